@@ -1,27 +1,28 @@
-//! CRCs of the few bytes that messages cover or name themselves with.
+//! CRCs of short messages and of paths.
 //!
-//! Both are reflected, with start and final value inverted. Page data has hundreds of times more bytes and is checked
-//! elsewhere, with the processor's instructions; here a table is small and fast enough.
+//! Both are reflected, with initial and final value inverted. The tables are small and fast enough
+//! for a few bytes. Page data is hundreds of times larger, so the `digest` crate computes its
+//! checksums with instructions of the processor.
 
 /// CRC32C (Castagnoli), polynomial 1edc6f41.
 type Castagnoli = Table<0x82f6_3b78>;
 
-/// CRC-32 (of zlib), polynomial 04c11db7.
+/// CRC-32 of zlib, polynomial 04c11db7.
 type Zlib = Table<0xedb8_8320>;
 
-/// The CRC32C of `bytes`.
+/// Computes the CRC32C of `bytes`.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc(&Castagnoli::SLOTS, bytes)
 }
 
-/// The CRC-32 of `bytes`: of a path, with which the cms protocol names a question for it.
+/// Computes the CRC-32 of `bytes`. The cms protocol identifies the query for a path by it.
 #[must_use]
 pub fn crc32(bytes: &[u8]) -> u32 {
     crc(&Zlib::SLOTS, bytes)
 }
 
-/// What each byte does to the rest of the register, for a polynomial with its bits in reverse.
+/// The table of a polynomial with reversed bits: the effect of each byte on the register.
 struct Table<const REFLECTED: u32>;
 
 impl<const REFLECTED: u32> Table<REFLECTED> {
@@ -59,7 +60,7 @@ mod tests {
     use super::{crc32, crc32c};
 
     #[test]
-    fn the_check_values_of_the_catalogue() {
+    fn check_values_match_the_crc_catalogue() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(b""), 0);
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);

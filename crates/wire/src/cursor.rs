@@ -1,42 +1,46 @@
-//! A cursor that cannot run off the end, and a writer that appends big-endian fields to a reusable buffer.
+//! A bounds-checked reader of big-endian fields, and a writer that appends them to a reusable
+//! buffer.
+//!
+//! All decoders use the reader, so that no decoder needs slice indexing, which could panic on input
+//! of a peer.
 
 use crate::error::WireError;
 
-/// Reads fields from the front of a byte slice.
+/// A reader of fields from the front of a byte slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// A reader at the start of `bytes`.
+    /// Creates a reader at the start of `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// What has not been read yet.
+    /// Returns the unread bytes.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Number of bytes not read yet.
+    /// Returns the number of unread bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.rest.len()
     }
 
-    /// Whether everything has been read.
+    /// Reports whether all bytes have been read.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     ///
     /// # Errors
-    /// [`WireError::Short`] with the name of the field that was cut short.
+    /// [`WireError::Short`] with the name of the incomplete field.
     pub fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], WireError> {
         let have = self.rest.len();
         let (head, rest) =
@@ -45,10 +49,10 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    /// The next `count` bytes.
+    /// Reads the next `count` bytes.
     ///
     /// # Errors
-    /// [`WireError::Short`] when fewer are left.
+    /// [`WireError::Short`] if fewer bytes are left.
     pub fn bytes(&mut self, count: usize, field: &'static str) -> Result<&'a [u8], WireError> {
         let have = self.rest.len();
         let (head, rest) =
@@ -57,15 +61,15 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// Everything that is left.
+    /// Reads all remaining bytes.
     pub fn take_rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// The bytes before the next NUL; the NUL is consumed.
+    /// Reads the bytes before the next NUL and consumes the NUL.
     ///
     /// # Errors
-    /// [`WireError::Unterminated`] when there is no NUL.
+    /// [`WireError::Unterminated`] without a NUL.
     pub fn until_nul(&mut self, field: &'static str) -> Result<&'a [u8], WireError> {
         let end = self.rest.iter().position(|&b| b == 0).ok_or(WireError::Unterminated { field })?;
         let text = self.bytes(end, field)?;
@@ -73,66 +77,67 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// The next byte.
+    /// Reads the next byte.
     ///
     /// # Errors
-    /// [`WireError::Short`], as for the other integers.
+    /// [`WireError::Short`] if no byte is left.
     pub fn u8(&mut self, field: &'static str) -> Result<u8, WireError> {
         self.array(field).map(u8::from_be_bytes)
     }
 
-    /// The next two bytes as a big-endian integer.
+    /// Reads the next two bytes as a big-endian integer.
     ///
     /// # Errors
-    /// [`WireError::Short`].
+    /// [`WireError::Short`] if fewer bytes are left.
     pub fn u16(&mut self, field: &'static str) -> Result<u16, WireError> {
         self.array(field).map(u16::from_be_bytes)
     }
 
-    /// The next two bytes as a big-endian signed integer.
+    /// Reads the next two bytes as a big-endian signed integer.
     ///
     /// # Errors
-    /// [`WireError::Short`].
+    /// [`WireError::Short`] if fewer bytes are left.
     pub fn i16(&mut self, field: &'static str) -> Result<i16, WireError> {
         self.array(field).map(i16::from_be_bytes)
     }
 
-    /// The next four bytes as a big-endian integer.
+    /// Reads the next four bytes as a big-endian integer.
     ///
     /// # Errors
-    /// [`WireError::Short`].
+    /// [`WireError::Short`] if fewer bytes are left.
     pub fn u32(&mut self, field: &'static str) -> Result<u32, WireError> {
         self.array(field).map(u32::from_be_bytes)
     }
 
-    /// The next four bytes as a big-endian signed integer.
+    /// Reads the next four bytes as a big-endian signed integer.
     ///
     /// # Errors
-    /// [`WireError::Short`].
+    /// [`WireError::Short`] if fewer bytes are left.
     pub fn i32(&mut self, field: &'static str) -> Result<i32, WireError> {
         self.array(field).map(i32::from_be_bytes)
     }
 
-    /// The next eight bytes as a big-endian integer.
+    /// Reads the next eight bytes as a big-endian integer.
     ///
     /// # Errors
-    /// [`WireError::Short`].
+    /// [`WireError::Short`] if fewer bytes are left.
     pub fn u64(&mut self, field: &'static str) -> Result<u64, WireError> {
         self.array(field).map(u64::from_be_bytes)
     }
 
-    /// The next eight bytes as a big-endian signed integer.
+    /// Reads the next eight bytes as a big-endian signed integer.
     ///
     /// # Errors
-    /// [`WireError::Short`].
+    /// [`WireError::Short`] if fewer bytes are left.
     pub fn i64(&mut self, field: &'static str) -> Result<i64, WireError> {
         self.array(field).map(i64::from_be_bytes)
     }
 
-    /// Ends a message: leftover bytes are the peer's fault, not ours to ignore.
+    /// Ends a message and refuses unread bytes, because ignoring them could hide an error of the
+    /// peer.
     ///
     /// # Errors
-    /// [`WireError::Trailing`] when bytes are left.
+    /// [`WireError::Trailing`] if bytes are left.
     pub const fn finish(self, message: &'static str) -> Result<(), WireError> {
         if self.rest.is_empty() {
             Ok(())
@@ -142,20 +147,21 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends fields to a buffer that the caller keeps and reuses; integers are big-endian.
+/// A writer that appends fields to a buffer, which the caller keeps and reuses. Integers are
+/// big-endian.
 #[derive(Debug)]
 pub struct Writer<'a> {
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> Writer<'a> {
-    /// A writer behind what `out` holds already.
+    /// Creates a writer that appends to `out`.
     #[must_use]
     pub const fn new(out: &'a mut Vec<u8>) -> Self {
         Self { out }
     }
 
-    /// Appends bytes as they are.
+    /// Appends bytes.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.out.extend_from_slice(bytes);
         self
@@ -203,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_field_is_named_and_nothing_is_consumed() {
+    fn an_incomplete_field_is_named_and_not_consumed() {
         let mut reader = Reader::new(&[1, 2, 3]);
         assert_eq!(reader.u16("port"), Ok(0x0102));
         assert_eq!(reader.u32("offset"), Err(WireError::Short { field: "offset", need: 4, have: 1 }));

@@ -1,30 +1,32 @@
-//! What can be wrong with bytes that a peer sent.
+//! Errors of decoding bytes sent by a peer.
 //!
-//! A decoder rejects only what it cannot represent. Values that have a shape but make no sense (a negative length, an
-//! unknown sub-code) are decoded, because the one who answers has its own error text for each.
+//! A decoder refuses only bytes that it cannot represent. Invalid values that can be represented (a
+//! negative length, an unknown subcode) are decoded, because the server sends a specific error text
+//! for each.
 
 use std::fmt;
 
-/// Why bytes are not a message. Always the peer's fault; sending the same bytes again cannot help.
+/// The reason why bytes are not a valid message. It is always an error of the peer, so a retry with
+/// the same bytes cannot succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WireError {
     /// A field ends after `have` of its `need` bytes.
     Short {
-        /// Name of the field as in the protocol description.
+        /// Name of the field in the protocol description.
         field: &'static str,
-        /// Bytes the field takes.
+        /// Length of the field in bytes.
         need: usize,
-        /// Bytes that were left.
+        /// Number of bytes left.
         have: usize,
     },
-    /// `bytes` bytes are left over behind a complete message.
+    /// Bytes are left behind a complete message.
     Trailing {
         /// Name of the message.
         message: &'static str,
-        /// How many bytes are left over.
+        /// Number of bytes left.
         bytes: usize,
     },
-    /// A length that the field cannot have.
+    /// A length that is invalid for the field.
     BadLength {
         /// Name of the field or message.
         field: &'static str,
@@ -35,19 +37,19 @@ pub enum WireError {
     TooLong {
         /// Name of the field or message.
         field: &'static str,
-        /// The most bytes it may have.
+        /// Maximum length in bytes.
         limit: usize,
-        /// The bytes it has.
+        /// Actual length in bytes.
         bytes: usize,
     },
-    /// Element `index` (from 0) of a vector is malformed.
+    /// An element of a vector is malformed.
     BadItem {
         /// Name of the vector.
         field: &'static str,
-        /// Which element, counted from 0.
+        /// Index of the element, counted from 0.
         index: usize,
     },
-    /// A text does not end with the NUL it must end with.
+    /// A text lacks the required NUL at its end.
     Unterminated {
         /// Name of the text.
         field: &'static str,
@@ -57,7 +59,7 @@ pub enum WireError {
         /// Name of the text or the number.
         field: &'static str,
     },
-    /// A field has a value with which the rest of the message cannot be understood.
+    /// A field has a value with which the rest of the message cannot be decoded.
     BadValue {
         /// Name of the field.
         field: &'static str,
@@ -70,7 +72,7 @@ pub enum WireError {
         field: &'static str,
         /// The checksum as sent.
         sent: u32,
-        /// The checksum of the bytes that came.
+        /// The checksum of the received bytes.
         computed: u32,
     },
 }

@@ -1,13 +1,15 @@
-//! Bytes to messages and back, without I/O: the xroot protocol and the cms protocol.
+//! Codecs of the xroot protocol and the cms protocol: bytes to messages and back, without I/O.
 //!
-//! * [`cursor`]: a reader that cannot run off the end and its writing counterpart;
-//! * [`crc`]: the hash of paths and the checksum of messages that check themselves;
-//! * [`error`]: what can be wrong with bytes a peer sent;
-//! * [`xroot`]: the messages of the xroot protocol, both directions;
-//! * [`cms`]: the messages of the cms protocol, by which the nodes of a cluster find each other and files.
+//! * [`cursor`]: a bounds-checked reader and a writer;
+//! * [`crc`]: CRCs of paths and of messages with a checksum;
+//! * [`error`]: errors of decoding;
+//! * [`xroot`]: messages of the xroot protocol, both directions;
+//! * [`cms`]: messages of the cms protocol, with which the nodes of a cluster locate each other and
+//!   files.
 //!
-//! Nothing here reads a clock, opens a socket or keeps state between messages, apart from the frame splitters
-//! ([`xroot::frames`], [`cms::frames`]) that hold the bytes of an unfinished frame.
+//! The crate reads no clock, opens no socket and keeps no state between messages, so that client,
+//! server, simulation and fuzz targets can all use it. Only the frame splitters ([`xroot::frames`],
+//! [`cms::frames`]) keep the bytes of an incomplete frame.
 
 pub mod cms;
 pub mod crc;

@@ -1,8 +1,9 @@
-//! Macros for the two kinds of numbers of the protocols: open codes and sets of flag bits.
+//! Macros for the two kinds of numbers in the protocols: open codes and sets of flag bits.
 //!
-//! Both keep values they have no name for, so a peer's newer code survives a round trip and prints as a number.
+//! Both keep values without a name, so that an unknown code of a newer peer is relayed unchanged
+//! and logged as a number.
 
-/// An open newtype over an integer: named constants, any other value allowed.
+/// Defines an open newtype over an integer: named constants, any other value allowed.
 macro_rules! codes {
     ($(#[$meta:meta])* $name:ident($int:ty) { $($konst:ident = $value:literal $text:literal,)* }) => {
         $(#[$meta])*
@@ -15,7 +16,7 @@ macro_rules! codes {
                 pub const $konst: Self = Self($value);
             )*
 
-            /// The name in the protocol, `None` when the value has none.
+            /// Returns the name in the protocol; `None` for a value without a name.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -42,7 +43,7 @@ macro_rules! codes {
     };
 }
 
-/// A set of flag bits: named bits, any other bit allowed.
+/// Defines a set of flag bits: named bits, any other bit allowed.
 macro_rules! flags {
     ($(#[$meta:meta])* $name:ident($int:ty) {
         $($konst:ident = $value:literal $text:literal $(, $note:literal)?;)*
@@ -60,31 +61,31 @@ macro_rules! flags {
             /// No bit set.
             pub const NONE: Self = Self(0);
 
-            /// Whether all bits of `other` are set.
+            /// Reports whether all bits of `other` are set.
             #[must_use]
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// Whether any bit of `other` is set.
+            /// Reports whether any bit of `other` is set.
             #[must_use]
             pub const fn intersects(self, other: Self) -> bool {
                 self.0 & other.0 != 0
             }
 
-            /// The bits of both.
+            /// Returns the bits of both sets.
             #[must_use]
             pub const fn with(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
 
-            /// These bits but those of `other`.
+            /// Returns these bits without those of `other`.
             #[must_use]
             pub const fn without(self, other: Self) -> Self {
                 Self(self.0 & !other.0)
             }
 
-            /// Whether no bit is set.
+            /// Reports whether no bit is set.
             #[must_use]
             pub const fn is_empty(self) -> bool {
                 self.0 == 0
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn flag_sets_print_names_and_the_unnamed_rest() {
+    fn flag_sets_print_named_and_unnamed_bits() {
         assert_eq!(format!("{:?}", OpenOptions(0x0450)), "open_read|async|retstat");
         assert_eq!(format!("{:?}", OpenOptions::NONE), "0x0");
         assert!(OpenOptions(0x0450).contains(OpenOptions::RETSTAT | OpenOptions::READ));

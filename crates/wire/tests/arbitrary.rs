@@ -1,4 +1,7 @@
-//! Decoding arbitrary bytes never panics, and what was decoded survives encoding.
+//! Property tests of the xroot codecs: decoding arbitrary bytes never panics, and decoded messages
+//! survive encoding.
+//!
+//! They complement the recorded frames, which contain few malformed messages.
 #![allow(clippy::unwrap_used)]
 
 use proptest::collection::vec;
@@ -13,7 +16,7 @@ use wire::xroot::reply::{
 };
 use wire::xroot::{Reply, Request, RequestCode, RequestHeader, ResponseHeader, Status, StreamId};
 
-/// A header that names a known request more often than chance would.
+/// Generates a header whose code is usually a known request, which uniform random codes rarely hit.
 fn request_header() -> impl Strategy<Value = RequestHeader> {
     let code = prop_oneof![4 => 2999u16..3034, 1 => any::<u16>()];
     (any::<[u8; 2]>(), code, any::<[u8; 16]>(), any::<i32>()).prop_map(|(streamid, code, body, dlen)| {
@@ -30,7 +33,7 @@ fn response_header() -> impl Strategy<Value = ResponseHeader> {
     })
 }
 
-/// The part of an encoded request that `Request::decode` takes.
+/// Splits an encoded request into the arguments of `Request::decode`.
 fn decode_encoded(bytes: &[u8]) -> (RequestHeader, &[u8]) {
     let (header, payload) = bytes.split_first_chunk().unwrap();
     (RequestHeader::decode(header), payload)
@@ -67,13 +70,13 @@ proptest! {
     }
 
     #[test]
-    fn headers_survive(bytes in any::<[u8; 24]>(), reply in any::<[u8; 8]>()) {
+    fn headers_survive_encoding(bytes in any::<[u8; 24]>(), reply in any::<[u8; 8]>()) {
         prop_assert_eq!(RequestHeader::decode(&bytes).encode(), bytes);
         prop_assert_eq!(ResponseHeader::decode(&reply).encode(), reply);
     }
 
     #[test]
-    fn bodies_never_panic(body in prop_oneof![vec(any::<u8>(), 0..200), texts()], values: bool) {
+    fn decoding_bodies_never_panics(body in prop_oneof![vec(any::<u8>(), 0..200), texts()], values: bool) {
         let _ = ProtocolReply::decode(&body);
         if let Ok(login) = LoginReply::decode(&body) {
             login.protocols().for_each(drop);
@@ -97,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn a_parsed_stat_text_survives(text in "[0-9]{1,21} [0-9]{1,21} [0-9]{1,11} -?[0-9]{1,20}( -?[0-9]{1,10} [0-9]{1,10} [0-7]{3,12} [a-z ]{1,9} [a-z0-9]{1,9})?( \\[ [a-z:]{1,9} \\])?") {
+    fn a_parsed_stat_text_survives_encoding(text in "[0-9]{1,21} [0-9]{1,21} [0-9]{1,11} -?[0-9]{1,20}( -?[0-9]{1,10} [0-9]{1,10} [0-7]{3,12} [a-z ]{1,9} [a-z0-9]{1,9})?( \\[ [a-z:]{1,9} \\])?") {
         if let Ok(stat) = StatText::parse(text.as_bytes()) {
             let mut out = Vec::new();
             stat.encode(&mut out);
@@ -106,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn listings_survive(names in vec("[^\n\0]{1,12}", 1..9)) {
+    fn listings_survive_encoding(names in vec("[^\n\0]{1,12}", 1..9)) {
         let mut out = Vec::new();
         for name in &names {
             prop_assert!(dirlist::entry(&mut out, name.as_bytes()));
@@ -133,12 +136,12 @@ proptest! {
     }
 }
 
-/// Bytes that occur in the texts of this protocol.
+/// Generates texts of the characters that occur in this protocol.
 fn texts() -> impl Strategy<Value = Vec<u8>> {
     "[0-9 \n\0=&?:,\\[\\]./PSBw]{0,120}".prop_map(String::into_bytes)
 }
 
-/// Everything a session may ask of a decoded request.
+/// Calls every accessor that a session uses on a decoded request.
 fn examine_request(request: &Request<'_>) {
     match request {
         Request::Read(read) => read.preread().iter().for_each(drop),

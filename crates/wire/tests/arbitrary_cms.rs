@@ -1,5 +1,8 @@
-//! Cms messages survive encoding and decoding; arbitrary bytes never panic, and what they decode to encodes the same
-//! again.
+//! Property tests of the cms codecs: messages survive encoding and decoding, and decoding arbitrary
+//! bytes never panics.
+//!
+//! Decoded messages must also encode to bytes that decode to the same message, because a relay
+//! decodes and encodes.
 #![allow(clippy::unwrap_used)]
 
 use proptest::collection::vec;
@@ -24,17 +27,17 @@ use wire::xroot::cgi::Cgi;
 
 type Text = Vec<u8>;
 
-/// A text without NUL, empty ones too.
+/// Generates a text without NUL, which may be empty.
 fn text() -> impl Strategy<Value = Text> {
     vec(1u8.., 0..30)
 }
 
-/// A text without NUL that is not empty.
+/// Generates a text without NUL that is not empty.
 fn filled() -> impl Strategy<Value = Text> {
     vec(1u8.., 1..30)
 }
 
-/// Everything a message can hold, from which each kind takes what it needs.
+/// Generated values for all fields of messages; each kind of message uses a part of them.
 #[derive(Debug, Clone)]
 struct Parts {
     kind: u8,
@@ -47,7 +50,7 @@ struct Parts {
     cells: CellBatch,
 }
 
-/// A report of one cell.
+/// Creates a report of one cell.
 fn cells([level, free, parents, leaves]: [u16; 4], id: u32, cell: Option<&[u8]>) -> CellBatch {
     let mut batch = CellBatch::default();
     let gone = level % 2 == 1;
@@ -66,7 +69,7 @@ fn parts() -> impl Strategy<Value = Parts> {
         Parts {
             cells: cells(numbers, options, opaque[0].as_deref()),
             kind,
-            // The raw bit is the codec's own.
+            // The codec sets and removes the raw bit itself.
             modifier: modifier & !0x20,
             options,
             numbers,
@@ -183,7 +186,7 @@ fn split(bytes: &[u8]) -> (Header, &[u8]) {
     (header, payload)
 }
 
-/// Payloads that look like packed arguments, cut and damaged ones too.
+/// Generates payloads that resemble packed arguments, including truncated and damaged ones.
 fn payload() -> impl Strategy<Value = Vec<u8>> {
     let argument = prop_oneof![
         3 => text().prop_map(|text| {
@@ -222,7 +225,7 @@ fn header() -> impl Strategy<Value = Header> {
 
 proptest! {
     #[test]
-    fn a_message_survives(parts in parts(), streamid: [u8; 4]) {
+    fn a_message_survives_encoding(parts in parts(), streamid: [u8; 4]) {
         let message = parts.message();
         let mut out = Vec::new();
         prop_assert_eq!(message.encode(StreamId(streamid), Extensions::ALL, &mut out), Ok(()));
@@ -232,7 +235,7 @@ proptest! {
             prop_assert_eq!(header.streamid, StreamId(streamid));
         }
         prop_assert_eq!(Message::decode(&header, payload), Ok(message));
-        // Texts with a NUL in them, or over the limit, leave nothing behind.
+        // A text that contains a NUL or exceeds the limit appends no bytes.
         let mut long = parts.clone();
         long.path.push(0);
         long.path.push(1);
@@ -244,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_message_is_an_error_or_a_message_with_less(parts in parts()) {
+    fn decoding_a_truncated_message_never_panics(parts in parts()) {
         let message = parts.message();
         let mut out = Vec::new();
         message.encode(StreamId::NONE, Extensions::ALL, &mut out).unwrap();
@@ -255,7 +258,7 @@ proptest! {
     }
 
     #[test]
-    fn what_bytes_decode_to_encodes_the_same_again(header in header(), payload in payload()) {
+    fn decoded_messages_encode_to_equal_messages(header in header(), payload in payload()) {
         if let Ok(message) = Message::decode(&header, &payload) {
             let mut first = Vec::new();
             if message.encode(header.streamid, Extensions::ALL, &mut first).is_ok() {
@@ -264,7 +267,7 @@ proptest! {
                 let mut second = Vec::new();
                 prop_assert_eq!(again.encode(header.streamid, Extensions::ALL, &mut second), Ok(()));
                 prop_assert_eq!(&first, &second);
-                // These have numbers that are cut to what real daemons say.
+                // These messages limit some of their numbers when they are encoded.
                 let cut = matches!(message, Message::Login(_) | Message::Load(_) | Message::Avail(_));
                 prop_assert!(cut || again == message, "{:?} {:?}", message, again);
             } else {
@@ -289,7 +292,7 @@ proptest! {
     }
 
     #[test]
-    fn a_response_survives(value in 1u32..0x8000_0000, text in option::of(text()), kind in 0u8..5, later: bool) {
+    fn a_response_survives_encoding(value in 1u32..0x8000_0000, text in option::of(text()), kind in 0u8..5, later: bool) {
         let id = MessageId::of_streamid(StreamId([0, 7, 7, 0])).unwrap();
         let port = u16::try_from(value % 65_535 + 1).unwrap();
         let answer = match kind {
@@ -319,7 +322,7 @@ proptest! {
     }
 
     #[test]
-    fn a_login_reply_survives(version in 0u16..6, suspended: bool, hold: u32, instance in "[!-~]{1,20}", site in "[a-z]{0,9}") {
+    fn a_login_reply_survives_encoding(version in 0u16..6, suspended: bool, hold: u32, instance in "[!-~]{1,20}", site in "[a-z]{0,9}") {
         let login = Login { version, ..Login::default() };
         let sid = format!("m-{instance} 1213man");
         let env = format!("site={site}&scalla=37");
@@ -333,7 +336,7 @@ proptest! {
     }
 
     #[test]
-    fn built_texts_read_back(
+    fn encoded_texts_parse_to_equal_values(
         exports in vec((any::<bool>(), any::<bool>(), "/[ -~]{0,20}"), 1..9),
         instance in "[!-~]{1,9}( [!-~]{1,9})?", cluster in "[!-~]{1,20}", anywhere: bool, proxy: bool,
         host in option::of("[!-%'-~]{0,9}"), site in option::of("[!-%'-~]{0,9}"), extensions: u32,
@@ -370,7 +373,7 @@ proptest! {
     }
 
     #[test]
-    fn a_try_list_reads_back(hosts in vec(("[a-z0-9.]{1,30}|[0-9a-f]{1,4}::[0-9a-f]{1,4}", 1u16..), 0..70)) {
+    fn a_try_list_decodes_to_its_hosts(hosts in vec(("[a-z0-9.]{1,30}|[0-9a-f]{1,4}::[0-9a-f]{1,4}", 1u16..), 0..70)) {
         let own = TryHost::new(b"own.example.org", 1213);
         let mut expected: Vec<_> = Vec::new();
         for (host, port) in &hosts {
@@ -389,7 +392,7 @@ proptest! {
     }
 
     #[test]
-    fn an_inventory_reads_back(paths in vec(filled(), 0..100)) {
+    fn an_inventory_decodes_to_its_paths(paths in vec(filled(), 0..100)) {
         let mut batch = PathBatch::default();
         for path in &paths {
             prop_assert_eq!(batch.push(path), Ok(true));
@@ -415,9 +418,9 @@ proptest! {
     }
 }
 
-/// Messages that only our own nodes understand or survive go to nobody else, each by its own bit.
+/// Checks that messages of an extension are encoded only for peers with the bit of that extension.
 #[test]
-fn our_own_messages_go_to_our_own_nodes() {
+fn extensions_are_encoded_only_for_peers_that_support_them() {
     let batch = PathBatch::default();
     let cells = CellBatch::default();
     let cases = [
@@ -438,7 +441,7 @@ fn our_own_messages_go_to_our_own_nodes() {
     assert!(prepdel.encode(StreamId::NONE, Extensions::NONE, &mut Vec::new()).is_err());
 }
 
-/// A real daemon's own packer cannot make a longer text.
+/// The limit of a packed text is 2047 bytes with its NUL.
 #[test]
 fn texts_and_paths_over_2046_bytes_are_not_sent() {
     for bytes in [2046, 2047] {
@@ -461,9 +464,9 @@ fn texts_and_paths_over_2046_bytes_are_not_sent() {
     }
 }
 
-/// A path is what a question and its answer are about; a real node would stat its root.
+/// A query or report without a path has no meaning.
 #[test]
-fn messages_without_path_are_not_sent() {
+fn messages_without_a_path_are_not_sent() {
     let messages = [
         Message::State(State { modifier: StateModifier::NONE, path: b"" }),
         Message::Have(Have { modifier: HaveModifier::ONLINE, path: b"" }),
@@ -476,7 +479,7 @@ fn messages_without_path_are_not_sent() {
 }
 
 #[test]
-fn a_status_that_contradicts_itself_is_not_sent() {
+fn a_status_with_contradictory_bits_is_not_sent() {
     let sent = |modifier| {
         let status = Message::Status(Status { modifier: StatusModifier(modifier), port: None });
         status.encode(StreamId::NONE, Extensions::NONE, &mut Vec::new()).is_ok()
@@ -485,7 +488,7 @@ fn a_status_that_contradicts_itself_is_not_sent() {
     assert_eq!(fine, [0, 1, 2, 4, 5, 6, 8, 9, 10, 16]);
 }
 
-/// What a parent or a node asks of a decoded message.
+/// Calls every accessor that a parent or node uses on a decoded message.
 fn examine(message: &Message<'_>) {
     match message {
         Message::Login(login) => {

@@ -1,4 +1,7 @@
-//! The bodies of recorded `kXR_ok` replies decode with the decoder of their request, and encode back to the same bytes.
+//! Recorded `kXR_ok` bodies decode with the decoder of their request and encode to the same bytes.
+//!
+//! The tests in `recorded_frames.rs` cover the frames. This file pairs each reply with its request,
+//! because the request determines the form of the body.
 #![allow(clippy::unwrap_used)]
 
 mod vectors;
@@ -15,10 +18,10 @@ use wire::xroot::reply::{
 use wire::xroot::request::{Fattr, Query};
 use wire::xroot::{Request, RequestHeader, ResponseHeader, Status, StreamId};
 
-/// Requests that later responses belong to.
+/// Requests without a final response so far.
 type Pending = HashMap<StreamId, Answered>;
 
-/// A request and the bodies of its `kXR_oksofar` frames so far.
+/// A request and the concatenated bodies of its `kXR_oksofar` frames.
 struct Answered {
     header: RequestHeader,
     payload: Vec<u8>,
@@ -26,7 +29,7 @@ struct Answered {
 }
 
 #[test]
-fn bodies_decode_and_encode_back() {
+fn recorded_bodies_decode_and_encode() {
     let mut kinds: HashMap<&str, usize> = HashMap::new();
     for scenario in vectors::load() {
         for connection in &scenario.connections {
@@ -71,7 +74,7 @@ fn bodies_decode_and_encode_back() {
 }
 
 fn remember(pending: &mut Pending, bytes: &[u8]) {
-    // The one request with a negative length was cut by the recorder; it gets an error.
+    // The recorder truncated the only request with a negative length; its reply is an error.
     let Some((header, payload)) = bytes.split_first_chunk() else { return };
     let header = RequestHeader::decode(header);
     let counted = &payload[..header.payload_bytes().unwrap().min(payload.len())];
@@ -79,11 +82,11 @@ fn remember(pending: &mut Pending, bytes: &[u8]) {
     pending.insert(header.streamid, request);
 }
 
-/// Checks the body of a successful response; says what kind of body it was.
+/// Checks the body of a successful response and returns the kind of body.
 fn check(pending: &mut Pending, bytes: &[u8], what: &str) -> Option<&'static str> {
     let (header, body) = bytes.split_first_chunk().unwrap();
     let header = ResponseHeader::decode(header);
-    // On a bound connection the request came by the control connection.
+    // The request of a response on a bound connection was sent on the control connection.
     let answered = pending.get_mut(&header.streamid)?;
     answered.collected.extend_from_slice(body);
     if header.status != Status::OK {
@@ -97,7 +100,7 @@ fn check(pending: &mut Pending, bytes: &[u8], what: &str) -> Option<&'static str
     let mut out = Vec::new();
     let kind = encode_back(&request, body, &mut out, what)?;
     if kind == "xattr" {
-        // The reference leaves a stray byte behind the NUL of this one.
+        // XRootD appends an extra byte behind the NUL of this body.
         body = &body[..body.len() - 1];
     }
     assert_eq!(out, body, "{what}: {kind}");
@@ -193,7 +196,7 @@ fn attributes(fattr: &Fattr<'_>, body: &[u8], out: &mut Vec<u8>) -> &'static str
 fn login_cgi_encodes_back(cgi: &[u8], what: &str) {
     let login = LoginCgi::parse(cgi);
     if login.country.is_none() {
-        return; // hand-written logins send less, or nothing
+        return; // logins of scripts contain fewer elements or none
     }
     let mut out = Vec::new();
     login_cgi::encode(&mut out, &login);

@@ -1,4 +1,7 @@
-//! Recorded frames decode, and encode back to the same bytes.
+//! Recorded xroot frames decode and encode to the same bytes.
+//!
+//! The bytes come from XRootD programs, so that the codecs are checked against real peers and not
+//! only against each other.
 #![allow(clippy::unwrap_used)]
 
 mod vectors;
@@ -9,7 +12,7 @@ use wire::xroot::reply::{Attn, BadPages};
 use wire::xroot::{Reply, Request, RequestCode, RequestHeader, ResponseHeader, Status};
 
 #[test]
-fn handshakes() {
+fn handshakes_decode_and_encode() {
     let count = each_frame(Kind::Handshake, |frame, what| {
         assert!(Handshake::is(frame.hex.as_slice().try_into().unwrap()), "{what}");
     });
@@ -23,11 +26,11 @@ fn handshakes() {
 }
 
 #[test]
-fn requests_decode_and_encode_back() {
+fn requests_decode_and_encode() {
     let count = each_frame(Kind::Request, |frame, what| {
         let bytes = frame.bytes();
         if frame.dlen < Some(0) {
-            return; // the recorder counted the negative length and cut the header
+            return; // the recorder applied the negative length and truncated the header
         }
         let (header, rest) = bytes.split_first_chunk().unwrap();
         let header = RequestHeader::decode(header);
@@ -62,7 +65,7 @@ fn assert_described(frame: &Frame, what: &str, header: &RequestHeader) {
 }
 
 #[test]
-fn replies_decode_and_encode_back() {
+fn replies_decode_and_encode() {
     let count = each_frame(Kind::Response, |frame, what| {
         let bytes = frame.bytes();
         let (header, rest) = bytes.split_first_chunk().unwrap();
@@ -90,7 +93,8 @@ fn replies_decode_and_encode_back() {
     assert!(count > 600, "{count}");
 }
 
-/// Every checksum in the data behind `kXR_status` frames: of pages, and of lists of bad pages.
+/// Verifies every checksum in the data behind `kXR_status` frames: those of pages and of lists of
+/// bad pages.
 #[test]
 fn checksums_of_pages_and_bad_page_lists_verify() {
     let (mut pages, mut lists) = (0, 0);

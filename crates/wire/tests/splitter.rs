@@ -1,4 +1,6 @@
-//! The splitter gives back exactly the recorded frames, however the bytes are cut.
+//! The xroot splitter returns exactly the recorded frames for any segmentation of the stream.
+//!
+//! Segment sizes are random, because TCP preserves no frame boundaries.
 #![allow(clippy::unwrap_used)]
 
 mod vectors;
@@ -17,10 +19,10 @@ fn recorded_streams_split_into_the_recorded_frames() {
         for connection in &scenario.connections {
             for direction in [Direction::C2s, Direction::S2c] {
                 let recorded = connection.frames.iter().filter(|frame| frame.dir == direction);
-                // From here on the bytes are no frames of this protocol.
+                // The following bytes are not frames of this protocol.
                 let recorded =
                     recorded.take_while(|f| !matches!(f.kind, Kind::TlsBytes | Kind::BoundPayload));
-                // A frame whose length is refused ends what can be followed.
+                // The stream cannot be followed behind a frame whose length is refused.
                 let recorded: Vec<_> = recorded
                     .take_while(|f| f.dlen.is_none_or(|d| d >= 0))
                     .map(vectors::Frame::bytes)
@@ -28,7 +30,8 @@ fn recorded_streams_split_into_the_recorded_frames() {
                 let recorded: Vec<_> =
                     recorded.into_iter().take_while(|bytes| whole(direction, bytes)).collect();
                 let stream = recorded.concat();
-                // Small pieces for the start, where the headers are, then pieces up to the size of a socket buffer.
+                // Small segments at the start, where the headers are, then segments up to the size
+                // of a socket buffer.
                 for longest in [7, 100_000] {
                     let what =
                         format!("{} connection {} {direction:?}", scenario.name, connection.connection);
@@ -46,7 +49,8 @@ fn recorded_streams_split_into_the_recorded_frames() {
     assert!(count > 2 * 1500, "{count}");
 }
 
-/// Hand-written requests may announce more than they bring.
+/// Reports whether a frame is complete. Requests of scripts may announce a longer payload than they
+/// send.
 fn whole(direction: Direction, bytes: &[u8]) -> bool {
     let greeting = matches!(bytes.len(), 16 | 20);
     let length = match direction {

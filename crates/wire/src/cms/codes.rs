@@ -1,12 +1,14 @@
-//! Codes of the cms protocol as open newtypes: messages, responses, errors.
+//! Codes of the cms protocol as open newtypes: messages, responses and errors.
 //!
-//! Source: cms protocol version 3, sections 1.3, 1.6. The codes from 224 are our own ([`super::extensions`]).
+//! They are newtypes and not enums, so that a code without a name is kept and can be relayed or
+//! logged. Source: cms protocol version 3, sections 1.3, 1.6. Codes from 224 are Scalla extensions
+//! ([`super::extensions`]).
 
 use crate::newtypes::codes;
 use crate::xroot;
 
 codes! {
-    /// `rrCode` of a frame, but of responses to a redirector ([`ResponseCode`]).
+    /// `rrCode` of all frames except responses to a redirector ([`ResponseCode`]).
     Code(u8) {
         LOGIN = 0 "login",
         CHMOD = 1 "chmod",
@@ -44,7 +46,7 @@ codes! {
 }
 
 codes! {
-    /// `rrCode` of a response to a redirector, and of what a node gets in the place of a login reply.
+    /// `rrCode` of a response to a redirector, and of the frames that replace a login reply.
     ResponseCode(u8) {
         DATA = 0 "data",
         ERROR = 1 "error",
@@ -56,7 +58,7 @@ codes! {
 }
 
 impl ResponseCode {
-    /// The largest response code: a larger `rrCode` towards a redirector is a [`Code`].
+    /// The largest response code. In frames to a redirector, a larger `rrCode` is a [`Code`].
     pub const LAST: u8 = 5;
 }
 
@@ -81,7 +83,8 @@ codes! {
     }
 }
 
-/// Each error: its code, the `errno` (of Linux) a redirector makes of it, what its client sees.
+/// For each error: its code, the Linux `errno` that a redirector derives from it, and the error of
+/// the redirector's client.
 const ERRORS: [(ErrorCode, i32, xroot::ErrorCode); 15] = [
     (ErrorCode::NO_ENTRY, 2, xroot::ErrorCode::NOT_FOUND),
     (ErrorCode::NOT_PERMITTED, 1, xroot::ErrorCode::NOT_AUTHORIZED),
@@ -101,26 +104,28 @@ const ERRORS: [(ErrorCode, i32, xroot::ErrorCode); 15] = [
 ];
 
 impl ErrorCode {
-    /// The `errno` (of Linux) that a redirector makes of the code: `ENODEV` of 0, `EINVAL` of a code without a name.
+    /// Returns the Linux `errno` that a redirector derives from the code: `ENODEV` for 0, `EINVAL`
+    /// for a code without a name.
     #[must_use]
     pub fn errno(self) -> i32 {
         self.known().1
     }
 
-    /// The error that the redirector's client sees.
+    /// Returns the error that the redirector's client receives.
     #[must_use]
     pub fn to_xroot(self) -> xroot::ErrorCode {
         self.known().2
     }
 
-    /// The code for an `errno` of Linux: an `IO_ERROR` when none fits.
+    /// Returns the code for a Linux `errno`; `IO_ERROR` if there is no specific code.
     #[must_use]
     pub fn from_errno(errno: i32) -> Self {
         ERRORS.into_iter().find(|known| known.1 == errno).map_or(Self::IO_ERROR, |known| known.0)
     }
 
     fn known(self) -> (Self, i32, xroot::ErrorCode) {
-        // A code of 0 reaches the client as a file system error, any other unnamed one as a bad argument.
+        // Code 0 becomes a file system error at the client, every other unnamed code an invalid
+        // argument.
         let instead = if self.0 == 0 { Self::FS_ERROR } else { Self::INVALID };
         let find = |code| ERRORS.into_iter().find(|known| known.0 == code);
         find(self).or_else(|| find(instead)).unwrap_or((self, 22, xroot::ErrorCode::ARG_INVALID))
@@ -132,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_reach_the_client_as_recorded() {
+    fn client_errors_match_the_recording() {
         let seen: Vec<_> = (0..=16).map(|code| ErrorCode(code).to_xroot().0).collect();
         assert_eq!(
             seen,
@@ -145,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_errno_of_the_table_comes_back() {
+    fn codes_and_errno_values_convert_both_ways() {
         for code in (1..=15).map(ErrorCode) {
             assert!(code.name().is_some());
             assert_eq!(ErrorCode::from_errno(code.errno()), code);

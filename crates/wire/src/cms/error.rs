@@ -1,33 +1,35 @@
-//! Why a message is not sent.
+//! Errors of encoding a cms message.
 //!
-//! Decoding takes what peers send; encoding is strict, because some frames end a real daemon and others mean
-//! something else to it than to us. An encoder that refuses has appended nothing.
+//! Decoding is lenient, but encoding is strict: a frame that the peer would not support or would
+//! interpret differently is not sent. An encoder that returns an error has appended no bytes, so
+//! the connection stays usable.
 
 use std::fmt;
 
-/// Why a message cannot be encoded for this peer. Always our fault: a caller that meets this answers in another way.
+/// The reason why a message cannot be encoded for this peer. It is always a local condition; the
+/// caller must answer in another way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EncodeError {
-    /// A field, or the whole payload, is longer than the peer takes.
+    /// A field or the whole payload is longer than the protocol allows.
     TooLong {
         /// Name of the field or message.
         field: &'static str,
-        /// The most bytes it may have.
+        /// Maximum length in bytes.
         limit: usize,
-        /// The bytes it has.
+        /// Actual length in bytes.
         bytes: usize,
     },
-    /// A field without which a real daemon fails.
+    /// A required field is missing.
     Missing {
         /// Name of the field.
         field: &'static str,
     },
-    /// A field that does not follow its grammar, such as a text with a NUL in it.
+    /// A field does not follow its grammar, for example a text that contains a NUL.
     Malformed {
         /// Name of the field.
         field: &'static str,
     },
-    /// A message that only peers understand, or survive, that said so at their login.
+    /// The message belongs to an extension that the peer did not announce at its login.
     NotForPeer {
         /// Name of the message.
         message: &'static str,
@@ -38,11 +40,11 @@ impl fmt::Display for EncodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::TooLong { field, limit, bytes } => {
-                write!(f, "{field} has {bytes} bytes, more than the {limit} that the peer takes")
+                write!(f, "{field} has {bytes} bytes, which exceeds the limit of {limit}")
             }
             Self::Missing { field } => write!(f, "{field} is missing"),
             Self::Malformed { field } => write!(f, "{field} is malformed"),
-            Self::NotForPeer { message } => write!(f, "{message} is not for this peer"),
+            Self::NotForPeer { message } => write!(f, "the peer does not support {message}"),
         }
     }
 }

@@ -1,56 +1,62 @@
-//! What our own nodes say to each other beyond the protocol, and how they find out that they may.
+//! Extensions of the cms protocol between Scalla nodes, and their negotiation at login.
 //!
-//! A login and its reply carry a text of `key=value` elements of which real daemons skip the keys they do not know.
-//! Ours is `scalla`, its value a bit set in hexadecimal. A node announces all it can; the reply holds what both can;
-//! from then on that is the link's [`Extensions`]. The encoder of every message takes them, so nothing of this
-//! reaches a real daemon. Should a frame of ours get to one all the same, it would skip it: real daemons log a code
-//! they do not know and go on.
+//! A login and its reply carry a text of `key=value` elements, in which receivers skip unknown
+//! keys. The key of Scalla is `scalla`; its value is a bit set in hexadecimal. A node announces all
+//! extensions it supports, and the reply contains those that both support. From then on they are
+//! the [`Extensions`] of the connection. The encoder of every message receives them, so that no
+//! extension is sent to a peer without it.
 //!
-//! | code | message                              | direction      | for                                        |
-//! |------|--------------------------------------|----------------|--------------------------------------------|
-//! | 224  | [`NotHere`](super::message::NotHere)     | node to parent | a missing file costs one round trip        |
-//! | 225  | [`Occupancy`](super::message::Occupancy) | node to parent | newcomers are sent to the right cell at once |
-//! | 226  | [`Inventory`](super::message::Inventory) | node to parent | a restarted manager knows where files are  |
-//! | 227  | [`Lease`](super::message::Lease)         | both           | a new file is created once                 |
+//! | code | message       | direction      | purpose                                          |
+//! |------|---------------|----------------|--------------------------------------------------|
+//! | 224  | [`NotHere`]   | node to parent | a missing file costs one round trip              |
+//! | 225  | [`Occupancy`] | node to parent | a new node is sent directly to its cell          |
+//! | 226  | [`Inventory`] | node to parent | a restarted manager knows the locations of files |
+//! | 227  | [`Lease`]     | both           | a new file is created only once                  |
 //!
-//! The codes are far from those the protocol uses (27 is its last), so that new ones of a later version do not collide.
+//! The last code of the protocol is 27. The codes of the extensions are far from it, so that codes
+//! of later protocol versions do not collide with them.
+//!
+//! [`NotHere`]: super::message::NotHere
+//! [`Occupancy`]: super::message::Occupancy
+//! [`Inventory`]: super::message::Inventory
+//! [`Lease`]: super::message::Lease
 
 use crate::newtypes::flags;
 use crate::xroot::cgi::Cgi;
 
 flags! {
-    /// What both ends of a link can do beyond the protocol; no bit: the peer is a real daemon.
+    /// Extensions that both ends of a connection support. No bit: the peer is not a Scalla node.
     Extensions(u32) {
-        NOT_HERE = 0x1 "nothere", "answers `state` with `nothere` when asked to, and takes that answer";
+        NOT_HERE = 0x1 "nothere", "answers `state` with `nothere` on request, and accepts that answer";
         OCCUPANCY = 0x2 "occupancy", "reports free slots";
-        INVENTORY = 0x4 "inventory", "tells at login what it has";
-        // 0x8 stood for leases without numbers.
-        LEASES = 0x10 "leases", "creates a file only within its lease, and reports leases";
-        COMPLETE = 0x20 "complete", "reports each name that comes to exist, and may list all of them";
+        INVENTORY = 0x4 "inventory", "reports its files after login";
+        // 0x8 was used for leases without numbers.
+        LEASES = 0x10 "leases", "creates a file only under its lease, and reports leases";
+        COMPLETE = 0x20 "complete", "reports each new name, and may list all names";
     }
 }
 
-/// The key in the login's text.
+/// The key in the text of a login.
 pub const KEY: &str = "scalla";
 
 impl Extensions {
-    /// All that this version can do.
+    /// All extensions of this version.
     pub const ALL: Self = Self(0x37);
 
-    /// What the text of a login offers, or that of a reply grants.
+    /// Returns the extensions that the text of a login offers or that of a reply grants.
     #[must_use]
     pub fn in_env(env: Cgi<'_>) -> Self {
         let value = env.get_str(KEY).and_then(|text| u32::from_str_radix(text, 16).ok());
         Self(value.unwrap_or(0))
     }
 
-    /// What both can do.
+    /// Returns the extensions that both sides support.
     #[must_use]
     pub const fn common(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Whether the peer is one of our own nodes.
+    /// Reports whether the peer is a Scalla node.
     #[must_use]
     pub const fn is_own(self) -> bool {
         !self.is_empty()

@@ -1,26 +1,27 @@
 //! Flag words of the cms protocol, one type per field.
 //!
-//! The raw bit (0x20: the payload is a bare path) says how the payload is packed; the codec deals with it and it is
-//! in none of these words. Source: cms protocol version 3, sections 1.5, 2.3.
+//! Each field has its own type, because the same bit has a different meaning in each message. The
+//! raw bit (0x20: the payload is an unpacked path) is not in any of these types, because the codec
+//! sets and removes it. Source: cms protocol version 3, sections 1.5, 2.3.
 
 use crate::newtypes::flags;
 
-/// Bit of every modifier: the payload is one path without a length in front, with its NUL behind.
+/// Bit of every modifier: the payload is one path with its NUL but without a length.
 pub(super) const RAW: u8 = 0x20;
 
 flags! {
     /// `mode` of a login (section 2.3).
     Mode(u32) {
         DIRECTOR = 0x0000_0001 "director", "a redirector; all other fields of the login are ignored";
-        MANAGER = 0x0000_0002 "manager", "will accept children";
+        MANAGER = 0x0000_0002 "manager", "accepts children";
         PEER = 0x0000_0004 "peer", "a peer cluster";
         SERVER = 0x0000_0008 "server", "provides data; with manager, a supervisor";
         PROXY = 0x0000_0010 "proxy", "a proxy";
         SUBMAN = 0x0000_0020 "subman", "manager of a subcluster";
         BLREDIR = 0x0000_0040 "blredir", "understands a permanent redirect";
-        SUSPEND = 0x0000_0100 "suspend", "takes no clients now";
+        SUSPEND = 0x0000_0100 "suspend", "accepts no clients now";
         NOSTAGE = 0x0000_0200 "nostage", "cannot stage";
-        TRYING = 0x0000_0400 "trying", "found no slot in six full passes";
+        TRYING = 0x0000_0400 "trying", "found no free slot in six complete passes";
         DEBUG = 0x8000_0000 "debug", "tracing is on";
     }
 }
@@ -31,7 +32,7 @@ impl Mode {
     const SHARE_SHIFT: u32 = 24;
     const SHARE_MASK: u32 = 0x7f00_0000;
 
-    /// The time zone: hours east of UTC (west negative), -15 to 15. For information only.
+    /// Returns the time zone in hours east of UTC, from -15 to 15. For information only.
     #[must_use]
     pub const fn zone_hours(self) -> i8 {
         let [zone, ..] = ((self.0 & Self::ZONE_MASK) >> Self::ZONE_SHIFT).to_le_bytes();
@@ -39,7 +40,7 @@ impl Mode {
         if zone & 0x10 != 0 { hours } else { -hours }
     }
 
-    /// With the time zone `hours` east of UTC, cut to -15 to 15.
+    /// Returns the mode with the time zone `hours` east of UTC, limited to -15 to 15.
     #[must_use]
     pub const fn with_zone_hours(self, hours: i8) -> Self {
         let (east, hours) = (hours >= 0, hours.unsigned_abs());
@@ -48,14 +49,15 @@ impl Mode {
         Self(self.0 & !Self::ZONE_MASK | zone << Self::ZONE_SHIFT)
     }
 
-    /// The share of requests a meta manager shall send here, in percent; 0: not said.
+    /// Returns the share of requests in percent that a meta manager should send here; 0 if
+    /// unspecified.
     #[must_use]
     pub const fn share_percent(self) -> u8 {
         let [share, ..] = ((self.0 & Self::SHARE_MASK) >> Self::SHARE_SHIFT).to_le_bytes();
         share
     }
 
-    /// With a share in percent, cut to 100.
+    /// Returns the mode with this share in percent, limited to 100.
     #[must_use]
     pub const fn with_share_percent(self, percent: u8) -> Self {
         let share = if percent > 100 { 100 } else { percent as u32 };
@@ -64,27 +66,27 @@ impl Mode {
 }
 
 flags! {
-    /// Modifier of `chmod`, `mkdir`, `mkpath`, `mv`, `prepdel`, `rm`, `rmdir` and `trunc`: how often it was relayed
-    /// in the upper two bits, and what not to do with it.
+    /// Modifier of `chmod`, `mkdir`, `mkpath`, `mv`, `prepdel`, `rm`, `rmdir` and `trunc`. The
+    /// upper two bits count how many times the message was relayed.
     RelayModifier(u8) {
-        NO_FORWARD = 0x10 "noforward", "mv, rm, rmdir: forget it, do not relay";
+        NO_FORWARD = 0x10 "noforward", "mv, rm, rmdir: forget the path, do not relay";
     }
 }
 
 impl RelayModifier {
     const HOP: u8 = 0x40;
     const HOPS: u8 = 0xc0;
-    /// Most relays of a message.
+    /// Maximum number of times that a message is relayed.
     pub const HOPS_MAX: u8 = 3;
 
-    /// How often the message was relayed, 0 to 3.
+    /// Returns the number of times that the message was relayed, from 0 to 3.
     #[must_use]
     pub const fn hops(self) -> u8 {
         (self.0 & Self::HOPS) / Self::HOP
     }
 
-    /// The modifier with which the message is relayed; `None` when it has been relayed as often as it may, or says
-    /// that it must not be.
+    /// Returns the modifier for relaying the message. Returns `None` if it has been relayed the
+    /// maximum number of times or must not be relayed. The limit ends loops between managers.
     #[must_use]
     pub const fn relayed(self) -> Option<Self> {
         if self.contains(Self::NO_FORWARD) {
@@ -100,45 +102,45 @@ impl RelayModifier {
 flags! {
     /// Modifier of `have`.
     HaveModifier(u8) {
-        ONLINE = 0x01 "online", "the file is there";
+        ONLINE = 0x01 "online", "the file is online";
         PENDING = 0x02 "pending", "the file is being staged or written";
-        DRAINING = 0x04 "draining", "only nodes have it whose clients are being moved away; among our own nodes";
+        DRAINING = 0x04 "draining", "only draining nodes have the file; Scalla nodes only";
     }
 }
 
 flags! {
     /// Modifier of `state`.
     StateModifier(u8) {
-        REFRESH = 0x01 "refresh", "look, do not trust a cache";
-        NO_REPLY = 0x02 "noreply", "do not answer";
-        DEFINITE = 0x04 "definite", "answer `nothere` when it is not here; our own, real nodes pass it on unseen";
-        META = 0x08 "meta", "the question comes from a meta manager";
+        REFRESH = 0x01 "refresh", "check the storage instead of a cache";
+        NO_REPLY = 0x02 "noreply", "send no answer";
+        DEFINITE = 0x04 "definite", "answer `nothere` for a missing file; Scalla nodes only, others relay the bit";
+        META = 0x08 "meta", "the query comes from a meta manager";
     }
 }
 
 flags! {
     /// Options of `select`.
     SelectOptions(u32) {
-        REFRESH = 0x0000_0001 "refresh", "ask the nodes again";
-        CREATE = 0x0000_0002 "create", "a new file";
-        ONLINE = 0x0000_0004 "online", "only where no staging is needed";
-        READ = 0x0000_0008 "read", "to read";
-        TRUNC = 0x0000_0010 "trunc", "to overwrite or create; wins over create";
-        WRITE = 0x0000_0020 "write", "to write";
-        STAT = 0x0000_0040 "stat", "to stat";
-        METAOP = 0x0000_0080 "metaop", "to change the inode only";
-        REPLICA = 0x0000_0100 "replica", "a further copy";
-        MULTI_WRITE = 0x0000_0200 "mwfiles", "several writable copies are fine";
+        REFRESH = 0x0000_0001 "refresh", "query the nodes again";
+        CREATE = 0x0000_0002 "create", "create a new file";
+        ONLINE = 0x0000_0004 "online", "only nodes that need no staging";
+        READ = 0x0000_0008 "read", "open for reading";
+        TRUNC = 0x0000_0010 "trunc", "overwrite or create; overrides create";
+        WRITE = 0x0000_0020 "write", "open for writing";
+        STAT = 0x0000_0040 "stat", "request the status";
+        METAOP = 0x0000_0080 "metaop", "change the inode only";
+        REPLICA = 0x0000_0100 "replica", "create an additional copy";
+        MULTI_WRITE = 0x0000_0200 "mwfiles", "several writable copies are allowed";
         NET_IPV4_TOO = 0x0000_1000 "net4", "both kinds of addresses, see [`SelectOptions::network`]";
         NET_IPV6 = 0x0000_2000 "net6", "has IPv6, see [`SelectOptions::network`]";
         NET_PRIVATE = 0x0000_8000 "private", "the client has a private address";
-        RESELECT_LOCAL = 0x0004_0000 "reselect_local", "one more source, near";
-        RESELECT_GLOBAL = 0x0008_0000 "reselect_global", "one more source, anywhere";
+        RESELECT_LOCAL = 0x0004_0000 "reselect_local", "an additional nearby source";
+        RESELECT_GLOBAL = 0x0008_0000 "reselect_global", "an additional source anywhere";
         NO_AFFINITY = 0x0040_0000 "affinity_none", "no affinity";
     }
 }
 
-/// What addresses a client can reach (bits 0x3000 of the options).
+/// The address families that a client can reach (bits 0x3000 of the options).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientNetwork {
     /// IPv4 only.
@@ -173,10 +175,11 @@ impl ClientNetwork {
     }
 }
 
-/// Why the client comes again (bits 0x30000 of the options): what happened at the last of the nodes it tried.
+/// The reason of a retry (bits 0x30000 of the options): the failure at the last node that the
+/// client tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TriedReason {
-    /// The file was not there, or nothing was said.
+    /// The file was not found, or the client gave no reason.
     #[default]
     Missing,
     /// An I/O error.
@@ -187,18 +190,18 @@ pub enum TriedReason {
     ServerError,
 }
 
-/// How strictly a file belongs to one node (bits 0x300000 and 0x400000 of the options).
+/// The affinity of a file to one node (bits 0x300000 and 0x400000 of the options).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Affinity {
-    /// Nothing was said: what is configured.
+    /// Unspecified: the configured affinity applies.
     Unsaid,
-    /// None.
+    /// No affinity.
     None,
-    /// Weak.
+    /// Weak affinity.
     Weak,
-    /// Strong.
+    /// Strong affinity.
     Strong,
-    /// Strict.
+    /// Strict affinity.
     Strict,
 }
 
@@ -207,24 +210,24 @@ impl SelectOptions {
     const TRIED_MASK: u32 = 0x0003_0000;
     const AFFINITY_SHIFT: u32 = 20;
     const AFFINITY_MASK: u32 = 0x0070_0000;
-    /// Any of the bits that ask for one more source.
+    /// The bits that request an additional source.
     pub const RESELECT: Self = Self(0x000c_0000);
-    /// Any of the bits for which a node must be able to write.
+    /// The bits that require a node with write access.
     pub const WRITING: Self = Self(0x0000_0032);
 
-    /// What addresses the client can reach.
+    /// Returns the address families that the client can reach.
     #[must_use]
     pub const fn network(self) -> ClientNetwork {
         ClientNetwork::of(self.0)
     }
 
-    /// With what the client can reach.
+    /// Returns the options with these address families.
     #[must_use]
     pub const fn with_network(self, network: ClientNetwork) -> Self {
         Self(self.0 & !ClientNetwork::MASK | network.bits())
     }
 
-    /// What happened at the last of the avoided nodes.
+    /// Returns the failure at the last of the avoided nodes.
     #[must_use]
     pub const fn tried_reason(self) -> TriedReason {
         match (self.0 & Self::TRIED_MASK) >> Self::TRIED_SHIFT {
@@ -235,7 +238,7 @@ impl SelectOptions {
         }
     }
 
-    /// With what happened at the last of the avoided nodes.
+    /// Returns the options with this failure at the last of the avoided nodes.
     #[must_use]
     pub const fn with_tried_reason(self, reason: TriedReason) -> Self {
         let reason = match reason {
@@ -247,7 +250,7 @@ impl SelectOptions {
         Self(self.0 & !Self::TRIED_MASK | reason << Self::TRIED_SHIFT)
     }
 
-    /// The wanted affinity; "none" wins over the others.
+    /// Returns the requested affinity; the bit for "none" overrides the others.
     #[must_use]
     pub const fn affinity(self) -> Affinity {
         match (self.0 & Self::AFFINITY_MASK) >> Self::AFFINITY_SHIFT {
@@ -259,7 +262,7 @@ impl SelectOptions {
         }
     }
 
-    /// With an affinity.
+    /// Returns the options with this affinity.
     #[must_use]
     pub const fn with_affinity(self, affinity: Affinity) -> Self {
         let affinity = match affinity {
@@ -276,25 +279,25 @@ impl SelectOptions {
 flags! {
     /// Options of `locate`.
     LocateOptions(u32) {
-        REFRESH = 0x0000_0001 "refresh", "ask the nodes again";
-        NAMES = 0x0000_0002 "names", "host names instead of addresses";
-        UNIQUE = 0x0000_0004 "unique", "of a shared file system one server";
-        ASAP = 0x0000_0080 "asap", "answer at the first that has it";
+        REFRESH = 0x0000_0001 "refresh", "query the nodes again";
+        NAMES = 0x0000_0002 "names", "return host names instead of addresses";
+        UNIQUE = 0x0000_0004 "unique", "return one server of each shared file system";
+        ASAP = 0x0000_0080 "asap", "answer as soon as the first location is known";
         NET_IPV4_TOO = 0x0000_1000 "net4", "both kinds of addresses, see [`LocateOptions::network`]";
         NET_IPV6 = 0x0000_2000 "net6", "has IPv6, see [`LocateOptions::network`]";
-        ALL_NETS = 0x0000_4000 "allnets", "list nodes the client cannot reach too";
+        ALL_NETS = 0x0000_4000 "allnets", "include nodes that the client cannot reach";
         NET_PRIVATE = 0x0000_8000 "private", "the client has a private address";
     }
 }
 
 impl LocateOptions {
-    /// What addresses the client can reach.
+    /// Returns the address families that the client can reach.
     #[must_use]
     pub const fn network(self) -> ClientNetwork {
         ClientNetwork::of(self.0)
     }
 
-    /// With what the client can reach.
+    /// Returns the options with these address families.
     #[must_use]
     pub const fn with_network(self, network: ClientNetwork) -> Self {
         Self(self.0 & !ClientNetwork::MASK | network.bits())
@@ -304,12 +307,12 @@ impl LocateOptions {
 flags! {
     /// Modifier of `prepadd`.
     PrepaddModifier(u8) {
-        STAGE = 0x01 "stage", "bring the file online";
-        WRITE = 0x02 "write", "it will be written";
+        STAGE = 0x01 "stage", "stage the file";
+        WRITE = 0x02 "write", "the file will be written";
         COLOCATE = 0x04 "colocate", "place it beside the path in the priority";
-        FRESHEN = 0x08 "freshen", "renew its access time";
-        META = 0x10 "meta", "came through a meta manager";
-        EVICT = 0x40 "evict", "own nodes: it is not needed any more";
+        FRESHEN = 0x08 "freshen", "update the access time";
+        META = 0x10 "meta", "relayed by a meta manager";
+        EVICT = 0x40 "evict", "the file is no longer needed; Scalla nodes only";
     }
 }
 
@@ -323,7 +326,7 @@ flags! {
 flags! {
     /// Modifier of `stats`.
     StatsModifier(u8) {
-        SIZE = 0x01 "size", "only how long the answer would be";
+        SIZE = 0x01 "size", "return only the length of the answer";
     }
 }
 
@@ -332,36 +335,37 @@ flags! {
     StatusModifier(u8) {
         STAGE = 0x01 "stage", "can stage";
         NOSTAGE = 0x02 "nostage", "cannot stage";
-        RESUME = 0x04 "resume", "takes clients; the streamid may hold the data port";
-        SUSPEND = 0x08 "suspend", "takes no clients";
-        RESET = 0x10 "reset", "ask again for everything; stands alone";
-        DRAIN = 0x40 "drain", "own nodes: clients are to move elsewhere, what nobody else has is still served";
-        UNDRAIN = 0x80 "undrain", "own nodes: takes clients as before";
+        RESUME = 0x04 "resume", "accepts clients; the streamid may contain the data port";
+        SUSPEND = 0x08 "suspend", "accepts no clients";
+        RESET = 0x10 "reset", "discard all known locations; not combined with other bits";
+        DRAIN = 0x40 "drain", "move clients to other nodes; files without another copy are still served; Scalla nodes only";
+        UNDRAIN = 0x80 "undrain", "ends drain; Scalla nodes only";
     }
 }
 
 flags! {
     /// Modifier of `try`.
     TryModifier(u8) {
-        PERMANENT = 0x01 "permanent", "forget all managers of this site and start with these";
+        PERMANENT = 0x01 "permanent", "replace all managers of this site with these";
     }
 }
 
 flags! {
-    /// Modifier of a response to a redirector. Real managers leave the modifier of the request in it.
+    /// Modifier of a response to a redirector. Managers of XRootD leave the modifier of the request
+    /// in it.
     ResponseModifier(u8) {
-        ASYNC = 0x80 "async", "belongs to an earlier `waitresp`";
+        ASYNC = 0x80 "async", "the deferred answer to an earlier `waitresp`";
     }
 }
 
 flags! {
-    /// Modifier of `inventory`, one of our own messages.
+    /// Modifier of `inventory`, an extension of Scalla.
     InventoryModifier(u8) {
-        WANTED = 0x01 "wanted", "from a parent, without paths: tell what is there";
+        WANTED = 0x01 "wanted", "from a parent, without paths: request an inventory";
         PENDING = 0x02 "pending", "these paths are being staged or written";
-        FIRST = 0x04 "first", "starts an inventory";
-        LAST = 0x08 "last", "ends it: the node has no other path";
-        COMPLETE = 0x10 "complete", "with `last`: it lists all directories and unfinished files, too, and every later path is reported";
+        FIRST = 0x04 "first", "first frame of an inventory";
+        LAST = 0x08 "last", "last frame: the node has no other path";
+        COMPLETE = 0x10 "complete", "with `last`: includes all directories and unfinished files; each later path is reported";
     }
 }
 
@@ -370,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recorded_modes() {
+    fn modes_match_the_recording() {
         let server = Mode(0x0080_0248);
         assert_eq!(format!("{server:?}"), "server|blredir|nostage|0x800000");
         assert_eq!((server.zone_hours(), server.share_percent()), (0, 0));
@@ -395,12 +399,12 @@ mod tests {
         }
         assert_eq!(relays, [(0x40, 1), (0x80, 2), (0xc0, RelayModifier::HOPS_MAX)]);
         assert_eq!(RelayModifier::NO_FORWARD.relayed(), None);
-        // Bits of which nothing is known travel on.
+        // Unknown bits are kept.
         assert_eq!(RelayModifier(0x01).relayed(), Some(RelayModifier(0x41)));
     }
 
     #[test]
-    fn fields_of_the_options() {
+    fn option_fields_are_set_and_read() {
         let stat = SelectOptions(0x9048);
         assert!(stat.contains(SelectOptions::READ | SelectOptions::STAT | SelectOptions::NET_PRIVATE));
         assert_eq!(stat.network(), ClientNetwork::PreferIpv4);

@@ -1,8 +1,9 @@
-//! Cuts a byte stream into frames.
+//! Splitting of a byte stream into frames.
 //!
-//! Peers write several frames in one segment or one frame in several; [`Splitter`] keeps the bytes of a frame until
-//! it is whole. How long a payload may be depends on what the link is for and how far it is: [`Phase`].
-//! Source: cms protocol version 3, section 1.1.
+//! One segment may contain several frames, and one frame may span several segments. [`Splitter`]
+//! therefore buffers the bytes of an incomplete frame. The maximum payload depends on the kind of
+//! connection and on its progress ([`Phase`]). It bounds the memory that a peer can occupy. Source:
+//! cms protocol version 3, section 1.1.
 
 use super::codes::{Code, ResponseCode};
 use super::header::Header;
@@ -12,19 +13,20 @@ use super::limits::{
 };
 use crate::error::WireError;
 
-/// How far a link is, which decides how long a payload may be.
+/// The progress of a connection, which determines the maximum payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// Before the login has been answered: 4096 bytes. Both ends.
+    /// Before the login is answered: 4096 bytes, at both ends.
     Login,
-    /// After it: 16384 bytes. Both ends of a link of nodes, and a manager towards its redirectors.
+    /// After the login is answered: 16384 bytes. Both ends of a connection between nodes, and a
+    /// manager that reads from a redirector.
     Established,
-    /// A redirector, after its login has been answered: 2048 bytes, 65535 in `data`.
+    /// A redirector after its login is answered: 2048 bytes, but 65535 bytes for `data`.
     Redirector,
 }
 
 impl Phase {
-    /// Most payload bytes of a frame with this code.
+    /// Returns the maximum payload in bytes of a frame with this code.
     #[must_use]
     pub const fn payload_bytes_max(self, code: Code) -> usize {
         match self {
@@ -36,17 +38,18 @@ impl Phase {
     }
 }
 
-/// A whole frame.
+/// A complete frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame<'a> {
-    /// Its header; `datalen` is the length of `payload`.
+    /// The header; `datalen` is the length of `payload`.
     pub header: Header,
-    /// What follows the header.
+    /// The bytes behind the header.
     pub payload: &'a [u8],
 }
 
 impl Frame<'_> {
-    /// Appends the frame with another header: how a message travels on unchanged but for its streamid and modifier.
+    /// Appends the frame with another header, so that a message is relayed unchanged except for its
+    /// streamid and modifier.
     pub fn relay(&self, header: Header, out: &mut Vec<u8>) {
         let header = Header { datalen: self.header.datalen, ..header };
         out.extend_from_slice(&header.encode());
@@ -54,7 +57,7 @@ impl Frame<'_> {
     }
 }
 
-/// Collects bytes and gives back whole frames.
+/// A buffer that collects bytes and returns complete frames.
 #[derive(Debug)]
 pub struct Splitter {
     phase: Phase,
@@ -63,18 +66,19 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// A splitter at the start of a stream.
+    /// Creates a splitter for the start of a stream.
     #[must_use]
     pub const fn new(phase: Phase) -> Self {
         Self { phase, bytes: Vec::new(), start: 0 }
     }
 
-    /// The link has got further: another limit holds from the next frame on, those that have arrived included.
+    /// Sets the phase, whose limit applies from the next frame on, including frames that are
+    /// already buffered.
     pub const fn enter(&mut self, phase: Phase) {
         self.phase = phase;
     }
 
-    /// Adds bytes that have arrived.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 {
             self.bytes.drain(..self.start);
@@ -83,11 +87,11 @@ impl Splitter {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame; `None` when more bytes are needed.
+    /// Returns the next complete frame; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// [`WireError::TooLong`]: the link is to be closed. No memory is taken for such a frame; it stays at the front, so
-    /// asking again gives the same error.
+    /// [`WireError::TooLong`]: the caller must close the connection. No memory is allocated for
+    /// such a frame. It stays at the front, so that later calls return the same error.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
         let rest = self.bytes.get(self.start..).unwrap_or_default();
         let Some((header, behind)) = rest.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
@@ -101,7 +105,7 @@ impl Splitter {
         Ok(Some(Frame { header, payload }))
     }
 
-    /// What has arrived and belongs to no whole frame yet.
+    /// Returns the received bytes that do not form a complete frame yet.
     #[must_use]
     pub fn unread(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
@@ -121,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_payload_is_refused_before_it_arrives() {
+    fn a_payload_over_the_limit_is_refused_after_its_header() {
         let cases = [
             (Phase::Login, Code::LOGIN, 4096),
             (Phase::Established, Code::HAVE, 16_384),
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_out_whole_however_they_arrive() {
+    fn frames_are_complete_for_every_segmentation() {
         let stream = [frame_of(Code::PING, 0), frame_of(Code::HAVE, 3), frame_of(Code::PONG, 0)].concat();
         for piece in 1..stream.len() {
             let mut splitter = Splitter::new(Phase::Login);

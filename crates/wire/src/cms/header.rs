@@ -1,11 +1,11 @@
-//! The header of every frame, and the streamid in it.
+//! The frame header and its streamid.
 //!
-//! | bytes | field    | type   | meaning                                                        |
-//! |-------|----------|--------|----------------------------------------------------------------|
-//! | 0..4  | streamid | opaque | echoed in the response; 0 on a request: no response wanted     |
-//! | 4     | rrCode   | u8     | [`Code`]; 0 to 5 towards a redirector: [`ResponseCode`]        |
-//! | 5     | modifier | u8     | flags of each message, see [`super::flags`]                    |
-//! | 6..8  | datalen  | u16    | bytes of payload that follow                                   |
+//! | bytes | field    | type   | meaning                                                      |
+//! |-------|----------|--------|--------------------------------------------------------------|
+//! | 0..4  | streamid | opaque | echoed in the response; 0 in a request: no response          |
+//! | 4     | rrCode   | u8     | [`Code`]; 0 to 5 in frames to a redirector: [`ResponseCode`] |
+//! | 5     | modifier | u8     | flags of each message, see [`super::flags`]                  |
+//! | 6..8  | datalen  | u16    | length of the payload in bytes                               |
 //!
 //! Source: cms protocol version 3, sections 1.1, 1.4.
 //!
@@ -17,38 +17,41 @@ use super::codes::Code;
 use super::limits::HEADER_BYTES;
 use crate::crc::crc32;
 
-/// Chosen by the sender of a request, echoed unchanged in the answer.
+/// The id that the sender of a request chooses and the answer echoes unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StreamId(pub [u8; 4]);
 
 impl StreamId {
-    /// No answer wanted; also that of unsolicited messages.
+    /// The streamid of unsolicited messages, and of requests that want no answer.
     pub const NONE: Self = Self([0; 4]);
 
-    /// That of a `state` for `path`: its CRC-32, 1 when that is 0, least significant byte first.
+    /// Returns the streamid of a `state` query for `path`: its CRC-32, or 1 if the CRC is 0, least
+    /// significant byte first.
     ///
-    /// Real parents use what comes back in a `have` as the key of their cache without looking at the path, so a
-    /// `have` or a relayed `state` carries the value that came, never a computed one. They keep it in their own byte
-    /// order; all that are deployed have the least significant byte first.
+    /// XRootD parents use the streamid of a `have` as the key of their location cache and do not
+    /// compare the path. A `have` or a relayed `state` must therefore carry the streamid of the
+    /// query and never a computed one. Parents keep the number in their own byte order; all known
+    /// deployments are little-endian.
     #[must_use]
     pub fn of_path(path: &[u8]) -> Self {
         Self(crc32(path).max(1).to_le_bytes())
     }
 
-    /// The data port in a `status` that resumes.
+    /// Returns the streamid of a `status` that resumes with this data port.
     #[must_use]
     pub const fn of_port(port: u16) -> Self {
         let [high, low] = port.to_be_bytes();
         Self([0, 0, high, low])
     }
 
-    /// The number [`StreamId::of_path`] gave: the CRC-32 of a path, 0 in an unsolicited message.
+    /// Returns the number of [`StreamId::of_path`]: the CRC-32 of a path, or 0 in an unsolicited
+    /// message.
     #[must_use]
     pub const fn path_hash(self) -> u32 {
         u32::from_le_bytes(self.0)
     }
 
-    /// The data port in a `status` that resumes; `None` when the bytes are none, as in a `status` without one.
+    /// Returns the data port in a `status` that resumes; `None` if the bytes are not a port.
     #[must_use]
     pub const fn port(self) -> Option<u16> {
         match self.0 {
@@ -58,7 +61,7 @@ impl StreamId {
         }
     }
 
-    /// Whether no answer is wanted.
+    /// Reports whether no answer is wanted.
     #[must_use]
     pub const fn is_none(self) -> bool {
         matches!(self.0, [0, 0, 0, 0])
@@ -77,21 +80,21 @@ impl fmt::Debug for StreamId {
     }
 }
 
-/// The 8 bytes every frame starts with.
+/// The 8 bytes at the start of every frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// Echoed in the answer.
     pub streamid: StreamId,
-    /// Which message; towards a redirector 0 to 5 are responses.
+    /// The kind of message. In frames to a redirector, 0 to 5 are responses.
     pub code: Code,
     /// Flags of the message.
     pub modifier: u8,
-    /// Bytes of payload that follow.
+    /// Length of the payload in bytes.
     pub datalen: u16,
 }
 
 impl Header {
-    /// Every 8 bytes are a header.
+    /// Decodes a header; all bit patterns are valid.
     #[must_use]
     pub const fn decode(bytes: &[u8; HEADER_BYTES]) -> Self {
         let [s0, s1, s2, s3, code, modifier, high, low] = *bytes;
@@ -103,7 +106,7 @@ impl Header {
         }
     }
 
-    /// The bytes of the header.
+    /// Encodes the header.
     #[must_use]
     pub const fn encode(&self) -> [u8; HEADER_BYTES] {
         let [s0, s1, s2, s3] = self.streamid.0;
@@ -111,7 +114,7 @@ impl Header {
         [s0, s1, s2, s3, self.code.0, self.modifier, high, low]
     }
 
-    /// Bytes of payload that follow.
+    /// Returns the length of the payload in bytes.
     #[must_use]
     pub fn payload_bytes(&self) -> usize {
         usize::from(self.datalen)
@@ -123,11 +126,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_streamid_of_a_question_as_recorded() {
+    fn the_streamid_of_a_query_matches_the_recording() {
         assert_eq!(StreamId::of_path(b"/f1"), StreamId([0xd4, 0x14, 0x29, 0xae]));
         assert_eq!(StreamId::of_path(b"/nofile").to_string(), "b1f1de20");
         assert_eq!(StreamId::of_path(b"/f1").path_hash(), 0xae29_14d4);
-        // CRC-32 0 would say that no answer is wanted.
+        // A streamid of 0 would mean that no answer is wanted.
         assert_eq!(StreamId::of_path(b""), StreamId([1, 0, 0, 0]));
     }
 
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_both_ways() {
+    fn a_header_decodes_and_encodes() {
         let bytes = [0xd4, 0x14, 0x29, 0xae, 20, 0x20, 0, 4];
         let header = Header::decode(&bytes);
         assert_eq!((header.code, header.modifier, header.payload_bytes()), (Code::STATE, 0x20, 4));

@@ -1,23 +1,28 @@
-//! The cms protocol, version 3: how managers, supervisors, servers and redirectors of a cluster talk.
+//! The cms protocol, version 3, between managers, supervisors, servers and redirectors of a
+//! cluster.
 //!
-//! * [`header`], [`frames`], [`pup`]: the 8-byte header, a stream cut into frames, arguments packed into a payload;
-//! * [`codes`], [`flags`], [`limits`]: the numbers of the protocol, each under its name;
-//! * [`login`]: the login, its reply and what may come in its place; system ids, paths, roles;
-//! * [`message`]: what nodes tell each other and redirectors ask, one file per message or small family;
-//! * [`response`]: what a manager answers a redirector;
-//! * [`extensions`]: what our own nodes say to each other beyond the protocol;
-//! * [`error`]: why a message is not sent.
+//! * [`header`], [`frames`], [`pup`]: the 8-byte header, the splitting of a stream into frames, the
+//!   packing of arguments;
+//! * [`codes`], [`flags`], [`limits`]: the numbers of the protocol with their names;
+//! * [`login`]: the login, its reply and the frames that replace it; system ids, paths, roles;
+//! * [`message`]: messages between nodes and requests of redirectors, one file per message or small
+//!   family;
+//! * [`response`]: responses of a manager to a redirector;
+//! * [`extensions`]: extensions between Scalla nodes;
+//! * [`error`]: errors of encoding.
 //!
-//! Which type decodes a frame depends on the link and how far it is, because codes 0 to 5 mean different things:
+//! The type that decodes a frame depends on the connection and its progress, because codes 0 to 5
+//! have several meanings:
 //!
-//! | link                    | who reads        | before the login is answered      | afterwards           |
-//! |-------------------------|------------------|-----------------------------------|----------------------|
-//! | node to its parent      | either           | node: [`LoginAnswer`]; parent: [`Message`] | [`Message`] |
-//! | redirector to a manager | the manager      | [`Message`]                       | [`Message`]          |
-//! | redirector to a manager | the redirector   | [`LoginAnswer`]                   | [`ToRedirector`]     |
+//! | connection | reader | before the login is answered | afterwards |
+//! |---|---|---|---|
+//! | node to its parent | both | node: [`LoginAnswer`]; parent: [`Message`] | [`Message`] |
+//! | redirector to a manager | the manager | [`Message`] | [`Message`] |
+//! | redirector to a manager | the redirector | [`LoginAnswer`] | [`ToRedirector`] |
 //!
-//! Decoding takes whatever peers send and only refuses what it cannot represent. Encoding is strict: a frame that a
-//! real daemon does not survive, or takes for something else, is an [`EncodeError`] and nothing is sent.
+//! Decoding is lenient and only refuses frames that it cannot represent. Encoding is strict: a
+//! frame that the peer does not support or would interpret differently is an [`EncodeError`], and
+//! no bytes are sent.
 
 pub mod codes;
 pub mod error;
@@ -40,5 +45,5 @@ pub use login::{Login, LoginAnswer, LoginReply};
 pub use message::Message;
 pub use response::{Answer, Response, ToRedirector};
 
-/// The protocol version that nodes and managers say; redirectors say 0.
+/// The protocol version of nodes and managers; redirectors send 0.
 pub const PROTOCOL_VERSION: u16 = 3;

@@ -1,15 +1,15 @@
-//! The packing of arguments: their first byte tells their form.
+//! Packing of arguments, whose first byte determines their form.
 //!
-//! | first byte       | form                                                       | bytes       |
-//! |------------------|------------------------------------------------------------|-------------|
-//! | 0x00..=0x7f      | text: u16 length (with the text's NUL), the bytes          | 2 + length  |
-//! | 0x80, 0xa0, 0xc0 | u16, u32, u64                                              | 3, 5, 9     |
-//! | 0x9n, 0xbn, 0xdn | u16, u32, u64 inline: nibble n, then the remaining bytes   | 2, 4, 8     |
+//! | first byte       | form                                                     | bytes      |
+//! |------------------|----------------------------------------------------------|------------|
+//! | 0x00..=0x7f      | text: u16 length (with the text's NUL), the bytes        | 2 + length |
+//! | 0x80, 0xa0, 0xc0 | u16, u32, u64                                            | 3, 5, 9    |
+//! | 0x9n, 0xbn, 0xdn | u16, u32, u64 inline: nibble n, then the remaining bytes | 2, 4, 8    |
 //!
-//! A text that is absent has length 0; one that is empty has length 1, its NUL. Where an optional argument would
-//! start the payload may end; bytes behind the last argument are ignored. Real senders use inline numbers in `load`
-//! and `avail` only.
-//! Source: cms protocol version 3, section 1.2.
+//! An absent text has length 0; an empty text has length 1, its NUL. The payload may end before an
+//! optional argument, and bytes behind the last argument are ignored, so that later versions can
+//! append arguments. XRootD uses inline numbers only in `load` and `avail`. Source: cms protocol
+//! version 3, section 1.2.
 
 use super::error::EncodeError;
 use super::header::{Header, StreamId};
@@ -21,34 +21,35 @@ use crate::error::WireError;
 const U16: u8 = 0x80;
 const U32: u8 = 0xa0;
 const U64: u8 = 0xc0;
-/// What is added to the first byte of an inline number, and the most such a u32 can hold.
+/// Added to the first byte of an inline number; below it the maximum of an inline u32.
 const INLINE: u8 = 0x10;
 const INLINE_U32_MAX: u32 = (1 << 28) - 1;
 
-/// Reads arguments from the front of a payload.
+/// A reader of arguments from the front of a payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Unpacker<'a> {
     rest: Reader<'a>,
 }
 
 impl<'a> Unpacker<'a> {
-    /// At the start of `payload`.
+    /// Creates a reader at the start of `payload`.
     #[must_use]
     pub const fn new(payload: &'a [u8]) -> Self {
         Self { rest: Reader::new(payload) }
     }
 
-    /// Whether nothing is left.
+    /// Reports whether no bytes are left.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// A text that must be there; it may be empty. It ends at its first NUL, or with the argument when it has none.
+    /// Reads a required text, which may be empty. It ends at its first NUL, or with the argument if
+    /// it has no NUL.
     ///
     /// # Errors
-    /// [`WireError::Short`] when the payload ends, [`WireError::BadLength`] when the text is absent,
-    /// [`WireError::BadValue`] when the argument is a number.
+    /// [`WireError::Short`] if the payload ends, [`WireError::BadLength`] if the text is absent,
+    /// [`WireError::BadValue`] if the argument is a number.
     pub fn text(&mut self, field: &'static str) -> Result<&'a [u8], WireError> {
         if self.rest.is_empty() {
             return Err(WireError::Short { field, need: 1, have: 0 });
@@ -56,10 +57,11 @@ impl<'a> Unpacker<'a> {
         self.optional(field)?.ok_or(WireError::BadLength { field, bytes: 0 })
     }
 
-    /// A text that may be absent, or left off with everything behind it.
+    /// Reads a text that may be absent. Returns `None` also at the end of the payload.
     ///
     /// # Errors
-    /// [`WireError::Short`] when the payload ends within it, [`WireError::BadValue`] when it is a number.
+    /// [`WireError::Short`] if the payload ends within it, [`WireError::BadValue`] if it is a
+    /// number.
     pub fn optional(&mut self, field: &'static str) -> Result<Option<&'a [u8]>, WireError> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -68,10 +70,11 @@ impl<'a> Unpacker<'a> {
         Ok((!bytes.is_empty()).then(|| until_nul(bytes)))
     }
 
-    /// Bytes with a length, as they are.
+    /// Reads bytes with a length, without interpreting them.
     ///
     /// # Errors
-    /// [`WireError::Short`] when the payload ends within them, [`WireError::BadValue`] when the argument is a number.
+    /// [`WireError::Short`] if the payload ends within them, [`WireError::BadValue`] if the
+    /// argument is a number.
     pub fn binary(&mut self, field: &'static str) -> Result<&'a [u8], WireError> {
         let mut rest = self.rest;
         let bytes = rest.u16(field)?;
@@ -84,10 +87,11 @@ impl<'a> Unpacker<'a> {
         Ok(bytes)
     }
 
-    /// A number of 16 bits, inline one of 12.
+    /// Reads a number of 16 bits, or an inline number of 12 bits.
     ///
     /// # Errors
-    /// [`WireError::Short`] when the payload ends, [`WireError::BadValue`] when the argument is anything else.
+    /// [`WireError::Short`] if the payload ends, [`WireError::BadValue`] for any other kind of
+    /// argument.
     pub fn u16(&mut self, field: &'static str) -> Result<u16, WireError> {
         match self.number::<1, 2>(U16, field)? {
             Number::Long(bytes) => Ok(u16::from_be_bytes(bytes)),
@@ -95,10 +99,11 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    /// A number of 32 bits, inline one of 28.
+    /// Reads a number of 32 bits, or an inline number of 28 bits.
     ///
     /// # Errors
-    /// [`WireError::Short`] when the payload ends, [`WireError::BadValue`] when the argument is anything else.
+    /// [`WireError::Short`] if the payload ends, [`WireError::BadValue`] for any other kind of
+    /// argument.
     pub fn u32(&mut self, field: &'static str) -> Result<u32, WireError> {
         match self.number::<3, 4>(U32, field)? {
             Number::Long(bytes) => Ok(u32::from_be_bytes(bytes)),
@@ -106,10 +111,11 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    /// A number of 64 bits, inline one of 60. No message of the protocol has one.
+    /// Reads a number of 64 bits, or an inline number of 60 bits. Only extensions of Scalla use it.
     ///
     /// # Errors
-    /// [`WireError::Short`] when the payload ends, [`WireError::BadValue`] when the argument is anything else.
+    /// [`WireError::Short`] if the payload ends, [`WireError::BadValue`] for any other kind of
+    /// argument.
     pub fn u64(&mut self, field: &'static str) -> Result<u64, WireError> {
         match self.number::<7, 8>(U64, field)? {
             Number::Long(bytes) => Ok(u64::from_be_bytes(bytes)),
@@ -141,29 +147,29 @@ enum Number<const INLINE_BYTES: usize, const BYTES: usize> {
     Inline(u8, [u8; INLINE_BYTES]),
 }
 
-/// The part of `bytes` before its first NUL; all of it when there is none.
+/// Returns the part of `bytes` before its first NUL, or all of it without a NUL.
 pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
-/// Appends arguments to the payload of a frame.
+/// A writer that appends arguments to the payload of a frame.
 #[derive(Debug)]
 pub(super) struct Packer<'a> {
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> Packer<'a> {
-    /// A packer behind what `out` holds already.
+    /// Creates a writer that appends to `out`.
     pub(super) const fn new(out: &'a mut Vec<u8>) -> Self {
         Self { out }
     }
 
-    /// A text with its NUL.
+    /// Appends a text with its NUL.
     pub(super) fn text(&mut self, field: &'static str, text: &[u8]) -> Result<(), EncodeError> {
         self.long_text(field, text, TEXT_BYTES_MAX)
     }
 
-    /// A text that may be longer than others: `limit` bytes with its NUL.
+    /// Appends a text with a maximum of `limit` bytes including its NUL.
     pub(super) fn long_text(
         &mut self,
         field: &'static str,
@@ -171,7 +177,7 @@ impl<'a> Packer<'a> {
         limit: usize,
     ) -> Result<(), EncodeError> {
         let bytes = checked_text(field, text, limit)?;
-        // The limits are below the 32767 bytes that the length can say.
+        // All limits are below 32767, the maximum of the length field.
         let length = u16::try_from(bytes).map_err(|_| EncodeError::TooLong { field, limit, bytes })?;
         self.bytes(&length.to_be_bytes());
         self.bytes(text);
@@ -179,7 +185,7 @@ impl<'a> Packer<'a> {
         Ok(())
     }
 
-    /// A text that must not be empty.
+    /// Appends a text that must not be empty.
     pub(super) fn filled(&mut self, field: &'static str, text: &[u8]) -> Result<(), EncodeError> {
         if text.is_empty() {
             return Err(EncodeError::Missing { field });
@@ -187,7 +193,7 @@ impl<'a> Packer<'a> {
         self.text(field, text)
     }
 
-    /// A text that may be absent.
+    /// Appends a text that may be absent.
     pub(super) fn optional(&mut self, field: &'static str, text: Option<&[u8]>) -> Result<(), EncodeError> {
         match text {
             Some(text) => self.text(field, text),
@@ -198,7 +204,7 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Bytes with a length.
+    /// Appends bytes with a length.
     pub(super) fn binary<const BYTES: usize>(&mut self, bytes: &[u8; BYTES]) {
         const { assert!(BYTES < 128) };
         let [.., length] = BYTES.to_be_bytes();
@@ -221,7 +227,7 @@ impl<'a> Packer<'a> {
         self.bytes(&value.to_be_bytes());
     }
 
-    /// A number inline when it fits, as real senders do in `load` and `avail`.
+    /// Appends a number, inline if it fits, as XRootD does in `load` and `avail`.
     pub(super) fn u32_inline(&mut self, value: u32) {
         if value > INLINE_U32_MAX {
             return self.u32(value);
@@ -230,7 +236,7 @@ impl<'a> Packer<'a> {
         self.bytes(&[U32 + INLINE + a, b, c, d]);
     }
 
-    /// A path that is the whole payload, with its NUL.
+    /// Appends an unpacked path with its NUL, which is the whole payload.
     pub(super) fn raw_path(&mut self, path: &[u8]) -> Result<(), EncodeError> {
         if path.is_empty() {
             return Err(EncodeError::Missing { field: "path" });
@@ -246,7 +252,7 @@ impl<'a> Packer<'a> {
     }
 }
 
-/// Bytes of `text` with its NUL, if it can be sent.
+/// Returns the length in bytes of `text` with its NUL, if the text can be sent.
 fn checked_text(field: &'static str, text: &[u8], limit: usize) -> Result<usize, EncodeError> {
     let bytes = text.len().saturating_add(1);
     if bytes > limit {
@@ -258,17 +264,18 @@ fn checked_text(field: &'static str, text: &[u8], limit: usize) -> Result<usize,
     Ok(bytes)
 }
 
-/// What a frame is besides its payload.
+/// The parts of a frame other than its payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Envelope {
     pub(super) streamid: StreamId,
     pub(super) code: Code,
     pub(super) modifier: u8,
-    /// Most bytes of payload.
+    /// Maximum payload in bytes.
     pub(super) limit: usize,
 }
 
-/// Appends a frame whose payload `fill` packs; nothing at all when it refuses or the payload is too long.
+/// Appends a frame whose payload `fill` writes. Appends no bytes if `fill` fails or the payload is
+/// too long.
 pub(super) fn frame(
     out: &mut Vec<u8>,
     envelope: Envelope,
@@ -317,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_as_recorded() {
+    fn numbers_match_the_recording() {
         assert_eq!(packed(|p| p.u32_inline(74421)), [0xb0, 0x01, 0x22, 0xb5]);
         assert_eq!(packed(|p| p.u32(0x8000_0100)), [0xa0, 0x80, 0, 1, 0]);
         assert_eq!(packed(|p| p.u32_inline(0x8000_0100)), [0xa0, 0x80, 0, 1, 0]);
@@ -352,7 +359,7 @@ mod tests {
         assert_eq!(unpacker.text("ident"), Ok(&b""[..]));
         assert_eq!(unpacker.optional("opaque"), Ok(None));
         assert_eq!(unpacker.text("path"), Ok(&b"/f1"[..]));
-        // Without its NUL it is taken as it is.
+        // A text without a NUL is accepted.
         assert_eq!(unpacker.optional("x"), Ok(Some(&b"ab"[..])));
         assert_eq!(unpacker.optional("x"), Ok(None));
         assert_eq!(unpacker.text("x"), Err(WireError::Short { field: "x", need: 1, have: 0 }));
@@ -362,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_leaves_nothing_behind() {
+    fn a_failed_frame_appends_no_bytes() {
         let envelope = |limit| Envelope { streamid: StreamId::NONE, code: Code::STATE, modifier: 0, limit };
         let mut out = b"before".to_vec();
         let long = [b'a'; 2047];

@@ -1,20 +1,21 @@
 //! The `path?key=value&key=value` texts of requests.
 //!
-//! Everything behind the first `?` is the cgi, further `?` included. There is no percent-decoding; values are taken as they
-//! are sent, they need not be UTF-8. A NUL ends the whole text: stock clients end some arguments with one.
-//! Source: xroot protocol 5.2.0, sections 2.0, 4.
+//! Everything behind the first `?` is the CGI, including further `?`. Values are not
+//! percent-decoded and need not be UTF-8, so they are kept as bytes. A NUL ends the whole text,
+//! because XRootD clients end some arguments with one. Unlike `base::Cgi`, this type borrows from
+//! the request. Source: xroot protocol 5.2.0, sections 2.0, 4.
 
-/// A path argument, taken apart. The path is not checked: see `base::LogicalPath`.
+/// A path argument, split into path and CGI. The path is not validated; see `base::LogicalPath`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target<'a> {
     /// The path as sent.
     pub path: &'a [u8],
-    /// What stands behind the first `?`.
+    /// The text behind the first `?`.
     pub cgi: Cgi<'a>,
 }
 
 impl<'a> Target<'a> {
-    /// Takes an argument apart.
+    /// Splits an argument.
     #[must_use]
     pub fn parse(argument: &'a [u8]) -> Self {
         let text = argument.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -31,25 +32,26 @@ pub struct Cgi<'a> {
 }
 
 impl<'a> Cgi<'a> {
-    /// A cgi over `text`, without its `?`.
+    /// Creates a CGI from `text`, without its `?`.
     #[must_use]
     pub const fn new(text: &'a [u8]) -> Self {
         Self { text }
     }
 
-    /// The text as sent.
+    /// Returns the text as sent.
     #[must_use]
     pub const fn text(&self) -> &'a [u8] {
         self.text
     }
 
-    /// Whether there is no text.
+    /// Reports whether the text is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// The elements in the order sent. An element without `=` has an empty value; empty elements are skipped.
+    /// Returns the elements in the order sent. An element without `=` has an empty value; empty
+    /// elements are skipped.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let elements = self.text.split(|&byte| byte == b'&');
         elements.filter(|element| !element.is_empty()).map(|element| {
@@ -59,19 +61,20 @@ impl<'a> Cgi<'a> {
         })
     }
 
-    /// The value of `key`; of the last one when it stands more than once, as if each replaced the one before.
+    /// Returns the value of `key`. Of duplicate keys the last one counts, because each replaces the
+    /// previous one.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&'a [u8]> {
         self.iter().rev().find(|(name, _)| *name == key.as_bytes()).map(|(_, value)| value)
     }
 
-    /// The value of `key` if it is UTF-8.
+    /// Returns the value of `key` if it is UTF-8.
     #[must_use]
     pub fn get_str(&self, key: &str) -> Option<&'a str> {
         std::str::from_utf8(self.get(key)?).ok()
     }
 
-    /// The value of `key` if it is a number.
+    /// Returns the value of `key` if it is a number.
     #[must_use]
     pub fn number<T: std::str::FromStr>(&self, key: &str) -> Option<T> {
         self.get_str(key)?.parse().ok()
@@ -83,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_question_mark_ends_the_path_and_a_nul_ends_all() {
+    fn the_first_question_mark_ends_the_path_and_a_nul_the_text() {
         let target = Target::parse(b"/a b?x=1?y&z\0junk");
         assert_eq!(target.path, b"/a b");
         assert_eq!(target.cgi.text(), b"x=1?y&z");
@@ -92,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_without_value_and_empty_ones() {
+    fn elements_without_value_are_kept_and_empty_ones_skipped() {
         let cgi = Cgi::new(b"&a&b=&c=1=2&&=v");
         let elements: Vec<_> = cgi.iter().collect();
         assert_eq!(elements, [(&b"a"[..], &b""[..]), (b"b", b""), (b"c", b"1=2"), (b"", b"v")]);
@@ -102,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_equal_keys_counts() {
+    fn the_last_of_duplicate_keys_counts() {
         let cgi = Cgi::new(b"oss.asize=1&x=\xff&oss.asize=20");
         assert_eq!(cgi.number("oss.asize"), Some(20u64));
         assert_eq!(cgi.number::<u8>("x"), None);

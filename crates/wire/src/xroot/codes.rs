@@ -1,6 +1,8 @@
-//! Codes of the xroot protocol as open newtypes: requests, reply statuses, errors, sub-codes.
+//! Codes of the xroot protocol as open newtypes: requests, reply statuses, errors and subcodes.
 //!
-//! Source: xroot protocol 5.2.0, sections 1.5, 2.0, 3.2 and those of the requests with sub-codes.
+//! They are newtypes and not enums, so that a code without a name can be represented and answered
+//! with its specific error. Source: xroot protocol 5.2.0, sections 1.5, 2.0, 3.2 and those of the
+//! requests with subcodes.
 
 use crate::newtypes::codes;
 
@@ -44,19 +46,21 @@ codes! {
 }
 
 impl RequestCode {
-    /// The smallest request code; `requestid - FIRST` is what `kXR_status` frames and security vectors carry.
+    /// The smallest request code; `kXR_status` frames and security vectors contain
+    /// `requestid - FIRST`.
     pub const FIRST: u16 = 3000;
     /// The largest request code of this protocol version.
     pub const LAST: u16 = 3032;
 
-    /// The code as a `kXR_status` frame carries it (`requestid - 3000`), `None` when out of range.
+    /// Returns the code in the form of a `kXR_status` frame (`requestid - 3000`); `None` if it is
+    /// out of range.
     #[must_use]
     pub const fn short(self) -> Option<u8> {
         let [high, low] = self.0.wrapping_sub(Self::FIRST).to_be_bytes();
         if high == 0 { Some(low) } else { None }
     }
 
-    /// Whether this protocol version knows the request.
+    /// Reports whether this protocol version defines the request.
     #[must_use]
     pub const fn is_known(self) -> bool {
         self.name().is_some()
@@ -177,7 +181,7 @@ codes! {
 }
 
 codes! {
-    /// Low nibble of `expect` of `kXR_protocol`: what the client intends to do next.
+    /// Low nibble of `expect` of `kXR_protocol`: the next step that the client intends.
     Expect(u8) {
         NONE = 0 "kXR_ExpNone",
         BIND = 1 "kXR_ExpBind",
@@ -209,7 +213,7 @@ codes! {
 }
 
 codes! {
-    /// What a security level asks for one request: signature ignored, likely needed, needed.
+    /// Requirement of a security level for one request: signature ignored, likely needed or needed.
     SignRequirement(u8) {
         IGNORE = 0 "kXR_signIgnore",
         LIKELY = 1 "kXR_signLikely",
@@ -222,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_codes_of_the_page_requests() {
+    fn page_requests_have_short_codes() {
         assert_eq!(RequestCode::PGWRITE.short(), Some(0x1a));
         assert_eq!(RequestCode::PGREAD.short(), Some(0x1e));
         assert_eq!(RequestCode(2999).short(), None);

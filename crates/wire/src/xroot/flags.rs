@@ -1,6 +1,7 @@
 //! Flag words of the xroot protocol, one type per field.
 //!
-//! Source: xroot protocol 5.2.0; the section is named at each type.
+//! Each field has its own type, because the same bit has a different meaning in each request.
+//! Source: xroot protocol 5.2.0; each type names its section.
 
 use crate::newtypes::flags;
 
@@ -8,14 +9,14 @@ flags! {
     /// `flags` of the `kXR_protocol` request (section 1.7).
     ProtocolFlags(u8) {
         SECREQS = 0x01 "secreqs", "return the security requirements (S body)";
-        ABLE_TLS = 0x02 "ableTLS", "the client can do TLS";
+        ABLE_TLS = 0x02 "ableTLS", "the client supports TLS";
         WANT_TLS = 0x04 "wantTLS", "switch to TLS right after the reply";
         BIFREQS = 0x08 "bifreqs", "return the bind interfaces (B body)";
     }
 }
 
 flags! {
-    /// `flags` of the `kXR_protocol` reply (section 1.7); some also in redirect ports.
+    /// `flags` of the `kXR_protocol` reply (section 1.7); some are also used in redirect ports.
     ServerFlags(u32) {
         IS_SERVER = 0x0000_0001 "isServer", "data server";
         IS_MANAGER = 0x0000_0002 "isManager", "redirector";
@@ -37,13 +38,13 @@ flags! {
         TLS_SESS = 0x0800_0000 "tlsSess", "TLS starts after login or authentication";
         TLS_TPC = 0x1000_0000 "tlsTPC", "TLS is required for third-party copies";
         TLS_GPFA = 0x2000_0000 "tlsGPFA", "TLS is required for anonymous gpfile";
-        GOTO_TLS = 0x4000_0000 "gotoTLS", "this connection turns to TLS now";
+        GOTO_TLS = 0x4000_0000 "gotoTLS", "this connection switches to TLS now";
         HAVE_TLS = 0x8000_0000 "haveTLS", "the server supports TLS";
     }
 }
 
 impl ServerFlags {
-    /// Any of the TLS requirements.
+    /// All bits that require TLS.
     pub const TLS_ANY: Self = Self(0x1f00_0000);
 }
 
@@ -113,7 +114,7 @@ flags! {
 flags! {
     /// Options of `kXR_stat` and `kXR_statx` (sections 2.21, 2.22).
     StatOptions(u8) {
-        VFS = 0x01 "vfs", "about the file system that holds the path";
+        VFS = 0x01 "vfs", "report the file system of the path";
     }
 }
 
@@ -146,8 +147,8 @@ flags! {
         FORCE = 0x0004 "force";
         REFRESH = 0x0080 "refresh", "discard cached locations";
         PREFNAME = 0x0100 "prefname", "host names instead of addresses";
-        FOR_DIRLIST = 0x0400 "4dirlist", "to list the directory afterwards";
-        NOWAIT = 0x2000 "nowait", "answer with what is known now";
+        FOR_DIRLIST = 0x0400 "4dirlist", "the client lists the directory afterwards";
+        NOWAIT = 0x2000 "nowait", "answer with the locations known now";
     }
 }
 
@@ -163,8 +164,8 @@ flags! {
     PrepareOptions(u8) {
         CANCEL = 0x01 "cancel", "cancel a request id";
         NOTIFY = 0x02 "notify", "send a message when done";
-        NOERRS = 0x04 "noerrs", "do not notify errors";
-        STAGE = 0x08 "stage", "bring online; the reply holds a request id";
+        NOERRS = 0x04 "noerrs", "do not notify of errors";
+        STAGE = 0x08 "stage", "stage the files; the reply contains a request id";
         WMODE = 0x10 "wmode", "the file will be written";
         COLOC = 0x20 "coloc", "co-locate with the first file";
         FRESH = 0x40 "fresh", "refresh the access time";
@@ -182,7 +183,7 @@ flags! {
 flags! {
     /// Options of `kXR_fattr` (section 2.8).
     FattrOptions(u8) {
-        IS_NEW = 0x01 "isNew", "set only what does not exist";
+        IS_NEW = 0x01 "isNew", "set only attributes that do not exist";
         ADATA = 0x10 "aData", "list returns values";
     }
 }
@@ -219,7 +220,7 @@ flags! {
 flags! {
     /// `secopt` of the security requirements in the `kXR_protocol` reply (section 1.7).
     SecurityOptions(u8) {
-        DATA = 0x01 "secOData", "the payload of writes is hashed too";
+        DATA = 0x01 "secOData", "the payload of writes is hashed as well";
         FORCE = 0x02 "secOFrce", "sign even without a session key";
     }
 }

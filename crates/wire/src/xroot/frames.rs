@@ -1,9 +1,10 @@
-//! Cuts a byte stream into frames.
+//! Splitting of a byte stream into frames.
 //!
-//! The length of a frame is not always in its header: `kXR_writev` and `kXR_chkpoint` xeq have data behind the counted
-//! bytes, `kXR_status` too, and a write with a path id has its payload on another connection. [`request_bytes`] and
-//! [`response_bytes`] know; [`Splitter`] keeps the bytes of a frame until it is whole. That is for clients and tests: a
-//! server streams file data and never holds such a frame.
+//! The header does not always contain the length of the frame: `kXR_writev`, `kXR_chkpoint` xeq and
+//! `kXR_status` have data behind the counted bytes, and the payload of a write with a path id is
+//! sent on another connection. [`request_bytes`] and [`response_bytes`] compute the length.
+//! [`Splitter`] buffers the bytes of an incomplete frame. It is for clients and tests; a server
+//! streams file data instead, so that it never buffers such a frame.
 //!
 //! Source: xroot protocol 5.2.0, sections 1.2, 1.4, 1.5, 1.9, 2.6, 2.28, 3.8.
 
@@ -13,12 +14,12 @@ use super::limits::{HANDSHAKE_BYTES, HANDSHAKE_REPLY_BYTES, REQUEST_HEADER_BYTES
 use super::request::SegmentList;
 use crate::error::WireError;
 
-/// How long a frame is, as far as its first bytes tell.
+/// The length of a frame, as far as it follows from the first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameBytes {
-    /// At least so many bytes are needed to tell.
+    /// At least this number of bytes is needed to determine the length.
     AtLeast(usize),
-    /// The frame has exactly so many bytes.
+    /// The frame has exactly this length in bytes.
     Exactly(usize),
 }
 
@@ -31,17 +32,18 @@ impl FrameBytes {
     }
 }
 
-/// Bytes of the request frame that starts with `bytes`, streamed data included.
+/// Returns the length of the request frame that starts with `bytes`, including streamed data.
 ///
 /// # Errors
-/// [`WireError::BadLength`] when a length is negative: where the next frame starts cannot be known.
+/// [`WireError::BadLength`] for a negative length, after which the start of the next frame is
+/// unknown.
 pub fn request_bytes(bytes: &[u8]) -> Result<FrameBytes, WireError> {
     let Some((header, payload)) = bytes.split_first_chunk::<REQUEST_HEADER_BYTES>() else {
         return Ok(FrameBytes::AtLeast(REQUEST_HEADER_BYTES));
     };
     let header = RequestHeader::decode(header);
     let counted = header.payload_bytes()?;
-    // An embedded header must not embed another one, so this does not descend further.
+    // An embedded header must not embed another one, so one level is enough.
     let embeds = header.code == RequestCode::CHKPOINT && header.u8::<19>() == ChkpointOpcode::XEQ.0;
     if !embeds || counted != REQUEST_HEADER_BYTES {
         return flat_request_bytes(&header, payload);
@@ -52,11 +54,11 @@ pub fn request_bytes(bytes: &[u8]) -> Result<FrameBytes, WireError> {
     Ok(flat_request_bytes(&RequestHeader::decode(embedded), payload)?.behind(REQUEST_HEADER_BYTES))
 }
 
-/// Bytes of a request that embeds no other one.
+/// Returns the length of a request without an embedded request.
 fn flat_request_bytes(header: &RequestHeader, payload: &[u8]) -> Result<FrameBytes, WireError> {
     let counted = header.payload_bytes()?;
     let payload_bytes = match header.code {
-        // The payload comes on the connection of that path id.
+        // The payload is sent on the connection with that path id.
         RequestCode::WRITE | RequestCode::PGWRITE if header.u8::<16>() != 0 => 0,
         RequestCode::WRITEV => match payload.get(..counted) {
             None => return Ok(FrameBytes::AtLeast(REQUEST_HEADER_BYTES.saturating_add(counted))),
@@ -70,10 +72,12 @@ fn flat_request_bytes(header: &RequestHeader, payload: &[u8]) -> Result<FrameByt
     Ok(FrameBytes::Exactly(REQUEST_HEADER_BYTES.saturating_add(payload_bytes)))
 }
 
-/// Bytes of the response frame that starts with `bytes`, the data behind a `kXR_status` included.
+/// Returns the length of the response frame that starts with `bytes`, including the data behind a
+/// `kXR_status`.
 ///
 /// # Errors
-/// [`WireError::BadLength`] when a length is negative: where the next frame starts cannot be known.
+/// [`WireError::BadLength`] for a negative length, after which the start of the next frame is
+/// unknown.
 pub fn response_bytes(bytes: &[u8]) -> Result<FrameBytes, WireError> {
     let Some((header, body)) = bytes.split_first_chunk::<RESPONSE_HEADER_BYTES>() else {
         return Ok(FrameBytes::AtLeast(RESPONSE_HEADER_BYTES));
@@ -93,7 +97,7 @@ pub fn response_bytes(bytes: &[u8]) -> Result<FrameBytes, WireError> {
     Ok(FrameBytes::Exactly(counted.saturating_add(data)))
 }
 
-/// Which frames a stream consists of.
+/// The direction of a stream, which determines its frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// From client to server: a handshake, then requests.
@@ -102,7 +106,7 @@ pub enum Direction {
     Responses,
 }
 
-/// Collects bytes and gives back whole frames.
+/// A buffer that collects bytes and returns complete frames.
 #[derive(Debug)]
 pub struct Splitter {
     direction: Direction,
@@ -112,19 +116,19 @@ pub struct Splitter {
     start: usize,
 }
 
-/// A whole frame of a [`Splitter`].
+/// A complete frame of a [`Splitter`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame<'a> {
-    /// The 20 bytes that a client, or the 16 bytes that a server starts with.
+    /// The handshake of a client (20 bytes) or the answer of a server (16 bytes).
     Greeting(&'a [u8]),
-    /// A request, header and streamed data included.
+    /// A request, including header and streamed data.
     Request(&'a [u8]),
-    /// A response, header and the data behind a `kXR_status` included.
+    /// A response, including header and the data behind a `kXR_status`.
     Response(&'a [u8]),
 }
 
 impl<'a> Frame<'a> {
-    /// The bytes of the frame.
+    /// Returns the bytes of the frame.
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         match self {
@@ -134,14 +138,14 @@ impl<'a> Frame<'a> {
 }
 
 impl Splitter {
-    /// A splitter at the start of a connection. A frame of more than `frame_bytes_max` bytes is refused before memory is
-    /// taken for it.
+    /// Creates a splitter for the start of a connection. A frame of more than `frame_bytes_max`
+    /// bytes is refused before memory is allocated for it.
     #[must_use]
     pub const fn new(direction: Direction, frame_bytes_max: usize) -> Self {
         Self { direction, greeted: false, frame_bytes_max, bytes: Vec::new(), start: 0 }
     }
 
-    /// Adds bytes that have arrived.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 {
             self.bytes.drain(..self.start);
@@ -150,11 +154,11 @@ impl Splitter {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame; `None` when more bytes are needed.
+    /// Returns the next complete frame; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// [`WireError::BadLength`] and [`WireError::TooLong`]: the stream cannot be followed any further. The offending bytes
-    /// stay at the front, so asking again gives the same error.
+    /// [`WireError::BadLength`] and [`WireError::TooLong`]: the stream cannot be decoded further.
+    /// The invalid bytes stay at the front, so that later calls return the same error.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
         let rest = self.bytes.get(self.start..).unwrap_or_default();
         let needed = match (self.direction, self.greeted) {
@@ -177,7 +181,8 @@ impl Splitter {
         }))
     }
 
-    /// What has arrived and belongs to no whole frame yet, for example the first bytes of a TLS handshake.
+    /// Returns the received bytes that do not form a complete frame yet, for example the first
+    /// bytes of a TLS handshake.
     #[must_use]
     pub fn unread(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
@@ -191,7 +196,7 @@ mod tests {
     use crate::xroot::request::{Request, Write};
 
     #[test]
-    fn a_frame_over_the_limit_is_refused_before_it_arrives() {
+    fn a_frame_over_the_limit_is_refused_after_its_header() {
         let mut splitter = Splitter::new(Direction::Requests, 100);
         splitter.push(&Handshake::BYTES);
         assert!(matches!(splitter.next_frame(), Ok(Some(Frame::Greeting(_)))));
@@ -208,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_for_another_path_has_no_payload_here() {
+    fn a_write_with_a_path_id_has_no_payload_in_its_frame() {
         let mut bytes = Vec::new();
         let write = Write { fhandle: FileHandle::default(), offset: 0, pathid: 1, dlen: 5 };
         Request::Write(write).encode(StreamId::default(), &mut bytes);

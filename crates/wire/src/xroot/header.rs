@@ -2,17 +2,19 @@
 //!
 //! Request header:
 //!
-//! | bytes  | field     | type   | meaning                                             |
-//! |--------|-----------|--------|-----------------------------------------------------|
-//! | 0..2   | streamid  | opaque | chosen by the client, echoed in every reply         |
-//! | 2..4   | requestid | u16    | [`RequestCode`]                                     |
-//! | 4..20  | body      | opaque | the request's parameters                            |
-//! | 20..24 | dlen      | i32    | bytes of payload that follow, never < 0             |
+//! | bytes  | field     | type   | meaning                                      |
+//! |--------|-----------|--------|----------------------------------------------|
+//! | 0..2   | streamid  | opaque | chosen by the client, echoed in every reply  |
+//! | 2..4   | requestid | u16    | [`RequestCode`]                              |
+//! | 4..20  | body      | opaque | parameters of the request                    |
+//! | 20..24 | dlen      | i32    | length of the payload in bytes, not negative |
 //!
 //! Response header: `streamid` 0..2, `status` u16 2..4, `dlen` i32 4..8.
 //!
-//! Handshake of the client: five i32, `0 0 0 4 2012`. The answer is a response header (streamid 0, status 0, dlen 8)
-//! with `protover` i32 and `type` i32. Source: xroot protocol 5.2.0, sections 1.2, 1.4, 1.5.
+//! The handshake of the client is five i32, `0 0 0 4 2012`. The answer is a response header
+//! (streamid 0, status 0, dlen 8) with `protover` i32 and `type` i32. The header keeps its 16
+//! parameter bytes uninterpreted, because their layout depends on the request ([`super::request`]).
+//! Source: xroot protocol 5.2.0, sections 1.2, 1.4, 1.5.
 
 use std::fmt;
 
@@ -20,7 +22,7 @@ use super::codes::{RequestCode, Status};
 use super::limits::{HANDSHAKE_BYTES, HANDSHAKE_REPLY_BYTES, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
 use crate::error::WireError;
 
-/// Opaque identifiers share their shape: bytes, shown in hexadecimal.
+/// Defines an opaque identifier: bytes that are displayed in hexadecimal.
 macro_rules! opaque {
     ($(#[$meta:meta])* $name:ident($shape:ty)) => {
         $(#[$meta])*
@@ -42,39 +44,40 @@ macro_rules! opaque {
 }
 
 opaque! {
-    /// Chosen by the client for a request, echoed unchanged in every reply to it.
+    /// The id that a client chooses for a request and the server echoes in every reply to it.
     StreamId([u8; 2])
 }
 opaque! {
-    /// An open file of a session. Opaque to clients.
+    /// The handle of an open file in a session. Opaque to clients.
     FileHandle([u8; 4])
 }
 opaque! {
-    /// A login session. Opaque to clients; must not be guessable.
+    /// The id of a login session. Opaque to clients; must not be predictable.
     SessionId([u8; 16])
 }
 
-/// The 24 bytes every request starts with.
+/// The 24 bytes at the start of every request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestHeader {
     /// Echoed in every reply.
     pub streamid: StreamId,
-    /// Which request.
+    /// The kind of request.
     pub code: RequestCode,
     /// Parameters of the request.
     pub body: [u8; 16],
-    /// Bytes of payload that follow as sent; a negative value is a protocol violation that the session answers.
+    /// Length of the payload as sent. A negative value is a protocol violation, which the session
+    /// answers.
     pub dlen: i32,
 }
 
 impl RequestHeader {
-    /// A header without parameters and payload.
+    /// Creates a header without parameters and payload.
     #[must_use]
     pub const fn new(streamid: StreamId, code: RequestCode) -> Self {
         Self { streamid, code, body: [0; 16], dlen: 0 }
     }
 
-    /// Every 24 bytes are a header.
+    /// Decodes a header; all bit patterns are valid.
     #[must_use]
     pub const fn decode(bytes: &[u8; REQUEST_HEADER_BYTES]) -> Self {
         let [s0, s1, c0, c1, body @ .., d0, d1, d2, d3] = bytes;
@@ -86,7 +89,7 @@ impl RequestHeader {
         }
     }
 
-    /// The 24 bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST_HEADER_BYTES] {
         let mut bytes = [0; REQUEST_HEADER_BYTES];
@@ -98,24 +101,24 @@ impl RequestHeader {
         bytes
     }
 
-    /// Bytes of payload that follow.
+    /// Returns the length of the payload in bytes.
     ///
     /// # Errors
-    /// [`WireError::BadLength`] when `dlen` is negative.
+    /// [`WireError::BadLength`] if `dlen` is negative.
     pub fn payload_bytes(&self) -> Result<usize, WireError> {
         usize::try_from(self.dlen)
             .map_err(|_| WireError::BadLength { field: "dlen", bytes: self.dlen.into() })
     }
 
-    /// The `N` parameter bytes from byte `AT` of the header on; `AT` counts as the layout tables do, from the start
-    /// of the header, and is checked at compile time.
+    /// Returns the `N` parameter bytes at offset `AT` of the header. `AT` counts from the start of
+    /// the header, as in the layout tables, and is checked at compile time.
     pub(crate) fn field<const AT: usize, const N: usize>(&self) -> [u8; N] {
         const { assert!(AT >= 4 && AT + N <= 20, "not within the parameters") };
-        // The compiler proves the `None` side away: the bounds are constants.
+        // The bounds are constants, so the compiler removes the `None` case.
         self.body.get(AT - 4..).and_then(<[u8]>::first_chunk::<N>).copied().unwrap_or([0; N])
     }
 
-    /// Sets the parameter bytes from byte `AT` of the header on.
+    /// Sets the parameter bytes at offset `AT` of the header.
     pub(crate) fn with<const AT: usize, const N: usize>(mut self, value: [u8; N]) -> Self {
         const { assert!(AT >= 4 && AT + N <= 20, "not within the parameters") };
         if let Some(place) = self.body.get_mut(AT - 4..).and_then(<[u8]>::first_chunk_mut::<N>) {
@@ -124,64 +127,66 @@ impl RequestHeader {
         self
     }
 
-    /// The parameter byte at `AT` of the header.
+    /// Returns the parameter byte at offset `AT` of the header.
     pub(crate) fn u8<const AT: usize>(&self) -> u8 {
         u8::from_be_bytes(self.field::<AT, 1>())
     }
 
-    /// The two parameter bytes at `AT` of the header.
+    /// Returns the two parameter bytes at offset `AT` of the header.
     pub(crate) fn u16<const AT: usize>(&self) -> u16 {
         u16::from_be_bytes(self.field::<AT, 2>())
     }
 
-    /// The four parameter bytes at `AT` of the header, signed.
+    /// Returns the four parameter bytes at offset `AT` of the header, signed.
     pub(crate) fn i32<const AT: usize>(&self) -> i32 {
         i32::from_be_bytes(self.field::<AT, 4>())
     }
 
-    /// The eight parameter bytes at `AT` of the header, signed.
+    /// Returns the eight parameter bytes at offset `AT` of the header, signed.
     pub(crate) fn i64<const AT: usize>(&self) -> i64 {
         i64::from_be_bytes(self.field::<AT, 8>())
     }
 
-    /// The file handle at `AT` of the header.
+    /// Returns the file handle at offset `AT` of the header.
     pub(crate) fn fhandle<const AT: usize>(&self) -> FileHandle {
         FileHandle(self.field::<AT, 4>())
     }
 
-    /// Appends the header with the length of `payload` as dlen, and `payload`.
+    /// Appends the header, with the length of `payload` as dlen, and `payload`.
     pub(crate) fn finish(mut self, payload: &[u8], out: &mut Vec<u8>) {
         self.dlen = wire_length(payload.len());
         out.extend_from_slice(&self.encode());
         out.extend_from_slice(payload);
     }
 
-    /// Appends the header with `dlen` as given; the payload is sent by someone else.
+    /// Appends the header with the given `dlen`; the caller sends the payload separately.
     pub(crate) fn finish_streamed(mut self, dlen: i32, out: &mut Vec<u8>) {
         self.dlen = dlen;
         out.extend_from_slice(&self.encode());
     }
 }
 
-/// A length as the signed 32-bit field of a header. No frame built in memory comes near the limit of 2 GiB - 1.
+/// Converts a length to the signed 32-bit field of a header. Frames built in memory are far below
+/// the limit of 2 GiB - 1.
 pub(crate) fn wire_length(bytes: usize) -> i32 {
     debug_assert!(i32::try_from(bytes).is_ok(), "a frame of {bytes} bytes does not fit its length field");
     i32::try_from(bytes).unwrap_or(i32::MAX)
 }
 
-/// The 8 bytes every response starts with.
+/// The 8 bytes at the start of every response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResponseHeader {
-    /// That of the request; zero for `kXR_attn`.
+    /// The streamid of the request; zero for `kXR_attn`.
     pub streamid: StreamId,
-    /// Kind of the response.
+    /// The kind of response.
     pub status: Status,
-    /// Bytes of body that follow, never < 0. `kXR_status` has more bytes behind these.
+    /// Length of the body in bytes, not negative. `kXR_status` has additional bytes behind the
+    /// body.
     pub dlen: i32,
 }
 
 impl ResponseHeader {
-    /// Every 8 bytes are a header.
+    /// Decodes a header; all bit patterns are valid.
     #[must_use]
     pub const fn decode(bytes: &[u8; RESPONSE_HEADER_BYTES]) -> Self {
         let [s0, s1, c0, c1, d0, d1, d2, d3] = *bytes;
@@ -192,7 +197,7 @@ impl ResponseHeader {
         }
     }
 
-    /// The 8 bytes.
+    /// Encodes the header.
     #[must_use]
     pub const fn encode(&self) -> [u8; RESPONSE_HEADER_BYTES] {
         let StreamId([s0, s1]) = self.streamid;
@@ -201,10 +206,10 @@ impl ResponseHeader {
         [s0, s1, c0, c1, d0, d1, d2, d3]
     }
 
-    /// Bytes of body that follow.
+    /// Returns the length of the body in bytes.
     ///
     /// # Errors
-    /// [`WireError::BadLength`] when `dlen` is negative.
+    /// [`WireError::BadLength`] if `dlen` is negative.
     pub fn body_bytes(&self) -> Result<usize, WireError> {
         usize::try_from(self.dlen)
             .map_err(|_| WireError::BadLength { field: "dlen", bytes: self.dlen.into() })
@@ -216,24 +221,24 @@ impl ResponseHeader {
 pub struct Handshake;
 
 impl Handshake {
-    /// The one and only handshake: `0 0 0 4 2012`.
+    /// The only valid handshake: `0 0 0 4 2012`.
     pub const BYTES: [u8; HANDSHAKE_BYTES] =
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0x07, 0xdc];
 
-    /// Whether `prefix`, the first bytes of a connection, may still become a handshake: it is a prefix of one.
+    /// Reports whether `prefix`, the first bytes of a connection, is a prefix of a handshake.
     #[must_use]
     pub fn may_become(prefix: &[u8]) -> bool {
         prefix.len() <= HANDSHAKE_BYTES && Self::BYTES.starts_with(prefix)
     }
 
-    /// Whether these 20 bytes are a handshake.
+    /// Reports whether these 20 bytes are a handshake.
     #[must_use]
     pub fn is(bytes: &[u8; HANDSHAKE_BYTES]) -> bool {
         *bytes == Self::BYTES
     }
 }
 
-/// The server's answer to the handshake.
+/// The answer of the server to the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandshakeReply {
     /// Protocol version of the server, see [`super::PROTOCOL_VERSION`].
@@ -248,7 +253,7 @@ impl HandshakeReply {
     /// `role` of a manager.
     pub const LOAD_BALANCER: i32 = 0;
 
-    /// The 16 bytes, response header included.
+    /// Encodes the 16 bytes, including the response header.
     #[must_use]
     pub fn encode(&self) -> [u8; HANDSHAKE_REPLY_BYTES] {
         let mut bytes = [0; HANDSHAKE_REPLY_BYTES];
@@ -259,10 +264,11 @@ impl HandshakeReply {
         bytes
     }
 
-    /// Reads the 16 bytes.
+    /// Decodes the 16 bytes.
     ///
     /// # Errors
-    /// [`WireError::BadValue`] when streamid or status is not 0, [`WireError::BadLength`] when dlen is not 8.
+    /// [`WireError::BadValue`] if streamid or status is not 0, [`WireError::BadLength`] if dlen is
+    /// not 8.
     pub fn decode(bytes: &[u8; HANDSHAKE_REPLY_BYTES]) -> Result<Self, WireError> {
         let [h0, h1, h2, h3, h4, h5, h6, h7, p0, p1, p2, p3, r0, r1, r2, r3] = *bytes;
         let header = ResponseHeader::decode(&[h0, h1, h2, h3, h4, h5, h6, h7]);
@@ -284,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_recorded_handshake_and_its_answer() {
+    fn the_handshake_and_its_answer_match_the_recording() {
         assert!(Handshake::may_become(&[]));
         assert!(Handshake::may_become(&[0; 15]));
         assert!(!Handshake::may_become(&[0; 16]));
@@ -296,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_addressed_as_in_the_tables() {
+    fn parameters_have_the_offsets_of_the_tables() {
         let header = RequestHeader::new(StreamId([1, 0]), RequestCode::READ)
             .with::<4, 4>([1, 2, 3, 4])
             .with::<8, 8>((-2i64).to_be_bytes())
@@ -308,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_length_is_kept_and_refused_when_asked_for() {
+    fn a_negative_length_is_kept_but_refused_as_payload_length() {
         let mut bytes = [0; 24];
         bytes[20..].copy_from_slice(&(-1i32).to_be_bytes());
         let header = RequestHeader::decode(&bytes);

@@ -1,90 +1,93 @@
-//! Sizes and limits of the xroot protocol, each under a name with its unit.
+//! Sizes and limits of the xroot protocol, each with its unit in its name.
 //!
-//! Source: xroot protocol 5.2.0, section 6.
+//! They are collected here so that compile-time assertions can relate them to each other. Source:
+//! xroot protocol 5.2.0, section 6.
 
-/// Bytes of a request header.
+/// Size of a request header in bytes.
 pub const REQUEST_HEADER_BYTES: usize = 24;
-/// Bytes of a response header.
+/// Size of a response header in bytes.
 pub const RESPONSE_HEADER_BYTES: usize = 8;
-/// Bytes of the client's handshake.
+/// Size of the client's handshake in bytes.
 pub const HANDSHAKE_BYTES: usize = 20;
-/// Bytes of the server's answer to the handshake, its response header included.
+/// Size of the server's answer to the handshake in bytes, including its response header.
 pub const HANDSHAKE_REPLY_BYTES: usize = 16;
 
-/// Most bytes of argument (dlen) of a request whose payload is not file data.
+/// Maximum length in bytes of the argument (dlen) of a request whose payload is not file data.
 pub const ARGUMENT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Bytes of one element of `kXR_readv`, `kXR_writev` and of a pre-read list; also of the header before each
-/// element's data in the `kXR_readv` reply.
+/// Size in bytes of an element of `kXR_readv`, `kXR_writev` and of a pre-read list. The header of
+/// each element in the `kXR_readv` reply has the same size.
 pub const SEGMENT_BYTES: usize = 16;
-/// Most elements of a `kXR_readv`.
+/// Maximum number of elements of a `kXR_readv`.
 pub const READV_SEGMENTS_MAX: usize = 1024;
-/// Most bytes that one element of a `kXR_readv` may ask for.
+/// Maximum number of bytes that one element of a `kXR_readv` may request.
 pub const READV_SEGMENT_BYTES_MAX: usize = 2_097_136;
-/// Most bytes that all elements of a `kXR_readv` may ask for.
+/// Maximum number of bytes that all elements of a `kXR_readv` may request.
 pub const READV_TOTAL_BYTES_MAX: usize = 0x7fff_ffff;
-/// Most body bytes of one frame of a `kXR_readv` reply.
+/// Maximum body size in bytes of one frame of a `kXR_readv` reply.
 pub const READV_FRAME_BYTES_MAX: usize = 2_097_152;
-/// Most body bytes of one frame of a `kXR_read` reply that is not sent by zero copy.
+/// Maximum body size in bytes of one frame of a `kXR_read` reply that is not sent by zero copy.
 pub const READ_FRAME_BYTES_MAX: usize = 2_097_152;
-/// Most elements of a `kXR_writev`.
+/// Maximum number of elements of a `kXR_writev`.
 pub const WRITEV_SEGMENTS_MAX: usize = 1024;
-/// Most payload bytes of a `kXR_write`.
+/// Maximum payload of a `kXR_write` in bytes.
 pub const WRITE_BYTES_MAX: usize = 0x7fff_ffff;
-/// Bytes of the fixed part (`read_args`) of a `kXR_read` payload.
+/// Size in bytes of the fixed part (`read_args`) of a `kXR_read` payload.
 pub const READ_ARGUMENT_BYTES: usize = 8;
 
-/// Bytes of one item of a `kXR_clone`.
+/// Size of an item of a `kXR_clone` in bytes.
 pub const CLONE_ITEM_BYTES: usize = 32;
-/// Most items of a `kXR_clone`.
+/// Maximum number of items of a `kXR_clone`.
 pub const CLONE_ITEMS_MAX: usize = 1024;
 
-/// Bytes of a page of `kXR_pgread` and `kXR_pgwrite`; pages are aligned to the file offset.
+/// Size in bytes of a page of `kXR_pgread` and `kXR_pgwrite`; pages are aligned to the file offset.
 pub const PAGE_BYTES: usize = 4096;
-/// Bytes of the checksum before each page.
+/// Size in bytes of the checksum in front of each page.
 pub const PAGE_CHECKSUM_BYTES: usize = 4;
-/// Most pages in one `kXR_status` frame of a `kXR_pgread` reply.
+/// Maximum number of pages in one `kXR_status` frame of a `kXR_pgread` reply.
 pub const PGREAD_FRAME_PAGES_MAX: usize = 511;
-/// Most data bytes, checksums included, of one `kXR_status` frame of a `kXR_pgread` reply.
+/// Maximum number of data bytes, including checksums, of one `kXR_status` frame of a `kXR_pgread`
+/// reply.
 pub const PGREAD_FRAME_BYTES_MAX: usize = PGREAD_FRAME_PAGES_MAX * (PAGE_BYTES + PAGE_CHECKSUM_BYTES);
-/// Most bad pages that a `kXR_pgwrite` reply reports.
+/// Maximum number of bad pages that a `kXR_pgwrite` reply reports.
 pub const PGWRITE_BAD_PAGES_MAX: usize = 127;
-/// Most bad pages outstanding for one open file.
+/// Maximum number of uncorrected bad pages of one open file.
 pub const FILE_BAD_PAGES_MAX: usize = 256;
 
-/// Bytes of the status body, without the information of the request.
+/// Size of the status body in bytes, without the information of the request.
 pub const STATUS_BODY_BYTES: usize = 16;
-/// Bytes of the information (`offset`) of a page request in a `kXR_status` frame.
+/// Size in bytes of the information (`offset`) of a page request in a `kXR_status` frame.
 pub const STATUS_PAGE_INFO_BYTES: usize = 8;
 
-/// Largest path id; path ids start at 1, so it is also the most bound connections of a session.
+/// Largest path id. Path ids start at 1, so it is also the maximum number of bound connections of a
+/// session.
 pub const PATH_ID_MAX: u8 = 15;
-/// Most requests queued on one bound connection.
+/// Maximum number of requests queued on one bound connection.
 pub const PATH_REQUESTS_MAX: usize = 5;
-/// Most bytes of a `kXR_sigver` signature.
+/// Maximum length of a `kXR_sigver` signature in bytes.
 pub const SIGNATURE_BYTES_MAX: usize = 64;
 
-/// Most attributes of a `kXR_fattr`.
+/// Maximum number of attributes of a `kXR_fattr`.
 pub const FATTR_ATTRIBUTES_MAX: usize = 16;
-/// Most bytes of an attribute's name.
+/// Maximum length of the name of an attribute in bytes.
 pub const FATTR_NAME_BYTES_MAX: usize = 248;
-/// Most bytes of an attribute's value.
+/// Maximum length of the value of an attribute in bytes.
 pub const FATTR_VALUE_BYTES_MAX: usize = 65536;
 
-/// Most bytes of the answers to one `kXR_query` for configuration values.
+/// Maximum length in bytes of the answers to one `kXR_query` for configuration values.
 pub const CONFIG_ANSWER_BYTES_MAX: usize = 4096;
-/// Bytes at which a plain directory listing is cut into another frame.
+/// Size in bytes at which a plain directory listing is split into another frame.
 pub const DIRLIST_FRAME_BYTES: usize = 4096;
-/// Bytes at which a directory listing with stat texts is cut into another frame.
+/// Size in bytes at which a directory listing with stat texts is split into another frame.
 pub const DIRLIST_STAT_FRAME_BYTES: usize = 8192;
-/// Most bytes of a path.
+/// Maximum length of a path in bytes.
 pub const PATH_BYTES_MAX: usize = 4096;
 
-/// Bytes of the user name in `kXR_login`, NUL padded.
+/// Size in bytes of the user name in `kXR_login`, padded with NUL.
 pub const USERNAME_BYTES: usize = 8;
-/// Bytes of a session id.
+/// Size of a session id in bytes.
 pub const SESSION_ID_BYTES: usize = 16;
-/// Port when an address names none.
+/// Port of an address without a port.
 pub const DEFAULT_PORT: u16 = 1094;
 
 const _: () = assert!(READV_SEGMENTS_MAX * SEGMENT_BYTES <= ARGUMENT_BYTES_MAX);

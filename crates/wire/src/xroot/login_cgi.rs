@@ -1,25 +1,26 @@
-//! The text behind a `kXR_login`: what the client tells about itself.
+//! The CGI of `kXR_login`: information of the client about itself.
 //!
-//! | key          | meaning                                                |
-//! |--------------|--------------------------------------------------------|
-//! | xrd.cc       | country of the client                                  |
-//! | xrd.tz       | hours its clock is ahead of UTC, -12 to 14             |
-//! | xrd.appname  | name of the program                                    |
-//! | xrd.info     | text the program's owner has set                       |
-//! | xrd.hostname | full name of the host                                  |
-//! | xrd.rn       | release, `vX.Y.Z`                                      |
+//! | key          | meaning                                    |
+//! |--------------|--------------------------------------------|
+//! | xrd.cc       | country of the client                      |
+//! | xrd.tz       | hours its clock is ahead of UTC, -12 to 14 |
+//! | xrd.appname  | name of the program                        |
+//! | xrd.info     | text set by the owner of the program       |
+//! | xrd.hostname | fully qualified host name                  |
+//! | xrd.rn       | release, `vX.Y.Z`                          |
 //!
-//! Behind these, after a further `&`, may stand the login token of the URL. A leading `?` or `&` is skipped: clients of
-//! release 4 begin with `?`. All is informational. Source: xroot protocol 5.2.0, section 1.7.
+//! The login token of the URL may follow after another `&`. A leading `?` or `&` is skipped,
+//! because clients of release 4 send a `?`. All elements are informational, so an invalid one never
+//! refuses a login. Source: xroot protocol 5.2.0, section 1.7.
 
 use super::cgi::Cgi;
 
-/// What a client tells about itself. Texts need not be UTF-8 and must not be trusted.
+/// The information of a client about itself. Texts need not be UTF-8 and must not be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LoginCgi<'a> {
     /// Country.
     pub country: Option<&'a [u8]>,
-    /// Hours ahead of UTC, -12 to 14; `None` when missing or out of range.
+    /// Hours ahead of UTC, -12 to 14; `None` if missing or out of range.
     pub timezone_hours: Option<i8>,
     /// Name of the program.
     pub appname: Option<&'a [u8]>,
@@ -29,12 +30,12 @@ pub struct LoginCgi<'a> {
     pub hostname: Option<&'a [u8]>,
     /// Release, `vX.Y.Z`.
     pub release: Option<&'a [u8]>,
-    /// The whole text, to look up what else it holds, such as a login token.
+    /// The whole text, for other elements such as a login token.
     pub cgi: Cgi<'a>,
 }
 
 impl<'a> LoginCgi<'a> {
-    /// Parses the text; nothing in it can be wrong enough to refuse a login.
+    /// Parses the text; invalid elements are ignored.
     #[must_use]
     pub fn parse(text: &'a [u8]) -> Self {
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -84,7 +85,7 @@ mod tests {
         b"xrd.cc=us&xrd.tz=0&xrd.appname=xrdfs&xrd.info=&xrd.hostname=vm&xrd.rn=v6.1.0-1-g4ec63a24e";
 
     #[test]
-    fn the_recorded_text_both_ways() {
+    fn the_recorded_text_parses_and_encodes() {
         let login = LoginCgi::parse(RECORDED);
         assert_eq!(login.country, Some(&b"us"[..]));
         assert_eq!(login.timezone_hours, Some(0));
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leading_mark_is_skipped_and_a_bad_zone_ignored() {
+    fn a_leading_separator_is_skipped_and_an_invalid_zone_ignored() {
         assert_eq!(LoginCgi::parse(b"?xrd.cc=ch").country, Some(&b"ch"[..]));
         assert_eq!(LoginCgi::parse(b"&xrd.cc=ch").country, Some(&b"ch"[..]));
         assert_eq!(LoginCgi::parse(b"xrd.tz=15").timezone_hours, None);

@@ -1,11 +1,14 @@
 //! The xroot protocol, version 5.2.0: requests, replies, codes and limits.
 //!
-//! * [`header`]: the 24-byte request header, the 8-byte response header, the handshake, opaque identifiers;
-//! * [`codes`], [`flags`], [`limits`]: the numbers of the protocol, each under its name;
+//! * [`header`]: the 24-byte request header, the 8-byte response header, the handshake, opaque
+//!   identifiers;
+//! * [`codes`], [`flags`], [`limits`]: the numbers of the protocol with their names;
 //! * [`request`]: one file per request, decoded for a server and encoded for a client;
 //! * [`reply`]: replies, encoded for a server and decoded for a client;
 //! * [`cgi`], [`login_cgi`]: the `key=value` texts behind a path and in a login;
-//! * [`frames`]: cuts a byte stream into frames.
+//! * [`frames`]: the splitting of a stream into frames.
+//!
+//! Both directions are in one crate, so that server and client cannot disagree about a layout.
 
 pub mod cgi;
 pub mod codes;
@@ -22,14 +25,17 @@ pub use header::{FileHandle, RequestHeader, ResponseHeader, SessionId, StreamId}
 pub use reply::Reply;
 pub use request::Request;
 
-/// The protocol version this crate speaks, as sent in the handshake and in `kXR_protocol`: 5.2.0.
+/// The supported protocol version, as sent in the handshake and in `kXR_protocol`: 5.2.0.
 pub const PROTOCOL_VERSION: i32 = 0x0000_0520;
 
-/// Versions from which the behaviour of a peer differs; compare with `clientpv` of [`request::Protocol`].
+/// Protocol versions at which the behaviour of a peer changes; compare with `clientpv` of
+/// [`request::Protocol`].
 pub mod version {
-    /// Flags of the `kXR_protocol` reply are the modern bit set when the client said at least this.
+    /// The flags of the `kXR_protocol` reply are the modern bit set for clients of at least this
+    /// version.
     pub const MODERN_FLAGS: i32 = 0x297;
-    /// Request signing; the S body of the `kXR_protocol` reply is for clients of at least this version.
+    /// Request signing; the S body of the `kXR_protocol` reply is for clients of at least this
+    /// version.
     pub const SIGNING: i32 = 0x310;
     /// The `expect` byte of `kXR_protocol` is defined.
     pub const EXPECT: i32 = 0x400;

@@ -1,5 +1,5 @@
-//! Loads the recorded exchanges of `vectors/cms`.
-#![allow(dead_code, unreachable_pub)] // each test program uses a part of this
+//! Loader of the recorded cms exchanges in `vectors/cms`, shared by the tests that replay them.
+#![allow(dead_code, unreachable_pub)] // each test program uses only a part
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// One recorded scenario.
+/// A recorded scenario.
 #[derive(Deserialize)]
 struct Scenario {
     connections: BTreeMap<String, Connection>,
     events: Vec<Event>,
 }
 
-/// What the ends of a connection were.
+/// The kind of a connection and the programs at its ends.
 #[derive(Deserialize)]
 struct Connection {
     link: Link,
@@ -39,26 +39,26 @@ struct Event {
     decoded: Value,
 }
 
-/// A recorded frame and what is known about it.
+/// A recorded frame and its context.
 pub struct Recorded {
-    /// Which scenario, connection and event, for messages.
+    /// Scenario, connection and event, for messages.
     pub what: String,
     pub scenario: String,
     pub link: Link,
     pub client: String,
     pub server: String,
-    /// From the node or redirector to its parent or manager.
+    /// The frame was sent by the node or redirector to its parent or manager.
     pub to_parent: bool,
-    /// Whether a script sent it.
+    /// The frame was sent by a script.
     pub synthetic: bool,
-    /// Whether the login on this connection has not been answered yet.
+    /// The login on this connection has not been answered yet.
     pub awaits_login_answer: bool,
     pub bytes: Vec<u8>,
-    /// The recording's own decoding.
+    /// The decoded form in the recording.
     pub decoded: Value,
 }
 
-/// Calls `check` for every recorded frame.
+/// Calls `check` for every recorded frame and returns their number.
 pub fn each_frame(mut check: impl FnMut(&Recorded)) -> usize {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/cms");
     let mut paths: Vec<_> = std::fs::read_dir(&folder)
@@ -118,7 +118,8 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// The arguments of the recording's own decoding: in the order sent, absent texts null, those at the end left off.
+/// Returns the arguments of the decoded form in the recording, in the order sent. Absent texts are
+/// null, and those at the end are omitted.
 pub fn decoded_arguments(decoded: &Value) -> Vec<Value> {
     let mut arguments: Vec<Value> = Vec::new();
     if let Some(hosts) = decoded.pointer("/args/0/hosts").or(decoded.get("hosts")) {
@@ -126,7 +127,7 @@ pub fn decoded_arguments(decoded: &Value) -> Vec<Value> {
     } else if let Some(args) = decoded["args"].as_array() {
         arguments.extend(args.iter().map(decoded_argument));
     } else if let Some(path) = decoded.get("raw_path") {
-        // The script that set the raw bit on a message without path.
+        // The script set the raw bit on a message without a path.
         arguments.extend(Some(path.clone()).filter(|_| decoded["name"] != "stats"));
     } else if let Some(opaque) = decoded.get("opaque") {
         arguments.push(json!(String::from_utf8(unhex(opaque.as_str().unwrap())).unwrap()));
@@ -145,6 +146,6 @@ fn decoded_argument(argument: &Value) -> Value {
             return value.clone();
         }
     }
-    // Of length 0: absent; of length 1, its NUL: empty.
+    // A length of 0 is an absent text; a length of 1 (the NUL) is an empty text.
     if argument["len"] == 0 { Value::Null } else { argument["str"].clone() }
 }

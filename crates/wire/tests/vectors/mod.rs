@@ -1,25 +1,25 @@
-//! Loads the recorded exchanges of `vectors/xroot`.
-#![allow(dead_code, unreachable_pub)] // each test program uses a part of this
+//! Loader of the recorded xroot exchanges in `vectors/xroot`, shared by the tests that replay them.
+#![allow(dead_code, unreachable_pub)] // each test program uses only a part
 
 use std::path::Path;
 
 use serde::Deserialize;
 
-/// One recorded scenario.
+/// A recorded scenario.
 #[derive(Deserialize)]
 pub struct Scenario {
     pub name: String,
     pub connections: Vec<Connection>,
 }
 
-/// One TCP connection of a scenario.
+/// A TCP connection of a scenario.
 #[derive(Deserialize)]
 pub struct Connection {
     pub connection: u32,
     pub frames: Vec<Frame>,
 }
 
-/// One frame.
+/// A recorded frame.
 #[derive(Deserialize, Clone)]
 pub struct Frame {
     pub i: u32,
@@ -58,7 +58,8 @@ pub enum Kind {
 }
 
 impl Frame {
-    /// The whole frame; what was not kept of a long one is zero. Only data is affected, never a header or a list.
+    /// Returns the whole frame. The recording omits parts of long frames, which are filled with
+    /// zeros; only data is affected, never a header or a list.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.hex.clone();
         bytes.resize(self.len, 0);
@@ -74,7 +75,7 @@ fn unhex<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D
     Ok(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// All scenarios, in the order of their names.
+/// Returns all scenarios, in the order of their names.
 pub fn load() -> Vec<Scenario> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/xroot");
     let mut paths: Vec<_> = std::fs::read_dir(&folder)
@@ -91,7 +92,8 @@ pub fn load() -> Vec<Scenario> {
     paths.iter().map(parse).collect()
 }
 
-/// Calls `check` for every frame of `kind`, with a text that says which it is.
+/// Calls `check` for every frame of `kind`, with a text that identifies the frame, and returns
+/// their number.
 pub fn each_frame(kind: Kind, mut check: impl FnMut(&Frame, &str)) -> usize {
     let mut count = 0;
     for scenario in load() {

@@ -1,8 +1,8 @@
-//! What comes back for a login: the reply, or something in its place.
+//! Answers to a login: the reply, or a frame that replaces it.
 //!
-//! A node and a redirector read it before anything else. The streamid is 0. Errors are told with the codes of
-//! responses.
-//! Source: cms protocol version 3, sections 2.1, 2.10, 2.11. Recorded: 01, 11, 17a, 17b.
+//! A node or redirector reads this frame before any other. Its streamid is 0, and errors use the
+//! codes of responses, so it cannot be decoded as a [`Message`](crate::cms::Message). Source: cms
+//! protocol version 3, sections 2.1, 2.10, 2.11. Recorded: 01, 11, 17a, 17b.
 
 use super::LoginReply;
 use crate::cms::codes::{Code, ErrorCode, ResponseCode};
@@ -14,32 +14,33 @@ use crate::cms::pup::{Envelope, frame};
 use crate::cms::response::{pack_error, split_value};
 use crate::error::WireError;
 
-/// What comes back for a login.
+/// The answer to a login.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoginAnswer<'a> {
-    /// Accepted, unless the link closes or a `try` follows at once.
+    /// The login is accepted, unless the connection is closed or a `try` follows immediately.
     Accepted(LoginReply<'a>),
-    /// Refused; the link closes.
+    /// The login is refused; the sender closes the connection.
     Refused {
-        /// Why; a blacklisted node is told `NOT_PERMITTED`.
+        /// The error code; `NOT_PERMITTED` for a blacklisted node.
         code: ErrorCode,
-        /// Why, for people.
+        /// The reason as text.
         text: &'a [u8],
     },
-    /// Log in elsewhere; the link closes.
+    /// Redirects to other managers; the sender closes the connection.
     Try(Try<'a>),
-    /// Prove who you are: a security token with its NUL, not packed. Answered by
+    /// Requests authentication: a security token with its NUL, not packed. The answer is
     /// [`Message::Xauth`](crate::cms::Message::Xauth).
     Xauth(&'a [u8]),
-    /// Something else, to be skipped.
+    /// Any other frame, which is skipped.
     Other(Code),
 }
 
 impl<'a> LoginAnswer<'a> {
-    /// Decodes a frame that arrived before the login was answered.
+    /// Decodes a frame received before the login was answered.
     ///
     /// # Errors
-    /// What [`Unpacker`](crate::cms::pup::Unpacker) cannot read, [`WireError::Short`] for an error without its code.
+    /// An argument that [`Unpacker`](crate::cms::pup::Unpacker) cannot decode; [`WireError::Short`]
+    /// for an error without a code.
     pub fn decode(header: &Header, payload: &'a [u8]) -> Result<Self, WireError> {
         Ok(match header.code {
             Code::LOGIN => Self::Accepted(LoginReply::decode(payload)?),
@@ -56,8 +57,8 @@ impl<'a> LoginAnswer<'a> {
     /// Appends the frame.
     ///
     /// # Errors
-    /// [`EncodeError`] for fields that the peer cannot take, a payload over 4096 bytes, and [`LoginAnswer::Other`].
-    /// Nothing is appended.
+    /// [`EncodeError`] for invalid fields, for a payload over 4096 bytes and for
+    /// [`LoginAnswer::Other`]. No bytes are appended.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let envelope = |code, modifier| Envelope {
             streamid: StreamId::NONE,

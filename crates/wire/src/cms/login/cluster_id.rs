@@ -1,26 +1,31 @@
-//! The cluster id: made of the managers that a node is configured with, so all nodes of a cluster have the same.
+//! The cluster id, which is derived from the configured managers so that all nodes of a cluster
+//! have the same id.
 //!
-//! `[tag.]` then, for each manager but the first, its port and the part of its host in front of what both hosts end
-//! with, then port and host of the first. Managers on the first one's host are left out. The order is that of
-//! [`ordered`], in which a redirector also spreads paths over managers. Without managers it is the instance id.
+//! The id consists of `[tag.]`, the other managers, and port and host of the first manager. Each
+//! other manager is its port and its host without the suffix that it shares with the first
+//! manager's host. Managers on the host of the first one are omitted. The order is that of
+//! [`ordered`], which a redirector also uses to distribute paths over managers. Without managers
+//! the id is the instance id.
 //!
-//! A node whose managers say different ids warns; a meta manager takes managers with the same id for one cluster, and a
-//! redirector's client may avoid a whole cluster by it. So it has to be the same text that real nodes make.
-//! Source: seen in the logins of `cmsd` 5.5.3 with up to four managers; cms protocol version 3, section 2.5.
+//! The text must be identical to that of XRootD nodes. A node warns if its managers report
+//! different ids. A meta manager treats managers with the same id as one cluster, and the client of
+//! a redirector can avoid a whole cluster by its id. Source: observed in the logins of `cmsd` 5.5.3
+//! with up to four managers; cms protocol version 3, section 2.5.
 
 use std::io::Write as _;
 
-/// A manager as it is configured.
+/// A configured manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ManagerAddress<'a> {
-    /// Its name, or its address in brackets when it has none: `[::ffff:10.0.0.1]`.
+    /// Host name, or the address in brackets if it has no name: `[::ffff:10.0.0.1]`.
     pub host: &'a [u8],
-    /// Its port.
+    /// Port of the manager.
     pub port: u16,
 }
 
-/// The managers in the order that counts: each, in the order of the configuration, is put in front of the first one
-/// that has neither a greater port nor a greater host. One that is there already is left out.
+/// Returns the managers in the order that determines the id, without duplicates. Each manager, in
+/// the order of the configuration, is inserted before the first one whose port and host are not
+/// greater than its own.
 #[must_use]
 pub fn ordered<'a>(managers: impl IntoIterator<Item = ManagerAddress<'a>>) -> Vec<ManagerAddress<'a>> {
     let mut ordered: Vec<ManagerAddress<'a>> = Vec::new();
@@ -36,7 +41,7 @@ pub fn ordered<'a>(managers: impl IntoIterator<Item = ManagerAddress<'a>>) -> Ve
     ordered
 }
 
-/// Appends the cluster id of a node with these managers; `None` of a tag: there is none.
+/// Appends the cluster id of a node with these managers and an optional tag.
 pub fn encode<'a>(
     out: &mut Vec<u8>,
     tag: Option<&[u8]>,
@@ -64,7 +69,7 @@ fn append(out: &mut Vec<u8>, port: u16, host: &[u8]) {
     out.extend_from_slice(host);
 }
 
-/// What stands in `host` in front of what it and `other` end with.
+/// Returns `host` without the suffix that it shares with `other`.
 fn without_common_end<'a>(host: &'a [u8], other: &[u8]) -> &'a [u8] {
     let common = host.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
     host.get(..host.len().saturating_sub(common)).unwrap_or_default()
@@ -84,14 +89,14 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// Each pair was seen: what a real server was configured with, and what it sent.
+    /// Pairs of the configuration of an XRootD server and the id that it sent.
     #[test]
-    fn ids_that_real_nodes_sent() {
+    fn ids_match_those_of_xrootd_nodes() {
         let seen = [
             ("localhost:22101", "22101localhost"),
             ("localhost:22101 localhost:22102", "22102localhost"),
             ("localhost:22102 localhost:22101", "22102localhost"),
-            // The order of the configuration counts.
+            // The order of the configuration matters.
             ("vm:22101 localhost:22102", "22102localhost22101vm"),
             ("localhost:22102 vm:22101", "22101vm22102localhost"),
             ("localhost:22101 vm:22102", "22101localhost22102vm"),
@@ -105,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn common_ends_are_left_out() {
+    fn shared_suffixes_are_omitted() {
         let (a, b, c) = ("[::ffff:127.0.0.1]", "[::ffff:127.0.0.2]", "[::ffff:127.0.0.3]");
         let (x, y) = ("[::ffff:127.0.0.13]", "[::ffff:127.0.0.23]");
         assert_eq!(
@@ -128,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_a_duplicate_and_no_manager() {
+    fn tags_duplicates_and_an_empty_list_are_handled() {
         let manager = ManagerAddress { host: b"localhost", port: 22101 };
         let mut out = Vec::new();
         encode(&mut out, Some(b"tag"), [manager, manager], b"srv@vm");

@@ -1,33 +1,34 @@
-//! The text at the end of a login and of its reply: `key=value` elements.
+//! The `key=value` text at the end of a login and of its reply.
 //!
-//! `myHN`: the sender's name, by which a manager calls it if the address has none; `site`: its site. Readers skip the
-//! other keys, so [`Extensions`] are offered and granted here too, and our own nodes say their version (`sw`). Source: cms protocol version 3, section 2.2.
+//! `myHN` is the host name of the sender, which a manager uses if the address has none; `site` is
+//! its site. Receivers skip unknown keys, so Scalla nodes use the text to negotiate [`Extensions`]
+//! and to send their version (`sw`). Source: cms protocol version 3, section 2.2.
 
 use std::io::Write as _;
 
 use crate::cms::extensions::{self, Extensions};
 use crate::xroot::cgi::Cgi;
 
-/// The key of [`Env::door`], behind that of the extensions.
+/// The key of [`Env::door`], sent after the extensions.
 const DOOR: &str = "door";
 
-/// What the text says.
+/// The elements of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Env<'a> {
-    /// The sender's host name.
+    /// Host name of the sender.
     pub host: Option<&'a [u8]>,
-    /// The sender's site.
+    /// Site of the sender.
     pub site: Option<&'a [u8]>,
-    /// Name and version of its program: for people, and only from our own nodes.
+    /// Name and version of the sender's program, for display; sent by Scalla nodes only.
     pub software: Option<&'a [u8]>,
-    /// `host:port` where clients of the cluster begin; own nodes only.
+    /// Entry point for clients of the cluster, `host:port`; sent by Scalla nodes only.
     pub door: Option<&'a [u8]>,
-    /// What it can do beyond the protocol.
+    /// Extensions of the protocol that the sender supports.
     pub extensions: Extensions,
 }
 
 impl<'a> Env<'a> {
-    /// Reads the text. Keys nobody knows are skipped.
+    /// Parses the text and skips unknown keys.
     #[must_use]
     pub fn parse(text: Cgi<'a>) -> Self {
         let extensions = Extensions::in_env(text);
@@ -40,7 +41,7 @@ impl<'a> Env<'a> {
         }
     }
 
-    /// Appends the text; nothing when there is nothing to say. A value must not hold `&` or NUL.
+    /// Appends the text, which may be empty. A value must not contain `&` or NUL.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut separator: &[u8] = b"";
         for (key, value) in [("myHN", self.host), ("site", self.site), ("sw", self.software)] {
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recorded_texts_and_our_own_both_ways() {
+    fn recorded_and_extended_texts_parse_and_encode() {
         let texts = [
             &b""[..],
             b"myHN=vm",
@@ -89,6 +90,6 @@ mod tests {
         assert_eq!(env.host, Some(&b"vm"[..]));
         assert_eq!(env.extensions, Extensions::NOT_HERE | Extensions::INVENTORY);
         let stranger = Env::parse(Cgi::new(b"myHN=vm&door=vm:1094"));
-        assert_eq!(stranger.door, None, "only our own nodes say where clients begin");
+        assert_eq!(stranger.door, None, "only Scalla nodes send an entry point for clients");
     }
 }

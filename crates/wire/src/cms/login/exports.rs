@@ -1,8 +1,10 @@
-//! The paths of a login: which parts of the name space a node serves, and how.
+//! The paths of a login: the parts of the name space that a node serves, and how.
 //!
-//! Lines `flags SP path` separated by LF; flags are letters: `r` may be read, `w` may be written and read, `s` may be
-//! staged. Real nodes send `r`, `w`, `rs` and `ws`. No line at all means `r /`. A real manager takes any sequence of
-//! the letters and leaves the link hanging at anything else. Source: cms protocol version 3, section 2.6.
+//! Lines `flags SP path` are separated by LF. The flags are letters: `r` may be read, `w` may be
+//! read and written, `s` may be staged. XRootD nodes send `r`, `w`, `rs` and `ws`, but any sequence
+//! of the letters is valid. An empty text means `r /`. An invalid line is an error, so that a
+//! manager can refuse the node with a reason instead of serving part of its paths. Source: cms
+//! protocol version 3, section 2.6.
 
 use crate::crc::crc32;
 use crate::error::WireError;
@@ -10,15 +12,15 @@ use crate::error::WireError;
 /// A part of the name space that a node serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Export<'a> {
-    /// Whether it may be written, otherwise only read.
+    /// The paths may be written; otherwise only read.
     pub writable: bool,
-    /// Whether missing files can be staged.
+    /// Missing files can be staged.
     pub stageable: bool,
-    /// All paths that start so, be it in the middle of a component.
+    /// Prefix of the paths. It matches as a string, also within a component.
     pub prefix: &'a [u8],
 }
 
-/// The lines of a login's paths.
+/// An iterator over the lines of the paths of a login.
 #[derive(Clone, Debug)]
 pub struct Exports<'a> {
     rest: Option<&'a [u8]>,
@@ -27,13 +29,14 @@ pub struct Exports<'a> {
 const EVERYTHING: &[u8] = b"r /";
 
 impl<'a> Exports<'a> {
-    /// Reads the text of a login.
+    /// Creates the iterator for the text of a login.
     #[must_use]
     pub const fn parse(text: &'a [u8]) -> Self {
         Self { rest: Some(if text.is_empty() { EVERYTHING } else { text }) }
     }
 
-    /// The number by which a parent sees that a node that comes back exports the same: the CRC-32 of the text.
+    /// Returns the CRC-32 of the text, with which a parent checks whether a reconnecting node
+    /// exports the same paths.
     #[must_use]
     pub fn configuration_id(text: &[u8]) -> u32 {
         crc32(text)
@@ -51,13 +54,14 @@ impl<'a> Exports<'a> {
 }
 
 impl<'a> Iterator for Exports<'a> {
-    /// [`WireError::BadText`] for a line that cannot be read; the node is to be refused.
+    /// An export, or [`WireError::BadText`] for an invalid line, after which the node must be
+    /// refused.
     type Item = Result<Export<'a>, WireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut lines = self.rest.take()?.splitn(2, |&byte| byte == b'\n');
         let line = lines.next()?;
-        // An end of line at the end of the text starts no other one.
+        // A line end at the end of the text does not start another line.
         self.rest = lines.next().filter(|rest| !rest.is_empty());
         Some(parse_line(line).ok_or(WireError::BadText { field: "paths" }))
     }
@@ -80,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_both_ways() {
+    fn lines_parse_and_encode() {
         let text = b"w /\nrs /tape\nr /a b\nws /x\n";
         let exports: Vec<_> = Exports::parse(text).collect::<Result<_, _>>().unwrap();
         let export = |writable, stageable, prefix| Export { writable, stageable, prefix };
@@ -99,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn no_text_means_reading_everything() {
+    fn an_empty_text_exports_everything_for_reading() {
         let everything = Export { writable: false, stageable: false, prefix: b"/" };
         assert_eq!(Exports::parse(b"").collect::<Vec<_>>(), [Ok(everything)]);
     }
 
     #[test]
-    fn letters_in_any_sequence_and_nothing_else() {
+    fn flags_are_accepted_in_any_order_and_others_refused() {
         let swr = Exports::parse(b"swr /a").next();
         assert_eq!(swr, Some(Ok(Export { writable: true, stageable: true, prefix: b"/a" })));
         for bad in [&b"q /"[..], b" /", b"w", b"w ", b"w a", b"\nw /"] {
@@ -115,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_paths_have_the_same_id() {
+    fn equal_paths_have_equal_ids() {
         assert_eq!(Exports::configuration_id(b"w /"), crc32(b"w /"));
         assert_ne!(Exports::configuration_id(b"w /"), Exports::configuration_id(b"r /"));
     }

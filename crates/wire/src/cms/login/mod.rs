@@ -1,27 +1,27 @@
-//! The login, its reply, and what may come in the place of that.
+//! The login, its reply, and the frames that may replace the reply.
 //!
-//! Login and reply share one layout; the optional texts may be absent or left off:
+//! Login and reply share one layout. Optional texts may be absent or omitted at the end:
 //!
-//! | argument | type | login of a node                | of a redirector     | reply                                  |
-//! |----------|------|--------------------------------|---------------------|----------------------------------------|
-//! | version  | u16  | 3                              | 0                   | 3                                      |
-//! | mode     | u32  | [`Mode`]                       | director, blredir   | suspend, debug                         |
-//! | holdtime | u32  | process id                     | process id          | fast queue tick in ms                  |
-//! | tSpace   | u32  | space in MB                    | 0                   | 0                                      |
-//! | fSpace   | u32  | most free MB on a file system  | 0                   | 0                                      |
-//! | mSpace   | u32  | free MB it wants to keep       | 0                   | 0                                      |
-//! | fsNum    | u16  | file systems                   | 0                   | 0                                      |
-//! | fsUtil   | u16  | used percent                   | 0                   | 0                                      |
-//! | dPort    | u16  | port for clients               | 0                   | 0                                      |
-//! | sPort    | u16  | port for its own children      | 0                   | 0                                      |
-//! | SID      | text | [`SystemId`]                   | absent              | [`SystemId`]; absent below version 3   |
-//! | paths    | text | [`Exports`]                    | absent              | absent                                 |
-//! | ifList   | text | its addresses, or absent       | absent              | absent                                 |
-//! | envCGI   | text | [`Env`]                        | [`Env`]             | [`Env`], or absent                     |
+//! | argument | type | login of a node | of a redirector | reply |
+//! |---|---|---|---|---|
+//! | version | u16 | 3 | 0 | 3 |
+//! | mode | u32 | [`Mode`] | director, blredir | suspend, debug |
+//! | holdtime | u32 | process id | process id | fast queue tick in ms |
+//! | tSpace | u32 | space in MB | 0 | 0 |
+//! | fSpace | u32 | most free MB on a file system | 0 | 0 |
+//! | mSpace | u32 | free MB to keep | 0 | 0 |
+//! | fsNum | u16 | number of file systems | 0 | 0 |
+//! | fsUtil | u16 | used percent | 0 | 0 |
+//! | dPort | u16 | port for clients | 0 | 0 |
+//! | sPort | u16 | port for its own children | 0 | 0 |
+//! | SID | text | [`SystemId`] | absent | [`SystemId`] from version 3 |
+//! | paths | text | [`Exports`] | absent | absent |
+//! | ifList | text | its addresses, or absent | absent | absent |
+//! | envCGI | text | [`Env`] | [`Env`] | [`Env`], or absent |
 //!
-//! The payload of each is at most 4096 bytes. **A real manager ends at a node's login without SID**, and never closes
-//! the link of one whose paths it cannot read: such a login is not sent.
-//! Source: cms protocol version 3, section 2. Recorded: 01, 02, 09, 10, 20.
+//! The payload of each is at most 4096 bytes. A manager identifies a node by its SID. A node's
+//! login without a valid SID or with invalid paths is therefore not sent, and is refused on
+//! receipt. Source: cms protocol version 3, section 2. Recorded: 01, 02, 09, 10, 20.
 
 mod answer;
 pub mod cluster_id;
@@ -45,25 +45,25 @@ use super::pup::{Packer, Unpacker};
 use crate::error::WireError;
 use crate::xroot::cgi::Cgi;
 
-/// Most megabytes that real daemons say; more is sent as so many.
+/// Maximum of the fields in megabytes; larger values are sent as this value.
 const SPACE_MB_MAX: u32 = 0x7fff_ffff;
-/// The first version whose peers know system ids and the text at the end.
+/// The first version whose peers use system ids and the text at the end.
 const SYSTEM_ID_VERSION: u16 = 3;
 
-/// Who connects.
+/// The login of a node or redirector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Login<'a> {
-    /// Protocol version; 0 of real redirectors.
+    /// Protocol version; redirectors of XRootD send 0.
     pub version: u16,
-    /// What it is and can do.
+    /// Kind and abilities of the sender.
     pub mode: Mode,
-    /// Its process id.
+    /// Process id of the sender.
     pub pid: u32,
-    /// Megabytes of all its file systems; 1 of real supervisors.
+    /// Total size of its file systems in megabytes; supervisors of XRootD send 1.
     pub total_mb: u32,
-    /// Free megabytes of the file system with most.
+    /// Free megabytes on its file system with the most free space.
     pub free_mb: u32,
-    /// Free megabytes below which it wants no new files.
+    /// Minimum of free megabytes for accepting new files.
     pub free_mb_min: u32,
     /// Number of its file systems.
     pub file_systems: u16,
@@ -73,18 +73,18 @@ pub struct Login<'a> {
     pub data_port: u16,
     /// Port for its own children.
     pub node_port: u16,
-    /// Its system id, see [`SystemId`].
+    /// System id, see [`SystemId`].
     pub sid: Option<&'a [u8]>,
-    /// What it exports, see [`Login::exports`].
+    /// Exported paths, see [`Login::exports`].
     pub paths: Option<&'a [u8]>,
-    /// Its addresses, see [`Login::interfaces`].
+    /// Addresses, see [`Login::interfaces`].
     pub interfaces: Option<&'a [u8]>,
-    /// Its name and site, see [`Login::env`].
+    /// Name and site, see [`Login::env`].
     pub env: Option<&'a [u8]>,
 }
 
 impl<'a> Login<'a> {
-    /// That of a redirector, with the text of an [`Env`].
+    /// Returns the login of a redirector with the text of an [`Env`].
     #[must_use]
     pub fn redirector(pid: u32, env: &'a [u8]) -> Self {
         Self { mode: Mode::DIRECTOR | Mode::BLREDIR, pid, env: Some(env), ..Self::default() }
@@ -93,7 +93,7 @@ impl<'a> Login<'a> {
     /// Decodes the payload of a `login`.
     ///
     /// # Errors
-    /// What [`Unpacker`] cannot read up to the port for children.
+    /// An argument up to the port for children that [`Unpacker`] cannot decode.
     pub fn decode(payload: &'a [u8]) -> Result<Self, WireError> {
         let mut arguments = Unpacker::new(payload);
         Ok(Self {
@@ -133,7 +133,7 @@ impl<'a> Login<'a> {
         packer.optional("envCGI", self.env)
     }
 
-    /// What a real manager does not survive, or answers by silence.
+    /// Checks the fields that a node's login must have: a valid system id and valid paths.
     fn check_node(&self) -> Result<(), EncodeError> {
         let sid = self.sid.ok_or(EncodeError::Missing { field: "SID" })?;
         SystemId::parse(sid).map_err(|_| EncodeError::Malformed { field: "SID" })?;
@@ -143,48 +143,52 @@ impl<'a> Login<'a> {
         Ok(())
     }
 
-    /// What it exports; `r /` when it does not say. An error names the first line that cannot be read.
+    /// Returns the exported paths; `r /` if none are given. The iterator returns an error for an
+    /// invalid line.
     #[must_use]
     pub fn exports(&self) -> Exports<'a> {
         Exports::parse(self.paths.unwrap_or_default())
     }
 
-    /// Its addresses.
+    /// Returns the addresses.
     pub fn interfaces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let tokens = self.interfaces.unwrap_or_default().split(|byte| byte.is_ascii_whitespace());
         tokens.filter(|token| !token.is_empty())
     }
 
-    /// Its name, its site, and what it can do beyond the protocol.
+    /// Returns name, site and supported extensions.
     #[must_use]
     pub fn env(&self) -> Env<'a> {
         Env::parse(Cgi::new(self.env.unwrap_or_default()))
     }
 
-    /// What it is to one who accepts it; `None`: to be refused.
+    /// Returns the role of the sender for `acceptor`; `None` if the login must be refused.
     #[must_use]
     pub const fn role(&self, acceptor: Acceptor) -> Option<Role> {
         Role::of(self.mode, acceptor)
     }
 }
 
-/// The answer to a login that is accepted, and to one that is refused without saying so: the link is closed then.
+/// The reply to an accepted login. It is also the reply to a login that is refused without a
+/// reason; the connection is closed afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LoginReply<'a> {
     /// Protocol version, 3.
     pub version: u16,
-    /// Whether the sender takes no requests now, and whether it traces.
+    /// Flags for a suspended sender and for tracing.
     pub mode: Mode,
-    /// Milliseconds of the tick of the fast queue: a redirector waits three for an answer, at least 2 s, at most 3 s.
+    /// Tick of the fast queue in milliseconds. A redirector waits three ticks for an answer, at
+    /// least 2 s and at most 3 s.
     pub hold_ms: u32,
-    /// The sender's system id.
+    /// System id of the sender.
     pub sid: Option<&'a [u8]>,
-    /// Its site, and what it can do beyond the protocol: [`LoginReply::env`].
+    /// Site and supported extensions of the sender: [`LoginReply::env`].
     pub env: Option<&'a [u8]>,
 }
 
 impl<'a> LoginReply<'a> {
-    /// The reply to `login`: peers below version 3 get neither system id nor text.
+    /// Creates the reply to `login`. Peers below version 3 receive neither the system id nor the
+    /// text.
     #[must_use]
     pub fn to(login: &Login<'_>, suspended: bool, hold_ms: u32, sid: &'a [u8], env: &'a [u8]) -> Self {
         let texts = login.version >= SYSTEM_ID_VERSION;
@@ -200,7 +204,7 @@ impl<'a> LoginReply<'a> {
     /// Decodes the payload of the reply.
     ///
     /// # Errors
-    /// What [`Unpacker`] cannot read up to the port for children.
+    /// An argument up to the port for children that [`Unpacker`] cannot decode.
     pub fn decode(payload: &'a [u8]) -> Result<Self, WireError> {
         let record = Login::decode(payload)?;
         Ok(Self {
@@ -231,19 +235,19 @@ impl<'a> LoginReply<'a> {
         packer.optional("envCGI", self.env)
     }
 
-    /// Whether the sender takes no requests now.
+    /// Reports whether the sender accepts no requests now.
     #[must_use]
     pub const fn is_suspended(&self) -> bool {
         self.mode.contains(Mode::SUSPEND)
     }
 
-    /// The sender's site, and what it can do beyond the protocol.
+    /// Returns the sender's site and supported extensions.
     #[must_use]
     pub fn env(&self) -> Env<'a> {
         Env::parse(Cgi::new(self.env.unwrap_or_default()))
     }
 
-    /// What this link can do beyond the protocol, when the login offered `offered`.
+    /// Returns the extensions of the connection if the login offered `offered`.
     #[must_use]
     pub fn granted(&self, offered: Extensions) -> Extensions {
         self.env().extensions.common(offered)
@@ -262,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_system_id_is_not_sent() {
+    fn a_login_without_system_id_is_not_sent() {
         let node = Login { version: 3, mode: Mode::SERVER, ..Login::default() };
         assert_eq!(encoded(node), Err(EncodeError::Missing { field: "SID" }));
         for bad in [&b""[..], b"x", b"s-srv@vm", b"q-srv@vm cid"] {
@@ -270,12 +274,12 @@ mod tests {
             assert_eq!(encoded(Login { sid: Some(bad), ..node }), refused);
         }
         assert!(encoded(Login { sid: Some(b"s-srv@vm 1213man"), ..node }).is_ok());
-        // A redirector has none.
+        // A redirector has no system id.
         assert!(encoded(Login::redirector(1, b"myHN=vm")).is_ok());
     }
 
     #[test]
-    fn paths_that_a_real_manager_cannot_read_are_not_sent() {
+    fn a_login_with_invalid_paths_is_not_sent() {
         let sid = Some(&b"s-srv@vm 1213man"[..]);
         let node = Login { version: 3, mode: Mode::SERVER, sid, ..Login::default() };
         for bad in [&b"q /"[..], b"w", b"w /a\n\nr /b", b"/", b"w relative"] {
@@ -301,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_peer_gets_no_system_id() {
+    fn a_peer_below_version_3_receives_no_system_id() {
         let login = Login { version: 2, ..Login::default() };
         let reply = LoginReply::to(&login, true, 178, b"m-man@vm x", b"site=a");
         assert_eq!((reply.version, reply.sid, reply.env), (3, None, None));

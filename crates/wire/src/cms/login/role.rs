@@ -1,24 +1,25 @@
-//! What a node is to the one that accepts it.
+//! The role of a node, as seen by the node that accepts its login.
 //!
-//! | bits of the mode | acceptor                                 | role           |
-//! |------------------|------------------------------------------|----------------|
-//! | director         | any                                      | redirector     |
-//! | manager, proxy   | any                                      | proxy manager  |
-//! | manager, peer    | any                                      | peer manager   |
-//! | manager          | a meta manager, or the bit subman is set | manager        |
-//! | manager          | another                                  | supervisor     |
-//! | server, proxy    | any                                      | proxy server   |
-//! | server           | any                                      | server         |
-//! | peer             | any                                      | peer           |
+//! | bits of the mode | acceptor                                 | role          |
+//! |------------------|------------------------------------------|---------------|
+//! | director         | any                                      | redirector    |
+//! | manager, proxy   | any                                      | proxy manager |
+//! | manager, peer    | any                                      | peer manager  |
+//! | manager          | a meta manager, or the bit subman is set | manager       |
+//! | manager          | another                                  | supervisor    |
+//! | server, proxy    | any                                      | proxy server  |
+//! | server           | any                                      | server        |
+//! | peer             | any                                      | peer          |
 //!
-//! Whom an acceptor takes is its own affair: real managers refuse proxy servers, proxy managers take nobody else,
-//! supervisors refuse peers. Source: cms protocol version 3, section 2.4.
+//! The acceptor decides separately which roles it admits. In XRootD, managers refuse proxy servers,
+//! proxy managers admit only those, and supervisors refuse peers. Source: cms protocol version 3,
+//! section 2.4.
 
 use std::fmt;
 
 use crate::cms::flags::Mode;
 
-/// Who accepts a login.
+/// The kind of node that accepts a login.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acceptor {
     /// A meta manager.
@@ -27,10 +28,10 @@ pub enum Acceptor {
     Manager,
 }
 
-/// What a node is to the one that accepts it.
+/// The role of a node for its acceptor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
-    /// Asks where files are; no node of the tree.
+    /// A redirector, which queries file locations; it is not a node of the tree.
     Redirector,
     /// The root of a tree below a meta manager, or of a subcluster.
     Manager,
@@ -49,7 +50,8 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role that a login's mode means to `acceptor`; `None`: to be refused.
+    /// Returns the role that a login's mode means to `acceptor`; `None` if the login must be
+    /// refused.
     #[must_use]
     pub const fn of(mode: Mode, acceptor: Acceptor) -> Option<Self> {
         let (proxy, peer) = (mode.contains(Mode::PROXY), mode.contains(Mode::PEER));
@@ -72,7 +74,8 @@ impl Role {
         }
     }
 
-    /// Whether it accepts children: an `M` in the list of locations, in a tree never displaced by a server.
+    /// Reports whether the node accepts children. Such a node is an `M` in a list of locations, and
+    /// a server never displaces it in a tree.
     #[must_use]
     pub const fn has_children(self) -> bool {
         matches!(self, Self::Manager | Self::Supervisor | Self::ProxyManager | Self::PeerManager)
@@ -108,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_rows_of_the_table() {
+    fn other_modes_have_the_roles_of_the_table() {
         let to_manager = |mode: Mode| Role::of(mode, Acceptor::Manager);
         assert_eq!(to_manager(Mode::MANAGER | Mode::SUBMAN), Some(Role::Manager));
         assert_eq!(to_manager(Mode(0x1a)), Some(Role::ProxyManager));

@@ -1,15 +1,17 @@
-//! The system id: who a node is, over restarts and reconnections.
+//! The system id, which identifies a node across restarts and reconnects.
 //!
-//! `[*]t-instance SP cid`: `t` is `m` manager, `s` server, `u` supervisor, upper case for proxies; the instance is
-//! `name@host`, or with an asterisk in front an id that holds wherever the node is; the cluster id `cid` is made of the
-//! addresses of the cluster's managers.
+//! The form is `[*]t-instance SP cid`. `t` is `m` for a manager, `s` for a server, `u` for a
+//! supervisor, in upper case for proxies. The instance is `name@host`; with an asterisk in front it
+//! is an id that does not depend on the host. The cluster id `cid` is derived from the addresses of
+//! the cluster's managers ([`super::cluster_id`]).
 //!
-//! Two logins are of the same node when the texts are equal and, without the asterisk, address and data port too.
+//! Two logins belong to the same node if the texts are equal and, without the asterisk, address and
+//! data port are equal as well. A parent treats the second one as a reconnect or as a duplicate.
 //! Source: cms protocol version 3, section 2.5. Recorded: 01, 09, 10.
 
 use crate::error::WireError;
 
-/// The letter of a system id.
+/// The kind of node in a system id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeKind {
     /// The root of a tree, or a meta manager.
@@ -20,26 +22,27 @@ pub enum NodeKind {
     Supervisor,
 }
 
-/// A system id, taken apart.
+/// The parts of a system id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SystemId<'a> {
-    /// Whether the id alone says who the node is, whatever its address.
+    /// The id identifies the node independently of its address.
     pub anywhere: bool,
-    /// What the node is.
+    /// Kind of the node.
     pub kind: NodeKind,
-    /// Whether it is a proxy.
+    /// The node is a proxy.
     pub proxy: bool,
-    /// `name@host`, or the id that holds anywhere.
+    /// `name@host`, or an id that does not depend on the host.
     pub instance: &'a [u8],
     /// The cluster id.
     pub cluster: &'a [u8],
 }
 
 impl<'a> SystemId<'a> {
-    /// Takes a text apart. The cluster id is what stands behind the last blank.
+    /// Parses a system id. The cluster id is the text behind the last blank.
     ///
     /// # Errors
-    /// [`WireError::BadText`] for anything else. Such a text is still an identity: real nodes only compare it.
+    /// [`WireError::BadText`] for any other form. Such a text can still serve as an identity,
+    /// because nodes only compare it.
     pub fn parse(text: &'a [u8]) -> Result<Self, WireError> {
         Self::take_apart(text).ok_or(WireError::BadText { field: "SID" })
     }
@@ -80,7 +83,8 @@ impl<'a> SystemId<'a> {
         out.extend_from_slice(self.cluster);
     }
 
-    /// The cluster id of any text, of one that cannot be taken apart too: what is behind its last blank.
+    /// Returns the cluster id of any text, including one that is not a valid system id: the text
+    /// behind the last blank.
     #[must_use]
     pub fn cluster_of(text: &[u8]) -> Option<&[u8]> {
         let blank = text.iter().rposition(|&byte| byte == b' ')?;
@@ -93,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recorded_ids_both_ways() {
+    fn recorded_ids_parse_and_encode() {
         let id =
             |kind, instance, cluster| SystemId { anywhere: false, kind, proxy: false, instance, cluster };
         let cases = [
@@ -112,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_asterisk_and_a_proxy() {
+    fn ids_with_an_asterisk_and_of_proxies_parse() {
         let text = b"*S-rack 7 box 3 tag.22001localhost";
         let id = SystemId::parse(text).unwrap();
         assert!(id.anywhere && id.proxy);
@@ -124,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_system_id() {
+    fn invalid_system_ids_are_refused() {
         for bad in [&b""[..], b"*", b"s", b"s-", b"s- c", b"s-i", b"s-i ", b"x-i c", b"s i c", b"s-i\0 c"] {
             assert_eq!(SystemId::parse(bad), Err(WireError::BadText { field: "SID" }), "{bad:?}");
         }

@@ -1,21 +1,27 @@
-//! `inventory` (226): paths the sender has, many in a frame, one of our own messages.
+//! `inventory` (226): the paths of the sender, many in one frame. An extension of Scalla.
 //!
-//! The payload is paths one after the other, each with its NUL, at most 16384 bytes. A node sends as many frames as
-//! its paths need right after its login was answered: the first has the bit `first`, the last the bit `last` (a
-//! single one both), those of files that are staged or written the bit `pending`. The parent takes them as if each
-//! path had come in an unsolicited `have`, with the difference that it also remembers those nobody asked for. Between
-//! `first` and `last` the node sends its other messages as usual; a `gone` in between wins over what was told before
-//! it.
+//! It exists so that a restarted manager knows file locations as soon as its nodes reconnect.
+//! Otherwise it would query every node for every file.
 //!
-//! A parent that takes in an inner node it did not know sends one frame with the bit `wanted` and no path: the inner node hands
-//! it on to its children, and servers send what they have once more. (Their inner node has seen it, its new parent has not.)
+//! The payload is a sequence of paths, each with its NUL, of at most 16384 bytes in total. A node
+//! sends its paths after its login is answered, in as many frames as needed. The first frame has
+//! the bit `first` and the last one `last`; a single frame has both. Frames with paths that are
+//! being staged or written have the bit `pending`.
 //!
-//! The last frame has the bit `complete` if nothing exists below the exports of a server but what it lists, directories and
-//! unfinished files included, and if nothing comes to exist that the server does not report. Its parent need not ask it then
-//! for names that it has never heard of. A later `status` with reset ends that.
+//! * The parent treats each path as if it came in an unsolicited `have`, and also stores paths that
+//!   were never queried.
+//! * Between `first` and `last` the node sends its other messages as usual. A `gone` overrides an
+//!   earlier frame of the inventory.
+//! * A parent that accepts an unknown inner node sends it a frame with the bit `wanted` and no
+//!   path. The inner node relays it to its children, and servers send their inventory again,
+//!   because the new parent has not received it yet.
+//! * The last frame has the bit `complete` if the inventory lists everything below the exports of a
+//!   server, including directories and unfinished files. The server must also report every later
+//!   path. The parent then need not query it for unknown names. A later `status` with `reset` ends
+//!   this.
 //!
-//! So a manager that restarts knows where files are as soon as its nodes are back. Direction: node to parent (`wanted`: parent to node), also of
-//! supervisors for what is below them. A real parent never gets it (see [`Extensions::INVENTORY`]), and would skip it.
+//! Direction: node to parent (`wanted`: parent to node); supervisors send the paths below them.
+//! Sent only to peers with [`Extensions::INVENTORY`].
 //!
 //! [`Extensions::INVENTORY`]: crate::cms::Extensions::INVENTORY
 
@@ -24,10 +30,10 @@ use crate::cms::flags::InventoryModifier;
 use crate::cms::limits::{PATH_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::cms::pup::Packer;
 
-/// Paths that the sender has.
+/// A frame with paths of the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Inventory<'a> {
-    /// First and last of several; pending.
+    /// Position in the inventory and state of the paths.
     pub modifier: InventoryModifier,
     /// Paths, each with its NUL: see [`Inventory::paths`] and [`PathBatch`].
     pub paths: &'a [u8],
@@ -46,25 +52,25 @@ impl<'a> Inventory<'a> {
         Ok(())
     }
 
-    /// The paths; empty ones are skipped.
+    /// Returns the paths; empty ones are skipped.
     pub fn paths(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.paths.split(|&byte| byte == 0).filter(|path| !path.is_empty())
     }
 }
 
-/// Collects paths until a frame is full.
+/// A builder that collects paths until a frame is full.
 #[derive(Debug, Default)]
 pub struct PathBatch {
     bytes: Vec<u8>,
 }
 
 impl PathBatch {
-    /// Adds a path; `false` when it does not fit any more: send this batch, [`clear`](Self::clear) it, add the path
-    /// again.
+    /// Adds a path. Returns `false` if the frame has no space for it; the caller then sends this
+    /// batch, [clears](Self::clear) it and adds the path again.
     ///
     /// # Errors
-    /// [`EncodeError::Missing`], [`EncodeError::TooLong`] and [`EncodeError::Malformed`] for a path that no message
-    /// can hold.
+    /// [`EncodeError::Missing`], [`EncodeError::TooLong`] and [`EncodeError::Malformed`] for a path
+    /// that cannot be encoded.
     pub fn push(&mut self, path: &[u8]) -> Result<bool, EncodeError> {
         if path.is_empty() {
             return Err(EncodeError::Missing { field: "path" });
@@ -83,18 +89,18 @@ impl PathBatch {
         Ok(true)
     }
 
-    /// Whether it holds no path.
+    /// Reports whether the batch contains no path.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Empties it; its memory is kept.
+    /// Removes all paths but keeps the allocated memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// The message with these paths.
+    /// Returns the message with these paths.
     #[must_use]
     pub fn message(&self, modifier: InventoryModifier) -> Inventory<'_> {
         Inventory { modifier, paths: &self.bytes }
@@ -106,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_takes_what_fits_a_frame() {
+    fn a_batch_accepts_paths_up_to_one_frame() {
         let mut batch = PathBatch::default();
         assert!(batch.is_empty());
         let path = [b'p'; 1023];
@@ -120,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_refuses_what_no_message_can_hold() {
+    fn a_batch_refuses_invalid_paths() {
         let mut batch = PathBatch::default();
         assert_eq!(batch.push(b""), Err(EncodeError::Missing { field: "path" }));
         assert_eq!(batch.push(b"/a\0b"), Err(EncodeError::Malformed { field: "path" }));

@@ -1,27 +1,31 @@
-//! `lease` (227): a client is on its way to create a path, one of our own messages.
+//! `lease` (227): the right of one client to create a path. An extension of Scalla.
+//!
+//! It prevents a duplicate file: without it, two clients that create the same path at the same time
+//! could be redirected to different servers.
 //!
 //! Arguments: number (u64), milliseconds (u32), path.
 //!
-//! | direction | milliseconds | meaning |
-//! |---|---|---|
-//! | parent to node | more than 0 | a lease with this number, before the client is redirected |
-//! | parent to node | 0 | a lease with a lower number ends |
-//! | node to parent | 0 | the path is not there yet: a client is to create it by the lease with this number |
+//! | direction      | milliseconds | meaning                                                     |
+//! |----------------|--------------|-------------------------------------------------------------|
+//! | parent to node | more than 0  | a lease, sent before the client is redirected               |
+//! | parent to node | 0            | ends a lease with a lower number                            |
+//! | node to parent | 0            | the path is leased under this number and does not exist yet |
 //!
-//! A node that has a lease sends this instead of `have`, so that no other client creates the path elsewhere. When the time is over and
-//! the path was not created, the node sends `gone`, and from then on it redirects the client that comes too late. A parent that learns
-//! of two leases has the one with the lower number ended.
+//! A node with a lease sends this message instead of `have`, so that no other client creates the
+//! path elsewhere. If the lease expires before the path is created, the node sends `gone` and
+//! redirects a client that arrives later. A parent that learns of two leases ends the one with the
+//! lower number.
 
 use crate::cms::error::EncodeError;
 use crate::cms::pup::{Packer, Unpacker};
 use crate::error::WireError;
 
-/// Reserves a path for a client that is on its way to create it, or reports that.
+/// Reserves a path for a client that is about to create it, or reports such a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease<'a> {
-    /// Orders the leases of one path; the latest has the highest.
+    /// Orders the leases of one path; the latest has the highest number.
     pub number: u64,
-    /// For how long, counted from the arrival.
+    /// Duration, counted from the receipt.
     pub milliseconds: u32,
     /// The path.
     pub path: &'a [u8],

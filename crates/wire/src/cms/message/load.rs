@@ -1,56 +1,58 @@
-//! `load` (16) and `avail` (12): how loaded a node is and how much space it has.
+//! `load` (16) and `avail` (12): load and free space of a node.
 //!
-//! `load`: a binary text of 6 bytes `[cpu, net, runq, mem, pag, dsk]`, each 0 to 100 percent, then diskFree u32 (MB).
-//! `avail`: diskFree u32 (MB), diskUtil u32 (percent). Numbers below 2^28 are sent inline, as real senders do. Inner nodes of
-//! our own add two u64: the megabytes of all nodes below, and those of them that are free. Real daemons ignore what stands
-//! behind the arguments they know, and are not told all the same.
+//! `load`: a binary text of 6 bytes `[cpu, net, runq, mem, pag, dsk]`, each 0 to 100 percent, then
+//! diskFree u32 (MB). `avail`: diskFree u32 (MB), diskUtil u32 (percent). Numbers below 2^28 are
+//! sent inline, as XRootD does. `diskFree` only describes one partition. Inner nodes of Scalla
+//! therefore append two u64 to `avail` for Scalla peers: the total and free megabytes of all nodes
+//! below them.
 //!
-//! Direction: node to parent. Source: cms protocol version 3, sections 1.3, 2.7, 5.2. Recorded: 01, 09, 10, 21.
+//! Direction: node to parent. Source: cms protocol version 3, sections 1.3, 2.7, 5.2. Recorded: 01,
+//! 09, 10, 21.
 
 use crate::cms::pup::{Packer, Unpacker};
 use crate::error::WireError;
 
-/// Most megabytes that real daemons say; more is sent as so many.
+/// Maximum of free megabytes; larger values are sent as this value.
 pub const FREE_MB_MAX: u32 = 0x7fff_ffff;
-/// Most percent of anything; more is sent as 100.
+/// Maximum of percentages; larger values are sent as 100.
 pub const PERCENT_MAX: u8 = 100;
 
-/// How loaded a node is. All but the space in percent.
+/// The load of a node, in percent except for the space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Load {
-    /// Processor.
+    /// Processor load.
     pub cpu: u8,
-    /// Network.
+    /// Network load.
     pub net: u8,
     /// Run queue.
     pub runq: u8,
-    /// Memory.
+    /// Memory use.
     pub mem: u8,
     /// Paging.
     pub pag: u8,
     /// Used disk space.
     pub dsk: u8,
-    /// Free megabytes of the partition with most.
+    /// Free megabytes of the partition with the most free space.
     pub free_mb: u32,
 }
 
-/// How much space a node has.
+/// The space of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Avail {
-    /// Free megabytes of the partition with most.
+    /// Free megabytes of the partition with the most free space.
     pub free_mb: u32,
     /// Used space in percent.
     pub used_percent: u32,
-    /// All nodes below together. Own nodes only.
+    /// Sums over all nodes below. Scalla nodes only.
     pub sums: Option<SpaceSums>,
 }
 
-/// Space of many nodes together, in megabytes.
+/// Sums of the space of several nodes, in megabytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceSums {
-    /// In all.
+    /// Total space.
     pub total_mb: u64,
-    /// Free.
+    /// Free space.
     pub free_mb: u64,
 }
 
@@ -77,7 +79,7 @@ impl Avail {
         let mut arguments = Unpacker::new(payload);
         let (free_mb, used_percent) = (arguments.u32("diskFree")?, arguments.u32("diskUtil")?);
         let mut sums = || Ok::<_, WireError>((arguments.u64("allTotal")?, arguments.u64("allFree")?));
-        // Anything else there is another's extension.
+        // Any other arguments belong to an unknown extension and are ignored.
         let sums = sums().ok().map(|(total_mb, free_mb)| SpaceSums { total_mb, free_mb });
         Ok(Self { free_mb, used_percent, sums })
     }

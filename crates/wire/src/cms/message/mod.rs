@@ -1,9 +1,10 @@
-//! Messages: one file per message or small family, and the enum that lists them.
+//! Messages: the enum of all messages, with one file per message or small family.
 //!
-//! Borrowed parts point into the payload: decoding takes no memory. Texts are without their NUL. An optional text
-//! that was absent, or left off with all behind it, is `None`.
+//! Decoding does not allocate: borrowed parts point into the payload. Texts are without their NUL.
+//! An optional text is `None` if it is absent or if the payload ends before it.
 //!
-//! The streamid is no part of a message but of `status`, where it is the data port. Those who answer echo it.
+//! The streamid is not part of a message, because an answer echoes that of its request. The
+//! exception is `status`, whose streamid is the data port.
 
 pub mod inventory;
 pub mod lease;
@@ -47,92 +48,95 @@ use super::login::Login;
 use super::pup::{Envelope, frame};
 use crate::error::WireError;
 
-/// A message between nodes, or from a redirector to a manager. Who sends what: cms protocol version 3, section 1.3.
+/// A message between nodes, or from a redirector to a manager. Section 1.3 of the cms protocol
+/// version 3 lists the senders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
-    /// Who connects; the first message. Its answer is a [`LoginAnswer`](super::LoginAnswer).
+    /// Logs in; the first message. The answer is a [`LoginAnswer`](super::LoginAnswer).
     Login(Login<'a>),
     /// Changes permission bits. Redirector to manager, relayed down.
     Chmod(ModeChange<'a>),
-    /// Where is a path? Redirector to manager.
+    /// Locates a path. Redirector to manager.
     Locate(Locate<'a>),
     /// Creates a directory. Redirector to manager, relayed down.
     Mkdir(ModeChange<'a>),
     /// Creates a directory and its parents. Redirector to manager, relayed down.
     Mkpath(ModeChange<'a>),
-    /// Renames. Redirector to manager, relayed down.
+    /// Renames a path. Redirector to manager, relayed down.
     Mv(Mv<'a>),
     /// Stages a file. Redirector to manager, relayed to one node.
     Prepadd(Prepadd<'a>),
-    /// Cancels staging. Ends real managers: own peers only.
+    /// Cancels staging. Between Scalla nodes only.
     Prepdel(Prepdel<'a>),
     /// Removes a file. Redirector to manager, relayed down.
     Rm(Removal<'a>),
     /// Removes a directory. Redirector to manager, relayed down.
     Rmdir(Removal<'a>),
-    /// To which node should a client go? Redirector to manager.
+    /// Selects a node for a client. Redirector to manager.
     Select(Select<'a>),
-    /// Statistics. Redirector to manager, parent to node.
+    /// Requests statistics. Redirector to manager, parent to node.
     Stats(StatsModifier),
-    /// Free space. Node to parent.
+    /// Reports free space. Node to parent.
     Avail(Avail),
-    /// The sender leaves, or wants the receiver to leave. Either way.
+    /// Announces that the sender disconnects, or demands that the receiver does. Both directions.
     Disc,
-    /// A path is not at the sender any more. Node to parent, relayed up.
+    /// Reports that a path no longer exists at the sender. Node to parent, relayed up.
     Gone(Gone<'a>),
-    /// A path is at the sender. Node to parent, relayed up.
+    /// Reports that a path exists at the sender. Node to parent, relayed up.
     Have(Have<'a>),
-    /// Load. Node to parent.
+    /// Reports the load. Node to parent.
     Load(Load),
-    /// Are you there? Parent to node.
+    /// Checks that the receiver is alive. Parent to node.
     Ping,
-    /// Yes. Node to parent.
+    /// Answers `ping`. Node to parent.
     Pong,
-    /// How much space is there? Parent to node; answered by `avail`. Real parents never ask.
+    /// Requests the free space. Parent to node; answered by `avail`. XRootD parents do not send it.
     Space,
-    /// Do you have this path? Parent to node, relayed down.
+    /// Queries a path. Parent to node, relayed down.
     State(State<'a>),
-    /// Space totals. Redirector to manager.
+    /// Requests space totals. Redirector to manager.
     Statfs(Statfs<'a>),
-    /// What the sender can do now. Node to parent, manager to redirector.
+    /// Reports a change of the sender's state. Node to parent, manager to redirector.
     Status(Status),
-    /// Changes a size. Redirector to manager, relayed down.
+    /// Sets the size of a file. Redirector to manager, relayed down.
     Trunc(Trunc<'a>),
-    /// Where to log in instead. Parent to node.
+    /// Redirects a login to other managers. Parent to node.
     Try(Try<'a>),
-    /// What is your status? Redirector to manager; answered by `status`.
+    /// Requests the status. Redirector to manager; answered by `status`.
     Update,
-    /// How loaded are you? Parent to node; answered by `load`.
+    /// Requests the load. Parent to node; answered by `load`.
     Usage,
-    /// Credentials or a security token, not packed. Both ways, before the login is answered.
+    /// Carries credentials or a security token, not packed. Both directions, before the login is
+    /// answered.
     Xauth(&'a [u8]),
-    /// A path is not at the sender. Own nodes only, node to parent.
+    /// Reports that a path does not exist at the sender. Scalla nodes only, node to parent.
     NotHere(NotHere<'a>),
-    /// Free slots. Own nodes only, node to parent.
+    /// Reports free slots. Scalla nodes only, node to parent.
     Occupancy(Occupancy<'a>),
-    /// Paths the sender has. Own nodes only, node to parent.
+    /// Reports the paths of the sender. Scalla nodes only, node to parent.
     Inventory(Inventory<'a>),
-    /// A client is on its way to create a path. Own nodes only, parent to node.
+    /// Reserves a path for a client that is about to create it. Scalla nodes only, both directions.
     Lease(Lease<'a>),
-    /// No message of this version: to be skipped.
+    /// A message that this version does not know, which is skipped.
     Unknown {
-        /// Its code.
+        /// Code of the message.
         code: Code,
-        /// Its modifier.
+        /// Modifier of the message.
         modifier: u8,
-        /// Its payload.
+        /// Payload of the message.
         payload: &'a [u8],
     },
 }
 
 impl<'a> Message<'a> {
-    /// Decodes a message from its header and the `datalen` bytes behind it. Payloads of messages that have none, and
-    /// what is behind the last argument, are ignored.
+    /// Decodes a message from its header and the `datalen` bytes behind it. Ignores the payload of
+    /// messages without arguments and bytes behind the last argument.
     ///
     /// # Errors
-    /// What [`Unpacker`](super::pup::Unpacker) cannot read; [`WireError::BadValue`] when the raw bit stands on a
-    /// message that is more than a path. The link stays in step: a frame that cannot be read is skipped, or answered
-    /// by an error 4 when a redirector wants an answer.
+    /// An argument that [`Unpacker`](super::pup::Unpacker) cannot decode; [`WireError::BadValue`]
+    /// if the raw bit is set in a message with more arguments than a path. The stream stays
+    /// synchronised: the frame is skipped, or answered with error 4 if a redirector expects an
+    /// answer.
     pub fn decode(header: &Header, payload: &'a [u8]) -> Result<Self, WireError> {
         let modifier = header.modifier & !RAW;
         let raw = header.modifier & RAW != 0;
@@ -176,10 +180,12 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Appends the message for a peer that can do `peer` beyond the protocol. `status` has a streamid of its own.
+    /// Appends the message for a peer with the extensions `peer`. `status` determines its own
+    /// streamid.
     ///
     /// # Errors
-    /// What this peer does not survive or understand, and fields it cannot take: [`EncodeError`]. Nothing is appended.
+    /// [`EncodeError`] for a message that this peer does not support and for invalid fields. No
+    /// bytes are appended.
     pub fn encode(&self, streamid: StreamId, peer: Extensions, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         self.check_peer(peer)?;
         let envelope = Envelope {
@@ -237,10 +243,10 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Whether the peer survives and understands this kind of message.
+    /// Checks that the peer supports this kind of message.
     fn check_peer(&self, peer: Extensions) -> Result<(), EncodeError> {
         let (message, fine) = match self {
-            // A real manager with live nodes ends at it.
+            // Prepdel is only exchanged between Scalla nodes.
             Self::Prepdel(_) => ("prepdel", peer.is_own()),
             Self::NotHere(_) => ("nothere", peer.contains(Extensions::NOT_HERE)),
             Self::Occupancy(_) => ("occupancy", peer.contains(Extensions::OCCUPANCY)),
@@ -257,7 +263,7 @@ impl<'a> Message<'a> {
         if fine { Ok(()) } else { Err(EncodeError::NotForPeer { message }) }
     }
 
-    /// The code of the message.
+    /// Returns the code of the message.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
@@ -297,7 +303,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The modifier of the frame.
+    /// Returns the modifier of the frame.
     const fn modifier(&self) -> u8 {
         match self {
             Self::Chmod(message) | Self::Mkdir(message) | Self::Mkpath(message) => message.modifier.0,
@@ -320,7 +326,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Whether a message has more arguments than a path, so that a bare path cannot be it.
+/// Reports whether a message has more arguments than a path, so that its payload cannot be an
+/// unpacked path.
 const fn needs_packing(code: Code) -> bool {
     matches!(
         code,
@@ -344,7 +351,7 @@ const fn needs_packing(code: Code) -> bool {
     )
 }
 
-/// The path of a message that is nothing else: bare with its NUL, or packed.
+/// Decodes the path of a message without other arguments: raw with its NUL, or packed.
 fn decode_path(raw: bool, payload: &[u8]) -> Result<&[u8], WireError> {
     if raw {
         return Ok(super::pup::until_nul(payload));

@@ -1,7 +1,8 @@
 //! `chmod` (1), `mkdir` (3), `mkpath` (4): a path and permission bits.
 //!
-//! Arguments: ident, mode (octal text), path; optional: opaque. Direction: redirector to manager, relayed down to the
-//! nodes that may write the path. Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
+//! Arguments: ident, mode (octal text), path; optional: opaque. The three share one type because
+//! their arguments are identical. Direction: redirector to manager, relayed down to the nodes with
+//! write access to the path. Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;
@@ -11,15 +12,15 @@ use crate::error::WireError;
 /// Creates a directory or changes permission bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ModeChange<'a> {
-    /// How often it was relayed.
+    /// Number of relays.
     pub modifier: RelayModifier,
-    /// Who asks, for logs; may be empty.
+    /// Identity of the client, for logs; may be empty.
     pub ident: &'a [u8],
-    /// The permission bits in octal: [`ModeChange::permissions`].
+    /// Permission bits in octal: [`ModeChange::permissions`].
     pub mode: &'a [u8],
     /// The path.
     pub path: &'a [u8],
-    /// The cgi behind the path.
+    /// The CGI of the path.
     pub opaque: Option<&'a [u8]>,
 }
 
@@ -42,10 +43,10 @@ impl<'a> ModeChange<'a> {
         packer.optional("opaque", self.opaque)
     }
 
-    /// The permission bits.
+    /// Returns the permission bits.
     ///
     /// # Errors
-    /// [`WireError::BadText`] when the text is no octal number up to 7777.
+    /// [`WireError::BadText`] if the text is not an octal number up to 7777.
     pub fn permissions(&self) -> Result<u32, WireError> {
         let text = std::str::from_utf8(self.mode).ok();
         let bits = text.and_then(|text| u32::from_str_radix(text, 8).ok());

@@ -1,28 +1,28 @@
-//! `mv` (5): renames.
+//! `mv` (5): renames a path.
 //!
-//! Arguments: ident, old path, new path; optional: opaque of the old, opaque of the new. Direction: redirector to
-//! manager, relayed down to the nodes that may write the old path. Source: cms protocol version 3, sections 1.3,
-//! 4.13. Recorded: 14, 24.
+//! Arguments: ident, old path, new path; optional: opaque of the old, opaque of the new. Direction:
+//! redirector to manager, relayed down to the nodes with write access to the old path. Source: cms
+//! protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;
 use crate::cms::pup::{Packer, Unpacker};
 use crate::error::WireError;
 
-/// Renames.
+/// Renames a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mv<'a> {
-    /// How often it was relayed, and whether it may be.
+    /// Number of relays, and whether relaying is allowed.
     pub modifier: RelayModifier,
-    /// Who asks, for logs; may be empty.
+    /// Identity of the client, for logs; may be empty.
     pub ident: &'a [u8],
     /// The old path.
     pub old: &'a [u8],
     /// The new path.
     pub new: &'a [u8],
-    /// The cgi behind the old path.
+    /// The CGI of the old path.
     pub old_opaque: Option<&'a [u8]>,
-    /// The cgi behind the new path.
+    /// The CGI of the new path.
     pub new_opaque: Option<&'a [u8]>,
 }
 

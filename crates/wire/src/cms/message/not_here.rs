@@ -1,11 +1,13 @@
-//! `nothere` (224): a definite "not here", one of our own messages.
+//! `nothere` (224): reports explicitly that a path does not exist. An extension of Scalla.
 //!
-//! The answer to a `state` with the bit [`DEFINITE`]: same streamid, raw bit set, the path with its NUL, exactly as a
-//! `have` but for its code. A supervisor sends it once all its children have said so. Direction: node to parent.
+//! It exists because in the cms protocol a node without the file sends no answer. A parent can then
+//! only conclude from a timeout that a file is missing.
 //!
-//! Real nodes never see the difference: they pass on bits of a `state` that they do not know, and stay silent when
-//! they do not have the path; so a parent with real children still has to wait for those. A real parent never gets
-//! this message (see [`Extensions::NOT_HERE`]), and would skip it.
+//! It answers a `state` with the bit [`DEFINITE`] and has the form of a `have` with another code:
+//! same streamid, raw bit, path with its NUL. A supervisor sends it after all its children have
+//! sent it. Direction: node to parent. Sent only to peers with [`Extensions::NOT_HERE`]. A parent
+//! with XRootD children, which relay the bit but do not send `nothere`, still has to wait for their
+//! timeout.
 //!
 //! [`DEFINITE`]: crate::cms::flags::StateModifier::DEFINITE
 //! [`Extensions::NOT_HERE`]: crate::cms::Extensions::NOT_HERE
@@ -13,7 +15,7 @@
 use super::decode_path;
 use crate::error::WireError;
 
-/// Tells that a path is not at the sender, in answer to a question.
+/// Reports that a queried path does not exist at the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotHere<'a> {
     /// The path.

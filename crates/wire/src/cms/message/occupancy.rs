@@ -1,22 +1,26 @@
-//! `occupancy` (225): the places in the cells of supervisors, several cells in a frame, one of our own messages.
+//! `occupancy` (225): the slots in the cells of supervisors, several cells in one frame. An
+//! extension of Scalla.
+//!
+//! It exists so that the root knows every cell and can send a new node directly to its final place,
+//! instead of along a chain of supervisors.
 //!
 //! For each cell:
 //!
-//! | argument | type   | meaning                                                                              |
-//! |----------|--------|--------------------------------------------------------------------------------------|
-//! | level    | u16    | 0: the sender's own cell; 1: that of a supervisor that is its child; and so on       |
-//! | id       | u64    | a number for the supervisor's system id that all nodes compute alike                 |
-//! | gone     | u16    | 1: the cell is out of the sender's reach, and the numbers that follow mean nothing   |
-//! | free     | u16    | places it can still give away, at most 64                                            |
-//! | parents  | u16    | places of nodes with children, at most 64                                            |
-//! | leaves   | u16    | places of other nodes, at most 64                                                    |
-//! | cell     | text   | `host:port` where it takes logins; absent at level 0, where it is known              |
-//! | joined   | binary | the numbers of nodes that have joined since the last report, 8 bytes each, big endian |
+//! | argument | type   | meaning                                                                  |
+//! |----------|--------|--------------------------------------------------------------------------|
+//! | level    | u16    | 0: the sender's own cell; 1: that of a child supervisor; and so on       |
+//! | id       | u64    | a hash of the supervisor's system id, identical on all nodes             |
+//! | gone     | u16    | 1: the cell is unreachable for the sender; the next numbers are invalid  |
+//! | free     | u16    | free slots, at most 64                                                   |
+//! | parents  | u16    | slots of nodes with children, at most 64                                 |
+//! | leaves   | u16    | slots of other nodes, at most 64                                         |
+//! | cell     | text   | `host:port` for logins; absent at level 0, where it is known             |
+//! | joined   | binary | ids of nodes that joined since the last report, 8 bytes each, big-endian |
 //!
-//! Sent after login for all cells and then for those that changed, gathered for a moment. A supervisor relays the reports
-//! of its children with the level increased and the cell filled in, so the root knows every cell and sends a newcomer to
-//! its final place; the joined nodes tell it which of those it sent have arrived. Direction: node to parent. A real parent
-//! never gets it (see [`Extensions::OCCUPANCY`]), and would skip it.
+//! A node sends it after login for all cells, and later for changed cells, batched over a short
+//! time. A supervisor relays the reports of its children with the level increased and `cell` filled
+//! in. The joined nodes inform the root which of the redirected nodes have arrived. Direction: node
+//! to parent. Sent only to peers with [`Extensions::OCCUPANCY`].
 //!
 //! [`Extensions::OCCUPANCY`]: crate::cms::Extensions::OCCUPANCY
 
@@ -25,34 +29,34 @@ use crate::cms::limits::PAYLOAD_BYTES_MAX;
 use crate::cms::pup::{Packer, Unpacker};
 use crate::error::WireError;
 
-/// Bytes of a number of a node.
+/// Size in bytes of the id of a node.
 const ID_BYTES: usize = 8;
 
-/// The places in cells; see [`Occupancy::cells`] and [`CellBatch`].
+/// The slots of several cells; see [`Occupancy::cells`] and [`CellBatch`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Occupancy<'a> {
     cells: &'a [u8],
 }
 
-/// The places in one cell.
+/// The slots of one cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CellPlaces<'a> {
-    /// How far below the sender its supervisor is; 0: it is the sender.
+    /// Depth of its supervisor below the sender; 0 is the sender itself.
     pub level: u16,
-    /// The number of its supervisor.
+    /// Id of its supervisor.
     pub id: u64,
-    /// Whether it is out of reach.
+    /// The cell is unreachable for the sender.
     pub gone: bool,
-    /// Places it can still give away.
+    /// Free slots.
     pub free: u16,
-    /// Places of nodes with children.
+    /// Slots of nodes with children.
     pub parents: u16,
-    /// Places of nodes without.
+    /// Slots of nodes without children.
     pub leaves: u16,
-    /// `host:port` where it takes logins; `None` at level 0.
+    /// `host:port` for logins; `None` at level 0.
     pub cell: Option<&'a [u8]>,
-    /// The numbers of nodes that have joined, as they came: see [`CellPlaces::joined`]. [`CellBatch::push`] takes them
-    /// beside the cell and ignores these.
+    /// Ids of nodes that have joined, in encoded form: see [`CellPlaces::joined`].
+    /// [`CellBatch::push`] receives them separately and ignores this field.
     pub joined: &'a [u8],
 }
 
@@ -65,7 +69,8 @@ impl<'a> Occupancy<'a> {
         packer.bytes(self.cells);
     }
 
-    /// The cells. An error ends them: what follows cannot be read.
+    /// Returns the cells. The iterator ends after an error, because the position of the next cell
+    /// is unknown then.
     pub fn cells(&self) -> impl Iterator<Item = Result<CellPlaces<'a>, WireError>> + use<'a> {
         let mut arguments = Some(Unpacker::new(self.cells));
         std::iter::from_fn(move || {
@@ -91,24 +96,24 @@ impl<'a> CellPlaces<'a> {
         })
     }
 
-    /// The numbers of the nodes that have joined. Bytes behind the last whole one are ignored.
+    /// Returns the ids of the nodes that have joined. An incomplete id at the end is ignored.
     pub fn joined(&self) -> impl Iterator<Item = u64> + use<'a> {
         self.joined.as_chunks::<ID_BYTES>().0.iter().map(|id| u64::from_be_bytes(*id))
     }
 }
 
-/// Collects cells until a frame is full.
+/// A builder that collects cells until a frame is full.
 #[derive(Clone, Debug, Default)]
 pub struct CellBatch {
     bytes: Vec<u8>,
 }
 
 impl CellBatch {
-    /// Adds a cell with the nodes that have joined it; `false` when it does not fit any more: send this batch,
-    /// [`clear`](Self::clear) it, add the cell again.
+    /// Adds a cell and the nodes that have joined it. Returns `false` if the frame has no space for
+    /// it; the caller then sends this batch, [clears](Self::clear) it and adds the cell again.
     ///
     /// # Errors
-    /// [`EncodeError::TooLong`] for more nodes than a frame can name or a name that is too long,
+    /// [`EncodeError::TooLong`] for too many nodes for one frame or a cell name that is too long;
     /// [`EncodeError::Malformed`] for a name with a NUL.
     pub fn push(&mut self, cell: &CellPlaces<'_>, joined: &[u64]) -> Result<bool, EncodeError> {
         let start = self.bytes.len();
@@ -138,18 +143,18 @@ impl CellBatch {
         Ok(self.bytes.len() <= PAYLOAD_BYTES_MAX)
     }
 
-    /// Whether it holds no cell.
+    /// Reports whether the batch contains no cell.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Empties it; its memory is kept.
+    /// Removes all cells but keeps the allocated memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// The message with these cells.
+    /// Returns the message with these cells.
     #[must_use]
     pub fn message(&self) -> Occupancy<'_> {
         Occupancy { cells: &self.bytes }
@@ -161,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_both_ways() {
+    fn cells_encode_and_decode() {
         let own = CellPlaces { id: u64::MAX, free: 3, parents: 1, leaves: 60, ..CellPlaces::default() };
         let below =
             CellPlaces { level: 1, id: 7, gone: true, cell: Some(b"sup:1213"), ..CellPlaces::default() };
@@ -178,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_takes_what_fits_a_frame() {
+    fn a_batch_accepts_cells_up_to_one_frame() {
         let mut batch = CellBatch::default();
         let joined = [0; 500];
         let fitted = (0..100).take_while(|_| batch.push(&CellPlaces::default(), &joined).unwrap()).count();
@@ -190,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_ends_the_cells() {
+    fn an_incomplete_cell_ends_the_iterator_with_an_error() {
         let mut batch = CellBatch::default();
         batch.push(&CellPlaces::default(), &[5]).unwrap();
         let whole = batch.bytes.clone();

@@ -1,52 +1,52 @@
-//! `prepadd` (6) and `prepdel` (7): staging and its cancellation.
+//! `prepadd` (6) and `prepdel` (7): requests staging and cancels it.
 //!
-//! `prepadd`: ident, reqid, notify, prty, mode, path; optional: opaque. All texts:
+//! `prepadd`: ident, reqid, notify, prty, mode, path; optional: opaque. All are texts:
 //!
-//! | argument | meaning                                                                                     |
-//! |----------|---------------------------------------------------------------------------------------------|
-//! | reqid    | names the request, opaque                                                                   |
-//! | notify   | `*`, or `udp://host:port/data`: whom to tell                                                |
-//! | prty     | `0` to `3`; to co-locate, `n /first/path`                                                   |
-//! | mode     | letters: r or w; n: notify errors; q: quiet                                                 |
+//! | argument | meaning                                               |
+//! |----------|-------------------------------------------------------|
+//! | reqid    | opaque id of the request                              |
+//! | notify   | `*`, or `udp://host:port/data`: the address to notify |
+//! | prty     | `0` to `3`; to co-locate, `n /first/path`             |
+//! | mode     | letters: r or w; n: notify of errors; q: quiet        |
 //!
-//! `prepdel`: ident, reqid. **A real manager with live nodes ends at a `prepdel`**: it goes to our own peers only.
-//! Direction: redirector to manager, relayed to the chosen node (`prepadd`) or to all (`prepdel`).
-//! Source: cms protocol version 3, sections 1.3, 4.14. Recorded: 12, 18, 19, 24.
+//! `prepdel`: ident, reqid. It is an error to encode it for a peer that is not a Scalla node.
+//! Direction: redirector to manager, relayed to the chosen node (`prepadd`) or to all nodes
+//! (`prepdel`). Source: cms protocol version 3, sections 1.3, 4.14. Recorded: 12, 18, 19, 24.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::{PrepaddModifier, RelayModifier};
 use crate::cms::pup::{Packer, Unpacker};
 use crate::error::WireError;
 
-/// Stages a file.
+/// Requests staging of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prepadd<'a> {
-    /// What to do.
+    /// Options of the request.
     pub modifier: PrepaddModifier,
-    /// Who asks, for logs; may be empty.
+    /// Identity of the client, for logs; may be empty.
     pub ident: &'a [u8],
-    /// Names the request.
+    /// Id of the request.
     pub reqid: &'a [u8],
-    /// Whom to tell.
+    /// Address to notify.
     pub notify: &'a [u8],
-    /// Priority, and the path to be near.
+    /// Priority, and the path to place the file beside.
     pub priority: &'a [u8],
-    /// Letters.
+    /// Mode letters.
     pub mode: &'a [u8],
     /// The path.
     pub path: &'a [u8],
-    /// The cgi behind the path.
+    /// The CGI of the path.
     pub opaque: Option<&'a [u8]>,
 }
 
 /// Cancels staging.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prepdel<'a> {
-    /// How often it was relayed.
+    /// Number of relays.
     pub modifier: RelayModifier,
-    /// Who asks, for logs; may be empty.
+    /// Identity of the client, for logs; may be empty.
     pub ident: &'a [u8],
-    /// The request to cancel.
+    /// Id of the request to cancel.
     pub reqid: &'a [u8],
 }
 

@@ -1,8 +1,9 @@
-//! `rm` (8), `rmdir` (9): a path that goes.
+//! `rm` (8) and `rmdir` (9): remove a path.
 //!
-//! Arguments: ident, path; optional: opaque. With the bit `noforward` a manager only forgets the path: that is what a
-//! redirector sends to the managers that do not relay it. Direction: redirector to manager, relayed down.
-//! Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
+//! Arguments: ident, path; optional: opaque. With the bit `noforward` a manager only removes the
+//! path from its location cache. A redirector sends that form to all managers except the one that
+//! relays the request, because otherwise their caches would be stale. Direction: redirector to
+//! manager, relayed down. Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;
@@ -12,13 +13,13 @@ use crate::error::WireError;
 /// Removes a file or a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Removal<'a> {
-    /// How often it was relayed, and whether it may be.
+    /// Number of relays, and whether relaying is allowed.
     pub modifier: RelayModifier,
-    /// Who asks, for logs; may be empty.
+    /// Identity of the client, for logs; may be empty.
     pub ident: &'a [u8],
     /// The path.
     pub path: &'a [u8],
-    /// The cgi behind the path.
+    /// The CGI of the path.
     pub opaque: Option<&'a [u8]>,
 }
 

@@ -1,58 +1,61 @@
-//! `select` (10) and `locate` (2): a redirector asks where a client shall go, and where a path is.
+//! `select` (10) and `locate` (2): queries of a redirector for a node for a client, and for the
+//! locations of a path.
 //!
-//! Arguments of both: ident, opts u32, path; optional: opaque, avoid. `select` is answered by redirect, wait,
-//! waitresp or error; `locate` by data, wait, waitresp or error; nothing at all when the streamid is 0. The path of a
-//! `locate` may be `*`: all nodes; or start with `*`: all nodes that export it. Direction: redirector to manager.
-//! Source: cms protocol version 3, sections 1.3, 1.5, 4.6, 4.7, 4.10. Recorded: 03 to 06, 15, 16.
+//! Arguments of both: ident, opts u32, path; optional: opaque, avoid. The answer to `select` is
+//! redirect, wait, waitresp or error. The answer to `locate` is data, wait, waitresp or error. A
+//! request with streamid 0 is not answered. The path of a `locate` may be `*` (all nodes) or start
+//! with `*` (all nodes that export it). Both are in one file because they share their layout.
+//! Direction: redirector to manager. Source: cms protocol version 3, sections 1.3, 1.5, 4.6, 4.7,
+//! 4.10. Recorded: 03 to 06, 15, 16.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::{LocateOptions, SelectOptions};
 use crate::cms::pup::{Packer, Unpacker};
 use crate::error::WireError;
 
-/// To which node should a client go?
+/// Requests a node to which a client can be redirected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Select<'a> {
-    /// Who asks, for logs; may be empty.
+    /// Identity of the client, for logs; may be empty.
     pub ident: &'a [u8],
-    /// What for, and what the client can reach.
+    /// Purpose of the request, and the address families that the client can reach.
     pub options: SelectOptions,
     /// The path.
     pub path: &'a [u8],
-    /// The cgi behind the path.
+    /// The CGI of the path.
     pub opaque: Option<&'a [u8]>,
-    /// Nodes that were tried already: [`Select::avoided`].
+    /// Nodes that the client has already tried: [`Select::avoided`].
     pub avoid: Option<&'a [u8]>,
 }
 
-/// Where is a path?
+/// Requests the locations of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Locate<'a> {
-    /// Who asks, for logs; may be empty.
+    /// Identity of the client, for logs; may be empty.
     pub ident: &'a [u8],
-    /// How to answer, and what the client can reach.
+    /// Form of the answer, and the address families that the client can reach.
     pub options: LocateOptions,
     /// The path, `*`, or a path behind `*`: [`Locate::scope`].
     pub path: &'a [u8],
-    /// The cgi behind the path.
+    /// The CGI of the path.
     pub opaque: Option<&'a [u8]>,
-    /// Nodes that were tried already.
+    /// Nodes that the client has already tried.
     pub avoid: Option<&'a [u8]>,
 }
 
-/// Whom a client does not want again.
+/// A node or cluster to which a client must not be redirected again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Avoided<'a> {
-    /// A host, name or address, maybe with a port that does not count.
+    /// A host name or address; a port in it is ignored.
     Host(&'a [u8]),
     /// All nodes with this cluster id.
     Cluster(&'a [u8]),
 }
 
-/// What a `locate` is about.
+/// The subject of a `locate`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LocateScope<'a> {
-    /// All nodes there are.
+    /// All nodes.
     Nodes,
     /// All nodes that export the path.
     Exporting(&'a [u8]),
@@ -76,7 +79,7 @@ impl<'a> Select<'a> {
         pack(packer, self.ident, self.options.0, self.path, self.opaque, self.avoid)
     }
 
-    /// The nodes to avoid, in the order of the list.
+    /// Returns the nodes to avoid, in the order of the list.
     pub fn avoided(&self) -> impl Iterator<Item = Avoided<'a>> + use<'a> {
         let tokens = self.avoid.unwrap_or_default().split(|&byte| byte == b',');
         tokens.filter_map(|token| match token {
@@ -103,7 +106,7 @@ impl<'a> Locate<'a> {
         pack(packer, self.ident, self.options.0, self.path, self.opaque, self.avoid)
     }
 
-    /// What it is about.
+    /// Returns the subject of the query.
     #[must_use]
     pub const fn scope(&self) -> LocateScope<'a> {
         match self.path {
@@ -134,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_and_clusters_to_avoid() {
+    fn avoided_hosts_and_clusters_are_parsed() {
         let avoided = |avoid| {
             let options = SelectOptions::READ;
             let select = Select { ident: b"", options, path: b"/f", opaque: None, avoid };

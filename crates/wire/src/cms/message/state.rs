@@ -1,16 +1,17 @@
-//! `state` (20), `have` (15), `gone` (14): where paths are.
+//! `state` (20), `have` (15), `gone` (14): queries and reports of file locations.
 //!
-//! The payload is the path, bare and with its NUL (the raw bit is set); a packed text is understood too.
+//! The payload is the unpacked path with its NUL (the raw bit is set). A packed text is accepted as
+//! well.
 //!
-//! | message | direction      | streamid                                       | modifier        |
-//! |---------|----------------|------------------------------------------------|-----------------|
-//! | state   | parent to node | [`StreamId::of_path`]                          | [`StateModifier`] |
-//! | have    | node to parent | that of the `state`, 0 when nobody asked       | [`HaveModifier`]  |
-//! | gone    | node to parent | 0                                              | none            |
+//! | message | direction      | streamid                              | modifier          |
+//! |---------|----------------|---------------------------------------|-------------------|
+//! | state   | parent to node | [`StreamId::of_path`]                 | [`StateModifier`] |
+//! | have    | node to parent | that of the `state`, 0 if unsolicited | [`HaveModifier`]  |
+//! | gone    | node to parent | 0                                     | none              |
 //!
-//! A real node that does not have a path is silent. A real parent looks a `have` up by a streamid that is not 0
-//! without looking at the path: another value than that of the `state` loses the answer. Source: cms protocol version
-//! 3, sections 1.4, 4.4, 4.5. Recorded: 03, 09, 10.
+//! A node without the path sends no answer. XRootD parents find the query of a `have` by its
+//! streamid and do not compare the path; with a different streamid the answer is lost. Source: cms
+//! protocol version 3, sections 1.4, 4.4, 4.5. Recorded: 03, 09, 10.
 //!
 //! [`StreamId::of_path`]: crate::cms::StreamId::of_path
 
@@ -18,25 +19,25 @@ use super::decode_path;
 use crate::cms::flags::{HaveModifier, StateModifier};
 use crate::error::WireError;
 
-/// Asks for a path.
+/// Queries whether a node has a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State<'a> {
-    /// How to look and whether to answer.
+    /// Options of the query and of its answer.
     pub modifier: StateModifier,
     /// The path.
     pub path: &'a [u8],
 }
 
-/// Tells that a path is at the sender.
+/// Reports that a path exists at the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Have<'a> {
-    /// Online or pending.
+    /// State of the file: online or pending.
     pub modifier: HaveModifier,
     /// The path.
     pub path: &'a [u8],
 }
 
-/// Tells that a path is not at the sender any more.
+/// Reports that a path no longer exists at the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gone<'a> {
     /// The path.

@@ -1,16 +1,17 @@
-//! `statfs` (21): how much space there is in the cluster.
+//! `statfs` (21): requests the space in the cluster.
 //!
-//! Argument: path. Answered by `data`, see [`space_text`](crate::cms::response::space_text). Direction: redirector to
-//! manager. Source: cms protocol version 3, sections 1.3, 4.15. Recorded: 09, 10, 15.
+//! Argument: path. The answer is `data` with a text of its own grammar, see
+//! [`space_text`](crate::cms::response::space_text). Direction: redirector to manager. Source: cms
+//! protocol version 3, sections 1.3, 4.15. Recorded: 09, 10, 15.
 
 use super::decode_path;
 use crate::cms::flags::StatfsModifier;
 use crate::error::WireError;
 
-/// How much space is there for a path?
+/// Requests the space for a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Statfs<'a> {
-    /// Which of the two texts.
+    /// Selects one of the two texts.
     pub modifier: StatfsModifier,
     /// The path.
     pub path: &'a [u8],

@@ -1,21 +1,22 @@
-//! `status` (22): what the sender can do now.
+//! `status` (22): changes of the sender's state.
 //!
-//! No payload. The bits of the modifier apply independently; `reset` stands alone. With `resume` the streamid may be
-//! the data port, which from then on is that of the node. Direction: node to parent, manager to redirector. A node
-//! may send it before its login was answered, and real ones now and then before their login. The bits `drain` and
-//! `undrain` are our own: real daemons ignore bits they do not know, and are not told all the same.
-//! Source: cms protocol version 3, sections 1.4, 1.5, 2.1, 5.5. Recorded: 01, 02, 07, 21, 25.
+//! No payload. The bits of the modifier are independent of each other, but `reset` is sent alone.
+//! With `resume` the streamid may be the data port, which replaces that of the login. Direction:
+//! node to parent, manager to redirector. A node may send it before its login is answered, and
+//! XRootD nodes sometimes send it before their login, so a parent must accept both. The bits
+//! `drain` and `undrain` are extensions and are sent only to Scalla peers. Source: cms protocol
+//! version 3, sections 1.4, 1.5, 2.1, 5.5. Recorded: 01, 02, 07, 21, 25.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::StatusModifier;
 use crate::cms::header::StreamId;
 
-/// What the sender can do now.
+/// A change of the sender's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// What changed.
+    /// The changes.
     pub modifier: StatusModifier,
-    /// The data port, with `resume` only.
+    /// The data port; only with `resume`.
     pub port: Option<u16>,
 }
 
@@ -26,13 +27,13 @@ impl Status {
         Self { modifier, port: streamid.port().filter(|_| resumes) }
     }
 
-    /// The streamid it is sent with.
+    /// Returns the streamid of the frame.
     pub(super) fn streamid(&self) -> StreamId {
         let resumes = self.modifier.contains(StatusModifier::RESUME);
         self.port.filter(|_| resumes).map_or(StreamId::NONE, StreamId::of_port)
     }
 
-    /// Whether it says what only our own nodes understand.
+    /// Reports whether the message uses bits that only Scalla nodes support.
     pub(super) const fn is_extended(&self) -> bool {
         self.modifier.0 & (StatusModifier::DRAIN.0 | StatusModifier::UNDRAIN.0) != 0
     }

@@ -1,25 +1,26 @@
-//! `trunc` (23): changes the size of a file.
+//! `trunc` (23): sets the size of a file.
 //!
-//! Arguments: ident, size (decimal text), path; optional: opaque. Direction: redirector to manager, relayed down to
-//! the nodes that may write the path. Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
+//! Arguments: ident, size (decimal text), path; optional: opaque. The size stays text, so that a
+//! relay does not change it. Direction: redirector to manager, relayed down to the nodes with write
+//! access to the path. Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;
 use crate::cms::pup::{Packer, Unpacker};
 use crate::error::WireError;
 
-/// Changes a size.
+/// Sets the size of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trunc<'a> {
-    /// How often it was relayed.
+    /// Number of relays.
     pub modifier: RelayModifier,
-    /// Who asks, for logs; may be empty.
+    /// Identity of the client, for logs; may be empty.
     pub ident: &'a [u8],
     /// The size in decimal: [`Trunc::size_bytes`].
     pub size: &'a [u8],
     /// The path.
     pub path: &'a [u8],
-    /// The cgi behind the path.
+    /// The CGI of the path.
     pub opaque: Option<&'a [u8]>,
 }
 
@@ -42,10 +43,10 @@ impl<'a> Trunc<'a> {
         packer.optional("opaque", self.opaque)
     }
 
-    /// The size in bytes.
+    /// Returns the size in bytes.
     ///
     /// # Errors
-    /// [`WireError::BadText`] when the text is no number of bytes that a file can have.
+    /// [`WireError::BadText`] if the text is not a valid size of a file.
     pub fn size_bytes(&self) -> Result<u64, WireError> {
         let text = std::str::from_utf8(self.size).ok();
         let bytes =

@@ -1,15 +1,15 @@
-//! `try` (24): where a node shall log in instead.
+//! `try` (24): redirects the login of a node to other managers.
 //!
-//! One text: hosts separated by any number of blanks, each `host`, `host:port` or `[ipv6]:port`; empty when the
-//! sender knows none. Real parents send 64 fields of 254 bytes, mostly blanks: up to 16259 bytes of payload. Ours are
-//! compact.
-//! Direction: parent to node, also in the place of the login reply (4096 bytes then), after which the parent closes.
+//! One text: hosts separated by any number of blanks, each `host`, `host:port` or `[ipv6]:port`.
+//! The text is empty if the sender knows no other manager. XRootD parents send 64 fields of 254
+//! bytes, mostly blanks: up to 16259 bytes of payload. Scalla sends single blanks. Direction:
+//! parent to node, also in place of the login reply (at most 4096 bytes then), after which the
+//! parent closes the connection.
 //!
-//! **A real node that stands at the end of its list ends when a further list that is not empty arrives** from there.
-//! The address of the manager that sends the list, as its last entry, cannot lead to that, and spares the node its
-//! pause of 9 s; so [`TryList`] always ends with it. That is for roots: a supervisor sends lists with hosts to our
-//! own nodes only, or when it knows that the node has other entries left.
-//! Source: cms protocol version 3, sections 2.11, 3.3, 3.6. Recorded: 09, 13, 17b, 23.
+//! [`TryList`] always ends with the address of the sender. A node at the end of its list therefore
+//! returns to it immediately instead of after a pause of 9 s. A supervisor sends lists with hosts
+//! only to Scalla nodes, or if it knows that the node has other entries left. Source: cms protocol
+//! version 3, sections 2.11, 3.3, 3.6. Recorded: 09, 13, 17b, 23.
 
 use std::io::Write as _;
 
@@ -21,7 +21,7 @@ use crate::cms::limits::TRY_TEXT_BYTES_MAX;
 use crate::cms::pup::{Packer, Unpacker};
 use crate::error::WireError;
 
-/// Where to log in instead. Made from a [`TryList`], by [`Try::NOWHERE`], or decoded.
+/// A redirect of a login: decoded, [`Try::NOWHERE`], or created by a [`TryList`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Try<'a> {
     modifier: TryModifier,
@@ -31,14 +31,15 @@ pub struct Try<'a> {
 /// An entry of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TryHost<'a> {
-    /// Name or address, IPv6 without its brackets.
+    /// Name or address; IPv6 addresses without brackets.
     pub host: &'a [u8],
-    /// `None`: the receiver's own cms port.
+    /// Port; `None` stands for the receiver's own cms port.
     pub port: Option<u16>,
 }
 
 impl<'a> Try<'a> {
-    /// The sender has no room and knows nobody who has. Always safe.
+    /// An empty list: the sender has no free slot and knows no other manager. Accepted by every
+    /// peer.
     pub const NOWHERE: Try<'static> = Try { modifier: TryModifier::NONE, hosts: b"" };
 
     pub(in crate::cms) fn decode(modifier: u8, payload: &'a [u8]) -> Result<Self, WireError> {
@@ -54,13 +55,13 @@ impl<'a> Try<'a> {
         self.modifier
     }
 
-    /// Whether the hosts replace all managers of the site for good.
+    /// Reports whether the hosts replace all managers of the site permanently.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {
         self.modifier.contains(TryModifier::PERMANENT)
     }
 
-    /// The hosts in order. An entry with a port that is none is skipped.
+    /// Returns the hosts in order. An entry with an invalid port is skipped.
     pub fn hosts(&self) -> impl Iterator<Item = TryHost<'a>> + use<'a> {
         let tokens = self.hosts.split(|byte| byte.is_ascii_whitespace());
         tokens.filter(|token| !token.is_empty()).filter_map(TryHost::parse)
@@ -68,13 +69,14 @@ impl<'a> Try<'a> {
 }
 
 impl<'a> TryHost<'a> {
-    /// An entry with a port.
+    /// Creates an entry with a port.
     #[must_use]
     pub const fn new(host: &'a [u8], port: u16) -> Self {
         Self { host, port: Some(port) }
     }
 
-    /// `host`, `host:port`, `[ipv6]`, `[ipv6]:port` or a bare IPv6 address; `None` when it is none of these.
+    /// Parses `host`, `host:port`, `[ipv6]`, `[ipv6]:port` or an IPv6 address without brackets.
+    /// Returns `None` for any other form.
     #[must_use]
     pub fn parse(token: &'a [u8]) -> Option<Self> {
         let (host, port) = if let Some(bracketed) = token.strip_prefix(b"[") {
@@ -118,7 +120,7 @@ impl<'a> TryHost<'a> {
     }
 }
 
-/// Builds the text of a `try`: single blanks, each host once.
+/// A builder for the text of a `try`, with single blanks and without duplicate hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TryList {
     modifier: TryModifier,
@@ -126,13 +128,15 @@ pub struct TryList {
 }
 
 impl TryList {
-    /// The hosts to try in order, and at the end the sender's own address. What does not fit is left off, the own
-    /// address never is.
+    /// Creates a list of the hosts to try in order, followed by the sender's own address. Hosts
+    /// that do not fit are omitted, but never the own address.
     ///
-    /// `phase` is [`Phase::Login`] when this takes the place of the login reply: the text may be shorter then.
+    /// `phase` is [`Phase::Login`] if the message replaces the login reply, which has a smaller
+    /// limit.
     ///
     /// # Errors
-    /// [`EncodeError::Malformed`] when a host is empty or holds blanks, brackets or a NUL, or a port is 0.
+    /// [`EncodeError::Malformed`] if a host is empty or contains blanks, brackets or a NUL, or if a
+    /// port is 0.
     pub fn new<'h>(
         phase: Phase,
         hosts: impl IntoIterator<Item = TryHost<'h>>,
@@ -141,10 +145,11 @@ impl TryList {
         Self::build(TryModifier::NONE, phase, hosts, Some(own))
     }
 
-    /// The hosts that replace all managers of the site for good. What does not fit is left off.
+    /// Creates a list of hosts that replace all managers of the site permanently. Hosts that do not
+    /// fit are omitted.
     ///
     /// # Errors
-    /// [`EncodeError::Malformed`] as above; [`EncodeError::Missing`] when there is no host.
+    /// [`EncodeError::Malformed`] as for [`TryList::new`]; [`EncodeError::Missing`] without hosts.
     pub fn permanent<'h>(
         phase: Phase,
         hosts: impl IntoIterator<Item = TryHost<'h>>,
@@ -159,7 +164,7 @@ impl TryList {
         hosts: impl IntoIterator<Item = TryHost<'h>>,
         own: Option<TryHost<'h>>,
     ) -> Result<Self, EncodeError> {
-        // Two bytes of length and the NUL.
+        // The length takes two bytes and the NUL one.
         let room = phase.payload_bytes_max(Code::TRY).saturating_sub(3);
         let mut last = Vec::new();
         if let Some(own) = own {
@@ -188,7 +193,7 @@ impl TryList {
         Ok(Self { modifier, hosts: list })
     }
 
-    /// The message with this list.
+    /// Returns the message with this list.
     #[must_use]
     pub fn message(&self) -> Try<'_> {
         Try { modifier: self.modifier, hosts: &self.hosts }
@@ -211,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn any_blanks_and_every_form_of_host() {
+    fn every_form_of_host_is_parsed() {
         assert_eq!(
             hosts(b"  vm:22052   10.0.0.1:1\t[::1]:2 [2001:db8::1] ::1 plain \n"),
             [
@@ -238,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_off_but_never_the_own_address() {
+    fn a_long_list_is_cut_but_keeps_the_own_address() {
         let names: Vec<_> = (0..2000).map(|i| format!("supervisor-{i}.example.org").into_bytes()).collect();
         let own = TryHost::new(b"root.example.org", 1213);
         for (phase, limit) in [(Phase::Login, 4093), (Phase::Established, 16_381)] {
@@ -250,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permanent_list_names_somebody() {
+    fn a_permanent_list_is_not_empty() {
         let vm = TryHost::new(b"vm", 22178);
         let list = TryList::permanent(Phase::Login, [vm, vm]).unwrap();
         assert!(list.message().is_permanent());
@@ -259,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_would_break_the_list_is_refused() {
+    fn an_invalid_host_is_refused() {
         let own = TryHost::new(b"root", 1);
         for host in [&b""[..], b"a b", b"a\0", b"[::1]", b"a\tb"] {
             let refused = Err(EncodeError::Malformed { field: "host" });

@@ -1,14 +1,16 @@
-//! The text that answers `locate`: places separated by blanks, each as in the reply to `kXR_locate`.
+//! The text that answers `locate`: locations separated by blanks, each as in the reply to
+//! `kXR_locate`.
 //!
-//! `<node><access><address>`: node `M` with children, `S` without; lower case when the path is pending there, in the
-//! list of all nodes (`*`) when the node is offline, suspended or disabled. Access `w` or `r`; in the list of all
-//! nodes always `r`. The address is `[::a.b.c.d]:port`, `[ipv6]:port` or `name:port`; late answers of real managers
-//! have bare names without a port.
-//! Source: cms protocol version 3, section 4.7. Recorded: 05, 09, 15, 16.
+//! `<node><access><address>`: the node is `M` with children and `S` without. It is in lower case if
+//! the path is pending there, or, in the list of all nodes (`*`), if the node is offline, suspended
+//! or disabled. The access is `w` or `r`, and always `r` in the list of all nodes. The address is
+//! `[::a.b.c.d]:port`, `[ipv6]:port` or `name:port`; deferred answers of XRootD managers contain
+//! names without a port. The grammar is that of `kXR_locate`, so this file only removes the final
+//! NUL. Source: cms protocol version 3, section 4.7. Recorded: 05, 09, 15, 16.
 
 pub use crate::xroot::reply::locate::{Location, NodeKind, address, parse};
 
-/// Appends the text without NUL, as [`Answer::Data`](super::Answer::Data) takes it.
+/// Appends the text without NUL, as required by [`Answer::Data`](super::Answer::Data).
 pub fn encode<'a>(out: &mut Vec<u8>, locations: impl IntoIterator<Item = Location<'a>>) {
     crate::xroot::reply::locate::encode(out, locations);
     out.pop();
@@ -19,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recorded_texts_both_ways() {
+    fn recorded_texts_parse_and_encode() {
         let texts: [(&[u8], usize); 6] = [
             (b"Sw[::127.0.0.1]:22021", 1),
             (b"Sr[::127.0.0.1]:22020 Sr[::127.0.0.1]:22021", 2),
@@ -34,7 +36,7 @@ mod tests {
             encode(&mut out, parse(text));
             assert_eq!(out, text);
         }
-        // A trailing blank occurs.
+        // A blank at the end is accepted.
         assert_eq!(parse(b"Sw[::127.0.0.1]:22021 ").count(), 1);
     }
 }

@@ -1,25 +1,25 @@
-//! The number of an answer that is promised by `waitresp` and comes later.
+//! The number that connects a deferred answer to its `waitresp`.
 //!
-//! `waitresp` says the number as a big-endian value, the later answer has it as its streamid, and real redirectors
-//! read that in their own byte order. Numbers whose bytes are `x y y x` read the same in both. They must not become
-//! smaller on a link while an answer is outstanding: a redirector forgets all promised answers at a number below an
-//! earlier one.
-//! Source: cms protocol version 3, section 5.9. Recorded: 22.
+//! `waitresp` carries the number as a big-endian value and the deferred answer carries it as its
+//! streamid, which XRootD redirectors read in their own byte order. Numbers with the bytes
+//! `x y y x` are equal in both orders, so only these are used. The numbers of a connection must not
+//! decrease while a deferred answer is outstanding. Otherwise a redirector discards all outstanding
+//! answers. Source: cms protocol version 3, section 5.9. Recorded: 22.
 
 use std::num::NonZeroU16;
 
 use crate::cms::header::StreamId;
 
-/// The number of an answer that comes later.
+/// The number of a deferred answer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MessageId(NonZeroU16);
 
 impl MessageId {
-    /// The first on a link, and the one after a wrap.
+    /// The first number of a connection, also used after the last one.
     pub const FIRST: Self = Self(NonZeroU16::MIN);
 
-    /// The next; `None` after the last of 65535, when only [`MessageId::FIRST`] is left, which may be used once no
-    /// promised answer is outstanding.
+    /// Returns the next number. After the last of 65535 it returns `None`; [`MessageId::FIRST`] may
+    /// be used again when no deferred answer is outstanding.
     #[must_use]
     pub const fn next(self) -> Option<Self> {
         match self.0.checked_add(1) {
@@ -28,13 +28,13 @@ impl MessageId {
         }
     }
 
-    /// The value of the `waitresp`.
+    /// Returns the value of the `waitresp`.
     #[must_use]
     pub const fn value(self) -> u32 {
         u32::from_be_bytes(self.bytes())
     }
 
-    /// The streamid of the later answer.
+    /// Returns the streamid of the deferred answer.
     #[must_use]
     pub const fn streamid(self) -> StreamId {
         StreamId(self.bytes())
@@ -45,13 +45,14 @@ impl MessageId {
         [x, y, y, x]
     }
 
-    /// The number in a `waitresp`, if it is such a one.
+    /// Returns the number in a `waitresp`; `None` if it does not have the required form.
     #[must_use]
     pub const fn of_value(value: u32) -> Option<Self> {
         Self::of_streamid(StreamId(value.to_be_bytes()))
     }
 
-    /// The number in the streamid of a later answer, if it is such a one.
+    /// Returns the number in the streamid of a deferred answer; `None` if it does not have the
+    /// required form.
     #[must_use]
     pub const fn of_streamid(streamid: StreamId) -> Option<Self> {
         let [x, y, y_again, x_again] = streamid.0;
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recorded_numbers() {
+    fn numbers_match_the_recording() {
         assert_eq!(MessageId::FIRST.value(), 65_792);
         assert_eq!(MessageId::FIRST.streamid(), StreamId([0, 1, 1, 0]));
         assert_eq!(MessageId::FIRST.next().map(MessageId::value), Some(131_584));
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_grow_and_read_the_same_in_both_byte_orders() {
+    fn numbers_increase_and_are_equal_in_both_byte_orders() {
         let mut id = MessageId::FIRST;
         let mut count = 1;
         while let Some(next) = id.next() {

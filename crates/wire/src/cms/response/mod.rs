@@ -1,19 +1,21 @@
-//! What a manager sends to its redirectors: responses, and a few of the messages that nodes get.
+//! Frames from a manager to its redirectors: responses, and a few messages.
 //!
-//! The streamid of a response is that of the request. The payload is a u32 `value`, then bytes:
+//! The streamid of a response is that of the request. The payload is a u32 `value`, followed by
+//! bytes:
 //!
-//! | code | response | value                                         | bytes                          |
-//! |------|----------|-----------------------------------------------|--------------------------------|
-//! | 0    | data     | 0; of `stats` for the size only: that size    | text and NUL, or none          |
-//! | 1    | error    | [`ErrorCode`]                                 | message and NUL                |
-//! | 2    | redirect | port, or -1                                   | host and NUL, or a URL and NUL |
-//! | 3    | wait     | seconds, at least 1                           | none                           |
-//! | 4    | waitresp | [`MessageId`]                                 | none                           |
+//! | code | response | value | bytes |
+//! |---|---|---|---|
+//! | 0 | data | 0; the size for a `stats` query of the size | text and NUL, or none |
+//! | 1 | error | [`ErrorCode`] | message and NUL |
+//! | 2 | redirect | port, or -1 | host and NUL, or a URL and NUL |
+//! | 3 | wait | seconds, at least 1 | none |
+//! | 4 | waitresp | [`MessageId`] | none |
 //!
-//! With the modifier's bit 0x80 it is the answer that an earlier `waitresp` promised, and the streamid is that of its
-//! [`MessageId`]. **A wait of 0 s is a success to real redirectors**: it is not sent. The texts of `data` are those of
-//! [`locate_text`] and [`space_text`], and XML of `stats`.
-//! Source: cms protocol version 3, sections 1.5, 1.6, 5.8, 5.9. Recorded: 03 to 06, 15, 22.
+//! With the modifier bit 0x80 the frame is the deferred answer to an earlier `waitresp`, and its
+//! streamid is that of the [`MessageId`]. A wait of 0 s is not sent, because redirectors treat it
+//! as success. The texts of `data` are those of [`locate_text`] and [`space_text`], and the XML of
+//! `stats`. Source: cms protocol version 3, sections 1.5, 1.6, 5.8, 5.9. Recorded: 03 to 06, 15,
+//! 22.
 
 pub mod locate_text;
 pub mod message_id;
@@ -33,19 +35,19 @@ use super::pup::{Envelope, Packer, frame, until_nul};
 use crate::cursor::Reader;
 use crate::error::WireError;
 
-/// Bytes of the value in front of a response.
+/// Size in bytes of the value at the start of a response.
 const VALUE_BYTES: usize = 4;
-/// Most bytes of the text of an error; longer ones are cut.
+/// Maximum length in bytes of an error text; longer texts are cut.
 pub const ERROR_TEXT_BYTES_MAX: usize = RESPONSE_PAYLOAD_BYTES_MAX - VALUE_BYTES - 1;
-/// Most seconds of a wait: what a redirector's signed number can hold.
+/// Maximum of a wait in seconds, because redirectors store it as a signed number.
 const WAIT_SECONDS_MAX: u32 = 0x7fff_ffff;
 
-/// A frame from a manager to a redirector whose login has been answered.
+/// A frame from a manager to a redirector after the login is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ToRedirector<'a> {
-    /// An answer.
+    /// A response.
     Response(Response<'a>),
-    /// Anything else: `status`, `disc`, `try`.
+    /// Any other frame: `status`, `disc`, `try`.
     Message(Message<'a>),
 }
 
@@ -53,7 +55,7 @@ impl<'a> ToRedirector<'a> {
     /// Decodes a frame from its header and the bytes behind it.
     ///
     /// # Errors
-    /// As [`Response::decode`] and [`Message::decode`].
+    /// Those of [`Response::decode`] and [`Message::decode`].
     pub fn decode(header: &Header, payload: &'a [u8]) -> Result<Self, WireError> {
         if header.code.0 <= ResponseCode::LAST {
             Response::decode(header, payload).map(Self::Response)
@@ -66,60 +68,60 @@ impl<'a> ToRedirector<'a> {
 /// A response to a redirector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Response<'a> {
-    /// Whether an earlier `waitresp` promised it.
+    /// Marks the deferred answer to an earlier `waitresp`.
     pub modifier: ResponseModifier,
     /// The answer.
     pub answer: Answer<'a>,
 }
 
-/// What a manager answers a redirector.
+/// The answer of a manager to a redirector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer<'a> {
-    /// Success, with a text where the request asks for one. An empty list of locations is better told as an error:
-    /// clients take it for a broken answer.
+    /// Success, with a text if the request asks for one. An empty list of locations should be sent
+    /// as an error instead, because clients treat it as an invalid answer.
     Data {
-        /// 0, or the size of the text that was not asked for.
+        /// 0, or the size of a text of which only the size was requested.
         value: u32,
         /// The text without its NUL.
         text: Option<&'a [u8]>,
     },
     /// Failure.
     Error {
-        /// Why.
+        /// Error code.
         code: ErrorCode,
-        /// Why, for people; it reaches the client. Cut at [`ERROR_TEXT_BYTES_MAX`].
+        /// The reason as text, which is passed on to the client. Cut at [`ERROR_TEXT_BYTES_MAX`].
         text: &'a [u8],
     },
-    /// The client shall go there.
+    /// Redirects the client.
     Redirect(Redirect<'a>),
-    /// The client shall ask again later.
+    /// Delays the client, which then repeats its request.
     Wait {
-        /// Seconds, at least 1.
+        /// Waiting time in seconds, at least 1.
         seconds: u32,
     },
-    /// The answer comes later, by itself.
+    /// Announces a deferred answer.
     Waitresp {
-        /// Its number: [`MessageId`].
+        /// Number of the deferred answer: [`MessageId`].
         id: u32,
     },
-    /// No response of this version; a redirector takes it for an error.
+    /// A response that this version does not know, which a redirector treats as an error.
     Unknown(ResponseCode),
 }
 
 impl<'a> Response<'a> {
-    /// An answer that comes at once.
+    /// Creates an immediate response.
     #[must_use]
     pub const fn now(answer: Answer<'a>) -> Self {
         Self { modifier: ResponseModifier::NONE, answer }
     }
 
-    /// An answer that a `waitresp` promised; its streamid is [`MessageId::streamid`].
+    /// Creates the deferred answer to a `waitresp`; its streamid is [`MessageId::streamid`].
     #[must_use]
     pub const fn later(answer: Answer<'a>) -> Self {
         Self { modifier: ResponseModifier::ASYNC, answer }
     }
 
-    /// Whether a `waitresp` promised it.
+    /// Reports whether this is the deferred answer to a `waitresp`.
     #[must_use]
     pub const fn is_later(&self) -> bool {
         self.modifier.contains(ResponseModifier::ASYNC)
@@ -128,7 +130,7 @@ impl<'a> Response<'a> {
     /// Decodes a response from its header and the bytes behind it.
     ///
     /// # Errors
-    /// [`WireError::Short`] when there is no value.
+    /// [`WireError::Short`] without a value.
     pub fn decode(header: &Header, payload: &'a [u8]) -> Result<Self, WireError> {
         let code = ResponseCode(header.code.0);
         let value = || split_value(payload);
@@ -155,8 +157,9 @@ impl<'a> Response<'a> {
     /// Appends the response.
     ///
     /// # Errors
-    /// What a real redirector takes for something else: a wait of 0 s, a number of a later answer that does not read
-    /// the same in both byte orders, a redirect to nowhere; and texts that are too long. Nothing is appended.
+    /// [`EncodeError`] for a wait of 0 s, for a redirect without a valid target, and for a number
+    /// of a deferred answer that differs between byte orders. Redirectors would interpret these
+    /// differently. Also for texts that are too long. No bytes are appended.
     pub fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let code = self.answer.code();
         if self.is_later() {
@@ -179,7 +182,7 @@ impl<'a> Response<'a> {
 }
 
 impl Answer<'_> {
-    /// The code of the response.
+    /// Returns the code of the response.
     #[must_use]
     pub const fn code(&self) -> ResponseCode {
         match self {
@@ -220,7 +223,7 @@ impl Answer<'_> {
     }
 }
 
-/// The value in front of a response, and its text without NUL if bytes follow.
+/// Returns the value at the start of a response, and its text without NUL if bytes follow.
 pub(super) fn split_value(payload: &[u8]) -> Result<(u32, Option<&[u8]>), WireError> {
     let mut reader = Reader::new(payload);
     let value = reader.u32("value")?;
@@ -228,7 +231,7 @@ pub(super) fn split_value(payload: &[u8]) -> Result<(u32, Option<&[u8]>), WireEr
     Ok((value, (!bytes.is_empty()).then(|| until_nul(bytes))))
 }
 
-/// An error: its code, its text cut to what a redirector takes, and NUL.
+/// Appends an error: its code, its text cut to the limit, and NUL.
 pub(super) fn pack_error(packer: &mut Packer<'_>, code: ErrorCode, text: &[u8]) -> Result<(), EncodeError> {
     packer.bytes(&code.0.to_be_bytes());
     pack_text(packer, "error text", text.get(..ERROR_TEXT_BYTES_MAX).unwrap_or(text))
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_of_no_time_is_not_sent() {
+    fn a_wait_of_0_seconds_is_not_sent() {
         let wait = |seconds| encoded(Response::now(Answer::Wait { seconds }), [1; 4]);
         assert_eq!(wait(0), Err(EncodeError::Malformed { field: "seconds" }));
         assert_eq!(wait(u32::MAX), Err(EncodeError::Malformed { field: "seconds" }));
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_answer_reads_the_same_in_both_byte_orders() {
+    fn a_deferred_answer_has_a_number_that_is_equal_in_both_byte_orders() {
         let waitresp = |id| encoded(Response::now(Answer::Waitresp { id }), [1; 4]);
         assert!(waitresp(0x0001_0100).is_ok());
         for id in [0, 1, 0x0001_0000, 0x0101_0000] {
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_text_is_cut_to_what_a_redirector_takes() {
+    fn a_long_error_text_is_cut() {
         let text = [b'e'; 5000];
         let bytes = encoded(Response::now(Answer::Error { code: ErrorCode::NO_ENTRY, text: &text }), [1; 4]);
         assert_eq!(bytes.unwrap().len(), 8 + 2048);
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn data_fills_a_frame_and_no_more() {
+    fn data_is_limited_to_one_frame() {
         let text = vec![b'd'; DATA_PAYLOAD_BYTES_MAX];
         let data = |bytes| {
             let text = text.get(..bytes);

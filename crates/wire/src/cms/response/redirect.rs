@@ -1,46 +1,48 @@
-//! The `redirect` response: where a client shall go.
+//! The `redirect` response: the server to which a client is sent.
 //!
-//! The value is the port and the text the host, without a port, with an optional `?cgi` behind it; or the value is -1
-//! and the text a whole URL. A host is a name, an IPv4 address, or an address in brackets (`[2001:db8::1]`,
-//! `[::10.0.0.1]`).
-//! Source: cms protocol version 3, sections 1.6, 5.8. Recorded: 03, 22.
+//! The value is the port, and the text is the host without a port, with an optional `?cgi` behind
+//! it. Otherwise the value is -1 and the text is a whole URL. A host is a name, an IPv4 address, or
+//! an address in brackets (`[2001:db8::1]`, `[::10.0.0.1]`). [`Redirect`] keeps the encoded form,
+//! so that a redirector can pass it on unchanged; [`Target`] is the parsed form. Source: cms
+//! protocol version 3, sections 1.6, 5.8. Recorded: 03, 22.
 
 use crate::cms::error::EncodeError;
 use crate::cms::pup::Packer;
 
-/// What a client is sent to, as it stands in the frame.
+/// The target of a redirect in its encoded form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Redirect<'a> {
-    /// The port; -1: the text is a URL.
+    /// The port; -1 if the text is a URL.
     pub port: i32,
     /// The text without its NUL.
     pub text: &'a [u8],
 }
 
-/// What a [`Redirect`] means.
+/// The parsed target of a [`Redirect`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target<'a> {
     /// A server.
     Host {
-        /// Name or address, an IPv6 address in brackets.
+        /// Name or address; an IPv6 address in brackets.
         host: &'a [u8],
-        /// Its port.
+        /// Port of the server.
         port: u16,
-        /// What the client adds to its request.
+        /// CGI that the client adds to its request.
         cgi: Option<&'a [u8]>,
     },
-    /// Anything that a client understands.
+    /// A URL.
     Url(&'a [u8]),
 }
 
 impl<'a> Redirect<'a> {
-    /// To a host: a name or an address, an IPv6 address in brackets; a `?cgi` may follow.
+    /// Creates a redirect to a host: a name or an address, an IPv6 address in brackets. A `?cgi`
+    /// may follow.
     #[must_use]
     pub fn host(host: &'a [u8], port: u16) -> Self {
         Self { port: port.into(), text: host }
     }
 
-    /// To a URL.
+    /// Creates a redirect to a URL.
     #[must_use]
     pub const fn url(url: &'a [u8]) -> Self {
         Self { port: -1, text: url }
@@ -50,7 +52,7 @@ impl<'a> Redirect<'a> {
         Self { port: port.cast_signed(), text }
     }
 
-    /// What it means; `None` when it means nothing: a redirector takes that for an error.
+    /// Returns the parsed target; `None` if it is invalid, which a redirector treats as an error.
     #[must_use]
     pub fn target(&self) -> Option<Target<'a>> {
         if self.port == -1 {
@@ -74,7 +76,7 @@ impl<'a> Redirect<'a> {
     }
 }
 
-/// Whether it is a name or an address, and no port is in it.
+/// Reports whether the text is a name or an address without a port.
 fn is_host(host: &[u8]) -> bool {
     let inner = match host {
         [b'[', address @ .., b']'] => address,
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_and_urls() {
+    fn hosts_and_urls_are_parsed() {
         let host = |host, port, cgi| Some(Target::Host { host, port, cgi });
         assert_eq!(Redirect::host(b"127.0.0.1", 22021).target(), host(b"127.0.0.1", 22021, None));
         assert_eq!(Redirect::host(b"[::127.0.0.1]", 1).target(), host(b"[::127.0.0.1]", 1, None));
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_to_nowhere_are_not_sent() {
+    fn redirects_without_a_valid_target_are_not_sent() {
         let nowhere = [
             Redirect::host(b"vm", 0),
             Redirect::host(b"", 1094),

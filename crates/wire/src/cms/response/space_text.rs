@@ -1,31 +1,33 @@
-//! The two texts that answer `statfs`. All sizes are megabytes.
+//! The two texts that answer `statfs`. All sizes are in megabytes.
 //!
-//! Space to choose from: `wNum wFree wUtil sNum sFree sUtil`, the number of nodes that can be written, free space and
-//! use in percent of the best of them, the same of those that stage; six times -1 when no node exports the path.
-//! Totals (modifier 1): `A total free max`, sums over the nodes and the free space of the best.
-//! Source: cms protocol version 3, section 4.15. Recorded: 09, 10, 15.
+//! Space for selection: `wNum wFree wUtil sNum sFree sUtil`. The first three are the number of
+//! writable nodes, and free space and use in percent of the best of them. The others are the
+//! corresponding numbers of the staging nodes. All six numbers are -1 if no node exports the path.
+//! Totals (modifier 1): `A total free max`, the sums over the nodes and the free space of the best
+//! node. A client distinguishes the two by the `A`. Source: cms protocol version 3, section 4.15.
+//! Recorded: 09, 10, 15.
 
 use std::io::Write as _;
 
 use crate::error::WireError;
 
-/// Space to choose from.
+/// Space for selection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpaceText {
-    /// Nodes that can be written.
+    /// Nodes that can write.
     pub writable: SpaceGroup,
-    /// Nodes that stage.
+    /// Nodes that can stage.
     pub staging: SpaceGroup,
 }
 
-/// The figures of a kind of nodes.
+/// The figures of one kind of nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpaceGroup {
-    /// How many there are; -1: nobody exports the path.
+    /// Number of nodes; -1 if no node exports the path.
     pub nodes: i64,
-    /// Free megabytes of the best.
+    /// Free megabytes of the best node.
     pub free_mb: i64,
-    /// Used percent of the best.
+    /// Used percent of the best node.
     pub used_percent: i64,
 }
 
@@ -36,18 +38,18 @@ pub struct TotalsText {
     pub total_mb: i64,
     /// Free megabytes of all nodes.
     pub free_mb: i64,
-    /// Free megabytes of the best.
+    /// Free megabytes of the best node.
     pub free_mb_max: i64,
 }
 
 impl SpaceText {
-    /// Nobody exports the path.
+    /// The answer if no node exports the path.
     pub const NOBODY: Self = Self { writable: SpaceGroup::NOBODY, staging: SpaceGroup::NOBODY };
 
-    /// Reads the text.
+    /// Parses the text.
     ///
     /// # Errors
-    /// [`WireError::BadText`] when it is not six numbers.
+    /// [`WireError::BadText`] if it does not consist of six numbers.
     pub fn parse(text: &[u8]) -> Result<Self, WireError> {
         let [w_nodes, w_free, w_used, s_nodes, s_free, s_used] = numbers(text)?;
         let group = |nodes, free_mb, used_percent| SpaceGroup { nodes, free_mb, used_percent };
@@ -71,10 +73,10 @@ impl SpaceGroup {
 }
 
 impl TotalsText {
-    /// Reads the text.
+    /// Parses the text.
     ///
     /// # Errors
-    /// [`WireError::BadText`] when it is not `A` and three numbers.
+    /// [`WireError::BadText`] if it does not consist of `A` and three numbers.
     pub fn parse(text: &[u8]) -> Result<Self, WireError> {
         let text = text.strip_prefix(b"A").ok_or(BAD)?;
         let [total_mb, free_mb, free_mb_max] = numbers(text)?;
@@ -90,7 +92,7 @@ impl TotalsText {
 
 const BAD: WireError = WireError::BadText { field: "statfs" };
 
-/// As many numbers as wanted; what stands behind them is ignored.
+/// Parses the first `COUNT` numbers; text behind them is ignored.
 fn numbers<const COUNT: usize>(text: &[u8]) -> Result<[i64; COUNT], WireError> {
     let text = std::str::from_utf8(text).map_err(|_| BAD)?;
     let mut tokens = text.split_ascii_whitespace();
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recorded_texts_both_ways() {
+    fn recorded_texts_parse_and_encode() {
         for text in ["64 100000 10 0 0 0", "2 74421 72 0 0 0", "-1 -1 -1 -1 -1 -1"] {
             let mut out = Vec::new();
             SpaceText::parse(text.as_bytes()).unwrap().encode(&mut out);
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_text() {
+    fn invalid_texts_are_refused() {
         for bad in [&b""[..], b"1 2 3 4 5", b"1 2 3 4 5 x", b"\xff", b"A 1 2 3"] {
             assert_eq!(SpaceText::parse(bad), Err(BAD));
         }

@@ -1,14 +1,15 @@
-//! `kXR_attn` (4001): the deferred answer to a request, or an operator's message.
+//! `kXR_attn` (4001): the deferred answer to a request, or a message of an operator.
 //!
-//! | bytes | field    | type   | meaning                                                        |
-//! |-------|----------|--------|----------------------------------------------------------------|
-//! | 0..4  | actnum   | u32    | [`AttnCode`]; only asynresp is of use today                    |
-//! | 4..8  | reserved |        |                                                                |
-//! | 8..16 | header   |        | asynresp: response header of the answer, with its streamid     |
-//! | 16..  | body     |        | asynresp: the body of the answer                               |
+//! | bytes | field    | type | meaning                                                    |
+//! |-------|----------|------|------------------------------------------------------------|
+//! | 0..4  | actnum   | u32  | [`AttnCode`]; only asynresp is in use today                |
+//! | 4..8  | reserved |      |                                                            |
+//! | 8..16 | header   |      | asynresp: response header of the answer, with its streamid |
+//! | 16..  | body     |      | asynresp: the body of the answer                           |
 //!
-//! The streamid of the frame itself is zero. The answer is `kXR_ok`, `kXR_error`, `kXR_redirect` or `kXR_wait`, never a
-//! partial one. Source: xroot protocol 5.2.0, section 3.7. Recorded: `fs_query_checksum`, `tpc_copy`.
+//! The streamid of the frame itself is zero, because the embedded header carries that of the
+//! request. The answer is `kXR_ok`, `kXR_error`, `kXR_redirect` or `kXR_wait`, never a partial one.
+//! Source: xroot protocol 5.2.0, section 3.7. Recorded: `fs_query_checksum`, `tpc_copy`.
 
 use super::frame::FrameMark;
 use crate::cursor::{Reader, Writer};
@@ -17,14 +18,14 @@ use crate::xroot::codes::{AttnCode, Status};
 use crate::xroot::header::{ResponseHeader, StreamId};
 use crate::xroot::limits::RESPONSE_HEADER_BYTES;
 
-/// Begins a deferred answer: append exactly one complete response, then [`AttnMark::finish`].
+/// Begins a deferred answer. Append exactly one complete response, then call [`AttnMark::finish`].
 pub fn begin(out: &mut Vec<u8>) -> AttnMark {
     let mark = FrameMark::reserve(out);
     Writer::new(out).u32(AttnCode::ASYNRESP.0).u32(0);
     AttnMark { mark }
 }
 
-/// Place of an unfinished `kXR_attn` frame.
+/// The position of an unfinished `kXR_attn` frame.
 #[derive(Debug)]
 #[must_use = "a frame that is not finished has no header"]
 pub struct AttnMark {
@@ -32,27 +33,27 @@ pub struct AttnMark {
 }
 
 impl AttnMark {
-    /// Ends the frame around the response appended since.
+    /// Ends the frame around the response appended since [`begin`].
     pub fn finish(self, out: &mut [u8]) {
         self.mark.finish(out, StreamId::default(), Status::ATTN);
     }
 }
 
-/// What a `kXR_attn` frame says.
+/// The contents of a `kXR_attn` frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attn<'a> {
     /// The deferred answer to the request with the streamid of `header`.
     Response {
         /// Header of the answer.
         header: ResponseHeader,
-        /// Body of the answer, as long as the header says.
+        /// Body of the answer, with the length of the header.
         body: &'a [u8],
     },
-    /// Anything else, to be ignored, or logged if it is [`AttnCode::ASYNCMS`].
+    /// Any other action. It is ignored, or logged if it is [`AttnCode::ASYNCMS`].
     Other {
-        /// Which action.
+        /// Code of the action.
         actnum: AttnCode,
-        /// What follows it.
+        /// The bytes behind the code.
         rest: &'a [u8],
     },
 }
@@ -76,8 +77,8 @@ impl<'a> Attn<'a> {
     /// Decodes the body.
     ///
     /// # Errors
-    /// [`WireError::Short`] when something is cut off, [`WireError::BadLength`] when the length of the embedded body is
-    /// not what its header says.
+    /// [`WireError::Short`] if the body is truncated, [`WireError::BadLength`] if the length of the
+    /// embedded body differs from its header.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(body);
         let actnum = AttnCode(reader.u32("actnum")?);

@@ -2,13 +2,13 @@
 //!
 //! | bytes | field   | type | meaning                                                       |
 //! |-------|---------|------|---------------------------------------------------------------|
-//! | 0..4  | cseCRC  | u32  | crc32c of everything behind it                                |
+//! | 0..4  | cseCRC  | u32  | crc32c of all following bytes                                 |
 //! | 4..6  | dlFirst | i16  | data bytes of the first bad page                              |
 //! | 6..8  | dlLast  | i16  | data bytes of the last bad page, equal to dlFirst if only one |
 //! | 8..   | offsets | list | i64 for each bad page, ascending, at most 127                 |
 //!
-//! Pages between the first and the last have 4096 bytes. Source: xroot protocol 5.2.0, section 2.14. Recorded:
-//! `api_pgwrite_bad`, `raw_write`.
+//! Pages between the first and the last have 4096 bytes, so only the lengths of these two are sent.
+//! Source: xroot protocol 5.2.0, section 2.14. Recorded: `api_pgwrite_bad`, `raw_write`.
 
 use crate::crc::crc32c;
 use crate::cursor::{Reader, Writer};
@@ -16,14 +16,15 @@ use crate::error::WireError;
 
 const FIXED_BYTES: usize = 8;
 
-/// Bytes of a list of `pages` pages.
+/// Returns the size in bytes of a list of `pages` pages.
 #[must_use]
 pub const fn encoded_bytes(pages: usize) -> usize {
     FIXED_BYTES + 8 * pages
 }
 
-/// Appends a list: data bytes of its first and of its last page, and the offsets in ascending order. A page is named by
-/// the offset of its first byte that was sent, so the first one need not be a multiple of the page size.
+/// Appends a list: the data bytes of its first and last page, and the offsets in ascending order.
+/// The offset of a page is that of its first byte sent, so the first one need not be a multiple of
+/// the page size.
 pub fn encode(out: &mut Vec<u8>, first_bytes: i16, last_bytes: i16, offsets: &[i64]) {
     let at = out.len();
     let mut writer = Writer::new(out);
@@ -51,7 +52,8 @@ impl<'a> BadPages<'a> {
     /// Decodes a list and verifies its checksum.
     ///
     /// # Errors
-    /// [`WireError::Short`], [`WireError::BadChecksum`]; [`WireError::BadLength`] when an offset is cut off.
+    /// [`WireError::Short`] for a truncated list, [`WireError::BadChecksum`], and
+    /// [`WireError::BadLength`] for an incomplete offset.
     pub fn decode(data: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(data);
         let sent = reader.u32("cseCRC")?;
@@ -71,7 +73,7 @@ impl<'a> BadPages<'a> {
         Ok(Self { first_bytes, last_bytes, offsets })
     }
 
-    /// Offsets of the bad pages in the file.
+    /// Returns the offsets of the bad pages in the file.
     pub fn offsets(&self) -> impl ExactSizeIterator<Item = i64> + use<'a> {
         self.offsets.iter().map(|bytes| i64::from_be_bytes(*bytes))
     }
@@ -82,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_recorded_list_both_ways() {
+    fn the_recorded_list_decodes_and_encodes() {
         let recorded = b"\xde\x70\x4e\xf7\x0f\x9c\x07\x10\0\0\0\0\0\0\0\x64\0\0\0\0\0\0\x20\0";
         let mut out = Vec::new();
         encode(&mut out, 3996, 1808, &[100, 8192]);

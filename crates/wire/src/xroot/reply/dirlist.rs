@@ -1,24 +1,26 @@
 //! The body of the replies to `kXR_dirlist`.
 //!
-//! Entries in any order, without `.` and `..`, each ended by LF; the last byte of the whole answer is NUL instead.
+//! Entries are in any order, without `.` and `..`, each ended by LF; the last byte of the whole
+//! answer is NUL instead.
 //!
-//! | form  | empty directory     | otherwise                                                       |
-//! |-------|---------------------|-----------------------------------------------------------------|
-//! | plain | nothing             | `name LF` …                                                     |
-//! | dstat | `.LF 0 0 0 0 NUL`   | `.LF 0 0 0 0 LF` once at the start, then `name LF stat-text LF` …  |
-//! | dcksm | same                | the stat text is followed by ` [ type:value ]`                  |
+//! | form  | empty directory   | otherwise                                            |
+//! |-------|-------------------|------------------------------------------------------|
+//! | plain | no bytes          | `name LF` …                                          |
+//! | dstat | `.LF 0 0 0 0 NUL` | `.LF 0 0 0 0 LF` once, then `name LF stat-text LF` … |
+//! | dcksm | as for dstat      | ` [ type:value ]` after the stat text                |
 //!
-//! The pseudo entry tells the client that the status was really appended. Long listings are cut into `kXR_oksofar` frames
-//! between entries. A name that holds LF cannot be expressed.
-//! Source: xroot protocol 5.2.0, section 2.7. Recorded: `raw_dirlist`, `fs_ls_l`.
+//! The pseudo entry `.` exists so that a client can detect whether the server appended the status.
+//! Long listings are split into `kXR_oksofar` frames between entries. A name that contains LF
+//! cannot be represented. Source: xroot protocol 5.2.0, section 2.7. Recorded: `raw_dirlist`,
+//! `fs_ls_l`.
 
 use super::stat_text::{ListedChecksum, StatText};
 use crate::error::WireError;
 
-/// The pseudo entry at the start of a listing with stat texts, its last LF included.
+/// The pseudo entry at the start of a listing with stat texts, including its last LF.
 pub const STAT_PREFIX: &[u8] = b".\n0 0 0 0\n";
 
-/// Appends an entry; `false`, and nothing appended, when the name cannot be expressed.
+/// Appends an entry. Returns `false` and appends no bytes if the name cannot be represented.
 pub fn entry(out: &mut Vec<u8>, name: &[u8]) -> bool {
     let expressible = !name.is_empty() && !name.iter().any(|&byte| byte == b'\n' || byte == 0);
     if expressible {
@@ -28,7 +30,8 @@ pub fn entry(out: &mut Vec<u8>, name: &[u8]) -> bool {
     expressible
 }
 
-/// Appends an entry with its stat text, and its checksum if asked for; `false` as for [`entry`].
+/// Appends an entry with its stat text, and its checksum if requested. Returns `false` in the case
+/// of [`entry`].
 pub fn entry_with_stat(
     out: &mut Vec<u8>,
     name: &[u8],
@@ -46,15 +49,15 @@ pub fn entry_with_stat(
     true
 }
 
-/// Ends the body of the last frame, which begins at `body_at` of `out`: its last LF becomes NUL. A listing without any
-/// byte stays so.
+/// Ends the body of the last frame, which begins at `body_at` of `out`, by replacing its last LF
+/// with NUL. An empty body stays empty.
 pub fn finish(out: &mut [u8], body_at: usize) {
     if let Some(last @ b'\n') = out.get_mut(body_at..).and_then(<[u8]>::last_mut) {
         *last = 0;
     }
 }
 
-/// A whole listing, the bodies of all its frames behind each other.
+/// An iterator over a complete listing, that is, the concatenated bodies of all its frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listing<'a> {
     rest: &'a [u8],
@@ -64,19 +67,19 @@ pub struct Listing<'a> {
 /// An entry of a listing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
-    /// Its name.
+    /// Name of the entry.
     pub name: &'a [u8],
-    /// Its status, when the server appended it.
+    /// Status of the entry, if the server appended it.
     pub stat: Option<StatText<'a>>,
-    /// Its checksum, when the server appended it.
+    /// Checksum of the entry, if the server appended it.
     pub checksum: Option<ListedChecksum<'a>>,
 }
 
 impl<'a> Listing<'a> {
-    /// A listing over the collected body.
+    /// Creates a listing from the concatenated bodies.
     #[must_use]
     pub fn new(body: &'a [u8]) -> Self {
-        // The last line of the prefix ends with NUL when the directory is empty.
+        // The last line of the prefix ends with NUL if the directory is empty.
         let prefix = STAT_PREFIX.split_last().map_or(STAT_PREFIX, |(_, prefix)| prefix);
         match body.strip_prefix(prefix).and_then(<[u8]>::split_first) {
             Some((b'\n' | 0, rest)) => Self { rest, with_stat: true },
@@ -84,13 +87,14 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// Whether entries carry their status: if not, it was not asked for or the server cannot.
+    /// Reports whether entries have a status. Otherwise it was not requested or the server does not
+    /// support it.
     #[must_use]
     pub const fn has_stat(&self) -> bool {
         self.with_stat
     }
 
-    /// Bytes of the body that follow the entries that were taken.
+    /// Returns the number of bytes behind the entries already returned.
     #[must_use]
     pub const fn remaining(&self) -> usize {
         self.rest.len()
@@ -136,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_listings() {
+    fn plain_listings_encode_and_decode() {
         assert_eq!(plain(&[]), b"");
         assert_eq!(plain(&[b"a", b"b c"]), b"a\nb c\0");
         assert_eq!(names(b"a\nb c\0"), [&b"a"[..], b"b c"]);
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_cannot_be_expressed_are_refused() {
+    fn names_that_cannot_be_represented_are_refused() {
         let mut out = Vec::new();
         for name in [&b""[..], b"a\nb", b"a\0b"] {
             assert!(!entry(&mut out, name));
@@ -154,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn listings_with_stat_and_checksum() {
+    fn listings_with_stat_and_checksum_encode_and_decode() {
         let stat = StatText::parse(b"1 2 48 4 5 6 0644 o g").unwrap();
         let checksum = ListedChecksum { kind: b"adler32", value: None };
         let mut out = STAT_PREFIX.to_vec();

@@ -1,12 +1,12 @@
-//! `kXR_error` (4003): the request failed.
+//! `kXR_error` (4003): the failure of a request.
 //!
 //! | bytes | field  | type | meaning                                                    |
 //! |-------|--------|------|------------------------------------------------------------|
 //! | 0..4  | errnum | u32  | [`ErrorCode`]                                              |
-//! | 4..   | text   | text | for people, ends with NUL; more lines may follow after LF  |
+//! | 4..   | text   | text | for persons, ends with NUL; more lines may follow after LF |
 //!
-//! Clients act on the code only and drop the last byte of the frame, so the NUL is required. A frame has at least 5 bytes.
-//! Source: xroot protocol 5.2.0, section 3.2. Recorded: `raw_errors`.
+//! Clients act only on the code. They drop the last byte of the frame, so the NUL is required and a
+//! frame has at least 5 bytes. Source: xroot protocol 5.2.0, section 3.2. Recorded: `raw_errors`.
 
 use crate::cursor::{Reader, Writer};
 use crate::error::WireError;
@@ -18,12 +18,12 @@ pub fn encode(out: &mut Vec<u8>, streamid: StreamId, code: ErrorCode, text: &str
     ErrorReply { code, text: text.as_bytes() }.encode(out, streamid);
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ErrorReply<'a> {
-    /// What a client may act on.
+    /// The code that a client can act on.
     pub code: ErrorCode,
-    /// Text for people, without the NUL at its end; need not be UTF-8.
+    /// Text for persons, without its final NUL; need not be UTF-8.
     pub text: &'a [u8],
 }
 
@@ -35,10 +35,10 @@ impl<'a> ErrorReply<'a> {
         Writer::new(out).u32(self.code.0).bytes(text).u8(0);
     }
 
-    /// Decodes the body. A missing NUL is forgiven.
+    /// Decodes the body; the final NUL is optional.
     ///
     /// # Errors
-    /// [`WireError::Short`] when the body has less than four bytes.
+    /// [`WireError::Short`] if the body has fewer than four bytes.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(body);
         let code = ErrorCode(reader.u32("errnum")?);
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_ends_with_one_nul_whatever_it_holds() {
+    fn the_text_always_ends_with_one_nul() {
         let mut out = Vec::new();
         encode(&mut out, StreamId([3, 0]), ErrorCode::NOT_FOUND, "no\0such");
         assert_eq!(out, b"\x03\0\x0f\xa3\0\0\0\x07\0\0\x0b\xc3no\0");

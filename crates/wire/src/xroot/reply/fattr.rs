@@ -1,35 +1,36 @@
 //! The body of the `kXR_ok` to `kXR_fattr`.
 //!
-//! | subcode  | body                                                                                      |
-//! |----------|-------------------------------------------------------------------------------------------|
-//! | set, del | `nerrs` u8, `nattrs` u8, nattrs × (`rc` u16 error code or 0, name NUL)                    |
-//! | get      | the same, then nattrs × (`vlen` i32, value); an attribute in error has no value           |
-//! | list     | names, each NUL terminated; with aData name NUL `vlen` i32 value; no count; may be cut into `kXR_oksofar` frames |
+//! | subcode  | body                                                                   |
+//! |----------|------------------------------------------------------------------------|
+//! | set, del | `nerrs` u8, `nattrs` u8, nattrs × (`rc` u16 error code or 0, name NUL) |
+//! | get      | as for set, then nattrs × (`vlen` i32, value); no value after an error |
+//! | list     | names, each with NUL; with aData: name NUL `vlen` i32 value            |
 //!
-//! Source: xroot protocol 5.2.0, section 2.8. Recorded: `api_fattr_path`, `api_fattr_handle`.
+//! A list has no count, because it may be split into `kXR_oksofar` frames. Source: xroot protocol
+//! 5.2.0, section 2.8. Recorded: `api_fattr_path`, `api_fattr_handle`.
 
 use crate::cursor::{Reader, Writer};
 use crate::error::WireError;
 use crate::xroot::codes::ErrorCode;
 use crate::xroot::header::wire_length;
 
-/// What became of one attribute.
+/// The result for one attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AttributeResult<'a> {
-    /// Why it failed; `None` on success. Codes above 65535 cannot be sent.
+    /// The error; `None` on success. Codes above 65535 cannot be sent.
     pub error: Option<ErrorCode>,
-    /// Its name.
+    /// Name of the attribute.
     pub name: &'a [u8],
-    /// Its value, to get only; empty in error.
+    /// Value of the attribute, for get only; empty after an error.
     pub value: &'a [u8],
 }
 
 /// One attribute of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ListedAttribute<'a> {
-    /// Its name.
+    /// Name of the attribute.
     pub name: &'a [u8],
-    /// Its value, if values were asked for.
+    /// Value of the attribute, if values were requested.
     pub value: Option<&'a [u8]>,
 }
 
@@ -55,7 +56,7 @@ pub fn encode_values(out: &mut Vec<u8>, results: &[AttributeResult<'_>]) {
     }
 }
 
-/// Appends one attribute of a list; `value` if values were asked for.
+/// Appends one attribute of a list; `value` if values were requested.
 pub fn encode_listed(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
     let mut writer = Writer::new(out);
     writer.bytes(name).u8(0);
@@ -67,8 +68,9 @@ pub fn encode_listed(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
 /// Decodes the answer to set and delete (`with_values` false) or to get.
 ///
 /// # Errors
-/// [`WireError::Short`], [`WireError::Unterminated`] when cut off, [`WireError::BadLength`] for a negative length,
-/// [`WireError::Trailing`] for bytes behind the last attribute.
+/// [`WireError::Short`] and [`WireError::Unterminated`] for a truncated body,
+/// [`WireError::BadLength`] for a negative length, [`WireError::Trailing`] for bytes behind the
+/// last attribute.
 pub fn decode_results(body: &[u8], with_values: bool) -> Result<Vec<AttributeResult<'_>>, WireError> {
     let mut reader = Reader::new(body);
     let [_, count] = reader.array("fattr counts")?;
@@ -88,10 +90,10 @@ pub fn decode_results(body: &[u8], with_values: bool) -> Result<Vec<AttributeRes
     Ok(results)
 }
 
-/// Decodes a list, the bodies of all frames behind each other.
+/// Decodes a list from the concatenated bodies of all frames.
 ///
 /// # Errors
-/// As [`decode_results`].
+/// Those of [`decode_results`].
 pub fn decode_list(body: &[u8], with_values: bool) -> Result<Vec<ListedAttribute<'_>>, WireError> {
     let mut reader = Reader::new(body);
     let mut list = Vec::new();
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_recorded_get_both_ways() {
+    fn the_recorded_get_decodes_and_encodes() {
         let recorded = b"\x01\x02\0\0key1\0\x0b\xd3nokey\0\0\0\0\x04val1\0\0\0\0";
         let results = decode_results(recorded, true).unwrap();
         let found = AttributeResult { error: None, name: b"key1", value: b"val1" };
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_recorded_list_both_ways() {
+    fn the_recorded_list_decodes_and_encodes() {
         let recorded = b"key2\0\0\0\0\x09value twokey1\0\0\0\0\x04val1";
         let list = decode_list(recorded, true).unwrap();
         let listed = |name, value| ListedAttribute { name, value: Some(value) };

@@ -1,22 +1,23 @@
-//! The frame around a reply's body.
+//! The frame around the body of a reply.
 //!
-//! | bytes | field    | type   | meaning                               |
-//! |-------|----------|--------|---------------------------------------|
-//! | 0..2  | streamid | opaque | that of the request                   |
-//! | 2..4  | status   | u16    | [`Status`]                            |
-//! | 4..8  | dlen     | i32    | bytes of body                         |
-//! | 8..   | body     |        | depends on status and request         |
+//! | bytes | field    | type   | meaning                       |
+//! |-------|----------|--------|-------------------------------|
+//! | 0..2  | streamid | opaque | that of the request           |
+//! | 2..4  | status   | u16    | [`Status`]                    |
+//! | 4..8  | dlen     | i32    | length of the body in bytes   |
+//! | 8..   | body     |        | depends on status and request |
 //!
-//! A body of unknown length is appended behind a reserved header that is filled in at the end ([`FrameMark`]), so a reply
-//! is built once, in place. Source: xroot protocol 5.2.0, sections 1.5, 3.1.
+//! A body of unknown length is appended behind a reserved header, which is filled in at the end
+//! ([`FrameMark`]). Each reply is therefore built in place without a copy. Source: xroot protocol
+//! 5.2.0, sections 1.5, 3.1.
 
 use crate::xroot::codes::Status;
 use crate::xroot::header::{ResponseHeader, StreamId, wire_length};
 use crate::xroot::limits::RESPONSE_HEADER_BYTES;
 
-/// Place of a reserved response header in an output buffer.
+/// The position of a reserved response header in an output buffer.
 ///
-/// Only bytes behind the place may be appended before the frame is finished.
+/// Before the frame is finished, bytes may only be appended behind this position.
 #[derive(Debug)]
 #[must_use = "a frame that is not finished has no header"]
 pub struct FrameMark {
@@ -31,13 +32,13 @@ impl FrameMark {
         Self { at }
     }
 
-    /// Bytes of body appended so far.
+    /// Returns the number of body bytes appended so far.
     #[must_use]
     pub const fn body_bytes(&self, out: &[u8]) -> usize {
         out.len().saturating_sub(self.at).saturating_sub(RESPONSE_HEADER_BYTES)
     }
 
-    /// Fills in the header: everything in `out` behind it is the body.
+    /// Fills in the header; all bytes in `out` behind it are the body.
     pub fn finish(self, out: &mut [u8], streamid: StreamId, status: Status) {
         let dlen = wire_length(self.body_bytes(out));
         let header = ResponseHeader { streamid, status, dlen };
@@ -46,13 +47,13 @@ impl FrameMark {
         }
     }
 
-    /// Takes the header and what was appended behind it away again.
+    /// Removes the header and the bytes appended behind it.
     pub fn abandon(self, out: &mut Vec<u8>) {
         out.truncate(self.at);
     }
 }
 
-/// Appends a response header; `dlen` bytes of body have to follow.
+/// Appends a response header; the caller must append `dlen` bytes of body.
 pub fn header(out: &mut Vec<u8>, streamid: StreamId, status: Status, dlen: usize) {
     out.extend_from_slice(&ResponseHeader { streamid, status, dlen: wire_length(dlen) }.encode());
 }
@@ -63,12 +64,12 @@ pub fn frame(out: &mut Vec<u8>, streamid: StreamId, status: Status, body: &[u8])
     out.extend_from_slice(body);
 }
 
-/// Appends a `kXR_ok` frame; an empty body is the plain "done".
+/// Appends a `kXR_ok` frame; an empty body is a success without a result.
 pub fn ok(out: &mut Vec<u8>, streamid: StreamId, body: &[u8]) {
     frame(out, streamid, Status::OK, body);
 }
 
-/// Appends a `kXR_oksofar` frame: more of the same answer follows.
+/// Appends a `kXR_oksofar` frame, which announces further frames of the same answer.
 pub fn oksofar(out: &mut Vec<u8>, streamid: StreamId, body: &[u8]) {
     frame(out, streamid, Status::OKSOFAR, body);
 }
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserved_header_gets_the_length_of_what_came_behind_it() {
+    fn a_reserved_header_receives_the_length_of_the_body() {
         let mut out = b"before".to_vec();
         let mark = FrameMark::reserve(&mut out);
         out.extend_from_slice(b"body");

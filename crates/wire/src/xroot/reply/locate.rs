@@ -1,32 +1,35 @@
 //! The body of the `kXR_ok` to `kXR_locate`.
 //!
-//! Tokens separated by one blank, NUL at the end. A token is a letter for the node, one for the access, and the address.
+//! Tokens are separated by one blank, with a NUL at the end. A token consists of a letter for the
+//! node, a letter for the access, and the address.
 //!
-//! | letter | node                 | letter | access     |
-//! |--------|----------------------|--------|------------|
-//! | `M`    | manager, online      | `r`    | read only  |
-//! | `m`    | manager, file pending| `w`    | read/write |
-//! | `S`    | server, online       |        |            |
-//! | `s`    | server, file pending |        |            |
+//! | letter | node                  | letter | access     |
+//! |--------|-----------------------|--------|------------|
+//! | `M`    | manager, online       | `r`    | read only  |
+//! | `m`    | manager, file pending | `w`    | read/write |
+//! | `S`    | server, online        |        |            |
+//! | `s`    | server, file pending  |        |            |
 //!
-//! An address is `host:port` or `[ipv6]:port`; IPv4 addresses stand in brackets as `[::127.0.0.1]`.
-//! Source: xroot protocol 5.2.0, section 2.9. Recorded: `fs_locate`, `manager_locate`.
+//! An address is `host:port` or `[ipv6]:port`; IPv4 addresses are written in brackets as
+//! `[::127.0.0.1]`. The cms protocol uses the same text
+//! ([`locate_text`](crate::cms::response::locate_text)), so that a redirector can relay it. Source:
+//! xroot protocol 5.2.0, section 2.9. Recorded: `fs_locate`, `manager_locate`.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
 
-/// A place where a file is.
+/// A location of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Location<'a> {
-    /// What kind of node.
+    /// Kind of the node and state of the file.
     pub node: NodeKind,
-    /// Whether the file can be written there.
+    /// The file can be written there.
     pub writable: bool,
     /// Address and port, see [`address`].
     pub address: &'a [u8],
 }
 
-/// What kind of node, and whether the file is there already.
+/// The kind of a node and the state of the file at it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeKind {
     /// A manager whose subtree has the file online.
@@ -74,7 +77,7 @@ pub fn encode<'a>(out: &mut Vec<u8>, locations: impl IntoIterator<Item = Locatio
     out.push(0);
 }
 
-/// Appends an address as this protocol prints it.
+/// Appends an address in the form of this protocol.
 pub fn address(out: &mut Vec<u8>, address: SocketAddr) {
     let port = address.port();
     let ip = address.ip().to_canonical();
@@ -85,7 +88,7 @@ pub fn address(out: &mut Vec<u8>, address: SocketAddr) {
     };
 }
 
-/// The locations in a text; tokens of an unknown kind are skipped.
+/// Returns the locations in a text; tokens of an unknown kind are skipped.
 pub fn parse(text: &[u8]) -> impl Iterator<Item = Location<'_>> {
     let line = text.split(|&byte| byte == 0).next().unwrap_or_default();
     line.split(|&byte| byte == b' ').filter_map(|token| {
@@ -105,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_both_ways() {
+    fn tokens_parse_and_encode() {
         let text = b"Sw[::127.0.0.1]:21022 mrhost:1094\0";
         let locations: Vec<_> = parse(text).collect();
         let server = Location { node: NodeKind::Server, writable: true, address: b"[::127.0.0.1]:21022" };
@@ -122,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_as_the_reference_prints_them() {
+    fn addresses_have_the_form_of_xrootd() {
         let printed = |text: &str| {
             let mut out = Vec::new();
             address(&mut out, text.parse().unwrap());

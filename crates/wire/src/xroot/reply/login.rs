@@ -1,27 +1,29 @@
 //! The body of the `kXR_ok` to `kXR_login`.
 //!
-//! | bytes | field    | type   | meaning                                                          |
-//! |-------|----------|--------|------------------------------------------------------------------|
-//! | 0..16 | sessid   | opaque | session id; missing for clients of generation 0                  |
-//! | 16..  | security | text   | `&P=protocol[,parameters]` repeated, no NUL; missing: no authentication needed |
+//! | bytes | field    | type   | meaning                                                    |
+//! |-------|----------|--------|------------------------------------------------------------|
+//! | 0..16 | sessid   | opaque | session id; absent for clients of generation 0             |
+//! | 16..  | security | text   | `&P=protocol[,parameters]` repeated, no NUL; may be absent |
 //!
-//! Source: xroot protocol 5.2.0, section 1.7. Recorded: `fs_stat`, `auth_unix_sigver`.
+//! Without a security text no authentication is needed. Parameters are opaque here, because each
+//! authentication protocol parses its own. Source: xroot protocol 5.2.0, section 1.7. Recorded:
+//! `fs_stat`, `auth_unix_sigver`.
 
 use crate::error::WireError;
 use crate::xroot::header::SessionId;
 use crate::xroot::limits::SESSION_ID_BYTES;
 
-/// A session has begun.
+/// The reply to a successful login.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoginReply<'a> {
-    /// The session.
+    /// Id of the session.
     pub sessid: Option<SessionId>,
-    /// Security text; empty when no authentication is needed.
+    /// Security text; empty if no authentication is needed.
     pub security: &'a [u8],
 }
 
 impl<'a> LoginReply<'a> {
-    /// Appends the body. Without a session id there can be no security text.
+    /// Appends the body. Without a session id there cannot be a security text.
     pub fn encode(&self, out: &mut Vec<u8>) {
         if let Some(sessid) = self.sessid {
             out.extend_from_slice(&sessid.0);
@@ -29,10 +31,10 @@ impl<'a> LoginReply<'a> {
         }
     }
 
-    /// Decodes the body; a NUL at the end of the security text is no part of it.
+    /// Decodes the body and removes a NUL at the end of the security text.
     ///
     /// # Errors
-    /// [`WireError::Short`] when the session id is cut off.
+    /// [`WireError::Short`] for an incomplete session id.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         match body.split_first_chunk::<SESSION_ID_BYTES>() {
             Some((sessid, security)) => Ok(Self {
@@ -44,23 +46,23 @@ impl<'a> LoginReply<'a> {
         }
     }
 
-    /// The authentication protocols in the server's order of preference.
+    /// Returns the authentication protocols in the server's order of preference.
     #[must_use]
     pub fn protocols(&self) -> SecurityProtocols<'a> {
         SecurityProtocols { rest: self.security }
     }
 }
 
-/// One authentication protocol that the server offers.
+/// An authentication protocol that the server offers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SecurityProtocol<'a> {
-    /// Its name.
+    /// Name of the protocol.
     pub name: &'a [u8],
-    /// What the protocol wants its client to know; opaque here.
+    /// Parameters for the client's side of the protocol; opaque here.
     pub parameters: &'a [u8],
 }
 
-/// Iterator over the protocols of a security text.
+/// An iterator over the protocols of a security text.
 #[derive(Clone, Debug)]
 pub struct SecurityProtocols<'a> {
     rest: &'a [u8],
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn protocols_in_order_with_opaque_parameters() {
+    fn protocols_are_returned_in_order_with_opaque_parameters() {
         let security = b"&P=gsi,v:10600,c:ssl&x&P=ztn,&P=unix";
         let reply = LoginReply { sessid: Some(SessionId([7; 16])), security };
         let names: Vec<_> = reply.protocols().map(|p| (p.name, p.parameters)).collect();

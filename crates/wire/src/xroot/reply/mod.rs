@@ -1,9 +1,11 @@
 //! Replies: encoders for a server, decoders for a client.
 //!
-//! A server appends frames to an output buffer: whole ones ([`ok`], [`error()`], [`wait()`], [`Redirect::encode`], …), or a
-//! body behind a reserved header ([`FrameMark`]). What stands in the body of a `kXR_ok` depends on the request; there is a
-//! file for each kind of body. A client decodes the frame with [`Reply::decode`] and the body of a `kXR_ok` with the
-//! decoder of its request.
+//! A server appends frames to an output buffer: complete ones ([`ok`], [`error()`], [`wait()`],
+//! [`Redirect::encode`], …), or a body behind a reserved header ([`FrameMark`]).
+//!
+//! The body of a `kXR_ok` depends on the request, so each kind of body has its own file. A client
+//! decodes the frame with [`Reply::decode`] and the body of a `kXR_ok` with the decoder for its
+//! request.
 
 pub mod attn;
 pub mod bad_pages;
@@ -45,23 +47,23 @@ use crate::error::WireError;
 pub enum Reply<'a> {
     /// Success; the body depends on the request.
     Ok(&'a [u8]),
-    /// Part of the answer; more follows.
+    /// Part of an answer; more frames follow.
     Oksofar(&'a [u8]),
     /// The deferred answer to another request, or a message.
     Attn(Attn<'a>),
     /// The next challenge of an authentication.
     Authmore(&'a [u8]),
-    /// The request failed.
+    /// The failure of the request.
     Error(ErrorReply<'a>),
-    /// Go elsewhere.
+    /// A redirect to another server.
     Redirect(Redirect<'a>),
-    /// Repeat the request later.
+    /// A delay, after which the client repeats the request.
     Wait(Wait<'a>),
-    /// The answer comes later by itself.
+    /// The announcement of a deferred answer.
     Waitresp(Wait<'a>),
-    /// Answer to a page request; its data follows the frame.
+    /// The answer to a page request; its data follows the frame.
     Status(StatusFrame),
-    /// A status this protocol version does not know.
+    /// A status that this protocol version does not define.
     Unknown {
         /// The status.
         status: Status,
@@ -71,11 +73,12 @@ pub enum Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// Decodes a reply from its header and the `dlen` bytes behind it. The data behind a `kXR_status` is not part of it.
+    /// Decodes a reply from its header and the `dlen` bytes behind it, without the data behind a
+    /// `kXR_status`.
     ///
     /// # Errors
-    /// Those of the kinds of replies: [`ErrorReply::decode`], [`Redirect::decode`], [`Attn::decode`],
-    /// [`StatusFrame::decode`].
+    /// Those of the kinds of replies: [`ErrorReply::decode`], [`Redirect::decode`],
+    /// [`Attn::decode`], [`StatusFrame::decode`].
     pub fn decode(header: &ResponseHeader, body: &'a [u8]) -> Result<Self, WireError> {
         Ok(match header.status {
             Status::OK => Self::Ok(body),
@@ -91,8 +94,8 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// Appends the reply as a server sends it, without the data behind a `kXR_status`. The streamid of `kXR_attn` is
-    /// always zero, that of `kXR_status` is the frame's own.
+    /// Appends the reply without the data behind a `kXR_status`. The streamid of `kXR_attn` is
+    /// always zero, and that of `kXR_status` is taken from the frame.
     pub fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
         match self {
             Self::Ok(body) => ok(out, streamid, body),
@@ -108,7 +111,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Whether this ends the answer to a request: no further frame with its streamid follows.
+    /// Reports whether this reply is the last one to its request.
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {

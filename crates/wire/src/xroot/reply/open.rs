@@ -1,36 +1,37 @@
 //! The body of the `kXR_ok` to `kXR_open`.
 //!
-//! | bytes | field   | type   | meaning                                                        |
-//! |-------|---------|--------|----------------------------------------------------------------|
-//! | 0..4  | fhandle | opaque | the open file                                                  |
-//! | 4..8  | cpsize  | i32    | only with compress or retstat: compression block, always 0     |
-//! | 8..12 | cptype  | opaque | only with compress or retstat: algorithm, always zeros         |
-//! | 12..  | stat    | text   | only with retstat: stat text, NUL terminated                   |
+//! | bytes | field   | type   | meaning                                                    |
+//! |-------|---------|--------|------------------------------------------------------------|
+//! | 0..4  | fhandle | opaque | the open file                                              |
+//! | 4..8  | cpsize  | i32    | only with compress or retstat: compression block, always 0 |
+//! | 8..12 | cptype  | opaque | only with compress or retstat: algorithm, always zeros     |
+//! | 12..  | stat    | text   | only with retstat: stat text, NUL terminated               |
 //!
-//! Source: xroot protocol 5.2.0, section 2.12. Recorded: `raw_open_read`, `api_posc`.
+//! The fields may be absent from the end, so the length of the body determines its form. Source:
+//! xroot protocol 5.2.0, section 2.12. Recorded: `raw_open_read`, `api_posc`.
 
 use super::stat_text::StatText;
 use crate::cursor::{Reader, Writer};
 use crate::error::WireError;
 use crate::xroot::header::FileHandle;
 
-/// A file is open.
+/// The reply to a successful open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenReply<'a> {
-    /// The open file.
+    /// Handle of the open file.
     pub fhandle: FileHandle,
-    /// What follows the handle.
+    /// The fields behind the handle.
     pub detail: OpenDetail<'a>,
 }
 
-/// What the reply to an open says besides the handle.
+/// The fields of the reply to an open behind the handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenDetail<'a> {
-    /// Nothing was asked for.
+    /// No fields were requested.
     None,
-    /// Compression was asked for; there is none.
+    /// Compression information was requested; files are never compressed.
     Compression,
-    /// The status was asked for.
+    /// The status was requested.
     Stat(StatText<'a>),
 }
 
@@ -51,7 +52,7 @@ impl<'a> OpenReply<'a> {
     /// Decodes the body.
     ///
     /// # Errors
-    /// [`WireError::Short`] when something is cut off, [`WireError::BadText`] for a bad stat text.
+    /// [`WireError::Short`] for a truncated body, [`WireError::BadText`] for an invalid stat text.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(body);
         let fhandle = FileHandle(reader.array("fhandle")?);
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_lengths() {
+    fn the_three_forms_differ_in_length() {
         let stat = StatText::parse(b"1 2 48 4 5 6 0644 o g").unwrap();
         let details =
             [(OpenDetail::None, 4), (OpenDetail::Compression, 12), (OpenDetail::Stat(stat), 12 + 22)];

@@ -1,40 +1,42 @@
 //! The body of the `kXR_ok` to `kXR_protocol`.
 //!
-//! | bytes | field  | type | meaning                                                        |
-//! |-------|--------|------|----------------------------------------------------------------|
-//! | 0..4  | pval   | i32  | protocol version of the server                                 |
-//! | 4..8  | flags  | u32  | [`ServerFlags`]; the role number when the client said version 0 |
-//! | 8..   | B body |      | only if asked for: `'B'`, 0, length u16, text padded with NULs so that 4 + length is a multiple of 8 |
-//! |       | S body |      | only if asked for: `'S'`, 0, secver, secopt, seclvl, secvsz, secvsz × (reqindex, requirement) |
+//! | bytes | field  | type | meaning                                                      |
+//! |-------|--------|------|--------------------------------------------------------------|
+//! | 0..4  | pval   | i32  | protocol version of the server                               |
+//! | 4..8  | flags  | u32  | [`ServerFlags`]; the role number for clients of version 0    |
+//! | 8..   | B body |      | on request: `'B'`, 0, length u16, text                       |
+//! |       | S body |      | on request: `'S'`, 0, secver, secopt, seclvl, secvsz, secvec |
 //!
-//! Either body may be missing; each is known by its tag. Source: xroot protocol 5.2.0, section 1.7. Recorded: `fs_stat`,
-//! `auth_unix_sigver`, `raw_bindif`.
+//! The text of the B body is padded with NULs so that 4 + length is a multiple of 8. `secvec`
+//! consists of secvsz pairs (reqindex, requirement). Each body may be absent, so each begins with a
+//! tag. Source: xroot protocol 5.2.0, section 1.7. Recorded: `fs_stat`, `auth_unix_sigver`,
+//! `raw_bindif`.
 
 use crate::cursor::{Reader, Writer};
 use crate::error::WireError;
 use crate::xroot::codes::{RequestCode, SecurityLevel, SignRequirement};
 use crate::xroot::flags::{SecurityOptions, ServerFlags};
 
-/// What the server says about itself.
+/// Version, role and abilities of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProtocolReply<'a> {
     /// Protocol version of the server, see [`PROTOCOL_VERSION`](crate::xroot::PROTOCOL_VERSION).
     pub pval: i32,
-    /// What the server is and can do.
+    /// Role and abilities of the server.
     pub flags: ServerFlags,
-    /// Interfaces for bound connections, `host:port` separated by commas, padded with NULs. Stock clients of release 6.1
-    /// fail on it on little-endian machines.
+    /// Interfaces for bound connections, `host:port` separated by commas, padded with NULs. Clients
+    /// of XRootD 6.1 do not support this field on little-endian machines.
     pub bind_interfaces: Option<&'a [u8]>,
-    /// Which requests have to be signed.
+    /// Requests that must be signed.
     pub security: Option<SecurityRequirements<'a>>,
 }
 
-/// Which requests have to be signed.
+/// Requests that must be signed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SecurityRequirements<'a> {
     /// Version of the structure, 0.
     pub secver: u8,
-    /// Options that hold for all requests.
+    /// Options for all requests.
     pub secopt: SecurityOptions,
     /// The level whose table applies.
     pub seclvl: SecurityLevel,
@@ -43,7 +45,7 @@ pub struct SecurityRequirements<'a> {
 }
 
 impl SecurityRequirements<'_> {
-    /// The overrides with their codes.
+    /// Returns the overrides with their codes.
     pub fn overrides(&self) -> impl ExactSizeIterator<Item = (RequestCode, SignRequirement)> + '_ {
         let code = |index: u8| RequestCode(RequestCode::FIRST + u16::from(index));
         self.overrides.iter().map(move |[index, requirement]| (code(*index), SignRequirement(*requirement)))
@@ -51,7 +53,8 @@ impl SecurityRequirements<'_> {
 }
 
 impl<'a> ProtocolReply<'a> {
-    /// Appends the body. The bind interfaces are padded, and left out when longer than their length field can say.
+    /// Appends the body. The bind interfaces are padded, and omitted if they are too long for their
+    /// length field.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         writer.i32(self.pval).u32(self.flags.0);
@@ -65,17 +68,19 @@ impl<'a> ProtocolReply<'a> {
             }
         }
         if let Some(security) = &self.security {
-            // Request codes that the vector can name: 256, so its one-byte count limits it to 255.
+            // There are 256 possible request codes, but the one-byte count limits the vector to
+            // 255.
             let pairs = security.overrides.get(..255).unwrap_or(security.overrides);
             writer.u8(b'S').u8(0).u8(security.secver).u8(security.secopt.0).u8(security.seclvl.0);
             writer.u8(u8::try_from(pairs.len()).unwrap_or(u8::MAX)).bytes(pairs.as_flattened());
         }
     }
 
-    /// Decodes the body. What follows behind an unknown tag is ignored: a later version may send more.
+    /// Decodes the body. Bytes behind an unknown tag are ignored, because a later version may
+    /// append more.
     ///
     /// # Errors
-    /// [`WireError::Short`] when something is cut off.
+    /// [`WireError::Short`] for a truncated body.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(body);
         let pval = reader.i32("pval")?;
@@ -110,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_are_known_by_their_tags() {
+    fn bodies_are_identified_by_their_tags() {
         let overrides = [[10, 2], [1, 0]];
         let security = SecurityRequirements {
             secver: 0,

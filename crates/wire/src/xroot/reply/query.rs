@@ -1,13 +1,19 @@
-//! Texts in answer to `kXR_query`.
+//! Texts that answer `kXR_query`.
 //!
-//! | type  | text                                                                                       |
-//! |-------|--------------------------------------------------------------------------------------------|
-//! | cksum | `type hex`, then NUL                                                                       |
-//! | space | `oss.cgroup=…&oss.space=…&oss.free=…&oss.maxf=…&oss.used=…&oss.quota=…`, then NUL          |
-//! | xattr | `oss.cgroup=…&oss.type=f&oss.used=…&oss.mt=…&oss.ct=…&oss.at=…&oss.u=*&oss.g=*&oss.fs=w&ofs.ap=a`, then NUL |
-//! | config| one line per key, `value LF`, no NUL                                                       |
+//! | type   | text                                                   |
+//! |--------|--------------------------------------------------------|
+//! | cksum  | `type hex`, then NUL                                   |
+//! | space  | see [`SpaceText`]: six `oss.` elements, then NUL       |
+//! | xattr  | see [`XattrText`]: `oss.` elements, `ofs.ap`, then NUL |
+//! | config | one line per key, `value LF`, no NUL                   |
 //!
-//! Source: xroot protocol 5.2.0, section 2.16. Recorded: `raw_query`, `fs_query_misc`, `fs_query_config`.
+//! space: `oss.cgroup=…&oss.space=…&oss.free=…&oss.maxf=…&oss.used=…&oss.quota=…`
+//!
+//! xattr: `oss.cgroup=…&oss.type=f&oss.used=…&oss.mt=…&oss.ct=…&oss.at=…` followed by
+//! `&oss.u=*&oss.g=*&oss.fs=w&ofs.ap=a`
+//!
+//! The keys are in the order of XRootD. Source: xroot protocol 5.2.0, section 2.16. Recorded:
+//! `raw_query`, `fs_query_misc`, `fs_query_config`.
 
 use std::io::Write as _;
 
@@ -17,7 +23,7 @@ use crate::xroot::cgi::Cgi;
 /// A checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Checksum<'a> {
-    /// Name of the algorithm, lower case.
+    /// Name of the algorithm, in lower case.
     pub kind: &'a [u8],
     /// The value in hexadecimal.
     pub value: &'a [u8],
@@ -35,7 +41,7 @@ impl<'a> Checksum<'a> {
     /// Parses exactly two words, with or without NUL.
     ///
     /// # Errors
-    /// [`WireError::BadText`].
+    /// [`WireError::BadText`] for any other number of words.
     pub fn parse(text: &'a [u8]) -> Result<Self, WireError> {
         let line = text.split(|&byte| byte == 0).next().unwrap_or_default();
         let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
@@ -46,20 +52,20 @@ impl<'a> Checksum<'a> {
     }
 }
 
-/// Answer to a query for space.
+/// The answer to a query for space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpaceText<'a> {
     /// Name of the space.
     pub cgroup: &'a [u8],
-    /// Bytes there are.
+    /// Total bytes.
     pub space: u64,
-    /// Bytes that are free.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes of the largest free area.
+    /// Free bytes of the largest free area.
     pub largest_free: u64,
-    /// Bytes that are used.
+    /// Used bytes.
     pub used: u64,
-    /// Bytes that may be used; `None` without quota, printed as -1.
+    /// Allowed bytes; `None` without quota, encoded as -1.
     pub quota: Option<u64>,
 }
 
@@ -80,7 +86,7 @@ impl<'a> SpaceText<'a> {
     /// Parses the text, with or without NUL.
     ///
     /// # Errors
-    /// [`WireError::BadText`] naming the number that is missing or malformed.
+    /// [`WireError::BadText`] with the name of a number that is missing or malformed.
     pub fn parse(text: &'a [u8]) -> Result<Self, WireError> {
         let cgi = Cgi::new(text.split(|&byte| byte == 0).next().unwrap_or_default());
         let number = |key: &'static str| cgi.number::<u64>(key).ok_or(WireError::BadText { field: key });
@@ -95,24 +101,24 @@ impl<'a> SpaceText<'a> {
     }
 }
 
-/// Answer to a query for the attributes of a path.
+/// The answer to a query for the attributes of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct XattrText<'a> {
     /// Name of the space.
     pub cgroup: &'a [u8],
     /// `f` file, `d` directory, `o` other.
     pub kind: u8,
-    /// Bytes.
+    /// Size in bytes.
     pub used: u64,
-    /// Last modification, seconds since the epoch.
+    /// Modification time in seconds since the epoch.
     pub mtime: i64,
-    /// Last change of the attributes, seconds since the epoch.
+    /// Change time of the attributes in seconds since the epoch.
     pub ctime: i64,
-    /// Last access, seconds since the epoch.
+    /// Access time in seconds since the epoch.
     pub atime: i64,
-    /// Whether the path may be written.
+    /// The path may be written.
     pub writable: bool,
-    /// What the client may do, a letter for each privilege; `a` is all.
+    /// Privileges of the client, one letter each; `a` is all.
     pub privileges: &'a [u8],
 }
 
@@ -147,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn space_both_ways() {
+    fn a_space_text_parses_and_encodes() {
         let text = b"oss.cgroup=public&oss.space=9&oss.free=5&oss.maxf=4&oss.used=3&oss.quota=-1\0";
         let space = SpaceText::parse(text).unwrap();
         assert_eq!(

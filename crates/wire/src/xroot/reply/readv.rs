@@ -1,15 +1,16 @@
 //! The body of the replies to `kXR_readv`.
 //!
-//! For every element, in the order of the request, its 16 bytes of the request with the length that was read, then the
-//! data. Frames are cut only between elements. A server appends [`Segment::encode`] and the data.
-//! Source: xroot protocol 5.2.0, section 2.18. Recorded: `api_readv`, `raw_large_readv`.
+//! For each element, in the order of the request, the body contains its 16 bytes with the length
+//! that was read, followed by the data. Frames are split only between elements, so that a client
+//! can decode each frame separately. A server appends [`Segment::encode`] and the data. Source:
+//! xroot protocol 5.2.0, section 2.18. Recorded: `api_readv`, `raw_large_readv`.
 
 use crate::cursor::Reader;
 use crate::error::WireError;
 use crate::xroot::limits::SEGMENT_BYTES;
 use crate::xroot::request::Segment;
 
-/// Iterator over the elements of one frame.
+/// An iterator over the elements of one frame.
 #[derive(Clone, Debug)]
 pub struct Elements<'a> {
     reader: Reader<'a>,
@@ -17,7 +18,7 @@ pub struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// The elements of the body of one frame.
+    /// Creates an iterator over the body of one frame.
     #[must_use]
     pub const fn new(body: &'a [u8]) -> Self {
         Self { reader: Reader::new(body), index: 0 }
@@ -25,7 +26,7 @@ impl<'a> Elements<'a> {
 }
 
 impl<'a> Iterator for Elements<'a> {
-    /// The element as answered and its data.
+    /// An element with the length that was read, and its data.
     type Item = Result<(Segment, &'a [u8]), WireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -34,7 +35,7 @@ impl<'a> Iterator for Elements<'a> {
         }
         let element = element(&mut self.reader);
         if element.is_none() {
-            // Where the next element would start is not known.
+            // The start of the next element is unknown.
             self.reader = Reader::new(&[]);
         }
         let index = self.index;
@@ -55,7 +56,7 @@ mod tests {
     use crate::xroot::header::FileHandle;
 
     #[test]
-    fn a_cut_element_ends_the_frame() {
+    fn an_incomplete_element_ends_the_iterator_with_an_error() {
         let segment = |length| Segment { fhandle: FileHandle([1; 4]), length, offset: 5 };
         let body =
             [&segment(3).encode()[..], b"abc", &segment(0).encode(), &segment(2).encode(), b"x"].concat();

@@ -1,12 +1,14 @@
-//! `kXR_redirect` (4004): go elsewhere.
+//! `kXR_redirect` (4004): a redirect to another server.
 //!
-//! | bytes | field | type | meaning                                                                 |
-//! |-------|-------|------|-------------------------------------------------------------------------|
-//! | 0..4  | port  | i32  | > 0: port of the host; 0: the default port; < 0: the host is a URL, `!port` holds flags |
-//! | 4..   | host  | text | `host[?cgi[?token]]`, or a URL; no NUL, not empty                       |
+//! | bytes | field | type | meaning                                                    |
+//! |-------|-------|------|------------------------------------------------------------|
+//! | 0..4  | port  | i32  | positive: port of the host; 0: default port; negative: URL |
+//! | 4..   | host  | text | `host[?cgi[?token]]`, or a URL; no NUL, not empty          |
 //!
-//! A URL is for clients with ability fullurl only, flags for those with redirflags; without flags the port of a URL is -1.
-//! Source: xroot protocol 5.2.0, section 3.4. Recorded: `redirect_open`, `manager_open`.
+//! With a negative port, `!port` contains flags. A URL is sent only to clients with the ability
+//! fullurl, and flags only to those with redirflags; without flags the port of a URL is -1.
+//! [`Redirect`] keeps the encoded form, so that it can be relayed unchanged. Source: xroot protocol
+//! 5.2.0, section 3.4. Recorded: `redirect_open`, `manager_open`.
 
 use crate::cursor::Reader;
 use crate::error::WireError;
@@ -15,7 +17,7 @@ use crate::xroot::flags::ServerFlags;
 use crate::xroot::header::StreamId;
 use crate::xroot::limits::DEFAULT_PORT;
 
-/// Where a request is to be sent.
+/// The target of a redirect in its encoded form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Redirect<'a> {
     /// Port or flags as sent.
@@ -24,16 +26,16 @@ pub struct Redirect<'a> {
     pub host: &'a [u8],
 }
 
-/// The same, taken apart.
+/// The parsed target of a [`Redirect`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RedirectTarget<'a> {
     /// Another xroot server.
     Host {
-        /// Name or address; an IPv6 address is in brackets.
+        /// Name or address; an IPv6 address in brackets.
         host: &'a [u8],
-        /// Its port.
+        /// Port of the server.
         port: u16,
-        /// To merge into the request's cgi: its keys replace those of the request.
+        /// CGI to merge into that of the request; its keys replace those of the request.
         cgi: &'a [u8],
         /// Login token for the new host.
         token: &'a [u8],
@@ -42,22 +44,23 @@ pub enum RedirectTarget<'a> {
     Url {
         /// The URL.
         url: &'a [u8],
-        /// Only [`ServerFlags::RECOVER_WRTS`], [`ServerFlags::COLLAPSE_REDIR`] and [`ServerFlags::EC_REDIR`].
+        /// Only [`ServerFlags::RECOVER_WRTS`], [`ServerFlags::COLLAPSE_REDIR`] and
+        /// [`ServerFlags::EC_REDIR`].
         flags: ServerFlags,
     },
 }
 
 impl<'a> Redirect<'a> {
-    /// To another server.
+    /// Creates a redirect to another server.
     #[must_use]
     pub fn to_host(host: &'a [u8], port: u16) -> Self {
         Self { port: port.into(), host }
     }
 
-    /// To a URL; `flags` only for clients that understand them.
+    /// Creates a redirect to a URL. `flags` are only for clients that support them.
     #[must_use]
     pub const fn to_url(url: &'a [u8], flags: ServerFlags) -> Self {
-        // The flags stand below bit 15, so the complement is negative.
+        // The flags are below bit 15, so the complement is negative.
         Self { port: !((flags.0 & 0x7fff) as i32), host: url }
     }
 
@@ -71,7 +74,7 @@ impl<'a> Redirect<'a> {
     /// Decodes the body.
     ///
     /// # Errors
-    /// [`WireError::Short`] when there is no host.
+    /// [`WireError::Short`] without a host.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(body);
         let port = reader.i32("port")?;
@@ -82,7 +85,7 @@ impl<'a> Redirect<'a> {
         Ok(Self { port, host })
     }
 
-    /// Takes the target apart.
+    /// Parses the target.
     ///
     /// # Errors
     /// [`WireError::BadValue`] for a port above 65535.
@@ -108,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_with_cgi_and_token() {
+    fn hosts_with_cgi_and_token_are_parsed() {
         let target = Redirect::to_host(b"h?tried=a&x=1?tok?en", 1095).target();
         let expected = RedirectTarget::Host { host: b"h", port: 1095, cgi: b"tried=a&x=1", token: b"tok?en" };
         assert_eq!(target, Ok(expected));

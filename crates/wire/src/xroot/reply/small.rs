@@ -1,12 +1,13 @@
 //! Bodies of a few bytes: the replies to `kXR_bind`, `kXR_chkpoint` query and `kXR_statx`.
 //!
-//! | request        | body                                                              |
-//! |----------------|-------------------------------------------------------------------|
-//! | bind           | `pathid` u8, 1 to 15                                              |
-//! | chkpoint query | `maxCkpSize` u32, `useCkpSize` u32, bytes                         |
-//! | statx          | for each path a byte: 0 file or other, 2 directory, 8 offline     |
+//! | request        | body                                                          |
+//! |----------------|---------------------------------------------------------------|
+//! | bind           | `pathid` u8, 1 to 15                                          |
+//! | chkpoint query | `maxCkpSize` u32, `useCkpSize` u32, bytes                     |
+//! | statx          | for each path a byte: 0 file or other, 2 directory, 8 offline |
 //!
-//! Source: xroot protocol 5.2.0, sections 1.9, 2.6, 2.22. Recorded: `raw_bind`, `raw_write`, `raw_query`.
+//! They share a file because each needs only a few lines. Source: xroot protocol 5.2.0, sections
+//! 1.9, 2.6, 2.22. Recorded: `raw_bind`, `raw_write`, `raw_query`.
 
 use crate::cursor::{Reader, Writer};
 use crate::error::WireError;
@@ -15,17 +16,17 @@ use crate::xroot::flags::StatFlags;
 /// Decodes the path id of a bound connection.
 ///
 /// # Errors
-/// [`WireError::Short`] when there is none.
+/// [`WireError::Short`] if it is missing.
 pub fn decode_bind(body: &[u8]) -> Result<u8, WireError> {
     Reader::new(body).u8("pathid")
 }
 
-/// How much a checkpoint may hold and holds.
+/// Limit and use of a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChkpointSizes {
-    /// Most bytes a checkpoint may hold.
+    /// Maximum number of bytes that a checkpoint may save.
     pub max_bytes: u32,
-    /// Bytes it holds.
+    /// Number of bytes that it has saved.
     pub used_bytes: u32,
 }
 
@@ -38,14 +39,14 @@ impl ChkpointSizes {
     /// Decodes the body.
     ///
     /// # Errors
-    /// [`WireError::Short`] when something is cut off.
+    /// [`WireError::Short`] for a truncated body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(body);
         Ok(Self { max_bytes: reader.u32("maxCkpSize")?, used_bytes: reader.u32("useCkpSize")? })
     }
 }
 
-/// The byte of `kXR_statx` for a path with these flags.
+/// Returns the byte of `kXR_statx` for a path with these flags.
 #[must_use]
 pub const fn statx_byte(flags: StatFlags) -> u8 {
     let [kind, ..] = (flags.0 & (StatFlags::IS_DIR.0 | StatFlags::OFFLINE.0)).to_le_bytes();
@@ -57,14 +58,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statx_tells_directories_and_offline_files() {
+    fn statx_distinguishes_directories_and_offline_files() {
         assert_eq!(statx_byte(StatFlags(48)), 0);
         assert_eq!(statx_byte(StatFlags(51)), 2);
         assert_eq!(statx_byte(StatFlags(56)), 8);
     }
 
     #[test]
-    fn sizes_both_ways() {
+    fn sizes_encode_and_decode() {
         let sizes = ChkpointSizes { max_bytes: 1 << 20, used_bytes: 5 };
         let mut out = Vec::new();
         sizes.encode(&mut out);

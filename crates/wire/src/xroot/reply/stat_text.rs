@@ -1,49 +1,51 @@
-//! Texts that describe a file or a file system: `kXR_stat`, `kXR_open` with retstat, `kXR_dirlist` with dstat.
+//! Texts that describe a file or a file system: `kXR_stat`, `kXR_open` with retstat, `kXR_dirlist`
+//! with dstat.
 //!
-//! `<id> <size> <flags> <mtime> <ctime> <atime> <mode> <owner> <group>`, ended by NUL, in listings by LF.
+//! `<id> <size> <flags> <mtime> <ctime> <atime> <mode> <owner> <group>`, ended by NUL, in listings
+//! by LF.
 //!
-//! | field             | format                                                            |
-//! |-------------------|-------------------------------------------------------------------|
-//! | id                | decimal u64; only identity matters                                |
-//! | size              | decimal bytes                                                     |
-//! | flags             | decimal sum of [`StatFlags`]                                      |
-//! | mtime ctime atime | seconds since the epoch                                           |
-//! | mode              | at least 4 octal digits                                           |
-//! | owner group       | names, numbers if unknown                                         |
-//! | `[ type:value ]`  | listings with dcksm only: a checksum, value `none` if not known   |
+//! | field             | format                                                          |
+//! |-------------------|-----------------------------------------------------------------|
+//! | id                | decimal u64; only compared for equality                         |
+//! | size              | decimal bytes                                                   |
+//! | flags             | decimal sum of [`StatFlags`]                                    |
+//! | mtime ctime atime | seconds since the epoch                                         |
+//! | mode              | at least 4 octal digits                                         |
+//! | owner group       | names, or numbers if unknown                                    |
+//! | `[ type:value ]`  | listings with dcksm only: a checksum, value `none` if not known |
 //!
-//! Servers before release 5 send the first four only. The text about a file system is
-//! `<nRW> <freeRW MB> <utilRW %> <nStg> <freeStg MB> <utilStg %>`.
-//! Source: xroot protocol 5.2.0, sections 2.7, 2.26. Recorded: `fs_stat`, `api_fs`, `raw_dirlist`.
+//! Servers before release 5 send only the first four fields, so the others are optional. The text
+//! about a file system is `<nRW> <freeRW MB> <utilRW %> <nStg> <freeStg MB> <utilStg %>`. Source:
+//! xroot protocol 5.2.0, sections 2.7, 2.26. Recorded: `fs_stat`, `api_fs`, `raw_dirlist`.
 
 use std::io::Write as _;
 
 use crate::error::WireError;
 use crate::xroot::flags::StatFlags;
 
-/// What a stat text says.
+/// The fields of a stat text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatText<'a> {
     /// Identity of the object.
     pub id: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Kind and state.
     pub flags: StatFlags,
-    /// Last modification of the content, seconds since the epoch.
+    /// Modification time in seconds since the epoch.
     pub mtime: i64,
-    /// The other five fields; missing from servers before release 5.
+    /// The other five fields; servers before release 5 do not send them.
     pub extended: Option<StatExtended<'a>>,
 }
 
-/// The fields of a stat text that came with release 5.
+/// The fields of a stat text since release 5.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatExtended<'a> {
-    /// Last change of the attributes, seconds since the epoch.
+    /// Change time of the attributes in seconds since the epoch.
     pub ctime: i64,
-    /// Last access, seconds since the epoch.
+    /// Access time in seconds since the epoch.
     pub atime: i64,
-    /// Permission bits, with the sticky bit while persist on successful close is pending.
+    /// Permission bits. The sticky bit is set while persist on successful close is pending.
     pub mode: u32,
     /// Name of the owner, or its number.
     pub owner: &'a [u8],
@@ -56,15 +58,15 @@ pub struct StatExtended<'a> {
 pub struct ListedChecksum<'a> {
     /// Name of the algorithm.
     pub kind: &'a [u8],
-    /// The value in lower-case hexadecimal; `None` when the server has none at hand.
+    /// The value in lower-case hexadecimal; `None` if the server has no stored checksum.
     pub value: Option<&'a [u8]>,
 }
 
 impl<'a> StatText<'a> {
-    /// Appends the text, without terminator. Blanks and ends of line in owner and group would break
-    /// the grammar and become `_`.
+    /// Appends the text, without terminator. Blanks and line ends in owner and group become `_`,
+    /// because they would violate the grammar.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        // Listings are made of these: `itoa` takes a third of the time of formatting.
+        // Listings consist of these texts, and `itoa` takes a third of the time of formatting.
         let mut digits = itoa::Buffer::new();
         let number = |out: &mut Vec<u8>, digits: &str| {
             out.extend_from_slice(digits.as_bytes());
@@ -86,10 +88,11 @@ impl<'a> StatText<'a> {
         }
     }
 
-    /// Parses a text with or without terminator; see [`StatText::parse_listed`] for one that may hold a checksum.
+    /// Parses a text with or without terminator. For a text that may contain a checksum see
+    /// [`StatText::parse_listed`].
     ///
     /// # Errors
-    /// [`WireError::BadText`] naming the field that is missing or no number.
+    /// [`WireError::BadText`] with the name of a field that is missing or not a number.
     pub fn parse(text: &'a [u8]) -> Result<Self, WireError> {
         Self::parse_listed(text).map(|(stat, _)| stat)
     }
@@ -97,7 +100,7 @@ impl<'a> StatText<'a> {
     /// Parses a line of a listing.
     ///
     /// # Errors
-    /// As [`StatText::parse`].
+    /// Those of [`StatText::parse`].
     pub fn parse_listed(text: &'a [u8]) -> Result<(Self, Option<ListedChecksum<'a>>), WireError> {
         let mut words = words(text);
         let mut stat = Self {
@@ -127,7 +130,7 @@ impl<'a> StatText<'a> {
 }
 
 impl ListedChecksum<'_> {
-    /// Appends the checksum as it stands behind a stat text: blank, bracket, `type:value`, bracket.
+    /// Appends the checksum in the form of a listing: blank, bracket, `type:value`, bracket.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b" [ ");
         out.extend_from_slice(self.kind);
@@ -137,20 +140,20 @@ impl ListedChecksum<'_> {
     }
 }
 
-/// What a text about a file system says.
+/// The fields of a text about a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VfsText {
-    /// Nodes that can write.
+    /// Number of nodes that can write.
     pub writable_nodes: u64,
-    /// Size of the largest free area that can be written, MB.
+    /// Free megabytes of the largest writable area.
     pub free_mb: u64,
-    /// How much of the writable space is used, percent.
+    /// Used percent of the writable space.
     pub used_percent: u64,
-    /// Nodes that can stage.
+    /// Number of nodes that can stage.
     pub staging_nodes: u64,
-    /// Size of the largest free area for staging, MB.
+    /// Free megabytes of the largest area for staging.
     pub staging_free_mb: u64,
-    /// How much of the staging space is used, percent.
+    /// Used percent of the space for staging.
     pub staging_used_percent: u64,
 }
 
@@ -166,7 +169,7 @@ impl VfsText {
     /// Parses a text with or without terminator.
     ///
     /// # Errors
-    /// [`WireError::BadText`] when a number is missing or none.
+    /// [`WireError::BadText`] if a number is missing or invalid.
     pub fn parse(text: &[u8]) -> Result<Self, WireError> {
         let mut words = words(text);
         let mut next = || number(words.next(), "vfs text");
@@ -181,14 +184,14 @@ impl VfsText {
     }
 }
 
-/// Four octal digits at least, as `%04o`.
+/// Appends at least four octal digits, as `%04o`.
 fn octal_text(out: &mut Vec<u8>, mode: u32) {
     let digits = (32 - mode.leading_zeros()).div_ceil(3).max(4);
-    // Each is below eight.
+    // Each value is below eight.
     out.extend((0..digits).rev().map(|digit| b'0' + ((mode >> (3 * digit)) & 7) as u8));
 }
 
-/// Writing to memory cannot fail.
+/// Appends formatted text; writing to memory cannot fail.
 fn print(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
@@ -200,7 +203,7 @@ fn name(out: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// The words before the terminator.
+/// Returns the words before the terminator.
 fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let line = text.split(|&byte| byte == 0 || byte == b'\n').next().unwrap_or_default();
     line.split(|&byte| byte == b' ').filter(|word| !word.is_empty())
@@ -211,7 +214,7 @@ fn number<T: std::str::FromStr>(word: Option<&[u8]>, field: &'static str) -> Res
     word.and_then(|word| word.parse().ok()).ok_or(WireError::BadText { field })
 }
 
-/// Only identity matters, so a server that prints its number signed is understood too.
+/// Parses the id. It is only compared for equality, so a signed number is accepted as well.
 fn identity(word: Option<&[u8]>) -> Result<u64, WireError> {
     number(word, "stat id").or_else(|_| number(word, "stat id").map(i64::cast_unsigned))
 }
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_recorded_text_both_ways() {
+    fn the_recorded_text_parses_and_encodes() {
         let stat = StatText::parse(RECORDED).unwrap();
         assert_eq!(stat.flags, StatFlags::READABLE | StatFlags::WRITABLE);
         assert_eq!(stat.extended.unwrap().mode, 0o644);
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn four_to_eight_words_are_the_form_of_old_servers() {
+    fn four_to_eight_words_are_the_form_before_release_5() {
         for text in [&b"1 2 3 4"[..], b"1 2 3 4 5 6 0644 owner\n"] {
             let stat = StatText::parse(text).unwrap();
             assert_eq!((stat.size, stat.mtime, stat.extended), (2, 4, None));
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_must_be_whole() {
+    fn invalid_numbers_are_refused() {
         let bad = |text: &'static [u8]| StatText::parse(text).unwrap_err();
         assert_eq!(bad(b"1 2 3"), WireError::BadText { field: "stat mtime" });
         assert_eq!(bad(b"1 2x 3 4"), WireError::BadText { field: "stat size" });
@@ -279,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_stands_in_brackets() {
+    fn a_checksum_in_brackets_is_parsed() {
         let line = [RECORDED, b" [ adler32:cfbd70e6 ]"].concat();
         let (stat, checksum) = StatText::parse_listed(&line).unwrap();
         let expected = ListedChecksum { kind: b"adler32", value: Some(b"cfbd70e6") };
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_break_the_text() {
+    fn blanks_in_names_are_replaced() {
         let mut stat = StatText::parse(RECORDED).unwrap();
         stat.extended.as_mut().unwrap().owner = b"domain users\n";
         stat.extended.as_mut().unwrap().group = b"";
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn file_system_text_both_ways() {
+    fn a_file_system_text_parses_and_encodes() {
         let text = VfsText::parse(b"1 74274 71 0 0 0\0").unwrap();
         assert_eq!((text.writable_nodes, text.free_mb, text.used_percent), (1, 74274, 71));
         let mut out = Vec::new();

@@ -1,18 +1,18 @@
-//! `kXR_status` (4007): the answer to `kXR_pgread` and `kXR_pgwrite`, checked by itself.
+//! `kXR_status` (4007): the answer to `kXR_pgread` and `kXR_pgwrite`, with its own checksum.
 //!
-//! | bytes  | field    | type   | meaning                                                            |
-//! |--------|----------|--------|--------------------------------------------------------------------|
-//! | 0..4   | crc32c   | u32    | over the bytes from 4 to the end of the info, not over the data    |
-//! | 4..6   | streamID | opaque | that of the request, as in the header                              |
-//! | 6      | request  | u8     | requestid - 3000                                                   |
-//! | 7      | resptype | u8     | [`ResponseType`]                                                   |
-//! | 8..12  | reserved |        |                                                                    |
-//! | 12..16 | dlen     | i32    | bytes of data behind this body, **not counted in the header's dlen** |
-//! | 16..24 | offset   | i64    | pgread: of this data in the file; pgwrite: that of the request     |
+//! | bytes | field | type | meaning |
+//! |---|---|---|---|
+//! | 0..4 | crc32c | u32 | of the bytes from 4 to the end of the info, not of the data |
+//! | 4..6 | streamID | opaque | that of the request, as in the header |
+//! | 6 | request | u8 | requestid - 3000 |
+//! | 7 | resptype | u8 | [`ResponseType`] |
+//! | 8..12 | reserved |   |   |
+//! | 12..16 | dlen | i32 | data bytes behind this body, **not counted in the header's dlen** |
+//! | 16..24 | offset | i64 | pgread: of this data in the file; pgwrite: of the request |
 //!
-//! So the header's dlen is 24. Data of a pgread are pages, each behind its checksum; of a pgwrite the list of bad pages
-//! ([`bad_pages`](super::bad_pages)) or nothing. Source: xroot protocol 5.2.0, section 3.8. Recorded: `raw_open_read`,
-//! `raw_write`, `api_pgwrite_bad`.
+//! The header's dlen is therefore 24. The data of a pgread are pages, each behind its checksum;
+//! that of a pgwrite is the list of bad pages ([`bad_pages`](super::bad_pages)) or empty. Source:
+//! xroot protocol 5.2.0, section 3.8. Recorded: `raw_open_read`, `raw_write`, `api_pgwrite_bad`.
 
 use crate::crc::crc32c;
 use crate::cursor::Reader;
@@ -21,7 +21,8 @@ use crate::xroot::codes::{RequestCode, ResponseType, Status};
 use crate::xroot::header::{ResponseHeader, StreamId};
 use crate::xroot::limits::{RESPONSE_HEADER_BYTES, STATUS_BODY_BYTES, STATUS_PAGE_INFO_BYTES};
 
-/// Bytes of the frame of a page request in front of its data: header, status body and offset.
+/// Size in bytes of the frame of a page request in front of its data: header, status body and
+/// offset.
 pub const STATUS_FRAME_BYTES: usize = RESPONSE_HEADER_BYTES + STATUS_BODY_BYTES + STATUS_PAGE_INFO_BYTES;
 
 const BODY_BYTES: usize = STATUS_BODY_BYTES + STATUS_PAGE_INFO_BYTES;
@@ -29,20 +30,20 @@ const BODY_BYTES: usize = STATUS_BODY_BYTES + STATUS_PAGE_INFO_BYTES;
 /// The part of a `kXR_status` frame in front of its data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatusFrame {
-    /// That of the request.
+    /// The streamid of the request.
     pub streamid: StreamId,
-    /// Which request is answered: [`RequestCode::PGREAD`] or [`RequestCode::PGWRITE`].
+    /// The answered request: [`RequestCode::PGREAD`] or [`RequestCode::PGWRITE`].
     pub request: RequestCode,
-    /// Whether more frames follow.
+    /// Final or partial: a partial frame is followed by another one.
     pub resptype: ResponseType,
-    /// Bytes of data behind the frame, never < 0.
+    /// Data bytes behind the frame, not negative.
     pub dlen: i32,
-    /// Offset of the data in the file (pgread), or that of the request (pgwrite).
+    /// Offset of the data in the file (pgread), or of the request (pgwrite).
     pub offset: i64,
 }
 
 impl StatusFrame {
-    /// The 32 bytes in front of the data.
+    /// Encodes the 32 bytes in front of the data.
     #[must_use]
     pub fn encode(&self) -> [u8; STATUS_FRAME_BYTES] {
         let dlen = BODY_BYTES as i32;
@@ -62,17 +63,17 @@ impl StatusFrame {
         bytes
     }
 
-    /// Appends the frame; `self.dlen` bytes of data have to follow.
+    /// Appends the frame; the caller must append `self.dlen` bytes of data.
     pub fn append(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.encode());
     }
 
-    /// Decodes the body, the header's dlen bytes, and verifies its checksum and its stream id.
+    /// Decodes the body and verifies its checksum and its streamid.
     ///
     /// # Errors
-    /// [`WireError::BadChecksum`]; [`WireError::BadValue`] for another stream id than that of the header;
-    /// [`WireError::BadLength`] for a negative dlen; [`WireError::Short`] when cut off. The length of the data cannot be
-    /// trusted then, so the connection is lost.
+    /// [`WireError::BadChecksum`]; [`WireError::BadValue`] for a streamid that differs from the
+    /// header; [`WireError::BadLength`] for a negative dlen; [`WireError::Short`] for a truncated
+    /// body. The length of the data cannot be trusted then, so the connection must be closed.
     pub fn decode(header: &ResponseHeader, body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(body);
         let sent = reader.u32("status crc32c")?;
@@ -97,7 +98,7 @@ impl StatusFrame {
     }
 }
 
-/// Appends the answer to a `kXR_pgwrite` whose pages all verified.
+/// Appends the answer to a `kXR_pgwrite` whose pages are all valid.
 pub fn pgwrite_done(out: &mut Vec<u8>, streamid: StreamId, offset: i64) {
     let frame = StatusFrame {
         streamid,
@@ -109,7 +110,8 @@ pub fn pgwrite_done(out: &mut Vec<u8>, streamid: StreamId, offset: i64) {
     frame.append(out);
 }
 
-/// Appends the answer to a `kXR_pgwrite` that had bad pages; see [`super::bad_pages::encode`] for the arguments.
+/// Appends the answer to a `kXR_pgwrite` with bad pages; [`super::bad_pages::encode`] explains the
+/// arguments.
 pub fn pgwrite_bad_pages(
     out: &mut Vec<u8>,
     streamid: StreamId,
@@ -140,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn the_recorded_frame_both_ways() {
+    fn the_recorded_frame_encodes_and_decodes() {
         assert_eq!(frame().encode(), RECORDED);
         let (header, body) = RECORDED.split_first_chunk::<8>().unwrap();
         assert_eq!(StatusFrame::decode(&ResponseHeader::decode(header), body), Ok(frame()));
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed() {
+    fn every_flipped_bit_is_detected() {
         let (header, body) = RECORDED.split_first_chunk::<8>().unwrap();
         let header = ResponseHeader::decode(header);
         for bit in 0..body.len() * 8 {

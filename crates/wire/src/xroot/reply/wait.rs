@@ -1,32 +1,34 @@
-//! `kXR_wait` (4005) and `kXR_waitresp` (4006): later.
+//! `kXR_wait` (4005) and `kXR_waitresp` (4006): delays of an answer.
 //!
-//! | bytes | field   | type | meaning                                                             |
-//! |-------|---------|------|---------------------------------------------------------------------|
-//! | 0..4  | seconds | i32  | wait: repeat the request after so long; waitresp: the answer comes as `kXR_attn` within |
-//! | 4..   | text    | text | for people, optional, no NUL                                        |
+//! | bytes | field   | type | meaning                                                            |
+//! |-------|---------|------|--------------------------------------------------------------------|
+//! | 0..4  | seconds | i32  | wait: time before a retry; waitresp: maximum time until `kXR_attn` |
+//! | 4..   | text    | text | for persons, optional, no NUL                                      |
 //!
-//! Source: xroot protocol 5.2.0, sections 3.5, 3.6. Recorded: `manager_upload`, `fs_query_checksum`.
+//! After `kXR_wait` the client repeats the request; after `kXR_waitresp` it must not, because the
+//! answer follows as `kXR_attn`. Source: xroot protocol 5.2.0, sections 3.5, 3.6. Recorded:
+//! `manager_upload`, `fs_query_checksum`.
 
 use crate::cursor::Reader;
 use crate::xroot::codes::Status;
 use crate::xroot::header::StreamId;
 
-/// Appends a `kXR_wait` frame: the client is to repeat the request after `seconds`.
+/// Appends a `kXR_wait` frame: the client repeats the request after `seconds`.
 pub fn wait(out: &mut Vec<u8>, streamid: StreamId, seconds: i32, text: &str) {
     Wait { seconds, text: text.as_bytes() }.encode(out, streamid, Status::WAIT);
 }
 
-/// Appends a `kXR_waitresp` frame: the answer will come as `kXR_attn` within `seconds`.
+/// Appends a `kXR_waitresp` frame: the answer follows as `kXR_attn` within `seconds`.
 pub fn waitresp(out: &mut Vec<u8>, streamid: StreamId, seconds: i32, text: &str) {
     Wait { seconds, text: text.as_bytes() }.encode(out, streamid, Status::WAITRESP);
 }
 
-/// How long to wait.
+/// The contents of a delay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wait<'a> {
     /// Seconds as sent; may be negative.
     pub seconds: i32,
-    /// Text for people.
+    /// Text for persons.
     pub text: &'a [u8],
 }
 
@@ -37,7 +39,7 @@ impl<'a> Wait<'a> {
         out.extend_from_slice(self.text);
     }
 
-    /// Decodes the body; one without a whole number means 0 seconds.
+    /// Decodes the body; an incomplete number means 0 seconds.
     #[must_use]
     pub fn decode(body: &'a [u8]) -> Self {
         let mut reader = Reader::new(body);

@@ -1,26 +1,27 @@
-//! `kXR_auth` (3000): credentials, one or more rounds after the login.
+//! `kXR_auth` (3000): credentials of the client, in one or more rounds after the login.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3000                                                 |
-//! | 4..16  | reserved  |        |                                                      |
-//! | 16..20 | credtype  | opaque | protocol id, NUL padded: unix, gsi, krb5, sss, …     |
-//! | 20..24 | dlen      | i32    | bytes of credentials                                 |
-//! | 24..   | payload   | opaque | credentials, begin with the protocol's name and NUL  |
+//! | bytes  | field     | type   | meaning                                             |
+//! |--------|-----------|--------|-----------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                               |
+//! | 2..4   | requestid | u16    | 3000                                                |
+//! | 4..16  | reserved  |        |                                                     |
+//! | 16..20 | credtype  | opaque | protocol id, NUL padded: unix, gsi, krb5, sss, …    |
+//! | 20..24 | dlen      | i32    | bytes of credentials                                |
+//! | 24..   | payload   | opaque | credentials, begin with the protocol's name and NUL |
 //!
-//! Replies: `kXR_ok` (dlen 0), `kXR_authmore` with the next challenge, or `kXR_error` (3030).
-//! Source: xroot protocol 5.2.0, section 1.7. Recorded: `auth_unix_copy`.
+//! Replies: `kXR_ok` (dlen 0), `kXR_authmore` with the next challenge, or `kXR_error` (3030). The
+//! credentials are opaque here, because each authentication protocol parses its own. Source: xroot
+//! protocol 5.2.0, section 1.7. Recorded: `auth_unix_copy`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};
 
-/// Credentials of an authentication protocol.
+/// Carries credentials of an authentication protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Auth<'a> {
-    /// Id of the authentication protocol, NUL padded.
+    /// Id of the authentication protocol, padded with NUL.
     pub credtype: [u8; 4],
-    /// What the protocol sends; opaque here.
+    /// Data of the protocol; opaque here.
     pub credentials: &'a [u8],
 }
 

@@ -1,14 +1,15 @@
 //! `kXR_bind` (3024): makes this connection a data stream of an existing session.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3024                                                 |
-//! | 4..20  | sessid    | opaque | session id, from the reply to `kXR_login`            |
-//! | 20..24 | dlen      | i32    | 0                                                    |
+//! | bytes  | field     | type   | meaning                                   |
+//! |--------|-----------|--------|-------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                     |
+//! | 2..4   | requestid | u16    | 3024                                      |
+//! | 4..20  | sessid    | opaque | session id, from the reply to `kXR_login` |
+//! | 20..24 | dlen      | i32    | 0                                         |
 //!
-//! Reply: `kXR_ok` with one byte, the path id 1 to 15. Errors: 3028, 3011, 3000, 3010, 3008.
-//! Source: xroot protocol 5.2.0, section 1.9. Recorded: `raw_bind`, `cp_download_streams`.
+//! Reply: `kXR_ok` with one byte, the path id 1 to 15. Errors: 3028, 3011, 3000, 3010, 3008. The
+//! session id serves as the credential, so this request replaces login and authentication. Source:
+//! xroot protocol 5.2.0, section 1.9. Recorded: `raw_bind`, `cp_download_streams`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, SessionId, StreamId};

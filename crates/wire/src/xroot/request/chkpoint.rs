@@ -1,32 +1,36 @@
-//! `kXR_chkpoint` (3012): begins, commits, rolls back a checkpoint of an open file, or writes under it.
+//! `kXR_chkpoint` (3012): begins, commits or rolls back a checkpoint of an open file, or writes
+//! under it.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3012                                                 |
-//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                         |
-//! | 8..19  | reserved  |        |                                                      |
-//! | 19     | opcode    | u8     | [`ChkpointOpcode`]                                   |
-//! | 20..24 | dlen      | i32    | 0; 24 for xeq                                        |
-//! | 24..48 | embedded  | header | xeq: header of a write, pgwrite, truncate or writev  |
-//! |        | data      | opaque | behind that, **not counted in dlen**: its payload    |
+//! | bytes  | field     | type   | meaning                                             |
+//! |--------|-----------|--------|-----------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                               |
+//! | 2..4   | requestid | u16    | 3012                                                |
+//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                        |
+//! | 8..19  | reserved  |        |                                                     |
+//! | 19     | opcode    | u8     | [`ChkpointOpcode`]                                  |
+//! | 20..24 | dlen      | i32    | 0; 24 for xeq                                       |
+//! | 24..48 | embedded  | header | xeq: header of a write, pgwrite, truncate or writev |
+//! |        | data      | opaque | behind that, **not counted in dlen**: its payload   |
 //!
-//! Replies: `kXR_ok`, for query with two u32 (most and used bytes); for xeq the reply of the embedded request.
-//! Errors: 3018, 3032, 3013, 3011, 3021. Source: xroot protocol 5.2.0, section 2.6. Recorded: `raw_write`.
+//! Replies: `kXR_ok`, for query with two u32 (maximum and used bytes); for xeq the reply of the
+//! embedded request. Errors: 3018, 3032, 3013, 3011, 3021. The payload of the embedded request is
+//! file data, so it is streamed and not part of the message. Source: xroot protocol 5.2.0, section
+//! 2.6. Recorded: `raw_write`.
 
 use crate::error::WireError;
 use crate::xroot::codes::{ChkpointOpcode, RequestCode};
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
 use crate::xroot::limits::REQUEST_HEADER_BYTES;
 
-/// Works with the checkpoint of an open file.
+/// Operates on the checkpoint of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chkpoint {
     /// The open file, from the reply to `kXR_open`.
     pub fhandle: FileHandle,
-    /// What to do.
+    /// The operation.
     pub opcode: ChkpointOpcode,
-    /// Header of the request to execute, present exactly with [`ChkpointOpcode::XEQ`]. Its payload follows.
+    /// Header of the request to execute; present only with [`ChkpointOpcode::XEQ`]. Its payload
+    /// follows.
     pub embedded: Option<RequestHeader>,
 }
 
@@ -44,7 +48,7 @@ impl Chkpoint {
         Ok(Self { fhandle: header.fhandle::<4>(), opcode, embedded })
     }
 
-    /// Encodes the header and the embedded header; the payload of the latter has to follow.
+    /// Encodes the header and the embedded header; the caller must send the payload of the latter.
     pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
         let header = RequestHeader::new(streamid, RequestCode::CHKPOINT)
             .with::<4, 4>(self.fhandle.0)

@@ -1,15 +1,16 @@
 //! `kXR_chmod` (3002): changes the permission bits of a path.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3002                                                 |
-//! | 4..18  | reserved  |        |                                                      |
-//! | 18..20 | mode      | u16    | permission bits, as in POSIX                         |
-//! | 20..24 | dlen      | i32    | bytes of path                                        |
-//! | 24..   | path      | text   | path[?cgi]                                           |
+//! | bytes  | field     | type   | meaning                      |
+//! |--------|-----------|--------|------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply        |
+//! | 2..4   | requestid | u16    | 3002                         |
+//! | 4..18  | reserved  |        |                              |
+//! | 18..20 | mode      | u16    | permission bits, as in POSIX |
+//! | 20..24 | dlen      | i32    | bytes of path                |
+//! | 24..   | path      | text   | path[?cgi]                   |
 //!
-//! Reply: `kXR_ok` (dlen 0). Source: xroot protocol 5.2.0, section 2.2. Recorded: `fs_namespace`, `raw_errors`.
+//! Reply: `kXR_ok` (dlen 0). The path is kept as sent, because the session validates it. Source:
+//! xroot protocol 5.2.0, section 2.2. Recorded: `fs_namespace`, `raw_errors`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};

@@ -1,22 +1,22 @@
-//! `kXR_clone` (3032): lets ranges of open files share their blocks.
+//! `kXR_clone` (3032): clones ranges of open files, so that the files share their blocks.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3032                                                 |
-//! | 4..8   | fhandle   | opaque | destination, open for writing                        |
-//! | 8..20  | reserved  |        |                                                      |
-//! | 20..24 | dlen      | i32    | 32·n, n from 1 to 1024                               |
+//! | bytes  | field     | type   | meaning                                                    |
+//! |--------|-----------|--------|------------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                      |
+//! | 2..4   | requestid | u16    | 3032                                                       |
+//! | 4..8   | fhandle   | opaque | destination, open for writing                              |
+//! | 8..20  | reserved  |        |                                                            |
+//! | 20..24 | dlen      | i32    | 32·n, n from 1 to 1024                                     |
 //! | 24..   | items     | list   | `srcFH` opaque 4, reserved 4, `srcOffs srcLen dstOffs` u64 |
 //!
-//! Reply: `kXR_ok` (dlen 0). Errors: 3013, 3004, 3000 list not whole or empty, 3002 too long.
+//! Reply: `kXR_ok` (dlen 0). Errors: 3013, 3004, 3000 incomplete or empty list, 3002 too long.
 //! Source: xroot protocol 5.2.0, section 2.4. Recorded: `raw_errors` (an error only).
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
 use crate::xroot::limits::CLONE_ITEM_BYTES;
 
-/// Clones ranges into an open file. Named so because `Clone` is something else in Rust.
+/// Clones ranges into an open file. The name avoids a conflict with the trait `Clone`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CloneRanges<'a> {
     /// The destination.
@@ -37,21 +37,21 @@ impl<'a> CloneRanges<'a> {
     }
 }
 
-/// One range to clone.
+/// A range to clone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CloneItem {
     /// The open source file.
     pub src_fhandle: FileHandle,
-    /// Where the range starts in the source, bytes.
+    /// Offset of the range in the source, in bytes.
     pub src_offset: u64,
-    /// Bytes of the range.
+    /// Length of the range in bytes.
     pub src_length: u64,
-    /// Where the range goes in the destination, bytes.
+    /// Offset of the range in the destination, in bytes.
     pub dst_offset: u64,
 }
 
 impl CloneItem {
-    /// Every 32 bytes are an item.
+    /// Decodes an item; all bit patterns are valid.
     #[must_use]
     pub const fn decode(bytes: &[u8; CLONE_ITEM_BYTES]) -> Self {
         let [
@@ -106,38 +106,38 @@ impl CloneItem {
     }
 }
 
-/// A list of ranges to clone, read from the payload as it is iterated over.
+/// A list of ranges to clone, decoded during iteration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CloneList<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> CloneList<'a> {
-    /// A list over `bytes`, of any length: ask [`CloneList::is_whole`].
+    /// Creates a list from `bytes` of any length; see [`CloneList::is_whole`].
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// Number of complete items.
+    /// Returns the number of complete items.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.bytes.len() / CLONE_ITEM_BYTES
     }
 
-    /// Whether there is no complete item.
+    /// Reports whether the list has no complete item.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes.len() < CLONE_ITEM_BYTES
     }
 
-    /// Whether the list consists of complete items.
+    /// Reports whether the list consists of complete items.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.bytes.len().is_multiple_of(CLONE_ITEM_BYTES)
     }
 
-    /// The items in the order of the request.
+    /// Returns the items in the order of the request.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = CloneItem> + use<'a> {
         let (items, _) = self.bytes.as_chunks::<CLONE_ITEM_BYTES>();
         items.iter().map(CloneItem::decode)

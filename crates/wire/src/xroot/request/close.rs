@@ -1,15 +1,15 @@
 //! `kXR_close` (3003): closes an open file.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3003                                                 |
-//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                         |
-//! | 8..20  | reserved  |        |                                                      |
-//! | 20..24 | dlen      | i32    | 0                                                    |
+//! | bytes  | field     | type   | meaning                      |
+//! |--------|-----------|--------|------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply        |
+//! | 2..4   | requestid | u16    | 3003                         |
+//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open` |
+//! | 8..20  | reserved  |        |                              |
+//! | 20..24 | dlen      | i32    | 0                            |
 //!
-//! Reply: `kXR_ok` (dlen 0); errors 3004, 3019 (uncorrected pages; the file is closed anyway), 3007, 3009.
-//! Source: xroot protocol 5.2.0, section 2.3.
+//! Reply: `kXR_ok` (dlen 0). Errors: 3004, 3007, 3009, and 3019 for uncorrected pages. The file is
+//! closed after 3019 as well. Source: xroot protocol 5.2.0, section 2.3.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};

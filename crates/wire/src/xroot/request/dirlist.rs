@@ -1,16 +1,17 @@
 //! `kXR_dirlist` (3004): lists a directory.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3004                                                 |
-//! | 4..19  | reserved  |        |                                                      |
-//! | 19     | options   | u8     | [`DirlistOptions`]                                   |
-//! | 20..24 | dlen      | i32    | bytes of path                                        |
-//! | 24..   | path      | text   | path[?cgi]; cgi `cks.type=` with dcksm               |
+//! | bytes  | field     | type   | meaning                                |
+//! |--------|-----------|--------|----------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                  |
+//! | 2..4   | requestid | u16    | 3004                                   |
+//! | 4..19  | reserved  |        |                                        |
+//! | 19     | options   | u8     | [`DirlistOptions`]                     |
+//! | 20..24 | dlen      | i32    | bytes of path                          |
+//! | 24..   | path      | text   | path[?cgi]; cgi `cks.type=` with dcksm |
 //!
-//! Replies: any number of `kXR_oksofar`, then `kXR_ok`; see [`reply::dirlist`](crate::xroot::reply::dirlist).
-//! Source: xroot protocol 5.2.0, section 2.7. Recorded: `raw_dirlist`.
+//! Replies: any number of `kXR_oksofar`, then `kXR_ok`, because a listing may exceed one frame; see
+//! [`reply::dirlist`](crate::xroot::reply::dirlist). Source: xroot protocol 5.2.0, section 2.7.
+//! Recorded: `raw_dirlist`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::DirlistOptions;
@@ -19,7 +20,7 @@ use crate::xroot::header::{RequestHeader, StreamId};
 /// Lists a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dirlist<'a> {
-    /// What to append to the names.
+    /// Information to append to the names.
     pub options: DirlistOptions,
     /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
     pub path: &'a [u8],

@@ -1,14 +1,16 @@
-//! `kXR_endsess` (3023): ends a session, usually the one a reconnecting client had before.
+//! `kXR_endsess` (3023): ends a session, usually the previous one of a client that reconnects.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3023                                                 |
-//! | 4..20  | sessid    | opaque | session id; all zero: the own session                |
-//! | 20..24 | dlen      | i32    | 0                                                    |
+//! | bytes  | field     | type   | meaning                                        |
+//! |--------|-----------|--------|------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                          |
+//! | 2..4   | requestid | u16    | 3023                                           |
+//! | 4..20  | sessid    | opaque | session id; all zero: the sender's own session |
+//! | 20..24 | dlen      | i32    | 0                                              |
 //!
-//! Replies: `kXR_ok` (also for an unknown id), `kXR_wait` while the session still ends, 3010 foreign owner; none when the
-//! own session ends. Source: xroot protocol 5.2.0, section 1.10. Recorded: `raw_endsess`.
+//! Replies: `kXR_ok` (also for an unknown id), `kXR_wait` while the session is still ending, or
+//! 3010 for a session of another client. There is no reply if the own session ends. A client sends
+//! it after a reconnect so that the files of the lost connection are released before it reopens
+//! them. Source: xroot protocol 5.2.0, section 1.10. Recorded: `raw_endsess`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, SessionId, StreamId};
@@ -16,7 +18,7 @@ use crate::xroot::header::{RequestHeader, SessionId, StreamId};
 /// Ends a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Endsess {
-    /// The session to end; all zero means the own one.
+    /// The session to end; all zero is the sender's own session.
     pub sessid: SessionId,
 }
 

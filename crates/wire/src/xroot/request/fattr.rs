@@ -1,21 +1,23 @@
 //! `kXR_fattr` (3020): deletes, gets, lists and sets extended attributes.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3020                                                 |
-//! | 4..8   | fhandle   | opaque | open file when the target is empty                   |
-//! | 8      | subcode   | u8     | [`FattrSubcode`]                                     |
-//! | 9      | numattr   | u8     | attributes, 0 to list, at most 16                    |
-//! | 10     | options   | u8     | [`FattrOptions`]                                     |
-//! | 11..20 | reserved  |        |                                                      |
-//! | 20..24 | dlen      | i32    | bytes of what follows, at least 1                    |
-//! | 24..   | target    | text   | `path[?cgi]` NUL; a single NUL means by handle       |
-//! |        | nvec      | list   | numattr × (`rc` u16 = 0, name NUL)                   |
-//! |        | vvec      | list   | set: numattr × (`vlen` i32, value)                   |
+//! | bytes  | field     | type   | meaning                                           |
+//! |--------|-----------|--------|---------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                             |
+//! | 2..4   | requestid | u16    | 3020                                              |
+//! | 4..8   | fhandle   | opaque | open file if the target is empty                  |
+//! | 8      | subcode   | u8     | [`FattrSubcode`]                                  |
+//! | 9      | numattr   | u8     | number of attributes, 0 to list, at most 16       |
+//! | 10     | options   | u8     | [`FattrOptions`]                                  |
+//! | 11..20 | reserved  |        |                                                   |
+//! | 20..24 | dlen      | i32    | length of the following bytes, at least 1         |
+//! | 24..   | target    | text   | `path[?cgi]` NUL; a single NUL selects the handle |
+//! |        | nvec      | list   | numattr × (`rc` u16 = 0, name NUL)                |
+//! |        | vvec      | list   | set: numattr × (`vlen` i32, value)                |
 //!
-//! Replies: see [`reply::fattr`](crate::xroot::reply::fattr). Errors: 3000, 3001 no payload, 3026 malformed vectors,
-//! 3013, 3004, 3006. Source: xroot protocol 5.2.0, section 2.8. Recorded: `api_fattr_path`, `api_fattr_handle`.
+//! Replies: see [`reply::fattr`](crate::xroot::reply::fattr). Errors: 3000, 3001 no payload, 3026
+//! malformed vectors, 3013, 3004, 3006. The vectors are validated separately from the header
+//! ([`Fattr::arguments`]), because their error is specific. Source: xroot protocol 5.2.0, section
+//! 2.8. Recorded: `api_fattr_path`, `api_fattr_handle`.
 
 use crate::cursor::{Reader, Writer};
 use crate::error::WireError;
@@ -23,16 +25,16 @@ use crate::xroot::codes::{FattrSubcode, RequestCode};
 use crate::xroot::flags::FattrOptions;
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId, wire_length};
 
-/// Works with extended attributes.
+/// Reads or changes extended attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fattr<'a> {
-    /// The open file, when the target is empty.
+    /// The open file, if the target is empty.
     pub fhandle: FileHandle,
-    /// What to do.
+    /// The operation.
     pub subcode: FattrSubcode,
     /// Number of attributes as sent.
     pub numattr: u8,
-    /// How to do it.
+    /// Options of the operation.
     pub options: FattrOptions,
     /// Target and vectors as sent; see [`Fattr::arguments`].
     pub payload: &'a [u8],
@@ -58,11 +60,12 @@ impl<'a> Fattr<'a> {
             .finish(self.payload, out);
     }
 
-    /// Takes the payload apart. Every name and value is checked to be there, so iterating cannot fail afterwards.
+    /// Parses the payload. Every name and value is validated, so that later iteration cannot fail.
     ///
     /// # Errors
-    /// [`WireError::Unterminated`] for a target without NUL; [`WireError::BadItem`] for the first name or value that
-    /// is cut short or has a negative length; [`WireError::Trailing`] for bytes behind the last one.
+    /// [`WireError::Unterminated`] for a target without NUL; [`WireError::BadItem`] for the first
+    /// name or value that is truncated or has a negative length; [`WireError::Trailing`] for bytes
+    /// behind the last one.
     pub fn arguments(&self) -> Result<FattrArguments<'a>, WireError> {
         let mut reader = Reader::new(self.payload);
         let target = reader.until_nul("fattr target")?;
@@ -85,7 +88,7 @@ impl<'a> Fattr<'a> {
     }
 }
 
-/// The part of `whole` before `rest`, which is its end.
+/// Returns the part of `whole` before its suffix `rest`.
 fn before<'a>(whole: &'a [u8], rest: &[u8]) -> &'a [u8] {
     whole.get(..whole.len() - rest.len()).unwrap_or_default()
 }
@@ -95,18 +98,18 @@ fn take_value<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
     reader.bytes(length, "value").ok()
 }
 
-/// The payload of a `kXR_fattr`, taken apart.
+/// The parsed payload of a `kXR_fattr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FattrArguments<'a> {
-    /// `path[?cgi]`; empty means the open file.
+    /// `path[?cgi]`; empty for the open file.
     pub target: &'a [u8],
     /// The names.
     pub names: NameVector<'a>,
-    /// The values, as many as names for set, none otherwise.
+    /// The values: one for each name for set, otherwise none.
     pub values: ValueVector<'a>,
 }
 
-/// Names of attributes.
+/// An iterator over the names of attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NameVector<'a> {
     rest: &'a [u8],
@@ -124,7 +127,7 @@ impl<'a> Iterator for NameVector<'a> {
     }
 }
 
-/// Values of attributes.
+/// An iterator over the values of attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ValueVector<'a> {
     rest: &'a [u8],
@@ -141,7 +144,7 @@ impl<'a> Iterator for ValueVector<'a> {
     }
 }
 
-/// Appends what a client sends behind the header: target, names and values (`values` only to set).
+/// Appends the payload of a client's request: target, names and values (`values` only for set).
 pub fn encode_arguments(out: &mut Vec<u8>, target: &[u8], names: &[&[u8]], values: &[&[u8]]) {
     let mut writer = Writer::new(out);
     writer.bytes(target).u8(0);
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_values_come_back() {
+    fn names_and_values_encode_and_parse() {
         let mut payload = Vec::new();
         encode_arguments(&mut payload, b"/data/f", &[b"key1", b""], &[b"", b"\0\0value"]);
         let arguments = request(FattrSubcode::SET, 2, &payload).arguments().unwrap();
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_malformed_element_is_told() {
+    fn the_error_names_the_malformed_element() {
         let bad = |subcode, numattr, payload| request(subcode, numattr, payload).arguments().unwrap_err();
         assert_eq!(bad(FattrSubcode::GET, 0, b""), WireError::Unterminated { field: "fattr target" });
         let names = b"/f\0\0\0a\0\0\0b";

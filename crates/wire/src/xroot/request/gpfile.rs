@@ -1,16 +1,17 @@
-//! `kXR_gpfile` (3005): get or put a whole file; never implemented by anyone.
+//! `kXR_gpfile` (3005): gets or puts a whole file; no implementation of it exists.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3005                                                 |
-//! | 4..8   | options   | i32    | undefined                                            |
-//! | 8..16  | reserved  |        |                                                      |
-//! | 16..20 | buffsz    | i32    | undefined                                            |
-//! | 20..24 | dlen      | i32    | bytes of path                                        |
-//! | 24..   | path      | text   | path[?cgi]                                           |
+//! | bytes  | field     | type   | meaning               |
+//! |--------|-----------|--------|-----------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply |
+//! | 2..4   | requestid | u16    | 3005                  |
+//! | 4..8   | options   | i32    | undefined             |
+//! | 8..16  | reserved  |        |                       |
+//! | 16..20 | buffsz    | i32    | undefined             |
+//! | 20..24 | dlen      | i32    | bytes of path         |
+//! | 24..   | path      | text   | path[?cgi]            |
 //!
-//! Reply: always error 3013. Source: xroot protocol 5.2.0, section 2.5. Recorded: `raw_errors`.
+//! Reply: always error 3013. It is decoded so that it receives this error instead of the one for
+//! unknown requests. Source: xroot protocol 5.2.0, section 2.5. Recorded: `raw_errors`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};

@@ -1,25 +1,26 @@
-//! `kXR_locate` (3027): where a file or directory is.
+//! `kXR_locate` (3027): requests the locations of a file or directory.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3027                                                 |
-//! | 4..6   | options   | u16    | [`LocateOptions`]                                    |
-//! | 6..20  | reserved  |        |                                                      |
-//! | 20..24 | dlen      | i32    | bytes of path                                        |
-//! | 24..   | path      | text   | path[?cgi], `*` (all servers) or `*path`             |
+//! | bytes  | field     | type   | meaning                                  |
+//! |--------|-----------|--------|------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                    |
+//! | 2..4   | requestid | u16    | 3027                                     |
+//! | 4..6   | options   | u16    | [`LocateOptions`]                        |
+//! | 6..20  | reserved  |        |                                          |
+//! | 20..24 | dlen      | i32    | bytes of path                            |
+//! | 24..   | path      | text   | path[?cgi], `*` (all servers) or `*path` |
 //!
-//! Reply: `kXR_ok` with a text, see [`reply::locate`](crate::xroot::reply::locate); `kXR_wait` at a manager.
-//! Source: xroot protocol 5.2.0, section 2.9. Recorded: `fs_locate`, `manager_locate`.
+//! Reply: `kXR_ok` with a text, see [`reply::locate`](crate::xroot::reply::locate); a manager may
+//! also send `kXR_wait`, because it first queries its nodes. Source: xroot protocol 5.2.0, section
+//! 2.9. Recorded: `fs_locate`, `manager_locate`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::LocateOptions;
 use crate::xroot::header::{RequestHeader, StreamId};
 
-/// Asks where a path is.
+/// Requests the locations of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Locate<'a> {
-    /// How to look.
+    /// Options of the search and of the answer.
     pub options: LocateOptions,
     /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
     pub path: &'a [u8],

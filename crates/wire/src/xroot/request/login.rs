@@ -1,20 +1,22 @@
-//! `kXR_login` (3007): who the client is and what it can do.
+//! `kXR_login` (3007): identity and abilities of the client.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3007                                                 |
-//! | 4..8   | pid       | i32    | process id of the client                             |
-//! | 8..16  | username  | text   | NUL padded, cut at 8                                 |
-//! | 16     | ability2  | u8     | [`Ability2`]                                         |
-//! | 17     | ability   | u8     | [`Ability`]                                          |
-//! | 18     | capver    | u8     | low 6 bits generation, 0x80 accepts waitresp         |
-//! | 19     | reserved  |        |                                                      |
-//! | 20..24 | dlen      | i32    | bytes of cgi                                         |
-//! | 24..   | cgi       | text   | see [`login_cgi`](crate::xroot::login_cgi)           |
+//! | bytes  | field     | type   | meaning                                      |
+//! |--------|-----------|--------|----------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                        |
+//! | 2..4   | requestid | u16    | 3007                                         |
+//! | 4..8   | pid       | i32    | process id of the client                     |
+//! | 8..16  | username  | text   | NUL padded, cut at 8                         |
+//! | 16     | ability2  | u8     | [`Ability2`]                                 |
+//! | 17     | ability   | u8     | [`Ability`]                                  |
+//! | 18     | capver    | u8     | low 6 bits generation, 0x80 accepts waitresp |
+//! | 19     | reserved  |        |                                              |
+//! | 20..24 | dlen      | i32    | bytes of cgi                                 |
+//! | 24..   | cgi       | text   | see [`login_cgi`](crate::xroot::login_cgi)   |
 //!
-//! Reply: `kXR_ok` with the session id and the security text, see [`reply::login`](crate::xroot::reply::login).
-//! Source: xroot protocol 5.2.0, section 1.7.
+//! Reply: `kXR_ok` with the session id and the security text, see
+//! [`reply::login`](crate::xroot::reply::login). The abilities determine which replies the server
+//! may send, because older clients do not support all of them. Source: xroot protocol 5.2.0,
+//! section 1.7.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::{Ability, Ability2};
@@ -25,15 +27,15 @@ use crate::xroot::header::{RequestHeader, StreamId};
 pub struct Login<'a> {
     /// Process id of the client.
     pub pid: i32,
-    /// User name, NUL padded; need not be terminated, nor text.
+    /// User name, padded with NUL; it need not be terminated or be text.
     pub username: [u8; 8],
-    /// More of what the client understands.
+    /// Further abilities of the client.
     pub ability2: Ability2,
-    /// What the client understands.
+    /// Abilities of the client.
     pub ability: Ability,
-    /// Generation of the client and whether it accepts deferred answers.
+    /// Generation of the client, and whether it accepts deferred answers.
     pub capver: u8,
-    /// The login cgi and the login token.
+    /// The login CGI and the login token.
     pub cgi: &'a [u8],
 }
 
@@ -61,19 +63,19 @@ impl<'a> Login<'a> {
 }
 
 impl Login<'_> {
-    /// Generation of the client, 0 (before 2005) to 5 (TLS).
+    /// Returns the generation of the client, 0 (before 2005) to 5 (TLS).
     #[must_use]
     pub const fn generation(&self) -> u8 {
         self.capver & 0x3f
     }
 
-    /// Whether the client accepts `kXR_waitresp` and deferred answers.
+    /// Reports whether the client accepts `kXR_waitresp` and deferred answers.
     #[must_use]
     pub const fn accepts_deferred(&self) -> bool {
         self.capver & 0x80 != 0
     }
 
-    /// The user name without its padding.
+    /// Returns the user name without its padding.
     #[must_use]
     pub fn username_bytes(&self) -> &[u8] {
         self.username.split(|&byte| byte == 0).next().unwrap_or_default()

@@ -1,16 +1,17 @@
 //! `kXR_mkdir` (3008): creates a directory.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3008                                                 |
-//! | 4      | options   | u8     | [`MkdirOptions`]                                     |
-//! | 5..18  | reserved  |        |                                                      |
-//! | 18..20 | mode      | u16    | permission bits                                      |
-//! | 20..24 | dlen      | i32    | bytes of path                                        |
-//! | 24..   | path      | text   | path[?cgi]                                           |
+//! | bytes  | field     | type   | meaning               |
+//! |--------|-----------|--------|-----------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply |
+//! | 2..4   | requestid | u16    | 3008                  |
+//! | 4      | options   | u8     | [`MkdirOptions`]      |
+//! | 5..18  | reserved  |        |                       |
+//! | 18..20 | mode      | u16    | permission bits       |
+//! | 20..24 | dlen      | i32    | bytes of path         |
+//! | 24..   | path      | text   | path[?cgi]            |
 //!
-//! Reply: `kXR_ok` (dlen 0). Source: xroot protocol 5.2.0, section 2.10. Recorded: `fs_namespace`.
+//! Reply: `kXR_ok` (dlen 0). The path is kept as sent, because the session validates it. Source:
+//! xroot protocol 5.2.0, section 2.10. Recorded: `fs_namespace`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::MkdirOptions;
@@ -19,7 +20,7 @@ use crate::xroot::header::{RequestHeader, StreamId};
 /// Creates a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mkdir<'a> {
-    /// Whether missing parents are created.
+    /// Option to create missing parent directories.
     pub options: MkdirOptions,
     /// Permission bits.
     pub mode: u16,

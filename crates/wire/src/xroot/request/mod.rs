@@ -1,10 +1,11 @@
-//! Requests: one file per message, and the enum that lists them.
+//! Requests: the enum of all requests, with one file per request.
 //!
-//! A server decodes a request from its header and the `dlen` bytes behind it; a client encodes one. Borrowed parts point
-//! into the payload: decoding takes no memory.
+//! A server decodes a request from its header and the `dlen` bytes behind it; a client encodes one.
+//! Decoding does not allocate: borrowed parts point into the payload.
 //!
-//! What carries file data is different: the payload of `kXR_write` and `kXR_pgwrite`, and what follows the counted bytes
-//! of `kXR_writev` and of `kXR_chkpoint` xeq, is streamed by whoever owns the connection and is no part of the message.
+//! File data is not part of a message, because it may be large and is streamed by the owner of the
+//! connection. This concerns the payload of `kXR_write` and `kXR_pgwrite`, and the bytes behind the
+//! counted ones of `kXR_writev` and `kXR_chkpoint` xeq.
 
 pub mod auth;
 pub mod bind;
@@ -85,15 +86,15 @@ use crate::error::WireError;
 /// A request of the xroot protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request<'a> {
-    /// Credentials.
+    /// Carries credentials.
     Auth(Auth<'a>),
-    /// Joins a session.
+    /// Binds the connection to a session.
     Bind(Bind),
-    /// Checkpoint.
+    /// Operates on a checkpoint.
     Chkpoint(Chkpoint),
     /// Changes permission bits.
     Chmod(Chmod<'a>),
-    /// Shares blocks.
+    /// Clones ranges.
     Clone(CloneRanges<'a>),
     /// Closes a file.
     Close(Close),
@@ -101,69 +102,71 @@ pub enum Request<'a> {
     Dirlist(Dirlist<'a>),
     /// Ends a session.
     Endsess(Endsess),
-    /// Extended attributes.
+    /// Operates on extended attributes.
     Fattr(Fattr<'a>),
-    /// Never implemented.
+    /// Gets or puts a file; not supported.
     Gpfile(Gpfile<'a>),
-    /// Where a path is.
+    /// Requests the locations of a path.
     Locate(Locate<'a>),
     /// Starts a session.
     Login(Login<'a>),
     /// Creates a directory.
     Mkdir(Mkdir<'a>),
-    /// Renames.
+    /// Renames a path.
     Mv(Mv<'a>),
     /// Opens a file.
     Open(Open<'a>),
-    /// Reads with checksums.
+    /// Reads with page checksums.
     Pgread(Pgread),
-    /// Writes with checksums.
+    /// Writes with page checksums.
     Pgwrite(Pgwrite),
-    /// Sign of life.
+    /// Checks that the server is alive.
     Ping(Ping),
     /// Stages files.
     Prepare(Prepare<'a>),
-    /// Versions and abilities.
+    /// Exchanges versions and abilities.
     Protocol(Protocol),
-    /// Information.
+    /// Requests information.
     Query(Query<'a>),
-    /// Reads.
+    /// Reads a range.
     Read(Read<'a>),
-    /// Reads ranges.
+    /// Reads several ranges.
     Readv(Readv<'a>),
     /// Removes a file.
     Rm(Rm<'a>),
     /// Removes a directory.
     Rmdir(Rmdir<'a>),
-    /// Sets something for the session.
+    /// Sets a property of the session.
     Set(Set<'a>),
     /// Signs the next request.
     Sigver(Sigver<'a>),
-    /// Status.
+    /// Requests a status.
     Stat(Stat<'a>),
-    /// Kinds of paths.
+    /// Requests the kinds of several paths.
     Statx(Statx<'a>),
-    /// Syncs a file.
+    /// Flushes a file to stable storage.
     Sync(Sync),
     /// Sets a size.
     Truncate(Truncate<'a>),
-    /// No request of this protocol version.
+    /// A request that this protocol version does not define.
     Unknown(Unknown<'a>),
-    /// Writes.
+    /// Writes a range.
     Write(Write),
-    /// Writes ranges.
+    /// Writes several ranges.
     Writev(Writev<'a>),
 }
 
 impl<'a> Request<'a> {
     /// Decodes a request.
     ///
-    /// `payload` is the `dlen` bytes behind the header, except for [`Request::Write`] and [`Request::Pgwrite`], whose
-    /// payload is streamed and not looked at. Reserved bytes and payloads of requests that have none are ignored.
-    /// Values that make no sense are passed on: the session answers each in its own way.
+    /// `payload` is the `dlen` bytes behind the header. It is ignored for [`Request::Write`] and
+    /// [`Request::Pgwrite`], whose payload is streamed. Reserved bytes and payloads of requests
+    /// without arguments are ignored. Invalid values are passed on, because the session has a
+    /// specific answer for each of them.
     ///
     /// # Errors
-    /// Only what cannot be represented: a `kXR_chkpoint` xeq whose embedded header is not 24 bytes.
+    /// [`WireError`] only for a request that cannot be represented: a `kXR_chkpoint` xeq whose
+    /// embedded header does not have 24 bytes.
     pub fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
         Ok(match header.code {
             RequestCode::AUTH => Self::Auth(Auth::decode(header, payload)),
@@ -203,7 +206,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Appends the request as a client sends it: header and counted payload, without streamed data.
+    /// Appends the request: header and counted payload, without streamed data.
     pub fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
         match self {
             Self::Auth(message) => message.encode(streamid, out),
@@ -243,7 +246,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The code of the request.
+    /// Returns the code of the request.
     #[must_use]
     pub const fn code(&self) -> RequestCode {
         match self {

@@ -1,26 +1,26 @@
 //! `kXR_mv` (3009): renames a file or a directory.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3009                                                 |
-//! | 4..18  | reserved  |        |                                                      |
-//! | 18..20 | arg1len   | i16    | bytes of the old path with its cgi, or 0             |
-//! | 20..24 | dlen      | i32    | bytes of both paths                                  |
-//! | 24..   | args      | text   | `old SP new`, each `path[?cgi]`                      |
+//! | bytes  | field     | type   | meaning                                   |
+//! |--------|-----------|--------|-------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                     |
+//! | 2..4   | requestid | u16    | 3009                                      |
+//! | 4..18  | reserved  |        |                                           |
+//! | 18..20 | arg1len   | i16    | length of the old path with its CGI, or 0 |
+//! | 20..24 | dlen      | i32    | length of both paths                      |
+//! | 24..   | args      | text   | `old SP new`, each `path[?cgi]`           |
 //!
-//! When arg1len is 0 the first blank separates, so paths with blanks need it.
-//! Reply: `kXR_ok` (dlen 0). Errors: 3000 no blank at arg1len, 3001 no new path.
-//! Source: xroot protocol 5.2.0, section 2.11. Recorded: `fs_namespace`, `raw_errors`.
+//! If arg1len is 0, the first blank separates the paths, so paths with blanks need a length. Reply:
+//! `kXR_ok` (dlen 0). Errors: 3000 no blank at arg1len, 3001 no new path. Source: xroot protocol
+//! 5.2.0, section 2.11. Recorded: `fs_namespace`, `raw_errors`.
 
 use crate::error::WireError;
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};
 
-/// Renames.
+/// Renames a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mv<'a> {
-    /// Bytes of the old path as sent; may be negative or more than there is.
+    /// Length of the old path as sent; may be negative or exceed the argument.
     pub arg1len: i16,
     /// Both paths as sent; see [`Mv::paths`].
     pub args: &'a [u8],
@@ -37,11 +37,10 @@ impl<'a> Mv<'a> {
             .finish(self.args, out);
     }
 
-    /// Old and new path with their cgi.
+    /// Returns the old and the new path with their CGI.
     ///
     /// # Errors
-    /// [`WireError::BadText`] when there is no blank where arg1len says, [`WireError::Short`] when the new path is
-    /// missing.
+    /// [`WireError::BadText`] without a blank at arg1len, [`WireError::Short`] without a new path.
     pub fn paths(&self) -> Result<(&'a [u8], &'a [u8]), WireError> {
         let missing = WireError::Short { field: "new path", need: 1, have: 0 };
         let misplaced = WireError::BadText { field: "mv paths" };
@@ -64,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_blank_is_found_or_told() {
+    fn a_missing_or_misplaced_blank_is_an_error() {
         let paths = |arg1len, args: &'static [u8]| Mv { arg1len, args }.paths();
         assert_eq!(paths(2, b"/a /b"), Ok((&b"/a"[..], &b"/b"[..])));
         assert_eq!(paths(0, b"/a /b"), Ok((&b"/a"[..], &b"/b"[..])));

@@ -1,19 +1,20 @@
 //! `kXR_open` (3010): opens or creates a file.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3010                                                 |
-//! | 4..6   | mode      | u16    | permission bits of a new file                        |
-//! | 6..8   | options   | u16    | [`OpenOptions`]                                      |
-//! | 8..10  | optiont   | u16    | [`OpenTemplateOptions`]                              |
-//! | 10..16 | reserved  |        |                                                      |
-//! | 16..20 | fhtemplt  | opaque | handle of the template with dup and samefs           |
-//! | 20..24 | dlen      | i32    | bytes of path                                        |
-//! | 24..   | path      | text   | path[?cgi]                                           |
+//! | bytes  | field     | type   | meaning                                    |
+//! |--------|-----------|--------|--------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                      |
+//! | 2..4   | requestid | u16    | 3010                                       |
+//! | 4..6   | mode      | u16    | permission bits of a new file              |
+//! | 6..8   | options   | u16    | [`OpenOptions`]                            |
+//! | 8..10  | optiont   | u16    | [`OpenTemplateOptions`]                    |
+//! | 10..16 | reserved  |        |                                            |
+//! | 16..20 | fhtemplt  | opaque | handle of the template with dup and samefs |
+//! | 20..24 | dlen      | i32    | bytes of path                              |
+//! | 24..   | path      | text   | path[?cgi]                                 |
 //!
-//! Reply: `kXR_ok`, see [`reply::open`](crate::xroot::reply::open); also `kXR_wait`, `kXR_redirect`, `kXR_waitresp`.
-//! Source: xroot protocol 5.2.0, section 2.12. Recorded: `raw_open_read`, `api_posc`.
+//! Reply: `kXR_ok`, see [`reply::open`](crate::xroot::reply::open). Also `kXR_wait`, `kXR_redirect`
+//! and `kXR_waitresp`, because a file may have to be located or staged first. Source: xroot
+//! protocol 5.2.0, section 2.12. Recorded: `raw_open_read`, `api_posc`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::{OpenOptions, OpenTemplateOptions};
@@ -22,11 +23,12 @@ use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
 /// Opens a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Open<'a> {
-    /// Permission bits of a file that gets created. After a wait stock clients clear 0x80 in it.
+    /// Permission bits of a new file. XRootD clients clear bit 0x80 when they repeat the request
+    /// after a wait.
     pub mode: u16,
-    /// How to open.
+    /// Access and options.
     pub options: OpenOptions,
-    /// Use of the template handle, and more options.
+    /// Use of the template handle, and further options.
     pub optiont: OpenTemplateOptions,
     /// Handle of the template.
     pub fhtemplt: FileHandle,

@@ -1,19 +1,20 @@
 //! `kXR_pgread` (3030): reads pages, each with its checksum.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3030                                                 |
-//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                         |
-//! | 8..16  | offset    | i64    | bytes from the start of the file, never < 0          |
-//! | 16..20 | rlen      | i32    | bytes wanted, > 0                                    |
-//! | 20..24 | dlen      | i32    | 0, 1 or 2                                            |
-//! | 24     | pathid    | u8     | connection that carries the data; 0: this one        |
-//! | 25     | reqflags  | u8     | [`PageFlags`]                                        |
+//! | bytes  | field     | type   | meaning                                       |
+//! |--------|-----------|--------|-----------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                         |
+//! | 2..4   | requestid | u16    | 3030                                          |
+//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                  |
+//! | 8..16  | offset    | i64    | bytes from the start of the file, never < 0   |
+//! | 16..20 | rlen      | i32    | bytes wanted, > 0                             |
+//! | 20..24 | dlen      | i32    | 0, 1 or 2                                     |
+//! | 24     | pathid    | u8     | connection that carries the data; 0: this one |
+//! | 25     | reqflags  | u8     | [`PageFlags`]                                 |
 //!
 //! Replies: `kXR_status` frames, all but the last partial; or `kXR_error` (3004, 3000, 3007). See
-//! [`reply::status`](crate::xroot::reply::status). Source: xroot protocol 5.2.0, section 2.13. Recorded: `api_pgread`,
-//! `cp_download_pgread`.
+//! [`reply::status`](crate::xroot::reply::status). The checksums exist so that a client can detect
+//! corruption in transit and read the page again. Source: xroot protocol 5.2.0, section 2.13.
+//! Recorded: `api_pgread`, `cp_download_pgread`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::PageFlags;
@@ -24,31 +25,32 @@ use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
 pub struct Pgread {
     /// The open file, from the reply to `kXR_open`.
     pub fhandle: FileHandle,
-    /// Where to read, as sent; may be negative.
+    /// Offset as sent; may be negative.
     pub offset: i64,
-    /// Bytes wanted, as sent; may be negative.
+    /// Number of bytes to read as sent; may be negative.
     pub rlen: i32,
-    /// Connection that carries the data, when sent.
+    /// Connection for the data, if sent.
     pub pathid: Option<u8>,
-    /// Whether this repeats a bad page, when sent; never without `pathid`.
+    /// Marks the retry of a bad page, if sent; never without `pathid`.
     pub reqflags: Option<PageFlags>,
 }
 
 impl Pgread {
-    /// Connection that carries the data; 0 is the control connection.
+    /// Returns the connection for the data; 0 is the control connection.
     #[must_use]
     pub fn pathid(&self) -> u8 {
         self.pathid.unwrap_or(0)
     }
 
-    /// Whether this repeats a bad page.
+    /// Returns the flags, which mark the retry of a bad page.
     #[must_use]
     pub fn reqflags(&self) -> PageFlags {
         self.reqflags.unwrap_or_default()
     }
 
     pub(super) fn decode(header: &RequestHeader, payload: &[u8]) -> Self {
-        // A later protocol version may append more; what is known stands at the front.
+        // A later protocol version may append fields, so only the known ones at the front are
+        // decoded.
         Self {
             fhandle: header.fhandle::<4>(),
             offset: header.i64::<8>(),

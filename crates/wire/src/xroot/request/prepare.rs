@@ -1,18 +1,19 @@
-//! `kXR_prepare` (3021): brings files online, releases them, or cancels that.
+//! `kXR_prepare` (3021): stages files, evicts them, or cancels a request.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3021                                                 |
-//! | 4      | options   | u8     | [`PrepareOptions`]                                   |
-//! | 5      | prty      | u8     | priority 0 to 3                                      |
-//! | 6..8   | port      | u16    | port for the notification                            |
-//! | 8..10  | optionX   | u16    | [`PrepareOptionsX`]                                  |
-//! | 10..20 | reserved  |        |                                                      |
-//! | 20..24 | dlen      | i32    | bytes of paths                                       |
-//! | 24..   | paths     | text   | paths separated by LF, or the request id to cancel   |
+//! | bytes  | field     | type   | meaning                                            |
+//! |--------|-----------|--------|----------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                              |
+//! | 2..4   | requestid | u16    | 3021                                               |
+//! | 4      | options   | u8     | [`PrepareOptions`]                                 |
+//! | 5      | prty      | u8     | priority 0 to 3                                    |
+//! | 6..8   | port      | u16    | port for the notification                          |
+//! | 8..10  | optionX   | u16    | [`PrepareOptionsX`]                                |
+//! | 10..20 | reserved  |        |                                                    |
+//! | 20..24 | dlen      | i32    | bytes of paths                                     |
+//! | 24..   | paths     | text   | paths separated by LF, or the request id to cancel |
 //!
-//! Reply: `kXR_ok`, with the request id when stage was asked for. Source: xroot protocol 5.2.0, section 2.15. Recorded: `fs_prepare`.
+//! Reply: `kXR_ok`, with a request id for stage, so that the client can query or cancel the
+//! request. Source: xroot protocol 5.2.0, section 2.15. Recorded: `fs_prepare`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::{PrepareOptions, PrepareOptionsX};
@@ -21,13 +22,13 @@ use crate::xroot::header::{RequestHeader, StreamId};
 /// Stages or evicts files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prepare<'a> {
-    /// What to do.
+    /// Options.
     pub options: PrepareOptions,
-    /// Priority 0 to 3.
+    /// Priority from 0 to 3.
     pub prty: u8,
     /// Port of the client for the notification.
     pub port: u16,
-    /// What to do, continued.
+    /// Further options.
     pub optionx: PrepareOptionsX,
     /// Paths separated by LF, each `path[?cgi]`; or a request id.
     pub paths: &'a [u8],

@@ -1,16 +1,18 @@
-//! `kXR_protocol` (3006): version and abilities of the client, asks for those of the server.
+//! `kXR_protocol` (3006): sends version and abilities of the client and requests those of the
+//! server.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3006                                                 |
-//! | 4..8   | clientpv  | i32    | protocol version of the client                       |
-//! | 8      | flags     | u8     | [`ProtocolFlags`]                                    |
-//! | 9      | expect    | u8     | low nibble: next step, [`Expect`]                    |
-//! | 10..20 | reserved  |        |                                                      |
-//! | 20..24 | dlen      | i32    | 0                                                    |
+//! | bytes  | field     | type   | meaning                           |
+//! |--------|-----------|--------|-----------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply             |
+//! | 2..4   | requestid | u16    | 3006                              |
+//! | 4..8   | clientpv  | i32    | protocol version of the client    |
+//! | 8      | flags     | u8     | [`ProtocolFlags`]                 |
+//! | 9      | expect    | u8     | low nibble: next step, [`Expect`] |
+//! | 10..20 | reserved  |        |                                   |
+//! | 20..24 | dlen      | i32    | 0                                 |
 //!
-//! Reply: `kXR_ok`, see [`reply::protocol`](crate::xroot::reply::protocol). Source: xroot protocol 5.2.0, section 1.7.
+//! Reply: `kXR_ok`, see [`reply::protocol`](crate::xroot::reply::protocol). It precedes the login,
+//! so that both sides can switch to TLS first. Source: xroot protocol 5.2.0, section 1.7.
 
 use crate::xroot::codes::{Expect, RequestCode};
 use crate::xroot::flags::ProtocolFlags;
@@ -19,11 +21,11 @@ use crate::xroot::header::{RequestHeader, StreamId};
 /// Exchanges versions and abilities.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Protocol {
-    /// Protocol version of the client, nibble coded: 0x520 is 5.2.0.
+    /// Protocol version of the client in nibbles: 0x520 is 5.2.0.
     pub clientpv: i32,
-    /// What the client can do and wants to know.
+    /// Abilities of the client and requested information.
     pub flags: ProtocolFlags,
-    /// What comes next; see [`Protocol::next_step`].
+    /// The next step; see [`Protocol::next_step`].
     pub expect: u8,
 }
 
@@ -42,7 +44,7 @@ impl Protocol {
 }
 
 impl Protocol {
-    /// What the client intends to do next: the low nibble of `expect`.
+    /// Returns the next step that the client intends: the low nibble of `expect`.
     #[must_use]
     pub const fn next_step(&self) -> Expect {
         Expect(self.expect & 0x0f)

@@ -1,30 +1,31 @@
-//! `kXR_query` (3001): information about the server, a file, a request.
+//! `kXR_query` (3001): requests information about the server, a file or a request.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3001                                                 |
-//! | 4..6   | infotype  | u16    | [`QueryType`]                                        |
-//! | 6..8   | reserved  |        |                                                      |
-//! | 8..12  | fhandle   | opaque | open file of the by-handle forms                     |
-//! | 12..20 | reserved  |        |                                                      |
-//! | 20..24 | dlen      | i32    | bytes of argument; 0 selects the by-handle form      |
-//! | 24..   | args      | opaque | argument, often with a NUL at its end                |
+//! | bytes  | field     | type   | meaning                                         |
+//! |--------|-----------|--------|-------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                           |
+//! | 2..4   | requestid | u16    | 3001                                            |
+//! | 4..6   | infotype  | u16    | [`QueryType`]                                   |
+//! | 6..8   | reserved  |        |                                                 |
+//! | 8..12  | fhandle   | opaque | open file of the by-handle forms                |
+//! | 12..20 | reserved  |        |                                                 |
+//! | 20..24 | dlen      | i32    | bytes of argument; 0 selects the by-handle form |
+//! | 24..   | args      | opaque | argument, often with a NUL at its end           |
 //!
-//! Reply: `kXR_ok` with a text, for checksums also `kXR_waitresp` or `kXR_wait`.
-//! Source: xroot protocol 5.2.0, section 2.16. Recorded: `raw_query`, `fs_query_config`, `fs_query_checksum`.
+//! Reply: `kXR_ok` with a text. For checksums also `kXR_waitresp` or `kXR_wait`, because their
+//! computation takes long. Source: xroot protocol 5.2.0, section 2.16. Recorded: `raw_query`,
+//! `fs_query_config`, `fs_query_checksum`.
 
 use crate::xroot::codes::{QueryType, RequestCode};
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
 
-/// Asks for information.
+/// Requests information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Query<'a> {
-    /// What is asked for.
+    /// Type of the information.
     pub infotype: QueryType,
     /// Open file of the by-handle forms.
     pub fhandle: FileHandle,
-    /// The argument as sent; a NUL at its end is no part of it, see [`Query::text`].
+    /// The argument as sent, maybe with a final NUL; see [`Query::text`].
     pub args: &'a [u8],
 }
 
@@ -42,7 +43,7 @@ impl<'a> Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// The argument up to the first NUL: stock clients end it with one.
+    /// Returns the argument up to the first NUL, which XRootD clients append.
     #[must_use]
     pub fn text(&self) -> &'a [u8] {
         self.args.split(|&byte| byte == 0).next().unwrap_or_default()

@@ -1,21 +1,23 @@
 //! `kXR_read` (3013): reads `rlen` bytes at `offset` from an open file.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3013                                                 |
-//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                         |
-//! | 8..16  | offset    | i64    | bytes from the start of the file, never < 0          |
-//! | 16..20 | rlen      | i32    | bytes wanted, never < 0; 0 reads nothing             |
-//! | 20..24 | dlen      | i32    | 0, or 8 + 16·n when a path id and n pre-reads follow |
-//! | 24     | pathid    | u8     | connection that carries the data; 0: this one        |
-//! | 25..32 | reserved  |        |                                                      |
-//! | 32..   | pre-reads | list   | ranges that will be read soon; hints, never answered |
+//! | bytes  | field     | type   | meaning                                             |
+//! |--------|-----------|--------|-----------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                               |
+//! | 2..4   | requestid | u16    | 3013                                                |
+//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                        |
+//! | 8..16  | offset    | i64    | bytes from the start of the file, not negative      |
+//! | 16..20 | rlen      | i32    | number of bytes, not negative; 0 reads no bytes     |
+//! | 20..24 | dlen      | i32    | 0, or 8 + 16·n for a path id and n pre-reads        |
+//! | 24     | pathid    | u8     | connection for the data; 0: this one                |
+//! | 25..32 | reserved  |        |                                                     |
+//! | 32..   | pre-reads | list   | ranges that will be read soon; hints without answer |
 //!
-//! A list of pre-reads that is not whole is answered with 3000 "Invalid length for read ahead list".
+//! A list of pre-reads with an incomplete element is answered with 3000 "Invalid length for read
+//! ahead list".
 //!
-//! Replies: any number of `kXR_oksofar`, then `kXR_ok`; or `kXR_error` (3004 not open, 3000 negative length or offset,
-//! 3007 I/O). Source: xroot protocol 5.2.0, section 2.17. Recorded: `raw_open_read`, `cp_download_read`.
+//! Replies: any number of `kXR_oksofar`, then `kXR_ok`, because large reads are split into frames;
+//! or `kXR_error` (3004 not open, 3000 negative length or offset, 3007 I/O). Source: xroot protocol
+//! 5.2.0, section 2.17. Recorded: `raw_open_read`, `cp_download_read`.
 
 use super::segments::SegmentList;
 use crate::xroot::codes::RequestCode;
@@ -27,31 +29,31 @@ use crate::xroot::limits::READ_ARGUMENT_BYTES;
 pub struct Read<'a> {
     /// The open file, from the reply to `kXR_open`.
     pub fhandle: FileHandle,
-    /// Where to read, as sent; may be negative.
+    /// Offset as sent; may be negative.
     pub offset: i64,
-    /// Bytes wanted, as sent; may be negative.
+    /// Number of bytes to read as sent; may be negative.
     pub rlen: i32,
-    /// The argument behind the header; stock clients always send it, others may not.
+    /// The argument behind the header. XRootD clients always send it, others may omit it.
     pub argument: Option<ReadArgument<'a>>,
 }
 
 /// The optional argument of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadArgument<'a> {
-    /// Connection that carries the data; 0 is the control connection.
+    /// Connection for the data; 0 is the control connection.
     pub pathid: u8,
     /// Ranges that will be read soon.
     pub preread: SegmentList<'a>,
 }
 
 impl<'a> Read<'a> {
-    /// Connection that carries the data; 0 is the control connection.
+    /// Returns the connection for the data; 0 is the control connection.
     #[must_use]
     pub fn pathid(&self) -> u8 {
         self.argument.map_or(0, |argument| argument.pathid)
     }
 
-    /// Ranges that will be read soon.
+    /// Returns the ranges that will be read soon.
     #[must_use]
     pub fn preread(&self) -> SegmentList<'a> {
         self.argument.map_or(SegmentList::default(), |argument| argument.preread)
@@ -63,7 +65,7 @@ impl<'a> Read<'a> {
             fhandle: header.fhandle::<4>(),
             offset: header.i64::<8>(),
             rlen: header.i32::<16>(),
-            // XRootD takes an argument of less than 8 bytes too: the path id is all there is in it.
+            // An argument of less than 8 bytes is accepted as well; it contains only the path id.
             argument: payload.first().map(|pathid| ReadArgument { pathid: *pathid, preread }),
         }
     }

@@ -1,19 +1,20 @@
-//! `kXR_rm` (3014): removes a file, or an empty directory.
+//! `kXR_rm` (3014): removes a file or an empty directory.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3014                                                 |
-//! | 4..20  | reserved  |        |                                                      |
-//! | 20..24 | dlen      | i32    | bytes of path                                        |
-//! | 24..   | path      | text   | path[?cgi]                                           |
+//! | bytes  | field     | type   | meaning               |
+//! |--------|-----------|--------|-----------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply |
+//! | 2..4   | requestid | u16    | 3014                  |
+//! | 4..20  | reserved  |        |                       |
+//! | 20..24 | dlen      | i32    | bytes of path         |
+//! | 24..   | path      | text   | path[?cgi]            |
 //!
-//! Reply: `kXR_ok` (dlen 0). Source: xroot protocol 5.2.0, section 2.19. Recorded: `fs_namespace`.
+//! Reply: `kXR_ok` (dlen 0). The path is kept as sent, because the session validates it. Source:
+//! xroot protocol 5.2.0, section 2.19. Recorded: `fs_namespace`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};
 
-/// Removes a file, or an empty directory.
+/// Removes a file or an empty directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rm<'a> {
     /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).

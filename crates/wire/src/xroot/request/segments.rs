@@ -1,29 +1,30 @@
 //! The 16-byte elements of `kXR_readv`, `kXR_writev` and of the pre-read list of `kXR_read`.
 //!
-//! | bytes | field   | type   | meaning                                  |
-//! |-------|---------|--------|------------------------------------------|
-//! | 0..4  | fhandle | opaque | an open file                             |
-//! | 4..8  | length  | i32    | `rlen` or `wlen`, bytes, never < 0       |
-//! | 8..16 | offset  | i64    | bytes from the start of the file, never < 0 |
+//! | bytes | field   | type   | meaning                                        |
+//! |-------|---------|--------|------------------------------------------------|
+//! | 0..4  | fhandle | opaque | an open file                                   |
+//! | 4..8  | length  | i32    | `rlen` or `wlen` in bytes, not negative        |
+//! | 8..16 | offset  | i64    | bytes from the start of the file, not negative |
 //!
+//! Lists are decoded during iteration, so that a request of 1024 elements needs no allocation.
 //! Source: xroot protocol 5.2.0, sections 2.17, 2.18, 2.28.
 
 use crate::xroot::header::FileHandle;
 use crate::xroot::limits::SEGMENT_BYTES;
 
-/// One element: a range of an open file.
+/// A range of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// The open file.
     pub fhandle: FileHandle,
-    /// Bytes of the range as sent; may be negative.
+    /// Length in bytes as sent; may be negative.
     pub length: i32,
-    /// Where the range starts as sent; may be negative.
+    /// Offset as sent; may be negative.
     pub offset: i64,
 }
 
 impl Segment {
-    /// Every 16 bytes are an element.
+    /// Decodes an element; all bit patterns are valid.
     #[must_use]
     pub const fn decode(bytes: &[u8; SEGMENT_BYTES]) -> Self {
         let [f0, f1, f2, f3, l0, l1, l2, l3, o0, o1, o2, o3, o4, o5, o6, o7] = *bytes;
@@ -34,7 +35,8 @@ impl Segment {
         }
     }
 
-    /// The 16 bytes; also the header before an element's data in the `kXR_readv` reply.
+    /// Encodes the 16 bytes, which are also the header in front of an element's data in the
+    /// `kXR_readv` reply.
     #[must_use]
     pub const fn encode(&self) -> [u8; SEGMENT_BYTES] {
         let FileHandle([f0, f1, f2, f3]) = self.fhandle;
@@ -44,53 +46,54 @@ impl Segment {
     }
 }
 
-/// A list of elements, read from the payload as it is iterated over.
+/// A list of elements, decoded during iteration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SegmentList<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> SegmentList<'a> {
-    /// A list over `bytes`, of any length: ask [`SegmentList::is_whole`].
+    /// Creates a list from `bytes` of any length; see [`SegmentList::is_whole`].
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// The bytes of the list.
+    /// Returns the bytes of the list.
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Number of complete elements.
+    /// Returns the number of complete elements.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.bytes.len() / SEGMENT_BYTES
     }
 
-    /// Whether there is no complete element.
+    /// Reports whether the list has no complete element.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes.len() < SEGMENT_BYTES
     }
 
-    /// Whether the list consists of complete elements; if not, what is left over at its end is not iterated.
+    /// Reports whether the list consists of complete elements. Iteration skips an incomplete
+    /// element at the end.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.bytes.len().is_multiple_of(SEGMENT_BYTES)
     }
 
-    /// The elements in the order of the request.
+    /// Returns the elements in the order of the request.
     #[must_use]
     pub fn iter(&self) -> Segments<'a> {
         Segments { rest: self.bytes }
     }
 
-    /// Sum of the lengths; `None` when one is negative.
+    /// Returns the sum of the lengths; `None` if one is negative.
     #[must_use]
     pub fn total_bytes(&self) -> Option<u64> {
-        // At most 2^27 elements fit a payload, so the sum stays below 2^58.
+        // A payload has at most 2^27 elements, so the sum is below 2^58.
         self.iter().try_fold(0, |sum: u64, segment| Some(sum + u64::try_from(segment.length).ok()?))
     }
 }
@@ -103,7 +106,7 @@ impl<'a> IntoIterator for SegmentList<'a> {
     }
 }
 
-/// Iterator over the elements of a [`SegmentList`].
+/// An iterator over the elements of a [`SegmentList`].
 #[derive(Clone, Debug)]
 pub struct Segments<'a> {
     rest: &'a [u8],
@@ -131,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_with_a_ragged_end_gives_its_whole_elements() {
+    fn a_list_with_an_incomplete_end_returns_its_complete_elements() {
         let one = Segment { fhandle: FileHandle([0, 0, 0, 1]), length: 16, offset: 4090 };
         let two = Segment { fhandle: FileHandle([0, 0, 0, 2]), length: i32::MAX, offset: -1 };
         let mut bytes = [one.encode(), two.encode()].concat();

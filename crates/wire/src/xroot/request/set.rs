@@ -1,23 +1,24 @@
-//! `kXR_set` (3018): tells the server something about the client or the session.
+//! `kXR_set` (3018): sets a property of the client or the session.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3018                                                 |
-//! | 4..19  | reserved  |        |                                                      |
-//! | 19     | modifier  | u8     | 0                                                    |
-//! | 20..24 | dlen      | i32    | bytes of text                                        |
-//! | 24..   | text      | text   | `appid …`, `monitor on|off|info …`, `cache …`        |
+//! | bytes  | field     | type   | meaning                                         |
+//! |--------|-----------|--------|-------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                           |
+//! | 2..4   | requestid | u16    | 3018                                            |
+//! | 4..19  | reserved  |        |                                                 |
+//! | 19     | modifier  | u8     | 0                                               |
+//! | 20..24 | dlen      | i32    | length of the text                              |
+//! | 24..   | text      | text   | `appid …`, `monitor on\|off\|info …`, `cache …` |
 //!
-//! Reply: `kXR_ok`, for `monitor info` with four bytes; else error 3000. Source: xroot protocol 5.2.0, section 1.10. Recorded: `raw_query`.
+//! Reply: `kXR_ok`, for `monitor info` with four bytes; otherwise error 3000. Source: xroot
+//! protocol 5.2.0, section 1.10. Recorded: `raw_query`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};
 
-/// Sets something for the session.
+/// Sets a property of the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Set<'a> {
-    /// 0; another value makes the request one to sign.
+    /// The value 0. A request with another value must be signed.
     pub modifier: u8,
     /// Words separated by blanks.
     pub text: &'a [u8],

@@ -1,19 +1,21 @@
-//! `kXR_sigver` (3029): signature of the request that follows on this connection.
+//! `kXR_sigver` (3029): signs the next request on this connection.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3029                                                 |
-//! | 4..6   | expectrid | u16    | requestid of the request that follows                |
-//! | 6      | version   | u8     | 0                                                    |
-//! | 7      | flags     | u8     | [`SigverFlags`]                                      |
-//! | 8..16  | seqno     | u64    | strictly increasing, hashed as the 8 bytes sent      |
-//! | 16     | crypto    | u8     | [`SigverCrypto`]                                     |
-//! | 17..20 | reserved  |        |                                                      |
-//! | 20..24 | dlen      | i32    | bytes of signature, 1 to 64                          |
-//! | 24..   | signature | opaque | SHA-256, encrypted with the session key if any       |
+//! | bytes  | field     | type   | meaning                                          |
+//! |--------|-----------|--------|--------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                            |
+//! | 2..4   | requestid | u16    | 3029                                             |
+//! | 4..6   | expectrid | u16    | requestid of the next request                    |
+//! | 6      | version   | u8     | 0                                                |
+//! | 7      | flags     | u8     | [`SigverFlags`]                                  |
+//! | 8..16  | seqno     | u64    | strictly increasing; the 8 bytes sent are hashed |
+//! | 16     | crypto    | u8     | [`SigverCrypto`]                                 |
+//! | 17..20 | reserved  |        |                                                  |
+//! | 20..24 | dlen      | i32    | length of the signature, 1 to 64                 |
+//! | 24..   | signature | opaque | SHA-256, encrypted with the session key if any   |
 //!
-//! No reply of its own. Source: xroot protocol 5.2.0, section 1.11. Recorded: `auth_unix_sigver`.
+//! It has no reply of its own, because the reply to the signed request reports an invalid
+//! signature. The sequence number prevents replay. Source: xroot protocol 5.2.0, section 1.11.
+//! Recorded: `auth_unix_sigver`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::{SigverCrypto, SigverFlags};
@@ -22,15 +24,15 @@ use crate::xroot::header::{RequestHeader, StreamId};
 /// Signs the next request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sigver<'a> {
-    /// Which request follows.
+    /// Code of the next request.
     pub expectrid: RequestCode,
     /// Version of the scheme, 0.
     pub version: u8,
-    /// Whether the payload is hashed.
+    /// Flags, which exclude the payload from the hash.
     pub flags: SigverFlags,
     /// Sequence number.
     pub seqno: u64,
-    /// How it was hashed.
+    /// Hash and key.
     pub crypto: SigverCrypto,
     /// The signature.
     pub signature: &'a [u8],

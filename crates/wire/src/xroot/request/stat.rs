@@ -1,31 +1,32 @@
-//! `kXR_stat` (3017): status of a path, an open file, or a file system.
+//! `kXR_stat` (3017): requests the status of a path, an open file or a file system.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3017                                                 |
-//! | 4      | options   | u8     | [`StatOptions`]                                      |
-//! | 5..12  | reserved  |        |                                                      |
-//! | 12..16 | wants     | u32    | [`StatWants`]                                        |
-//! | 16..20 | fhandle   | opaque | open file when dlen is 0                             |
-//! | 20..24 | dlen      | i32    | bytes of path; 0 means by handle                     |
-//! | 24..   | path      | text   | path[?cgi]                                           |
+//! | bytes  | field     | type   | meaning                          |
+//! |--------|-----------|--------|----------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply            |
+//! | 2..4   | requestid | u16    | 3017                             |
+//! | 4      | options   | u8     | [`StatOptions`]                  |
+//! | 5..12  | reserved  |        |                                  |
+//! | 12..16 | wants     | u32    | [`StatWants`]                    |
+//! | 16..20 | fhandle   | opaque | open file when dlen is 0         |
+//! | 20..24 | dlen      | i32    | bytes of path; 0 means by handle |
+//! | 24..   | path      | text   | path[?cgi]                       |
 //!
-//! Reply: `kXR_ok` with a text, see [`reply::stat_text`](crate::xroot::reply::stat_text).
-//! Source: xroot protocol 5.2.0, section 2.21, 2.26. Recorded: `fs_stat`, `raw_errors`.
+//! Reply: `kXR_ok` with a text, see [`reply::stat_text`](crate::xroot::reply::stat_text), which
+//! other replies share. Source: xroot protocol 5.2.0, sections 2.21, 2.26. Recorded: `fs_stat`,
+//! `raw_errors`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::{StatOptions, StatWants};
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
 
-/// Asks for the status of a path or an open file.
+/// Requests the status of a path or an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stat<'a> {
-    /// About the object or its file system.
+    /// Selects the object or its file system.
     pub options: StatOptions,
-    /// Which rarer values are wanted.
+    /// Optional values to return.
     pub wants: StatWants,
-    /// The open file, when `path` is empty.
+    /// The open file, if `path` is empty.
     pub fhandle: FileHandle,
     /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
     pub path: &'a [u8],

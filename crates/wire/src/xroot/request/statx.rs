@@ -1,22 +1,23 @@
-//! `kXR_statx` (3022): kind of each of several paths.
+//! `kXR_statx` (3022): requests the kind of each of several paths.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3022                                                 |
-//! | 4      | options   | u8     | [`StatOptions`]                                      |
-//! | 5..16  | reserved  |        |                                                      |
-//! | 16..20 | fhandle   | opaque | unused                                               |
-//! | 20..24 | dlen      | i32    | bytes of paths                                       |
-//! | 24..   | paths     | text   | paths separated by LF                                |
+//! | bytes  | field     | type   | meaning               |
+//! |--------|-----------|--------|-----------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply |
+//! | 2..4   | requestid | u16    | 3022                  |
+//! | 4      | options   | u8     | [`StatOptions`]       |
+//! | 5..16  | reserved  |        |                       |
+//! | 16..20 | fhandle   | opaque | unused                |
+//! | 20..24 | dlen      | i32    | bytes of paths        |
+//! | 24..   | paths     | text   | paths separated by LF |
 //!
-//! Reply: `kXR_ok` with one byte per path, see [`reply::small`](crate::xroot::reply::small). Source: xroot protocol 5.2.0, section 2.22. Recorded: `raw_query`.
+//! Reply: `kXR_ok` with one byte per path, see [`reply::small`](crate::xroot::reply::small).
+//! Source: xroot protocol 5.2.0, section 2.22. Recorded: `raw_query`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::StatOptions;
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
 
-/// Asks for the kinds of several paths.
+/// Requests the kinds of several paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Statx<'a> {
     /// Reserved.

@@ -1,19 +1,20 @@
-//! `kXR_sync` (3016): brings what was written to stable storage; drives a third-party copy.
+//! `kXR_sync` (3016): flushes written data to stable storage, or starts a third-party copy.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3016                                                 |
-//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                         |
-//! | 8..20  | reserved  |        |                                                      |
-//! | 20..24 | dlen      | i32    | 0                                                    |
+//! | bytes  | field     | type   | meaning                      |
+//! |--------|-----------|--------|------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply        |
+//! | 2..4   | requestid | u16    | 3016                         |
+//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open` |
+//! | 8..20  | reserved  |        |                              |
+//! | 20..24 | dlen      | i32    | 0                            |
 //!
-//! Replies: `kXR_ok` (dlen 0); `kXR_waitresp` for a third-party copy. Source: xroot protocol 5.2.0, section 2.23.
+//! Replies: `kXR_ok` (dlen 0); `kXR_waitresp` for a third-party copy, because it takes long.
+//! Source: xroot protocol 5.2.0, section 2.23.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
 
-/// Syncs a file.
+/// Flushes a file to stable storage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sync {
     /// The open file, from the reply to `kXR_open`.

@@ -1,16 +1,17 @@
 //! `kXR_truncate` (3028): sets the size of a path or an open file.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3028                                                 |
-//! | 4..8   | fhandle   | opaque | open file when dlen is 0                             |
-//! | 8..16  | offset    | i64    | the new size, never < 0                              |
-//! | 16..20 | reserved  |        |                                                      |
-//! | 20..24 | dlen      | i32    | bytes of path; 0 means by handle                     |
-//! | 24..   | path      | text   | path[?cgi]                                           |
+//! | bytes  | field     | type   | meaning                          |
+//! |--------|-----------|--------|----------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply            |
+//! | 2..4   | requestid | u16    | 3028                             |
+//! | 4..8   | fhandle   | opaque | open file when dlen is 0         |
+//! | 8..16  | offset    | i64    | the new size, never < 0          |
+//! | 16..20 | reserved  |        |                                  |
+//! | 20..24 | dlen      | i32    | bytes of path; 0 means by handle |
+//! | 24..   | path      | text   | path[?cgi]                       |
 //!
-//! Reply: `kXR_ok` (dlen 0). Source: xroot protocol 5.2.0, section 2.24. Recorded: `fs_namespace`, `raw_write`.
+//! Reply: `kXR_ok` (dlen 0). The path is kept as sent, because the session validates it. Source:
+//! xroot protocol 5.2.0, section 2.24. Recorded: `fs_namespace`, `raw_write`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};

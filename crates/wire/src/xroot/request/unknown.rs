@@ -1,19 +1,20 @@
-//! A request whose code this protocol version does not know.
+//! A request with a code that this protocol version does not define.
 //!
-//! It is answered with error 3006 "Invalid request code" and the connection stays.
-//! Source: xroot protocol 5.2.0, sections 1.6, 2.0. Recorded: `raw_errors`.
+//! It is answered with error 3006 "Invalid request code" and the connection stays open, so that a
+//! newer client can use a fallback. Source: xroot protocol 5.2.0, sections 1.6, 2.0. Recorded:
+//! `raw_errors`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};
 
-/// An unknown request, kept whole.
+/// An unknown request, kept completely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unknown<'a> {
-    /// Its code.
+    /// Code of the request.
     pub code: RequestCode,
-    /// Its parameters.
+    /// Parameters of the request.
     pub body: [u8; 16],
-    /// Its payload.
+    /// Payload of the request.
     pub payload: &'a [u8],
 }
 

@@ -1,32 +1,33 @@
 //! `kXR_write` (3019): writes bytes to an open file.
 //!
-//! | bytes  | field     | type   | meaning                                              |
-//! |--------|-----------|--------|------------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                                |
-//! | 2..4   | requestid | u16    | 3019                                                 |
-//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                         |
-//! | 8..16  | offset    | i64    | bytes from the start of the file, never < 0          |
-//! | 16     | pathid    | u8     | connection that brings the payload; 0: this one      |
-//! | 17..20 | reserved  |        |                                                      |
-//! | 20..24 | dlen      | i32    | bytes of payload                                     |
+//! | bytes  | field     | type   | meaning                                         |
+//! |--------|-----------|--------|-------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                           |
+//! | 2..4   | requestid | u16    | 3019                                            |
+//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                    |
+//! | 8..16  | offset    | i64    | bytes from the start of the file, never < 0     |
+//! | 16     | pathid    | u8     | connection that brings the payload; 0: this one |
+//! | 17..20 | reserved  |        |                                                 |
+//! | 20..24 | dlen      | i32    | bytes of payload                                |
 //!
-//! Reply: `kXR_ok` (dlen 0), on the connection `pathid`. On an error the payload is read and dropped first.
-//! The payload is file data of any length: it is streamed, never decoded with the message.
-//! Source: xroot protocol 5.2.0, section 2.27. Recorded: `cp_upload_write`, `raw_write`.
+//! Reply: `kXR_ok` (dlen 0), on the connection `pathid`. After an error the payload is read and
+//! discarded before the reply. The payload may have any length, so it is streamed and never decoded
+//! with the message. Source: xroot protocol 5.2.0, section 2.27. Recorded: `cp_upload_write`,
+//! `raw_write`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
 
-/// Writes bytes to an open file; the payload is not part of this.
+/// Writes bytes to an open file; the payload is not part of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Write {
     /// The open file, from the reply to `kXR_open`.
     pub fhandle: FileHandle,
-    /// Where to write, as sent; may be negative.
+    /// Offset as sent; may be negative.
     pub offset: i64,
-    /// Connection on which the payload comes and the reply goes; 0 is the control connection.
+    /// Connection of the payload and of the reply; 0 is the control connection.
     pub pathid: u8,
-    /// Bytes of payload that follow, as sent; may be negative.
+    /// Length of the payload as sent; may be negative.
     pub dlen: i32,
 }
 
