@@ -1,4 +1,7 @@
-//! Answers of the file system, as replies.
+//! Answers of the file system, encoded as replies.
+//!
+//! Requests become operations in `paths` and `handles`; the answers of these operations arrive
+//! here.
 
 use crate::files::to_wire;
 use crate::machine::{Call, CallKind, Outlets, Session};
@@ -12,25 +15,28 @@ use wire::xroot::reply::open::{OpenDetail, OpenReply};
 use wire::xroot::reply::stat_text::ListedChecksum;
 use wire::xroot::reply::{attn, dirlist, fattr, frame, query, small, wait};
 
-/// Seconds a client of an old generation waits before it asks again for what would be deferred for others.
+/// Seconds after which a client of an old generation retries a request whose answer is deferred for
+/// other clients.
 const RETRY_SECONDS: i32 = 30;
 
-/// Text of a listing in one frame; the client puts frames together.
+/// Text of a listing in one frame, in bytes. The client joins the frames.
 const LIST_FRAME_BYTES: usize = 32 * 1024;
 
 impl Session {
-    /// The answer will come so late that the client must be told; to be called at most once per call, before
+    /// Notifies the client that an answer will be late. Called at most once per call, before
     /// [`Session::answered`].
     pub fn told_later(&mut self, id: CallId, seconds: u32, text: &str, out: &mut dyn Outlets) {
         let takes_later = self.caller.takes_later;
         let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
         let Some(call) = self.call_mut(id) else { return };
         let tells = match &call.kind {
-            // Nobody asked.
+            // A release has no client to notify.
             CallKind::Release(_) => false,
-            // A deferred answer is one frame, a listing is many: its client just waits.
+            // A deferred answer is one frame but a listing has many, so its client receives no
+            // notice.
             CallKind::List { .. } => false,
-            // What was done to a handle must not be asked for again, so a client that cannot be told just waits.
+            // An operation on a handle must not be repeated. A client that cannot accept deferred
+            // answers therefore waits without notice.
             kind => takes_later || !kind.is_on_file(),
         };
         if !tells || call.told_later {
@@ -41,12 +47,12 @@ impl Session {
         if takes_later {
             wait::waitresp(out.link(link), streamid, seconds, text);
         } else {
-            // It asks again, and the answer that comes meanwhile is dropped.
+            // The client retries, and the answer to this request is dropped.
             wait::wait(out.link(link), streamid, RETRY_SECONDS, text);
         }
     }
 
-    /// The answer to a call.
+    /// Reports the answer to a call.
     pub fn answered(&mut self, id: CallId, answer: Answer, out: &mut dyn Outlets) -> Todo {
         if let Answer::Value(Value::Listing { entries, rest }) = answer {
             return self.listed(id, &entries, rest, out);
@@ -80,7 +86,7 @@ impl Session {
         }
     }
 
-    /// One of the files of a vector write has reached stable storage, or not.
+    /// Continues a vector write with sync after the sync of one of its files.
     fn synced(
         &mut self,
         call: Call,
@@ -98,11 +104,12 @@ impl Session {
         Todo::Nothing
     }
 
-    /// Applies the end of a call to the files it was on. Returns the number of bad pages of a file that was closed.
+    /// Applies the end of a call to its files. Returns the number of bad pages if a file was
+    /// closed.
     fn settle(&mut self, call: &Call, answer: &Answer) -> usize {
         let mut errors = 0;
         match call.kind {
-            // The file stays open when the client is to come again.
+            // The file stays open if the client must retry.
             CallKind::Close(index) if matches!(answer, Answer::Wait { .. } | Answer::Redirect(_)) => {
                 self.reopened(index)
             }
@@ -125,7 +132,7 @@ impl Session {
         }
     }
 
-    /// A file nobody can use any more.
+    /// Releases a file that no client can use.
     fn release(&mut self, opened: Opened, descriptor: Descriptor) -> Todo {
         let index = self.files().insert(opened.file, descriptor);
         self.abandon(index)
@@ -136,7 +143,8 @@ impl Session {
             return self.release(opened, descriptor);
         }
         if call.told_later {
-            // The client has no way to learn the handle from a deferred answer: it is told to open again at once.
+            // A deferred answer cannot carry a handle to the client, so the client is asked to open
+            // the file again immediately.
             deferred(out.link(call.link), |out| wait::wait(out, call.streamid, 0, ""));
             return self.release(opened, descriptor);
         }
@@ -157,8 +165,8 @@ impl Session {
         Todo::Nothing
     }
 
-    /// A page of a directory. What ends the whole text is only known with the last page, so the last entry of each page
-    /// is held back.
+    /// Sends a page of a directory. The last entry of each page is held back, because only the last
+    /// page shows how the whole text ends.
     fn listed(
         &mut self,
         id: CallId,
@@ -202,7 +210,7 @@ impl Session {
     }
 }
 
-/// A frame of a listing; none that says nothing, unless it is the last.
+/// Appends a frame of a listing. An empty frame is omitted unless it is the last one.
 fn list_frame(out: &mut Vec<u8>, streamid: StreamId, status: Status, held: &[u8], text: &[u8]) {
     if held.is_empty() && text.is_empty() && status == Status::OKSOFAR {
         return;
@@ -213,7 +221,7 @@ fn list_frame(out: &mut Vec<u8>, streamid: StreamId, status: Status, held: &[u8]
     mark.finish(out, streamid, status);
 }
 
-/// Entries as they are told, in frames that are a little larger than [`LIST_FRAME_BYTES`].
+/// Encodes entries as text, cut into frames slightly larger than [`LIST_FRAME_BYTES`].
 fn written(entries: &[Entry], with_stat: bool) -> Written {
     let mut written = Written::default();
     let mut from = 0;
@@ -228,17 +236,20 @@ fn written(entries: &[Entry], with_stat: bool) -> Written {
             from = at;
         }
     }
-    // It may be kept for others.
+    // The text may be kept for other clients.
     written.text.shrink_to_fit();
     written
 }
 
-/// A file system gave an answer to another question.
+/// Returns the error for an answer that does not match its call.
 fn strange() -> Answer {
-    Answer::error(ErrorKind::ServerError, "the file system gave an answer to another question")
+    Answer::error(
+        ErrorKind::ServerError,
+        "internal error: the file system returned an answer of the wrong type",
+    )
 }
 
-/// Replies; inside a kXR_attn frame if the client was told that the answer comes later.
+/// Encodes a reply, inside a kXR_attn frame if the client was notified of a deferred answer.
 fn encode(call: &Call, answer: Answer, out: &mut dyn Outlets) {
     let out = out.link(call.link);
     if call.told_later {
@@ -248,7 +259,8 @@ fn encode(call: &Call, answer: Answer, out: &mut dyn Outlets) {
     }
 }
 
-/// Appends an entry; `false` if it cannot be expressed, or if its status was asked for and it is gone.
+/// Appends an entry. Returns `false` if the entry cannot be encoded, or if its status was requested
+/// and the file no longer exists.
 fn append(text: &mut Vec<u8>, entry: &Entry, with_stat: bool) -> bool {
     if !with_stat {
         return dirlist::entry(text, &entry.name);

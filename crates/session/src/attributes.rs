@@ -1,4 +1,6 @@
 //! kXR_fattr: user attributes of a file, by path or by handle.
+//!
+//! It has its own file because one request code covers four operations on both kinds of targets.
 
 use crate::machine::{CallKind, Outlets, Session};
 use crate::ordering::access_of_attributes;

@@ -1,9 +1,11 @@
-//! Where errors meet the wire: one `match` without a catch-all, so that a new kind does not compile until it has a code.
+//! Mapping of error kinds to error codes of the protocol.
+//!
+//! The `match` has no catch-all arm, so that a new kind does not compile until it has a code.
 
 use base::ErrorKind;
 use wire::xroot::codes::ErrorCode;
 
-/// The code a client sees.
+/// Returns the error code that a client receives for this kind.
 pub fn wire_code(kind: ErrorKind) -> ErrorCode {
     match kind {
         ErrorKind::ArgInvalid => ErrorCode::ARG_INVALID,

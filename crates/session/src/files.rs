@@ -1,7 +1,8 @@
 //! The table of open files of a session.
 //!
-//! Handles are indices, the lowest free one first, as clients are used to. A file whose close was requested takes no new
-//! operation; the close itself is a barrier among the operations on the file.
+//! A handle is the index of the lowest free slot, because clients rely on small handles. A file
+//! whose close was requested accepts no new operation. The close itself is a barrier among the
+//! operations on the file.
 
 use crate::step::{BadPage, FileIndex};
 use base::Descriptor;
@@ -13,25 +14,26 @@ use wire::xroot::limits::FILE_BAD_PAGES_MAX;
 /// An open file.
 pub(crate) struct Handle {
     pub(crate) file: Arc<dyn OpenFile>,
-    /// It takes no new operation.
+    /// Set after a close request: no new operations.
     pub(crate) closing: bool,
-    /// The client has gone and something that it asked for before a close was not done.
+    /// Set if the client disconnected and an operation requested before a close was not executed.
     pub(crate) incomplete: bool,
-    /// Pages that came with a wrong checksum and were not repeated yet.
+    /// Pages that arrived with a wrong checksum and were not retried successfully.
     pub(crate) bad_pages: Vec<BadPage>,
-    /// Further ones, past the limit: they can only be written anew, and the close fails.
+    /// Number of further bad pages beyond the limit. They cannot be corrected by a retry, so the
+    /// close fails.
     pub(crate) unlisted: usize,
-    /// Returns when the file is closed.
+    /// Returned to the budget when the file is closed.
     _descriptor: Descriptor,
 }
 
 impl Handle {
-    /// Pages that are known to be bad.
+    /// Returns the number of pages known to be bad.
     pub(crate) fn errors(&self) -> usize {
         self.bad_pages.len() + self.unlisted
     }
 
-    /// A page came with a wrong checksum.
+    /// Records a page that arrived with a wrong checksum. A duplicate is ignored.
     pub(crate) fn remember(&mut self, page: BadPage) {
         if self.bad_pages.contains(&page) {
             return;
@@ -56,7 +58,7 @@ impl Files {
         self.open
     }
 
-    /// Puts a file into the lowest free slot.
+    /// Inserts a file into the lowest free slot.
     pub(crate) fn insert(&mut self, file: Arc<dyn OpenFile>, descriptor: Descriptor) -> FileIndex {
         let handle = Handle {
             file,
@@ -75,22 +77,22 @@ impl Files {
         FileIndex(u32::try_from(free).unwrap_or(u32::MAX))
     }
 
-    /// A file that takes operations.
+    /// Returns a file that accepts operations.
     pub(crate) fn get(&self, index: FileIndex) -> Option<&Handle> {
         self.known(index).filter(|handle| !handle.closing)
     }
 
-    /// A file, also one that is being closed.
+    /// Returns a file, even if it is being closed.
     pub(crate) fn known(&self, index: FileIndex) -> Option<&Handle> {
         self.slots.get(index.0 as usize)?.as_ref()
     }
 
-    /// The same, to change it.
+    /// Returns a file mutably, even if it is being closed.
     pub(crate) fn any(&mut self, index: FileIndex) -> Option<&mut Handle> {
         self.slots.get_mut(index.0 as usize)?.as_mut()
     }
 
-    /// Frees the slot.
+    /// Removes a file and frees its slot.
     pub(crate) fn remove(&mut self, index: FileIndex) -> Option<Handle> {
         let handle = self.slots.get_mut(index.0 as usize)?.take()?;
         self.open -= 1;
@@ -100,19 +102,19 @@ impl Files {
         Some(handle)
     }
 
-    /// Slots that hold a file.
+    /// Returns the slots that hold a file.
     pub(crate) fn indices(&self) -> Vec<FileIndex> {
         let used = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_some());
         used.filter_map(|(index, _)| u32::try_from(index).ok()).map(FileIndex).collect()
     }
 }
 
-/// The four bytes on the wire.
+/// Encodes a slot as the four bytes on the wire.
 pub(crate) fn to_wire(index: FileIndex) -> FileHandle {
     FileHandle(index.0.to_le_bytes())
 }
 
-/// The slot that four bytes of a client mean; it may be empty.
+/// Decodes a slot from the four bytes of a client. The slot may be empty.
 pub(crate) fn from_wire(handle: FileHandle) -> FileIndex {
     FileIndex(u32::from_le_bytes(handle.0))
 }

@@ -1,4 +1,7 @@
-//! Where a request ends, and requests that are refused because of their headers.
+//! Framing of requests: finds the end of the next request, and refuses requests by their headers.
+//!
+//! It runs before any argument is decoded, so that the driver takes memory only for arguments that
+//! the session accepts.
 
 use crate::machine::{CallKind, Outlets, Session, Stage};
 use crate::settings::GREETING_ARGUMENT_BYTES_MAX;
@@ -8,53 +11,53 @@ use wire::xroot::codes::{ChkpointOpcode, ErrorCode, RequestCode};
 use wire::xroot::header::RequestHeader;
 use wire::xroot::limits::{ARGUMENT_BYTES_MAX, HANDSHAKE_BYTES, REQUEST_HEADER_BYTES};
 
-/// Why a request is refused before its argument is looked at.
+/// The reason to refuse a request before its argument is decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Refusal {
-    /// Nobody has logged in.
+    /// No client has logged in on this connection.
     NotLoggedIn,
-    /// It means nothing without an argument.
+    /// The request requires an argument and has none.
     NoArgument,
 }
 
-/// The next request, all of whose bytes are at the front of the input. Its header is decoded once.
+/// The next request, complete at the front of the input. Its header is decoded once.
 #[derive(Clone, Copy, Debug)]
 pub struct Front {
     bytes: usize,
     pub(crate) request: Option<FrontRequest>,
 }
 
-/// A request whose header has been judged.
+/// A request whose header has been checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrontRequest {
     pub(crate) header: RequestHeader,
-    /// Bytes of the argument; `None` if the request is refused because of its header.
+    /// Length of the argument in bytes; `None` if the request is refused because of its header.
     pub(crate) counted: Option<usize>,
 }
 
 impl Front {
-    /// Bytes that [`Session::take_front`] takes from the input.
+    /// Returns the number of bytes that [`Session::take_front`] takes from the input.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The header; `None` for the handshake, and for input behind the end of the session.
+    /// Returns the header, or `None` for the handshake and for input after the end of the session.
     pub fn header(&self) -> Option<&RequestHeader> {
         self.request.as_ref().map(|request| &request.header)
     }
 }
 
 impl Session {
-    /// Returns the next request if all its bytes are there, otherwise the number of bytes that must
-    /// be there first, as far as the present ones tell: never more than the largest argument and
-    /// two headers. A driver takes memory for a request only once they are there.
+    /// Returns the next request if it is complete. Otherwise returns the number of bytes that must
+    /// be there first, as far as the present bytes show it: at most the largest argument and two
+    /// headers. A driver takes memory for a request only when these bytes have arrived.
     pub fn front(&self, input: &[u8]) -> Result<Front, usize> {
         let whole = |bytes, request| {
             if bytes <= input.len() { Ok(Front { bytes, request }) } else { Err(bytes) }
         };
         match self.stage {
             Stage::Handshake => return whole(HANDSHAKE_BYTES, None),
-            // Further input means nothing.
+            // Input after the end of the session is ignored.
             Stage::Ending => return whole(input.len(), None),
             Stage::Greeting | Stage::Active => {}
         }
@@ -68,14 +71,14 @@ impl Session {
         whole(REQUEST_HEADER_BYTES + argument, Some(FrontRequest { header, counted }))
     }
 
-    /// Bytes of the argument of a request; `None` for a request that is refused because of its
-    /// header.
+    /// Returns the length of the argument in bytes, or `None` for a request that is refused because
+    /// of its header.
     fn counted(&self, header: &RequestHeader) -> Option<usize> {
         let length = header.payload_bytes().ok()?;
         if self.refusal(header).is_some() {
             return None;
         }
-        // File data is announced, not taken: it may be larger than any buffer.
+        // File data is not part of the argument because it may be larger than any buffer.
         let counted = match header.code {
             RequestCode::WRITE | RequestCode::PGWRITE => 0,
             _ => length,
@@ -83,12 +86,12 @@ impl Session {
         (counted <= self.argument_max()).then_some(counted)
     }
 
-    /// Bytes of the longest argument that is taken now.
+    /// Returns the maximum length of an argument at this stage.
     fn argument_max(&self) -> usize {
         if self.stage == Stage::Active { ARGUMENT_BYTES_MAX } else { GREETING_ARGUMENT_BYTES_MAX }
     }
 
-    /// Is the request allowed at this stage, and does it have the argument it needs?
+    /// Returns the reason if the request is not allowed at this stage or lacks its argument.
     fn refusal(&self, header: &RequestHeader) -> Option<Refusal> {
         let code = header.code;
         let greets = matches!(code, RequestCode::LOGIN | RequestCode::PROTOCOL | RequestCode::BIND);
@@ -99,7 +102,7 @@ impl Session {
         }
     }
 
-    /// Answers a request that is refused because of its header.
+    /// Replies to a request that is refused because of its header.
     pub(crate) fn refuse_header(&mut self, header: &RequestHeader, out: &mut dyn Outlets) -> Todo {
         let streamid = header.streamid;
         let Ok(length) = header.payload_bytes() else {
@@ -122,14 +125,15 @@ impl Session {
         }
     }
 
-    /// An argument that is larger than any request has: it is passed over, or, of somebody unknown,
-    /// not listened to.
+    /// Refuses an argument that exceeds the limit. After login the argument is discarded; before
+    /// login the session ends.
     fn too_long(&mut self, header: &RequestHeader, length: usize, out: &mut dyn Outlets) -> Todo {
         if header.code == RequestCode::SIGVER && self.stage == Stage::Active {
             return self.bad_signature_length(header.streamid, out);
         }
         let error = Error::new(ErrorKind::ArgTooLong, "Request argument is too long");
-        // At once: whoever announced it by mistake waits for the answer and never sends so much.
+        // Sent before the argument arrives, because a client that announced a wrong length may wait
+        // for the reply and never send the bytes.
         self.fail(header.streamid, &error, out);
         if self.stage != Stage::Active {
             return self.violated();
@@ -141,7 +145,8 @@ impl Session {
     }
 }
 
-/// Bytes of the list that follows the counted bytes of an executed checkpoint of a vector write.
+/// Returns the length of the list that follows the counted bytes of an executed checkpoint of a
+/// vector write.
 fn list_behind(header: &RequestHeader, payload: &[u8]) -> Option<usize> {
     let opcode = header.body.get(15).copied()?;
     if header.code != RequestCode::CHKPOINT || ChkpointOpcode(opcode) != ChkpointOpcode::XEQ {
@@ -152,7 +157,7 @@ fn list_behind(header: &RequestHeader, payload: &[u8]) -> Option<usize> {
     (embedded.code == RequestCode::WRITEV && length <= ARGUMENT_BYTES_MAX).then_some(length)
 }
 
-/// Requests that mean nothing without an argument.
+/// Reports whether a request requires an argument.
 fn needs_argument(code: RequestCode) -> bool {
     !matches!(
         code,

@@ -1,4 +1,7 @@
-//! From the first request to login, and the end of sessions.
+//! kXR_protocol, kXR_login and kXR_endsess: from the first request to login, and ends of sessions.
+//!
+//! The driver executes kXR_bind and kXR_endsess of other sessions, because a session knows no
+//! others.
 
 use crate::machine::{CallKind, Outlets, Session, Stage};
 use crate::replies;
@@ -13,13 +16,14 @@ use wire::xroot::login_cgi::LoginCgi;
 use wire::xroot::request::{Login, Protocol};
 use wire::xroot::version;
 
-/// Generations from this one on take deferred answers; the bit that says so is ignored, as the real server does.
+/// The first client generation that accepts deferred answers. The capability bit for it is ignored,
+/// as the real server does.
 const DEFERRED_GENERATION: u8 = 2;
 
 impl Session {
     pub(crate) fn protocol(&mut self, id: StreamId, m: &Protocol, out: &mut dyn Outlets) -> Todo {
         let flags = if m.clientpv == 0 {
-            // The ancient role number: 1 server, 0 manager.
+            // The role number of the oldest protocol: 1 server, 0 manager.
             u32::from(self.settings.flags.contains(ServerFlags::IS_SERVER))
         } else {
             self.settings.flags.0
@@ -56,11 +60,11 @@ impl Session {
 
     pub(crate) fn end_session(&mut self, id: StreamId, session: SessionId, out: &mut dyn Outlets) -> Todo {
         if session == self.id {
-            // The client does not wait for an answer, it gets the end of the connection.
+            // The client expects the connection to close, not a reply.
             return self.violated();
         }
         if session == SessionId::default() {
-            // No session has this id. Version 5.5.3 answers and goes on.
+            // No session has this id. Version 5.5.3 replies and keeps the session.
             self.done(id, out);
             return Todo::Nothing;
         }
@@ -69,7 +73,8 @@ impl Session {
     }
 }
 
-/// Names come from anywhere: what does not print becomes `_`, and there is no end of line to forge a log with.
+/// Replaces control characters and blanks by `_`, because names come from untrusted peers. A name
+/// with a line end could otherwise forge a log line.
 fn printable(raw: &[u8]) -> String {
     const SHOWN_MAX: usize = 128;
     let text = String::from_utf8_lossy(raw);

@@ -1,4 +1,6 @@
-//! Requests on an open file.
+//! Requests on an open file: reads, writes, truncate, stat, clone and checkpoints.
+//!
+//! Requests on a path are in `paths`, the order of the operations is in `ordering`.
 
 use crate::files::from_wire;
 use crate::machine::{Call, CallKind, Outlets, Session};
@@ -28,13 +30,13 @@ impl Session {
         self.handle(index).map(|found| (index, &found.file))
     }
 
-    /// The handle names nothing that is open.
+    /// Refuses a request whose handle does not name an open file.
     pub(crate) fn not_open(&mut self, id: StreamId, request: &str, out: &mut dyn Outlets) -> Todo {
         let text = format!("{request} does not refer to an open file");
         self.refuse(id, LinkId::CONTROL, ErrorCode::FILE_NOT_OPEN, &text, out)
     }
 
-    /// Whether a path id names a connection of this session.
+    /// Reports whether a path id names a connection of this session.
     fn is_path(&self, path: LinkId) -> bool {
         path == LinkId::CONTROL || self.is_bound(path)
     }
@@ -43,7 +45,7 @@ impl Session {
         self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "invalid path ID", out)
     }
 
-    /// An operation that answers with its value alone.
+    /// Starts an operation that is answered by its value alone.
     pub(crate) fn on_file(
         &mut self,
         id: StreamId,
@@ -63,7 +65,7 @@ impl Session {
         let Ok(length) = usize::try_from(m.rlen) else {
             return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "Read length is negative", out);
         };
-        // An empty read sends no data, so it does not look at the path.
+        // An empty read sends no data, so its path id is not checked.
         let path = if length == 0 { LinkId::CONTROL } else { LinkId(m.pathid()) };
         if !self.is_path(path) {
             return self.bad_path(id, out);
@@ -86,7 +88,7 @@ impl Session {
     }
 
     pub(crate) fn page_read(&mut self, id: StreamId, m: &Pgread, out: &mut dyn Outlets) -> Todo {
-        // The length comes first, also where the handle is not open.
+        // The length is checked first, even if the handle is not open.
         let length = usize::try_from(m.rlen).unwrap_or(0);
         if length == 0 {
             return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "Read length is invalid", out);
@@ -143,11 +145,11 @@ impl Session {
 
     pub(crate) fn write(&mut self, id: StreamId, m: &Write, checkpoint: bool, out: &mut dyn Outlets) -> Todo {
         let length = usize::try_from(m.dlen).unwrap_or(0);
-        // An empty write brings nothing, so it does not look at the path.
+        // An empty write carries no data, so its path id is not checked.
         let link = if length == 0 { LinkId::CONTROL } else { LinkId(m.pathid) };
         let Some((index, file)) = self.open_file(m.fhandle) else {
             let error = Error::new(ErrorKind::FileNotOpen, "write does not refer to an open file");
-            // No data comes by a path that is not there.
+            // No data can arrive on a connection that does not exist.
             let (from, length) = if self.is_path(link) { (link, length) } else { (LinkId::CONTROL, 0) };
             return self.discard(id, LinkId::CONTROL, (from, length), error);
         };
@@ -165,7 +167,8 @@ impl Session {
         Todo::Receive(Receive { call, link, length, into, checkpoint, held })
     }
 
-    /// Registers a write whose data is announced. `true` if it has to wait for its turn.
+    /// Registers a write whose data is announced. Returns `true` if it must wait for earlier
+    /// operations.
     fn submit_write(&mut self, call: CallId, touches: Touches) -> bool {
         matches!(self.submit(Some(call), touches, Todo::Proceed(call)), Todo::Nothing)
     }
@@ -225,7 +228,8 @@ impl Session {
         checkpoint: bool,
         out: &mut dyn Outlets,
     ) -> Todo {
-        // Where the data ends cannot be told from a list that makes no sense, so what is wrong ends the session.
+        // The end of the data cannot be computed from an invalid list, so an error in it ends the
+        // session.
         let mut wrong = |session: &mut Self, code, text: &str| {
             session.refuse(id, LinkId::CONTROL, code, text, out);
             session.violated()
@@ -293,7 +297,7 @@ impl Session {
             Ok(place) => place,
             Err(error) => return self.fail(id, &error, out),
         };
-        // A negative size is refused by the file system, after what is wrong with the path.
+        // A negative size is refused by the file system, after errors in the path.
         let size = m.offset.cast_unsigned();
         let call = self.call(id, LinkId::CONTROL, CallKind::Plain);
         Todo::Call(call, Operation::Truncate { target: place, size })
@@ -358,7 +362,7 @@ impl Session {
     ) -> Todo {
         if self.open_file(m.fhandle).is_none() {
             self.not_open(id, "chkpoint", out);
-            // Data behind an executed request cannot be found without understanding it.
+            // The end of the data of an unknown embedded request cannot be found.
             let has_data = m.embedded.as_ref().is_some_and(|embedded| embedded.dlen != 0);
             return if has_data { self.violated() } else { Todo::Nothing };
         }
@@ -385,7 +389,7 @@ impl Session {
         self.on_file(id, m.fhandle, "chkpoint", (access, FileOperation::Checkpoint(work)), out)
     }
 
-    /// A request under a checkpoint.
+    /// Executes a request under a checkpoint.
     fn execute(&mut self, id: StreamId, header: &RequestHeader, list: &[u8], out: &mut dyn Outlets) -> Todo {
         let mut wrong = |session: &mut Self, text: &str| {
             session.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, text, out);
@@ -413,7 +417,7 @@ impl Session {
         }
     }
 
-    /// All data of an announcement has come, and what was to be done with it is done.
+    /// Reports that all data of an announcement has arrived and was written or discarded.
     pub fn received(&mut self, id: CallId, received: Received, out: &mut dyn Outlets) -> Todo {
         let Some(call) = self.finish_call(id) else { return Todo::Nothing };
         if received.error.is_some() && self.is_ending() {
@@ -452,7 +456,7 @@ impl Session {
         }
     }
 
-    /// Brings the last of these files to stable storage; the others follow with its answer.
+    /// Syncs the last of these files. The others follow with its answer.
     pub(crate) fn sync_next(&mut self, write: &Call, files: Vec<FileIndex>) -> Todo {
         let file = files.last().and_then(|&index| self.file(index)).cloned();
         let call = self.call(write.streamid, LinkId::CONTROL, CallKind::VectorWrite { files, sync: true });
@@ -466,7 +470,7 @@ impl Session {
         }
     }
 
-    /// Keeps account of pages with wrong checksums, and replies.
+    /// Records pages with wrong checksums, and replies.
     fn pages_written(&mut self, request: &PageRequest, received: Received, out: &mut dyn Outlets) -> Todo {
         let (id, link) = (request.streamid, request.link);
         if let Some(error) = received.error {
@@ -491,7 +495,7 @@ impl Session {
     }
 }
 
-/// A kXR_pgwrite whose data has come.
+/// A kXR_pgwrite whose data has arrived.
 struct PageRequest {
     streamid: StreamId,
     link: LinkId,
@@ -501,13 +505,14 @@ struct PageRequest {
     retry: bool,
 }
 
-/// The offset of a transfer of `length` bytes; `None` if it is negative. The offset of an empty transfer is not checked.
+/// Returns the offset of a transfer of `length` bytes, or `None` if it is negative. The offset of
+/// an empty transfer is not checked.
 fn offset_of(offset: i64, length: usize) -> Option<u64> {
     u64::try_from(offset).ok().or((length == 0).then_some(0))
 }
 
-/// Pages and bytes of data in `length` bytes of pages with checksums from `offset` on; `None` when the last page would
-/// have a checksum and no data.
+/// Returns the number of pages and of data bytes in `length` bytes of pages with checksums from
+/// `offset` on. Returns `None` if the last page would have a checksum and no data.
 fn page_layout(offset: u64, length: usize) -> Option<(usize, usize)> {
     let within = usize::try_from(offset % PAGE_BYTES as u64).ok()?;
     let first = PAGE_BYTES - within + PAGE_CHECKSUM_BYTES;

@@ -1,29 +1,42 @@
-//! One login session as a pure machine: bytes and answers in, replies and things to do out. No socket, no clock, no thread.
+//! One login session as a pure state machine: bytes and answers go in, replies and tasks come out.
+//!
+//! The crate has no socket, no clock and no thread, so that tests and fuzzers can drive both ends
+//! of a session. The `xroot` crate is its driver: it moves the bytes and runs the operations.
 //!
 //! ```text
-//!                  kXR_protocol                 kXR_login
-//!  Handshake ───▶ Greeting ───────▶ Greeting ────────────▶ Active ───▶ Ending ───▶ (finished)
-//!      20 bytes       │ kXR_bind: the driver moves the link to its session   ▲ link lost, kXR_endsess, violation
+//!              20 bytes          kXR_login         kXR_endsess, violation, connection lost
+//!  Handshake ──────────▶ Greeting ─────────▶ Active ─────────▶ Ending ───▶ (finished)
+//!                        │      ▲ │
+//!                        └──────┘ └ kXR_bind: the driver moves the connection to its session
+//!                      kXR_protocol
 //! ```
 //!
-//! [`Session::take`] looks at the front of the control link's input and takes one request off it. What it asks of the
-//! driver comes back as a [`Todo`]; further ones, that became possible when something else ended, wait in
-//! [`Session::next_todo`]. Replies are appended to the output of the link they belong on: no reply is made elsewhere.
+//! [`Session::take`] takes one request from the front of the control connection's input and returns
+//! a [`Todo`] for the driver. Tasks that become possible when another one ends wait in
+//! [`Session::next_todo`]. The session appends replies to the output of the connection they belong
+//! to. No other code makes replies.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | `machine` | [`Session`]: stages, framing, the life of calls and files |
+//! | `machine` | [`Session`]: stages, dispatch of requests, life cycle of calls and files |
+//! | `framing` | end of a request in the input, refusal because of a header |
 //! | `greeting` | handshake, kXR_protocol, kXR_login, kXR_bind, kXR_endsess |
 //! | `paths` | requests that name a path |
 //! | `handles` | requests on an open file |
-//! | `sequencer` | the order of operations on open files: what may start, what must wait |
-//! | `ordering` | how requests, closes and the end of the session use it |
+//! | `sequencer` | order of operations on open files: which may start, which must wait |
+//! | `ordering` | use of the sequencer by requests, closes and the end of the session |
 //! | `attributes` | kXR_fattr |
 //! | `query` | kXR_query and kXR_set |
 //! | `reads` | replies to reads: the headers around the data of the driver |
-//! | `answers` | answers of the file system, as replies |
+//! | `answers` | answers of the file system, encoded as replies |
+//! | `replies` | encoders of replies from types of `vfs` |
 //! | `signing` | kXR_sigver |
-//! | `files`, `slots`, `target`, `settings`, `step`, `error` | what their names say |
+//! | `files` | table of open files |
+//! | `slots` | table of calls in flight |
+//! | `target` | parsing of paths |
+//! | `settings` | settings shared by all sessions, limits of a session |
+//! | `step` | interface to the driver: tasks and results |
+//! | `error` | error kinds to error codes of the protocol |
 
 mod answers;
 mod attributes;

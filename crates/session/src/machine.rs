@@ -1,4 +1,7 @@
-//! The session: stages, framing, and the life of calls and files.
+//! The state machine of a session: stages, dispatch of requests, life cycle of calls and files.
+//!
+//! The families of requests are in files of their own (`paths`, `handles`, `query`, ...). They
+//! share the calls and files that are kept here.
 
 use crate::files::{Files, Handle};
 use crate::framing::{Front, FrontRequest};
@@ -18,50 +21,51 @@ use wire::xroot::header::{Handshake, HandshakeReply, RequestHeader, SessionId, S
 use wire::xroot::limits::{HANDSHAKE_BYTES, PATH_ID_MAX, REQUEST_HEADER_BYTES};
 use wire::xroot::request::Request;
 
-/// Where replies go: the output of each link. A link that is gone takes them and forgets them.
+/// Output buffers for replies, one per connection. Replies for a lost connection are discarded.
 pub trait Outlets {
-    /// The output of a link, to append whole frames to.
+    /// Returns the output of a connection. Callers append whole frames.
     fn link(&mut self, link: LinkId) -> &mut Vec<u8>;
 }
 
-/// Where a session is in its life.
+/// The stage of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// Nothing came yet.
+    /// Nothing has arrived.
     Handshake,
     /// Before login.
     Greeting,
     /// Logged in.
     Active,
-    /// No further requests; files are being released.
+    /// Takes no further requests; files are being released.
     Ending,
 }
 
-/// A request that is not answered yet.
+/// A request without an answer.
 pub(crate) struct Call {
     pub(crate) streamid: StreamId,
-    /// Where the reply goes.
+    /// The connection that takes the reply.
     pub(crate) link: LinkId,
-    /// The client was told that the answer comes by kXR_attn.
+    /// Set if the client was notified that the answer comes later (kXR_waitresp or kXR_wait).
     pub(crate) told_later: bool,
-    /// Its place among the operations on open files, if it is one.
+    /// Position among the operations on open files, for an operation on a file.
     pub(crate) sequence: Option<SequenceId>,
     pub(crate) kind: CallKind,
-    /// Memory of the request and its reply until it is answered.
+    /// Memory of the request and its reply, held until the request is answered.
     pub(crate) charge: Charge,
-    /// For the file that it opens.
+    /// Descriptor for the file that this call opens.
     pub(crate) descriptor: Descriptor,
 }
 
-/// What a call was for: decides what its answer looks like.
+/// The kind of a call, which determines the encoding of its answer.
 pub(crate) enum CallKind {
-    /// Answered by the value alone.
+    /// An operation on the name space, answered by its value alone.
     Plain,
-    /// An operation on a file that is answered by the value alone.
+    /// An operation on a file, answered by its value alone.
     OnFile,
     /// kXR_open.
     Open { compress: bool, stat: bool },
-    /// kXR_dirlist; `held` is what was not sent yet: the last entry, which ends differently if it is the very last.
+    /// kXR_dirlist. `held` is text that was not sent yet: the last entry, because the very last
+    /// entry of a listing ends differently.
     List { detail: vfs::ListDetail, held: Vec<u8>, started: bool },
     /// kXR_statx.
     Kinds,
@@ -73,20 +77,20 @@ pub(crate) enum CallKind {
     Write,
     /// kXR_pgwrite.
     PageWrite { file: FileIndex, offset: u64, length: u32, retry: bool },
-    /// kXR_writev; `sync` are files to bring to stable storage afterwards.
+    /// kXR_writev. `sync` requests that `files` are synced afterwards.
     VectorWrite { files: Vec<FileIndex>, sync: bool },
-    /// kXR_locate and the like: text that ends in a NUL.
+    /// kXR_locate and other requests answered by text that ends in a NUL.
     TextWithNul,
-    /// A refused request whose data must pass first.
+    /// A refused request. The error is sent after its data has been discarded.
     Refused(Error),
-    /// A request that was refused at once, whose data is passed over.
+    /// A request that was refused immediately and whose data is discarded.
     Passed,
-    /// The session of a vanished client releases a file. Nobody to answer.
+    /// Release of a file after the client disconnected. It has no reply.
     Release(FileIndex),
 }
 
 impl CallKind {
-    /// Is it about an open file?
+    /// Reports whether the call operates on an open file.
     pub(crate) fn is_on_file(&self) -> bool {
         match self {
             Self::OnFile
@@ -107,19 +111,20 @@ impl CallKind {
     }
 }
 
-/// What a session has only while files are open or calls under way: most connections of a large server sleep, and pay for
-/// none of it.
+/// State that a session has only while files are open or calls are in flight. It is allocated on
+/// demand because most connections of a large server are idle.
 #[derive(Default)]
 pub(crate) struct Engaged {
     pub(crate) files: Files,
     pub(crate) calls: Slots<Call>,
     pub(crate) sequencer: Sequencer<Waiting>,
-    /// Reads that wait for their turn; they have no call.
+    /// Reads that wait for earlier operations. They have no call.
     pub(crate) reads_waiting: usize,
     ready: VecDeque<Todo>,
-    /// For the request that is being taken: the first call made for it owns this.
+    /// Charge of the request that is being taken. The first call made for the request takes it
+    /// over.
     pub(crate) arriving: Charge,
-    /// Opens among the calls.
+    /// Number of calls that open a file.
     opening: usize,
 }
 
@@ -129,10 +134,11 @@ impl Engaged {
     }
 }
 
-/// One login session: the control connection and up to 15 bound ones.
+/// One login session: the control connection and up to 15 bound connections.
 ///
-/// Getters return its state. The driver reports events by `take`, `answered`, `received` and the methods for reads, gives
-/// commands by `bind`, `unbind` and `end`, and takes the next task from `next_todo`.
+/// Getters return its state. The driver reports events by `take`, `answered`, `received` and the
+/// methods for reads, gives commands by `bind`, `unbind` and `end`, and takes the next task from
+/// `next_todo`.
 pub struct Session {
     pub(crate) id: SessionId,
     pub(crate) settings: Arc<Settings>,
@@ -140,14 +146,14 @@ pub struct Session {
     pub(crate) caller: Arc<Caller>,
     pub(crate) prepares: u32,
     pub(crate) verifier: Verifier,
-    /// `None`: nothing is open or under way.
+    /// `None` if nothing is open or in flight.
     engaged: Option<Box<Engaged>>,
-    /// Bit p: path id p is bound.
+    /// Bit p is set if path id p is bound.
     bound: u16,
 }
 
 impl Session {
-    /// A session whose first byte has not come yet. `id` must be unguessable and unique.
+    /// Returns a session that has received nothing. `id` must be unguessable and unique.
     pub fn new(id: SessionId, settings: Arc<Settings>, peer: Peer) -> Self {
         let told = Told { host: &peer.host, ..Told::default() };
         let identity = Identity::new(&told, 0, peer.address, "host");
@@ -163,27 +169,27 @@ impl Session {
         }
     }
 
-    /// Its id.
+    /// Returns the session id.
     pub fn id(&self) -> SessionId {
         self.id
     }
 
-    /// For whom operations run.
+    /// Returns the identity for which operations run.
     pub fn caller(&self) -> &Arc<Caller> {
         &self.caller
     }
 
-    /// Did the client log in?
+    /// Reports whether the client has logged in.
     pub fn is_active(&self) -> bool {
         self.stage == Stage::Active
     }
 
-    /// Was it told to end?
+    /// Reports whether the session is ending.
     pub fn is_ending(&self) -> bool {
         self.stage == Stage::Ending
     }
 
-    /// Ended, and every file is released: it may be forgotten.
+    /// Reports whether the session has ended and released all files, so that it can be dropped.
     pub fn is_finished(&self) -> bool {
         self.stage == Stage::Ending && self.is_at_rest()
     }
@@ -192,8 +198,8 @@ impl Session {
         self.engaged.as_ref().is_none_or(|engaged| engaged.is_over())
     }
 
-    /// Gives back what it needs only for files and calls, if there are none. For a driver to call when nothing has come for
-    /// a while: the memory is kept from one request to the next.
+    /// Frees the state for files and calls if there are none. The driver calls this when nothing
+    /// has arrived for a while. Until then the memory is kept for the next request.
     pub fn shrink(&mut self) {
         if self.is_at_rest() {
             self.engaged = None;
@@ -212,53 +218,55 @@ impl Session {
         self.engaged.as_deref_mut()
     }
 
-    /// Requests without an answer yet, reads that the driver has begun aside.
+    /// Returns the number of requests without an answer, except reads that the driver has begun.
     pub fn calls_in_flight(&self) -> usize {
         self.engaged().map_or(0, |engaged| engaged.calls.len() + engaged.reads_waiting)
     }
 
-    /// Files that are open.
+    /// Returns the number of open files.
     pub fn files_open(&self) -> usize {
         self.engaged.as_ref().map_or(0, |engaged| engaged.files.len())
     }
 
-    /// The table of open files, to put one in.
+    /// Returns the table of open files, for insertion.
     pub(crate) fn files(&mut self) -> &mut Files {
         &mut self.engage().files
     }
 
-    /// A file that takes operations.
+    /// Returns a file that accepts operations.
     pub(crate) fn handle(&self, index: FileIndex) -> Option<&Handle> {
         self.engaged.as_ref()?.files.get(index)
     }
 
-    /// A file, also one that is being closed.
+    /// Returns a file, even if it is being closed.
     pub(crate) fn any_handle(&mut self, index: FileIndex) -> Option<&mut Handle> {
         self.engaged.as_mut()?.files.any(index)
     }
 
-    /// May more requests be taken now? If not, wait until an answer has come.
+    /// Reports whether the session accepts another request. If not, the driver waits for an answer
+    /// (back-pressure).
     pub fn has_room(&self) -> bool {
         self.calls_in_flight() < CALLS_MAX
     }
 
-    /// A file of the session. For a read that the driver was given also one whose close waits for that read.
+    /// Returns a file of the session. The driver also finds a file whose close waits for a read
+    /// that the driver was given.
     pub fn file(&self, index: FileIndex) -> Option<&Arc<dyn OpenFile>> {
         self.engaged()?.files.known(index).map(|handle| &handle.file)
     }
 
-    /// Path ids that are bound.
+    /// Reports whether a connection belongs to the session.
     pub fn is_bound(&self, link: LinkId) -> bool {
         link == LinkId::CONTROL || (link.0 <= PATH_ID_MAX && self.bound & (1 << link.0) != 0)
     }
 
-    /// The next thing that became possible.
+    /// Returns the next task that has become possible.
     pub fn next_todo(&mut self) -> Option<Todo> {
         self.engaged.as_mut()?.ready.pop_front()
     }
 
-    /// Takes one request from the front of the control link's input. The charge covers all memory that the request may take; it
-    /// is returned when the request is answered.
+    /// Takes one request from the front of the control connection's input. The charge covers all
+    /// memory that the request may use; it is returned when the request is answered.
     pub fn take(&mut self, input: &[u8], charge: Charge, out: &mut dyn Outlets) -> Step {
         match self.front(input) {
             Ok(front) => {
@@ -268,7 +276,7 @@ impl Session {
         }
     }
 
-    /// Takes the request that [`Session::front`] has found at the front of this input.
+    /// Takes the request that [`Session::front`] found at the front of this input.
     pub fn take_front(&mut self, front: &Front, input: &[u8], charge: Charge, out: &mut dyn Outlets) -> Todo {
         if charge.bytes() > 0 {
             self.engage().arriving = charge;
@@ -294,7 +302,7 @@ impl Session {
         };
         let Some(counted) = *counted else { return self.refuse_header(header, out) };
         let argument = input.get(REQUEST_HEADER_BYTES..front.bytes()).unwrap_or_default();
-        // An executed checkpoint of a vector write has its list behind the counted bytes.
+        // For an executed checkpoint of a vector write, the list follows the counted bytes.
         let (payload, extra) = argument.split_at_checked(counted).unwrap_or_default();
         let refused = self.verify(header, payload, out);
         refused.unwrap_or_else(|| self.dispatch(header, payload, extra, out))
@@ -326,7 +334,7 @@ impl Session {
         let request = match Request::decode(header, payload) {
             Ok(request) => request,
             Err(error) => {
-                // An embedded request that is not there: where the data behind it ends cannot be told.
+                // The embedded request is missing, so the end of its data is unknown.
                 let text = format!("Invalid request; {error}");
                 self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
                 return self.violated();
@@ -372,7 +380,7 @@ impl Session {
         }
     }
 
-    /// Replies with an error, and goes on.
+    /// Replies with an error and keeps the session.
     pub(crate) fn refuse(
         &mut self,
         streamid: StreamId,
@@ -385,18 +393,18 @@ impl Session {
         Todo::Nothing
     }
 
-    /// Replies with an error of our own rooms, and goes on.
+    /// Replies with an error of our own crates and keeps the session.
     pub(crate) fn fail(&mut self, streamid: StreamId, error: &Error, out: &mut dyn Outlets) -> Todo {
         self.refuse(streamid, LinkId::CONTROL, crate::wire_code(error.kind), &error.text, out)
     }
 
-    /// Replies that it is done.
+    /// Replies that the request succeeded, without data.
     pub(crate) fn done(&mut self, streamid: StreamId, out: &mut dyn Outlets) -> Todo {
         replies::ok(out.link(LinkId::CONTROL), streamid, &[]);
         Todo::Nothing
     }
 
-    /// A violation of the protocol was answered: the rest of the stream means nothing.
+    /// Ends the session after the reply to a protocol violation. The rest of the input is ignored.
     pub(crate) fn violated(&mut self) -> Todo {
         self.end();
         Todo::Close
@@ -423,7 +431,7 @@ impl Session {
         Some(call)
     }
 
-    /// Takes a descriptor for a file that is to be opened.
+    /// Takes a descriptor for a file that is about to be opened.
     pub(crate) fn take_descriptor(&self) -> Result<Descriptor, Error> {
         let own = self.files_open() + self.engaged.as_ref().map_or(0, |engaged| engaged.opening);
         let descriptor =
@@ -431,15 +439,14 @@ impl Session {
         descriptor.ok_or_else(|| Error::new(ErrorKind::Overloaded, "too many open files in this session"))
     }
 
-    /// Puts something that the driver is to do behind all that [`Session::next_todo`] returns
-    /// first.
+    /// Appends a task to the queue of [`Session::next_todo`].
     pub fn push(&mut self, todo: Todo) {
         if !matches!(todo, Todo::Nothing) {
             self.engage().ready.push_back(todo);
         }
     }
 
-    /// Announces data that is to be thrown away before the error is sent by the link `reply`.
+    /// Announces data to discard. Then the error is sent on the connection `reply`.
     pub(crate) fn discard(
         &mut self,
         streamid: StreamId,
@@ -470,7 +477,7 @@ impl Session {
         Ok(LinkId(path))
     }
 
-    /// Replies to the request by which a connection has joined.
+    /// Replies to a kXR_bind whose connection has joined.
     pub fn bound(&self, streamid: StreamId, link: LinkId, out: &mut dyn Outlets) {
         replies::ok(out.link(link), streamid, &[link.0]);
     }
@@ -480,20 +487,20 @@ impl Session {
         replies::fail(out, streamid, error);
     }
 
-    /// Replies to data on a bound connection that no request has announced.
+    /// Replies to data on a bound connection that no request announced.
     pub fn refuse_unannounced(&self, streamid: StreamId, link: LinkId, out: &mut dyn Outlets) {
         let text = "Invalid request; only announced data may come on this connection";
         replies::error(out.link(link), streamid, ErrorCode::INVALID_REQUEST, text);
     }
 
-    /// Replies to a request of `bytes` bytes whose end did not come in time.
+    /// Replies to a request of `bytes` bytes that did not arrive completely before its deadline.
     pub fn refuse_overdue(&self, input: &[u8], bytes: usize, link: LinkId, out: &mut dyn Outlets) {
         let streamid = StreamId(input.first_chunk().copied().unwrap_or_default());
         let text = format!("Request did not arrive in time; {} of {bytes} bytes came", input.len());
         replies::error(out.link(link), streamid, ErrorCode::INVALID_REQUEST, &text);
     }
 
-    /// A bound connection is gone.
+    /// Frees the path id of a bound connection that was lost.
     pub fn unbind(&mut self, link: LinkId) {
         if link.0 <= PATH_ID_MAX {
             self.bound &= !(1 << link.0);

@@ -1,5 +1,7 @@
-//! How the session uses the sequencer: operations on open files start in their turn, closes and the end of the session
-//! included.
+//! Integration of the sequencer into the session.
+//!
+//! Operations on open files, closes and the release of files at the end of the session start in
+//! their turn. `sequencer` decides the order; this file registers the operations and starts them.
 
 use crate::machine::{CallKind, Outlets, Session, Stage};
 use crate::sequencer::{Access, SequenceId, Touches};
@@ -9,10 +11,10 @@ use std::sync::Arc;
 use vfs::{AttributeWork, FileOperation, OpenFile};
 use wire::xroot::header::{FileHandle, StreamId};
 
-/// The work of an operation that waits for its turn.
+/// The work of an operation that waits for earlier ones.
 pub(crate) struct Waiting {
     todo: Todo,
-    /// For the request, where no call owns it.
+    /// Charge of the request if no call owns it.
     _charge: Charge,
 }
 
@@ -23,11 +25,11 @@ impl Default for Waiting {
 }
 
 impl Session {
-    /// Registers an operation. Returns `todo` if it may start now, and otherwise keeps it until its turn comes. `call` is the
-    /// call whose end is the end of the operation; a read of the driver has none.
+    /// Registers an operation. Returns `todo` if it may start now, otherwise keeps it. `call` is
+    /// the call whose end is the end of the operation; a read of the driver has none.
     pub(crate) fn submit(&mut self, call: Option<CallId>, touches: Touches, todo: Todo) -> Todo {
         let engaged = self.engage();
-        // Where there is a call, it owns the charge.
+        // If there is a call, it owns the charge.
         let charge = std::mem::take(&mut engaged.arriving);
         let (id, start) = engaged.sequencer.begin(touches, Waiting { todo, _charge: charge });
         match call.and_then(|call| engaged.calls.get_mut(call.0)) {
@@ -38,7 +40,7 @@ impl Session {
         start.map_or(Todo::Nothing, |waiting| self.started(id, waiting.todo))
     }
 
-    /// The turn of an operation has come: completes what only now is known.
+    /// Completes a task with data that is known only when the operation starts.
     fn started(&mut self, id: SequenceId, todo: Todo) -> Todo {
         let sequence = Some(id);
         match todo {
@@ -59,7 +61,7 @@ impl Session {
         }
     }
 
-    /// An operation has ended: those that waited for it may start.
+    /// Ends an operation and starts operations that waited for it.
     pub(crate) fn ended(&mut self, id: Option<SequenceId>) {
         let (Some(id), Some(engaged)) = (id, self.engaged_mut()) else { return };
         for (id, Waiting { todo, .. }) in engaged.sequencer.end(id) {
@@ -71,7 +73,7 @@ impl Session {
         }
     }
 
-    /// An operation on an open file that is answered by a call of this kind.
+    /// Starts an operation on an open file that is answered by a call of this kind.
     pub(crate) fn start_on_file(
         &mut self,
         id: StreamId,
@@ -89,7 +91,7 @@ impl Session {
         self.let_go(index, id, CallKind::Close(index), file, FileOperation::Close { failed: false })
     }
 
-    /// Closes or abandons a file: a barrier, after which it takes no operation.
+    /// Closes or abandons a file. This is a barrier, after which the file accepts no operation.
     fn let_go(
         &mut self,
         index: FileIndex,
@@ -103,21 +105,21 @@ impl Session {
         }
         let todo = self.start_on_file(id, kind, (index, Access::Barrier), (file.clone(), operation));
         if matches!(todo, Todo::Nothing) {
-            // The operation in front may be a copy from another server, which is cancelled.
+            // The operation that is running may be a copy from another server, which is cancelled.
             file.interrupt();
         }
         todo
     }
 
-    /// Abandons a file whose client has gone.
+    /// Abandons a file whose client has disconnected.
     pub(crate) fn abandon(&mut self, index: FileIndex) -> Todo {
         let Some(file) = self.file(index).cloned() else { return Todo::Nothing };
         let kind = CallKind::Release(index);
         self.let_go(index, StreamId::default(), kind, file, FileOperation::Abandon)
     }
 
-    /// The control link is gone, or the session is to go: takes no further request, drops operations that have not started,
-    /// and releases every file as soon as nothing uses it.
+    /// Ends the session: takes no further request, drops operations that have not started, and
+    /// releases each file when its last operation has ended.
     pub fn end(&mut self) {
         if self.stage == Stage::Ending {
             return;
@@ -149,7 +151,8 @@ impl Session {
         }
     }
 
-    /// A change was not made as the client asked for it: if the client has gone, its files are not whole.
+    /// Marks the files of a change that was not executed as requested. If the client has
+    /// disconnected, these files are incomplete.
     pub(crate) fn mark_incomplete(&mut self, id: Option<SequenceId>) {
         let (Some(id), Some(engaged)) = (id, self.engaged_mut()) else { return };
         let files = &mut engaged.files;
@@ -160,13 +163,13 @@ impl Session {
         }
     }
 
-    /// How a read touches a file. Where it may meet the end of a file that this handle can extend, it depends on all that
-    /// is behind its start.
+    /// Returns the access of a read. A read that may reach the end of a file that this handle can
+    /// extend depends on everything after its start.
     fn read_access(&self, index: FileIndex, offset: u64, length: usize) -> Access {
         let fixed = Access::read(offset, length as u64);
         let Some(file) = self.file(index).filter(|file| file.is_writable()) else { return fixed };
         let barrier = self.engaged().is_some_and(|engaged| engaged.sequencer.has_barrier(index));
-        // Behind a barrier nobody knows the size yet.
+        // While a barrier is unfinished the size is unknown.
         let size = if barrier { None } else { file.size_now() };
         let end = offset.saturating_add(length as u64);
         if size.is_some_and(|size| end <= size) { fixed } else { Access::read_to_end(offset) }
@@ -177,7 +180,7 @@ impl Session {
             let end = element.offset.saturating_add(element.length as u64);
             (element.file, element.offset, end)
         });
-        // One range for each file, so that its size is asked for once.
+        // Merged into one range per file, so that its size is requested once.
         let mut bounds: Vec<(FileIndex, u64, u64)> = Vec::new();
         for (file, start, end) in ranges {
             match bounds.last_mut() {
@@ -191,8 +194,9 @@ impl Session {
         Touches::many(bounds.into_iter().map(access).collect())
     }
 
-    /// Gives the driver a read now if nothing before it can matter to it. Such a read is not registered: the driver does it
-    /// before it takes another request, or registers it by [`Session::read_began`].
+    /// Returns a read for the driver if no earlier operation affects it. Such a read is not
+    /// registered: the driver completes it before it takes another request, or registers it by
+    /// [`Session::read_began`].
     pub(crate) fn submit_read(&mut self, task: ReadTask) -> Todo {
         if self.is_free_to_read(task.file) {
             Todo::Read(task)
@@ -201,7 +205,7 @@ impl Session {
         }
     }
 
-    /// The same for a read with hints.
+    /// Returns a read with hints for the driver if no earlier operation affects it.
     pub(crate) fn submit_read_with_hints(
         &mut self,
         task: ReadTask,
@@ -220,7 +224,7 @@ impl Session {
         self.submit(None, Touches::one(task.file, access), todo)
     }
 
-    /// The same for a vector read.
+    /// Returns a vector read for the driver if no earlier operation affects it.
     pub(crate) fn submit_vector_read(&mut self, task: ReadVectorTask) -> Todo {
         if task.elements.iter().all(|element| self.is_free_to_read(element.file)) {
             return Todo::ReadVector(task);
@@ -244,7 +248,7 @@ impl Session {
     }
 }
 
-/// How work on attributes touches a file.
+/// Returns the access of an operation on attributes.
 pub(crate) fn access_of_attributes(work: &AttributeWork) -> Access {
     match work {
         AttributeWork::Get(_) | AttributeWork::List { .. } => Access::READ_ALL,
@@ -252,13 +256,13 @@ pub(crate) fn access_of_attributes(work: &AttributeWork) -> Access {
     }
 }
 
-/// Does the driver answer it, without a call?
+/// Reports whether the driver replies to the task without a call.
 fn is_read(todo: &Todo) -> bool {
     matches!(todo, Todo::Read(_) | Todo::ReadWithHints(..) | Todo::ReadVector(_))
 }
 
-/// Nobody reads its answer once the client has gone. What must be done all the same: a file is closed, and the driver
-/// has an announcement of each write.
+/// Reports whether a task is dropped when the client has disconnected, because its reply has no
+/// reader. Closes are not dropped, and neither are writes that were announced to the driver.
 fn is_dropped_at_the_end(todo: &Todo) -> bool {
     !matches!(
         todo,

@@ -1,4 +1,6 @@
-//! Requests that name a path.
+//! Requests that name a path: they become operations of `vfs` on the name space.
+//!
+//! Requests on an open file are in `handles`.
 
 use crate::files::from_wire;
 use crate::machine::{CallKind, Outlets, Session};
@@ -15,11 +17,11 @@ use wire::xroot::flags::{
 use wire::xroot::header::StreamId;
 use wire::xroot::request::{Dirlist, Locate, Mv, Open, Prepare, Request, Statx};
 
-/// Bits of a mode that mean anything here; the twelfth and above are not the client's to set.
+/// The permission bits of a mode that a client may set.
 const MODE_BITS: u16 = 0o777;
 
 impl Session {
-    /// Requests that are nothing but an operation on the name space.
+    /// Starts the operation on the name space for a request.
     pub(crate) fn on_path(&mut self, id: StreamId, request: &Request<'_>, out: &mut dyn Outlets) -> Todo {
         let kind = match request {
             Request::Open(m) => {
@@ -51,7 +53,7 @@ impl Session {
             call.descriptor = descriptor;
         }
         match request {
-            // The copy must contain every earlier write to the source.
+            // The copy must contain each earlier write to the source.
             Request::Open(m) if m.optiont.contains(OpenTemplateOptions::DUP) => {
                 let source = Touches::one(from_wire(m.fhtemplt), Access::READ_ALL);
                 self.submit(Some(call), source, Todo::Call(call, operation))
@@ -87,9 +89,10 @@ impl Session {
         let has = |bit| m.options.contains(bit);
         let place = target(m.target, Verb::OPEN)?;
         let creates = has(OpenOptions::NEW) || has(OpenOptions::DELETE);
-        // The read bit wins over update, and update over write only; none of them is reading.
+        // The read bit takes precedence over update, and update over write only. Without any of
+        // them the file is opened for reading.
         let read = has(OpenOptions::READ);
-        // To append says where to write, not that writing is wanted.
+        // The append bit gives the position of writes and does not request write access.
         let writes = has(OpenOptions::UPDT) || has(OpenOptions::WRTO);
         let appends = creates && has(OpenOptions::APND);
         let (duplicate_of, same_file_system_as) = self.templates(m, creates)?;
@@ -118,7 +121,7 @@ impl Session {
         ))
     }
 
-    /// Files that the new one is to be a clone of, or to lie beside.
+    /// Returns the file to clone, and the file on whose file system the new one is placed.
     #[expect(clippy::type_complexity, reason = "two optional files")]
     fn templates(
         &self,
@@ -168,7 +171,7 @@ impl Session {
         };
         let evict = m.optionx.contains(PrepareOptionsX::EVICT);
         let request = PrepareRequest {
-            // To evict clears the other options.
+            // Evict clears the other options.
             stage: has(PrepareOptions::STAGE) && !evict,
             write: has(PrepareOptions::WMODE) && !evict,
             colocate: has(PrepareOptions::COLOC) && !evict,
@@ -206,7 +209,8 @@ fn locate(m: &Locate<'_>) -> Result<Operation, Error> {
         exporting: path.len() > 1 && path.starts_with(b"*"),
         all_networks: has(Locating::FORCE),
     };
-    // `*` is all servers, `*path` all that have the path; a server that stands alone is all of them.
+    // `*` means all servers, `*path` all servers that have the path. A standalone server is the
+    // only one.
     let place = match path {
         b"*" => None,
         path => Some(target(path.strip_prefix(b"*").unwrap_or(path), Verb::LOCATE)?),

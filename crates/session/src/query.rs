@@ -1,4 +1,6 @@
-//! kXR_query and kXR_set.
+//! kXR_query and kXR_set: information about the server and its files, and settings of a session.
+//!
+//! They share a file because both select one of many functions by a code or a word.
 
 use crate::machine::{CallKind, Outlets, Session};
 use crate::replies;
@@ -15,7 +17,7 @@ use wire::xroot::request::{Query, Set};
 impl Session {
     pub(crate) fn query(&mut self, id: StreamId, m: &Query<'_>, out: &mut dyn Outlets) -> Todo {
         let by_handle = matches!(m.infotype, QueryType::VISA | QueryType::FINFO | QueryType::OPAQUG);
-        // Without an argument it is about a handle, whatever the type.
+        // Without an argument every type queries a handle.
         if m.args.is_empty() || by_handle {
             return self.query_handle(id, m, by_handle, out);
         }
@@ -33,7 +35,7 @@ impl Session {
             QueryType::SPACE => target(text, Verb::STAT).map(Operation::QuerySpace),
             QueryType::PREP => prepare(m.args),
             QueryType::OPAQUE => Ok(Operation::QueryOpaque { code: m.infotype.0, argument: text.to_vec() }),
-            // These begin with a path.
+            // The argument of these begins with a path.
             QueryType::FSINFO | QueryType::OPAQUF => target(text, Verb::QUERY)
                 .map(|_| Operation::QueryOpaque { code: m.infotype.0, argument: text.to_vec() }),
             _ => Err(Error::new(ErrorKind::ArgInvalid, "Invalid information query type code")),
@@ -56,19 +58,19 @@ impl Session {
             let text = "Required query argument not present";
             return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_MISSING, text, out);
         }
-        // It may cancel what runs on the handle, so it waits for nothing.
+        // A query may cancel an operation on the handle, so it does not wait for it.
         let operation = FileOperation::Query { code: m.infotype.0, argument: m.text().to_vec() };
         self.on_file(id, m.fhandle, "query", (Access::Unordered, operation), out)
     }
 
-    /// One line for each key: its value, or the key itself where nothing is known.
+    /// Replies with one line per key: its value, or the key itself if it is unknown.
     ///
-    /// Keys are separated by blanks, and by line ends too: the command line client sends them so, and gains by it.
+    /// Keys are separated by blanks or line ends, because the command line client sends both.
     fn configuration(&mut self, id: StreamId, keys: &[u8], out: &mut dyn Outlets) -> Todo {
         let mut words = keys.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).peekable();
         let first = words.next();
         if matches!(first, Some(b"xrootd" | b"cmsd")) && words.peek().is_none() {
-            // The text of the configuration, which only goes over TLS.
+            // The text of the configuration is sent only over TLS.
             replies::ok(out.link(LinkId::CONTROL), id, b"\n\0");
             return Todo::Nothing;
         }
@@ -76,7 +78,7 @@ impl Session {
         for key in first.into_iter().chain(words) {
             let value = self.settings.configuration.iter().find(|(known, _)| known.as_bytes() == key);
             let value = value.map_or(key, |(_, value)| value.as_bytes());
-            // A request may carry megabytes of keys; the answer ends at its limit.
+            // A request may carry megabytes of keys, so the answer is limited.
             if answer.len() + value.len() >= CONFIG_ANSWER_BYTES_MAX {
                 let text = "too many query config arguments.";
                 return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_TOO_LONG, text, out);
@@ -96,10 +98,10 @@ impl Session {
         let text = String::from_utf8_lossy(m.text.split(|&b| b == 0).next().unwrap_or_default());
         let mut words = text.split_ascii_whitespace();
         match (words.next(), words.next()) {
-            // Nothing is monitored: there is nobody to tell the name to, nor anything to switch.
+            // The server has no monitoring, so the name is not used and the switch has no effect.
             (Some("appid"), Some(_)) | (Some("monitor"), Some("on" | "off")) => self.done(id, out),
             (Some("monitor"), Some("info")) => {
-                // No monitoring stream is on: the id of the record is 0.
+                // Without a monitoring stream the id of the record is 0.
                 replies::ok(out.link(LinkId::CONTROL), id, &[0; 4]);
                 Todo::Nothing
             }
@@ -108,7 +110,7 @@ impl Session {
     }
 }
 
-/// The id, and the files on the lines after it.
+/// Parses the request id and the files on the lines after it.
 fn prepare(args: &[u8]) -> Result<Operation, Error> {
     let args = args.split(|&b| b == 0).next().unwrap_or_default();
     let mut parts = args.splitn(2, |&b| b == b'\n');

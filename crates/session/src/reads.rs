@@ -1,8 +1,8 @@
-//! Replies to reads: the session makes every header, the driver puts the data behind it.
+//! Replies to reads: the session makes each header, and the driver appends the data.
 //!
-//! A small read is answered at once ([`ReadTask::answer`]). The reply to another one is a
-//! [`ReadReply`]: the driver asks it for the header of each frame, and gives it back at the end, so
-//! that a read ends exactly once.
+//! A read that can complete immediately is answered by [`ReadTask::answer`]. The reply to another
+//! read is a [`ReadReply`]. The driver obtains the header of each frame from it and returns it at
+//! the end, so that a read ends exactly once.
 
 use crate::machine::{Outlets, Session};
 use crate::replies;
@@ -19,15 +19,15 @@ use wire::xroot::request::Segment;
 /// The headers around the data of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadFrame<const BYTES: usize = RESPONSE_HEADER_BYTES> {
-    /// Goes before the data.
+    /// Header before the data.
     pub header: [u8; BYTES],
-    /// Goes behind the data, if there is one: an empty last frame.
+    /// Header of an empty last frame after the data, if there is one.
     pub end: Option<[u8; RESPONSE_HEADER_BYTES]>,
     /// Reports whether the reply is complete with this frame.
     pub is_last: bool,
 }
 
-/// The reply to a read that is not answered at once. It belongs to the driver until
+/// The reply to a read that does not complete immediately. The driver owns it until
 /// [`Session::read_ended`] or [`Session::read_failed`].
 #[derive(Debug)]
 #[must_use = "operations that wait for the read never start if it does not end"]
@@ -35,7 +35,7 @@ pub struct ReadReply {
     streamid: StreamId,
     link: LinkId,
     sequence: SequenceId,
-    /// Bytes of a range, or elements of a vector, for which no frame was made.
+    /// Bytes of a range, or elements of a vector, without a frame.
     left: usize,
 }
 
@@ -45,27 +45,28 @@ impl ReadReply {
         self.link
     }
 
-    /// Returns the bytes of a range, or the elements of a vector, for which no frame was made.
+    /// Returns the bytes of a range, or the elements of a vector, without a frame.
     pub fn left(&self) -> usize {
         self.left
     }
 
-    /// Makes the frame of the next `wanted` bytes of a range, of which `read` are there. Fewer
-    /// bytes than wanted are the end of the file.
+    /// Makes the frame for the next `wanted` bytes of a range, of which `read` are available. Fewer
+    /// bytes than wanted mean the end of the file.
     pub fn frame(&mut self, wanted: usize, read: usize) -> ReadFrame {
         let is_whole = read == self.left || read == 0;
         let is_end = read < wanted;
         self.left = self.left.saturating_sub(read);
         ReadFrame {
             header: replies::read_header(self.streamid, is_whole, read),
-            // The data before the end of the file is a part, and nothing follows.
+            // The data before the end of the file is a partial frame, so an empty last frame must
+            // follow.
             end: (is_end && !is_whole).then(|| replies::read_header(self.streamid, true, 0)),
             is_last: is_end || is_whole,
         }
     }
 
-    /// Makes the frame of pages from `offset` on, of which `read` bytes of the wanted ones are
-    /// there. They take `bytes` together with their checksums.
+    /// Makes the frame for pages from `offset` on, of which `read` bytes of the wanted ones are
+    /// available. With their checksums they occupy `bytes`.
     pub fn page_frame(
         &mut self,
         offset: u64,
@@ -84,7 +85,7 @@ impl ReadReply {
         ReadFrame { header: frame.encode(), end: None, is_last }
     }
 
-    /// Makes the frame of the next elements of a vector, which take `bytes` with their headers.
+    /// Makes the frame for the next elements of a vector, which occupy `bytes` with their headers.
     pub fn vector_frame(&mut self, elements: usize, bytes: usize) -> ReadFrame {
         self.left = self.left.saturating_sub(elements);
         let is_last = self.left == 0;
@@ -93,7 +94,8 @@ impl ReadReply {
 }
 
 impl ReadElement {
-    /// Returns the header of its data in the reply: its item of the request.
+    /// Returns the header of the element's data in the reply, which repeats its item of the
+    /// request.
     pub fn header(&self) -> [u8; SEGMENT_BYTES] {
         Segment {
             fhandle: crate::files::to_wire(self.file),
@@ -105,17 +107,17 @@ impl ReadElement {
 }
 
 impl ReadTask {
-    /// Returns the bytes of the largest reply that [`ReadTask::answer`] makes of data.
+    /// Returns the maximum length of the reply that [`ReadTask::answer`] makes.
     pub fn answer_bytes(&self) -> usize {
         self.length + 2 * RESPONSE_HEADER_BYTES
     }
 
-    /// Replies with what `read` appends to the output of the task's connection, at most
-    /// [`ReadTask::length`] bytes without page checksums. [`Session::read_answered`] follows.
-    /// Returns `false`, and leaves the output as it was, if the data is not there now.
+    /// Replies with the data that `read` appends to the output of the task's connection: at most
+    /// [`ReadTask::length`] bytes, without page checksums. [`Session::read_answered`] must follow.
+    /// Returns `false` and leaves the output unchanged if the data is not available immediately.
     pub fn answer(&self, out: &mut Vec<u8>, read: impl FnOnce(&mut Vec<u8>) -> Spot<usize>) -> bool {
         let start = out.len();
-        // Replaced when it is known how much there is.
+        // Replaced when the length of the data is known.
         out.extend_from_slice(&[0; RESPONSE_HEADER_BYTES]);
         match read(out) {
             Spot::Done(read) => {
@@ -125,7 +127,8 @@ impl ReadTask {
                     *place = header;
                 }
                 if !is_whole {
-                    // The data before the end of the file is a part, and nothing follows.
+                    // The data before the end of the file is a partial frame, so an empty last
+                    // frame must follow.
                     out.extend_from_slice(&replies::read_header(self.streamid, true, 0));
                 }
                 true
@@ -144,44 +147,44 @@ impl ReadTask {
 }
 
 impl Session {
-    /// A read was answered at once.
+    /// Reports that a read was answered immediately.
     pub fn read_answered(&mut self, task: &ReadTask) {
         if task.sequence.is_some() {
             self.ended(task.sequence);
         }
     }
 
-    /// Sends the client elsewhere for a read.
+    /// Redirects the client for a read.
     pub fn read_redirected(&mut self, task: &ReadTask, to: &Redirect, out: &mut dyn Outlets) {
         replies::redirect(out.link(task.link), task.streamid, to);
         self.ended(task.sequence);
     }
 
-    /// Sends the client elsewhere for a vector read.
+    /// Redirects the client for a vector read.
     pub fn vector_read_redirected(&mut self, task: &ReadVectorTask, to: &Redirect, out: &mut dyn Outlets) {
         replies::redirect(out.link(LinkId::CONTROL), task.streamid, to);
         self.ended(task.sequence);
     }
 
-    /// Registers a read that is not answered at once, before another request is taken.
+    /// Registers a read that does not complete immediately, before another request is taken.
     pub fn read_began(&mut self, task: &ReadTask) -> ReadReply {
         let sequence = self.register_read(task);
         ReadReply { streamid: task.streamid, link: task.link, sequence, left: task.length }
     }
 
-    /// Registers a vector read that is not answered at once.
+    /// Registers a vector read that does not complete immediately.
     pub fn vector_read_began(&mut self, task: &ReadVectorTask) -> ReadReply {
         let sequence = self.register_vector_read(task);
         // The path id of a vector read is ignored, as by all servers.
         ReadReply { streamid: task.streamid, link: LinkId::CONTROL, sequence, left: task.elements.len() }
     }
 
-    /// A read has ended: its reply was made, or its connection is gone.
+    /// Reports the end of a read: its reply is complete, or its connection is lost.
     pub fn read_ended(&mut self, reply: ReadReply) {
         self.ended(Some(reply.sequence));
     }
 
-    /// A read has failed: the error is the rest of its reply.
+    /// Reports the failure of a read. The error completes its reply.
     pub fn read_failed(&mut self, reply: ReadReply, error: &Error, out: &mut dyn Outlets) {
         replies::fail(out.link(reply.link), reply.streamid, error);
         self.read_ended(reply);

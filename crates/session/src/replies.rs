@@ -1,4 +1,6 @@
-//! Replies in the terms of this room: statuses, security requirements, bad pages.
+//! Encoders of replies that translate types of `vfs` into types of `wire`.
+//!
+//! `answers` and `handles` use them. They are here so that the mapping of each type exists once.
 
 use crate::settings::Signing;
 use crate::step::BadPage;
@@ -18,7 +20,7 @@ pub(crate) fn error(out: &mut Vec<u8>, streamid: StreamId, code: ErrorCode, text
     wire::xroot::reply::error::encode(out, streamid, code, text);
 }
 
-/// Appends the reply with an error of our own rooms.
+/// Appends a kXR_error reply for an error of our own crates.
 pub(crate) fn fail(out: &mut Vec<u8>, streamid: StreamId, failure: &Error) {
     error(out, streamid, crate::wire_code(failure.kind), &failure.text);
 }
@@ -35,7 +37,7 @@ pub(crate) fn redirect(out: &mut Vec<u8>, streamid: StreamId, to: &Redirect) {
     wire::xroot::reply::redirect::Redirect { port: to.port, host: host.as_bytes() }.encode(out, streamid);
 }
 
-/// The header of a reply that carries file data: final, or with more to come.
+/// Returns the header of a reply with file data: final, or partial.
 pub(crate) fn read_header(streamid: StreamId, last: bool, length: usize) -> [u8; 8] {
     let status = if last { Status::OK } else { Status::OKSOFAR };
     let dlen = i32::try_from(length).unwrap_or(i32::MAX);
@@ -60,7 +62,7 @@ pub(crate) fn protocol(out: &mut Vec<u8>, streamid: StreamId, flags: u32, signin
     mark.finish(out, streamid, Status::OK);
 }
 
-/// The status as clients read it.
+/// Returns the status in the text form of the protocol.
 pub(crate) fn stat_text(stat: &Stat) -> StatText<'_> {
     StatText {
         id: stat.id,
@@ -104,7 +106,7 @@ pub(crate) fn stat_flags(stat: &Stat) -> StatFlags {
     flags
 }
 
-/// Space for new files, in the units of the vfs form of kXR_stat.
+/// Returns the space for new files in the units of the vfs form of kXR_stat.
 pub(crate) fn space_text(space: &SpaceFigures) -> VfsText {
     const MB: u64 = 1 << 20;
     let used = space.total.saturating_sub(space.free);
@@ -119,7 +121,7 @@ pub(crate) fn space_text(space: &SpaceFigures) -> VfsText {
     }
 }
 
-/// The answer to a kXR_pgwrite: done, or which pages did not match their checksums.
+/// Appends the reply to a kXR_pgwrite: success, or the list of pages with wrong checksums.
 pub(crate) fn pages_written(out: &mut Vec<u8>, streamid: StreamId, offset: u64, bad: &[BadPage]) {
     let offset = i64::try_from(offset).unwrap_or(i64::MAX);
     let length = |page: &BadPage| i16::try_from(page.length).unwrap_or(i16::MAX);

@@ -1,35 +1,42 @@
-//! The order of operations on open files.
+//! Order of operations on open files.
 //!
-//! A client may send requests without waiting for replies, and relies on their order: `truncate` and then `write` must not
-//! become `write` and then `truncate`. The server runs operations side by side, so the sequencer decides when each may start.
-//! Every operation registers, in the order of the request headers, with the files that it touches and how ([`Access`]). It may
-//! start when no earlier operation that has not ended conflicts with it on a common file; until then its work is kept here.
-//! Two accesses conflict when the result depends on their order: a write and another access to a common byte, or a barrier and
-//! anything else.
+//! A client may send requests without waiting for replies and relies on their order. `truncate`
+//! followed by `write` must not become `write` followed by `truncate`. The server runs operations
+//! concurrently, so the sequencer decides when each may start. Each operation registers, in the
+//! order of the request headers, with the files that it accesses and how ([`Access`]). It may start
+//! when no earlier unfinished operation conflicts with it on a common file; until then the
+//! sequencer keeps its work. Two accesses conflict when the result depends on their order: a write
+//! and another access to a common byte, or a barrier and anything else.
 //!
 //! # Why this cannot deadlock
 //!
-//! An operation waits only for earlier ones, so the earliest one that has not ended never waits here. Two things outside could
-//! still hold it up. The first is the payload of a write, because a connection that brings the payload of a waiting write is not
-//! read. Payloads come on each connection in the order of their headers, so everything in front of the payload of the earliest
-//! operation belongs to operations that have ended or were refused, and refused payload is taken at once. The second is a client
-//! that does not read replies. A read that waits for room in the output holds up conflicting writes until the client reads on.
-//! A server that executes requests one by one stops at the same point.
+//! An operation waits only for earlier ones, so the earliest unfinished one never waits here. Two
+//! external causes could still delay it.
+//!
+//! * The payload of a write: a connection that carries the payload of a waiting write is not read.
+//!   Payloads arrive on each connection in the order of their headers. Everything before the
+//!   payload of the earliest operation belongs to operations that have ended or were refused, and
+//!   refused payload is consumed at once.
+//! * A client that does not read replies: a read that waits for room in the output delays
+//!   conflicting writes until the client reads. A server that executes requests one by one stops at
+//!   the same point.
 //!
 //! # Cost
 //!
-//! Each operation counts the earlier ones that it waits for, so an end looks once at each later operation on the same files and
-//! at nothing else. A read of a file without unfinished writes or barriers need not register before it is done
+//! Each operation counts the earlier ones that it waits for. The end of an operation therefore
+//! visits each later operation on the same files once and nothing else. A read of a file without
+//! unfinished writes or barriers need not register before it is done
 //! ([`Sequencer::is_free_to_read`]).
 
 use crate::slots::Slots;
 use crate::step::FileIndex;
 use std::collections::VecDeque;
 
-/// Entries for which an empty queue of a file keeps its memory.
+/// Capacity up to which an empty queue of a file keeps its memory.
 const KEPT_MAX: usize = 8;
 
-/// How an operation touches a file. Ranges are in bytes, their end is exclusive, and they are never empty.
+/// The access of an operation to a file. Ranges are in bytes with an exclusive end, and never
+/// empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     /// Depends on these bytes.
@@ -38,20 +45,21 @@ pub(crate) enum Access {
     Write { start: u64, end: u64 },
     /// Waits for everything before it and holds everything after it.
     Barrier,
-    /// Waits for nothing; only a barrier waits for it.
+    /// Waits for nothing. Only a barrier waits for it.
     Unordered,
 }
 
 impl Access {
-    /// Depends on all of the file, its size included.
+    /// An access that depends on the whole file, its size included.
     pub(crate) const READ_ALL: Self = Self::Read { start: 0, end: u64::MAX };
 
-    /// A read whose result does not depend on the size of the file.
+    /// Returns a read whose result does not depend on the size of the file.
     pub(crate) fn read(offset: u64, length: u64) -> Self {
         Self::Read { start: offset, end: end_of(offset, length) }
     }
 
-    /// A read that may meet the end of the file: a write anywhere behind its start moves that.
+    /// Returns a read that may reach the end of the file, which a write anywhere after its start
+    /// moves.
     pub(crate) fn read_to_end(offset: u64) -> Self {
         Self::Read { start: offset.min(u64::MAX - 1), end: u64::MAX }
     }
@@ -60,12 +68,12 @@ impl Access {
         Self::Write { start: offset, end: end_of(offset, length) }
     }
 
-    /// Reports whether it may change the file.
+    /// Reports whether the access may change the file.
     pub(crate) fn is_exclusive(self) -> bool {
         matches!(self, Self::Write { .. } | Self::Barrier)
     }
 
-    /// One access that covers two of the same operation.
+    /// Returns one access that covers two accesses of the same operation.
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Barrier, _) | (_, Self::Barrier) => Self::Barrier,
@@ -80,7 +88,7 @@ impl Access {
         }
     }
 
-    /// Must it wait for an earlier access to the same file?
+    /// Reports whether the access must wait for an earlier access to the same file.
     pub(crate) fn waits_for(self, earlier: Self) -> bool {
         match (earlier, self) {
             (_, Self::Unordered) => false,
@@ -94,12 +102,12 @@ impl Access {
     }
 }
 
-/// The end of a range. An empty one counts as one byte.
+/// Returns the end of a range. An empty range counts as one byte.
 fn end_of(offset: u64, length: u64) -> u64 {
     offset.saturating_add(length.max(1))
 }
 
-/// The files that an operation touches, each once.
+/// The files that an operation accesses, each once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Touches {
     One((FileIndex, Access)),
@@ -135,15 +143,15 @@ impl Touches {
     }
 }
 
-/// Names an operation from its registration to its end.
+/// Identifies an operation from its registration to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SequenceId(u32);
 
 struct Registered<W> {
     touches: Touches,
-    /// Earlier accesses that it waits for.
+    /// Number of earlier accesses that it waits for.
     blockers: u32,
-    /// The work to start; `None` once it has started.
+    /// The work to start; `None` after the start.
     waiting: Option<W>,
 }
 
@@ -151,16 +159,17 @@ struct Registered<W> {
 #[derive(Default)]
 struct Queue {
     entries: VecDeque<(SequenceId, Access)>,
-    /// Those of them that are exclusive.
+    /// Number of exclusive entries.
     exclusive: usize,
     barriers: usize,
 }
 
-/// All unfinished operations on the files of a session. `W` is the work that starts when the turn of an operation comes.
+/// All unfinished operations on the files of a session. `W` is the work that starts when the turn
+/// of an operation comes.
 pub(crate) struct Sequencer<W> {
     registered: Slots<Registered<W>>,
     files: Vec<Queue>,
-    /// Exclusive accesses to all files.
+    /// Number of exclusive accesses to all files.
     exclusive: usize,
 }
 
@@ -171,7 +180,7 @@ impl<W> Default for Sequencer<W> {
 }
 
 impl<W> Sequencer<W> {
-    /// No operation is unfinished.
+    /// Reports whether no operation is unfinished.
     pub(crate) fn is_idle(&self) -> bool {
         self.registered.is_empty()
     }
@@ -180,22 +189,23 @@ impl<W> Sequencer<W> {
         self.files.get(file.0 as usize)
     }
 
-    /// A read of this file that arrives now waits for nothing.
+    /// Reports whether a read of this file that arrives now can start immediately.
     pub(crate) fn is_free_to_read(&self, file: FileIndex) -> bool {
         self.exclusive == 0 || self.queue(file).is_none_or(|queue| queue.exclusive == 0)
     }
 
-    /// Is a barrier on this file unfinished?
+    /// Reports whether a barrier on this file is unfinished.
     pub(crate) fn has_barrier(&self, file: FileIndex) -> bool {
         self.queue(file).is_some_and(|queue| queue.barriers > 0)
     }
 
-    /// The files of an operation.
+    /// Returns the files of an operation.
     pub(crate) fn touches(&self, id: SequenceId) -> &[(FileIndex, Access)] {
         self.registered.get(id.0).map_or(&[], |registered| registered.touches.as_slice())
     }
 
-    /// Registers an operation behind all others. Returns `work` if it may start at once, and keeps it otherwise.
+    /// Registers an operation after all others. Returns `work` if it may start immediately,
+    /// otherwise keeps it.
     pub(crate) fn begin(&mut self, touches: Touches, work: W) -> (SequenceId, Option<W>) {
         let blockers = touches.as_slice().iter().map(|&(file, access)| self.blockers(file, access)).sum();
         let (start, waiting) = if blockers == 0 { (Some(work), None) } else { (None, Some(work)) };
@@ -226,7 +236,8 @@ impl<W> Sequencer<W> {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// An operation has ended, or will never start. Returns those whose turn has come, in order.
+    /// Ends an operation that has completed or will never start. Returns the operations that may
+    /// start now, in order.
     pub(crate) fn end(&mut self, id: SequenceId) -> Vec<(SequenceId, W)> {
         let mut started = Vec::new();
         let Some(ended) = self.registered.remove(id.0) else { return started };
@@ -253,7 +264,8 @@ impl<W> Sequencer<W> {
         started
     }
 
-    /// Takes the work of those waiting operations that `drops` names. They stay registered until [`Sequencer::end`].
+    /// Takes the work of the waiting operations that match `drops`. They stay registered until
+    /// [`Sequencer::end`].
     pub(crate) fn take_waiting(&mut self, drops: impl Fn(&W) -> bool) -> Vec<(SequenceId, W)> {
         let waiting = self.registered.iter_mut().filter_map(|(key, registered)| {
             Some((SequenceId(key), registered.waiting.take_if(|work| drops(work))?))
@@ -323,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_before_its_turn_never_starts() {
+    fn an_operation_taken_while_waiting_never_starts() {
         let mut sequencer = Sequencer::default();
         let (first, started) = sequencer.begin(Touches::one(FILE, Access::Barrier), 1);
         assert_eq!(started, Some(1));
@@ -352,7 +364,7 @@ mod tests {
         }
     }
 
-    /// One operation of the plain model: number, touches, whether it has started, id.
+    /// One operation of the reference model: number, touches, started, id.
     type Plain = (u64, Touches, bool, SequenceId);
 
     fn may_start(all: &[Plain], at: usize) -> bool {
@@ -364,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_runs_exactly_when_nothing_before_it_conflicts() {
+    fn an_operation_starts_exactly_when_no_earlier_one_conflicts() {
         for seed in 0..3000 {
             let (mut dice, mut sequencer) = (Dice(seed), Sequencer::default());
             let mut all: Vec<Plain> = Vec::new();

@@ -1,4 +1,7 @@
-//! What a session is told about its server, once, at its start.
+//! Settings of a session and the limits of its resources.
+//!
+//! The server passes the settings to each session at its start. They are here because the session
+//! reads no configuration itself.
 
 use base::DescriptorBudget;
 use std::net::IpAddr;
@@ -6,34 +9,38 @@ use std::sync::Arc;
 use wire::xroot::codes::SecurityLevel;
 use wire::xroot::flags::ServerFlags;
 
-/// Bytes of argument before login: a login's cgi is far smaller, and nobody unknown gets more memory than this.
+/// Maximum length in bytes of an argument before login. The cgi of a login is far smaller, and an
+/// unknown peer must not claim more memory.
 pub const GREETING_ARGUMENT_BYTES_MAX: usize = 16 * 1024;
 
-/// Requests of a session that wait for an answer of the file system at once. Beyond it the driver stops reading.
+/// Maximum number of requests of a session that wait for the file system. At this limit the driver
+/// stops reading (back-pressure).
 pub const CALLS_MAX: usize = 1024;
 
-/// Bad pages of one kXR_pgwrite that a driver lists: one more than may be reported.
+/// Maximum number of bad pages of one kXR_pgwrite that a driver lists: one more than the protocol
+/// can report, so that an excess is visible.
 pub const BAD_PAGES_MAX: usize = wire::xroot::limits::PGWRITE_BAD_PAGES_MAX + 1;
 
-/// Files open in one session.
+/// Maximum number of open files in one session.
 pub const FILES_MAX: usize = 65_536;
 
-/// What is the same for all sessions of a door.
+/// Settings that all sessions of a front end share.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What the server says it is and can do.
+    /// Role and capabilities that the server announces.
     pub flags: ServerFlags,
-    /// Signing demanded of clients.
+    /// Signing required of clients.
     pub signing: Signing,
-    /// Answers to `query config`, by key. What is not here is echoed.
+    /// Answers to `query config`, by key. Unknown keys are echoed.
     pub configuration: Vec<(String, String)>,
-    /// Prepare requests allowed per session; `None` without a limit.
+    /// Maximum number of prepare requests per session; `None` means unlimited.
     pub prepares_max: Option<usize>,
-    /// Past that limit say that it was done, and do nothing, instead of an error.
+    /// Reports success for prepare requests beyond that limit without executing them. Otherwise
+    /// they fail.
     pub prepares_silent: bool,
-    /// Files per session, however many descriptors there are.
+    /// Maximum number of open files per session, independent of the available descriptors.
     pub files_max: usize,
-    /// Descriptors for connections and files of all sessions.
+    /// Descriptors for the connections and files of all sessions.
     pub descriptors: Arc<DescriptorBudget>,
 }
 
@@ -51,12 +58,13 @@ impl Default for Settings {
     }
 }
 
-/// Which requests must be signed (kXR_sigver).
+/// Requests that must be signed (kXR_sigver).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signing {
-    /// The level.
+    /// The security level.
     pub level: SecurityLevel,
-    /// Also of clients whose authentication gave no key: they sign with the bare hash.
+    /// Also requires signatures of clients whose authentication gave no key. They sign with the
+    /// bare hash.
     pub force: bool,
 }
 
@@ -66,11 +74,11 @@ impl Default for Signing {
     }
 }
 
-/// Who connected.
+/// The remote end of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Address; `None` for a test.
+    /// Address; `None` in tests.
     pub address: Option<IpAddr>,
-    /// Name where known, else the address as text.
+    /// Host name if known, otherwise the address as text.
     pub host: String,
 }

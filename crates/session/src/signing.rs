@@ -1,8 +1,9 @@
-//! kXR_sigver: requests that must be signed, and signatures of clients without a key.
+//! kXR_sigver: verification of signed requests from clients without a key.
 //!
-//! Such a client, when the server insists, signs with the bare SHA-256 of: its sequence number, the header of the next
-//! request, and its payload unless the flags say otherwise. That protects order and integrity against accidents; against
-//! people it needs a key from authentication.
+//! If the server requires it, such a client signs with a bare SHA-256. The hash covers its sequence
+//! number, the header of the next request, and its payload unless the flags exclude it. Without a
+//! key this detects accidental reordering and corruption only, because an attacker can compute the
+//! hash. Protection against attackers requires a key from authentication.
 
 use crate::machine::{Outlets, Session};
 use crate::step::{LinkId, Todo};
@@ -13,7 +14,7 @@ use wire::xroot::header::{RequestHeader, StreamId};
 use wire::xroot::limits::SIGNATURE_BYTES_MAX;
 use wire::xroot::request::{Request, Sigver};
 
-/// What is kept between a signature and the request it signs.
+/// A signature that waits for the request it signs.
 struct Signature {
     streamid: StreamId,
     request: RequestCode,
@@ -22,16 +23,16 @@ struct Signature {
     hash: [u8; 32],
 }
 
-/// Signatures of one session.
+/// State of signature verification of one session.
 #[derive(Default)]
 pub(crate) struct Verifier {
-    /// Boxed: few sessions sign.
+    /// Boxed because few sessions sign.
     pending: Option<Box<Signature>>,
     last_sequence: u64,
 }
 
 impl Session {
-    /// Are signatures demanded of a client that has no key?
+    /// Reports whether clients without a key must sign.
     fn demands_signatures(&self) -> bool {
         let demanded = self.settings.signing;
         demanded.force && demanded.level != SecurityLevel::NONE
@@ -49,7 +50,7 @@ impl Session {
             return self.bad_signature_length(id, out);
         }
         if !self.demands_signatures() {
-            // Not needed: accepted and ignored.
+            // A signature that is not required is accepted and ignored.
             return Todo::Nothing;
         }
         let fault = if m.version != 0 {
@@ -79,13 +80,14 @@ impl Session {
         self.unsigned(id, fault, out)
     }
 
-    /// A signature that cannot be one.
+    /// Refuses a signature of invalid length and ends the session.
     pub(crate) fn bad_signature_length(&mut self, id: StreamId, out: &mut dyn Outlets) -> Todo {
         self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "Invalid signature data length", out);
         self.violated()
     }
 
-    /// Checks a request against the signature before it, if one is demanded. `Some` is the refusal.
+    /// Verifies a request against the signature before it, if signatures are required. Returns the
+    /// refusal, if any.
     pub(crate) fn verify(
         &mut self,
         header: &RequestHeader,
@@ -104,7 +106,8 @@ impl Session {
             Some(signature) => {
                 let streamed = matches!(header.code, RequestCode::WRITE | RequestCode::PGWRITE);
                 if streamed && !signature.without_payload && header.dlen != 0 {
-                    // File data is not held back to be hashed, and is not asked for in the level's options.
+                    // File data is not held back to be hashed, and the options of the level do not
+                    // request it.
                     "Unsupported signature hash"
                 } else {
                     let mut hash = Sha256::new();
@@ -123,7 +126,7 @@ impl Session {
         Some(self.unsigned(id, fault, out))
     }
 
-    /// A request is refused before anybody looks at its signature: that is used up all the same.
+    /// Consumes the signature of a request that is refused before verification.
     pub(crate) fn unsign(&mut self, code: RequestCode) {
         if code != RequestCode::SIGVER {
             self.verifier.pending = None;
@@ -136,7 +139,7 @@ impl Session {
     }
 }
 
-/// Must this request be signed at this level?
+/// Reports whether this request must be signed at this level.
 fn needed(level: SecurityLevel, header: &RequestHeader, payload: &[u8]) -> bool {
     match requirement(level, header.code) {
         SignRequirement::NEEDED => true,
@@ -158,7 +161,7 @@ fn needed(level: SecurityLevel, header: &RequestHeader, payload: &[u8]) -> bool 
     }
 }
 
-/// The table of levels.
+/// Returns the requirement from the table of security levels.
 fn requirement(level: SecurityLevel, code: RequestCode) -> SignRequirement {
     use RequestCode as R;
     use SignRequirement as S;

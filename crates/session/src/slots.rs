@@ -1,9 +1,11 @@
-//! A table with stable small keys, for calls in flight.
+//! A table with small stable keys for calls in flight.
+//!
+//! Keys are integers, so that a driver can put them into the token of an operation.
 
-/// Slots for which an empty table keeps its memory.
+/// Capacity up to which an empty table keeps its memory.
 const KEPT_MAX: usize = 8;
 
-/// The table. Keys of what was removed are given again.
+/// The table. Keys of removed values are reused.
 pub(crate) struct Slots<T> {
     slots: Vec<Option<T>>,
     free: Vec<u32>,
@@ -34,7 +36,7 @@ impl<T> Slots<T> {
             return key;
         }
         self.slots.push(Some(value));
-        // The number of calls is bounded far below.
+        // The number of calls is limited far below `u32::MAX`.
         u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
     }
 
@@ -54,7 +56,7 @@ impl<T> Slots<T> {
         let value = self.slots.get_mut(key as usize)?.take()?;
         self.used -= 1;
         if self.used == 0 {
-            // From one call to the next the memory is kept, if it is little.
+            // A small table keeps its memory from one call to the next.
             match self.slots.capacity() > KEPT_MAX {
                 true => *self = Self::default(),
                 false => {

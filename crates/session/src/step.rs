@@ -1,15 +1,16 @@
-//! What the machine asks of its driver.
+//! The interface between a session and its driver: tasks out, results in.
 //!
-//! A driver feeds the bytes of a link, does what a [`Step`] or a queued [`Todo`] says, and tells the machine how it went.
-//! Bulk data stays outside: a read leaves as a file and a range, a write as an announcement of how many bytes of the link
-//! belong where.
+//! A driver feeds the bytes of a connection, executes each [`Step`] or queued [`Todo`], and reports
+//! the result. Bulk data does not pass through the session, so that it is not copied: a read leaves
+//! the session as a file and a range, a write as the number of bytes on a connection and their
+//! destination.
 
 use crate::sequencer::SequenceId;
 use std::sync::Arc;
 use vfs::{FileOperation, OpenFile, Operation};
 use wire::xroot::header::{SessionId, StreamId};
 
-/// One connection of a session: 0 is the control connection, 1 to 15 are the path ids of bound ones.
+/// A connection of a session: 0 is the control connection, 1 to 15 are the path ids of bound ones.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct LinkId(pub u8);
 
@@ -18,85 +19,88 @@ impl LinkId {
     pub const CONTROL: Self = Self(0);
 }
 
-/// Names a request that is not answered yet.
+/// Identifies a request without an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CallId(pub u32);
 
-/// What came of looking at the bytes of the control link.
+/// Result of [`crate::Session::take`].
 pub enum Step {
-    /// So many bytes in all are needed before there is anything to do.
+    /// The next request is incomplete.
     More {
-        /// Bytes from the front of the input, never more than the largest argument and two headers.
+        /// Number of bytes that the input must hold before the next call. At most the largest
+        /// argument and two headers.
         bytes: usize,
     },
-    /// One request was taken from the front.
+    /// One request was taken from the front of the input.
     Took {
-        /// Bytes it had.
+        /// Length of the request in bytes.
         bytes: usize,
-        /// What to do for it.
+        /// The task of the driver for this request.
         todo: Todo,
     },
 }
 
-/// What the driver is to do.
+/// A task for the driver.
 pub enum Todo {
-    /// Nothing: replies, if any, are in the output.
+    /// No task. The replies, if any, are in the output.
     Nothing,
-    /// Send what is in the output, then close the session.
+    /// Send the output, then close the session.
     Close,
-    /// Start an operation on the name space; its answer goes to [`crate::Session::answered`].
+    /// Start an operation on the name space. Its answer goes to [`crate::Session::answered`].
     Call(CallId, Operation),
-    /// Start an operation on a file; its answer goes to [`crate::Session::answered`].
+    /// Start an operation on a file. Its answer goes to [`crate::Session::answered`].
     FileCall(CallId, Arc<dyn OpenFile>, FileOperation),
-    /// Read and reply. A read that is not done on the spot is registered by [`crate::Session::read_began`].
+    /// Read and reply. A read that does not complete immediately is registered by
+    /// [`crate::Session::read_began`].
     Read(ReadTask),
     /// Read several ranges and reply.
     ReadVector(ReadVectorTask),
-    /// Ranges that will be read soon: hints, never answered.
+    /// Read and reply, and prefetch these ranges (file, offset, length). Hints have no reply.
     ReadWithHints(ReadTask, Vec<(Arc<dyn OpenFile>, u64, u64)>),
-    /// The next bytes of a link are data.
+    /// The next bytes of a connection are file data.
     Receive(Receive),
-    /// The turn of a write that was [held](Receive::held) has come.
+    /// A write that was [held](Receive::held) may proceed.
     Proceed(CallId),
-    /// This connection joins a session; the driver knows where that lives.
+    /// This connection joins a session. The driver has the table of sessions.
     Bind {
-        /// For the reply.
+        /// Stream id of the request, for the reply.
         streamid: StreamId,
         /// The session to join.
         session: SessionId,
     },
-    /// Another session is to end; its end, or that there is none, is the answer to the call.
+    /// End another session. The answer to the call reports that it ended or does not exist.
     EndSession {
         /// Answered by [`crate::Session::answered`].
         call: CallId,
         /// The session to end.
         session: SessionId,
     },
-    /// Statistics are wanted: [`crate::Session::answered`] with the text.
+    /// Answer a request for statistics by [`crate::Session::answered`] with the text.
     Statistics {
         /// Answered by [`crate::Session::answered`].
         call: CallId,
-        /// Which parts, as letters.
+        /// The requested sections, as letters.
         selection: String,
     },
 }
 
-/// A read to be done by the driver.
+/// A read for the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadTask {
-    /// For the reply.
+    /// Stream id of the request, for the reply.
     pub streamid: StreamId,
-    /// Where the data goes.
+    /// The connection that takes the data.
     pub link: LinkId,
-    /// Which file: [`crate::Session::file`].
+    /// The file to read: [`crate::Session::file`].
     pub file: FileIndex,
-    /// Bytes from the start of the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Bytes wanted.
+    /// Number of bytes to read.
     pub length: usize,
-    /// With page checksums, as `kXR_status` frames.
+    /// Reply with page checksums, as `kXR_status` frames.
     pub paged: bool,
-    /// Set if it waited for its turn: [`crate::Session::read_ended`] must follow, even if it is done on the spot.
+    /// Set if the read had to wait for earlier operations. Then [`crate::Session::read_ended`] must
+    /// follow, even if the read completes immediately.
     pub sequence: Option<SequenceId>,
 }
 
@@ -104,93 +108,94 @@ pub struct ReadTask {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FileIndex(pub u32);
 
-/// A vector read to be done by the driver.
+/// A vector read for the driver.
 pub struct ReadVectorTask {
-    /// For the reply.
+    /// Stream id of the request, for the reply.
     pub streamid: StreamId,
-    /// What to read, in the order of the reply.
+    /// The ranges to read, in the order of the reply.
     pub elements: Vec<ReadElement>,
-    /// As for [`ReadTask::sequence`].
+    /// See [`ReadTask::sequence`].
     pub sequence: Option<SequenceId>,
 }
 
 /// One range of a vector read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadElement {
-    /// Which file.
+    /// The file to read.
     pub file: FileIndex,
-    /// Bytes from the start of the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Bytes wanted.
+    /// Number of bytes to read.
     pub length: usize,
 }
 
-/// Data that is about to come over a link.
+/// An announcement of data that follows on a connection.
 pub struct Receive {
-    /// Ends with [`crate::Session::received`].
+    /// The call, which ends with [`crate::Session::received`].
     pub call: CallId,
-    /// The link that brings it.
+    /// The connection that carries the data.
     pub link: LinkId,
-    /// Bytes on the wire.
+    /// Number of bytes on the wire, checksums included.
     pub length: usize,
-    /// Where it goes.
+    /// Destination of the data.
     pub into: Destination,
-    /// Under the active checkpoint of the file.
+    /// Writes under the active checkpoint of the file.
     pub checkpoint: bool,
-    /// Set if earlier operations must end first. Until [`Todo::Proceed`] nothing is written, and at most one buffer of data is
-    /// taken from the link.
+    /// Set if earlier operations must end first. Until [`Todo::Proceed`] nothing is written, and
+    /// the driver takes at most one buffer of data from the connection.
     pub held: bool,
 }
 
-/// Where received data goes.
+/// Destination of received data.
 pub enum Destination {
-    /// To a file as it comes.
+    /// Write to a file as the data arrives.
     File {
         /// The file.
         file: Arc<dyn OpenFile>,
-        /// Bytes from its start.
+        /// Offset in the file, in bytes.
         offset: u64,
     },
-    /// To a file; each page has its checksum in front, and pages are aligned to the offset in the file.
+    /// Write to a file after verification. A checksum precedes each page, and pages are aligned to
+    /// the offset in the file.
     Pages {
         /// The file.
         file: Arc<dyn OpenFile>,
-        /// Bytes from its start.
+        /// Offset in the file, in bytes.
         offset: u64,
     },
-    /// To several places one after the other.
+    /// Write to several extents in sequence.
     Vector(Vec<Extent>),
-    /// Nowhere: the request was refused, and the stream is to stay in step.
+    /// Discard. The request was refused, but its data must be consumed to find the next request.
     Discard,
 }
 
-/// One place of a vector write.
+/// One extent of a vector write.
 pub struct Extent {
     /// The file.
     pub file: Arc<dyn OpenFile>,
-    /// Bytes from its start.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: usize,
 }
 
-/// How receiving went.
+/// Result of receiving announced data.
 #[derive(Default)]
 pub struct Received {
-    /// The first thing that went wrong. The data was taken from the link all the same.
+    /// The first error. The data was consumed from the connection nevertheless.
     pub error: Option<base::Error>,
-    /// Pages whose checksum did not match (they were written nevertheless), ascending; at most
-    /// [`BAD_PAGES_MAX`](crate::BAD_PAGES_MAX).
+    /// Pages whose checksum did not match, in ascending order, at most
+    /// [`BAD_PAGES_MAX`](crate::BAD_PAGES_MAX). They were written nevertheless.
     pub bad_pages: Vec<BadPage>,
-    /// How many more there were.
+    /// Number of further bad pages that are not listed.
     pub bad_pages_more: usize,
 }
 
 /// A page whose checksum did not match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadPage {
-    /// Bytes from the start of the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Its bytes, without the checksum.
+    /// Number of data bytes, without the checksum.
     pub length: u32,
 }

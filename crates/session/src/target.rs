@@ -1,9 +1,11 @@
-//! Paths of requests: cut, checked and named in errors the way clients know them.
+//! Parsing of the paths in requests.
+//!
+//! A refused path is reported with the verb of its request, because clients know these error texts.
 
 use base::Error;
 use vfs::{Target, TargetList};
 
-/// The word for what a request does to a path, in refusals of the path.
+/// The verb for an operation on a path, used in the error when the path is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Verb(pub(crate) &'static str);
 
@@ -25,12 +27,12 @@ impl Verb {
     pub(crate) const MODIFY_ATTRIBUTES: Self = Self("Modifying file attributes");
 }
 
-/// `path[?cgi]`; a NUL ends it.
+/// Parses `path[?cgi]`. A NUL ends it.
 pub(crate) fn target(raw: &[u8], verb: Verb) -> Result<Target, Error> {
     Target::parse(raw, verb.0)
 }
 
-/// Several of them, one a line; `None` if there is none.
+/// Parses several targets, one per line. Returns `None` if the list is empty.
 pub(crate) fn targets(raw: &[u8], verb: Verb) -> Result<Option<TargetList>, Error> {
     TargetList::parse(raw, verb.0)
 }

@@ -1,4 +1,6 @@
-//! Answers that come later: kXR_waitresp and kXR_attn, and what old clients get instead.
+//! Deferred answers: kXR_waitresp and kXR_attn.
+//!
+//! Clients of old generations cannot accept them, so they retry instead.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +15,7 @@ fn old() -> Bench {
     Bench::with(Settings::default(), 1)
 }
 
-fn tell(bench: &mut Bench, call: CallId, text: &str) -> Vec<Reply> {
+fn notify(bench: &mut Bench, call: CallId, text: &str) -> Vec<Reply> {
     bench.session.told_later(call, 600, text, &mut bench.out);
     bench.all_replies(0)
 }
@@ -23,10 +25,10 @@ fn checksum() -> Answer {
 }
 
 #[test]
-fn a_checksum_comes_later_as_recorded() {
+fn a_deferred_checksum_is_sent_as_recorded() {
     let mut bench = Bench::new();
     let (call, _) = bench.operation(&Raw::new(QUERY).at(0, &[1, 0]).u16(4, 3).payload(b"/data/dir1/ten\0"));
-    let told = tell(&mut bench, call, "Job scheduled.");
+    let told = notify(&mut bench, call, "Job scheduled.");
     assert_eq!((told[0].stream, told[0].status), (0x0100, WAITRESP));
     assert_eq!(told[0].body, b"\0\0\x02\x58Job scheduled.");
     assert!(matches!(bench.answer(call, checksum()), Todo::Nothing));
@@ -35,11 +37,11 @@ fn a_checksum_comes_later_as_recorded() {
 }
 
 #[test]
-fn errors_redirects_and_waits_come_later_in_the_same_way() {
+fn errors_redirects_and_waits_can_be_deferred() {
     let later = |answer| {
         let mut bench = Bench::new();
         let (call, _) = bench.operation(&by_path(STAT, "/data/f").stream(5));
-        assert_eq!(tell(&mut bench, call, "")[0].body, [0, 0, 2, 0x58]);
+        assert_eq!(notify(&mut bench, call, "")[0].body, [0, 0, 2, 0x58]);
         let reply = bench.reply_of(call, answer).embedded();
         assert_eq!(reply.stream, 5);
         reply
@@ -52,25 +54,25 @@ fn errors_redirects_and_waits_come_later_in_the_same_way() {
 }
 
 #[test]
-fn a_client_is_told_once() {
+fn a_client_is_notified_once() {
     let mut bench = Bench::new();
     let (call, _) = bench.operation(&by_path(STAT, "/data/f"));
-    assert_eq!(tell(&mut bench, call, "").len(), 1);
-    assert_eq!(tell(&mut bench, call, "").len(), 0);
-    // A call that nobody waits for any more.
+    assert_eq!(notify(&mut bench, call, "").len(), 1);
+    assert_eq!(notify(&mut bench, call, "").len(), 0);
+    // A call that no longer exists.
     bench.answer(call, Answer::DONE);
     bench.bytes_on(0);
-    assert_eq!(tell(&mut bench, call, "").len(), 0);
+    assert_eq!(notify(&mut bench, call, "").len(), 0);
 }
 
 #[test]
-fn an_old_client_asks_again_and_gets_the_answer_then() {
+fn an_old_client_retries_and_receives_the_answer() {
     let mut bench = old();
     let request = Raw::new(QUERY).u16(4, 3).payload(b"/data/f");
     let (call, _) = bench.operation(&request);
-    let told = tell(&mut bench, call, "Job scheduled.");
+    let told = notify(&mut bench, call, "Job scheduled.");
     assert_eq!((told[0].status, &told[0].body[..]), (WAIT, &b"\0\0\0\x1eJob scheduled."[..]));
-    // It asks again before and after the first answer has come, which goes nowhere.
+    // The client retries before and after the first answer, which is dropped.
     let (second, _) = bench.operation(&request);
     assert!(matches!(bench.answer(call, checksum()), Todo::Nothing));
     bench.is_silent();
@@ -78,10 +80,10 @@ fn an_old_client_asks_again_and_gets_the_answer_then() {
 }
 
 #[test]
-fn a_deferred_open_is_asked_for_again_at_once() {
+fn a_deferred_open_is_retried_immediately() {
     let mut bench = Bench::new();
     let (call, _) = bench.operation(&open("/data/f", 0x10).stream(5));
-    tell(&mut bench, call, "");
+    notify(&mut bench, call, "");
     let file = FakeFile::new("/data/f");
     let Todo::FileCall(release, on, FileOperation::Abandon) = bench.answer(call, opened(&file)) else {
         panic!()
@@ -89,7 +91,7 @@ fn a_deferred_open_is_asked_for_again_at_once() {
     assert!(file.is(&on));
     let wait = bench.reply().embedded();
     assert_eq!((wait.stream, wait.status, &wait.body[..]), (5, WAIT, &[0, 0, 0, 0][..]));
-    // No handle of the first open is left.
+    // The handle of the first open does not remain.
     assert_eq!(bench.refused(&Raw::new(CLOSE)).0, 3004);
     bench.answer(release, Answer::DONE);
     bench.is_silent();
@@ -97,10 +99,10 @@ fn a_deferred_open_is_asked_for_again_at_once() {
 }
 
 #[test]
-fn a_deferred_open_of_an_old_client_is_let_go() {
+fn a_deferred_open_of_an_old_client_is_released() {
     let mut bench = old();
     let (call, _) = bench.operation(&open("/data/f", 0x10));
-    assert_eq!(tell(&mut bench, call, "")[0].status, WAIT);
+    assert_eq!(notify(&mut bench, call, "")[0].status, WAIT);
     let todo = bench.answer(call, opened(&FakeFile::new("/data/f")));
     let Todo::FileCall(release, _, FileOperation::Abandon) = todo else { panic!() };
     bench.is_silent();
@@ -109,24 +111,25 @@ fn a_deferred_open_of_an_old_client_is_let_go() {
 }
 
 #[test]
-fn what_was_done_to_a_handle_is_not_asked_for_again() {
-    // An old client cannot be told: it waits for its close, and is answered as ever.
+fn an_operation_on_a_handle_is_not_retried() {
+    // A client of an old generation cannot be notified. It waits for its close and receives the
+    // reply as usual.
     let mut bench = old();
     bench.open("/data/f", 0);
     let Some(Todo::FileCall(call, ..)) = bench.close(&Raw::new(CLOSE).stream(3)) else { panic!() };
-    assert_eq!(tell(&mut bench, call, "").len(), 0);
+    assert_eq!(notify(&mut bench, call, "").len(), 0);
     let reply = bench.reply_of(call, Answer::DONE);
     assert_eq!((reply.stream, reply.status), (3, OK));
-    // One of today is told.
+    // A current client is notified.
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let Some(Todo::FileCall(call, ..)) = bench.close(&Raw::new(CLOSE).stream(3)) else { panic!() };
-    assert_eq!(tell(&mut bench, call, "")[0].status, WAITRESP);
+    assert_eq!(notify(&mut bench, call, "")[0].status, WAITRESP);
     assert_eq!(bench.reply_of(call, Answer::DONE).embedded().status, OK);
 }
 
 #[test]
-fn the_sync_of_a_vector_write_may_come_later_too() {
+fn the_sync_of_a_vector_write_may_be_deferred() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     bench.open("/data/g", 1);
@@ -135,20 +138,20 @@ fn the_sync_of_a_vector_write_may_come_later_too() {
     let Todo::Receive(receive) = bench.ask(&request) else { panic!() };
     let todo = bench.session.received(receive.call, Received::default(), &mut bench.out);
     let Todo::FileCall(first, ..) = todo else { panic!() };
-    assert_eq!(tell(&mut bench, first, "")[0].status, WAITRESP);
+    assert_eq!(notify(&mut bench, first, "")[0].status, WAITRESP);
     let Todo::FileCall(second, ..) = bench.answer(first, Answer::DONE) else { panic!() };
-    // It was told already.
-    assert_eq!(tell(&mut bench, second, "").len(), 0);
+    // The client was already notified.
+    assert_eq!(notify(&mut bench, second, "").len(), 0);
     let reply = bench.reply_of(second, Answer::DONE).embedded();
     assert_eq!((reply.stream, reply.status), (6, OK));
 }
 
 #[test]
-fn a_listing_and_a_release_are_not_told_of() {
+fn a_listing_and_a_release_send_no_notice() {
     let mut bench = Bench::new();
     let (call, operation) = bench.operation(&by_path(DIRLIST, "/data"));
     assert!(matches!(operation, Operation::List(..)));
-    assert_eq!(tell(&mut bench, call, "").len(), 0);
+    assert_eq!(notify(&mut bench, call, "").len(), 0);
     assert_eq!(
         bench.reply_of(call, Answer::Value(Value::Listing { entries: vec![].into(), rest: None })).status,
         OK
@@ -156,7 +159,7 @@ fn a_listing_and_a_release_are_not_told_of() {
     bench.open("/data/f", 0);
     bench.session.end();
     let Some(Todo::FileCall(release, ..)) = bench.session.next_todo() else { panic!() };
-    assert_eq!(tell(&mut bench, release, "").len(), 0);
+    assert_eq!(notify(&mut bench, release, "").len(), 0);
     bench.answer(release, Answer::DONE);
     bench.is_silent();
 }

@@ -1,8 +1,11 @@
-//! The table of errors: which code a client sees for an error number of the operating system, and for what has none.
+//! The table of error codes.
+//!
+//! It is written down a second time here, because clients depend on each code. It has the error
+//! numbers of the operating system, and the conditions without one.
 
 use base::ErrorKind;
 
-/// Error number (of Linux), code.
+/// Error number of Linux, code.
 const NUMBERS: [(i32, u32); 38] = [
     (22, 3000),  // EINVAL
     (36, 3002),  // ENAMETOOLONG
@@ -44,10 +47,10 @@ const NUMBERS: [(i32, u32); 38] = [
     (62, 3035),  // ETIME
 ];
 
-/// What the table of the protocol leaves to "every number that is not listed".
+/// Error numbers that the table of the protocol covers by "every number that is not listed".
 const UNLISTED: [i32; 4] = [20, 29, 18, 40]; // ENOTDIR ESPIPE EXDEV ELOOP
 
-/// Conditions of the protocol itself, which no error number of a file system stands for.
+/// Conditions of the protocol without an error number of a file system.
 const CONDITIONS: [(ErrorKind, u32); 5] = [
     (ErrorKind::ArgMissing, 3001),
     (ErrorKind::FileLocked, 3003),

@@ -1,4 +1,6 @@
-//! Frames: cut anywhere, several in a segment, of impossible lengths, at the wrong time.
+//! Framing: requests cut at any byte, several in one segment, invalid lengths, wrong stages.
+//!
+//! Most cases are generated, because TCP may split requests at any position.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +10,7 @@ use proptest::prelude::*;
 use session::{CALLS_MAX, Destination, LinkId, Received, Settings, Step, Todo};
 use support::*;
 
-/// A request of every kind, with an open file at handle 0.
+/// Requests of every kind, with an open file at handle 0.
 fn samples() -> Vec<Raw> {
     let path = b"/data/f";
     let with_path = [CHMOD, DIRLIST, MKDIR, OPEN, RM, RMDIR, STAT, PREPARE, STATX, LOCATE, TRUNCATE];
@@ -45,7 +47,8 @@ fn samples() -> Vec<Raw> {
     all
 }
 
-/// What a session makes of input in pieces: replies, and the names of what it asks for. Announced data is taken as it comes.
+/// Feeds input in pieces. Returns the replies and the names of the tasks. Announced data is
+/// consumed as it arrives.
 fn run(bench: &mut Bench, pieces: &[&[u8]]) -> (Vec<u8>, Vec<String>) {
     let mut input: Vec<u8> = Vec::new();
     let mut trace = Vec::new();
@@ -61,7 +64,7 @@ fn run(bench: &mut Bench, pieces: &[&[u8]]) -> (Vec<u8>, Vec<String>) {
             }
             match bench.session.take(&input, base::Charge::NONE, &mut bench.out) {
                 Step::More { bytes } => {
-                    assert!(bytes > input.len(), "{bytes} bytes are wanted, {} are there", input.len());
+                    assert!(bytes > input.len(), "{bytes} bytes are required, {} are available", input.len());
                     break;
                 }
                 Step::Took { bytes, todo } => {
@@ -102,7 +105,7 @@ fn bench_with_file() -> Bench {
 }
 
 #[test]
-fn a_frame_cut_at_any_byte_waits_for_its_rest() {
+fn a_request_cut_at_any_byte_waits_for_the_rest() {
     for request in samples() {
         let bytes = request.bytes();
         let whole = run(&mut bench_with_file(), &[&bytes]);
@@ -114,7 +117,7 @@ fn a_frame_cut_at_any_byte_waits_for_its_rest() {
 }
 
 #[test]
-fn a_handshake_cut_at_any_byte_waits_for_its_rest() {
+fn a_handshake_cut_at_any_byte_waits_for_the_rest() {
     for cut in 0..HANDSHAKE.len() {
         let mut bench = Bench::untouched(Settings::default());
         let step = bench.session.take(&HANDSHAKE[..cut], base::Charge::NONE, &mut bench.out);
@@ -126,7 +129,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn many_requests_in_any_split_are_the_same_as_at_once(
+    fn requests_in_any_split_have_the_same_effect_as_in_one_piece(
         order in prop::collection::vec(0usize..100, 1..12),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
     ) {
@@ -140,9 +143,10 @@ proptest! {
         prop_assert_eq!(run(&mut bench_with_file(), &pieces), run(&mut bench_with_file(), &[&stream]));
     }
 
-    /// Every field at any value, extremes more often than not: no panic, and each request is answered or is being worked on.
+    /// Each field takes any value, with a preference for extremes. No request causes a panic, and
+    /// each is answered or in progress.
     #[test]
-    fn any_field_at_any_value_is_answered_or_worked_on(
+    fn any_field_value_is_answered_or_in_progress(
         code in 3000u16..=3033,
         body in prop::collection::vec(prop_oneof![Just(0u8), Just(0xff), Just(0x7f), Just(0x80), any::<u8>()], 16),
         dlen in prop_oneof![Just(0i32), Just(-1), Just(i32::MIN), Just(i32::MAX), Just(24), Just(16), 0..200i32],
@@ -161,7 +165,7 @@ proptest! {
                 let replies = bench.all_replies(0).len();
                 let works = !matches!(todo, Todo::Nothing | Todo::Close) || bench.session.next_todo().is_some();
                 let silent = code == SIGVER || bench.session.is_ending();
-                // An argument that is too long is refused first and passed over then.
+                // An argument above the limit is refused first and then discarded.
                 let passed = replies == 1 && describe(&todo).ends_with("nowhere, checkpoint false");
                 prop_assert!(replies + usize::from(works) == 1 || silent || passed, "{} replies, {}", replies, name(&todo));
             }
@@ -170,7 +174,7 @@ proptest! {
 }
 
 #[test]
-fn lengths_that_cannot_be_are_violations() {
+fn invalid_lengths_are_violations() {
     for dlen in [-1, i32::MIN] {
         for code in [STAT, WRITE, PING, 3040] {
             let request = Raw::new(code).stream(9).dlen(dlen);
@@ -181,7 +185,7 @@ fn lengths_that_cannot_be_are_violations() {
 }
 
 #[test]
-fn an_argument_too_long_is_refused_at_once_and_passed_over() {
+fn an_argument_above_the_limit_is_refused_at_once_and_discarded() {
     for dlen in [2 * 1024 * 1024 + 1, i32::MAX] {
         let mut bench = Bench::new();
         let Todo::Receive(receive) = bench.feed(&Raw::new(STAT).dlen(dlen).bytes()) else { panic!() };
@@ -192,14 +196,14 @@ fn an_argument_too_long_is_refused_at_once_and_passed_over() {
         assert!(matches!(todo, Todo::Nothing));
         bench.is_silent();
     }
-    // The largest that is taken.
+    // The largest argument that is accepted.
     let mut bench = Bench::new();
     let most = Raw::new(STAT).payload(&vec![b'/'; 2 * 1024 * 1024]);
     bench.operation(&most);
 }
 
 #[test]
-fn nobody_unknown_gets_much_memory() {
+fn the_argument_limit_before_login_is_small() {
     let mut bench = Bench::greeted(Settings::default());
     let request = login(5).dlen(16 * 1024 + 1);
     assert_eq!(bench.ended_by(&request), (3002, "Request argument is too long".to_owned()));
@@ -221,7 +225,7 @@ fn requests_before_login_end_the_session() {
 }
 
 #[test]
-fn what_is_no_handshake_ends_the_session_without_a_word() {
+fn an_invalid_handshake_ends_the_session_without_a_reply() {
     let mut wrong = HANDSHAKE;
     wrong[19] = 0xdd;
     let mut bench = Bench::untouched(Settings::default());
@@ -230,14 +234,14 @@ fn what_is_no_handshake_ends_the_session_without_a_word() {
 }
 
 #[test]
-fn an_argument_that_is_missing_is_asked_for() {
+fn a_missing_argument_is_refused() {
     let refusal = (3001, "Required argument not present".to_owned());
     let wanting = [
         AUTH, CHMOD, DIRLIST, GPFILE, LOGIN, MKDIR, MV, OPEN, RM, RMDIR, SET, FATTR, PREPARE, STATX, BIND,
         LOCATE,
     ];
     for code in wanting {
-        // A bind has none to give, and is refused the same way once somebody is logged in.
+        // A bind has no argument. After login it is refused in the same way.
         if code == BIND {
             continue;
         }
@@ -246,7 +250,7 @@ fn an_argument_that_is_missing_is_asked_for() {
 }
 
 #[test]
-fn codes_without_a_meaning_are_refused_and_the_session_goes_on() {
+fn unknown_request_codes_are_refused_and_the_session_continues() {
     let mut bench = Bench::new();
     for code in [3033, 3040, 2900, 2999, 2000, 0, u16::MAX, AUTH, LOGIN, BIND] {
         let refusal = bench.refused(&Raw::new(code).payload(b"x"));
@@ -260,7 +264,7 @@ fn codes_without_a_meaning_are_refused_and_the_session_goes_on() {
 }
 
 #[test]
-fn after_the_end_nothing_is_taken_any_more() {
+fn input_after_the_end_is_ignored() {
     let mut bench = Bench::new();
     bench.ended_by(&Raw::new(PING).dlen(-1));
     assert!(matches!(bench.ask(&Raw::new(STAT).payload(b"/x")), Todo::Nothing));
@@ -269,7 +273,7 @@ fn after_the_end_nothing_is_taken_any_more() {
 }
 
 #[test]
-fn calls_in_flight_have_an_end() {
+fn calls_in_flight_are_limited() {
     let mut bench = Bench::new();
     assert!(bench.session.has_room());
     for _ in 0..CALLS_MAX {

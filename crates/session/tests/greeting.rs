@@ -1,4 +1,4 @@
-//! From the handshake to login, joining a session, and its end.
+//! Handshake, protocol, login, bind and the end of a session.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,24 +16,24 @@ fn protocol(version: i32, flags: u8, expect: u8) -> Raw {
 }
 
 #[test]
-fn protocol_tells_version_and_role() {
+fn the_reply_to_protocol_has_version_and_role() {
     let mut bench = Bench::greeted(Settings::default());
     let modern = [0, 0, 5, 0x20, 0, 0x30, 0, 1];
-    // Flags and expectations of all kinds: without TLS and signing there is nothing more to say.
+    // Any flags and expectations: without TLS and signing the reply is the same.
     for (flags, expect) in [(0, 0), (0x09, 3), (0x0f, 3), (0x01, 4), (0x08, 1), (0xff, 0xff)] {
         assert_eq!(bench.reply_to(&protocol(0x520, flags, expect)).body, modern, "{flags:#x} {expect}");
     }
     assert_eq!(bench.reply_to(&protocol(0x297, 0, 0)).body, modern);
-    // The ancient role number, for clients of before the flags.
+    // The role number of the oldest protocol, for clients that do not know the flags.
     assert_eq!(bench.reply_to(&protocol(0, 1, 0)).body, [0, 0, 5, 0x20, 0, 0, 0, 1]);
     assert_eq!(bench.reply_to(&protocol(-1, 0, 0)).status, OK);
-    // Again after login.
+    // kXR_protocol is also allowed after login.
     bench.reply_to(&login(5));
     assert_eq!(bench.reply_to(&protocol(0x520, 0, 0)).body, modern);
 }
 
 #[test]
-fn a_manager_says_that_it_is_one() {
+fn a_manager_announces_its_role() {
     let settings = Settings { flags: ServerFlags(0x0030_0002), ..Settings::default() };
     let mut bench = Bench::untouched(settings);
     bench.feed(&HANDSHAKE);
@@ -43,7 +43,7 @@ fn a_manager_says_that_it_is_one() {
 }
 
 #[test]
-fn what_must_be_signed_is_told_to_those_who_ask() {
+fn signing_requirements_are_sent_on_request() {
     let signing = Signing { level: SecurityLevel::INTENSE, force: true };
     let mut bench = Bench::greeted(Settings { signing, ..Settings::default() });
     let told = [0, 0, 5, 0x20, 0, 0x30, 0, 1, b'S', 0, 0, 2, 3, 0];
@@ -57,7 +57,7 @@ fn what_must_be_signed_is_told_to_those_who_ask() {
 }
 
 #[test]
-fn login_gives_the_session_id_and_learns_who_it_is() {
+fn login_returns_the_session_id_and_stores_the_identity() {
     let mut bench = Bench::greeted(Settings::default());
     let cgi = b"xrd.cc=us&xrd.tz=0&xrd.appname=xrd\tcp&xrd.info=&xrd.hostname=vm&xrd.rn=v6.1.0";
     let request = Raw::new(LOGIN).i32(4, 23941).at(8, b"ro\not\0\0\0").u8(17, 0xdd).u8(18, 0x85).payload(cgi);
@@ -79,13 +79,13 @@ fn a_name_may_fill_its_field_and_a_cgi_may_begin_with_a_sign() {
         let identity = bench.session.caller().identity.clone();
         assert_eq!((identity.user(), identity.release()), ("averylon", "v4.12"), "{first}");
     }
-    // Not text at all.
+    // A name and a cgi that are not text.
     let mut bench = Bench::greeted(Settings::default());
     assert_eq!(bench.reply_to(&login(0x85).at(8, &[0xff; 8]).payload(&[0xff; 300])).status, OK);
 }
 
 #[test]
-fn generations_decide_on_the_id_and_on_deferred_answers() {
+fn the_generation_selects_session_id_and_deferred_answers() {
     for generation in 0..=63 {
         let bench = Bench::with(Settings::default(), generation);
         assert_eq!(bench.session.caller().takes_later, generation >= 2, "{generation}");
@@ -102,7 +102,7 @@ fn a_second_login_is_refused() {
 }
 
 #[test]
-fn a_bind_is_for_the_driver_to_place() {
+fn a_bind_is_passed_to_the_driver() {
     let mut bench = Bench::greeted(Settings::default());
     let Todo::Bind { streamid, session } = bench.ask(&Raw::new(BIND).stream(2).at(4, b"another session."))
     else {
@@ -114,7 +114,7 @@ fn a_bind_is_for_the_driver_to_place() {
 }
 
 #[test]
-fn fifteen_connections_may_join_and_the_lowest_free_id_is_given() {
+fn fifteen_connections_may_join_and_get_the_lowest_free_id() {
     let mut bench = Bench::new();
     for wanted in 1..=15 {
         assert_eq!(bench.session.bind(address()).unwrap(), LinkId(wanted));
@@ -126,13 +126,13 @@ fn fifteen_connections_may_join_and_the_lowest_free_id_is_given() {
     assert!(!bench.session.is_bound(LinkId(4)) && bench.session.is_bound(LinkId(5)));
     assert_eq!(bench.session.bind(address()).unwrap(), LinkId(4));
     assert_eq!(bench.session.bind(address()).unwrap(), LinkId(9));
-    // Ids that cannot be are nobody's.
+    // Invalid path ids name no connection.
     bench.session.unbind(LinkId(200));
     assert!(!bench.session.is_bound(LinkId(16)));
 }
 
 #[test]
-fn who_may_join_a_session() {
+fn only_the_host_of_an_active_session_may_join() {
     let text = |bench: &mut Bench, address| {
         let error = bench.session.bind(address).unwrap_err();
         (error.kind, error.text)
@@ -148,7 +148,7 @@ fn who_may_join_a_session() {
 }
 
 #[test]
-fn endsess_of_the_own_session_ends_it_without_a_word() {
+fn endsess_of_the_own_session_ends_it_without_a_reply() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     assert!(matches!(bench.ask(&Raw::new(ENDSESS).at(4, &OWN_ID)), Todo::Close));
@@ -158,7 +158,7 @@ fn endsess_of_the_own_session_ends_it_without_a_word() {
 }
 
 #[test]
-fn endsess_of_no_session_is_answered_and_the_session_goes_on() {
+fn endsess_of_an_unknown_session_is_answered_and_the_session_continues() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     assert!(matches!(bench.ask(&Raw::new(ENDSESS)), Todo::Nothing));

@@ -1,4 +1,6 @@
-//! Requests on open files: reads, closes and their order, handles.
+//! Requests on open files: reads, status, closes and their order, handles, checkpoints.
+//!
+//! Requests that carry data are in `writes.rs` and `vectors_of_data.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +27,7 @@ fn read_task(bench: &mut Bench, request: &Raw) -> ReadTask {
 }
 
 #[test]
-fn every_request_on_a_handle_that_is_not_open_says_so() {
+fn each_request_on_an_unknown_handle_is_refused() {
     let mut bench = Bench::new();
     let not_open = |name: &str| (3004, format!("{name} does not refer to an open file"));
     for handle in [5, 1, u32::MAX, 0x0100_0000] {
@@ -44,7 +46,7 @@ fn every_request_on_a_handle_that_is_not_open_says_so() {
 }
 
 #[test]
-fn a_read_is_handed_on_with_what_it_asks_for() {
+fn a_read_is_passed_on_with_its_arguments() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     bench.open("/data/g", 1);
@@ -64,14 +66,14 @@ fn a_read_is_handed_on_with_what_it_asks_for() {
     assert_eq!(read_task(&mut bench, &pgread(1, 5, 100).stream(77)), paged);
     assert_eq!(read_task(&mut bench, &pgread(1, 5, 100).stream(77).payload(&[0])), paged);
     assert_eq!(read_task(&mut bench, &pgread(1, 5, 100).stream(77).payload(&[0, 1])), paged);
-    // The largest there are.
+    // The largest values.
     let task = read_task(&mut bench, &read(0, i64::MAX, i32::MAX));
     assert_eq!((task.offset, task.length), (i64::MAX as u64, i32::MAX as usize));
     assert_eq!(read_task(&mut bench, &read(0, 0, 0)).length, 0);
 }
 
 #[test]
-fn reads_of_impossible_ranges_are_refused() {
+fn reads_of_invalid_ranges_are_refused() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     for length in [-1, i32::MIN] {
@@ -89,10 +91,11 @@ fn reads_of_impossible_ranges_are_refused() {
 }
 
 #[test]
-fn what_is_wrong_with_a_read_is_looked_for_in_the_order_of_the_reference_server() {
+fn errors_in_a_read_are_checked_in_the_order_of_the_reference_server() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
-    // A length of zero before the handle for pages, after it for other reads, and before the offset.
+    // The length is checked first for pages. For other reads it is checked after the handle and
+    // before the offset.
     assert_eq!(bench.refused(&pgread(9, -1, 0)), (3000, "Read length is invalid".to_owned()));
     assert_eq!(bench.refused(&pgread(9, -1, 1)).0, 3004);
     assert_eq!(bench.refused(&read(9, -1, 0)).0, 3004);
@@ -101,7 +104,7 @@ fn what_is_wrong_with_a_read_is_looked_for_in_the_order_of_the_reference_server(
 }
 
 #[test]
-fn read_ahead_hints_are_handed_on_and_nonsense_in_them_is_not() {
+fn valid_read_ahead_hints_are_passed_on() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let file = bench.open("/data/g", 1);
@@ -112,12 +115,12 @@ fn read_ahead_hints_are_handed_on_and_nonsense_in_them_is_not() {
     assert_eq!(hints.len(), 1);
     assert!(file.is(&hints[0].0));
     assert_eq!((hints[0].1, hints[0].2), (20, 10));
-    // A list that is cut is as long as it goes.
+    // A truncated list is used as far as it goes.
     assert!(matches!(bench.ask(&read(0, 0, 4).payload(&[0; 15])), Todo::Read(_)));
 }
 
 #[test]
-fn replies_go_where_the_path_id_says() {
+fn the_path_id_selects_the_connection_of_a_reply() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     bench.session.bind(address()).unwrap();
@@ -132,7 +135,7 @@ fn replies_go_where_the_path_id_says() {
     }
     bench.session.unbind(LinkId(1));
     assert_eq!(bench.refused(&pgread(0, 0, 4).payload(&[1])), wrong);
-    // readv has the field too, and nobody heeds it.
+    // readv has the field too, and it is ignored.
     let readv = Raw::new(READV).u8(19, 7).payload(&segment(0, 4, 0));
     assert!(matches!(bench.ask(&readv), Todo::ReadVector(_)));
 }
@@ -163,14 +166,14 @@ fn a_vector_read_is_checked_as_a_whole() {
 }
 
 #[test]
-fn as_many_elements_as_may_be_are_taken() {
+fn the_largest_vector_is_accepted() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let Todo::ReadVector(task) = bench.ask(&Raw::new(READV).payload(&segment(0, 1, 0).repeat(1024))) else {
         panic!()
     };
     assert_eq!(task.elements.len(), 1024);
-    // The largest there is: the limit for all together cannot be reached.
+    // The largest vector. The limit for the total cannot be reached.
     assert!(matches!(
         bench.ask(&Raw::new(READV).payload(&segment(0, 2_097_136, 0).repeat(1024))),
         Todo::ReadVector(_)
@@ -178,7 +181,7 @@ fn as_many_elements_as_may_be_are_taken() {
 }
 
 #[test]
-fn operations_that_only_succeed_say_only_that() {
+fn operations_without_a_result_have_an_empty_reply() {
     let mut bench = Bench::new();
     let file = bench.open("/data/f", 0);
     let Todo::FileCall(call, on, FileOperation::Sync) = bench.ask(&Raw::new(SYNC).stream(8)) else {
@@ -197,14 +200,14 @@ fn operations_that_only_succeed_say_only_that() {
 }
 
 #[test]
-fn the_status_of_a_handle() {
+fn stat_of_a_handle() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let (call, operation) = bench.file_operation(&Raw::new(STAT));
     assert!(matches!(operation, FileOperation::Stat));
     let reply = bench.reply_of(call, Answer::Value(Value::Stat(stat())));
     assert_eq!(reply.text(), format!("{STAT_TEXT}\0"));
-    // Space has no handle.
+    // The space query takes a path, not a handle.
     assert_eq!(bench.refused(&Raw::new(STAT).u8(4, 1)), (3001, "Required argument not present".to_owned()));
     let (call, operation) = bench.operation(&Raw::new(STAT).u8(4, 1).payload(b"/data"));
     assert!(matches!(operation, Operation::StatSpace(_)));
@@ -235,7 +238,7 @@ fn handles_are_given_lowest_first() {
     assert_eq!(bench.session.files_open(), 5);
 }
 
-/// Asks for a close, which may start at once.
+/// Requests a close, which may start immediately.
 fn close(bench: &mut Bench, handle: u32) -> session::CallId {
     match bench.close(&Raw::new(CLOSE).handle(handle)) {
         Some(Todo::FileCall(call, _, FileOperation::Close { failed: false })) => call,
@@ -244,7 +247,7 @@ fn close(bench: &mut Bench, handle: u32) -> session::CallId {
 }
 
 #[test]
-fn a_close_waits_for_what_is_in_flight_and_nothing_new_starts() {
+fn a_close_waits_for_operations_in_flight_and_blocks_new_ones() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let (sync, _) = bench.file_operation(&Raw::new(SYNC).stream(2));
@@ -253,10 +256,10 @@ fn a_close_waits_for_what_is_in_flight_and_nothing_new_starts() {
     assert!(matches!(bench.ask(&Raw::new(CLOSE).stream(3)), Todo::Nothing));
     assert!(bench.session.next_todo().is_none());
     bench.is_silent();
-    // As far as the client can tell, it is closed.
+    // For the client the file is closed.
     assert_eq!(bench.refused(&read(0, 0, 1)).0, 3004);
     assert_eq!(bench.refused(&Raw::new(CLOSE)).0, 3004);
-    // Its slot is not given away.
+    // Its slot is not reused.
     bench.open("/data/g", 1);
     bench.reply_of(sync, Answer::DONE);
     assert!(bench.session.next_todo().is_none());
@@ -269,7 +272,7 @@ fn a_close_waits_for_what_is_in_flight_and_nothing_new_starts() {
 }
 
 #[test]
-fn a_close_that_fails_closes_all_the_same_and_one_that_must_wait_does_not() {
+fn a_failed_close_frees_the_handle_and_a_wait_keeps_it() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let call = close(&mut bench, 0);
@@ -285,12 +288,12 @@ fn a_close_that_fails_closes_all_the_same_and_one_that_must_wait_does_not() {
 }
 
 #[test]
-fn the_end_releases_every_file_once() {
+fn the_end_releases_each_file_once() {
     let mut bench = Bench::new();
     for handle in 0..3 {
         bench.open(&format!("/data/{handle}"), handle);
     }
-    // One is being closed, one has an operation in flight.
+    // One file is being closed, one has an operation in flight.
     let closing = close(&mut bench, 0);
     let (sync, _) = bench.file_operation(&Raw::new(SYNC).handle(1));
     assert_eq!(bench.end(), ["/data/2"]);
@@ -299,12 +302,12 @@ fn the_end_releases_every_file_once() {
     assert!(matches!(bench.answer(sync, Answer::DONE), Todo::Nothing));
     assert_eq!(bench.released(), ["/data/1"]);
     assert!(bench.session.is_finished());
-    // Again is no more.
+    // A second end has no effect.
     assert_eq!(bench.end(), [""; 0]);
 }
 
 #[test]
-fn a_close_that_must_wait_when_the_client_is_gone_becomes_a_release() {
+fn a_close_answered_by_wait_after_disconnect_becomes_a_release() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let call = close(&mut bench, 0);
@@ -315,7 +318,7 @@ fn a_close_that_must_wait_when_the_client_is_gone_becomes_a_release() {
 }
 
 #[test]
-fn a_file_that_opens_when_the_client_is_gone_is_released() {
+fn a_file_opened_after_disconnect_is_released() {
     let mut bench = Bench::new();
     let (call, _) = bench.operation(&open("/data/f", 0x10));
     bench.session.end();
@@ -331,7 +334,7 @@ fn a_file_that_opens_when_the_client_is_gone_is_released() {
 }
 
 #[test]
-fn files_in_a_session_have_an_end() {
+fn open_files_in_a_session_are_limited() {
     let mut bench = Bench::with(Settings { files_max: 2, ..Settings::default() }, 5);
     bench.open("/data/f", 0);
     bench.open("/data/f", 1);
@@ -340,7 +343,7 @@ fn files_in_a_session_have_an_end() {
 }
 
 #[test]
-fn checkpoints_are_begun_ended_and_asked_about() {
+fn checkpoints_can_begin_end_and_be_queried() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let works = [
@@ -367,7 +370,7 @@ fn checkpoints_are_begun_ended_and_asked_about() {
 }
 
 #[test]
-fn a_file_hears_of_a_close_that_has_to_wait_for_its_operations() {
+fn a_close_that_waits_interrupts_operations_on_its_file() {
     for vanishes in [false, true] {
         let mut bench = Bench::new();
         let (busy, idle) = (bench.open("/data/f", 0), bench.open("/data/g", 1));

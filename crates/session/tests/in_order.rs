@@ -1,4 +1,7 @@
-//! Pipelined requests have the replies and the effects that they have one by one: 100,000 random sequences against a model.
+//! Pipelined requests have the same replies and effects as requests sent one by one.
+//!
+//! 100,000 random sequences are compared with a sequential model (`in_order/model.rs`), because the
+//! number of interleavings is too large for a list of cases.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,10 +18,10 @@ use support::Dice;
 
 const SEQUENCES: u64 = 100_000;
 const THREADS: u64 = 4;
-/// The streams before it belong to the set-up.
+/// The first stream id of the sequence. The set-up uses smaller ones.
 const FIRST: u16 = 10;
 
-/// The requests of a seed, the outcome of each, and the final content of the files.
+/// Returns the requests of a seed, the outcome of each, and the final content of the files.
 fn sequence(dice: &mut Dice) -> (Vec<Request>, BTreeMap<u16, Outcome>, [Content; FILES]) {
     let mut contents: [Content; FILES] = Default::default();
     let (mut requests, mut outcomes) = (Vec::new(), BTreeMap::new());
@@ -38,7 +41,7 @@ fn play(seed: u64) {
     let mut dice = Dice::new(seed);
     let (requests, wanted, mut contents) = sequence(&mut dice);
     let mut driver = Driver::new(dice.below(2) == 0);
-    // One client in eight vanishes.
+    // One client in eight disconnects.
     let mut left = if dice.below(8) == 0 { dice.below(30) } else { usize::MAX };
     let mut coming = requests.iter();
     let vanishes = loop {
@@ -50,7 +53,7 @@ fn play(seed: u64) {
         match feeds.then(|| coming.next()).flatten() {
             Some(request) => driver.request(request, &mut dice),
             None if driver.step(&mut dice) => {}
-            // Nothing moves: all must be done, or there is more to ask for.
+            // Nothing is in progress: take the next request, or end.
             None => match coming.next() {
                 Some(request) => driver.request(request, &mut dice),
                 None => break false,
@@ -74,7 +77,7 @@ fn play(seed: u64) {
 }
 
 #[test]
-fn pipelined_requests_are_as_if_executed_one_by_one() {
+fn pipelined_requests_have_the_effect_of_sequential_execution() {
     let share = SEQUENCES / THREADS;
     std::thread::scope(|scope| {
         (0..THREADS).for_each(|n| drop(scope.spawn(move || (n * share..(n + 1) * share).for_each(play))));

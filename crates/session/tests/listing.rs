@@ -1,4 +1,4 @@
-//! Listings: their forms, pages, frames and what cannot be told.
+//! Directory listings: formats, pages, frames, and entries that cannot be encoded.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,7 +35,7 @@ fn page(entries: Vec<Entry>, rest: Option<u32>) -> Answer {
     Answer::Value(Value::Listing { entries: entries.into(), rest })
 }
 
-/// The whole text of a listing of one page.
+/// Returns the whole text of a listing of one page.
 fn text(options: u8, entries: Vec<Entry>) -> String {
     let mut bench = Bench::new();
     let (call, _) = bench.operation(&list(options));
@@ -43,14 +43,14 @@ fn text(options: u8, entries: Vec<Entry>) -> String {
 }
 
 #[test]
-fn options_decide_what_is_told_of_an_entry() {
+fn options_select_the_details_of_an_entry() {
     let cases = [
         (0, ListDetail::default()),
         (1, ListDetail { online: true, ..Default::default() }),
         (2, ListDetail { stat: true, ..Default::default() }),
         (4, ListDetail { stat: true, checksum: true, online: false }),
         (6, ListDetail { stat: true, checksum: true, online: false }),
-        // "If available", and alone: plain.
+        // "If available", without another option: plain.
         (8, ListDetail::default()),
         (0xff, ListDetail { stat: true, checksum: true, online: true }),
     ];
@@ -77,7 +77,7 @@ fn a_listing_with_status_begins_with_its_mark() {
 }
 
 #[test]
-fn a_listing_with_checksums_tells_those_that_are_stored() {
+fn a_listing_with_checksums_contains_the_stored_ones() {
     let checksum = |value: Option<&str>| Some(("adler32".to_owned(), value.map(str::to_owned)));
     let entries = vec![
         Entry { checksum: checksum(Some("cfbd70e6")), ..with_stat("ten") },
@@ -89,7 +89,7 @@ fn a_listing_with_checksums_tells_those_that_are_stored() {
 }
 
 #[test]
-fn names_that_cannot_be_expressed_are_left_out_wherever_they_stand() {
+fn names_that_cannot_be_encoded_are_omitted_at_any_position() {
     let odd = || [plain("x\ny"), plain(""), plain("x\0y")];
     for place in 0..3 {
         let mut entries = vec![plain("a"), plain("b")];
@@ -97,12 +97,12 @@ fn names_that_cannot_be_expressed_are_left_out_wherever_they_stand() {
         assert_eq!(text(0, entries), "a\nb\0", "{place}");
     }
     assert_eq!(text(0, odd().to_vec()), "");
-    // An entry that vanished before its status could be had.
+    // An entry that was removed before its status was read.
     assert_eq!(text(2, vec![plain("gone"), with_stat("a")]), format!(".\n0 0 0 0\na\n{STAT_TEXT}\0"));
     assert_eq!(text(2, vec![plain("gone")]), ".\n0 0 0 0\0");
 }
 
-/// Answers with one page after the other; all frames.
+/// Answers with one page after another. Returns all frames.
 fn pages(bench: &mut Bench, first: CallId, pages: Vec<Vec<Entry>>) -> Vec<Reply> {
     let mut call = first;
     let mut left = u32::try_from(pages.len()).unwrap();
@@ -120,7 +120,7 @@ fn pages(bench: &mut Bench, first: CallId, pages: Vec<Vec<Entry>>) -> Vec<Reply>
     bench.all_replies(0)
 }
 
-/// The frames' texts joined, after a look at how they are chained.
+/// Joins the texts of frames and checks their status codes.
 fn joined(frames: &[Reply]) -> String {
     let (last, parts) = frames.split_last().unwrap();
     assert_eq!((last.stream, last.status), (4, OK));
@@ -174,7 +174,7 @@ fn a_large_page_is_cut_into_frames_at_entries() {
 }
 
 #[test]
-fn an_error_ends_a_listing_wherever_it_is() {
+fn an_error_ends_a_listing_at_any_page() {
     let mut bench = Bench::new();
     let (call, _) = bench.operation(&list(0).stream(4));
     let text = "Unable to open directory /data/dir; no such file or directory";
@@ -192,7 +192,7 @@ fn an_error_ends_a_listing_wherever_it_is() {
 }
 
 #[test]
-fn nobody_lists_on_for_a_client_that_is_gone() {
+fn a_listing_stops_when_the_client_disconnects() {
     let mut bench = Bench::new();
     let (call, _) = bench.operation(&list(0));
     bench.session.end();
@@ -202,7 +202,7 @@ fn nobody_lists_on_for_a_client_that_is_gone() {
 }
 
 #[test]
-fn an_answer_to_another_question_is_an_error() {
+fn an_answer_of_the_wrong_type_is_an_error() {
     let mut bench = Bench::new();
     let (call, _) = bench.operation(&list(0));
     assert_eq!(bench.reply_of(call, Answer::DONE).error().0, 3012);

@@ -1,4 +1,7 @@
-//! Operations on open files that wait for their turn, at the edges: limits, closes, and clients that vanish.
+//! Edge cases of operations that wait for their turn: limits, closes, and lost clients.
+//!
+//! Random sequences of regular operations are in `in_order`; these cases need a fixed sequence
+//! instead.
 
 #![allow(clippy::unwrap_used)]
 
@@ -48,7 +51,7 @@ fn a_duplicate_is_opened_after_the_writes_to_its_source() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let pending = receive(&mut bench, &write(0, 5));
-    // kXR_dup, of the file with handle 0.
+    // kXR_dup of the file with handle 0.
     let duplicate = open("/data/copy", 0x0028).u16(8, 1);
     assert!(matches!(bench.ask(&duplicate), Todo::Nothing));
     bench.is_silent();
@@ -59,7 +62,7 @@ fn a_duplicate_is_opened_after_the_writes_to_its_source() {
 }
 
 #[test]
-fn a_query_overtakes_everything_and_only_the_close_waits_for_it() {
+fn a_query_overtakes_all_operations_and_only_the_close_waits_for_it() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let pending = receive(&mut bench, &write(0, 5));
@@ -75,7 +78,8 @@ fn a_query_overtakes_everything_and_only_the_close_waits_for_it() {
     assert!(matches!(bench.session.next_todo(), Some(Todo::FileCall(_, _, FileOperation::Close { .. }))));
 }
 
-/// A client sends a write and a close, and vanishes while both wait: the file is closed only if all of the write came.
+/// A client sends a write and a close and disconnects while both wait. The file is closed only if
+/// the whole write arrived.
 #[test]
 fn a_file_is_not_closed_when_a_write_before_the_close_was_lost() {
     for lost in [false, true] {
@@ -101,7 +105,7 @@ fn a_file_is_not_closed_when_a_write_before_the_close_was_lost() {
 }
 
 #[test]
-fn what_waits_when_the_client_vanishes_is_dropped() {
+fn operations_that_wait_at_disconnect_are_dropped() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let pending = receive(&mut bench, &write(0, 5));

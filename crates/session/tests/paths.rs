@@ -1,4 +1,4 @@
-//! Requests that name a path: what they become, every option, and paths that are refused.
+//! Requests that name a path: the resulting operations, every option, and refused paths.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ fn opening(bench: &mut Bench, options: u16) -> OpenRequest {
     open_request(bench.operation(&open("/data/f", options)).1).1
 }
 
-/// The names of what is set in a request to open a file.
+/// Returns the names of the flags set in an open request.
 fn set_in(request: &OpenRequest) -> Vec<&'static str> {
     let all = [
         ("read", request.read),
@@ -41,7 +41,7 @@ fn set_in(request: &OpenRequest) -> Vec<&'static str> {
 }
 
 #[test]
-fn each_option_of_open_means_one_thing() {
+fn each_option_of_open_sets_one_flag() {
     let cases: [(u16, &[&str]); 32] = [
         (0x0000, &[]),
         (0x0001, &[]),
@@ -60,7 +60,7 @@ fn each_option_of_open_means_one_thing() {
         (0x2000, &["no_wait"]),
         (0x4000, &["sequential"]),
         (0x8000, &["write"]),
-        // Reading wins over writing of every kind, but what creates may write.
+        // Read takes precedence over the write bits, but a create may write.
         (0x0030, &["read"]),
         (0x8010, &["read"]),
         (0x0012, &["read", "write", "delete", "counts_as_reader"]),
@@ -70,7 +70,8 @@ fn each_option_of_open_means_one_thing() {
         (0x8008, &["write", "new"]),
         (0x0208, &["write", "append", "new"]),
         (0x0218, &["read", "append", "new", "counts_as_reader"]),
-        // What clients send: first read, upload by force, new, with parents, update, append.
+        // Combinations that clients send: plain read, forced upload, new file, with parents,
+        // update, append.
         (0x0450, &["read", "stat"]),
         (0x0462, &["write", "delete", "make_path", "stat"]),
         (0x0468, &["write", "new", "make_path", "stat"]),
@@ -124,7 +125,7 @@ fn template_options_need_a_new_file_and_a_template() {
 }
 
 #[test]
-fn the_reply_to_open_has_what_was_asked_for() {
+fn the_reply_to_open_has_the_requested_details() {
     let reply = |options: u16, with_stat: bool| {
         let mut bench = Bench::new();
         let (call, _) = bench.operation(&open("/data/f", options));
@@ -142,7 +143,7 @@ fn the_reply_to_open_has_what_was_asked_for() {
 }
 
 #[test]
-fn an_open_that_fails_waits_or_goes_elsewhere() {
+fn an_open_is_answered_by_error_wait_or_redirect() {
     let mut bench = Bench::new();
     let mut reply = |answer| {
         let (call, _) = bench.operation(&open("/data/f", 0x10).stream(6));
@@ -157,12 +158,12 @@ fn an_open_that_fails_waits_or_goes_elsewhere() {
     assert_eq!((redirect.status, &redirect.body[..]), (REDIRECT, &b"\0\0\x52\x1e127.0.0.1"[..]));
     let redirect = reply(Answer::Redirect(to(21022, "tried=vm")));
     assert_eq!(redirect.body, b"\0\0\x52\x1e127.0.0.1?tried=vm");
-    // An answer to another question is a fault of ours, not an open file.
+    // An answer of the wrong type is an internal error, not an open file.
     assert_eq!(reply(Answer::DONE).error().0, 3012);
     assert_eq!(bench.session.files_open(), 0);
 }
 
-/// Requests that are one operation on one path, with its verb.
+/// Returns requests for one operation on one path, with the verb of each.
 fn on_one_path() -> Vec<(Raw, &'static str)> {
     vec![
         (Raw::new(OPEN), "Opening"),
@@ -231,7 +232,7 @@ fn a_nul_ends_a_path() {
 }
 
 #[test]
-fn changes_of_names_are_answered_by_their_outcome() {
+fn changes_of_names_are_answered_with_their_result() {
     let changes = [
         Raw::new(MKDIR).payload(b"/d/x"),
         Raw::new(RM).payload(b"/d/x"),
@@ -252,7 +253,7 @@ fn changes_of_names_are_answered_by_their_outcome() {
 }
 
 #[test]
-fn fields_of_changes_are_handed_on() {
+fn fields_of_changes_are_passed_on() {
     let mut bench = Bench::new();
     let (_, operation) = bench.operation(&Raw::new(MKDIR).u8(4, 1).u16(18, 0o750).payload(b"/d"));
     assert!(matches!(operation, Operation::MakeDirectory { mode: 0o750, parents: true, .. }));
@@ -262,7 +263,7 @@ fn fields_of_changes_are_handed_on() {
     assert!(matches!(operation, Operation::ChangeMode { mode: 0o644, .. }));
     let (_, operation) = bench.operation(&Raw::new(CHMOD).u16(18, 0xf000).payload(b"/d"));
     assert!(matches!(operation, Operation::ChangeMode { mode: 0, .. }));
-    // The file system refuses a negative size, after what is wrong with the path.
+    // A negative size is refused by the file system, after errors in the path.
     for wanted in [i64::MAX, -1, i64::MIN] {
         let (_, operation) = bench.operation(&Raw::new(TRUNCATE).i64(8, wanted).payload(b"/d"));
         assert!(matches!(operation, Operation::Truncate { size, .. } if size == wanted.cast_unsigned()));
@@ -296,7 +297,7 @@ fn a_rename_has_two_paths() {
 }
 
 #[test]
-fn a_status_is_told_in_full() {
+fn a_status_is_complete() {
     let mut bench = Bench::new();
     let (call, _) = bench.operation(&by_path(STAT, "/data/f"));
     assert_eq!(bench.reply_of(call, Answer::Value(Value::Stat(stat()))).text(), format!("{STAT_TEXT}\0"));
@@ -332,14 +333,14 @@ fn kinds_of_many_paths_are_one_byte_each() {
         assert_eq!(bench.refused(&Raw::new(STATX).payload(nothing)).0, 3001);
     }
     assert_eq!(bench.refused(&Raw::new(STATX).payload(b"b\n/a")).0, 3010);
-    // Others than the first are looked at where they are used.
+    // Paths after the first are checked when they are used.
     let (_, operation) = bench.operation(&Raw::new(STATX).payload(b"/a\nb"));
     let Operation::StatMany(targets) = operation else { panic!() };
     assert_eq!(targets.cursor().filter_map(Result::err).count(), 1);
 }
 
 #[test]
-fn locate_asks_for_one_path_or_for_all_servers() {
+fn locate_takes_one_path_or_all_servers() {
     let mut bench = Bench::new();
     let all = LocateOptions {
         refresh: true,
@@ -380,7 +381,7 @@ fn locate_asks_for_one_path_or_for_all_servers() {
 }
 
 #[test]
-fn prepare_lists_files_and_what_is_to_be_done() {
+fn prepare_has_files_and_options() {
     let prepared = |options: u8, priority: u8, port: u16, extra: u16| {
         let request = Raw::new(PREPARE).u8(4, options).u8(5, priority).u16(6, port).u16(8, extra);
         let (_, operation) = Bench::new().operation(&request.payload(b"/a\n/b?x=1\n"));
@@ -398,12 +399,12 @@ fn prepare_lists_files_and_what_is_to_be_done() {
     assert_eq!(prepared(2, 0, 9000, 0), PrepareRequest { notify_port: Some(9000), ..nothing() });
     assert_eq!(prepared(2, 0, 0, 0), nothing());
     assert_eq!(prepared(0x84, 0, 9000, 0), nothing());
-    // To evict clears the other options.
+    // Evict clears the other options.
     assert_eq!(prepared(0x78, 0, 0, 1), PrepareRequest { evict: true, ..nothing() });
 }
 
 #[test]
-fn prepare_answers_with_an_id_and_takes_it_back() {
+fn prepare_returns_an_id_which_can_be_cancelled() {
     let mut bench = Bench::new();
     let (call, _) = bench.operation(&Raw::new(PREPARE).u8(4, 8).payload(b"/a"));
     let id = "52087f000001:e2ae223c.6b0060ba:2";
@@ -428,13 +429,13 @@ fn prepare_answers_with_an_id_and_takes_it_back() {
 }
 
 #[test]
-fn prepares_of_a_session_have_an_end_if_that_is_configured() {
+fn prepares_of_a_session_are_limited_if_configured() {
     let mut bench = Bench::with(Settings { prepares_max: Some(2), ..Settings::default() }, 5);
     bench.operation(&by_path(PREPARE, "/a"));
     bench.operation(&by_path(PREPARE, "/a"));
     let refusal = bench.refused(&by_path(PREPARE, "/a"));
     assert_eq!(refusal, (3021, "Surpassed this connection's prepare limit.".to_owned()));
-    // To cancel is always allowed.
+    // A cancel is always allowed.
     bench.operation(&Raw::new(PREPARE).u8(4, 1).payload(b"id"));
     let silent = Settings { prepares_max: Some(1), prepares_silent: true, ..Settings::default() };
     let mut bench = Bench::with(silent, 5);
@@ -443,7 +444,7 @@ fn prepares_of_a_session_have_an_end_if_that_is_configured() {
 }
 
 #[test]
-fn a_file_that_was_not_asked_for_is_let_go() {
+fn an_unrequested_file_is_released() {
     let mut bench = Bench::new();
     let (call, _) = bench.operation(&by_path(STAT, "/data/f"));
     let file = FakeFile::new("/data/f");
@@ -453,7 +454,7 @@ fn a_file_that_was_not_asked_for_is_let_go() {
 }
 
 #[test]
-fn the_longest_path_is_taken() {
+fn the_longest_path_is_accepted() {
     let path = [b"/", &[b'x'; 4094][..]].concat();
     Bench::new().operation(&Raw::new(STAT).payload(&path));
     let one_more = [b"/", &[b'x'; 4095][..]].concat();

@@ -1,4 +1,4 @@
-//! kXR_query, kXR_set, kXR_fattr.
+//! kXR_query, kXR_set and kXR_fattr.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ fn text(text: &str) -> Answer {
 }
 
 #[test]
-fn a_checksum_is_asked_for_cancelled_and_told() {
+fn a_checksum_is_queried_and_cancelled() {
     let mut bench = Bench::new();
     let (call, operation) = bench.operation(&query(3, b"/data/f?cks.type=crc32c\0"));
     let Operation::Checksum(target) = operation else { panic!() };
@@ -34,7 +34,7 @@ fn a_checksum_is_asked_for_cancelled_and_told() {
 }
 
 #[test]
-fn space_and_attributes_are_told_as_text() {
+fn space_and_attributes_are_sent_as_text() {
     let mut bench = Bench::new();
     let (call, operation) = bench.operation(&query(5, b"/data?oss.cgroup=public"));
     assert!(matches!(operation, Operation::QuerySpace(_)));
@@ -45,7 +45,7 @@ fn space_and_attributes_are_told_as_text() {
 }
 
 #[test]
-fn the_state_of_a_prepare_is_asked_for_by_its_id() {
+fn the_state_of_a_prepare_is_queried_by_its_id() {
     let mut bench = Bench::new();
     let (call, operation) = bench.operation(&query(2, b"the-id\n/a\n/b\0"));
     let Operation::QueryPrepare { id, targets } = operation else { panic!() };
@@ -57,7 +57,7 @@ fn the_state_of_a_prepare_is_asked_for_by_its_id() {
 }
 
 #[test]
-fn what_only_plug_ins_answer_is_handed_on() {
+fn opaque_queries_are_passed_on() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     for code in [10, 16, 32] {
@@ -79,13 +79,13 @@ fn what_only_plug_ins_answer_is_handed_on() {
 }
 
 #[test]
-fn queries_that_make_no_sense_are_refused() {
+fn invalid_queries_are_refused() {
     let mut bench = Bench::new();
     for code in [0, 11, 0x63, 0xffff] {
         let refusal = bench.refused(&query(code, b"x"));
         assert_eq!(refusal, (3000, "Invalid information query type code".to_owned()));
     }
-    // Without an argument it is about a handle, whatever it asks.
+    // Without an argument every type queries a handle.
     let not_open = (3004, "query does not refer to an open file".to_owned());
     for code in [1, 3, 7, 8, 64, 0xffff] {
         assert_eq!(bench.refused(&query(code, b"")), not_open);
@@ -121,17 +121,17 @@ fn configuration_keys_are_answered_line_by_line() {
     assert_eq!(answer("bind_max"), "15\n");
     assert_eq!(answer("tpc tpcdlg\0"), "tpc\ntpcdlg\n");
     assert_eq!(answer("  chksum nosuch   bind_max "), "0:adler32,1:md5\nnosuch\n15\n");
-    // The shell joins keys so.
+    // The command line client joins keys this way.
     assert_eq!(answer("bind_max\nsitename"), "15\nsitename\n");
     assert_eq!(answer("bind_max\0chksum"), "15\n");
-    // The text of the configuration is not for everybody.
+    // The text of the configuration is not public.
     assert_eq!(answer("xrootd"), "\n\0");
     assert_eq!(answer("cmsd"), "\n\0");
     assert_eq!(answer("xrootd bind_max"), "xrootd\n15\n");
 }
 
 #[test]
-fn configuration_questions_have_an_end() {
+fn answers_to_configuration_queries_are_limited() {
     let mut bench = configured();
     for nothing in [&b" "[..], b"\0", b"\n\n"] {
         assert_eq!(bench.refused(&query(7, nothing)).0, 3001);
@@ -142,7 +142,7 @@ fn configuration_questions_have_an_end() {
 }
 
 #[test]
-fn set_knows_its_words() {
+fn set_accepts_its_keywords_only() {
     let mut bench = Bench::new();
     let mut set = |text: &str| bench.reply_to(&Raw::new(SET).payload(text.as_bytes()));
     for fine in ["appid root.exe", "monitor on", "monitor off x", "  monitor   on  appid\0"] {
@@ -158,7 +158,7 @@ fn set_knows_its_words() {
     }
 }
 
-/// Names of a fattr payload.
+/// Encodes the names of a fattr payload.
 fn names(names: &[&str]) -> Vec<u8> {
     names.iter().flat_map(|name| [b"\0\0", name.as_bytes(), b"\0"].concat()).collect()
 }
@@ -176,7 +176,7 @@ fn result(name: &str, error: Option<ErrorKind>, value: &str) -> AttributeResult 
 }
 
 #[test]
-fn attributes_are_asked_for_by_path_and_by_handle() {
+fn attributes_are_read_by_path_and_by_handle() {
     let mut bench = Bench::new();
     let file = bench.open("/data/f", 0);
     let wanted = AttributeWork::Get(vec![b"a".to_vec(), b"b".to_vec()]);
@@ -188,7 +188,7 @@ fn attributes_are_asked_for_by_path_and_by_handle() {
     let Todo::FileCall(call, on, FileOperation::Attributes(work)) = bench.ask(&by_handle) else { panic!() };
     assert!(file.is(&on));
     assert_eq!(work, wanted);
-    // A close waits for it.
+    // A close waits for the operation.
     bench.ask(&Raw::new(CLOSE));
     assert!(bench.session.next_todo().is_none());
     let results = vec![result("a", None, "v"), result("b", Some(ErrorKind::AttributeNotFound), "")];
@@ -224,7 +224,7 @@ fn attributes_are_set_removed_and_listed() {
 }
 
 #[test]
-fn attribute_requests_that_make_no_sense_are_refused() {
+fn invalid_attribute_requests_are_refused() {
     let mut bench = Bench::new();
     let one = [b"/f\0".to_vec(), names(&["a"])].concat();
     for subcode in [4, 7, 255] {
@@ -245,7 +245,7 @@ fn attribute_requests_that_make_no_sense_are_refused() {
     assert_eq!(bench.refused(&fattr(1, 2, 0, &with(&["a", &long]))), too_long);
     assert_eq!(bench.refused(&fattr(1, 1, 0, b"/f")).0, 3026);
     assert_eq!(bench.refused(&fattr(1, 1, 0, b"/f\0\0\0a")).0, 3026);
-    // The longest name, and values: missing, negative, too long.
+    // The longest name; values that are missing, negative or too long.
     bench.operation(&fattr(1, 1, 0, &with(&[&long[1..]])));
     let set = |value: &[u8]| fattr(3, 1, 0, &[&one[..], value].concat());
     for wrong in [&b""[..], b"\0\0\0", b"\0\0\0\x05abc", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xffx"] {

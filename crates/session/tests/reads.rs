@@ -1,4 +1,6 @@
 //! Replies to reads: each header, and the end of each read.
+//!
+//! The driver is replaced by the test, because the session makes only the headers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +18,7 @@ fn read(code: u16, length: i32) -> Raw {
     Raw::new(code).stream(7).handle(0).i32(16, length)
 }
 
-/// A bench with an open file, and a read of it.
+/// Returns a bench with an open file, and a read of it.
 fn asked(code: u16, length: i32) -> (Bench, ReadTask) {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
@@ -24,7 +26,7 @@ fn asked(code: u16, length: i32) -> (Bench, ReadTask) {
     (bench, task)
 }
 
-/// The file can be closed when nothing of it is under way.
+/// Reports whether the file can be closed because no operation is in flight.
 fn is_at_rest(bench: &mut Bench) -> bool {
     let todo = bench.ask(&Raw::new(CLOSE).stream(9));
     matches!(todo, Todo::FileCall(_, _, FileOperation::Close { .. }))
@@ -34,14 +36,14 @@ fn answers(of: impl FnOnce(&mut Vec<u8>) -> Spot<usize>) -> Vec<(u16, Vec<u8>)> 
     let (mut bench, task) = asked(READ, 4);
     let out = bench.out.link(LinkId::CONTROL);
     let answered = task.answer(out, of);
-    assert_eq!(answered, !out.is_empty(), "what is not answered leaves the output as it was");
+    assert_eq!(answered, !out.is_empty(), "a read without an answer leaves the output unchanged");
     let replies: Vec<Reply> = bench.all_replies(0);
     assert!(replies.iter().all(|reply| reply.stream == 7));
     replies.into_iter().map(|reply| (reply.status, reply.body.to_vec())).collect()
 }
 
 #[test]
-fn a_small_read_is_answered_with_what_is_appended() {
+fn a_small_read_is_answered_with_the_appended_data() {
     let data = |bytes: &'static [u8]| {
         move |out: &mut Vec<u8>| {
             out.extend_from_slice(bytes);
@@ -49,7 +51,7 @@ fn a_small_read_is_answered_with_what_is_appended() {
         }
     };
     assert_eq!(answers(data(b"data")), [(OK, b"data".to_vec())]);
-    // The data before the end of a file is a part; then nothing follows.
+    // The data before the end of a file is a partial frame; an empty last frame follows.
     assert_eq!(answers(data(b"da")), [(OKSOFAR, b"da".to_vec()), (OK, Vec::new())]);
     assert_eq!(answers(data(b"")), [(OK, Vec::new())]);
     assert_eq!(answers(|_| Spot::WouldBlock), []);
@@ -122,7 +124,7 @@ fn a_vector_is_framed_by_elements() {
 }
 
 #[test]
-fn a_read_ends_by_an_error_or_a_redirect_too() {
+fn a_read_may_end_with_an_error_or_a_redirect() {
     let (mut bench, task) = asked(READ, 10);
     let reply = bench.session.read_began(&task);
     bench.session.read_failed(reply, &Error::new(ErrorKind::IoError, "broken"), &mut bench.out);

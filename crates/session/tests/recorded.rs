@@ -1,5 +1,8 @@
-//! Recorded exchanges played through a session: the client's requests go in, what the server replied tells what its file
-//! system said, and the session must make the very same replies of it.
+//! Replays recorded exchanges through a session.
+//!
+//! The requests of the client are fed to the session. The recorded replies provide the answers of
+//! the file system, and the session must encode the same replies from them. Deviations are listed
+//! with a reason, so that a new one fails.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,45 +18,43 @@ use wire::xroot::codes::SecurityLevel;
 use wire::xroot::flags::ServerFlags;
 use wire::xroot::reply::BadPages;
 
-/// Replies that differ from what was recorded, and why that is meant.
+/// Replies that differ from the recording, each with the reason.
 const DIFFERENT: [(&str, &str); 6] = [
     ("api_fs connection 0 frame 23", STRAY),
     ("fs_query_misc connection 1 frame 7", STRAY),
     ("raw_query connection 0 frame 57", STRAY),
     ("fs_query_config connection 0 frame 7", LINES),
     ("raw_query connection 0 frame 53", LINES),
-    (
-        "raw_query connection 0 frame 41",
-        "the recorded server says nothing to `vnid`; ours gives the key back",
-    ),
+    ("raw_query connection 0 frame 41", "the recorded server sends no value for `vnid`; ours echoes the key"),
 ];
-const STRAY: &str = "the recorded server sends a byte of memory behind the NUL of `query xattr`";
-const LINES: &str = "the recorded server passes over keys on further lines; ours answers them";
+const STRAY: &str = "the recorded server sends a stray byte after the NUL of `query xattr`";
+const LINES: &str = "the recorded server ignores keys on further lines; ours answers them";
 
 /// A request that waits for its reply.
 enum Waiting {
-    /// The file system is asked.
+    /// An operation of the file system.
     Asked(CallId, Asked),
-    /// Data went to a file.
+    /// Data for a file.
     Data(CallId),
-    /// The driver reads: what it makes is not the session's.
+    /// A read, whose reply is made by the driver.
     Driver,
-    /// The session has replied by itself.
+    /// Answered by the session itself.
     Replied(Vec<Reply>),
 }
 
 struct Player {
     bench: Bench,
     waiting: HashMap<u16, VecDeque<Waiting>>,
-    /// Parts of an answer in several frames.
+    /// Partial replies of an answer in several frames.
     parts: HashMap<u16, Vec<u8>>,
-    /// Replies that were compared.
+    /// Number of compared replies.
     compared: usize,
-    /// Those that were not the same.
+    /// Replies that differ.
     different: Vec<String>,
 }
 
-/// The settings under which the recorded server ran; `None` if it did what a session does not do.
+/// Returns the settings of the recorded server. Returns `None` if the recording uses features that
+/// a session does not have.
 fn settings(connection: &Connection) -> Option<Settings> {
     let mut settings = Settings::default();
     let mut asked: HashMap<u16, Vec<u8>> = HashMap::new();
@@ -90,7 +91,7 @@ fn settings(connection: &Connection) -> Option<Settings> {
     Some(settings)
 }
 
-/// What a recorded answer tells of the configuration.
+/// Takes over configuration values from a recorded answer.
 fn learn(settings: &mut Settings, keys: &[u8], reply: &Reply) {
     let keys = String::from_utf8_lossy(keys.split(|&b| b == 0 || b == b'\n').next().unwrap()).into_owned();
     if reply.status != OK || keys == "xrootd" || keys == "cmsd" {
@@ -118,10 +119,10 @@ impl Player {
         player
     }
 
-    /// A recorded request goes in. `false` when the connection goes elsewhere.
+    /// Feeds a recorded request. Returns `false` if the connection joins another session.
     fn request(&mut self, frame: &Frame) -> bool {
         let mut bytes = frame.bytes();
-        // The recorder cut the one request with a negative length, by the last byte of that.
+        // The recorder cut the only request with a negative length at the last byte of the length.
         bytes.resize(bytes.len().max(24), 0xff);
         let stream = u16::from_be_bytes([bytes[0], bytes[1]]);
         let bench = &mut self.bench;
@@ -161,11 +162,11 @@ impl Player {
         true
     }
 
-    /// A recorded reply: the session must make the same.
+    /// Compares the reply of the session with a recorded reply.
     fn reply(&mut self, frame: &Frame, what: &str) {
         let mut recorded = Reply::all(&frame.bytes()).remove(0);
         if recorded.status == STATUS && recorded.body[7] == 1 {
-            // A part of what the driver reads.
+            // A partial frame of a read, made by the driver.
             return;
         }
         let embedded = (recorded.status == ATTN).then(|| recorded.embedded());
@@ -174,7 +175,7 @@ impl Player {
             self.parts.entry(stream).or_default().extend(&recorded.body);
             return;
         }
-        let queue = self.waiting.get_mut(&stream).unwrap_or_else(|| panic!("{what}: nobody asked"));
+        let queue = self.waiting.get_mut(&stream).unwrap_or_else(|| panic!("{what}: no request"));
         if recorded.status == WAITRESP {
             let Some(Waiting::Asked(call, _)) = queue.front() else { panic!("{what}") };
             let seconds = u32::from_be_bytes(recorded.body[..4].try_into().unwrap());
@@ -183,7 +184,7 @@ impl Player {
             bench.session.told_later(*call, seconds, &text, &mut bench.out);
             return self.compare(&[recorded], what);
         }
-        let waiting = queue.pop_front().unwrap_or_else(|| panic!("{what}: nobody asked"));
+        let waiting = queue.pop_front().unwrap_or_else(|| panic!("{what}: no request"));
         if let Some(parts) = self.parts.remove(&stream) {
             recorded.body.splice(0..0, parts);
         }
@@ -192,7 +193,8 @@ impl Player {
             Waiting::Driver => return,
             Waiting::Replied(_) if frame.truncated => return,
             Waiting::Replied(replies) => {
-                // Each session has its own id, and here no list of authentication protocols.
+                // Each session has its own id, and this one sends no list of authentication
+                // protocols.
                 if replies.len() == 1 && replies[0].body == OWN_ID {
                     recorded.body = OWN_ID.to_vec();
                 }
@@ -235,7 +237,7 @@ impl Player {
     }
 
     fn answer(&mut self, call: CallId, asked: &Asked, reply: &Reply) {
-        // Errors that the session adds by itself.
+        // Errors that the session adds itself.
         let by_session = reply.status == ERROR && reply.error().1.ends_with("uncorrected checksum errors");
         let deferred_open = matches!(asked, Asked::Open(_)) && reply.status == WAIT && reply.body == [0; 4];
         let answer = match asked {
@@ -267,7 +269,7 @@ impl Player {
     }
 }
 
-/// Parts of an answer joined: where it is cut is up to the server.
+/// Joins the partial frames of an answer, because servers may cut it differently.
 fn join(replies: &[Reply]) -> Vec<Reply> {
     let mut all: Vec<Reply> = Vec::new();
     for reply in replies {
@@ -296,7 +298,7 @@ fn play(scenario: &Scenario, connection: &Connection, bound: usize) -> (usize, V
     for frame in &connection.frames {
         let what = format!("{} connection {} frame {}", scenario.name, connection.connection, frame.i);
         match (frame.dir.as_str(), frame.kind.as_str()) {
-            // Authentication is not the session's yet.
+            // Sessions do not support authentication.
             ("c2s", "request") if frame.request.as_deref() == Some("kXR_auth") => authenticates = true,
             ("s2c", "response") if authenticates => authenticates = false,
             ("c2s", "request") if !player.request(frame) => break,
@@ -311,7 +313,7 @@ fn play(scenario: &Scenario, connection: &Connection, bound: usize) -> (usize, V
 }
 
 #[test]
-fn recorded_requests_get_the_recorded_replies() {
+fn recorded_requests_receive_the_recorded_replies() {
     let mut compared = 0;
     let mut different = Vec::new();
     for scenario in load() {

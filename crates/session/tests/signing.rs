@@ -1,4 +1,7 @@
-//! kXR_sigver: what must be signed, and signatures that are taken or not.
+//! kXR_sigver: requests that must be signed, and signatures that are accepted or refused.
+//!
+//! The table of requests is listed a second time, independent of the code, so that a change of it
+//! fails.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +35,7 @@ fn sigver(request: &Raw, sequence: u64, flags: u8, hash: &[u8]) -> Raw {
         .payload(hash)
 }
 
-/// A signature as a client without a key makes it.
+/// Returns a signature as a client without a key makes it.
 fn signed(request: &Raw, sequence: u64, flags: u8) -> Raw {
     let mut hash = Sha256::new();
     hash.update(sequence.to_be_bytes());
@@ -47,10 +50,10 @@ fn takes(bench: &mut Bench, signature: &Raw) {
 }
 
 #[test]
-fn a_signed_request_is_run() {
+fn a_signed_request_is_executed() {
     let mut bench = demanding();
     let request = by_path(MKDIR, "/data/sg1");
-    // Gaps are fine.
+    // Gaps in the sequence are allowed.
     for (sequence, flags) in [(1, 0), (2, 1), (1000, 0), (u64::MAX, 0)] {
         takes(&mut bench, &signed(&request, sequence, flags));
         bench.operation(&request);
@@ -58,7 +61,7 @@ fn a_signed_request_is_run() {
 }
 
 #[test]
-fn the_recorded_signature_is_taken() {
+fn the_recorded_signature_is_accepted() {
     let scenario =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/xroot/auth_unix_sigver.json");
     let scenario: serde_json::Value =
@@ -92,12 +95,12 @@ fn the_recorded_signature_is_taken() {
 fn an_unsigned_request_that_must_be_signed_ends_the_session() {
     let refusal = (3022, "Request not signed".to_owned());
     assert_eq!(demanding().ended_by(&by_path(MKDIR, "/data/d")), refusal);
-    // One that need not be goes on.
+    // A request that need not be signed is executed.
     demanding().operation(&by_path(STAT, "/data/d"));
 }
 
 #[test]
-fn signatures_that_do_not_fit_end_the_session() {
+fn mismatched_signatures_end_the_session() {
     let request = by_path(MKDIR, "/data/d");
     let other = by_path(MKDIR, "/data/e");
     let good = signed(&request, 5, 0);
@@ -117,7 +120,7 @@ fn signatures_that_do_not_fit_end_the_session() {
 }
 
 #[test]
-fn signatures_of_other_kinds_end_the_session() {
+fn unsupported_signatures_end_the_session() {
     let good = signed(&by_path(MKDIR, "/data/d"), 5, 0);
     let cases = [
         (good.clone().u8(6, 1), 3022, "Unsupported signature version"),
@@ -133,7 +136,7 @@ fn signatures_of_other_kinds_end_the_session() {
     for (signature, code, text) in cases {
         assert_eq!(demanding().ended_by(&signature), (code, text.to_owned()));
     }
-    // As large as no signature is, also where nobody asks for one.
+    // Longer than any signature, even on servers that require none.
     for mut bench in [demanding(), Bench::new()] {
         let huge = Raw::new(SIGVER).dlen(i32::MAX);
         assert_eq!(bench.ended_by(&huge), (3000, "Invalid signature data length".to_owned()));
@@ -141,7 +144,7 @@ fn signatures_of_other_kinds_end_the_session() {
 }
 
 #[test]
-fn numbers_of_signatures_only_grow() {
+fn sequence_numbers_of_signatures_must_grow() {
     let request = by_path(MKDIR, "/data/d");
     for again in [7, 6, 1] {
         let mut bench = demanding();
@@ -153,14 +156,14 @@ fn numbers_of_signatures_only_grow() {
 }
 
 #[test]
-fn a_signature_is_for_the_very_next_request() {
-    // Also if that is refused before anybody looks at it.
+fn a_signature_applies_to_the_next_request_only() {
+    // Even if that request is refused before verification.
     for refused in [Raw::new(MKDIR), Raw::new(MKDIR).dlen(i32::MAX)] {
         let mut bench = demanding();
         takes(&mut bench, &signed(&refused, 1, 1));
         bench.feed(&refused.bytes());
         bench.bytes_on(0);
-        // One that need not be signed is not measured by the old signature.
+        // A request that need not be signed is not compared with the old signature.
         bench.operation(&by_path(STAT, "/data/d"));
         let next = by_path(MKDIR, "/data/d");
         takes(&mut bench, &signed(&next, 2, 0));
@@ -169,7 +172,7 @@ fn a_signature_is_for_the_very_next_request() {
 }
 
 #[test]
-fn file_data_is_not_asked_to_be_hashed() {
+fn a_hash_over_file_data_is_refused() {
     let write = Raw::new(WRITE).dlen(5);
     let mut bench = demanding();
     let open = open("/data/f", 0x20);
@@ -183,10 +186,10 @@ fn file_data_is_not_asked_to_be_hashed() {
 }
 
 #[test]
-fn signatures_nobody_asked_for_are_passed_over() {
+fn signatures_that_are_not_required_are_ignored() {
     for settings in [
         settings(SecurityLevel::NONE, true),
-        // Without a key there is nothing to sign with, and nobody insists.
+        // Clients have no key to sign with, and signing is not forced.
         settings(SecurityLevel::PEDANTIC, false),
     ] {
         let mut bench = Bench::with(settings, 5);
@@ -196,7 +199,8 @@ fn signatures_nobody_asked_for_are_passed_over() {
     }
 }
 
-/// For every request: at which levels it must be signed, as the letters of compatible, standard, intense, pedantic.
+/// For each request: the levels at which it must be signed, as letters for compatible, standard,
+/// intense and pedantic.
 const NEEDED: [(u16, &str); 31] = [
     (AUTH, "----"),
     (PING, "----"),
@@ -254,7 +258,7 @@ fn the_table_of_levels() {
 }
 
 #[test]
-fn some_requests_must_be_signed_for_what_they_do() {
+fn options_of_a_request_can_require_a_signature() {
     let compatible = SecurityLevel::COMPATIBLE;
     for options in [0x02, 0x08, 0x200, 0x20] {
         assert!(must_be_signed(compatible, &open("/data/f", options)), "{options:#x}");

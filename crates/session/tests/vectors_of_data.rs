@@ -1,4 +1,6 @@
 //! kXR_writev, kXR_clone, and requests under a checkpoint.
+//!
+//! They share a file because each embeds a list or a request in another request.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +15,7 @@ fn writev(list: &[Vec<u8>]) -> Raw {
     Raw::new(WRITEV).payload(&list.concat())
 }
 
-/// The extents that a vector write announces: offsets and lengths.
+/// Returns the extents that a vector write announces: offsets and lengths.
 fn extents(bench: &mut Bench, request: &Raw) -> (CallId, usize, Vec<(u64, usize)>) {
     let Todo::Receive(receive) = bench.ask(request) else { panic!("{:?}", bench.all_replies(0)) };
     let Destination::Vector(extents) = receive.into else { panic!() };
@@ -21,7 +23,7 @@ fn extents(bench: &mut Bench, request: &Raw) -> (CallId, usize, Vec<(u64, usize)
 }
 
 #[test]
-fn a_vector_write_is_one_stretch_of_data_for_many_places() {
+fn a_vector_write_distributes_its_data_to_many_extents() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     bench.open("/data/g", 1);
@@ -36,7 +38,7 @@ fn a_vector_write_is_one_stretch_of_data_for_many_places() {
 }
 
 #[test]
-fn a_vector_write_that_makes_no_sense_ends_the_session() {
+fn an_invalid_vector_write_ends_the_session() {
     let cases = [
         (b"abc".to_vec(), 3000, "Write vector is invalid"),
         (segment(0, 1, 0)[..15].to_vec(), 3000, "Write vector is invalid"),
@@ -57,13 +59,13 @@ fn a_vector_write_that_makes_no_sense_ends_the_session() {
 }
 
 #[test]
-fn a_vector_write_that_fails_says_how_and_lets_the_files_go() {
+fn a_failed_vector_write_reports_the_error_and_frees_its_files() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let (call, ..) = extents(&mut bench, &writev(&[segment(0, 4, 0)]).u8(4, 1));
     let error =
         Some(base::Error::new(ErrorKind::NoSpace, "Unable to write /data/f; no space left on device"));
-    // Nothing is synced after an error.
+    // No file is synced after an error.
     bench.session.received(call, Received { error, ..Received::default() }, &mut bench.out);
     assert_eq!(bench.reply().error().0, 3009);
     assert!(matches!(bench.close(&Raw::new(CLOSE)), Some(Todo::FileCall(_, _, FileOperation::Close { .. }))));
@@ -88,7 +90,7 @@ fn sync_after_a_vector_write_syncs_each_file_once() {
     assert_eq!(synced, ["f", "g"]);
     let reply = bench.reply();
     assert_eq!((reply.stream, reply.status), (5, OK));
-    // Both may be closed now.
+    // Both files may be closed now.
     assert_eq!(bench.end(), ["/data/f", "/data/g"]);
 }
 
@@ -106,7 +108,7 @@ fn a_sync_that_fails_fails_the_vector_write() {
 }
 
 #[test]
-fn a_vector_of_nothing_is_done_at_once() {
+fn an_empty_vector_write_completes_immediately() {
     for options in [0, 1] {
         let mut bench = Bench::new();
         bench.open("/data/f", 0);
@@ -125,7 +127,7 @@ fn clone_item(source: u32, from: u64, length: u64, to: u64) -> Vec<u8> {
 }
 
 #[test]
-fn ranges_to_clone_are_handed_on() {
+fn ranges_to_clone_are_passed_on() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let source = bench.open("/data/g", 1);
@@ -135,7 +137,7 @@ fn ranges_to_clone_are_handed_on() {
     let seen: Vec<_> = ranges.iter().map(|range| (range.source_offset, range.length, range.offset)).collect();
     assert_eq!(seen, [(1, 2, 3), (u64::MAX, u64::MAX, u64::MAX)]);
     assert!(source.is(&ranges[0].source));
-    // Neither file is closed before it has ended.
+    // Both closes wait for the end of the clone.
     bench.ask(&Raw::new(CLOSE).handle(1));
     bench.ask(&Raw::new(CLOSE).handle(0));
     assert!(bench.session.next_todo().is_none());
@@ -148,7 +150,7 @@ fn ranges_to_clone_are_handed_on() {
 }
 
 #[test]
-fn clones_that_make_no_sense_are_refused() {
+fn invalid_clones_are_refused() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let item = clone_item(0, 0, 1, 0);
@@ -161,7 +163,7 @@ fn clones_that_make_no_sense_are_refused() {
     assert_eq!(refused(0, &source), (3004, "clone does not refer to an open src file".to_owned()));
 }
 
-/// A request under a checkpoint: its header is the payload, what it brings follows.
+/// Returns a request under a checkpoint: its header is the payload, and its own payload follows.
 fn under_checkpoint(embedded: &Raw) -> Raw {
     let bytes = embedded.bytes();
     let (header, rest) = bytes.split_at(24);
@@ -197,7 +199,7 @@ fn writes_under_a_checkpoint_are_marked() {
 }
 
 #[test]
-fn what_may_not_run_under_a_checkpoint_is_passed_over() {
+fn requests_not_allowed_under_a_checkpoint_are_discarded() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     bench.open("/data/g", 1);
@@ -225,7 +227,7 @@ fn what_may_not_run_under_a_checkpoint_is_passed_over() {
 }
 
 #[test]
-fn executed_requests_whose_end_cannot_be_told_end_the_session() {
+fn executed_requests_of_unknown_length_end_the_session() {
     let cases = [
         (under_checkpoint(&Raw::new(WRITE).stream(2).dlen(5)), "Request streamid mismatch"),
         (under_checkpoint(&Raw::new(WRITE).dlen(-1)), "Invalid request data length"),
@@ -238,7 +240,7 @@ fn executed_requests_whose_end_cannot_be_told_end_the_session() {
         bench.open("/data/f", 0);
         assert_eq!(bench.ended_by(&request).1, text, "{request:?}");
     }
-    // A header that is not there.
+    // The embedded header is missing.
     for length in [0, 1, 23, 25, 100] {
         let mut bench = Bench::new();
         bench.open("/data/f", 0);

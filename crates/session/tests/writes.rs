@@ -1,4 +1,6 @@
-//! Requests that bring data: where it goes, what is answered, and how the stream stays in step.
+//! Requests that carry data: its destination, the reply, and the position of the next request.
+//!
+//! The position is tested because a wrong one would turn file data into requests.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +36,7 @@ fn failed(kind: ErrorKind, text: &str) -> Received {
     Received { error: Some(Error::new(kind, text)), ..Received::default() }
 }
 
-/// A request whose data is to be thrown away; what the client is told then.
+/// Sends a request whose data is discarded. Returns the error for the client.
 fn discarded(bench: &mut Bench, request: &Raw, length: usize) -> (u16, String) {
     let receive = receive(bench, request);
     assert!(matches!(receive.into, Destination::Discard), "{request:?}");
@@ -44,7 +46,7 @@ fn discarded(bench: &mut Bench, request: &Raw, length: usize) -> (u16, String) {
 }
 
 #[test]
-fn data_goes_to_its_file_and_is_acknowledged_when_it_is_there() {
+fn data_goes_to_its_file_and_is_acknowledged_when_written() {
     let mut bench = Bench::new();
     let file = bench.open("/data/f", 0);
     for (offset, length) in [(0, 5), (i64::MAX, 1), (0, i32::MAX), (7, 0)] {
@@ -60,19 +62,19 @@ fn data_goes_to_its_file_and_is_acknowledged_when_it_is_there() {
 }
 
 #[test]
-fn a_write_that_fails_says_how() {
+fn a_failed_write_reports_the_error() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let announced = receive(&mut bench, &write(0, 0, 5));
     let text = "Unable to write /data/f; no space left on device";
     let reply = received(&mut bench, announced.call, failed(ErrorKind::NoSpace, text));
     assert_eq!(reply.error(), (3009, text.to_owned()));
-    // The session goes on.
+    // The session continues.
     receive(&mut bench, &write(0, 0, 5));
 }
 
 #[test]
-fn data_for_nowhere_passes_before_the_refusal() {
+fn data_of_a_refused_request_is_discarded_before_the_error() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let not_open = |name: &str| (3004, format!("{name} does not refer to an open file"));
@@ -100,7 +102,7 @@ fn a_path_id_moves_data_and_reply_to_its_connection() {
         bench.is_silent();
         assert_eq!(bench.all_replies(1).len(), 1, "{request:?}");
     }
-    // The data for a handle that is not open comes there all the same, but the reply does not.
+    // The data for an unknown handle arrives on that connection, but the reply does not.
     for request in [write(9, 0, 5).u8(16, 1), pgwrite(0, 5).handle(9).u8(16, 1)] {
         let announced = receive(&mut bench, &request);
         assert_eq!((announced.link, announced.length), (LinkId(1), 5));
@@ -125,7 +127,7 @@ fn a_close_waits_for_data() {
 }
 
 #[test]
-fn a_lost_client_keeps_its_file_until_its_data_is_settled() {
+fn a_file_of_a_lost_client_is_kept_until_its_data_is_settled() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let announced = receive(&mut bench, &write(0, 0, 5));
@@ -136,7 +138,7 @@ fn a_lost_client_keeps_its_file_until_its_data_is_settled() {
     assert!(bench.session.is_finished());
 }
 
-/// Data bytes of pages and their checksums.
+/// Returns the number of bytes of pages with their checksums.
 fn pages(lengths: &[i32]) -> i32 {
     lengths.iter().map(|length| length + 4).sum()
 }
@@ -175,14 +177,14 @@ fn bad_pages_are_listed_as_recorded() {
 }
 
 #[test]
-fn lengths_of_page_writes_that_cannot_be() {
+fn invalid_lengths_of_page_writes_are_refused() {
     for length in 0..=4 {
         let mut bench = Bench::new();
         bench.open("/data/f", 0);
         let (code, text) = bench.ended_by(&pgwrite(0, length));
         assert_eq!((code, text.as_str()), (3000, "pgwrite length is invalid"));
     }
-    // A checksum without a page behind it.
+    // A checksum without a page.
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let refusal = discarded(&mut bench, &pgwrite(0, 4104), 4104);
@@ -203,13 +205,13 @@ fn a_retry_is_one_page() {
     receive(&mut bench, &pgwrite(0, 4100).u8(17, 1));
 }
 
-/// Sends pages of which some are bad; the status, or the error.
+/// Sends pages of which some are bad. Returns the status or the error.
 fn send(bench: &mut Bench, request: &Raw, bad_pages: Received) -> Reply {
     let announced = receive(bench, request);
     received(bench, announced.call, bad_pages)
 }
 
-/// Closes, and the reply; `failed` is what the file system must be told.
+/// Closes the file and returns the reply. `failed` is the expected flag of the close.
 fn close(bench: &mut Bench, failed: bool) -> Reply {
     let Some(Todo::FileCall(call, _, FileOperation::Close { failed: told })) = bench.close(&Raw::new(CLOSE))
     else {
@@ -226,24 +228,24 @@ fn a_close_with_bad_pages_fails_and_closes() {
     send(&mut bench, &pgwrite(0, pages(&[4096, 4096, 10])), bad(&[(0, 4096), (4096, 4096)]));
     assert_eq!(close(&mut bench, true).error(), (3019, "2 uncorrected checksum errors".to_owned()));
     assert_eq!(bench.session.files_open(), 0);
-    // The next file begins anew.
+    // The next file starts without bad pages.
     bench.open("/data/g", 0);
     assert_eq!(close(&mut bench, false).status, OK);
 }
 
 #[test]
-fn only_a_good_retry_of_that_very_page_makes_it_good() {
+fn only_a_good_retry_of_the_same_page_corrects_it() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let page = pages(&[3996]);
     send(&mut bench, &pgwrite(100, page), bad(&[(100, 3996)]));
-    // A plain write over it, a retry of something else, a retry that is bad again.
+    // A plain write over the page, a retry of another page, a retry that is bad again.
     send(&mut bench, &pgwrite(100, page), bad(&[]));
     send(&mut bench, &pgwrite(100, page - 1).u8(17, 1), bad(&[]));
     send(&mut bench, &pgwrite(0, 4100).u8(17, 1), bad(&[]));
     let again = send(&mut bench, &pgwrite(100, page).u8(17, 1), bad(&[(100, 3996)]));
     assert_eq!(again.data.len(), 16);
-    // Once in the list, however often it was bad.
+    // A page is listed once, even if it was bad several times.
     let good = send(&mut bench, &pgwrite(100, page).u8(17, 1), bad(&[]));
     assert_eq!(good.data.len(), 0);
     assert_eq!(close(&mut bench, false).status, OK);
@@ -255,14 +257,14 @@ fn many(count: u64, first: u64) -> Received {
 }
 
 #[test]
-fn bad_pages_of_one_request_have_an_end() {
+fn bad_pages_of_one_request_are_limited() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let length = pages(&[4096; 128]);
     assert_eq!(send(&mut bench, &pgwrite(0, length), many(127, 0)).data.len(), 8 + 8 * 127);
     let too_many = (3033, "Too many checksum errors in request".to_owned());
     assert_eq!(send(&mut bench, &pgwrite(0, length), many(128, 0)).error(), too_many);
-    // They were written: the close must say so.
+    // The pages were written, so the close must report them.
     assert_eq!(close(&mut bench, true).error().0, 3019);
     bench.open("/data/f", 0);
     let more = Received { bad_pages_more: 500_000, ..many(128, 0) };
@@ -274,7 +276,7 @@ fn bad_pages_of_one_request_have_an_end() {
 }
 
 #[test]
-fn bad_pages_of_a_file_have_an_end() {
+fn bad_pages_of_a_file_are_limited() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let length = pages(&[4096; 127]);
@@ -287,7 +289,7 @@ fn bad_pages_of_a_file_have_an_end() {
 }
 
 #[test]
-fn a_page_write_that_fails_says_how() {
+fn a_failed_page_write_reports_the_error() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let reply =

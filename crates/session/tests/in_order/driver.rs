@@ -1,4 +1,6 @@
-//! A driver that executes the session's operations in a random order and piece by piece.
+//! A driver that executes the operations of a session in random order and in pieces.
+//!
+//! The order varies with the seed, so that every interleaving that the session permits can occur.
 
 use super::model::{Act, Content, FILES, ModelFile, Outcome, Step};
 use super::support::*;
@@ -7,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use vfs::{Answer, AttributeResult, AttributeWork, CheckpointWork, FileOperation, OpenFile, Opened, Value};
 
-/// A request on a file, with its place in the sequence.
+/// A request on a file, with its position in the sequence.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) number: u16,
@@ -15,20 +17,20 @@ pub(crate) struct Request {
     pub(crate) act: Act,
 }
 
-/// An operation that the session started.
+/// An operation that the session has started.
 enum Running {
     Call { call: CallId, file: Arc<dyn OpenFile>, operation: FileOperation, answer: Option<Answer> },
     Read { reply: ReadReply, stream: u16, elements: VecDeque<ReadElement>, data: Vec<u8>, cut: bool },
 }
 
-/// A write: its pieces arrive in order and are written at any time after that.
+/// A write. Its pieces arrive in order and are written at any time afterwards.
 struct Receipt {
     call: CallId,
     link: u8,
     held: bool,
     coming: VecDeque<Piece>,
     unwritten: Vec<Piece>,
-    /// A piece must be written before the next comes.
+    /// Set if each piece must be written before the next arrives.
     in_turn: bool,
     failed: bool,
 }
@@ -63,7 +65,8 @@ impl Driver {
         Self { bench, files, outcomes: BTreeMap::new(), running, receipts, data: Vec::new() }
     }
 
-    /// Can the next request be taken? Not while payload comes on the control link.
+    /// Reports whether the next request can be taken. It cannot while payload arrives on the
+    /// control connection.
     pub(crate) fn takes_requests(&self) -> bool {
         let busy = self.receipts.iter().any(|receipt| receipt.link == 0 && !receipt.coming.is_empty());
         !busy && self.bench.session.has_room()
@@ -160,7 +163,7 @@ impl Driver {
         file.content().read(usize::try_from(element.offset).unwrap(), element.length)
     }
 
-    /// Makes one step of something that is under way; `false` if there is nothing.
+    /// Performs one step of an operation in progress. Returns `false` if there is none.
     pub(crate) fn step(&mut self, dice: &mut Dice) -> bool {
         let moving = |receipt: &&mut Receipt| !receipt.held;
         let receipts = self.receipts.iter_mut().filter(moving).count();
@@ -221,7 +224,7 @@ impl Driver {
 
     fn step_receipt(&mut self, at: usize, dice: &mut Dice) {
         let link = self.receipts[at].link;
-        // Payloads come in the order of their announcements.
+        // Payloads arrive in the order of their announcements.
         let is_next = self.receipts[..at].iter().all(|other| other.link != link || other.coming.is_empty());
         let receipt = &mut self.receipts[at];
         let may_come =
@@ -267,7 +270,7 @@ fn number(stream: [u8; 2]) -> u16 {
     u16::from_be_bytes(stream)
 }
 
-/// A write in two pieces.
+/// Returns a write in two pieces.
 fn halves(
     (file, offset, mut data): (&Arc<dyn OpenFile>, u64, Vec<u8>),
 ) -> Vec<(&Arc<dyn OpenFile>, u64, Vec<u8>)> {
@@ -276,7 +279,7 @@ fn halves(
     vec![(file, offset, data), (file, middle, behind)]
 }
 
-/// Executes an operation at once and as a whole.
+/// Executes a whole operation immediately.
 fn perform(file: &Arc<dyn OpenFile>, operation: &FileOperation) -> Answer {
     let model = ModelFile::of(file);
     let step = |step| {
@@ -337,7 +340,7 @@ fn perform(file: &Arc<dyn OpenFile>, operation: &FileOperation) -> Answer {
 fn outcome_of(reply: &Reply) -> Outcome {
     match reply.status {
         ERROR => Outcome::Error,
-        // The value of an attribute stands last; the status of a file has its size as the second word.
+        // The value of an attribute is last. The status of a file has its size as the second word.
         OK if reply.body.starts_with(b"\0\x01\0\0a\0") && reply.body.len() == 11 => {
             Outcome::Number(u64::from(reply.body[10]))
         }
@@ -348,7 +351,7 @@ fn outcome_of(reply: &Reply) -> Outcome {
     }
 }
 
-/// The request as it is sent, and its data apart.
+/// Returns the encoded request, and its data separately.
 fn encode(request: &Request) -> (Raw, Vec<Vec<u8>>) {
     let handle = u32::try_from(request.file).unwrap();
     let raw = |code| Raw::new(code).handle(handle);

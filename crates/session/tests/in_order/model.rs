@@ -1,4 +1,6 @@
-//! Files in memory, the requests of a sequence, and their outcomes when they are executed one by one.
+//! The sequential model: files in memory, random requests, and their outcomes one by one.
+//!
+//! It has no queue and no concurrency, so that its results are correct by inspection.
 
 use super::support::Dice;
 use base::LogicalPath;
@@ -6,12 +8,12 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
 use vfs::{FileOperation, OpenFile, ReplyTo, Started};
 
-/// Files of a sequence.
+/// Number of files of a sequence.
 pub(crate) const FILES: usize = 2;
-/// Offsets and sizes are below it, so that requests often meet.
+/// Upper bound of offsets and sizes, small so that requests often overlap.
 const SPACE: usize = 12;
 
-/// What can be found out about a file.
+/// The observable state of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Content {
     pub(crate) bytes: Vec<u8>,
@@ -52,7 +54,7 @@ impl Content {
         Outcome::Done
     }
 
-    /// A checkpoint that is not committed is undone.
+    /// Undoes a checkpoint that was not committed.
     pub(crate) fn undo(&mut self) {
         if let Some(saved) = self.saved.take() {
             self.bytes = saved;
@@ -77,7 +79,7 @@ pub(crate) enum Step {
     RollBack,
 }
 
-/// The operation of a request on the file beside it.
+/// The operation of a request on its file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     Read {
@@ -97,7 +99,7 @@ pub(crate) enum Act {
         sync: bool,
     },
     Truncate(usize),
-    /// From which file, from where, how much, to where.
+    /// Source file, source offset, length, target offset.
     Clone(Vec<(usize, usize, usize, usize)>),
     Checkpoint(Step),
     Sync,
@@ -107,7 +109,7 @@ pub(crate) enum Act {
     Close,
 }
 
-/// Executes an operation without a session; returns its outcome.
+/// Executes an operation without a session. Returns its outcome.
 pub(crate) fn apply(contents: &mut [Content; FILES], file: usize, act: &Act) -> Outcome {
     match act {
         Act::Read { offset, length, .. } => return Outcome::Data(contents[file].read(*offset, *length)),
@@ -138,7 +140,7 @@ pub(crate) fn apply(contents: &mut [Content; FILES], file: usize, act: &Act) -> 
     Outcome::Done
 }
 
-/// A request that means something in any state of the files.
+/// Returns a request that is valid in any state of the files.
 pub(crate) fn random_act(dice: &mut Dice, open: [bool; FILES]) -> Act {
     let data = |dice: &mut Dice| {
         let length = dice.below(7);
@@ -184,11 +186,11 @@ pub(crate) fn random_act(dice: &mut Dice, open: [bool; FILES]) -> Act {
     }
 }
 
-/// A file that a session works on.
+/// A file for a session.
 pub(crate) struct ModelFile {
     path: LogicalPath,
     content: Mutex<Content>,
-    /// Does it tell its size at once?
+    /// Set if the size is available immediately.
     tells_size: bool,
     released: Mutex<u32>,
 }
@@ -203,7 +205,7 @@ impl ModelFile {
         file.as_any().downcast_ref().unwrap()
     }
 
-    /// Returns the content, for an operation that runs.
+    /// Returns the content, for a running operation.
     pub(crate) fn content(&self) -> MutexGuard<'_, Content> {
         assert_eq!(*self.released.lock().unwrap(), 0, "used after its close");
         self.content.lock().unwrap()

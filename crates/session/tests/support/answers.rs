@@ -1,4 +1,6 @@
-//! Recorded replies as answers of a file system: what it must have said for the server to reply so.
+//! Recovers the answer of the file system from a recorded reply.
+//!
+//! A recording has only replies, but the session under test needs the answers behind them.
 
 use super::{ERROR, FakeFile, REDIRECT, Reply, WAIT};
 use base::{Error, ErrorKind};
@@ -58,7 +60,7 @@ fn kind_of(code: u32) -> ErrorKind {
     *KINDS.iter().find(|kind| wire_code(**kind) == ErrorCode(code)).unwrap()
 }
 
-/// What the answer to an operation looks like.
+/// The kind of operation, which determines the type of its answer.
 pub enum Asked {
     /// With the path.
     Open(String),
@@ -111,7 +113,7 @@ impl Asked {
         Self::Attributes { list: matches!(work, AttributeWork::List { .. }), values }
     }
 
-    /// The answer behind a reply whose parts were joined.
+    /// Returns the answer that the joined parts of a reply encode.
     pub fn answer(&self, reply: &Reply) -> Answer {
         let number = || u32::from_be_bytes(reply.body[..4].try_into().unwrap());
         match reply.status {

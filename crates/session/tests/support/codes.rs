@@ -1,5 +1,6 @@
-//! Codes of the protocol as plain numbers, so that tests state them a second time (xroot protocol 5.2.0, sections 1.5, 2.0
-//! and 3.2).
+//! Codes of the protocol as numbers, so that tests state them a second time.
+//!
+//! Source: xroot protocol 5.2.0, sections 1.5, 2.0 and 3.2.
 
 pub const AUTH: u16 = 3000;
 pub const QUERY: u16 = 3001;

@@ -1,4 +1,4 @@
-//! A file that nobody reads: the session only hands it around.
+//! A file without content, because the session only passes it on.
 
 use base::LogicalPath;
 use std::any::Any;
@@ -20,12 +20,12 @@ impl FakeFile {
         })
     }
 
-    /// Was it told that nobody waits for its operations any more?
+    /// Reports whether the file was interrupted.
     pub fn was_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::SeqCst)
     }
 
-    /// Is it this one?
+    /// Reports whether both are the same file.
     pub fn is(self: &Arc<Self>, other: &Arc<dyn OpenFile>) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(self), Arc::as_ptr(other))
     }

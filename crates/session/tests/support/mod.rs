@@ -1,5 +1,10 @@
-//! A session on a bench: requests as raw bytes go in, replies come out, and the test plays the file system.
-#![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used)] // each test file uses its part
+//! A session under test: requests go in as bytes, replies come out, and the test plays the file
+//! system.
+//!
+//! Requests are bytes instead of types of `wire`, so that errors of the encoder cannot hide errors
+//! here.
+// each test file uses a part
+#![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used)]
 
 pub mod answers;
 pub mod codes;
@@ -21,7 +26,7 @@ use wire::xroot::header::SessionId;
 pub const OWN_ID: [u8; 16] = *b"sixteen bytes id";
 const _: () = assert!(OWN_ID.len() == 16);
 
-/// The output of every link.
+/// The outputs of all connections.
 #[derive(Default)]
 pub struct Outputs([Vec<u8>; 16]);
 
@@ -31,7 +36,7 @@ impl Outlets for Outputs {
     }
 }
 
-/// A session and where its replies go.
+/// A session and its outputs.
 pub struct Bench {
     pub session: Session,
     pub out: Outputs,
@@ -42,14 +47,14 @@ pub fn address() -> Option<IpAddr> {
 }
 
 impl Bench {
-    /// Before the handshake.
+    /// Returns a session before the handshake.
     pub fn untouched(settings: Settings) -> Self {
         let peer = Peer { address: address(), host: "client.example.org".to_owned() };
         let session = Session::new(SessionId(OWN_ID), Arc::new(settings), peer);
         Self { session, out: Outputs::default() }
     }
 
-    /// After the handshake.
+    /// Returns a session after the handshake.
     pub fn greeted(settings: Settings) -> Self {
         let mut bench = Self::untouched(settings);
         let todo = bench.feed(&HANDSHAKE);
@@ -59,12 +64,12 @@ impl Bench {
         bench
     }
 
-    /// Logged in as a client of today.
+    /// Returns a session after the login of a current client.
     pub fn new() -> Self {
         Self::with(Settings::default(), 5)
     }
 
-    /// Logged in as a client of a generation.
+    /// Returns a session after the login of a client of this generation.
     pub fn with(settings: Settings, generation: u8) -> Self {
         let mut bench = Self::greeted(settings);
         let reply = bench.reply_to(&login(generation));
@@ -72,47 +77,49 @@ impl Bench {
         bench
     }
 
-    /// Feeds exactly one request; all of it must be taken.
+    /// Feeds exactly one request, which must be taken as a whole.
     pub fn feed(&mut self, bytes: &[u8]) -> Todo {
         match self.session.take(bytes, base::Charge::NONE, &mut self.out) {
             Step::Took { bytes: taken, todo } => {
                 assert_eq!(taken, bytes.len(), "bytes taken of the request");
                 todo
             }
-            Step::More { bytes: wanted } => panic!("{wanted} bytes are wanted, {} are there", bytes.len()),
+            Step::More { bytes: wanted } => {
+                panic!("{wanted} bytes are required, {} are available", bytes.len())
+            }
         }
     }
 
-    /// Feeds a request that the session leaves to the file system or the driver.
+    /// Feeds a request that the session passes to the file system or the driver.
     pub fn ask(&mut self, request: &Raw) -> Todo {
         self.feed(&request.bytes())
     }
 
-    /// Feeds a request that the session answers by itself; it must go on.
+    /// Feeds a request that the session answers itself. The session must continue.
     pub fn reply_to(&mut self, request: &Raw) -> Reply {
         let todo = self.ask(request);
         assert!(matches!(todo, Todo::Nothing), "{} for {request:?}", name(&todo));
         self.reply()
     }
 
-    /// The error by which the session refuses a request; it must go on.
+    /// Returns the error by which the session refuses a request. The session must continue.
     pub fn refused(&mut self, request: &Raw) -> (u16, String) {
         self.reply_to(request).error()
     }
 
-    /// The error by which the session refuses a request and ends.
+    /// Returns the error by which the session refuses a request and ends.
     pub fn ended_by(&mut self, request: &Raw) -> (u16, String) {
-        // What is behind the header of a violation may stay where it is.
+        // The bytes after the header of a violation may remain in the input.
         let bytes = request.bytes();
         let Step::Took { todo, .. } = self.session.take(&bytes, base::Charge::NONE, &mut self.out) else {
-            panic!("more is wanted for {request:?}");
+            panic!("incomplete request {request:?}");
         };
         assert!(matches!(todo, Todo::Close), "{} for {request:?}", name(&todo));
         assert!(self.session.is_ending());
         self.reply().error()
     }
 
-    /// The operation on the name space that a request becomes.
+    /// Returns the operation on the name space for a request.
     pub fn operation(&mut self, request: &Raw) -> (CallId, Operation) {
         match self.ask(request) {
             Todo::Call(call, operation) => (call, operation),
@@ -120,7 +127,7 @@ impl Bench {
         }
     }
 
-    /// The operation on a file that a request becomes.
+    /// Returns the operation on a file for a request.
     pub fn file_operation(&mut self, request: &Raw) -> (CallId, FileOperation) {
         match self.ask(request) {
             Todo::FileCall(call, _, operation) => (call, operation),
@@ -132,14 +139,14 @@ impl Bench {
         self.session.answered(call, answer, &mut self.out)
     }
 
-    /// Answers, and the reply on the control link that it makes.
+    /// Answers a call and returns its reply on the control connection.
     pub fn reply_of(&mut self, call: CallId, answer: Answer) -> Reply {
         let todo = self.answer(call, answer);
         assert!(matches!(todo, Todo::Nothing), "{}", name(&todo));
         self.reply()
     }
 
-    /// Requests a close, which starts at once or waits; returns the resulting step.
+    /// Requests a close, which starts immediately or waits. Returns the resulting task.
     pub fn close(&mut self, request: &Raw) -> Option<Todo> {
         match self.ask(request) {
             Todo::Nothing => self.session.next_todo(),
@@ -147,14 +154,14 @@ impl Bench {
         }
     }
 
-    /// The only reply on the control link.
+    /// Returns the only reply on the control connection.
     pub fn reply(&mut self) -> Reply {
         let mut all = self.all_replies(0);
         assert_eq!(all.len(), 1, "{all:?}");
         all.remove(0)
     }
 
-    /// Nothing was replied on the control link.
+    /// Asserts that the control connection has no reply.
     pub fn is_silent(&mut self) {
         assert!(self.out.0[0].is_empty(), "{:?}", self.all_replies(0));
     }
@@ -163,17 +170,17 @@ impl Bench {
         self.out.0[0].is_empty()
     }
 
-    /// All replies on a link.
+    /// Returns all replies on a connection.
     pub fn all_replies(&mut self, link: u8) -> Vec<Reply> {
         Reply::all(&std::mem::take(self.out.link(LinkId(link))))
     }
 
-    /// The bytes on a link.
+    /// Returns the bytes on a connection.
     pub fn bytes_on(&mut self, link: u8) -> Vec<u8> {
         std::mem::take(self.out.link(LinkId(link)))
     }
 
-    /// Opens a file; the test says which number its handle must have.
+    /// Opens a file and asserts the number of its handle.
     pub fn open(&mut self, path: &str, handle: u32) -> Arc<FakeFile> {
         let (call, operation) = self.operation(&open(path, 0x0020));
         assert!(matches!(operation, Operation::Open(..)));
@@ -183,13 +190,13 @@ impl Bench {
         file
     }
 
-    /// Ends the session and plays its releases: the paths that were let go, in order.
+    /// Ends the session and completes its releases. Returns the released paths in order.
     pub fn end(&mut self) -> Vec<String> {
         self.session.end();
         self.released()
     }
 
-    /// Plays the releases of an ended session.
+    /// Completes the releases of an ended session.
     pub fn released(&mut self) -> Vec<String> {
         let mut paths = Vec::new();
         while let Some(todo) = self.session.next_todo() {
@@ -215,7 +222,7 @@ pub fn by_path(code: u16, path: &str) -> Raw {
     Raw::new(code).payload(path.as_bytes())
 }
 
-/// An open file as the answer to an open.
+/// Returns the answer to an open.
 pub fn opened(file: &Arc<FakeFile>) -> Answer {
     Answer::Value(Value::Opened(Opened { file: file.clone(), stat: None }))
 }
@@ -224,7 +231,7 @@ pub fn error(kind: ErrorKind, text: &str) -> Answer {
     Answer::Error(Error::new(kind, text))
 }
 
-/// The status that the tests use.
+/// Returns the status that the tests use.
 pub fn stat() -> Stat {
     Stat {
         id: 7,
@@ -250,7 +257,7 @@ pub fn path_of(target: &Target) -> String {
     target.path.text().into_owned()
 }
 
-/// The request of an open.
+/// Extracts the request of an open.
 pub fn open_request(operation: Operation) -> (Target, OpenRequest) {
     match operation {
         Operation::Open(target, request) => (target, *request),
@@ -258,7 +265,7 @@ pub fn open_request(operation: Operation) -> (Target, OpenRequest) {
     }
 }
 
-/// What a step asks for, for messages.
+/// Returns the name of a task, for messages.
 pub fn name(todo: &Todo) -> &'static str {
     match todo {
         Todo::Nothing => "nothing",
@@ -276,7 +283,7 @@ pub fn name(todo: &Todo) -> &'static str {
     }
 }
 
-/// Numbers that look random and are the same in every run.
+/// A reproducible pseudo-random number generator.
 pub struct Dice(u64);
 
 impl Dice {

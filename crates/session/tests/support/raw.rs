@@ -1,8 +1,8 @@
-//! Requests built byte by byte, and replies taken apart.
+//! Encoder of requests byte by byte, and decoder of replies, both independent of `wire`.
 
 use super::{ERROR, STATUS};
 
-/// A request: offsets count from byte 0 of the header, as the protocol's tables do.
+/// A request. Offsets count from byte 0 of the header, as in the tables of the protocol.
 #[derive(Clone)]
 pub struct Raw {
     header: [u8; 24],
@@ -11,7 +11,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// A request on stream 1 whose fields are zero.
+    /// Returns a request on stream 1 whose fields are zero.
     pub fn new(code: u16) -> Self {
         let raw = Self { header: [0; 24], payload: Vec::new(), data: Vec::new() };
         raw.stream(1).u16(2, code)
@@ -42,24 +42,24 @@ impl Raw {
         self.at(at, &value.to_be_bytes())
     }
 
-    /// A handle, at its usual place.
+    /// Sets a handle at its usual position.
     pub fn handle(self, handle: u32) -> Self {
         self.at(4, &handle.to_le_bytes())
     }
 
-    /// Counted bytes behind the header.
+    /// Sets the payload that the header counts.
     pub fn payload(mut self, payload: &[u8]) -> Self {
         self.payload = payload.to_vec();
         let length = i32::try_from(payload.len()).unwrap();
         self.dlen(length)
     }
 
-    /// What the header says of the payload, whatever there is.
+    /// Sets the length field of the header independent of the payload.
     pub fn dlen(self, length: i32) -> Self {
         self.i32(20, length)
     }
 
-    /// Bytes behind the counted ones.
+    /// Sets the bytes after the counted ones.
     pub fn data(mut self, data: &[u8]) -> Self {
         self.data = data.to_vec();
         self
@@ -74,7 +74,7 @@ impl Raw {
     }
 }
 
-/// Short: a payload may be megabytes.
+/// Abbreviated because a payload may be megabytes.
 impl std::fmt::Debug for Raw {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let payload = &self.payload[..self.payload.len().min(60)];
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Raw {
     }
 }
 
-/// One element of readv, writev or a pre-read list.
+/// Encodes one element of readv, writev or a pre-read list.
 pub fn segment(handle: u32, length: i32, offset: i64) -> Vec<u8> {
     [&handle.to_le_bytes()[..], &length.to_be_bytes(), &offset.to_be_bytes()].concat()
 }
@@ -93,12 +93,12 @@ pub struct Reply {
     pub stream: u16,
     pub status: u16,
     pub body: Vec<u8>,
-    /// What follows a kXR_status body.
+    /// Data after a kXR_status body.
     pub data: Vec<u8>,
 }
 
 impl Reply {
-    /// All frames of a piece of output; it must end with one.
+    /// Splits output into frames. The output must end with a complete one.
     pub fn all(mut bytes: &[u8]) -> Vec<Self> {
         let mut all = Vec::new();
         while !bytes.is_empty() {
@@ -124,7 +124,7 @@ impl Reply {
         (Self { stream, status, body: body.to_vec(), data }, rest)
     }
 
-    /// Code and text of an error; the NUL at its end must be there.
+    /// Returns code and text of an error, which must end with a NUL.
     pub fn error(&self) -> (u16, String) {
         assert_eq!(self.status, ERROR, "{self:?}");
         let code = u32::from_be_bytes([self.body[0], self.body[1], self.body[2], self.body[3]]);
@@ -133,12 +133,12 @@ impl Reply {
         (u16::try_from(code).unwrap(), String::from_utf8(text.to_vec()).unwrap())
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8(self.body.clone()).unwrap()
     }
 
-    /// The reply inside a kXR_attn frame.
+    /// Returns the reply inside a kXR_attn frame.
     pub fn embedded(&self) -> Self {
         assert_eq!((self.stream, self.status), (0, super::ATTN), "{self:?}");
         assert_eq!(self.body[..8], [0, 0, 0x13, 0x90, 0, 0, 0, 0]);

@@ -1,4 +1,4 @@
-//! Recorded exchanges, as far as a session without TLS and authentication takes part in them.
+//! Loader of recorded exchanges, as far as a session without TLS and authentication supports them.
 
 use serde::Deserialize;
 use std::path::Path;
@@ -28,7 +28,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The whole frame; what was not kept of a long one is zero. Only data is affected.
+    /// Returns the whole frame. The recording omits parts of long frames, which become zeros; this
+    /// affects only data.
     pub fn bytes(&self) -> Vec<u8> {
         let pairs = self.hex.as_bytes().chunks_exact(2);
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
@@ -38,7 +39,7 @@ impl Frame {
     }
 }
 
-/// All scenarios, in the order of their names.
+/// Returns all scenarios in the order of their names.
 pub fn load() -> Vec<Scenario> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/xroot");
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
