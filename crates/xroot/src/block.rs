@@ -1,14 +1,17 @@
 //! Buffers of file data in flight, each with the charge for its memory.
+//!
+//! Buffer and charge are one type so that neither can be returned without the other.
 
 use base::Charge;
 use net::{BLOCK_BYTES, give_block, take_block};
 use std::ops::{Deref, DerefMut};
 
-/// A piece up to this size gets a buffer of its own size, so that many small reads and writes that wait for a disk do not
-/// hold a block each.
+/// Largest piece in bytes that gets a buffer of its own size. Small reads and writes that wait for
+/// a disk then do not occupy a block each.
 pub(crate) const SMALL_PIECE_BYTES_MAX: usize = 16 * 1024;
 
-/// A buffer and the charge for it. It goes back to the pool of its loop, and its bytes to the account, when it is dropped.
+/// A buffer and its charge. On drop the buffer returns to the pool of its loop and the charge to
+/// the account.
 #[derive(Default)]
 pub(crate) struct Block {
     bytes: Vec<u8>,
@@ -16,33 +19,35 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Bytes of memory that a buffer with room for `length` takes: at least a block, which is warm.
+    /// Returns the size in bytes of a buffer for `length` bytes: at least a block, because pooled
+    /// blocks are already mapped.
     pub(crate) fn size_for(length: usize) -> usize {
         length.max(BLOCK_BYTES)
     }
 
-    /// A buffer of [`Block::size_for`] what is needed, paid by `charge`.
+    /// Returns a buffer of [`Block::size_for`] `length` bytes, paid by `charge`.
     pub(crate) fn with_room(length: usize, charge: Charge) -> Self {
         let bytes = if length <= BLOCK_BYTES { take_block() } else { vec![0; length] };
         Self { bytes, charge }
     }
 
-    /// A buffer of exactly this size.
+    /// Returns a buffer of exactly `length` bytes.
     pub(crate) fn exact(length: usize, charge: Charge) -> Self {
         Self { bytes: vec![0; length], charge }
     }
 
-    /// A buffer that comes back from a job, and the charge that waited for it.
+    /// Returns a block from a buffer that a job has returned and the charge kept for it.
     pub(crate) fn from_parts(bytes: Vec<u8>, charge: Charge) -> Self {
         Self { bytes, charge }
     }
 
-    /// For a job: the buffer goes with it, the charge waits for its end.
+    /// Splits the block for a job. The buffer moves into the job; the charge stays until the job
+    /// ends.
     pub(crate) fn into_parts(mut self) -> (Vec<u8>, Charge) {
         (std::mem::take(&mut self.bytes), std::mem::take(&mut self.charge))
     }
 
-    /// Keeps the first `length` bytes, in a buffer of their own if they are few.
+    /// Keeps the first `length` bytes. If they are few, they move to a buffer of their own size.
     pub(crate) fn cut(mut self, length: usize) -> Self {
         if length > SMALL_PIECE_BYTES_MAX || self.bytes.len() <= SMALL_PIECE_BYTES_MAX {
             self.bytes.truncate(length);

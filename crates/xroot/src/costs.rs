@@ -1,7 +1,7 @@
-//! Memory that a request may take: its decoded argument, and the largest reply that waits in memory.
+//! Memory that a request may use: its decoded argument, and the largest reply that waits in memory.
 //!
-//! Known from the header alone, so that a request for which there is no room stays unread. File data is not counted here:
-//! each piece of it is charged when it begins.
+//! It is computed from the header alone, so that a request without room stays unread. File data is
+//! not included, because each piece of it is charged when it begins.
 
 use crate::{LIST_PAGE_BYTES, SPOT_BYTES_MAX};
 use wire::xroot::codes::{ChkpointOpcode, FattrSubcode, RequestCode};
@@ -11,22 +11,23 @@ use wire::xroot::limits::{
     FATTR_VALUE_BYTES_MAX, SEGMENT_BYTES, WRITEV_SEGMENTS_MAX,
 };
 
-/// A call in flight, and a short reply.
+/// Memory of a call in flight and a short reply, in bytes.
 pub(crate) const CALL_BYTES: usize = 1024;
 
-/// An element of a vector read: itself, its piece in a job, and its place in the reply.
+/// Memory of an element of a vector read: the element, its piece in a job, and its header in the
+/// reply.
 pub(crate) const READ_ELEMENT_BYTES: usize = 64;
 
-/// An element of a vector write: its extent, and its place.
+/// Memory of an element of a vector write: its extent in both forms.
 const WRITE_ELEMENT_BYTES: usize = 80;
 
-/// An attribute in a reply.
+/// Memory of an attribute in a reply.
 const ATTRIBUTE_BYTES: usize = FATTR_NAME_BYTES_MAX + FATTR_VALUE_BYTES_MAX + 8;
 
-/// Names of attributes without values: as many bytes as Linux lists of a file.
+/// Memory of attribute names without values: the maximum that Linux lists for a file.
 const ATTRIBUTE_NAMES_BYTES: usize = 64 * 1024;
 
-/// Returns the bytes for a request with this header.
+/// Returns the memory in bytes for a request with this header.
 pub(crate) fn of(header: &RequestHeader) -> usize {
     let argument = usize::try_from(header.dlen).unwrap_or(0).min(ARGUMENT_BYTES_MAX);
     let [.., opcode] = header.body;
@@ -43,12 +44,12 @@ pub(crate) fn of(header: &RequestHeader) -> usize {
         RequestCode::DIRLIST => CALL_BYTES + 2 * argument + LIST_PAGE_BYTES,
         RequestCode::FATTR => CALL_BYTES + 2 * argument + attributes(header),
         RequestCode::QUERY => CALL_BYTES + 2 * argument + CONFIG_ANSWER_BYTES_MAX,
-        // Paths and cgi are copied; a list stays as it is, and its answer is shorter.
+        // Paths and cgi are copied. A list is not copied, and its answer is shorter.
         _ => CALL_BYTES + 2 * argument,
     }
 }
 
-/// Bytes of the reply to a kXR_fattr.
+/// Returns the memory in bytes for the reply to a kXR_fattr.
 fn attributes(header: &RequestHeader) -> usize {
     let [_, _, _, _, subcode, count, options, ..] = header.body;
     let count = usize::from(count).min(FATTR_ATTRIBUTES_MAX);
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_client_sends_fits_the_free_bytes() {
+    fn common_requests_fit_the_free_bytes() {
         for code in [RequestCode::READ, RequestCode::STAT, RequestCode::OPEN, RequestCode::PING] {
             assert!(cost(code, 2000, [0; 16]) <= SESSION_BYTES_FREE / 2, "{code:?}");
         }

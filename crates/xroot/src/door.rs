@@ -1,4 +1,6 @@
-//! The door: accepts connections for the xroot protocol, drains, and tells what it does.
+//! The entry point of the front end: accepts connections, drains, and reports totals.
+//!
+//! `net` decides by the first bytes whether a connection belongs here; `link` serves it.
 
 use crate::failures::Failures;
 use crate::hub::Hub;
@@ -20,32 +22,32 @@ use vfs::FileSystem;
 use wire::xroot::header::{Handshake, SessionId};
 use wire::xroot::limits::HANDSHAKE_BYTES;
 
-/// Between looks at whether a drain has ended.
+/// Interval between checks whether a drain has ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
-/// How the door works.
+/// Configuration of the front end.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What sessions are told.
+    /// Settings of the sessions.
     pub settings: Settings,
-    /// A client must have logged in within this time, and data on a joined connection must have been announced.
+    /// Deadline for the login of a client, and for the announcement of data on a bound connection.
     pub hail: Duration,
-    /// Silent connections without work are closed after this time; `None` keeps them.
+    /// Idle timeout of connections without work; `None` disables it.
     pub idle: Option<Duration>,
-    /// Bytes of memory that all sessions may have in flight, beyond [`SESSION_BYTES_FREE`] of each; at least
-    /// [`MEMORY_BYTES_MIN`].
+    /// Memory in bytes that all sessions may have in flight, beyond [`SESSION_BYTES_FREE`] of each.
+    /// At least [`MEMORY_BYTES_MIN`].
     pub memory_bytes: usize,
-    /// Seconds in which an argument that has begun must arrive, beside the time for its size.
+    /// Deadline in seconds for the arrival of an argument, in addition to the time for its size.
     pub argument_seconds: u32,
-    /// Seconds after which a connection that moves nothing is closed while others wait for memory.
+    /// Seconds after which a connection without progress is closed while others wait for memory.
     pub stalled_seconds: u32,
-    /// Send large plain reads without copying where that is possible.
+    /// Sends large plain reads without copying where possible.
     pub sendfile: bool,
-    /// How the server names itself in statistics.
+    /// Identification of the server in statistics.
     pub identification: Identification,
-    /// Log each login.
+    /// Logs each login.
     pub log_logins: bool,
-    /// Log the end of each session that had logged in.
+    /// Logs the end of each session that had logged in.
     pub log_disconnects: bool,
 }
 
@@ -66,7 +68,7 @@ impl Default for Config {
     }
 }
 
-/// What all loops of the door share.
+/// State shared by all loops of the front end.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     settings: Arc<Settings>,
@@ -104,12 +106,12 @@ impl Shared {
     }
 }
 
-/// Sixteen random bytes: a session that can be guessed can be ended by others.
+/// Returns sixteen random bytes. A session with a predictable id could be ended by others.
 fn new_session_id() -> SessionId {
     let mut id = [0; 16];
-    // A kernel without random numbers runs nothing of today.
+    // Supported kernels always provide random numbers.
     if rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty()).is_err() {
-        tracing::error!("no random numbers for a session id");
+        tracing::error!("cannot create a session id: the kernel provides no random numbers; aborting");
         std::process::abort();
     }
     SessionId(id)
@@ -121,7 +123,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door to `files`.
+    /// Returns a front end for `files`.
     pub fn new(config: Config, files: Arc<dyn FileSystem>) -> Self {
         let settings = Arc::new(config.settings.clone());
         let attendance = Arc::new(Attendance::new(settings.descriptors.clone()));
@@ -150,28 +152,28 @@ impl Door {
         }
     }
 
-    /// What was counted since the start.
+    /// Returns the counters since the start.
     pub fn totals(&self) -> Totals {
         self.shared.totals()
     }
 
-    /// Sessions now, also those that have not logged in.
+    /// Returns the number of sessions, including those without a login.
     pub fn sessions(&self) -> usize {
         self.shared.registry.len()
     }
 
-    /// Bytes of memory that sessions have claimed for what is in flight.
+    /// Returns the memory in bytes that sessions have claimed for work in flight.
     pub fn memory_claimed(&self) -> usize {
         self.shared.memory.claimed()
     }
 
-    /// Who is connected.
+    /// Returns the identities of all clients.
     pub fn clients(&self) -> Vec<base::Identity> {
         self.shared.registry.identities()
     }
 
-    /// Takes no further request, waits at most `limit` for what is in flight, then closes everything. Tells whose requests
-    /// did not end in time.
+    /// Drains the front end: takes no further requests, waits at most `limit` for work in flight,
+    /// then closes all connections. Returns the clients whose requests did not complete in time.
     pub async fn drain(&self, loops: &[LoopHandle], limit: Duration) -> Vec<base::Identity> {
         self.shared.draining.store(true, Ordering::Relaxed);
         let on_all = |work: fn(&Hub)| {

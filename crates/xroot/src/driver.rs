@@ -1,8 +1,8 @@
-//! One session with its links: runs what the session machine asks for.
+//! The driver of one session with its connections: executes the tasks of the session machine.
 //!
-//! Nothing here waits. What cannot be done on the spot is started, and its answer comes back through
-//! [`SessionDriver::deliver`]. A panic while a request runs ends this session and nothing else: it is
-//! caught at each entry, and nothing shared is borrowed across it.
+//! Nothing here blocks. A task that cannot complete immediately is started, and its answer returns
+//! through [`SessionDriver::deliver`]. A panic while a request runs ends this session only: it is
+//! caught at each entry point, and nothing shared is borrowed across it.
 
 use crate::costs;
 use crate::hub::{Hub, Moment};
@@ -31,41 +31,42 @@ mod ending;
 mod session_log;
 mod turn;
 
-/// Calls of the door itself, not of the session, have this bit in their token.
+/// Set in the token of calls that belong to the driver itself and not to the session.
 const JOB: u64 = 1 << 32;
 
-/// Something the door itself started, with the charge for its memory until it ends.
+/// An operation started by the driver itself, with the charge for its memory.
 pub(crate) struct Job {
     pub(crate) work: JobWork,
     charge: Charge,
 }
 
-/// What a job of the door is for.
+/// Purpose of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum JobWork {
-    /// A piece of a transfer is being read.
+    /// Reads a piece of a transfer.
     Read(usize),
-    /// A piece of payload is being written.
+    /// Writes a piece of payload.
     Piece(usize),
-    /// Whoever started it is gone.
+    /// The owner of the job no longer exists.
     Orphan,
 }
 
-/// What the control link is to do after its input was looked at.
+/// The next step of the control connection after its input was processed.
 pub(crate) enum Flow {
-    /// Go on.
+    /// Continue.
     Go,
-    /// So many bytes in all are needed for the next request.
+    /// The next request needs this many bytes in total.
     More(usize),
-    /// Nothing more can be taken until output has left or an answer has come.
+    /// No further input is taken until output has been sent or an answer has arrived
+    /// (back-pressure).
     Full,
     /// The turn is used up.
     Turn,
-    /// The connection is to join a session that lives elsewhere, once what it was answered until now has left.
+    /// The connection joins a session on another loop after its pending output has been sent.
     Join,
 }
 
-/// One session.
+/// One session and its driver state.
 pub(crate) struct SessionDriver {
     pub(crate) owner: u64,
     pub(crate) hub: Rc<Hub>,
@@ -75,26 +76,26 @@ pub(crate) struct SessionDriver {
     pub(crate) transfers: Lazy<Slab<Transfer>>,
     pub(crate) receipts: Lazy<Slab<Receipt>>,
     rare: Lazy<Rare>,
-    /// When, since the start of the loop.
+    /// Creation time since the start of the loop.
     born: Moment,
-    /// The tick of the last arrival.
+    /// Tick of the last arrival.
     pub(crate) active: u32,
     broken: bool,
-    /// What the session asks for is being done.
+    /// Set while tasks of the session are executed.
     is_running: bool,
     logged_in: bool,
-    /// Something waits for memory of the process.
+    /// Set while work waits for memory of the process.
     pub(crate) is_short: bool,
 }
 
-/// What hardly any session has at any time.
+/// State that few sessions have at any time.
 #[derive(Default)]
 struct Rare {
     /// Pages of listings that wait for room in the output.
     parked: VecDeque<(CallId, Operation)>,
-    /// Wait for the end of this session.
+    /// Replies to send at the end of this session.
     waiting_for_end: Vec<Reply>,
-    /// The session that this connection is to join.
+    /// The session that this connection joins.
     join: Option<(StreamId, Entry)>,
 }
 
@@ -132,19 +133,20 @@ impl SessionDriver {
         driver
     }
 
-    /// Makes the session known, so that others can join or end it.
+    /// Registers the session, so that others can join or end it.
     fn register(&self, home: &LoopHandle) {
         let caller = self.session.caller().clone();
         let entry = Entry { home: home.clone(), owner: self.owner, caller };
         self.hub.shared.registry.insert(self.session.id(), entry);
     }
 
-    /// The payload that comes next on the control link.
+    /// Returns the next payload expected on the control connection.
     fn expected(&mut self) -> Option<usize> {
         self.links.get(LinkId::CONTROL).and_then(|link| link.expected.front().copied())
     }
 
-    /// Takes requests from the front of the input, as many as a turn allows, and what is `ahead` of it when its turn comes.
+    /// Takes requests from the input, up to the limit of a turn. The bytes received `ahead` follow
+    /// the input when their turn comes.
     pub(crate) fn process(&mut self, input: &mut Input, ahead: &mut Option<Ahead>) -> Flow {
         for round in 0..=ROUND_REQUESTS {
             if self.rare.join.is_some() {
@@ -155,7 +157,7 @@ impl SessionDriver {
                 next.into_iter().for_each(|next| self.take_ahead(receipt, next, input));
                 let taken = self.feed(receipt, input.bytes());
                 input.consume(taken);
-                // With its last byte a request may have ended, and with it what a drain waits for.
+                // The last byte may have completed the request for which a drain waits.
                 let goes_on = self.expected() == Some(receipt);
                 if goes_on && input.is_empty() {
                     return Flow::Go;
@@ -184,7 +186,8 @@ impl SessionDriver {
             if !self.has_room() {
                 return Flow::Full;
             }
-            // Looked at only now: a client that has just so many in flight needs no second turn.
+            // Checked only here, so that a client with exactly this many requests in flight needs
+            // no second turn.
             if round == ROUND_REQUESTS {
                 break;
             }
@@ -203,11 +206,12 @@ impl SessionDriver {
         Flow::Turn
     }
 
-    /// Takes the request at the front of the input and the memory that it needs; `false` if there
-    /// is no memory now.
+    /// Takes the request at the front of the input and the memory that it needs. Returns `false` if
+    /// memory is short.
     fn take(&mut self, front: &Front, input: &mut Input) -> bool {
         let cost = front.header().map_or(0, costs::of);
-        // What bound links hold waits for requests behind this one: it must not hold this one up.
+        // Input of bound connections waits for requests after this one, so it must not block this
+        // one.
         let own = input.charged() + self.links.unannounced_bytes();
         let Some(charge) = self.reserve(Purpose::Request, cost, own) else { return false };
         let was_active = self.session.is_active();
@@ -225,14 +229,14 @@ impl SessionDriver {
         true
     }
 
-    /// May another request be taken?
+    /// Reports whether the session may take another request. `false` stops reading (back-pressure).
     fn has_room(&self) -> bool {
         let room =
             self.session.has_room() && self.transfers.len() < TRANSFERS_MAX && self.rare.parked.is_empty();
         room && !self.links.is_full()
     }
 
-    /// Nothing is in flight.
+    /// Reports whether nothing is in flight.
     fn is_quiet(&self) -> bool {
         self.session.calls_in_flight() == 0
             && self.transfers.is_empty()
@@ -240,9 +244,9 @@ impl SessionDriver {
             && self.rare.parked.is_empty()
     }
 
-    /// Does what the session asks for, and what becomes possible by it. What is to be done for
-    /// something that is being done, as where the end of one write lets the next one end, is done
-    /// after it: the stack does not grow with the requests in flight.
+    /// Executes a task of the session and the tasks that it makes possible. Tasks that arise during
+    /// the execution of another one are queued and executed after it, so the stack does not grow
+    /// with the requests in flight. For example, the end of one write may end the next.
     pub(crate) fn run(&mut self, first: Todo) {
         if std::mem::replace(&mut self.is_running, true) {
             self.session.push(first);
@@ -326,7 +330,7 @@ impl SessionDriver {
         ReplyTo::new(self.hub.mailbox.clone(), Token { owner: self.owner, call })
     }
 
-    /// Starts something of the door itself. The charge comes back with the answer.
+    /// Starts an operation of the driver itself. The charge returns with the answer.
     pub(crate) fn start_job(
         &mut self,
         work: JobWork,
@@ -339,15 +343,16 @@ impl SessionDriver {
         match file.start(operation, &reply) {
             Started::Done(answer) => Some((answer, charge)),
             Started::Pending | Started::Later { .. } => {
-                // Only now, so that every job that is known is answered: one whose start panics is none. The answer comes
-                // through the mailbox, never before this.
+                // Inserted only after the start, so that each registered job has an answer: a job
+                // whose start panics is not registered. The answer arrives through the mailbox,
+                // never earlier than this.
                 self.jobs.insert(Job { work, charge });
                 None
             }
         }
     }
 
-    /// An answer has come late.
+    /// Delivers a late answer.
     pub(crate) fn deliver(this: &Rc<RefCell<Self>>, call: u64, answer: Answer) {
         Self::guarded(this, |driver| {
             driver.hub.stats.late_answers.add(1);
@@ -363,13 +368,14 @@ impl SessionDriver {
             match work {
                 JobWork::Read(transfer) => driver.piece_read(transfer, answer, charge),
                 JobWork::Piece(receipt) => driver.piece_written(receipt, answer, charge),
-                // Its buffer goes back before its charge does.
+                // The buffer is returned before its charge.
                 JobWork::Orphan => drop(answer),
             }
         });
     }
 
-    /// Runs something of a session; a panic in it ends the session. Afterwards its links look at what has changed.
+    /// Runs work of a session. A panic in it ends the session. Afterwards the tasks of its
+    /// connections are woken.
     fn guarded(this: &Rc<RefCell<Self>>, work: impl FnOnce(&mut Self)) {
         let outcome = catch_unwind(AssertUnwindSafe(|| work(&mut this.borrow_mut())));
         if outcome.is_err() {
@@ -379,7 +385,7 @@ impl SessionDriver {
         Self::forget_if_finished(this);
     }
 
-    /// Wakes the links' tasks.
+    /// Wakes the tasks of all connections.
     pub(crate) fn wake_all(&self) {
         self.links.wake_all();
     }
@@ -388,7 +394,7 @@ impl SessionDriver {
         !self.rare.parked.is_empty()
     }
 
-    /// Goes on with what waited for room in the output.
+    /// Continues a listing that waited for room in the output.
     pub(crate) fn unpark(&mut self) {
         let room = self.links.get(LinkId::CONTROL).is_none_or(|link| link.out.pending() < OUTPUT_LOW_BYTES);
         if room
@@ -400,7 +406,7 @@ impl SessionDriver {
         }
     }
 
-    /// The session that the connection is to join, and the request that says so.
+    /// Returns the session that the connection joins, and the stream id of the request.
     pub(crate) fn take_join(&mut self) -> Option<(StreamId, Entry)> {
         self.rare.join.take()
     }
@@ -431,7 +437,7 @@ impl SessionDriver {
         self.session.answered(call, answer, &mut self.links)
     }
 
-    /// A connection from `address` joins: its path id.
+    /// Adds a connection from `address` to the session. Returns its path id.
     pub(crate) fn bind(&mut self, streamid: StreamId, address: Option<IpAddr>) -> Result<LinkId, Error> {
         let link = self.session.bind(address)?;
         self.links.insert(link);
@@ -439,7 +445,7 @@ impl SessionDriver {
         Ok(link)
     }
 
-    /// Where the client is.
+    /// Returns the address of the client.
     pub(crate) fn peer_address(&self) -> Option<IpAddr> {
         self.session.caller().identity.address
     }

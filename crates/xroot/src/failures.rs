@@ -1,21 +1,21 @@
-//! [`Failures`]: failed requests in the log.
+//! [`Failures`]: rate-limited log of failed requests.
 //!
-//! Every failed request is a line at debug. What an administrator can act on (a full disk, a file system that is read only, a
-//! permission that the server lacks, an error of a disk) is a warning, at most one a minute for each cause, with how often it
-//! happened. There is a fixed number of causes, so whatever clients do, what is kept and written stays small. Successful
-//! requests do not come here.
+//! Each failed request is logged at level debug. A failure that an administrator can fix is a
+//! warning: a full disk, a read-only file system, a missing permission of the server, a disk error.
+//! There is at most one warning per minute and cause, with a count. The number of causes is fixed,
+//! so clients cannot increase the memory and log volume. Successful requests are not logged.
 
 use base::{Error, ErrorKind, Identity};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Least time between two warnings of one cause.
+/// Minimum time between two warnings of one cause (rate limit).
 const PERIOD: Duration = Duration::from_secs(60);
-/// Most bytes of a path and a reason that are kept.
+/// Maximum length in bytes of a stored path and reason.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Why requests fail that should not.
+/// Causes of failures that an administrator can fix.
 const CAUSES: [&str; 7] = [
     "no space left",
     "a quota is used up",
@@ -26,9 +26,9 @@ const CAUSES: [&str; 7] = [
     "the file system failed",
 ];
 
-/// The cause of an error, if it is for the administrator.
+/// Returns the cause of an error if an administrator can fix it.
 fn cause(error: &Error) -> Option<usize> {
-    // Without words of the system it is a refusal by the rules.
+    // An error without a system error is a refusal by policy.
     let system = error.source.is_some();
     match error.kind {
         ErrorKind::NoSpace => Some(0),
@@ -42,22 +42,23 @@ fn cause(error: &Error) -> Option<usize> {
     }
 }
 
-/// Errors by which a file system, and not the request, is at fault: ENXIO, ENODEV, ENFILE, EMFILE, ENOTCONN, ESTALE, EUCLEAN.
+/// Reports errors caused by the file system and not by the request: ENXIO, ENODEV, ENFILE, EMFILE,
+/// ENOTCONN, ESTALE, EUCLEAN.
 fn is_broken(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(6 | 19 | 23 | 24 | 107 | 116 | 117))
 }
 
-/// What happened of one cause since it was written last.
+/// Failures of one cause since its last log line.
 #[derive(Default)]
 struct Pending {
     count: u64,
     last: String,
-    /// When it was written last.
+    /// Time of the last log line.
     written: Option<Instant>,
 }
 
 impl Pending {
-    /// The line that is due now, if any.
+    /// Returns the log line if one is due.
     fn take(&mut self, now: Instant) -> Option<String> {
         let is_due = self.written.is_none_or(|written| now.saturating_duration_since(written) >= PERIOD);
         if self.count == 0 || !is_due {
@@ -76,7 +77,7 @@ impl Pending {
     }
 }
 
-/// What failed in all sessions.
+/// Failures of all sessions.
 #[derive(Default)]
 pub(crate) struct Failures {
     pending: Mutex<[Pending; CAUSES.len()]>,
@@ -84,7 +85,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Takes note of a failed request.
+    /// Records a failed request.
     pub(crate) fn note(&self, identity: &Identity, error: &Error) {
         tracing::debug!("{identity}: {}", error.text);
         let Some(cause) = cause(error) else { return };
@@ -99,7 +100,7 @@ impl Failures {
         self.write(now);
     }
 
-    /// Writes what is due. Called once a second by each loop.
+    /// Writes the log lines that are due. Called once a second by each loop.
     pub(crate) fn write(&self, now: Instant) {
         if !self.has_pending.load(Ordering::Relaxed) {
             return;
@@ -114,7 +115,7 @@ impl Failures {
     }
 }
 
-/// A text that fits.
+/// Returns the text truncated to [`TEXT_BYTES_MAX`].
 fn shortened(text: &str) -> &str {
     text.get(..text.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or(text)
 }
@@ -125,7 +126,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn only_what_an_administrator_can_mend_is_a_warning() {
+    fn only_failures_an_administrator_can_fix_are_warnings() {
         let error = |kind, system: bool| Error {
             kind,
             text: "Unable to write /f; no".to_owned(),
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_is_written_once_a_minute_with_its_count() {
+    fn each_cause_is_logged_once_a_minute_with_its_count() {
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
         let mut pending = Pending::default();
@@ -165,7 +166,7 @@ mod tests {
         assert_eq!(pending.take(after(59)), None);
         let line = "35 requests failed in the last 60 s, the last: a.1@h: Unable to write /f35";
         assert_eq!(pending.take(after(60)).as_deref(), Some(line));
-        // What is not written twice is forgotten.
+        // A failure that was written is not repeated.
         assert_eq!(pending.take(after(600)), None);
     }
 

@@ -1,4 +1,6 @@
-//! What a loop keeps: its sessions, the mailbox that late answers come to, and a tick for time limits.
+//! The state of one loop: its sessions, the mailbox for late answers, and a tick for time limits.
+//!
+//! Each loop has its own hub, so that only the mailbox needs a lock.
 
 use crate::door::Shared;
 use crate::driver::SessionDriver;
@@ -12,10 +14,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use vfs::{Answer, Mailbox, Reply, Token};
 
-/// Between looks at time limits.
+/// Interval between checks of time limits.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
 
-/// A point in time: milliseconds since a loop's part of the door was made. Half the size of what the system gives.
+/// A point in time, in milliseconds since the creation of the loop's hub. Half the size of
+/// `std::time::Instant`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Moment(u64);
 
@@ -25,7 +28,7 @@ impl Moment {
     }
 }
 
-/// Takes answers in any thread.
+/// Receives answers from any thread.
 #[derive(Default)]
 pub(crate) struct LoopMailbox {
     letters: Mutex<Vec<(Token, Answer)>>,
@@ -43,7 +46,7 @@ impl Mailbox for LoopMailbox {
 
 const TICK_MILLISECONDS: u64 = TICK.as_secs() * 1000;
 
-/// One loop's part of the door.
+/// The part of the front end that belongs to one loop.
 pub(crate) struct Hub {
     pub(crate) shared: Arc<Shared>,
     pub(crate) mailbox: Arc<LoopMailbox>,
@@ -59,7 +62,8 @@ thread_local! {
 }
 
 impl Hub {
-    /// The current loop's hub of this door, made and set going at first use.
+    /// Returns the hub of this front end on the current loop. The first call creates it and starts
+    /// its tasks.
     pub(crate) fn of(shared: &Arc<Shared>) -> Rc<Self> {
         let door = Arc::as_ptr(shared).addr();
         let known =
@@ -79,7 +83,7 @@ impl Hub {
             ticks: Cell::new(0),
         });
         HUBS.with_borrow_mut(|hubs| hubs.push((door, hub.clone())));
-        // Without them replies and time limits of the whole loop would stop.
+        // Without these tasks, replies and time limits of the whole loop would stop.
         let mail = sort_mail(hub.clone());
         net::spawn_essential("the delivery of late replies", async { match mail.await {} });
         let ticks = tick(hub.clone());
@@ -87,24 +91,24 @@ impl Hub {
         hub
     }
 
-    /// Asks the clock.
+    /// Reads the clock.
     pub(crate) fn now(&self) -> Moment {
         Moment(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Whole [`TICK`]s that have passed, as of the last one: costs nothing.
+    /// Returns the number of whole [`TICK`]s as of the last one, without reading the clock.
     pub(crate) fn tick(&self) -> u32 {
         self.ticks.get()
     }
 
-    /// A key for a new session; unique in the process and never used again.
+    /// Returns a key for a new session. It is unique in the process and never reused.
     pub(crate) fn new_owner(&self) -> u64 {
         base::Owner::unique().0
     }
 
     pub(crate) fn insert(&self, owner: u64, driver: Rc<RefCell<SessionDriver>>) {
         let old = self.sessions.borrow_mut().insert(owner, driver);
-        // The destructor of a session can look for other sessions.
+        // The destructor of a session may look up other sessions.
         drop(old);
     }
 
@@ -121,7 +125,8 @@ impl Hub {
         self.sessions.borrow().values().cloned().collect()
     }
 
-    /// Ends a session of another connection's wish; the reply comes when its files are released.
+    /// Ends a session on request of another connection. The reply is sent after its files have been
+    /// released.
     pub(crate) fn terminate(&self, owner: u64, reply: Reply) {
         match self.find(owner) {
             Some(driver) => SessionDriver::terminate(&driver, reply),
@@ -129,7 +134,7 @@ impl Hub {
         }
     }
 
-    /// No further requests: what is in flight ends, then the sessions do.
+    /// Stops taking requests. Operations in flight complete, then the sessions end.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
         for driver in self.all() {
@@ -137,9 +142,10 @@ impl Hub {
         }
     }
 
-    /// Others wait for memory: ends the session that has kept its own for the longest time without moving, if that is too long.
+    /// Frees memory for waiting sessions: ends the session that has held memory for the longest
+    /// time without progress, if that exceeds the limit.
     fn free_memory(&self, tick: u32) {
-        // Who was woken and did not need it any more may have left room to others.
+        // A waiter that was woken but no longer needed its memory may have left room for others.
         self.shared.memory.wake_waiters();
         let stalled = self.all().into_iter().map(|driver| {
             let seconds = driver.borrow_mut().stalled_for(tick);
@@ -152,7 +158,7 @@ impl Hub {
         }
     }
 
-    /// Ends all sessions now.
+    /// Ends all sessions immediately.
     pub(crate) fn abort(&self) {
         for driver in self.all() {
             SessionDriver::abort(&driver);
@@ -160,14 +166,14 @@ impl Hub {
     }
 }
 
-/// Brings answers to their sessions.
+/// Delivers answers to their sessions.
 async fn sort_mail(hub: Rc<Hub>) -> Infallible {
     let mut batch = Vec::new();
     loop {
         hub.mailbox.arrived.notified().await;
         std::mem::swap(&mut batch, &mut *hub.mailbox.letters.lock().unwrap_or_else(PoisonError::into_inner));
         for (token, answer) in batch.drain(..) {
-            // A session that is gone takes no answers any more.
+            // Answers for a session that has ended are dropped.
             if let Some(driver) = hub.find(token.owner) {
                 SessionDriver::deliver(&driver, token.call, answer);
             }
@@ -175,7 +181,7 @@ async fn sort_mail(hub: Rc<Hub>) -> Infallible {
     }
 }
 
-/// Closes connections that never log in, and those that are silent for too long if that is configured.
+/// Closes connections whose login timeout has passed, or whose idle timeout if one is configured.
 async fn tick(hub: Rc<Hub>) -> Infallible {
     let mut beat = tokio::time::interval(TICK);
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,24 +1,26 @@
-//! What a session has only while it needs it: an empty table costs a pointer.
+//! Tables that are allocated on demand, because an idle session must cost little memory.
+//!
+//! An empty table occupies a pointer.
 
 use slab::Slab;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
-/// Something that may be empty, and then need not be there.
+/// A table that may be empty and then needs no allocation.
 pub(crate) trait Table: Default + 'static {
-    /// What is seen while there is none.
+    /// The shared empty table that represents an absent one.
     const EMPTY: &'static Self;
 
-    /// Holds nothing.
+    /// Reports whether the table is empty.
     fn is_empty(&self) -> bool;
 }
 
-/// A table that is made at first use and freed by [`Lazy::shrink`].
+/// A table that is allocated at first use and freed by [`Lazy::shrink`].
 #[derive(Default)]
 pub(crate) struct Lazy<T>(Option<Box<T>>);
 
 impl<T: Table> Lazy<T> {
-    /// Frees it if it is empty.
+    /// Frees the table if it is empty.
     pub(crate) fn shrink(&mut self) {
         if self.0.as_ref().is_some_and(|table| table.is_empty()) {
             self.0 = None;
@@ -61,12 +63,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_there_from_the_first_entry_until_it_rests() {
+    fn a_table_is_allocated_from_its_first_entry_until_it_shrinks() {
         let mut table = Lazy::<Slab<u8>>::default();
         assert!(table.get(0).is_none() && table.is_empty() && table.0.is_none());
         let key = table.insert(7);
         table.shrink();
-        assert_eq!(table.get(key), Some(&7), "what holds something stays");
+        assert_eq!(table.get(key), Some(&7), "a table with entries stays");
         table.remove(key);
         assert!(table.0.is_some());
         table.shrink();

@@ -1,33 +1,35 @@
-//! The xroot door: drives sessions over sockets and a file system.
+//! The xroot front end: drives sessions over sockets and a file system.
 //!
 //! ```text
-//!  socket ─▶ link (task) ─▶ input buffer ─▶ session::take ─▶ Todo ─┬─▶ read on the spot, behind its header in the output
-//!    ▲                                                             ├─▶ transfer: large or cold reads, a piece a turn
-//!    │                                                             ├─▶ receipt: payload streams to the file in pieces
-//!    └───────────── outbox ◀───── replies ◀── session::answered ◀──┴─▶ file system; late answers come by the mailbox
+//!  socket ─▶ link (task) ─▶ input buffer ─▶ session::take ─▶ Todo
+//!    ▲                                                        ├─▶ read in place, into the output
+//!    │                                                        ├─▶ transfer: large or cold reads
+//!    │                                                        ├─▶ receipt: payload to the file
+//!    │                                                        └─▶ file system; late answers
+//!    └────────── outbox ◀── replies ◀── session::answered ◀────── return through the mailbox
 //! ```
 //!
-//! Everything of a session lives on one loop, in one [`driver::SessionDriver`]; nothing in it is
-//! locked or sent. Only late answers cross threads, through the mailbox of the loop.
+//! All state of a session belongs to one loop, in one [`driver::SessionDriver`], so it needs no
+//! locks. Only late answers cross threads, through the mailbox of the loop.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | `door` | [`Door`]: accepts connections, drains, tells what it does |
-//! | `hub` | what a loop keeps: its sessions, its mailbox, its ticks |
-//! | `registry` | where each session lives, for bind and endsess |
-//! | `driver` | one session with its links: runs what the session machine asks for |
-//! | `failures` | failed requests in the log |
+//! | `door` | [`Door`]: accepts connections, drains, reports totals |
+//! | `hub` | state of one loop: sessions, mailbox, ticks |
+//! | `registry` | home loop of each session, for bind and endsess |
+//! | `driver` | one session with its connections: executes the tasks of the session |
+//! | `failures` | rate-limited log of failed requests |
 //! | `link` | the task of one connection |
-//! | `lag` | how long a connection keeps the server waiting |
-//! | `links` | all connections of a session: what waits on each, and who is to be woken |
-//! | `outbox` | replies and file ranges waiting for the socket |
-//! | `reads`, `vectors` | reads that take more than one step |
+//! | `lag` | time for which a client keeps the server waiting |
+//! | `links` | all connections of a session and their pending work |
+//! | `outbox` | replies and file ranges that wait for the socket |
+//! | `reads`, `vectors` | reads that take several steps |
 //! | `block` | buffers of file data in flight, with the charge for their memory |
-//! | `memory` | what a session does about memory: what may begin now, and what waits |
-//! | `costs` | memory that a request may take, known from its header |
+//! | `memory` | admission of work by memory, and timeouts of connections that hold memory |
+//! | `costs` | memory that a request may use, computed from its header |
 //! | `receipts` | payload on its way to files |
-//! | `lazy` | tables that are there only while something is in them |
-//! | `limits` | the named constants that bound memory and fairness |
+//! | `lazy` | tables that are allocated only while they have entries |
+//! | `limits` | limits of memory and fairness |
 //! | `stats` | counters, and the text of `query stats` |
 
 mod block;

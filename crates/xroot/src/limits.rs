@@ -1,77 +1,84 @@
-//! The constants that bound what a connection may use and how long it may hold a loop.
+//! Limits of the resources of a connection and of the time for which it may occupy a loop.
+//!
+//! They are public so that tests and `docs/` refer to the same values.
 
-/// Requests of one connection that are run before others get their turn: what others wait for behind a connection that never
-/// runs dry, some 50 us of small reads.
+/// Maximum number of requests of one connection in a turn. It bounds the delay of other connections
+/// by one that always has input: about 50 us of small reads.
 pub const ROUND_REQUESTS: usize = 32;
 
-/// Bytes sent to one connection before others get their turn.
+/// Maximum number of bytes sent to one connection in a turn.
 pub const ROUND_BYTES: usize = 1024 * 1024;
 
-/// Output of a connection up to which further replies are made. Beyond it large replies pause, and requests wait unread.
+/// Pending output of a connection above which large replies pause and requests stay unread
+/// (back-pressure).
 pub const OUTPUT_LOW_BYTES: usize = 256 * 1024;
 
-/// Output of a connection in memory beyond which it takes no further request (ranges of files are sent from where they are
-/// and do not count): a reader that stops reading holds this much and one
-/// reply.
+/// Pending output of a connection in memory above which it takes no further request. Ranges of
+/// files do not count because they are sent from the page cache. A client that stops reading holds
+/// this much and one reply.
 pub const OUTPUT_HIGH_BYTES: usize = 1024 * 1024;
 
-/// A read up to this size is answered on the spot, in the output buffer behind its header.
+/// Largest read in bytes that is answered in place, in the output buffer after its header.
 pub const SPOT_BYTES_MAX: usize = 32 * 1024;
 
-/// A plain read from this size on is sent without copying, where that is possible: below, the extra system call costs
-/// more than the copy.
+/// Smallest plain read in bytes that is sent without copying, where possible. Below this size the
+/// extra system call costs more than the copy.
 pub const SENDFILE_BYTES_MIN: usize = 16 * 1024;
 
-/// Data in one frame of a reply that has several.
+/// Data in bytes of one frame of a reply with several frames.
 pub const FRAME_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Large reads and vector reads under way in one connection; further requests wait.
+/// Maximum number of large reads and vector reads in progress per connection. Further requests
+/// wait.
 pub const TRANSFERS_MAX: usize = 256;
 
-/// After a write with this much payload the next one is received with its header in one call, the payload to where it is written
-/// from: below, to copy it costs less than that call.
+/// Smallest payload in bytes after which the next request is received by one call for header and
+/// payload, the latter into its final buffer. Below this size copying costs less than that call.
 pub const PAYLOAD_AHEAD_MIN: usize = 16 * 1024;
 
-/// Pieces of payload of one request that are being written while the next is received.
+/// Pieces of payload of one request that are being written while the next one is received.
 pub const PIECES_IN_FLIGHT_MAX: usize = 4;
 
-/// Data announced for a bound connection that has not come; further requests wait.
+/// Maximum number of announced payloads per bound connection that have not arrived. Further
+/// requests wait.
 pub const EXPECTED_MAX: usize = 64;
 
-/// Bytes of memory that a session may have in flight without a claim on the memory of the process: the buffers of a client
-/// that sends small requests.
+/// Memory in bytes that a session may have in flight without a claim on the memory of the process.
+/// It covers the buffers of a client that sends small requests.
 pub const SESSION_BYTES_FREE: usize = 128 * 1024;
 
-/// Bytes of memory in flight in a session up to which an argument grows.
+/// Memory in flight of a session, in bytes, up to which an argument may grow.
 pub const SESSION_ARGUMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Bytes of memory in flight in a session up to which it takes another request: arguments, decoded requests, reserved replies
-/// and output. One request is always taken when nothing else is in flight.
+/// Memory in flight of a session, in bytes, up to which it takes another request: arguments,
+/// decoded requests, reserved replies and output. If nothing else is in flight, one request is
+/// always taken.
 pub const SESSION_REQUEST_BYTES_MAX: usize = 11 * 512 * 1024;
 
-/// Bytes of memory in flight in a session up to which another piece of file data is begun.
+/// Memory in flight of a session, in bytes, up to which another piece of file data is started.
 pub const SESSION_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Bytes reserved for the page of a listing that is being read: its entries, and their text.
+/// Memory in bytes reserved for the page of a listing: its entries and their text.
 pub const LIST_PAGE_BYTES: usize = 512 * 1024;
 
-/// Time that an argument has to arrive once it has begun, in seconds, beside the time for its size.
+/// Deadline for the arrival of an argument after its first byte, in seconds, in addition to the
+/// time for its size.
 pub const ARGUMENT_SECONDS_MAX: u32 = 60;
 
-/// Bytes that a client must move each second at least: of an argument that it has begun to send,
-/// and, where others wait for memory or the connection is to close, of its output and of data that
-/// it has announced.
+/// Minimum transfer rate of a client in bytes per second. It applies to an argument in transfer.
+/// Where others wait for memory or the connection is about to close, it also applies to output and
+/// to announced data.
 pub const BYTES_PER_SECOND_MIN: usize = 16 * 1024;
 
-/// Time after which a connection that takes no output, or does not send what it has begun, is
-/// closed if others wait for memory, in seconds. A connection that is to close waits as long for
-/// its client to take the last output, whatever others need.
+/// Time in seconds without progress after which a connection is closed if others wait for memory. A
+/// connection that is about to close waits as long for its client to take the last output, whether
+/// memory is short or not.
 pub const STALLED_SECONDS_MAX: u32 = 30;
 
-/// Bytes of memory of the process for requests in flight where the server is not configured otherwise.
+/// Default memory in bytes of the process for requests in flight.
 pub const MEMORY_BYTES: usize = 1024 * 1024 * 1024;
 
-/// Bytes of memory of the process below which no configuration goes: a few sessions at their limit.
+/// Minimum memory in bytes of the process: a few sessions at their limit.
 pub const MEMORY_BYTES_MIN: usize = 8 * SESSION_BYTES_MAX;
 
 const _: () = assert!(OUTPUT_LOW_BYTES <= OUTPUT_HIGH_BYTES);
@@ -81,7 +88,7 @@ const _: () = assert!(SESSION_BYTES_FREE <= SESSION_ARGUMENT_BYTES_MAX);
 const _: () = assert!(net::SMALL_BYTES + net::MEDIUM_BYTES + SPOT_BYTES_MAX <= SESSION_BYTES_FREE);
 const _: () = assert!(2 * wire::xroot::limits::ARGUMENT_BYTES_MAX <= SESSION_ARGUMENT_BYTES_MAX);
 const _: () = assert!(SESSION_ARGUMENT_BYTES_MAX < SESSION_REQUEST_BYTES_MAX);
-// Beside all requests that wait for data there is room for the largest frame.
+// The largest frame fits in addition to all requests that wait for data.
 const _: () = assert!(
     SESSION_REQUEST_BYTES_MAX + wire::xroot::limits::READV_FRAME_BYTES_MAX + 1024 <= SESSION_BYTES_MAX
 );

@@ -1,7 +1,7 @@
-//! The task of one connection: reads what arrives, lets the session work on it, sends what is ready.
+//! The task of one connection: receives input, lets the session process it, and sends the output.
 //!
-//! All requests that one arrival brought are run before their replies leave in one write. A turn is bounded in requests and
-//! bytes, so that a busy connection does not hold up the others of its loop.
+//! All requests of one arrival are processed before their replies leave in one write. A turn is
+//! bounded in requests and bytes, so that a busy connection does not delay the others of its loop.
 
 use crate::ROUND_BYTES;
 use crate::block::Block;
@@ -27,20 +27,21 @@ use std::time::{Duration, Instant};
 use wire::xroot::header::StreamId;
 use wire::xroot::limits::REQUEST_HEADER_BYTES;
 
-/// How long, and for how many bytes, a connection that is closed by us is still listened to.
+/// Time and bytes for which input is still consumed after the server has closed its side.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What has arrived and is not taken yet.
+/// Received bytes that have not been consumed.
 #[derive(Default)]
 pub(crate) struct Input {
     buffer: Vec<u8>,
     at: u32,
-    /// Bytes of payload that the next request is likely to bring, as the last one did; 0 if nothing is known.
+    /// Expected payload in bytes of the next request, as long as that of the last one; 0 if
+    /// unknown.
     likely: u32,
-    /// For the buffer, if bytes are left in it when a turn ends or it has grown.
+    /// Charge for the buffer, if bytes remain in it at the end of a turn or it has grown.
     charge: Charge,
-    /// The place of the argument that arrives among those that wait for memory.
+    /// Position of the arriving argument in the queue for memory.
     pub(crate) ticket: Option<Ticket>,
 }
 
@@ -61,17 +62,17 @@ impl Input {
         self.at() >= self.buffer.len()
     }
 
-    /// The next request may bring so many bytes of payload.
+    /// Sets the expected payload in bytes of the next request.
     pub(crate) fn expect_payload(&mut self, bytes: usize) {
         self.likely = u32::try_from(bytes).unwrap_or(0);
     }
 
-    /// Bytes of memory that it holds.
+    /// Returns the memory in bytes that it is charged for.
     pub(crate) fn charged(&self) -> usize {
         self.charge.bytes()
     }
 
-    /// Appends bytes behind those that are there.
+    /// Appends bytes after the present ones.
     pub(crate) fn append(&mut self, bytes: &[u8], account: &Rc<Account>) {
         if self.buffer.capacity() == 0 && !bytes.is_empty() {
             self.buffer = take_small();
@@ -80,7 +81,8 @@ impl Input {
         self.charge_growth(account);
     }
 
-    /// Charges a buffer that has grown. A small one costs nothing within a turn: the next connection of the loop has the same.
+    /// Charges a buffer that has grown. A small one is not charged within a turn, because the next
+    /// connection of the loop reuses it.
     fn charge_growth(&mut self, account: &Rc<Account>) {
         if self.charge.bytes() > 0 || self.buffer.capacity() > 2 * SMALL_BYTES {
             self.charge.measure(account, self.buffer.capacity());
@@ -95,7 +97,7 @@ impl Input {
     }
 
     pub(crate) fn consume(&mut self, bytes: usize) {
-        // What is buffered is shorter than 4 GiB: an argument's length has 31 bits.
+        // The buffer is shorter than 4 GiB, because the length of an argument has 31 bits.
         self.at = self.at.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         self.ticket = None;
         if self.is_empty() {
@@ -103,15 +105,16 @@ impl Input {
         }
     }
 
-    /// Forgets what is left, and gives the buffer back.
+    /// Drops the remaining bytes and returns the buffer.
     pub(crate) fn clear(&mut self) {
         give_small(std::mem::take(&mut self.buffer));
         self.at = 0;
         (self.charge, self.ticket) = (Charge::NONE, None);
     }
 
-    /// Makes room for input, up to `bytes` in all with the present ones. The buffer grows with the bytes that have arrived, not
-    /// with the announced length. The error has the number of bytes for which there is no memory.
+    /// Makes room for input, up to `bytes` in total with the present ones. The buffer grows with
+    /// the bytes that have arrived, not with the announced length. The error contains the number of
+    /// bytes that could not be reserved.
     fn make_room(&mut self, bytes: usize, account: &Rc<Account>) -> Result<(), (Shortage, usize)> {
         if self.at > 0 {
             self.buffer.drain(..self.at().min(self.buffer.len()));
@@ -120,7 +123,7 @@ impl Input {
         if self.buffer.capacity() == 0 {
             self.buffer = take_small();
         }
-        // The smallest buffer is there whatever is short.
+        // The smallest buffer is available even if memory is short.
         self.charge_growth(account);
         if self.buffer.len() == self.buffer.capacity() {
             self.keep(account);
@@ -135,41 +138,42 @@ impl Input {
     }
 }
 
-/// What has arrived behind the input, in a block that payload can be written from.
+/// Bytes received after the input, in a block from which payload can be written.
 pub(crate) struct Ahead {
     pub(crate) block: Block,
     pub(crate) filled: usize,
 }
 
 impl Ahead {
-    /// It is not such payload: it goes the way of all input.
+    /// Appends the bytes to the input because they are not such payload.
     pub(crate) fn join(self, input: &mut Input, account: &Rc<Account>) {
         input.append(self.block.get(..self.filled).unwrap_or_default(), account);
     }
 }
 
-/// How the life of a link ended.
+/// The reason for which a connection ends.
 enum End {
-    /// The peer is gone, or is of no interest any more.
+    /// The peer has disconnected, or the connection is not needed.
     Closed,
-    /// The last reply was sent; the peer is to have the chance to read it.
+    /// The last reply was sent, and the peer must be able to read it.
     Closing,
-    /// It is to join another session.
+    /// The connection joins another session.
     Join(StreamId, Entry),
 }
 
-/// One connection being served. Written as a future by hand, because most connections sleep most of the time, and ten
-/// thousand of them are to cost next to nothing: what happens once in a life has tasks of its own.
+/// A connection in service. It is a hand-written future to save memory, because most connections
+/// are idle and 10,000 of them must cost little. Steps that occur once per connection run in
+/// separate tasks.
 struct Serving {
     driver: Rc<RefCell<SessionDriver>>,
     link: LinkId,
-    /// Until it goes its own way.
+    /// `None` after the socket was moved elsewhere.
     socket: Option<Socket>,
     input: Input,
     place: Option<Place>,
 }
 
-/// The share of a connection in its loop and in the process until it is closed.
+/// The share of a connection in the counts of its loop and of the process, until it is closed.
 struct Place {
     _presence: Presence,
     attendee: Attendee,
@@ -177,7 +181,7 @@ struct Place {
 
 /// Serves a new connection as a session of its own.
 pub(crate) fn serve(shared: &Arc<Shared>, arrival: Arrival, presence: Presence) {
-    // Closed at once: its client learns that there is no room, and those that are served go on.
+    // Closed immediately if descriptors are exhausted, so that the present connections continue.
     let Some(attendee) = shared.attendance.arrived() else { return };
     let hub = Hub::of(shared);
     hub.stats.connections.add(1);
@@ -240,8 +244,8 @@ impl Serving {
     }
 }
 
-/// Closing a socket with unread input makes the kernel throw away output that has not left yet. So that the peer can read
-/// why it is shut out, what it still sends is passed over for a moment.
+/// Consumes input for a short time before the socket is closed. If a socket with unread input is
+/// closed, the kernel discards unsent output, and the peer could not read the last reply.
 async fn linger(socket: &mut Socket) {
     socket.finish_sending();
     let mut buffer = take_small();
@@ -255,14 +259,14 @@ async fn linger(socket: &mut Socket) {
             }
         }
     };
-    // Whether it ended or ran out of time makes no difference.
+    // Completion and timeout are treated alike.
     let _ = tokio::time::timeout(LINGER, pass_over).await;
 }
 
 /// A connection on its way to the loop of the session that it joins.
 struct Joining {
     stream: TcpStream,
-    /// Input behind the request that ends the session.
+    /// Input after the bind request.
     received: Vec<u8>,
     address: Option<IpAddr>,
     streamid: StreamId,
@@ -270,7 +274,7 @@ struct Joining {
 }
 
 impl Joining {
-    /// Brings it there.
+    /// Moves the connection to the loop of the session.
     fn join(self, shared: Arc<Shared>, entry: Entry) {
         let home = entry.home.clone();
         let presence = home.enter();
@@ -292,8 +296,8 @@ impl Joining {
             };
             let mut out = Vec::new();
             Session::refuse_bind(self.streamid, &error, &mut out);
-            // The peer may be gone as well; it is told if it can be. A socket that has just come to
-            // this loop is not known to be writable yet.
+            // The peer may have disconnected too, so errors are ignored. A socket that was just
+            // registered with this loop is not known to be writable yet.
             let _ = poll_fn(|context| socket.poll_writable(context)).await;
             let _ = socket.write(&[std::io::IoSlice::new(&out)], false);
             linger(&mut socket).await;
@@ -303,7 +307,7 @@ impl Joining {
     }
 }
 
-/// One turn of a link: until nothing can go on, or others are to have theirs.
+/// Runs one turn of a connection: until it cannot make progress, or others must run.
 fn turn(
     driver: &Rc<RefCell<SessionDriver>>,
     link: LinkId,
@@ -358,7 +362,7 @@ fn turn(
         }
         let turn_over = matches!(flow, Flow::Turn) || flushed == Flushed::Turn || sent >= ROUND_BYTES;
         if turn_over {
-            // Others first; then on.
+            // Other connections run first, then this one continues.
             input.keep(driver.links.account());
             driver.links.rest(link);
             context.waker().wake_by_ref();
@@ -375,7 +379,7 @@ fn turn(
     }
 }
 
-/// Ends a turn after which the link waits for its client, an answer or memory.
+/// Ends a turn after which the connection waits for its client, an answer or memory.
 fn pause(
     driver: &mut SessionDriver,
     link: LinkId,
@@ -385,24 +389,24 @@ fn pause(
 ) -> Poll<End> {
     input.keep(driver.links.account());
     driver.links.rest(link);
-    // A connection that waits for memory is not read: its end must be seen all the same, because it has a place
-    // in the queue and may hold a part of an argument.
+    // A connection that waits for memory is not read. Its end must be noticed nevertheless, because
+    // it occupies a position in the queue and may hold part of an argument.
     if driver.is_short && socket.poll_ended(context).is_ready() {
         return Poll::Ready(End::Closed);
     }
     Poll::Pending
 }
 
-/// Lets the session work on what has arrived.
+/// Lets the session process the input.
 fn work(driver: &mut SessionDriver, link: LinkId, input: &mut Input, ahead: &mut Option<Ahead>) -> Flow {
     if link == LinkId::CONTROL {
         driver.unpark();
         let flow = driver.process(input, ahead);
-        // What is to be taken later waits with the rest.
+        // Bytes that are taken later are kept with the input.
         ahead.take().into_iter().for_each(|ahead| ahead.join(input, driver.links.account()));
         return flow;
     }
-    // A bound link brings payload that the control link announced, and nothing else.
+    // A bound connection carries only payload that the control connection announced.
     while !input.is_empty() {
         let Some(state) = driver.links.get(link) else { return Flow::Full };
         let Some(key) = state.expected.front().copied() else {
@@ -422,8 +426,9 @@ fn work(driver: &mut SessionDriver, link: LinkId, input: &mut Input, ahead: &mut
     Flow::Go
 }
 
-/// Reads what the socket has, and notes whether the client is waited for. `Ok(true)`: something
-/// came. `Ok(false)`: nothing is to be read now. `Err`: it is at its end.
+/// Receives from the socket, and records whether the server waits for the client. `Ok(true)` means
+/// that bytes arrived, `Ok(false)` that nothing is to be read now, `Err` that the connection has
+/// ended.
 fn arrive(
     driver: &mut SessionDriver,
     link: LinkId,
@@ -451,7 +456,7 @@ fn arrive(
     arrived
 }
 
-/// Reads from the socket; returns as [`arrive`] does.
+/// Receives from the socket. Returns the same values as [`arrive`].
 fn receive(
     driver: &mut SessionDriver,
     link: LinkId,
@@ -466,7 +471,7 @@ fn receive(
         if driver.payload_waits(key) {
             return Poll::Ready(Ok(false));
         }
-        // What held it up has ended since it was looked at.
+        // The hold ended after the last check.
         if driver.was_released(key) && !input.is_empty() {
             return Poll::Ready(Ok(true));
         }
@@ -492,7 +497,8 @@ fn receive(
     }
     let wanted = match flow {
         Flow::More(bytes) => *bytes,
-        // What has come must be taken first, but an end of the connection is to be seen: one buffer may fill meanwhile.
+        // The present input must be consumed first. One buffer may fill meanwhile, so that the end
+        // of the connection is noticed.
         Flow::Full | Flow::Join if input.bytes().len() >= SMALL_BYTES => return Poll::Ready(Ok(false)),
         _ => input.bytes().len() + 1,
     };
@@ -518,7 +524,7 @@ fn receive(
     }
 }
 
-/// The same where the next request is likely to bring payload: its header, and the payload to where it is written from.
+/// Receives a request that probably has payload: the header, and the payload into its final buffer.
 fn arrive_ahead(
     driver: &mut SessionDriver,
     link: LinkId,
@@ -529,7 +535,7 @@ fn arrive_ahead(
     context: &mut Context<'_>,
 ) -> Poll<Result<bool, ()>> {
     let mut head = [0; REQUEST_HEADER_BYTES];
-    // With room for the header of a request behind it, the kernel need not be asked whether that was all.
+    // With room for another header after it, a short result shows that the socket is empty.
     let most = block.len().min(input.likely as usize + REQUEST_HEADER_BYTES);
     let came = match socket.poll_read_split(context, &mut head, block.get_mut(..most).unwrap_or_default()) {
         Poll::Ready(Ok(came)) if came > 0 => came,
@@ -546,7 +552,7 @@ fn arrive_ahead(
 mod tests {
     use super::*;
 
-    /// Ten thousand of them are to cost next to nothing.
+    /// The memory of 10,000 connections must be small.
     #[test]
     fn the_task_of_a_connection_is_small() {
         assert!(size_of::<Serving>() <= 112, "{}", size_of::<Serving>());

@@ -1,4 +1,7 @@
-//! The connections of one session, as its other parts see them.
+//! The connections of one session, with their pending output, transfers and expected payload.
+//!
+//! The task of each connection is in `link`. This table exists because replies and payload of one
+//! request may use different connections.
 
 use crate::lag::Lag;
 use crate::outbox::Outbox;
@@ -15,17 +18,17 @@ use std::time::Instant;
 use wire::xroot::header::StreamId;
 use wire::xroot::limits::PATH_ID_MAX;
 
-/// What a connection has only while something is on its way over it.
+/// State that a connection has only while work is pending on it.
 #[derive(Default)]
 pub(crate) struct Traffic {
     pub(crate) out: Outbox,
-    /// Transfers whose replies go here, in turn.
+    /// Transfers that reply on this connection, in turn.
     pub(crate) transfers: VecDeque<usize>,
-    /// Payload that this link brings next.
+    /// Payload expected next on this connection.
     pub(crate) expected: VecDeque<usize>,
-    /// Since when there is input that nobody announced, and the stream that it would be of.
+    /// Arrival time of input without an announcement, and the stream id it would have.
     pub(crate) unannounced: Option<(Instant, StreamId)>,
-    /// How long output waits for the client to take it.
+    /// Time for which output waits for the client.
     output_lag: Lag,
 }
 
@@ -46,8 +49,8 @@ impl Traffic {
     }
 }
 
-/// Traffics without anything on its way that a loop keeps for the next connections to wake; more are freed. Each may hold the
-/// buffer that replies gather in.
+/// Maximum number of idle `Traffic` values that a loop keeps for connections that become active;
+/// more are freed. Each may hold a reply buffer.
 const SPARE_TRAFFICS_MAX: usize = 16;
 
 thread_local! {
@@ -55,46 +58,46 @@ thread_local! {
     static SPARE_TRAFFICS: RefCell<Vec<Box<Traffic>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// One connection of the session.
+/// State of one connection.
 #[derive(Default)]
 pub(crate) struct LinkState {
-    /// `None`: it is idle, and costs next to nothing.
+    /// `None` while the connection is idle, to save memory.
     traffic: Option<Box<Traffic>>,
     pub(crate) waker: Option<Waker>,
-    /// Whether it is to close.
+    /// Requested end of the connection.
     pub(crate) closing: Closing,
-    /// It was given something to do that its task has not looked at.
+    /// Set if work was added that its task has not seen.
     pub(crate) news: bool,
-    /// Its input waits for what other links hold up.
+    /// Set if its input waits for output of other connections.
     pub(crate) stalled: bool,
-    /// There was no memory for data of this connection's output.
+    /// Set if memory was short for its output.
     pub(crate) short: bool,
-    /// It is the server that takes no further request.
+    /// Set if the server takes no further request from it.
     pub(crate) held_up: bool,
-    /// Time for which the server has waited for the rest of something that the client has begun to send.
+    /// Time for which the server has waited for the rest of a request or payload.
     pub(crate) input_lag: Lag,
 }
 
-/// Whether and when a connection closes.
+/// State of closing a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) enum Closing {
-    /// Not now.
+    /// Stays open.
     #[default]
     No,
-    /// When its output has left.
+    /// Closes after its output has been sent.
     AfterOutput,
-    /// At once, whatever it has still to send.
+    /// Closes immediately, dropping its output.
     Now,
 }
 
 impl LinkState {
-    /// Has it close, and its task look at that.
+    /// Requests the end of the connection and marks its task for a wake-up.
     pub(crate) fn close(&mut self, when: Closing) {
         self.closing = self.closing.max(when);
         self.news = true;
     }
 
-    /// Records the bytes of output that have left in a turn that ends at `tick`.
+    /// Records the bytes of output that were sent in a turn that ends at `tick`.
     pub(crate) fn note_output(&mut self, left: usize, tick: u32) {
         let Some(traffic) = self.traffic.as_mut() else { return };
         if traffic.out.is_empty() {
@@ -105,18 +108,18 @@ impl LinkState {
         }
     }
 
-    /// Seconds for which output has waited for the client to take it.
+    /// Returns the seconds for which output has waited for the client.
     pub(crate) fn output_waits(&self, tick: u32) -> u32 {
         self.output_lag.seconds(tick)
     }
 
-    /// Seconds for which the client has been waited for, to take output or to send what it has
-    /// begun.
+    /// Returns the seconds for which the client has delayed the server, by not taking output or by
+    /// not sending the rest of a request.
     pub(crate) fn waits_for_client(&self, tick: u32) -> u32 {
         self.output_waits(tick).max(self.input_lag.seconds(tick))
     }
 
-    /// Reports whether no further request is taken because of what is on its way.
+    /// Reports whether the pending work is too large for another request (back-pressure).
     fn is_full(&self) -> bool {
         let is_full = |traffic: &Traffic| {
             traffic.out.held() >= OUTPUT_HIGH_BYTES || traffic.expected.len() >= EXPECTED_MAX
@@ -124,12 +127,12 @@ impl LinkState {
         self.traffic.as_deref().is_some_and(is_full)
     }
 
-    /// Reports whether nothing is on its way.
+    /// Reports whether no work is pending.
     pub(crate) fn is_idle(&self) -> bool {
         self.traffic.is_none()
     }
 
-    /// Gives back what an idle connection does not need. Nothing happens if something is on its way.
+    /// Frees the state that an idle connection does not need. Has no effect while work is pending.
     pub(crate) fn shrink(&mut self) {
         let Some(mut traffic) = self.traffic.take_if(|traffic| traffic.is_over()) else { return };
         SPARE_TRAFFICS.with_borrow_mut(|spare| {
@@ -161,9 +164,9 @@ impl DerefMut for LinkState {
 /// The bound connections of a session, by path id.
 type Bound = [Option<LinkState>; PATH_ID_MAX as usize];
 
-/// All connections of the session. A reply for one that is gone goes nowhere.
+/// All connections of the session. Replies for a removed one are dropped.
 pub(crate) struct Links {
-    /// The memory of the session, to which all memory of these connections is charged.
+    /// The memory account of the session, to which all memory of these connections is charged.
     account: Rc<Account>,
     control: Option<LinkState>,
     bound: Option<Box<Bound>>,
@@ -172,17 +175,17 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// No connections yet, of a session with this account.
+    /// Returns an empty table for a session with this account.
     pub(crate) fn new(account: Rc<Account>) -> Self {
         Self { account, control: None, bound: None, nowhere: None }
     }
 
-    /// Returns the account of the session's memory.
+    /// Returns the memory account of the session.
     pub(crate) fn account(&self) -> &Rc<Account> {
         &self.account
     }
 
-    /// Returns a link, and the account to which additions to its output are charged.
+    /// Returns a connection, and the account to which additions to its output are charged.
     pub(crate) fn get_with_account(&mut self, link: LinkId) -> Option<(&mut LinkState, &Rc<Account>)> {
         let account = &self.account;
         let place = match usize::from(link.0).checked_sub(1) {
@@ -192,7 +195,8 @@ impl Links {
         place.map(|state| (state, account))
     }
 
-    /// Has a link that waits pay for the memory of its output, or give it back: an idle one owns no buffer.
+    /// Charges the output of a connection that waits, or frees its buffer: an idle connection owns
+    /// none.
     pub(crate) fn rest(&mut self, link: LinkId) {
         let Some((state, account)) = self.get_with_account(link) else { return };
         state.shrink();
@@ -201,7 +205,7 @@ impl Links {
         }
     }
 
-    /// Where a link is kept; `None` for a path id that cannot be.
+    /// Returns the slot of a connection, or `None` for an invalid path id.
     fn place(&mut self, link: LinkId) -> Option<&mut Option<LinkState>> {
         match usize::from(link.0).checked_sub(1) {
             None => Some(&mut self.control),
@@ -239,13 +243,13 @@ impl Links {
         self.control.iter_mut().chain(bound)
     }
 
-    /// Reports whether a connection takes no further request because of what is on its way.
+    /// Reports whether the pending work of any connection is too large for another request.
     pub(crate) fn is_full(&self) -> bool {
         self.control.as_ref().is_some_and(LinkState::is_full)
             || self.bound.as_ref().is_some_and(|bound| bound.iter().flatten().any(LinkState::is_full))
     }
 
-    /// Forgets what was to be sent and received.
+    /// Drops all pending output, transfers and expected payload.
     pub(crate) fn forget_work(&mut self) {
         for link in self.iter_mut().filter(|link| link.traffic.is_some()) {
             link.out.clear();
@@ -254,25 +258,27 @@ impl Links {
         }
     }
 
-    /// Wakes the links' tasks.
+    /// Wakes the tasks of all connections.
     pub(crate) fn wake_all(&self) {
         self.iter().filter_map(|link| link.waker.as_ref()).for_each(Waker::wake_by_ref);
     }
 
-    /// Bytes of input, at most, that bound links hold until requests on the control link announce it.
+    /// Returns an upper bound in bytes of the input that bound connections hold until a request
+    /// announces it.
     pub(crate) fn unannounced_bytes(&self) -> usize {
         let Some(bound) = &self.bound else { return 0 };
         bound.iter().flatten().filter(|link| link.unannounced.is_some()).count() * SMALL_BYTES
     }
 
-    /// Wakes the tasks of bound links.
+    /// Wakes the tasks of the bound connections.
     pub(crate) fn wake_bound(&self) {
         let bound = self.bound.iter().flat_map(|bound| bound.iter().flatten());
         bound.filter_map(|link| link.waker.as_ref()).for_each(Waker::wake_by_ref);
     }
 
-    /// Wakes the links that one link's turn concerns: those that were given something to do, and those that wait for
-    /// output of others to leave. Never because of what was there before, or two links would wake each other for ever.
+    /// Wakes the connections that are affected by the turn of one connection: those with added
+    /// work, and those that wait for output of others to be sent. Earlier state does not count,
+    /// otherwise two connections could wake each other forever.
     pub(crate) fn wake_others(&mut self, link: LinkId, progress: bool) {
         let Some(bound) = &mut self.bound else { return };
         let all = std::iter::once(&mut self.control).chain(bound.iter_mut()).enumerate();

@@ -1,4 +1,7 @@
-//! Memory of a session: admits work, lets it wait, and ends connections that hold memory for too long.
+//! Memory admission of a session.
+//!
+//! It admits work, queues it while memory is short, and closes connections that hold memory for too
+//! long. `base::budget` has the accounts and queues; `costs` has the memory of each request.
 
 use crate::costs::CALL_BYTES;
 use crate::driver::{Flow, SessionDriver};
@@ -12,16 +15,16 @@ use std::rc::Rc;
 use std::task::Waker;
 
 impl SessionDriver {
-    /// Takes memory before work begins. Returns `None` if there is no room now; the links are woken when there may be.
-    /// `own` as in [`base::Account::reserve`].
+    /// Reserves memory before work begins. Returns `None` if memory is short; the connections are
+    /// woken when there may be. `own` is that of [`base::Account::reserve`].
     pub(crate) fn reserve(&mut self, purpose: Purpose, bytes: usize, own: usize) -> Option<Charge> {
         let reserved = self.links.account().reserve(purpose, bytes, own);
         reserved.map_err(|shortage| self.wait_for_memory(shortage, purpose, bytes)).ok()
     }
 
-    /// Sees to it that the links are woken when memory that was refused may be had.
+    /// Arranges that the connections are woken when refused memory may be available.
     pub(crate) fn wait_for_memory(&mut self, shortage: Shortage, purpose: Purpose, bytes: usize) {
-        // If the session's own limit refused it, its account wakes the control link.
+        // If the session's own limit refused it, its account wakes the control connection.
         if shortage == Shortage::Process {
             self.is_short = true;
             let account = self.links.account().clone();
@@ -31,14 +34,15 @@ impl SessionDriver {
         }
     }
 
-    /// Lets all links look whether there is memory for them, if any of them waits for it.
+    /// Wakes the bound connections to retry if memory may be available again.
     pub(crate) fn retry_memory(&mut self) {
         if std::mem::take(&mut self.is_short) | self.links.account().take_has_room_again() {
             self.links.wake_bound();
         }
     }
 
-    /// Is there room for another page of a listing? If not, the listing gives back the room of the last one.
+    /// Reports whether another page of a listing may be read. If not, the memory of the last page
+    /// is released.
     pub(crate) fn may_list_on(&mut self, id: CallId) -> bool {
         let full = self.links.get(LinkId::CONTROL).is_some_and(|link| link.out.pending() >= OUTPUT_LOW_BYTES);
         let Some(charge) = self.session.charge_mut(id) else { return true };
@@ -50,7 +54,8 @@ impl SessionDriver {
         false
     }
 
-    /// Has the control link woken when the arriving argument may grow by `bytes`.
+    /// Arranges that the control connection is woken when the arriving argument may grow by
+    /// `bytes`.
     pub(crate) fn wait_with_argument(&mut self, input: &mut Input, shortage: Shortage, bytes: usize) {
         if shortage == Shortage::Process {
             self.is_short = true;
@@ -61,8 +66,7 @@ impl SessionDriver {
         }
     }
 
-    /// Ends a connection whose client has had its time for the rest of a request that it has begun
-    /// to send.
+    /// Closes a connection whose client has exceeded the deadline for the rest of a request.
     pub(crate) fn check_argument(&mut self, link: LinkId, input: &Input, flow: &Flow) {
         let Flow::More(bytes) = *flow else { return };
         let (tick, most) = (self.hub.tick(), self.hub.shared.config.argument_seconds);
@@ -75,13 +79,13 @@ impl SessionDriver {
         let came = input.bytes().len();
         tracing::warn!(
             client = %self.session.caller().identity,
-            "a request of {bytes} bytes did not arrive in time, {came} bytes came; its connection is closed"
+            "a request of {bytes} bytes did not arrive in time, {came} bytes came; closing its connection"
         );
     }
 
-    /// Seconds for which the session has held memory of the process and kept the server waiting.
-    /// Each connection counts by itself: what is excused is only that of a connection from which
-    /// the server does not read.
+    /// Returns the seconds for which the session has held memory of the process without progress of
+    /// its client. Each connection counts separately: only a connection from which the server does
+    /// not read is excused.
     pub(crate) fn stalled_for(&mut self, tick: u32) -> u32 {
         if !self.links.account().holds_claim() {
             return 0;
@@ -95,7 +99,7 @@ impl SessionDriver {
             let driver = this.borrow();
             tracing::warn!(
                 client = %driver.session.caller().identity,
-                "a connection is closed: its client has taken and sent nothing for {seconds} s, and others wait for the \
+                "closing a connection: its client has sent and received nothing for {seconds} s, and others wait for the \
                  {} bytes of memory that it holds",
                 driver.links.account().used()
             );
@@ -103,7 +107,7 @@ impl SessionDriver {
         Self::abort(this);
     }
 
-    /// Has a link look at an argument whose time is over.
+    /// Wakes connections whose argument has exceeded its deadline.
     pub(crate) fn wake_overdue(&mut self, tick: u32) {
         let most = self.hub.shared.config.argument_seconds;
         let overdue = |link: &&mut LinkState| {
@@ -116,7 +120,7 @@ impl SessionDriver {
             .for_each(Waker::wake_by_ref);
     }
 
-    /// Closes the links that are to close and whose clients do not take their output.
+    /// Closes connections that are about to close and whose clients do not take their output.
     pub(crate) fn close_overdue(&mut self, tick: u32) {
         let most = self.hub.shared.config.stalled_seconds;
         let overdue =

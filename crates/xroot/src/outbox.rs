@@ -1,6 +1,7 @@
-//! Replies and file ranges waiting for the socket, in order.
+//! The output queue of a connection: replies and file ranges in order.
 //!
-//! Short replies gather in one buffer and leave in one call. A file range leaves by `sendfile`, its header just before it.
+//! Short replies are batched in one buffer and leave in one system call. A file range is sent by
+//! `sendfile`, directly after its header.
 
 use crate::block::Block;
 use base::{Account, Charge};
@@ -12,18 +13,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use vfs::OpenFile;
 
-/// Pieces in one vectored write.
+/// Maximum number of pieces in one vectored write.
 const PIECES_MAX: usize = 16;
 
-/// Room for segments up to which an empty outbox is kept.
+/// Maximum capacity in segments with which an empty outbox is kept.
 const KEPT_SEGMENTS_MAX: usize = 256;
 
 enum Segment {
     /// Replies.
     Small(Replies),
-    /// A part of a block.
+    /// Part of a block.
     Block(Block, Range<usize>),
-    /// A range of a file.
+    /// Range of a file.
     File { file: Arc<dyn OpenFile>, offset: u64, left: usize },
 }
 
@@ -37,7 +38,8 @@ impl Segment {
     }
 }
 
-/// Replies one behind the other, and the charge for their buffer. It goes back to the pool of its loop when it is dropped.
+/// Concatenated replies, and the charge for their buffer. On drop the buffer returns to the pool of
+/// its loop.
 #[derive(Default)]
 struct Replies {
     bytes: Vec<u8>,
@@ -47,15 +49,15 @@ struct Replies {
 impl Replies {
     const NONE: Self = Self { bytes: Vec::new(), charge: Charge::NONE };
 
-    /// Charges a buffer that has grown. One of the usual size is charged when a turn leaves bytes in it ([`Outbox::rest`]):
-    /// nearly all replies leave in the turn that made them.
+    /// Charges a buffer that has grown. A buffer of the usual size is charged only if a turn leaves
+    /// bytes in it ([`Outbox::rest`]). Nearly all replies leave in the turn that made them.
     fn charge_growth(&mut self, account: &Rc<Account>) {
         if self.charge.bytes() > 0 || self.bytes.capacity() > 2 * MEDIUM_BYTES {
             self.measure(account);
         }
     }
 
-    /// Charges the buffer as large as it is now.
+    /// Adjusts the charge to the current capacity of the buffer.
     fn measure(&mut self, account: &Rc<Account>) {
         self.charge.measure(account, self.bytes.capacity());
     }
@@ -67,37 +69,37 @@ impl Drop for Replies {
     }
 }
 
-/// What waits to be sent on one link.
+/// The output queue of one connection.
 #[derive(Default)]
 pub(crate) struct Outbox {
     segments: VecDeque<Segment>,
-    /// Bytes of the first segment that have left.
+    /// Bytes of the first segment that have been sent.
     sent: usize,
-    /// Where replies gather, behind the segments.
+    /// Buffer for new replies, after the segments.
     tail: Replies,
-    /// Bytes in the segments, sent ones included.
+    /// Bytes in the segments, including sent ones.
     queued: usize,
-    /// Those of them that are ranges of files: they take no memory.
+    /// Bytes among them that are ranges of files and occupy no memory.
     lent: usize,
 }
 
-/// How a flush ended.
+/// Result of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flushed {
-    /// Nothing is left.
+    /// The outbox is empty.
     All,
-    /// The socket takes no more now.
+    /// The socket accepts no more data now.
     Blocked,
     /// The turn is used up.
     Turn,
 }
 
 impl Outbox {
-    /// Nothing waits, and no memory is held.
+    /// An empty outbox without a buffer.
     pub(crate) const EMPTY: Self =
         Self { segments: VecDeque::new(), sent: 0, tail: Replies::NONE, queued: 0, lent: 0 };
 
-    /// Where to append replies; the account pays for what they take.
+    /// Returns the buffer to append replies to. The account pays for its memory.
     pub(crate) fn tail(&mut self, account: &Rc<Account>) -> &mut Vec<u8> {
         if self.tail.bytes.capacity() == 0 {
             self.tail.bytes = take_medium();
@@ -106,7 +108,8 @@ impl Outbox {
         &mut self.tail.bytes
     }
 
-    /// Where to append a reply of so many bytes: a buffer that would have to grow is left as it is, and another one begun.
+    /// Returns a buffer with room for a reply of `bytes` bytes. If the current one would have to
+    /// grow, a new one is started.
     pub(crate) fn tail_for(&mut self, bytes: usize, account: &Rc<Account>) -> &mut Vec<u8> {
         if self.tail.bytes.capacity() - self.tail.bytes.len() < bytes {
             self.seal(account);
@@ -114,12 +117,12 @@ impl Outbox {
         self.tail(account)
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes to send.
     pub(crate) fn pending(&self) -> usize {
         self.queued + self.tail.bytes.len() - self.sent
     }
 
-    /// Bytes of memory that wait: ranges of files are only named.
+    /// Returns the number of bytes to send that occupy memory, without ranges of files.
     pub(crate) fn held(&self) -> usize {
         self.pending() - self.lent
     }
@@ -128,14 +131,14 @@ impl Outbox {
         self.segments.is_empty() && self.tail.bytes.is_empty()
     }
 
-    /// Appends a part of a block, which lives until that has left.
+    /// Appends part of a block, which is kept until the part has been sent.
     pub(crate) fn push_block(&mut self, block: Block, range: Range<usize>, account: &Rc<Account>) {
         self.seal(account);
         self.queued += range.len();
         self.segments.push_back(Segment::Block(block, range));
     }
 
-    /// Appends a range of a file; its header must have been appended before.
+    /// Appends a range of a file. Its header must have been appended before.
     pub(crate) fn push_file(
         &mut self,
         file: Arc<dyn OpenFile>,
@@ -149,7 +152,7 @@ impl Outbox {
         self.segments.push_back(Segment::File { file, offset, left: length });
     }
 
-    /// Appends a short range of a file that is in memory, copied if that can be done on the spot.
+    /// Appends a short range of a resident file, copied if possible without waiting.
     pub(crate) fn push_copy(
         &mut self,
         file: &Arc<dyn OpenFile>,
@@ -163,13 +166,15 @@ impl Outbox {
         let out = self.tail_for(length, account);
         let start = out.len();
         if !matches!(file.append_now(offset, length, out), vfs::Spot::Done(read) if read == length) {
-            // The header has promised these bytes: as a range they are sent, or the connection is closed.
+            // The header has announced these bytes, so they are sent as a range, or the connection
+            // is closed.
             out.truncate(start);
             self.push_file(file.clone(), offset, length, account);
         }
     }
 
-    /// Returns the charge of an empty outbox. `true` if it is of use for another link, with the buffer that it may hold.
+    /// Returns the charge of an empty outbox. Reports whether another connection can reuse it, with
+    /// the buffer that it may hold.
     pub(crate) fn settle(&mut self) -> bool {
         self.tail.charge = Charge::NONE;
         self.tail.bytes.capacity() <= 2 * MEDIUM_BYTES && self.segments.capacity() <= KEPT_SEGMENTS_MAX
@@ -184,16 +189,17 @@ impl Outbox {
         }
     }
 
-    /// Forgets everything: the link is gone.
+    /// Drops all output of a lost connection.
     pub(crate) fn clear(&mut self) {
         self.segments.clear();
         self.tail = Replies::NONE;
         (self.sent, self.queued, self.lent) = (0, 0, 0);
     }
 
-    /// Sends what the socket takes, at most about `most` bytes; replies that are all that waits may go `together` with those of
-    /// other connections, and what does not leave then is sent by the next flush. An error, also a file that has become
-    /// shorter than what was promised in a header, means that the connection cannot go on.
+    /// Sends output until the socket blocks or about `most` bytes were sent. If replies are the
+    /// only output and `together` is set, they may join the batch of other connections; the next
+    /// flush sends the rest. An error ends the connection, also a file that has become shorter than
+    /// a header announced.
     pub(crate) fn flush(
         &mut self,
         socket: &Socket,
@@ -209,7 +215,7 @@ impl Outbox {
         }
         if together && self.segments.is_empty() && self.sent == 0 && !self.tail.bytes.is_empty() {
             match socket.send_together(std::mem::take(&mut self.tail.bytes)) {
-                // It leaves within this round; what does not leave comes back and is charged again.
+                // Sent within this round. Unsent bytes return and are charged again.
                 Ok(()) => {
                     self.tail.charge = Charge::NONE;
                     return Ok(Flushed::All);
@@ -220,7 +226,7 @@ impl Outbox {
         self.send(socket, most)
     }
 
-    /// Ends a turn: a buffer that is kept is charged, an empty one goes back to the pool.
+    /// Ends a turn. A buffer with bytes is charged, an empty one returns to the pool.
     pub(crate) fn rest(&mut self, account: &Rc<Account>) {
         if self.tail.bytes.is_empty() {
             self.tail = Replies::NONE;
@@ -229,7 +235,7 @@ impl Outbox {
         }
     }
 
-    /// Sends at most about `most` bytes by itself.
+    /// Sends at most about `most` bytes with system calls of this connection alone.
     fn send(&mut self, socket: &Socket, most: usize) -> io::Result<Flushed> {
         let mut total = 0;
         loop {
@@ -256,7 +262,7 @@ impl Outbox {
         }
     }
 
-    /// One vectored write of everything up to the next file range.
+    /// Writes everything up to the next file range in one vectored write.
     fn write(&self, socket: &Socket) -> io::Result<usize> {
         if self.segments.is_empty() {
             return socket
@@ -280,7 +286,7 @@ impl Outbox {
         socket.write(pieces.get(..count).unwrap_or_default(), file_follows)
     }
 
-    /// Accounts for bytes that have left.
+    /// Removes bytes that were sent.
     fn advance(&mut self, mut sent: usize) {
         while sent > 0 {
             let Some(front) = self.segments.front_mut() else {
@@ -339,7 +345,7 @@ mod tests {
     use base::{Ceilings, MemoryBudget};
 
     #[test]
-    fn what_outlives_a_turn_is_charged() {
+    fn a_buffer_kept_after_a_turn_is_charged() {
         let ceilings = Ceilings::shares_of(1 << 30);
         let account = Account::new(&MemoryBudget::new(ceilings, ceilings, 0));
         let mut out = Outbox::default();
@@ -347,7 +353,7 @@ mod tests {
         out.rest(&account);
         assert_eq!(account.used(), out.tail.bytes.capacity());
         assert!(account.used() >= MEDIUM_BYTES);
-        // All of it has left; the connection has something else on its way.
+        // All bytes were sent, but the connection has other work in flight.
         out.advance(5);
         out.rest(&account);
         assert_eq!((out.tail.bytes.capacity(), account.used()), (0, 0));

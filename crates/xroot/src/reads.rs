@@ -1,7 +1,8 @@
-//! Reads that take more than one step: large ones, cold ones, and those with page checksums.
+//! Reads that take several steps: large ones, cold ones, and those with page checksums.
 //!
-//! A transfer makes one frame at a time, as long as the output has room. What is in memory leaves without a copy where that
-//! is possible; what is not is read in the pool, a block at a time, while other requests of the connection go on.
+//! A transfer makes one frame at a time while the output has room. Data in memory is sent without a
+//! copy where possible. Cold data is read by the pool, a block at a time, while other requests of
+//! the connection continue. Vector reads are in `vectors`.
 
 use crate::block::{Block, SMALL_PIECE_BYTES_MAX};
 use crate::costs::CALL_BYTES;
@@ -19,33 +20,34 @@ use vfs::{Answer, FileOperation, OpenFile, Piece, Spot, Value};
 use wire::xroot::limits::RESPONSE_HEADER_BYTES;
 use wire::xroot::reply::status::STATUS_FRAME_BYTES as STATUS_BYTES;
 
-/// Pages in one frame: with their checksums and the header they fit a block.
+/// Pages in one frame. With their checksums and the header they fit a block.
 const FRAME_PAGES: usize = 62;
 
 const PAGE: usize = digest::pages::PAGE_BYTES;
 
-/// Where the data of a plain piece begins in its block; its header stands right before. Not in the first bytes: blocks
-/// begin at nearly the same place in a page, pages of files are read from their beginning on, and processors copy eight
-/// times slower to an address that lies 1 to 31 bytes behind its source, modulo a page.
+/// Offset of the data of a plain piece in its block; the header precedes it directly. It is not
+/// near 0 because blocks start at nearly the same offset in a memory page, and files are read from
+/// the start of a page. Processors copy eight times slower to an address 1 to 31 bytes after its
+/// source, modulo a page.
 const PLAIN_AT: usize = 64;
 
 const _: () = assert!(RESPONSE_HEADER_BYTES <= PLAIN_AT && PLAIN_AT < PAGE);
 
-/// Pages that `sendfile` moves at a time: what its inner pipe holds.
+/// Pages that `sendfile` moves at a time: the capacity of its internal pipe.
 const SENDFILE_WINDOW_PAGES: usize = 16;
 
 const _: () = assert!(STATUS_BYTES + FRAME_PAGES * (PAGE + digest::pages::CHECKSUM_BYTES) <= BLOCK_BYTES);
 
-/// A read under way.
+/// A read in progress.
 pub(crate) struct Transfer {
     pub(crate) link: LinkId,
-    /// Bytes made in this turn.
+    /// Bytes produced in this turn.
     turn: usize,
-    /// A piece is being read in the pool.
+    /// Set while the pool reads a piece.
     pub(crate) waiting: bool,
-    /// `None` while a frame of it is being made.
+    /// `None` while one of its frames is being made.
     work: Option<Work>,
-    /// Memory that it holds beside the buffers of its pieces.
+    /// Memory held in addition to the buffers of its pieces.
     _charge: Charge,
 }
 
@@ -63,43 +65,43 @@ impl Work {
     }
 }
 
-/// One range of one file.
+/// A read of one range of one file.
 pub(crate) struct RangeRead {
     reply: ReadReply,
     file: Arc<dyn OpenFile>,
     offset: u64,
     paged: bool,
-    /// What comes next is not in memory, as has just been found.
+    /// Set if the next piece was just found not to be in memory.
     cold: bool,
-    /// The pages of the piece at hand were read to where they are to be.
+    /// Set if the pages of the current piece were read to their final positions.
     apart: bool,
 }
 
-/// What came of a read on the spot.
+/// Result of an attempt to read in place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attempt {
-    /// The reply is made.
+    /// The reply is complete.
     Answered,
-    /// It is not for the spot.
+    /// The read does not qualify.
     NotMade,
-    /// It is not in memory.
+    /// The data is not in memory.
     Cold,
 }
 
-/// What came of making a frame.
+/// Result of making a frame.
 pub(crate) enum Made {
-    /// A frame of so many bytes; there is more to do.
+    /// A frame of this many bytes; more follow.
     Frame(usize),
-    /// A piece is being read in the pool.
+    /// The pool is reading a piece.
     Waits,
-    /// Memory for the next piece is missing now.
+    /// Memory for the next piece is short now.
     Short,
     /// The last frame.
     Last,
 }
 
 impl SessionDriver {
-    /// A read: on the spot if it is small and in memory, else as a transfer.
+    /// Executes a read: in place if it is small and its data is in memory, otherwise as a transfer.
     pub(crate) fn read(&mut self, task: ReadTask) {
         self.hub.stats.reads.add(1);
         let Some(file) = self.session.file(task.file) else { return };
@@ -107,7 +109,7 @@ impl SessionDriver {
         if caller.moves
             && let Some(to) = self.hub.shared.files.elsewhere(caller, &**file)
         {
-            // The client opens the file there and reads on.
+            // The client opens the file at the other server and continues there.
             return self.session.read_redirected(&task, &to, &mut self.links);
         }
         let lends = self.hub.shared.config.sendfile;
@@ -127,7 +129,7 @@ impl SessionDriver {
         self.begin_transfer(task.link, Work::Range(range));
     }
 
-    /// A read, and ranges that the storage may fetch meanwhile.
+    /// Executes a read and prefetches ranges.
     pub(crate) fn read_with_hints(&mut self, task: ReadTask, hints: &[(Arc<dyn OpenFile>, u64, u64)]) {
         self.read(task);
         self.hub.stats.pre_reads.add(hints.len() as u64);
@@ -140,7 +142,7 @@ impl SessionDriver {
             Work::Range(_) => CALL_BYTES,
             Work::Vector(vector) => CALL_BYTES + vector.bytes(),
         };
-        // The request was taken only because there was room for it.
+        // The request was taken only because its memory was reserved.
         let charge = self.links.account().charge(bytes);
         let key = self.transfers.insert(Transfer {
             link,
@@ -159,7 +161,8 @@ impl SessionDriver {
         self.advance(link);
     }
 
-    /// Makes frames as long as the link's output has room, in turn for all transfers that do not wait.
+    /// Makes frames while the connection's output has room, in turn for all transfers that do not
+    /// wait.
     pub(crate) fn advance(&mut self, link: LinkId) {
         loop {
             let Some(state) = self.links.get(link) else { return };
@@ -173,14 +176,14 @@ impl SessionDriver {
                 return;
             };
             if !self.make(key) {
-                // Whatever frees memory may be the output of another link.
+                // The memory may be held by the output of another connection.
                 self.links.get(link).into_iter().for_each(|state| state.short = true);
                 return;
             }
         }
     }
 
-    /// Makes the next frame of a transfer; `false` if there is no memory for it now.
+    /// Makes the next frame of a transfer. Returns `false` if memory is short.
     fn make(&mut self, key: usize) -> bool {
         let Some(transfer) = self.transfers.get_mut(key) else { return true };
         let link = transfer.link;
@@ -211,7 +214,8 @@ impl SessionDriver {
         true
     }
 
-    /// A frame was made: what is left belongs to the transfer again. If that is gone, the read has ended.
+    /// Returns the remaining work to its transfer after a frame. If the transfer was removed, ends
+    /// the read.
     fn put_back(&mut self, key: usize, work: Work) -> Option<&mut Transfer> {
         let Some(transfer) = self.transfers.get_mut(key) else {
             self.session.read_ended(work.into_reply());
@@ -247,7 +251,7 @@ impl SessionDriver {
             Spot::Done(read) => Ok(self.push_piece(link, range, block, piece, read)),
             Spot::Failed(error) => Err(error),
             Spot::WouldBlock => {
-                // While this piece is read, the kernel may fetch what follows it.
+                // The kernel can fetch the following data while this piece is read.
                 let next = piece.length as u64;
                 range.file.prefetch(
                     range.offset + next,
@@ -264,7 +268,8 @@ impl SessionDriver {
         }
     }
 
-    /// A frame straight from the page cache to the socket; `None` if that is not the way for what comes next.
+    /// Makes a frame that is sent directly from the page cache. Returns `None` if the next data
+    /// does not qualify.
     fn send_range(&mut self, link: LinkId, range: &mut RangeRead) -> Option<Made> {
         let left = range.reply.left();
         if left < SENDFILE_BYTES_MIN {
@@ -289,7 +294,8 @@ impl SessionDriver {
         Some(if frame.is_last { Made::Last } else { Made::Frame(length) })
     }
 
-    /// Appends the frame of a piece that was read. Fewer bytes than asked for are the end of the file.
+    /// Appends the frame of a piece that was read. Fewer bytes than requested mean the end of the
+    /// file.
     fn push_piece(
         &mut self,
         link: LinkId,
@@ -335,7 +341,7 @@ impl SessionDriver {
         }
     }
 
-    /// The pool has read a piece of a transfer.
+    /// Continues a transfer after the pool has read a piece.
     pub(crate) fn piece_read(&mut self, key: usize, answer: Answer, charge: Charge) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         transfer.waiting = false;
@@ -369,15 +375,15 @@ impl SessionDriver {
         self.run(Todo::Nothing);
     }
 
-    /// Ends a transfer whose link is gone, or that has made its last frame.
+    /// Ends a transfer that has made its last frame or whose connection was lost.
     pub(crate) fn drop_transfer(&mut self, key: usize) {
         if let Some(reply) = self.remove_transfer(key) {
             self.session.read_ended(reply);
         }
     }
 
-    /// Removes a transfer from the tables. A piece still being read in the pool comes back to nobody; its buffer lives until
-    /// then.
+    /// Removes a transfer from the tables. The result of a piece that the pool still reads is
+    /// dropped; its buffer lives until then.
     fn remove_transfer(&mut self, key: usize) -> Option<ReadReply> {
         for (_, job) in self.jobs.iter_mut() {
             if matches!(job.work, JobWork::Read(of) if of == key) {
@@ -392,7 +398,7 @@ impl SessionDriver {
     }
 }
 
-/// Answers a small read whose data is in memory.
+/// Answers a small read whose data is in memory (the fast path).
 fn read_on_the_spot(links: &mut Links, lends: bool, file: &dyn OpenFile, task: &ReadTask) -> Attempt {
     if task.paged || task.length > SPOT_BYTES_MAX {
         return Attempt::NotMade;
@@ -413,7 +419,8 @@ fn read_on_the_spot(links: &mut Links, lends: bool, file: &dyn OpenFile, task: &
 }
 
 impl RangeRead {
-    /// The next piece: as much as fits a block behind the frame's header, whole pages if it is paged.
+    /// Returns the next piece: as much as fits a block after the header of the frame, in whole
+    /// pages for a read with checksums.
     fn piece(&self) -> Piece {
         let left = self.reply.left();
         if !self.paged {
@@ -426,13 +433,13 @@ impl RangeRead {
         Piece { offset: self.offset, length, at }
     }
 
-    /// Bytes of the buffer for the piece: as many as it needs if it is small.
+    /// Returns the buffer size for a piece: its own size if it is small, otherwise a block.
     fn bytes_for(&self, piece: Piece) -> usize {
         if self.paged || piece.length > SMALL_PIECE_BYTES_MAX { BLOCK_BYTES } else { piece.at + piece.length }
     }
 
-    /// Reads a piece that is in memory as a whole page by page to where its pages are to be, which costs less than to move them
-    /// apart afterwards. `false` where that cannot be done.
+    /// Reads a piece that is entirely in memory, each page to its final position. This costs less
+    /// than moving the pages afterwards. Returns `false` if it is not possible.
     fn read_apart(&self, block: &mut [u8], piece: Piece) -> bool {
         let total = digest::pages::interleaved_length(piece.offset, piece.length);
         let Some(mut rest) = block.get_mut(STATUS_BYTES..STATUS_BYTES + total) else { return false };
@@ -448,8 +455,8 @@ impl RangeRead {
         rest.is_empty() && self.file.read_scattered_now(piece.offset, places).is_some()
     }
 
-    /// Puts checksums between the pages and the frame's header before them; returns the bytes of the frame, and whether it is
-    /// the last one.
+    /// Inserts the checksums between the pages, and the header of the frame. Returns the length of
+    /// the frame, and whether it is the last one.
     fn frame_pages(&mut self, block: &mut [u8], piece: Piece, read: usize) -> (usize, bool) {
         let Some((head, body)) = block.split_at_mut_checked(STATUS_BYTES) else { return (0, true) };
         let data = match read {
@@ -467,14 +474,16 @@ impl RangeRead {
     }
 }
 
-/// May parts of this file be sent from where they are, once the kernel says that they are in memory? Not of one that the
-/// client may write: what it sends next would reach the reply of a read before it.
+/// Reports whether parts of this file may be sent from the page cache if the kernel reports them as
+/// resident. A file that the client may write is excluded, because a later write would change the
+/// reply of an earlier read.
 fn may_be_lent(file: &dyn OpenFile) -> bool {
     !file.is_writable() && file.lend().is_some() && file.is_resident(0, 0)
 }
 
-/// Bytes at the end of a range that are cheaper copied: the kernel sends a file in windows of so many pages, and a last
-/// window with a piece of one page costs as much as a full one.
+/// Returns the number of bytes at the end of a range that are cheaper to copy. The kernel sends a
+/// file in windows of [`SENDFILE_WINDOW_PAGES`]; a last window with part of one page costs as much
+/// as a full one.
 fn ragged_end(offset: u64, length: usize) -> usize {
     let within = usize::try_from(offset % PAGE as u64).unwrap_or(0);
     let ragged = (within + length) % PAGE;
@@ -482,11 +491,14 @@ fn ragged_end(offset: u64, length: usize) -> usize {
     if pages % SENDFILE_WINDOW_PAGES == 1 && ragged < length { ragged } else { 0 }
 }
 
-/// An answer that is not the one to the question: its error, or that it is a fault of ours.
+/// Returns the error of an answer, or an internal error if the answer has the wrong type.
 pub(crate) fn unexpected(answer: Answer) -> Error {
     match answer {
         Answer::Error(error) => error,
-        _ => Error::new(base::ErrorKind::ServerError, "the storage gave an answer to another question"),
+        _ => Error::new(
+            base::ErrorKind::ServerError,
+            "internal error: the storage returned an answer of the wrong type",
+        ),
     }
 }
 
@@ -501,7 +513,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_lone_piece_of_a_page_is_copied() {
+    fn only_a_partial_page_in_a_last_window_is_copied() {
         assert_eq!(ragged_end(0, 64 * 1024), 0);
         assert_eq!(ragged_end(100, 64 * 1024), 100);
         assert_eq!(ragged_end(4096, 64 * 1024 + 7), 7);

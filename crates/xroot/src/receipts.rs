@@ -1,10 +1,14 @@
-//! Payload on its way from a link to files.
+//! Reception of payload from a connection into files.
 //!
-//! It is taken in pieces of at most a block, never a whole frame: a piece that is complete is written on the spot while the
-//! storage answers fast, and in the pool otherwise. While [`crate::PIECES_IN_FLIGHT_MAX`] pieces are being written, the link
-//! is not read. Where places may overlap, a piece waits for the one before it, so that the last one counts. The link is not read
-//! either while the whole write waits for earlier operations on its files. After an error the rest is taken and thrown away, so
-//! that the stream stays in step.
+//! Payload is processed in pieces of at most a block, never as a whole frame. A complete piece is
+//! written in place while the storage answers immediately, otherwise by the pool. The connection is
+//! not read (back-pressure)
+//!
+//! * while [`crate::PIECES_IN_FLIGHT_MAX`] pieces are being written;
+//! * while the whole write waits for earlier operations on its files.
+//!
+//! Where extents may overlap, a piece waits for the previous one, so that the last one takes
+//! effect. After an error the rest of the payload is discarded, so that the next request is found.
 
 use crate::block::Block;
 use crate::driver::{JobWork, SessionDriver};
@@ -18,29 +22,29 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use vfs::{Answer, FileOperation, OpenFile, Spot, Value};
 
-/// Pages in one piece: with their checksums they fit a block.
+/// Pages in one piece. With their checksums they fit a block.
 const PIECE_PAGES: usize = 62;
 
 const PAGE: usize = digest::pages::PAGE_BYTES;
 
 const _: () = assert!(PIECE_PAGES * (PAGE + digest::pages::CHECKSUM_BYTES) <= BLOCK_BYTES);
 
-/// Payload that is announced or under way.
+/// Payload that is announced or arriving.
 pub(crate) struct Receipt {
     call: CallId,
     link: LinkId,
-    /// Bytes of the payload that are still to come.
+    /// Bytes of the payload that have not arrived.
     left: usize,
-    /// What is still to be filled, the current place first.
+    /// The remaining extents, starting with the current one.
     places: VecDeque<Place>,
     checkpoint: bool,
-    /// Earlier operations on its files must end first.
+    /// Set while earlier operations on its files must end first.
     held: bool,
-    /// They have ended since its data was looked at.
+    /// Set when the hold ended and the connection has not noticed it.
     released: bool,
-    /// Pieces are written one after the other.
+    /// Set if pieces are written one after another.
     in_turn: bool,
-    /// The piece being filled: the block, bytes in it, bytes it is to have.
+    /// The current piece: its block, its bytes, its full length.
     piece: Option<(Block, usize, usize)>,
     in_flight: usize,
     result: Received,
@@ -59,7 +63,7 @@ impl Place {
         Self { file: extent.file, offset: extent.offset, length: extent.length, paged: false }
     }
 
-    /// Bytes on the wire of the next piece.
+    /// Returns the length on the wire of the next piece.
     fn piece(&self) -> usize {
         if !self.paged {
             return self.length.min(BLOCK_BYTES);
@@ -69,8 +73,9 @@ impl Place {
     }
 }
 
-/// Whether each place lies in the same file as the one before, and behind it: then none overlap, and the pool may take them in
-/// any order. Others need not overlap, but to find out would cost more than it is worth.
+/// Reports whether each extent is in the same file as the previous one and after it. Then none
+/// overlap, and the pool may write them in any order. Other vectors need not overlap either, but a
+/// full check costs more than it saves.
 fn ascends(places: &VecDeque<Place>) -> bool {
     places.iter().zip(places.iter().skip(1)).all(|(one, next)| {
         let end = one.offset.saturating_add(one.length as u64);
@@ -79,7 +84,7 @@ fn ascends(places: &VecDeque<Place>) -> bool {
 }
 
 impl SessionDriver {
-    /// Announces payload on a link.
+    /// Registers payload announced on a connection.
     pub(crate) fn expect(&mut self, receive: Receive) {
         let Receive { call, link, length, into, checkpoint, held } = receive;
         let places = match into {
@@ -121,7 +126,7 @@ impl SessionDriver {
         }
     }
 
-    /// The turn of a held write has come.
+    /// Releases a held write.
     pub(crate) fn proceed(&mut self, call: CallId) {
         let Some((key, receipt)) = self.receipts.iter_mut().find(|(_, receipt)| receipt.call == call) else {
             return;
@@ -133,8 +138,8 @@ impl SessionDriver {
         self.settle_if_whole(key);
     }
 
-    /// Takes payload from the front of `bytes`; returns how many were taken. 0 means that the pieces in flight must end
-    /// first.
+    /// Consumes payload from the front of `bytes`. Returns the number of bytes consumed. 0 means
+    /// that pieces in flight must end first.
     pub(crate) fn feed(&mut self, key: usize, bytes: &[u8]) -> usize {
         let mut taken = 0;
         while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
@@ -171,7 +176,8 @@ impl SessionDriver {
         taken
     }
 
-    /// Room for payload to be read straight from the socket; `None` if that is not worth it or cannot be.
+    /// Returns room for payload that is read directly from the socket. Returns `None` if that does
+    /// not pay or is not possible.
     pub(crate) fn payload_room(&mut self, key: usize) -> Option<&mut [u8]> {
         match self.receipts.get(key)?.step() {
             Next::Whole(_, _, length) if length > net::SMALL_BYTES && self.open_piece(key) => {}
@@ -183,7 +189,7 @@ impl SessionDriver {
         block.get_mut(*filled..*goal).filter(|room| room.len() > net::SMALL_BYTES / 4)
     }
 
-    /// Begins a piece of the current place; `false` if there is no memory for it now.
+    /// Starts a piece of the current extent. Returns `false` if memory is short.
     fn open_piece(&mut self, key: usize) -> bool {
         let Some(charge) = self.reserve(Purpose::Data, BLOCK_BYTES, 0) else { return false };
         let Some(receipt) = self.receipts.get_mut(key) else { return false };
@@ -193,7 +199,7 @@ impl SessionDriver {
         true
     }
 
-    /// So many bytes were read into that room.
+    /// Records bytes that were read into the room of [`Self::payload_room`].
     pub(crate) fn payload_came(&mut self, key: usize, bytes: usize) {
         let Some(receipt) = self.receipts.get_mut(key) else { return };
         if let Some((_, filled, _)) = receipt.piece.as_mut() {
@@ -204,13 +210,13 @@ impl SessionDriver {
         self.settle_if_whole(key);
     }
 
-    /// Is the link to be left unread until pieces have been written? That of a held write may bring one buffer, so that the
-    /// end of the connection is noticed.
+    /// Reports whether reading from the connection must pause until pieces have been written. The
+    /// payload of a held write may fill one buffer, so that the end of the connection is noticed.
     pub(crate) fn payload_waits(&mut self, key: usize) -> bool {
         self.receipts.get(key).is_some_and(|receipt| !receipt.held && matches!(receipt.step(), Next::Wait))
     }
 
-    /// May payload that was held be taken since it was looked at? Reported once.
+    /// Reports, once, whether held payload was released.
     pub(crate) fn was_released(&mut self, key: usize) -> bool {
         self.receipts.get_mut(key).is_some_and(|receipt| std::mem::take(&mut receipt.released))
     }
@@ -256,8 +262,8 @@ impl SessionDriver {
         }
     }
 
-    /// Takes payload that has come in a block of its own: written from there if it belongs to one piece. What is behind that
-    /// piece, or all of it, becomes input.
+    /// Takes payload that arrived in a block of its own. It is written from that block if it
+    /// belongs to one piece. Bytes after that piece, or all bytes otherwise, become input.
     pub(crate) fn take_ahead(&mut self, key: usize, ahead: Ahead, input: &mut Input) {
         let Ahead { block, filled } = ahead;
         let room = self.receipts.get(key).map_or(0, Receipt::room_ahead);
@@ -270,13 +276,14 @@ impl SessionDriver {
         self.payload_came(key, taken);
     }
 
-    /// Bytes of the first piece of announced payload, if the next request's may come in the same way.
+    /// Returns the length of the first piece of announced payload if the payload of the next
+    /// request may be received the same way, otherwise 0.
     pub(crate) fn piece_ahead(&self, key: usize) -> usize {
         let room = self.receipts.get(key).map_or(0, Receipt::room_ahead);
         if room < PAYLOAD_AHEAD_MIN { 0 } else { room }
     }
 
-    /// The pool has written a piece.
+    /// Continues after the pool has written a piece.
     pub(crate) fn piece_written(&mut self, key: usize, answer: Answer, charge: Charge) {
         self.piece_ended(key, answer, charge);
         self.settle_if_whole(key);
@@ -319,7 +326,7 @@ impl SessionDriver {
         self.run(todo);
     }
 
-    /// The link is gone before all of the payload came.
+    /// Fails a write whose connection was lost before all of its payload arrived.
     pub(crate) fn payload_lost(&mut self, key: usize) {
         let Some(receipt) = self.receipts.get_mut(key) else { return };
         receipt.left = 0;
@@ -330,20 +337,21 @@ impl SessionDriver {
     }
 }
 
-/// What to do with the next bytes.
+/// The treatment of the next bytes.
 enum Next {
-    /// Throw them away.
+    /// Discard them.
     Discard,
-    /// Leave them: too many pieces are in flight, or one that must be written before.
+    /// Leave them: too many pieces are in flight, or an earlier one must be written first.
     Wait,
-    /// A piece of this length begins: write it from where it is if it is there as a whole.
+    /// Start a piece of this length. It is written directly from the input if it has arrived
+    /// completely.
     Whole(Arc<dyn OpenFile>, u64, usize),
-    /// Fill the piece.
+    /// Fill the current piece.
     Fill,
 }
 
 impl Receipt {
-    /// Must earlier operations end before its data is taken?
+    /// Reports whether earlier operations must end before its data is taken.
     pub(crate) fn is_held(&self) -> bool {
         self.held
     }
@@ -367,7 +375,8 @@ impl Receipt {
         }
     }
 
-    /// Bytes that a block may bring for the piece that begins now; 0 if none does, or they are to be looked at one by one.
+    /// Returns the number of bytes that a separate block may hold for the next piece. Returns 0 if
+    /// no piece starts now, or its bytes must be checked individually.
     fn room_ahead(&self) -> usize {
         let begins = self.result.error.is_none() && self.piece.is_none() && !self.checkpoint && !self.held;
         match self.places.front() {
@@ -386,12 +395,12 @@ impl Receipt {
         count
     }
 
-    /// A piece went to its file on the spot.
+    /// Records a piece that was written in place.
     fn passed(&mut self, length: usize) {
         self.moved(length, length);
     }
 
-    /// The current place has got `wire` bytes, `data` bytes of the file.
+    /// Advances the current extent by `wire` bytes of payload and `data` bytes of the file.
     fn moved(&mut self, wire: usize, data: usize) {
         if let Some(place) = self.places.front_mut() {
             place.length -= wire.min(place.length);
@@ -402,7 +411,7 @@ impl Receipt {
         }
     }
 
-    /// The first error counts; from now on everything is thrown away.
+    /// Records an error. The first one is reported; all further payload is discarded.
     fn failed(&mut self, error: Error) {
         self.piece = None;
         self.places.clear();

@@ -1,4 +1,7 @@
-//! Where each session lives, for connections that join or end it. Looked at by login, bind and endsess only.
+//! The registry of sessions: the home loop of each, for connections that join or end it.
+//!
+//! It is the only table of sessions that loops share. Only the start and end of a session, login,
+//! bind and endsess use it, so its lock is not on the path of other requests.
 
 use base::Identity;
 use net::LoopHandle;
@@ -7,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vfs::Caller;
 use wire::xroot::header::SessionId;
 
-/// A session and its home.
+/// A session and its home loop.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) home: LoopHandle,
@@ -15,7 +18,7 @@ pub(crate) struct Entry {
     pub(crate) caller: Arc<Caller>,
 }
 
-/// All sessions of the door.
+/// All sessions of the front end.
 #[derive(Default)]
 pub(crate) struct Registry {
     sessions: Mutex<HashMap<SessionId, Entry>>,
@@ -30,14 +33,14 @@ impl Registry {
         self.lock().insert(id, entry);
     }
 
-    /// It is known now who it is.
+    /// Stores the identity of a session after its login.
     pub(crate) fn logged_in(&self, id: SessionId, caller: &Arc<Caller>) {
         if let Some(entry) = self.lock().get_mut(&id) {
             entry.caller = caller.clone();
         }
     }
 
-    /// Was it there?
+    /// Removes a session. Reports whether it was registered.
     pub(crate) fn remove(&self, id: SessionId) -> bool {
         self.lock().remove(&id).is_some()
     }
@@ -50,7 +53,7 @@ impl Registry {
         self.lock().len()
     }
 
-    /// Who is logged in.
+    /// Returns the identities of all sessions.
     pub(crate) fn identities(&self) -> Vec<Identity> {
         self.lock().values().map(|entry| entry.caller.identity.clone()).collect()
     }

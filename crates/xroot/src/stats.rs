@@ -1,6 +1,7 @@
-//! Counters of the door, and the text of `query stats`.
+//! Counters of the front end, and the text of `query stats`.
 //!
-//! Each loop counts for itself; whoever wants totals adds them up.
+//! Each loop has its own counters, because shared ones would contend. The totals are summed on
+//! request.
 
 use base::DescriptorBudget;
 use session::Destination;
@@ -11,13 +12,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What one loop has counted since the start.
+        /// Counters of one loop since the start.
         #[derive(Default)]
         pub(crate) struct LoopStats {
             $(pub(crate) $name: Counter,)*
         }
 
-        /// What all loops have counted since the start.
+        /// Counters of all loops since the start.
         #[derive(Clone, Copy, Default, Debug)]
         pub struct Totals {
             $($(#[$doc])* pub $name: u64,)*
@@ -38,19 +39,19 @@ macro_rules! counters {
 counters! {
     /// Connections accepted.
     connections,
-    /// Connections ended.
+    /// Connections closed.
     disconnections,
     /// Logins.
     logins,
     /// Requests of any kind.
     requests,
-    /// Times that a connection's task looked at what there is to do.
+    /// Polls of connection tasks.
     turns,
     /// kXR_open.
     opens,
     /// kXR_read and kXR_pgread.
     reads,
-    /// Reads to come that were announced.
+    /// Ranges announced for later reads.
     pre_reads,
     /// kXR_readv.
     vector_reads,
@@ -60,7 +61,7 @@ counters! {
     writes,
     /// kXR_writev.
     vector_writes,
-    /// Elements of all kXR_writev, but for empty ones.
+    /// Elements of all kXR_writev, except empty ones.
     write_segments,
     /// kXR_sync.
     syncs,
@@ -68,20 +69,20 @@ counters! {
     bytes_in,
     /// Bytes sent.
     bytes_out,
-    /// Large or cold reads: those not answered on the spot.
+    /// Large or cold reads, which are not answered in place.
     transfers,
-    /// Answers that came later than on the spot.
+    /// Answers that arrived after their request returned as pending.
     late_answers,
     /// Panics that ended a connection.
     panics,
 }
 
-/// Counts on one thread, read by any.
+/// A counter that one thread increments and any thread reads.
 #[derive(Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Only the loop's own thread adds, so a load and a store suffice.
+    /// Adds to the counter. Only the loop's own thread adds, so a load and a store suffice.
     pub(crate) fn add(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
@@ -92,7 +93,7 @@ impl Counter {
 }
 
 impl LoopStats {
-    /// Data are about to come.
+    /// Counts announced data.
     pub(crate) fn receive(&self, into: &Destination) {
         match into {
             Destination::File { .. } | Destination::Pages { .. } => self.writes.add(1),
@@ -105,7 +106,7 @@ impl LoopStats {
     }
 }
 
-/// How many connections there are, and were at most.
+/// Current and maximum number of connections.
 #[derive(Default)]
 pub(crate) struct Attendance {
     now: AtomicU64,
@@ -114,12 +115,12 @@ pub(crate) struct Attendance {
 }
 
 impl Attendance {
-    /// Nobody yet; connections take their descriptors from this budget.
+    /// Returns a count of zero. Connections take their descriptors from this budget.
     pub(crate) fn new(descriptors: Arc<DescriptorBudget>) -> Self {
         Self { descriptors, ..Self::default() }
     }
 
-    /// A connection has come; `None` if there is no descriptor for it.
+    /// Counts a new connection. Returns `None` if the descriptors are exhausted.
     pub(crate) fn arrived(self: &Arc<Self>) -> Option<Attendee> {
         if !self.descriptors.connect() {
             return None;
@@ -130,7 +131,7 @@ impl Attendance {
     }
 }
 
-/// Counts a connection, and keeps its descriptor, until it is dropped.
+/// Counts a connection and holds its descriptor until it is dropped.
 #[must_use = "the connection counts as closed when it is dropped"]
 pub(crate) struct Attendee(Arc<Attendance>);
 
@@ -141,7 +142,7 @@ impl Drop for Attendee {
     }
 }
 
-/// How the server names itself in statistics.
+/// Identification of the server in statistics.
 #[derive(Clone, Debug, Default)]
 pub struct Identification {
     /// Host name.
@@ -150,7 +151,7 @@ pub struct Identification {
     pub port: u16,
     /// Version text.
     pub version: String,
-    /// Instance name; `anon` without one.
+    /// Instance name; `anon` if none is configured.
     pub instance: String,
     /// Site name; may be empty.
     pub site: String,
@@ -160,7 +161,7 @@ fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// `text` as it stands in XML. Names come from an operator and can hold anything.
+/// Returns `text` escaped for XML. Names come from the configuration and may contain any character.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -176,7 +177,8 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// The XML of `query stats`: the parts whose letters are in `selection`, or all with `a`.
+/// Returns the XML of `query stats` with the sections whose letters are in `selection`, or all
+/// sections for `a`.
 pub(crate) fn xml(
     who: &Identification,
     started: SystemTime,
@@ -226,7 +228,7 @@ pub(crate) fn xml(
     text
 }
 
-/// The part on the protocol.
+/// Appends the section about the protocol.
 fn operations(text: &mut String, totals: &Totals) {
     let counted = totals.opens
         + totals.reads
@@ -260,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_asked_for_is_told() {
+    fn only_selected_sections_are_reported() {
         let who = Identification { host: "h".into(), port: 1, ..Identification::default() };
         let text =
             |selection: &str| xml(&who, UNIX_EPOCH, &Totals::default(), &Attendance::default(), selection);
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_break_the_text() {
+    fn names_are_escaped() {
         let who =
             Identification { instance: "a<b".into(), site: "\"&'>".into(), ..Identification::default() };
         let text = xml(&who, UNIX_EPOCH, &Totals::default(), &Attendance::default(), "i");

@@ -1,7 +1,8 @@
-//! Vector reads: one frame after the other, cut between elements.
+//! Vector reads: one frame after another, cut between elements.
 //!
-//! Each element has a 16-byte header before its data. What is in memory is read on the spot; at the first element that is
-//! not, all of the frame that is missing goes to the pool in one job for each file.
+//! Each element has a 16-byte header before its data. Data in memory is read in place. At the first
+//! element that is not in memory, the pool reads the rest of the frame, in one job per file instead
+//! of one per element. Reads of one range are in `reads`.
 
 use crate::block::Block;
 use crate::costs::READ_ELEMENT_BYTES;
@@ -14,38 +15,39 @@ use std::sync::Arc;
 use vfs::{Answer, FileOperation, OpenFile, Piece, Redirect, Spot, Value};
 use wire::xroot::limits::{READV_FRAME_BYTES_MAX, RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
 
-/// Elements that are read in one call.
+/// Maximum number of elements read in one call.
 const NEIGHBOURS_MAX: usize = 32;
 
-/// Bytes between two elements that are cheaper read along than left out by another system call.
+/// Largest gap in bytes between two elements that is cheaper to read than to skip by another system
+/// call.
 const GAP_BYTES_MAX: usize = 4096;
 
-/// What all gaps of one call are read into.
+/// The gaps of one call are read into one block.
 const _: () = assert!(NEIGHBOURS_MAX * GAP_BYTES_MAX <= net::BLOCK_BYTES);
 
-/// Elements are gathered in a frame up to this size, that of a warm buffer: a frame as large as the protocol allows
-/// ([`READV_FRAME_BYTES_MAX`]) takes fresh memory, which costs more than all that is copied into it.
+/// Frames are filled up to this size, that of a pooled buffer. A frame of the protocol's maximum
+/// ([`READV_FRAME_BYTES_MAX`]) needs fresh memory, which costs more than copying its content.
 const GATHERED_BYTES_MAX: usize = net::BLOCK_BYTES;
 
 const _: () = assert!(GATHERED_BYTES_MAX <= READV_FRAME_BYTES_MAX);
 
-/// A vector read under way.
+/// A vector read in progress.
 pub(crate) struct VectorRead {
     pub(crate) reply: ReadReply,
     elements: Vec<ReadElement>,
-    /// The first element of the frame being made.
+    /// First element of the current frame.
     first: usize,
-    /// Behind its last element.
+    /// End of the elements of the current frame (exclusive).
     end: usize,
-    /// The next element to be read.
+    /// The next element to read.
     next: usize,
-    /// The frame being made, room for its header first.
+    /// The current frame. Its header occupies the first bytes.
     frame: Block,
-    /// How far it is filled.
+    /// Bytes of the frame that are filled.
     filled: usize,
-    /// What the pool reads: bytes wanted of each piece.
+    /// Lengths of the pieces that the pool reads.
     wanted: Vec<usize>,
-    /// The files it reads.
+    /// The files of the vector.
     files: Vec<(FileIndex, Arc<dyn OpenFile>)>,
 }
 
@@ -68,7 +70,8 @@ impl SessionDriver {
         self.begin_transfer(link, Work::Vector(VectorRead::new(reply, task.elements, files)));
     }
 
-    /// Returns where the client is to read. One that reads several files at once moves with a read of a single one.
+    /// Returns the server to which the client is redirected, if any. A vector over several files is
+    /// not redirected; the client moves with a read of a single file.
     fn vector_goes_to(&self, task: &ReadVectorTask) -> Option<Redirect> {
         let caller = self.session.caller();
         if !caller.moves {
@@ -135,7 +138,7 @@ impl SessionDriver {
         if frame.is_last { Made::Last } else { Made::Frame(body) }
     }
 
-    /// The pool has read what was missing.
+    /// Continues after the pool has read the missing pieces.
     pub(crate) fn take_vector_piece(
         &mut self,
         link: LinkId,
@@ -176,18 +179,19 @@ impl VectorRead {
         }
     }
 
-    /// Bytes of memory that it holds beside its frame.
+    /// Returns the memory that the vector holds in addition to its frame, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.elements.len() * READ_ELEMENT_BYTES
     }
 
-    /// A file that was open when the request came; a close waits for the whole of it.
+    /// Returns a file that was open when the request arrived. A close waits for the whole vector.
     fn file_of(&self, index: FileIndex) -> Result<Arc<dyn OpenFile>, Error> {
         let found = self.files.iter().find(|(known, _)| *known == index).map(|(_, file)| file.clone());
         found.ok_or_else(|| Error::new(ErrorKind::FileNotOpen, "readv does not refer to an open file"))
     }
 
-    /// Chooses the elements of the next frame: behind its last one, and the bytes that they take.
+    /// Selects the elements of the next frame. Returns their end and the length of the frame in
+    /// bytes.
     fn next_frame(&self) -> (usize, usize) {
         let mut bytes = RESPONSE_HEADER_BYTES;
         let mut end = self.first;
@@ -209,8 +213,8 @@ impl VectorRead {
         self.frame = frame;
     }
 
-    /// Reads the next elements in one call, if they lie behind each other in the file with little between them and all of it
-    /// is in memory. What lies between is read too, and forgotten.
+    /// Reads adjacent elements in one call if they ascend with small gaps and all data is in
+    /// memory. The gaps are read too and discarded.
     fn read_neighbours(&mut self, file: &dyn OpenFile) -> bool {
         let (run, skips) = self.neighbours();
         if run < 2 {
@@ -222,7 +226,7 @@ impl VectorRead {
         read
     }
 
-    /// Reads the next `run` elements, and into `gaps` what lies between them.
+    /// Reads the next `run` elements. The data between them goes to `gaps`.
     fn read_run(&mut self, file: &dyn OpenFile, run: usize, mut gaps: &mut [u8]) -> bool {
         let Some(start) = self.elements.get(self.next).map(|first| first.offset) else { return false };
         let Some(mut rest) = self.frame.get_mut(self.filled..) else { return false };
@@ -254,7 +258,8 @@ impl VectorRead {
         true
     }
 
-    /// How many elements from the next one on lie close behind each other in one file, and whether anything lies between.
+    /// Returns the number of adjacent elements from the next one on in one file, and whether there
+    /// are gaps.
     fn neighbours(&self) -> (usize, bool) {
         let (mut count, mut skips) = (0, false);
         let mut end = None;
@@ -278,7 +283,7 @@ impl VectorRead {
         (count, skips)
     }
 
-    /// What is still missing of the frame, as far as it is of one file: the frame itself as the buffer, and the pieces.
+    /// Returns the missing part of the frame for one file: the frame as the buffer, and the pieces.
     fn missing(&mut self) -> (Block, Vec<Piece>) {
         let file = self.elements.get(self.next).map(|element| element.file);
         let mut pieces = Vec::new();
@@ -295,14 +300,14 @@ impl VectorRead {
             self.wanted.push(element.length);
             at += element.length;
         }
-        // What follows of other files belongs to the frame too.
+        // The remaining elements, of other files, belong to the frame too.
         let rest = self.elements.iter().take(self.end).skip(self.next + pieces.len());
         let length = at + rest.map(|element| SEGMENT_BYTES + element.length).sum::<usize>();
         (frame.cut(length), pieces)
     }
 }
 
-/// A vector read beyond the end of a file fails as a whole.
+/// Returns the error of a vector read beyond the end of a file, which fails as a whole.
 fn beyond(file: &dyn OpenFile) -> Error {
     Error::new(ErrorKind::FsError, format!("Unable to readv {}; illegal seek", file.path().text()))
 }

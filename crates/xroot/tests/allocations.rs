@@ -1,7 +1,8 @@
-//! A small read of a file in memory takes no memory: the guard of the hot path.
+//! A small read of a file in memory allocates nothing: the regression test of the fast path.
 //!
-//! Counts every allocation of the process while a client that makes none itself sends reads, one after the other and many at
-//! once, by one connection and by several.
+//! It counts each allocation of the process while clients send reads. The clients themselves
+//! allocate nothing, so that each counted allocation belongs to the server. Reads are sent one by
+//! one and pipelined, over one connection and over several.
 
 #![allow(clippy::unwrap_used, reason = "helpers of a test stand outside of it")]
 
@@ -19,19 +20,19 @@ use wire::xroot::request::{Login, Open, Read as ReadRequest, Request};
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Reads that are counted.
+/// Number of counted reads.
 const READS: usize = 20_000;
 
-/// Bytes of each.
+/// Length of each read in bytes.
 const LENGTH: usize = 2048;
 
-/// Requests sent in one piece.
+/// Requests sent in one segment.
 const BATCH: usize = 32;
 
-/// So many that they are served together.
+/// Enough connections for their replies to be batched.
 const CONNECTIONS: usize = 12;
 
-/// What timers and the runtime may take meanwhile, independent of the number of reads.
+/// Allowance for timers and the runtime, independent of the number of reads.
 const ALLOCATIONS_MAX: usize = 64;
 
 struct Now(Instant);
@@ -45,7 +46,7 @@ impl Clock for Now {
     }
 }
 
-/// Serves `folder` on a port the kernel picks.
+/// Serves `folder` on a port chosen by the kernel.
 fn serve(folder: &std::path::Path) -> u16 {
     let exports = vec![logical::config::Export::new(LogicalPath::root())];
     let config = logical::Config::new(exports, folder.join("admin"));
@@ -71,7 +72,7 @@ fn serve(folder: &std::path::Path) -> u16 {
     let listener = net::Listener::bind(config).unwrap();
     let port = listener.local_address().unwrap().port();
     let loops = Arc::new(net::Loops::start(1).unwrap());
-    // Where the kernel forbids it, it is not so.
+    // Batching needs io_uring; where the kernel forbids it, the test runs without.
     loops.handles()[0].run(|| net::gather_calls().unwrap_or_default());
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -81,7 +82,7 @@ fn serve(folder: &std::path::Path) -> u16 {
     port
 }
 
-/// Logs in and opens `/data`; the handle of a first file is 0.
+/// Logs in and opens `/data`. The handle of the first file is 0.
 fn open(port: u16) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -110,7 +111,7 @@ fn open(port: u16) -> TcpStream {
     stream
 }
 
-/// Sends the batch by each connection, and reads its replies, until all reads are done.
+/// Sends the batch on each connection and reads its replies until all reads are done.
 fn run(streams: &mut [TcpStream], batch: &[u8], count: usize, replies: &mut [u8]) {
     for _ in 0..READS / count / streams.len() {
         for stream in &mut *streams {
@@ -124,7 +125,7 @@ fn run(streams: &mut [TcpStream], batch: &[u8], count: usize, replies: &mut [u8]
 }
 
 #[test]
-fn a_small_read_takes_no_memory() {
+fn a_small_read_allocates_nothing() {
     let folder = std::env::temp_dir().join(format!("scalla-allocations-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("data"), vec![7; 1 << 20]).unwrap();
@@ -140,7 +141,7 @@ fn a_small_read_takes_no_memory() {
             Request::Read(read).encode(StreamId([0, 3]), &mut batch);
         }
         let mut replies = vec![0; count * (8 + LENGTH)];
-        // Buffers become warm.
+        // Warms up the buffers.
         run(streams, &batch, count, &mut replies);
         let region = Region::new(COUNTED);
         run(streams, &batch, count, &mut replies);

@@ -1,4 +1,8 @@
-//! Bad days of a server: readers that stop, panics, disks that hang, drains, sessions ended by others.
+//! Failures: clients that stop reading, panics, hung disks, drains, sessions ended by other
+//! clients.
+//!
+//! Each test also asserts that other clients are served, because a failure must affect one session
+//! only.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,18 +17,18 @@ use support::client::{CREATING, READING, UPDATING, login_request, open, read, wr
 use support::*;
 use vfs::{Caller, FileSystem, Operation, ReplyTo, Started};
 
-/// A file system that panics when somebody asks for the status of `/panic`.
+/// A file system that panics in a stat of `/panic`.
 struct Fragile(Arc<Logical>);
 
 impl FileSystem for Fragile {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         match operation {
-            Operation::Stat(target) if target.path.text() == "/panic" => panic!("asked for it"),
+            Operation::Stat(target) if target.path.text() == "/panic" => panic!("requested panic"),
             Operation::Stat(target) if target.path.text() == "/panic-later" => {
                 let reply = reply.defer();
                 std::thread::spawn(move || {
                     let _reply = reply;
-                    panic!("asked for it, later");
+                    panic!("requested panic in a job");
                 });
                 Started::Pending
             }
@@ -44,12 +48,12 @@ fn fragile() -> Server {
     server
 }
 
-/// Everybody else goes on, and nothing is left of the connection that panicked.
-fn goes_on(server: &Server, other: &mut Client, panics: u64) {
+/// Asserts that other clients are served and that nothing remains of the connection that panicked.
+fn is_served_after_panic(server: &Server, other: &mut Client, panics: u64) {
     assert_eq!(other.call(&Raw::new(PING)).status, OK);
     server.until_sessions(1);
     assert_eq!(server.totals().panics, panics);
-    // No lock is left.
+    // No lock remains.
     let mut another = server.client();
     let handle = another.open("/f", UPDATING);
     another.ok(&Raw::new(CLOSE).handle(handle));
@@ -58,7 +62,7 @@ fn goes_on(server: &Server, other: &mut Client, panics: u64) {
 }
 
 #[test]
-fn a_panic_in_a_request_ends_its_connection_alone() {
+fn a_panic_in_a_request_ends_only_its_connection() {
     let server = fragile();
     let mut other = server.client();
     for round in 1..=3 {
@@ -66,12 +70,12 @@ fn a_panic_in_a_request_ends_its_connection_alone() {
         client.open("/f", READING);
         client.send(&stat("/panic"));
         client.is_closed();
-        goes_on(&server, &mut other, round);
+        is_served_after_panic(&server, &mut other, round);
     }
 }
 
 #[test]
-fn a_panic_while_the_answer_is_made_elsewhere_is_an_error() {
+fn a_panic_in_a_job_is_an_error() {
     let server = fragile();
     let mut client = server.client();
     assert_eq!(client.call(&stat("/panic-later")).error().0, 3012);
@@ -80,7 +84,7 @@ fn a_panic_while_the_answer_is_made_elsewhere_is_an_error() {
 }
 
 #[test]
-fn a_panic_in_a_read_on_the_spot_ends_its_connection_alone() {
+fn a_panic_in_an_in_place_read_ends_only_its_connection() {
     let server = fragile();
     let mut other = server.client();
     let requests = |handle| {
@@ -98,12 +102,12 @@ fn a_panic_in_a_read_on_the_spot_ends_its_connection_alone() {
         client.send(&requests(handle)[number]);
         client.is_closed();
         server.rules.remove(rule);
-        goes_on(&server, &mut other, round);
+        is_served_after_panic(&server, &mut other, round);
     }
 }
 
 #[test]
-fn a_panic_in_a_write_on_the_spot_ends_its_connection_alone() {
+fn a_panic_in_an_in_place_write_ends_only_its_connection() {
     let server = fragile();
     let mut other = server.client();
     let mut client = server.client();
@@ -112,11 +116,11 @@ fn a_panic_in_a_write_on_the_spot_ends_its_connection_alone() {
     let _ = client.stream.write_all(&write(handle, 0, &pattern(1_000_000)).bytes());
     client.is_closed();
     server.rules.remove(rule);
-    goes_on(&server, &mut other, 1);
+    is_served_after_panic(&server, &mut other, 1);
 }
 
 #[test]
-fn a_panic_on_the_pool_is_an_error_and_the_connection_goes_on() {
+fn a_panic_in_the_pool_is_an_error_and_the_connection_continues() {
     let server = fragile();
     let mut client = server.client();
     let handle = client.open("/f", UPDATING);
@@ -151,11 +155,11 @@ fn a_panic_in_a_bound_read_ends_all_connections_of_the_session() {
     main.is_closed();
     bound.is_closed();
     server.rules.remove(rule);
-    goes_on(&server, &mut other, 1);
+    is_served_after_panic(&server, &mut other, 1);
 }
 
 #[test]
-fn a_reader_that_stops_reading_gets_everything_later() {
+fn a_reader_that_pauses_receives_everything_later() {
     let mut wish = Wish::default();
     wish.config.sendfile = false;
     wish.socket.buffer_bytes = Some(256 * 1024);
@@ -189,9 +193,9 @@ fn a_reader_that_stops_reading_gets_everything_later() {
             let after = server.totals();
             after.bytes_out > sent + 50 * 8 && after.bytes_out - before.bytes_out == 50 * 8
         };
-        until("nothing leaves any more", || settled() && settled());
+        until("output has stopped", || settled() && settled());
         if kind == "small" {
-            // Every answer comes, in order and whole.
+            // Each answer arrives complete and in order.
             for id in 0..1000 {
                 let reply = client.reply();
                 assert_eq!((reply.stream, reply.status), (id, OK));
@@ -210,7 +214,7 @@ fn a_reader_that_stops_reading_gets_everything_later() {
 }
 
 #[test]
-fn a_disk_that_hangs_holds_up_nobody_else() {
+fn a_hung_disk_does_not_delay_other_clients() {
     let server = Server::with(Wish { loops: 1, pools: vec!["/slow"], ..Wish::default() });
     server.put("/slow/f", &pattern(2_000_000));
     server.put("/f", &pattern(100_000));
@@ -244,7 +248,7 @@ fn a_disk_that_hangs_holds_up_nobody_else() {
 }
 
 #[test]
-fn a_client_that_goes_while_the_disk_reads_for_it_takes_nothing_along() {
+fn a_client_that_disconnects_during_a_disk_read_harms_no_other() {
     let server = Server::new();
     server.put("/f", &pattern(3_000_000));
     let gate = Gate::new();
@@ -259,14 +263,14 @@ fn a_client_that_goes_while_the_disk_reads_for_it_takes_nothing_along() {
     let mut other = server.client();
     until("the connection is gone", || server.totals().disconnections == 1);
     assert_eq!(other.call(&Raw::new(PING)).status, OK);
-    // As long as the kernel reads into its buffers, the file is not free.
+    // The file stays locked while the kernel reads into its buffers.
     assert_eq!(other.call(&open("/f", UPDATING)).error().0, 3003);
     gate.open();
     server.until_sessions(1);
     other.open("/f", UPDATING);
 }
 
-/// Drains in the background; ends when the drain has ended.
+/// Starts a drain in the background. The thread ends with the drain.
 fn drain(server: &Server, limit: Duration) -> std::thread::JoinHandle<Vec<base::Identity>> {
     let (door, loops) = (server.door.clone(), server.loops.clone());
     std::thread::spawn(move || {
@@ -276,7 +280,7 @@ fn drain(server: &Server, limit: Duration) -> std::thread::JoinHandle<Vec<base::
 }
 
 #[test]
-fn a_drain_lets_end_what_is_in_flight() {
+fn a_drain_completes_operations_in_flight() {
     let server = Server::new();
     server.put("/f", &pattern(100_000));
     let gate = Gate::new();
@@ -291,19 +295,19 @@ fn a_drain_lets_end_what_is_in_flight() {
     writing.send(&write(target, 0, &pattern(50_000)).dlen(100_000));
     reading.send(&read(handle, 0, 100_000).stream(7));
     gate.wait_for(1);
-    // The half of the payload is known to have come: the file has begun, or the bytes were counted.
+    // Half of the payload has arrived: the file was opened, or the bytes were counted.
     until("the upload has begun", || server.totals().writes == 1);
     let (mut bound, _) = Client::bound(&reading, server.address);
     let drained = drain(&server, PATIENCE);
     idle.is_closed();
     greeting.is_closed();
-    // Newcomers are turned away.
+    // New clients are refused.
     let mut late = Client::connect(server.address);
     let _ = late.stream.write_all(&[&client::HANDSHAKE[..], &login_request().bytes()].concat());
     let mut rest = Vec::new();
     let _ = std::io::Read::read_to_end(&mut late.stream, &mut rest);
     assert!(rest.len() <= 16, "{rest:?}");
-    // Requests that come now are not taken; those that were are answered.
+    // Requests that arrive now are not taken; earlier ones are answered.
     reading.send(&Raw::new(PING).stream(8));
     gate.open();
     assert_eq!(reading.whole(), pattern(100_000));
@@ -318,7 +322,7 @@ fn a_drain_lets_end_what_is_in_flight() {
 }
 
 #[test]
-fn a_drain_has_an_end_and_names_who_is_left() {
+fn a_drain_times_out_and_returns_the_remaining_clients() {
     let server = Server::new();
     server.put("/f", &pattern(100_000));
     let gate = Gate::new();
@@ -345,11 +349,11 @@ fn endsess_ends_the_old_connection_before_it_answers() {
         let mut new = server.client();
         assert_eq!(new.call(&open("/f", UPDATING)).error().0, 3003);
         assert_eq!(new.ok(&Raw::new(ENDSESS).at(4, &old.session)), b"");
-        // The lock is gone with the answer.
+        // The lock is released before the answer.
         let handle = new.open("/f", UPDATING);
         assert_eq!(new.read(handle, 0, 4), b"half");
         old.is_closed();
-        // Once more, and one that never was.
+        // A repeated request, and an unknown session.
         assert_eq!(new.ok(&Raw::new(ENDSESS).at(4, &old.session)), b"");
         assert_eq!(new.ok(&Raw::new(ENDSESS).at(4, b"never a session.")), b"");
         new.send(&Raw::new(ENDSESS).at(4, &new.session.clone()));
@@ -359,7 +363,7 @@ fn endsess_ends_the_old_connection_before_it_answers() {
 }
 
 #[test]
-fn endsess_of_somebody_else_is_refused() {
+fn endsess_of_another_clients_session_is_refused() {
     let server = Server::new();
     let mut mine = server.client();
     for other in [login_request().i32(4, 4712), login_request().at(8, b"someone")] {
@@ -371,14 +375,14 @@ fn endsess_of_somebody_else_is_refused() {
     // No session has the id of zeros.
     assert_eq!(mine.ok(&Raw::new(ENDSESS)), b"");
     assert_eq!(mine.call(&Raw::new(PING)).status, OK);
-    // Its own id ends the session, whose client does not wait for an answer.
+    // The own id ends the session, whose client expects no reply.
     let own = Raw::new(ENDSESS).at(4, &mine.session);
     mine.send(&own);
     mine.is_closed();
 }
 
 #[test]
-fn endsess_waits_for_what_a_disk_still_holds() {
+fn endsess_waits_for_operations_on_a_hung_disk() {
     let server = Server::new();
     server.put("/f", &pattern(100_000));
     let gate = Gate::new();
@@ -398,7 +402,7 @@ fn endsess_waits_for_what_a_disk_still_holds() {
 }
 
 #[test]
-fn statistics_are_told_over_the_wire() {
+fn statistics_can_be_queried() {
     let server = Server::new();
     let mut client = server.client();
     let text = client.ok(&Raw::new(QUERY).u16(4, 1).payload(b"a"));

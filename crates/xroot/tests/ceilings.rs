@@ -1,4 +1,7 @@
-//! Requests at the limits of memory: each that is possible alone is answered in the end, whatever else is in flight.
+//! Requests at the memory limits: each request that is possible alone is eventually answered,
+//! whatever else is in flight.
+//!
+//! Otherwise requests that wait for each other's memory could block a server.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,10 +12,10 @@ use std::io::Write;
 use support::client::{READING, read};
 use support::*;
 
-/// The longest argument.
+/// Length of the longest argument in bytes.
 const LONGEST: usize = 2 * 1024 * 1024;
 
-/// A server where all file data goes through memory.
+/// Returns a server where all file data passes through memory.
 fn server(memory_bytes: usize) -> Server {
     let mut wish = Wish::default();
     wish.config.sendfile = false;
@@ -25,12 +28,12 @@ fn server(memory_bytes: usize) -> Server {
     server
 }
 
-/// A list whose reply is larger than what a session may use for free.
+/// Returns a list whose reply is larger than the free memory of a session.
 fn many_paths() -> Raw {
     Raw::new(STATX).payload(&[b"///////f\n".repeat(150_000), vec![b'\n'; LONGEST - 9 * 150_000]].concat())
 }
 
-/// One of the requests that need much memory. None changes anything.
+/// Returns a request that needs much memory. None changes anything.
 fn large_request(dice: &mut Dice) -> Raw {
     let longest = |code: u16, byte: u8| Raw::new(code).payload(&vec![byte; LONGEST]);
     let attributes: Vec<u8> = [&b"/f\0"[..], &b"\0\0a\0".repeat(16), &vec![0; LONGEST - 67]].concat();
@@ -50,7 +53,7 @@ fn large_request(dice: &mut Dice) -> Raw {
     }
 }
 
-/// Sends all requests without waiting, and reads until each is answered.
+/// Sends all requests without waiting and reads until each is answered.
 fn all_are_answered(client: &mut Client, requests: &[Raw]) {
     let mut sender = client.stream.try_clone().unwrap();
     let mut waiting: BTreeSet<u16> = (0..u16::try_from(requests.len()).unwrap()).collect();
@@ -62,7 +65,7 @@ fn all_are_answered(client: &mut Client, requests: &[Raw]) {
         });
         while !waiting.is_empty() {
             let reply = client.reply();
-            // A kXR_status of part of a pgread says so in its body.
+            // A kXR_status of a partial pgread marks itself in its body.
             let is_partial = reply.status == OKSOFAR || (reply.status == STATUS && reply.body[7] == 1);
             if !is_partial {
                 assert!(waiting.remove(&reply.stream), "{} is answered twice", reply.stream);
@@ -72,7 +75,7 @@ fn all_are_answered(client: &mut Client, requests: &[Raw]) {
 }
 
 #[test]
-fn large_lists_in_a_row_are_answered() {
+fn consecutive_large_lists_are_answered() {
     let server = server(xroot::MEMORY_BYTES);
     all_are_answered(&mut server.client(), &[many_paths(), many_paths(), many_paths()]);
     until("all memory has returned", || server.door.memory_claimed() == 0);
@@ -110,13 +113,14 @@ fn many_sessions_that_send_large_requests_share_little_memory() {
 }
 
 #[test]
-fn one_large_list_of_each_of_many_clients_is_answered() {
+fn concurrent_large_lists_of_many_clients_are_answered() {
     let server = server(xroot::MEMORY_BYTES_MIN);
     let line = format!("{}f\n", "/".repeat(4000));
     let paths = LONGEST / line.len();
     let list = Raw::new(STATX).payload(&line.as_bytes().repeat(paths)).bytes();
     let most = xroot::MEMORY_BYTES_MIN / 2;
-    // None is complete when all memory for arguments is used: each needs what the others hold.
+    // No argument is complete when all memory for arguments is in use: each needs memory that
+    // others hold.
     let mut clients: Vec<(Client, usize)> = (0..60).map(|_| (server.client(), 0)).collect();
     until("the memory for arguments is used", || {
         for (client, sent) in &mut clients {
@@ -139,11 +143,12 @@ fn one_large_list_of_each_of_many_clients_is_answered() {
     until("all memory has returned", || server.door.memory_claimed() == 0);
 }
 
-/// More of an argument than is had for free. The rest of it fits the socket, otherwise the end would wait behind it.
+/// More of an argument than the free memory holds. The rest fits the socket, otherwise the end of
+/// the connection would follow it.
 const BEGUN: usize = 140_000;
 
 #[test]
-fn clients_that_leave_while_they_wait_for_memory_give_up_their_place() {
+fn clients_that_disconnect_while_waiting_for_memory_leave_the_queue() {
     let mut wish = Wish::default();
     wish.config.memory_bytes = xroot::MEMORY_BYTES_MIN;
     wish.config.stalled_seconds = 3600;

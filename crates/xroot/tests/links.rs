@@ -1,4 +1,6 @@
-//! Connections that join a session: replies and data by path id, and losing them.
+//! Bound connections: replies and data by path id, and their loss.
+//!
+//! They are tested separately because data, reply and request may use different connections.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,24 +12,24 @@ use storage::faulty::{Call, Fault, Gate, Rule};
 use support::client::{CREATING, HANDSHAKE, READING, UPDATING, read, write};
 use support::*;
 
-/// A read whose reply goes to a path.
+/// Returns a read whose reply goes to a path.
 fn read_by(path: u8, handle: u32, offset: usize, length: usize) -> Raw {
     read(handle, offset, length).payload(&[path, 0, 0, 0, 0, 0, 0, 0])
 }
 
-/// A write whose data comes by a path.
+/// Returns a write whose data arrives on a path.
 fn write_by(path: u8, handle: u32, offset: usize, length: usize) -> Raw {
     Raw::new(WRITE).handle(handle).i64(8, offset as i64).u8(16, path).dlen(length as i32)
 }
 
-/// Nothing but this ping's answer is on the connection.
+/// Asserts that the connection carries only the answer to this ping.
 fn is_quiet(client: &mut Client) {
     let reply = client.call(&Raw::new(PING).stream(0xdead));
     assert_eq!(reply.stream, 0xdead, "{reply:?}");
 }
 
 #[test]
-fn fifteen_connections_join_and_no_more() {
+fn at_most_fifteen_connections_join() {
     let server = Server::with(Wish { loops: 4, ..Wish::default() });
     let mut main = server.client();
     let mut bound: Vec<(Client, u8)> = (0..15).map(|_| Client::bound(&main, server.address)).collect();
@@ -36,7 +38,7 @@ fn fifteen_connections_join_and_no_more() {
     let refusal = late.call(&Raw::new(BIND).stream(9).at(4, &main.session));
     assert_eq!((refusal.stream, refusal.error()), (9, (3008, "bind limit exceeded".to_owned())));
     late.is_closed();
-    // One leaves, its id is free.
+    // One connection disconnects, and its id becomes free.
     drop(bound.remove(6));
     until("path 7 is free", || {
         let mut next = Client::greeted(server.address);
@@ -56,7 +58,7 @@ fn fifteen_connections_join_and_no_more() {
 }
 
 #[test]
-fn a_connection_that_joins_without_waiting_gets_every_answer() {
+fn a_connection_that_joins_without_waiting_receives_each_answer() {
     let server = Server::with(Wish { loops: 3, ..Wish::default() });
     let main = server.client();
     for _ in 0..15 {
@@ -73,7 +75,7 @@ fn a_connection_that_joins_without_waiting_gets_every_answer() {
 }
 
 #[test]
-fn sessions_that_cannot_be_joined() {
+fn binds_to_unknown_sessions_are_refused() {
     let server = Server::new();
     let main = server.client();
     let refused = |session: &[u8; 16]| {
@@ -89,7 +91,7 @@ fn sessions_that_cannot_be_joined() {
 }
 
 #[test]
-fn replies_come_by_the_path_that_was_asked_for() {
+fn replies_use_the_requested_path() {
     for cold in [false, true] {
         let server = Server::with(Wish { loops: 3, ..Wish::default() });
         let content = pattern(5_000_000);
@@ -111,18 +113,18 @@ fn replies_come_by_the_path_that_was_asked_for() {
         main.send(&Raw::new(PGREAD).stream(5).handle(handle).i32(16, 16).payload(&[two, 0]));
         let reply = second.reply();
         assert_eq!((reply.stream, reply.status, reply.data.len()), (5, STATUS, 20));
-        // A vector read has the field, and it is not heeded.
+        // A vector read has the field, but it is ignored.
         let readv = Raw::new(READV).stream(6).u8(19, one).payload(&segment(handle, 4, 0));
         assert_eq!(main.call(&readv).body[16..], content[..4]);
         let wrong = main.call(&read_by(9, handle, 0, 1).stream(7));
         assert_eq!((wrong.stream, wrong.error().1.as_str()), (7, "invalid path ID"));
-        // The handle comes first, and an empty read looks at no path.
+        // The handle is checked first, and the path id of an empty read is not checked.
         assert_eq!(main.call(&read_by(9, 77, 0, 1)).error().0, 3004);
         for path in [one, 9] {
             let empty = main.call(&read_by(path, handle, 5, 0));
             assert_eq!((empty.status, empty.body.len()), (OK, 0));
         }
-        // Refused for its offset where the data would have come.
+        // An invalid offset is refused on the connection of the data.
         for (code, path) in [(READ, &[two, 0, 0, 0, 0, 0, 0, 0][..]), (PGREAD, &[two, 0])] {
             main.send(&Raw::new(code).handle(handle).i64(8, -1).i32(16, 5).payload(path));
             assert_eq!(second.reply().error().0, 3000);
@@ -132,7 +134,7 @@ fn replies_come_by_the_path_that_was_asked_for() {
 }
 
 #[test]
-fn data_comes_by_the_path_whenever_it_arrives() {
+fn data_on_a_path_may_arrive_before_or_after_its_announcement() {
     for cold in [false, true] {
         let server = Server::with(Wish { loops: 3, ..Wish::default() });
         if cold {
@@ -142,13 +144,13 @@ fn data_comes_by_the_path_whenever_it_arrives() {
         let mut main = server.client();
         let handle = main.open("/f", CREATING);
         let (mut bound, path) = Client::bound(&main, server.address);
-        // Before it is announced.
+        // Before its announcement.
         bound.send_bytes(&content[..1000]);
         server.client().call(&Raw::new(PING));
         main.send(&write_by(path, handle, 0, 1000).stream(3));
         let reply = bound.reply();
         assert_eq!((reply.stream, reply.status, reply.body.len()), (3, OK, 0));
-        // Long before, and more than anybody holds: the rest waits in the socket.
+        // Long before it, and more than the server buffers: the rest waits in the socket.
         let mut sender = bound.stream.try_clone().unwrap();
         let early = content[1000..800_000].to_vec();
         let sending = std::thread::spawn(move || std::io::Write::write_all(&mut sender, &early).unwrap());
@@ -171,11 +173,13 @@ fn data_comes_by_the_path_whenever_it_arrives() {
         is_quiet(&mut main);
         bound.send_bytes(&content[800_000..]);
         assert_eq!((bound.reply().stream, bound.stream.set_nonblocking(false).is_ok()), (9, true));
-        // A refused write's data is passed over where it comes; the reply comes by the control connection.
+        // The data of a refused write is discarded on its path; the reply is on the control
+        // connection.
         main.send(&write_by(path, 77, 0, 10).stream(10));
         bound.send_bytes(&[0; 10]);
         assert_eq!(main.reply().error().0, 3004);
-        // The handle comes before the path, and an empty write looks at no path.
+        // The handle is checked before the path id, and the path id of an empty write is not
+        // checked.
         for path in [path, 9] {
             assert_eq!(main.call(&write_by(path, 77, 0, 0)).error().0, 3004);
             assert_eq!(main.call(&write_by(path, handle, 0, 0)).status, OK);
@@ -200,7 +204,7 @@ fn a_close_waits_for_data_of_other_connections() {
     assert_eq!(bound.reply().stream, 3);
     assert_eq!(main.reply().stream, 4);
     assert_eq!(server.content("/f"), b"12345");
-    // One open for reading is let go on the spot, in the turn of the other connection.
+    // A file open for reading is released immediately, in the turn of the other connection.
     server.put("/g", b"");
     let handle = main.open("/g", READING);
     main.send(&write_by(path, handle, 0, 5).stream(5));
@@ -212,7 +216,7 @@ fn a_close_waits_for_data_of_other_connections() {
 }
 
 #[test]
-fn a_lost_path_fails_its_writes_and_nothing_else() {
+fn a_lost_path_fails_only_its_writes() {
     let server = Server::with(Wish { loops: 2, ..Wish::default() });
     let mut main = server.client();
     let handle = main.open("/f", CREATING);
@@ -233,7 +237,7 @@ fn a_lost_path_fails_its_writes_and_nothing_else() {
         }
         forgotten
     });
-    // The file is not held by what will never come.
+    // Data that will never arrive does not hold the file.
     main.ok(&write(handle, 0, b"by the control connection"));
     main.ok(&Raw::new(CLOSE).handle(handle));
     let (_again, next) = Client::bound(&main, server.address);
@@ -241,14 +245,14 @@ fn a_lost_path_fails_its_writes_and_nothing_else() {
 }
 
 #[test]
-fn a_path_lost_while_its_data_is_written_and_waits_lets_the_file_go() {
+fn a_path_lost_with_data_in_flight_frees_the_file() {
     let server = Server::new();
     let gate = Gate::new();
     server.rules.add(Rule::new(&[Call::Write], Fault::Hang(gate.clone())).times(1));
     let mut main = server.client();
     let handle = main.open("/f", CREATING);
     let (mut bound, path) = Client::bound(&main, server.address);
-    // The second one waits for the first, and brings only a part.
+    // The second write waits for the first, and only part of its data arrives.
     (0..2).for_each(|_| main.send(&write_by(path, handle, 0, 100_000)));
     bound.send_bytes(&pattern(150_000));
     gate.wait_for(1);
@@ -264,7 +268,7 @@ fn a_path_lost_while_its_data_is_written_and_waits_lets_the_file_go() {
 }
 
 #[test]
-fn a_path_lost_in_a_large_read_lets_the_file_go() {
+fn a_path_lost_during_a_large_read_frees_the_file() {
     for hung in [false, true] {
         let server = Server::new();
         server.put("/f", &pattern(8_000_000));
@@ -312,7 +316,7 @@ fn the_end_of_the_control_connection_ends_the_others() {
 }
 
 #[test]
-fn the_end_of_the_control_connection_ends_a_path_that_takes_nothing() {
+fn the_end_of_the_control_connection_ends_a_path_that_does_not_read() {
     let server = Server::with(Wish { loops: 2, ..Wish::default() });
     server.put("/f", &pattern(8_000_000));
     let mut main = server.client();
@@ -323,14 +327,14 @@ fn the_end_of_the_control_connection_ends_a_path_that_takes_nothing() {
     }
     is_quiet(&mut main);
     drop(main);
-    // The path's client is there and reads nothing.
+    // The client of the path is connected and reads nothing.
     server.until_sessions(0);
     server.client().open("/f", UPDATING);
     drop(bound);
 }
 
 #[test]
-fn what_nobody_announced_is_refused_after_a_while() {
+fn unannounced_data_is_refused_after_the_timeout() {
     let mut wish = Wish::default();
     wish.config.hail = Duration::from_millis(50);
     let server = Server::with(wish);
@@ -341,7 +345,7 @@ fn what_nobody_announced_is_refused_after_a_while() {
     assert_eq!((reply.stream, reply.error().0), (5, 3006));
     bound.is_closed();
     is_quiet(&mut main);
-    // A silent one may be silent as long as it likes.
+    // A bound connection without data has no time limit.
     let (mut silent, path) = Client::bound(&main, server.address);
     let (mut other, _) = Client::bound(&main, server.address);
     other.send_bytes(b"x");
@@ -353,7 +357,7 @@ fn what_nobody_announced_is_refused_after_a_while() {
 }
 
 #[test]
-fn paths_that_cannot_send_do_not_keep_each_other_awake() {
+fn blocked_paths_do_not_wake_each_other() {
     let mut wish = Wish { loops: 1, ..Wish::default() };
     wish.socket.buffer_bytes = Some(256 * 1024);
     let server = Server::with(wish);
@@ -367,9 +371,9 @@ fn paths_that_cannot_send_do_not_keep_each_other_awake() {
             main.send(&read_by(*path, handle, 0, content.len()).stream(stream));
         }
     }
-    // One that is stuck does not keep the others from being asked for more.
+    // A blocked connection does not keep the server from taking requests for the others.
     until("all reads are taken", || server.totals().reads == 8);
-    // All four are stuck when nothing leaves any more between two pings.
+    // All four are blocked when no output is sent between two pings.
     let mut other = server.client();
     let mut settled = || {
         let before = server.totals();
@@ -380,7 +384,7 @@ fn paths_that_cannot_send_do_not_keep_each_other_awake() {
     until("all paths are stuck", || settled().0);
     let turns = (0..50).map(|_| settled().1).min().unwrap();
     assert!(turns <= 60, "{turns} turns for 20 pings");
-    // And they go on when somebody reads.
+    // They continue when their client reads.
     for (client, path) in &mut bound {
         let mut bodies = [Vec::new(), Vec::new()];
         let mut left = 2;
@@ -413,14 +417,14 @@ fn many_streams_share_one_large_file() {
 }
 
 #[test]
-fn a_path_may_be_closed_for_writing_by_its_client() {
+fn a_path_half_closed_by_its_client_ends() {
     let server = Server::new();
     server.put("/f", b"x");
     let mut main = server.client();
     let (mut bound, _) = Client::bound(&main, server.address);
     bound.stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut rest = Vec::new();
-    // A half that is closed ends the whole: nobody sends so.
+    // A half-closed connection ends as a whole, because no client half-closes it.
     bound.stream.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"");
     is_quiet(&mut main);

@@ -1,4 +1,6 @@
-//! Memory stays bounded whatever clients ask for and do not fetch. A program of its own: it looks at the whole process.
+//! Memory stays bounded for any requests whose replies are not read.
+//!
+//! It is a program of its own because it measures the whole process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +11,7 @@ use storage::faulty::{Call, Fault, Gate, Rule};
 use support::client::{CREATING, READING, read, write};
 use support::*;
 
-/// Bytes of memory that the process really has.
+/// Returns the resident memory of the process in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -18,32 +20,33 @@ fn resident() -> usize {
 
 const CLIENTS: usize = 40;
 
-/// What one client may make the server hold: its output, a reply beyond it, and what is being read for it.
+/// Memory that one client may make the server hold: its output, one further reply, and data being
+/// read.
 const EACH: usize = xroot::OUTPUT_HIGH_BYTES + 1024 * 1024;
 
-/// What moves a little in any process.
+/// Tolerance for memory that varies in any process.
 const SLACK: usize = 32 * 1024 * 1024;
 
-/// One test, as everything in the process counts.
+/// A single test, because it measures the whole process.
 #[test]
 fn memory_is_bounded() {
     clients_that_do_not_read_hold_no_more_than_their_share();
     large_writes_hold_only_pieces();
-    in_any_mix_a_client_that_reads_nothing_holds_its_share(false);
-    in_any_mix_a_client_that_reads_nothing_holds_its_share(true);
-    writes_to_a_disk_that_hangs_hold_no_more_than_their_share();
+    a_client_that_reads_nothing_holds_its_share_in_any_mix(false);
+    a_client_that_reads_nothing_holds_its_share_in_any_mix(true);
+    writes_to_a_hung_disk_hold_no_more_than_their_share();
 }
 
-/// Clients of a mix.
+/// Number of clients in a mix.
 const MIXED: usize = 4;
 
-/// What all of them may hold.
+/// Memory that all of them may hold.
 const MIXED_BYTES: usize = MIXED * xroot::SESSION_BYTES_MAX;
 
-/// What moves a little in any process, and what loops keep warm.
+/// Tolerance for memory that varies in any process, and for pooled buffers of the loops.
 const MIXED_SLACK: usize = 24 * 1024 * 1024;
 
-/// Requests whose answers are large, more of each than a client ever has in flight.
+/// Returns requests with large answers, more of each kind than a client can have in flight.
 fn mix(seed: usize) -> Vec<u8> {
     let mut dice = Dice::new(seed as u64);
     let elements: Vec<u8> = (0..4).flat_map(|_| segment(0, 1_900_000, 0)).collect();
@@ -62,7 +65,7 @@ fn mix(seed: usize) -> Vec<u8> {
         .collect()
 }
 
-fn in_any_mix_a_client_that_reads_nothing_holds_its_share(slow: bool) {
+fn a_client_that_reads_nothing_holds_its_share_in_any_mix(slow: bool) {
     let mut wish = Wish::default();
     wish.config.sendfile = false;
     wish.socket.buffer_bytes = Some(64 * 1024);
@@ -82,7 +85,7 @@ fn in_any_mix_a_client_that_reads_nothing_holds_its_share(slow: bool) {
     }
     for (seed, client) in clients.iter_mut().enumerate() {
         client.stream.set_nonblocking(true).unwrap();
-        // As much as it takes.
+        // As much as the server accepts.
         let _ = client.stream.write(&mix(seed));
     }
     nothing_moves(&server);
@@ -98,12 +101,12 @@ fn in_any_mix_a_client_that_reads_nothing_holds_its_share(slow: bool) {
     until("all memory has returned", || server.door.memory_claimed() == 0);
 }
 
-/// Waits until the server has done what it can.
+/// Waits until the server makes no more progress.
 fn nothing_moves(server: &Server) {
     let mut other = server.client();
     let mut rounds = 0;
     let all = || (server.totals().late_answers, server.door.memory_claimed());
-    until("nothing moves any more", || {
+    until("the server makes no more progress", || {
         let before = all();
         (0..300).for_each(|_| assert_eq!(other.call(&Raw::new(PING)).status, OK));
         rounds = if all() == before { rounds + 1 } else { 0 };
@@ -111,7 +114,7 @@ fn nothing_moves(server: &Server) {
     });
 }
 
-fn writes_to_a_disk_that_hangs_hold_no_more_than_their_share() {
+fn writes_to_a_hung_disk_hold_no_more_than_their_share() {
     let server = Server::new();
     let mut client = server.client();
     let handle = client.open("/w", CREATING);
@@ -152,15 +155,16 @@ fn clients_that_do_not_read_hold_no_more_than_their_share() {
         for client in &mut clients {
             client.open("/f", READING);
             client.stream.set_nonblocking(true).unwrap();
-            // As much as it takes.
+            // As much as the server accepts.
             let _ = client.stream.write(&all);
         }
         let mut other = server.client();
         let mut rounds = 0;
-        until("nothing leaves any more", || {
+        until("output has stopped", || {
             let sent = server.totals().bytes_out;
             (0..20).for_each(|_| assert_eq!(other.call(&Raw::new(PING)).status, OK));
-            // A reply is counted after it is sent: the last one of the round before may still be missing.
+            // A reply is counted after it was sent, so the last one of the previous round may be
+            // missing.
             rounds = if server.totals().bytes_out - sent <= 21 * 8 { rounds + 1 } else { 0 };
             rounds > 5
         });

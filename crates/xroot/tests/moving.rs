@@ -1,4 +1,4 @@
-//! Readers that are sent elsewhere in the middle of a file.
+//! Redirects of reads: clients that continue an open file at another server.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use support::client::{READING, UPDATING, login_request, read};
 use support::*;
 use vfs::{Caller, FileSystem, OpenFile, Operation, Redirect, ReplyTo, Started};
 
-/// A file system whose file `/gone` is to be read elsewhere.
+/// A file system that redirects reads of `/gone`.
 struct Leaving(Arc<Logical>);
 
 impl FileSystem for Leaving {
@@ -25,7 +25,7 @@ impl FileSystem for Leaving {
 }
 
 const REDIRECT: u16 = 4004;
-/// Ability: a redirect may answer a read.
+/// Ability bit: the client accepts a redirect as the answer to a read.
 const READRDOK: u8 = 0x04;
 
 fn server() -> Server {
@@ -40,7 +40,7 @@ fn able(server: &Server) -> Client {
 }
 
 #[test]
-fn every_read_of_a_client_that_can_move_is_answered_with_the_place() {
+fn each_read_of_a_client_with_the_ability_is_redirected() {
     let server = server();
     let mut client = able(&server);
     let handle = client.open("/gone", READING);
@@ -58,13 +58,13 @@ fn every_read_of_a_client_that_can_move_is_answered_with_the_place() {
     let here = client.open("/here", READING);
     assert_eq!(client.read(here, 10, 50), pattern(100_000)[10..60]);
     let both = Raw::new(READV).payload(&[segment(handle, 100, 0), segment(here, 10, 500)].concat());
-    assert_eq!(client.call(&both).status, OK, "of several files at once it reads here");
+    assert_eq!(client.call(&both).status, OK, "a vector over several files is read here");
     client.ok(&Raw::new(CLOSE).handle(handle));
     client.ok(&Raw::new(CLOSE).handle(here));
 }
 
 #[test]
-fn over_a_bound_connection_the_place_comes_where_the_data_would() {
+fn a_redirect_uses_the_connection_of_the_data() {
     let server = server();
     let mut client = able(&server);
     let (mut bound, path) = Client::bound(&client, server.address);
@@ -74,7 +74,7 @@ fn over_a_bound_connection_the_place_comes_where_the_data_would() {
 }
 
 #[test]
-fn others_read_on() {
+fn clients_without_the_ability_continue_to_read() {
     let server = server();
     let mut old = server.client();
     let handle = old.open("/gone", READING);

@@ -1,4 +1,6 @@
-//! Requests that are sent together have the effects that they have one by one, whatever the storage does.
+//! Pipelined requests have the effects of sequential execution, whatever the timing of the storage.
+//!
+//! The session has tests of its own; these include the driver and the pools, which add concurrency.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +10,7 @@ use storage::faulty::{Call, Fault, Gate, Rule};
 use support::client::{READING, UPDATING, read, write};
 use support::*;
 
-/// Each file is used by one handle.
+/// Returns a server without locks, where several handles may use a file.
 fn server() -> Server {
     let server = Server::with(Wish { lock: false, ..Wish::default() });
     server.put("/f", b"old content");
@@ -27,13 +29,13 @@ fn checkpoint(handle: u32, step: u8) -> Raw {
 const BEGIN: u8 = 0;
 const ROLLBACK: u8 = 3;
 
-/// Sends all at once, each on a stream of its own from 1 on.
+/// Sends all requests in one segment, on streams numbered from 1.
 fn send_together(client: &mut Client, requests: &[Raw]) {
     let numbered = (1..).zip(requests).flat_map(|(stream, request)| request.clone().stream(stream).bytes());
     client.send_bytes(&numbered.collect::<Vec<u8>>());
 }
 
-/// As many replies as there were requests; all must have succeeded. Their streams in the order they came.
+/// Reads `count` replies, which must be successful. Returns their streams in the order of arrival.
 fn succeed(client: &mut Client, count: usize) -> Vec<u16> {
     let replies = (0..count).map(|_| client.reply());
     let check = |reply: Reply| {
@@ -43,14 +45,14 @@ fn succeed(client: &mut Client, count: usize) -> Vec<u16> {
     replies.map(check).collect()
 }
 
-/// The first call of this kind hangs until the gate opens; then it is at it.
+/// Makes the first call of this kind hang until the gate opens.
 fn hang_first(server: &Server, call: Call) -> std::sync::Arc<Gate> {
     let gate = Gate::new();
     server.rules.add(Rule::new(&[call], Fault::Hang(gate.clone())).times(1));
     gate
 }
 
-/// What the server has taken of one connection before it answers another.
+/// Asserts that another client is served, which shows that the earlier requests were taken.
 fn other_is_served(server: &Server) {
     let mut other = server.client();
     (0..20).for_each(|_| assert_eq!(other.call(&Raw::new(PING)).status, OK));
@@ -70,7 +72,7 @@ fn a_write_does_not_overtake_a_truncate() {
 }
 
 #[test]
-fn a_write_behind_the_begin_of_a_checkpoint_is_undone_with_it() {
+fn a_write_after_the_begin_of_a_checkpoint_is_rolled_back() {
     let server = server();
     let mut client = server.client();
     let handle = client.open("/f", UPDATING);
@@ -83,7 +85,7 @@ fn a_write_behind_the_begin_of_a_checkpoint_is_undone_with_it() {
 }
 
 #[test]
-fn the_later_of_two_writes_counts_though_the_first_is_slow() {
+fn the_later_of_two_writes_takes_effect_even_if_the_first_is_slow() {
     let server = server();
     let mut client = server.client();
     let handle = client.open("/f", UPDATING);
@@ -101,7 +103,7 @@ fn the_later_of_two_writes_counts_though_the_first_is_slow() {
 }
 
 #[test]
-fn writes_to_different_places_do_not_wait_for_each_other() {
+fn writes_to_different_ranges_do_not_wait_for_each_other() {
     let server = server();
     let mut client = server.client();
     let handle = client.open("/f", UPDATING);
@@ -117,7 +119,7 @@ fn writes_to_different_places_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn reads_and_syncs_come_after_the_writes_before_them() {
+fn reads_and_syncs_follow_earlier_writes() {
     let server = server();
     let mut client = server.client();
     let handle = client.open("/f", UPDATING);
@@ -149,12 +151,12 @@ fn reads_and_syncs_come_after_the_writes_before_them() {
 }
 
 #[test]
-fn a_write_on_a_bound_connection_keeps_its_place() {
+fn a_write_on_a_bound_connection_keeps_its_order() {
     let server = server();
     let mut main = server.client();
     let (f, g) = (main.open("/f", UPDATING), main.open("/g", READING));
     let (mut bound, path) = Client::bound(&main, server.address);
-    // The data of the first write has not come.
+    // The data of the first write has not arrived.
     main.send(&Raw::new(WRITE).handle(f).u8(16, path).dlen(5).stream(1));
     main.send(&read(f, 0, 5).stream(2));
     // Only this handle waits.
@@ -173,7 +175,7 @@ fn a_write_on_a_bound_connection_keeps_its_place() {
 }
 
 #[test]
-fn a_write_goes_on_when_the_connection_of_the_one_before_it_is_lost() {
+fn a_write_proceeds_when_the_connection_of_an_earlier_one_is_lost() {
     let server = server();
     let mut main = server.client();
     let handle = main.open("/f", UPDATING);
@@ -188,7 +190,7 @@ fn a_write_goes_on_when_the_connection_of_the_one_before_it_is_lost() {
 }
 
 #[test]
-fn a_client_that_leaves_while_its_requests_wait_leaves_nothing_behind() {
+fn waiting_requests_of_a_lost_client_are_dropped() {
     let server = server();
     for closes in [false, true] {
         let mut main = server.client();
@@ -205,19 +207,20 @@ fn a_client_that_leaves_while_its_requests_wait_leaves_nothing_behind() {
         other_is_served(&server);
         drop((main, bound));
         server.until_sessions(0);
-        // What had not started was not done.
+        // Operations that had not started were not executed.
         assert_eq!(server.content("/f"), b"old content");
     }
 }
 
 #[test]
-fn a_reply_holds_what_was_there_before_the_write_behind_it() {
+fn a_reply_has_the_content_before_a_later_write() {
     let server = server();
     let before = pattern(3_000_000);
     server.put("/f", &before);
     let mut client = server.client();
     let handle = client.open("/f", UPDATING);
-    // The client reads nothing before it has sent both, so most of the reply leaves after the write has come.
+    // The client sends both before it reads, so most of the reply is sent after the write has
+    // arrived.
     send_together(&mut client, &[read(handle, 0, before.len()), write(handle, 2_999_999, b"!")]);
     let mut data = Vec::new();
     while data.len() < before.len() {
@@ -230,7 +233,7 @@ fn a_reply_holds_what_was_there_before_the_write_behind_it() {
 }
 
 #[test]
-fn as_many_empty_writes_as_may_wait_for_one_are_answered() {
+fn the_maximum_number_of_waiting_empty_writes_is_answered() {
     let server = server();
     let mut main = server.client();
     let handle = main.open("/f", UPDATING);

@@ -1,4 +1,6 @@
-//! The tests of the data path once more, each connection with system calls of its own, as where io_uring is forbidden.
+//! The tests of the data path without batching: each connection makes its own system calls.
+//!
+//! Kernels that forbid io_uring use this path, so it needs the same tests.
 
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::duplicate_mod, reason = "they are the same tests, and each brings its helpers")]

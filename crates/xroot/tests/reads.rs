@@ -1,4 +1,6 @@
-//! Reads of every kind, hot and cold, copied and not, against the content of the file.
+//! Reads of every kind, hot and cold, copied and not, compared with the content of the file.
+//!
+//! Each read runs on several servers, because each way of reading has code of its own.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +14,7 @@ use support::*;
 
 const SIZE: usize = 5 * 1024 * 1024 + 123;
 
-/// Servers that read in different ways: copying or not, what is in memory or not.
+/// Servers with different ways to read: with and without copying, with hot and cold data.
 fn servers() -> Vec<(&'static str, Server)> {
     let make = |sendfile: bool, cold: bool, ring: bool| {
         let mut wish = Wish { ring, ..Wish::default() };
@@ -38,7 +40,7 @@ fn expected(content: &[u8], offset: usize, length: usize) -> &[u8] {
 }
 
 #[test]
-fn any_range_is_read_as_it_is() {
+fn any_range_is_read_correctly() {
     let content = pattern(SIZE);
     for (way, server) in servers() {
         let mut client = server.client();
@@ -90,7 +92,7 @@ fn many_reads_in_flight_are_each_answered_once() {
     }
 }
 
-/// Checks every frame of a page read the slow way, and returns the data.
+/// Verifies each frame of a page read with an independent checksum, and returns the data.
 fn pages(client: &mut Client, request: &Raw, mut offset: usize) -> Vec<u8> {
     client.send(request);
     let mut data = Vec::new();
@@ -127,7 +129,7 @@ fn pgread(handle: u32, offset: usize, length: usize) -> Raw {
 }
 
 #[test]
-fn any_range_is_read_with_the_sums_of_its_pages() {
+fn any_range_is_read_with_page_checksums() {
     let content = pattern(SIZE);
     for (way, server) in servers() {
         let mut client = server.client();
@@ -157,7 +159,7 @@ fn any_range_is_read_with_the_sums_of_its_pages() {
 }
 
 #[test]
-fn page_reads_look_as_recorded() {
+fn page_reads_match_the_recording() {
     let server = Server::new();
     server.put("/f", &pattern(10_000));
     let mut client = server.client();
@@ -180,7 +182,8 @@ fn page_reads_look_as_recorded() {
     }
 }
 
-/// A vector read: the data of its elements, whose headers are those of the request.
+/// Sends a vector read and returns the data of its elements, whose headers must equal those of the
+/// request.
 fn vector(client: &mut Client, elements: &[(u32, usize, usize)]) -> Vec<Vec<u8>> {
     let list: Vec<u8> = elements
         .iter()
@@ -193,7 +196,7 @@ fn vector(client: &mut Client, elements: &[(u32, usize, usize)]) -> Vec<Vec<u8>>
         let reply = client.reply();
         assert!(reply.status == OK || reply.status == OKSOFAR, "{:?}", reply.error());
         assert!(reply.body.len() <= 2_097_152);
-        // Frames end where elements do.
+        // Frames end at the end of an element.
         let mut rest = &reply.body[..];
         while !rest.is_empty() {
             let &(handle, offset, length) = wanted.next().unwrap();
@@ -209,7 +212,7 @@ fn vector(client: &mut Client, elements: &[(u32, usize, usize)]) -> Vec<Vec<u8>>
 }
 
 #[test]
-fn any_vector_is_read_in_the_order_asked() {
+fn any_vector_is_read_in_the_requested_order() {
     let content = pattern(SIZE);
     let other: Vec<u8> = content.iter().rev().copied().collect();
     for (way, server) in servers() {
@@ -243,14 +246,14 @@ fn any_vector_is_read_in_the_order_asked() {
 }
 
 #[test]
-fn neighbours_in_a_vector_are_read_together_and_come_apart_again() {
+fn adjacent_elements_of_a_vector_are_read_in_one_call() {
     let content = pattern(SIZE);
     for (way, server) in servers() {
         let mut client = server.client();
         let handle = client.open("/f", READING);
         let mut dice = Dice::new(5);
         for _ in 0..20 {
-            // Close behind each other, now and then far apart, backwards, over each other, or empty.
+            // Adjacent, sometimes distant, descending, overlapping, or empty.
             let mut at = dice.below(SIZE / 2);
             let mut elements = Vec::new();
             while elements.len() < 200 {
@@ -294,7 +297,7 @@ fn a_vector_beyond_the_end_fails_as_a_whole() {
 }
 
 #[test]
-fn offsets_at_the_edge_of_numbers_are_harmless() {
+fn extreme_offsets_are_harmless() {
     for (_, server) in servers() {
         let mut client = server.client();
         let handle = client.open("/f", READING);
@@ -313,17 +316,17 @@ fn offsets_at_the_edge_of_numbers_are_harmless() {
 }
 
 #[test]
-fn a_short_read_is_told_as_the_end() {
+fn a_short_read_is_reported_as_end_of_file() {
     let server = Server::new();
     server.put("/f", &pattern(100_000));
     let mut client = server.client();
     let handle = client.open("/f", READING);
-    // A part with the data, and then that there is no more.
+    // A partial frame with the data, then an empty last one.
     client.send(&read(handle, 99_990, 100));
     let (first, second) = (client.reply(), client.reply());
     assert_eq!((first.status, first.body.len()), (OKSOFAR, 10));
     assert_eq!((second.status, second.body.len()), (OK, 0));
-    // Storage that gives less than there is.
+    // Storage that returns less than the size of the file.
     server.rules.add(Rule::new(&[Call::Read], Fault::Short(1000)));
     assert_eq!(client.read(handle, 0, 50_000), pattern(1000));
     assert_eq!(pages(&mut client, &pgread(handle, 100, 50_000), 100), pattern(1100)[100..]);
@@ -366,7 +369,7 @@ fn a_read_that_fails_in_the_middle_ends_with_its_error() {
 }
 
 #[test]
-fn a_close_behind_reads_lets_them_end() {
+fn a_close_after_reads_waits_for_them() {
     let content = pattern(SIZE);
     let server = Server::new();
     server.put("/f", &content);
@@ -381,7 +384,7 @@ fn a_close_behind_reads_lets_them_end() {
     client.send(&pgread(handle, 0, 1_000_000).stream(3));
     client.send(&Raw::new(CLOSE).stream(4).handle(handle));
     client.send(&read(handle, 0, 10).stream(5));
-    // The close is known: nothing new is taken, and nothing old has ended.
+    // The close was processed: new requests are refused, and no earlier one has ended.
     let late = client.reply();
     assert_eq!((late.stream, late.error().0), (5, 3004));
     gate.wait_for(3);
@@ -411,13 +414,13 @@ fn a_file_that_shrinks_under_its_reply_closes_the_connection() {
     let handle = client.open("/f", READING);
     let before = server.totals().bytes_out;
     client.send(&read(handle, 0, content.len()));
-    // The reply is under way and does not fit the buffers of both ends.
+    // The reply is in progress and exceeds the buffers of both ends.
     until("the reply begins", || server.totals().bytes_out > before);
     let file = std::fs::File::options().write(true).open(server.path("/f")).unwrap();
-    // Not in the middle of a page: the kernel zeroes the rest of that, also where it is on its way to the socket.
+    // Not within a page: the kernel zeroes the rest of that page, even if it is being sent.
     file.set_len(0).unwrap();
     let mut got = Vec::new();
-    // An end or a reset, as the kernel has it.
+    // End of stream or reset, depending on the kernel.
     let _ = client.stream.read_to_end(&mut got);
     let promised = u32::from_be_bytes(got[4..8].try_into().unwrap()) as usize;
     assert!(got.len() < 8 + promised, "{} of {promised}", got.len());
@@ -427,7 +430,7 @@ fn a_file_that_shrinks_under_its_reply_closes_the_connection() {
 }
 
 #[test]
-fn hints_are_taken_and_never_answered() {
+fn hints_are_accepted_and_not_answered() {
     let server = Server::new();
     server.put("/f", &pattern(100_000));
     let mut client = server.client();
@@ -474,7 +477,7 @@ fn one_client_reading_does_not_starve_another() {
 }
 
 #[test]
-fn clients_that_go_while_the_kernel_reads_for_them_take_nothing_along() {
+fn clients_that_disconnect_during_kernel_reads_harm_no_other() {
     let server = Server::with(Wish { ring: true, loops: 1, ..Wish::default() });
     let content = pattern(SIZE);
     server.put("/f", &content);

@@ -1,5 +1,7 @@
-//! Clients that hold memory and neither take nor send anything: it returns when others need it, or
-//! when the connection is to end.
+//! Clients that hold memory without progress.
+//!
+//! The memory must be freed when others need it, or when the connection is about to close, because
+//! a client could otherwise hold it forever.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,13 +12,13 @@ use storage::faulty::{Call, Fault, Gate, Rule};
 use support::client::{CREATING, READING, read};
 use support::*;
 
-/// Bytes of a write of which all but the last come.
+/// Length in bytes of a write of which all but the last byte arrive.
 const WRITTEN: usize = 200_000;
 
-/// Bytes that a vector read of [`large_read`] gives.
+/// Number of bytes that a vector read of [`large_read`] returns.
 const LARGE: usize = 2_000_000;
 
-/// A server with little memory that waits for no client, where all file data goes through memory.
+/// Returns a server with little memory and no patience, where all file data passes through memory.
 fn server() -> Server {
     let mut wish = Wish::default();
     wish.config.memory_bytes = xroot::MEMORY_BYTES_MIN;
@@ -32,12 +34,12 @@ fn large_read() -> Raw {
     Raw::new(READV).payload(&segment(0, LARGE as i32, 0))
 }
 
-/// A write whose data comes by a path.
+/// Returns a write whose data arrives on a path.
 fn write_by(path: u8, handle: u32, offset: usize, length: usize) -> Raw {
     Raw::new(WRITE).handle(handle).i64(8, offset as i64).u8(16, path).dlen(length as i32)
 }
 
-/// A session that holds memory for data of 15 writes, of which it never sends the last byte.
+/// A session that holds memory for the data of 15 writes and never sends the last byte of any.
 struct Holder {
     main: Client,
     paths: Vec<(Client, u8)>,
@@ -54,7 +56,7 @@ impl Holder {
         }
         for (client, _) in &mut paths {
             client.stream.set_nonblocking(true).unwrap();
-            // As much as is taken.
+            // As much as the server accepts.
             let _ = std::io::Write::write(&mut client.stream, &[7; WRITTEN - 1]);
         }
         Self { main, paths }
@@ -62,7 +64,7 @@ impl Holder {
 }
 
 #[test]
-fn clients_that_wait_for_memory_themselves_are_closed_when_they_send_nothing() {
+fn clients_waiting_for_memory_are_closed_when_they_send_nothing() {
     let server = server();
     let mut holders = Vec::new();
     until("the memory is used", || {
@@ -82,11 +84,11 @@ fn clients_that_wait_for_memory_themselves_are_closed_when_they_send_nothing() {
 }
 
 #[test]
-fn a_violation_behind_output_that_is_not_read_keeps_nothing() {
+fn a_violation_after_unread_output_frees_its_memory() {
     let server = server();
     let mut client = server.client();
     let handle = client.open("/f", READING);
-    // So much that a part of it waits, and so little that the next request is taken.
+    // Large enough for part of it to wait, and small enough for the next request to be taken.
     client.send(&read(handle, 0, 4_000_000));
     until("the output is made", || server.door.memory_claimed() > 0);
     let requests = server.totals().requests;
@@ -97,7 +99,7 @@ fn a_violation_behind_output_that_is_not_read_keeps_nothing() {
 }
 
 #[test]
-fn a_path_that_is_refused_behind_output_that_is_not_read_keeps_nothing() {
+fn a_refused_path_with_unread_output_frees_its_memory() {
     let mut wish = Wish::default();
     wish.config.hail = Duration::from_millis(50);
     wish.config.stalled_seconds = 0;
@@ -110,14 +112,14 @@ fn a_path_that_is_refused_behind_output_that_is_not_read_keeps_nothing() {
     let (mut bound, path) = Client::bound(&main, server.address);
     main.send(&read(handle, 0, 4_000_000).payload(&[path, 0, 0, 0, 0, 0, 0, 0]));
     until("the output is made", || server.door.memory_claimed() > 0);
-    bound.send_bytes(b"nobody has announced this");
+    bound.send_bytes(b"data without announcement");
     until("the memory has returned", || server.door.memory_claimed() == 0);
     assert_eq!(main.call(&Raw::new(PING)).status, OK);
     main.ok(&Raw::new(CLOSE).handle(handle));
 }
 
-/// Waits until the server has looked at time limits, and connections with data that nobody
-/// announced are late.
+/// Waits until the server has checked its time limits, when connections with unannounced data are
+/// overdue.
 fn a_tick_passes(server: &Server) {
     let other = server.client();
     // One on each loop.
@@ -129,7 +131,7 @@ fn a_tick_passes(server: &Server) {
 }
 
 #[test]
-fn data_that_comes_before_a_request_that_the_server_does_not_take_yet_is_not_refused() {
+fn early_data_of_a_request_that_is_not_taken_yet_is_not_refused() {
     let mut wish = Wish { loops: 1, pools: vec!["/slow"], ..Wish::default() };
     wish.config.hail = Duration::from_millis(50);
     let server = Server::with(wish);
@@ -152,7 +154,7 @@ fn data_that_comes_before_a_request_that_the_server_does_not_take_yet_is_not_ref
 }
 
 #[test]
-fn data_that_is_not_announced_yet_holds_up_no_large_request() {
+fn unannounced_data_does_not_block_a_large_request() {
     let server = Server::new();
     server.put("/f", b"content");
     let mut main = server.client();
@@ -161,8 +163,8 @@ fn data_that_is_not_announced_yet_holds_up_no_large_request() {
     for (client, _) in &mut paths {
         client.send_bytes(&[7; net::SMALL_BYTES]);
     }
-    until("it has come", || server.totals().bytes_in - before >= 15 * net::SMALL_BYTES as u64);
-    // The largest request that there is.
+    until("the data has arrived", || server.totals().bytes_in - before >= 15 * net::SMALL_BYTES as u64);
+    // The largest request that exists.
     let argument = [&b"/f\0"[..], &b"\0\0a\0".repeat(16), &vec![0; 2 * 1024 * 1024 - 67]].concat();
     let reply = main.call(&Raw::new(FATTR).stream(5).u8(8, 1).u8(9, 16).payload(&argument));
     assert_eq!(reply.stream, 5);

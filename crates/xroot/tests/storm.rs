@@ -1,7 +1,9 @@
-//! Everything at once: clients that read and write in every way, by several connections, with many requests in flight, that
-//! vanish at any moment, while the storage answers now fast, now slowly. Each client knows what it must find.
+//! A randomized load test.
 //!
-//! `STORM_SEED=number` makes other storms.
+//! Clients read and write in every way, over several connections, with many requests in flight, and
+//! disconnect at any moment, while the storage is sometimes slow. Each client knows the data that
+//! it must read, so that any loss or mix-up is detected. `STORM_SEED=number` selects other
+//! sequences.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,13 +20,13 @@ use support::*;
 const CLIENTS: usize = 6;
 const LIVES: usize = 12;
 const BATCHES: usize = 12;
-/// Each request of a batch has a stretch of the file to itself. All of a batch fits the buffers of the sockets, as the client
-/// does not read while it writes.
+/// Range of the file, in bytes, that each request of a batch has for itself. A batch fits the
+/// buffers of the sockets, because the client does not read while it writes.
 const STRETCH: usize = 60_000;
 const BATCH: usize = 10;
 const SHARED: usize = 3_000_000;
 
-/// One client: its file, and what must be in it.
+/// One client: its file, and the expected content.
 struct Storm {
     address: SocketAddr,
     name: String,
@@ -33,7 +35,7 @@ struct Storm {
     shared: Arc<Vec<u8>>,
 }
 
-/// A session with two more connections, and its open files.
+/// A session with two bound connections, and its open files.
 struct Life {
     main: Client,
     paths: Vec<(Client, u8)>,
@@ -41,7 +43,8 @@ struct Life {
     shared: u32,
 }
 
-/// What a request in flight must bring: on which connection (0 is the control connection), and which bytes.
+/// The expected result of a request in flight: its connection (0 is the control connection) and
+/// data.
 struct Wanted {
     link: usize,
     body: Option<Vec<u8>>,
@@ -51,7 +54,7 @@ impl Storm {
     fn begin(&mut self) -> Life {
         let mut main = Client::login(self.address);
         let exists = if self.model.is_empty() { CREATING } else { UPDATING };
-        // A life that just vanished may still hold the lock for a moment.
+        // The previous session may still hold the lock for a moment.
         let mut own = None;
         until("the file is free", || {
             let reply = main.call(&client::open(&self.name, exists));
@@ -62,13 +65,13 @@ impl Storm {
         let shared = main.open("/shared", READING);
         let paths = (0..self.dice.below(3)).map(|_| Client::bound(&main, self.address)).collect();
         let mut life = Life { main, paths, own: own.unwrap(), shared };
-        // What was acknowledged in earlier lives is there.
+        // Data acknowledged in earlier sessions is present.
         let there = life.main.read(life.own, 0, self.model.len() + 10);
         assert!(there.len() >= self.model.len() && there[..self.model.len()] == self.model, "{}", self.name);
         life
     }
 
-    /// One request on its own stretch: sends it, and says what must come.
+    /// Sends one request on its own range. Returns the expected result.
     fn ask(&mut self, life: &mut Life, stream: u16, stretch: usize) -> Wanted {
         let length = 1 + self.dice.below(STRETCH);
         let offset = stretch * STRETCH + self.dice.below(STRETCH - length + 1);
@@ -108,7 +111,7 @@ impl Storm {
         self.model[offset..end].copy_from_slice(data);
     }
 
-    /// A batch of requests in flight at once; all are answered rightly.
+    /// Sends a batch of requests and verifies each answer.
     fn batch(&mut self, life: &mut Life) {
         let wanted: HashMap<u16, Wanted> =
             (0..BATCH).map(|n| (n as u16, self.ask(life, n as u16, n))).collect();
@@ -132,7 +135,7 @@ impl Storm {
         }
     }
 
-    /// Lives one after the other, most of which end without a word.
+    /// Runs sessions one after another, most of which end by a disconnect.
     fn live(&mut self) {
         for _ in 0..LIVES {
             let mut life = self.begin();
@@ -143,7 +146,7 @@ impl Storm {
                 0 => drop(life.main.ok(&Raw::new(CLOSE).handle(life.own))),
                 1 => drop(life.paths),
                 2 => {
-                    // In the middle of reads, and of a write that nobody will acknowledge.
+                    // During reads, and during a write that is never acknowledged.
                     life.main.send(&read(life.shared, 0, SHARED));
                     life.main.send(&write(life.own, 2 * BATCH * STRETCH, b"lost").dlen(100_000));
                 }
@@ -154,8 +157,8 @@ impl Storm {
 }
 
 #[test]
-fn in_a_storm_every_client_finds_what_was_acknowledged() {
-    // A descriptor that was lent must stay lent, so rules on reads come and go only where nothing is lent.
+fn acknowledged_data_survives_a_random_load() {
+    // A lent descriptor must stay lent, so rules on reads are changed only where none is lent.
     storm(true, &[Call::Write]);
     storm(false, &[Call::Read, Call::Write]);
 }

@@ -1,4 +1,7 @@
-//! Bytes on the wire: cut, slow, too many, too long, and peers that go.
+//! Bytes on the wire: split, slow, too many, too long, and peers that disconnect.
+//!
+//! Tests of the session feed it complete input; these tests use sockets, because timing matters
+//! here.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,12 +15,12 @@ use support::client::{CREATING, HANDSHAKE, READING, login_request, open, read, w
 use support::*;
 
 #[test]
-fn a_handshake_split_at_any_byte_is_one() {
+fn a_handshake_split_at_any_byte_is_accepted() {
     let server = Server::new();
     for cut in 1..HANDSHAKE.len() {
         let mut client = Client::connect(server.address);
         client.send_bytes(&HANDSHAKE[..cut]);
-        // Another connection is served meanwhile, so the first part has arrived by itself.
+        // Another connection is served meanwhile, so the first part has arrived alone.
         server.client();
         client.send_bytes(&HANDSHAKE[cut..]);
         assert_eq!(client.bytes(16)[8..], [0, 0, 5, 0x20, 0, 0, 0, 1], "cut at {cut}");
@@ -25,7 +28,7 @@ fn a_handshake_split_at_any_byte_is_one() {
 }
 
 #[test]
-fn one_byte_at_a_time_is_as_good_as_all_at_once() {
+fn requests_may_arrive_one_byte_at_a_time() {
     let server = Server::new();
     server.put("/f", &pattern(10_000));
     let mut client = Client::connect(server.address);
@@ -59,12 +62,12 @@ fn one_byte_at_a_time_is_as_good_as_all_at_once() {
 }
 
 #[test]
-fn a_whole_session_may_come_in_one_segment() {
+fn a_whole_session_may_arrive_in_one_segment() {
     let server = Server::new();
     server.put("/f", &pattern(10_000));
     let mut client = Client::connect(server.address);
     let mut bytes = [&HANDSHAKE[..], &login_request().bytes(), &open("/f", READING).bytes()].concat();
-    // The open may be answered late; what needs its handle must not overtake it.
+    // The open may be answered late; requests with its handle must not overtake it.
     client.send_bytes(&bytes);
     client.bytes(16);
     assert_eq!(client.reply().status, OK);
@@ -79,7 +82,7 @@ fn a_whole_session_may_come_in_one_segment() {
 }
 
 #[test]
-fn what_is_no_handshake_is_shut_out() {
+fn an_invalid_handshake_closes_the_connection() {
     let server = Server::new();
     let mut wrong = HANDSHAKE;
     wrong[19] = 0;
@@ -92,10 +95,10 @@ fn what_is_no_handshake_is_shut_out() {
 }
 
 #[test]
-fn violations_are_answered_and_then_the_connection_ends() {
+fn violations_are_answered_before_the_connection_closes() {
     let server = Server::new();
     let mut client = Client::greeted(server.address);
-    // Much more is under way: the client must be able to read why all the same.
+    // Much more data is in flight, but the client must be able to read the reason.
     client.send_bytes(&[&Raw::new(STAT).payload(b"/data").bytes()[..], &[7; 500_000]].concat());
     assert_eq!(client.reply().error(), (3006, "Invalid request; user not logged in".to_owned()));
     client.is_closed();
@@ -111,7 +114,7 @@ fn violations_are_answered_and_then_the_connection_ends() {
 }
 
 #[test]
-fn an_argument_that_is_too_long_passes_and_the_stream_stays_in_step() {
+fn an_argument_above_the_limit_is_discarded_and_the_next_request_found() {
     let server = Server::new();
     let mut client = server.client();
     let length = 5 * 1024 * 1024;
@@ -128,7 +131,7 @@ fn an_argument_that_is_too_long_passes_and_the_stream_stays_in_step() {
 }
 
 #[test]
-fn two_gigabytes_that_are_only_announced_cost_nothing() {
+fn an_announcement_of_two_gigabytes_costs_no_memory() {
     let server = Server::new();
     let mut clients = Vec::new();
     for _ in 0..20 {
@@ -142,16 +145,16 @@ fn two_gigabytes_that_are_only_announced_cost_nothing() {
         client.send(&Raw::new(WRITE).handle(handle).dlen(i32::MAX).data(b"only this"));
         clients.push(client);
     }
-    // Everybody else is served.
+    // All others are served.
     assert_eq!(server.client().call(&Raw::new(PING)).status, OK);
     drop(clients);
     server.until_sessions(0);
-    // What was not acknowledged may be there or not, but nothing else.
+    // Unacknowledged data may be present or not, but nothing else.
     assert!(b"only this".starts_with(&server.content("/big")));
 }
 
 #[test]
-fn almost_silent_connections_cost_others_nothing() {
+fn nearly_silent_connections_do_not_affect_others() {
     let server = Server::new();
     server.put("/f", &pattern(100_000));
     let announced = 2 * 1024 * 1024;
@@ -166,12 +169,12 @@ fn almost_silent_connections_cost_others_nothing() {
     other.open("/f", READING);
     let reply = other.call(&Raw::new(READV).payload(&segment(0, 10, 50).repeat(1024)));
     assert_eq!((reply.status, reply.body.len()), (OK, 1024 * (16 + 10)));
-    until("what was announced takes nothing", || server.door.memory_claimed() == 0);
+    until("announced data occupies no memory", || server.door.memory_claimed() == 0);
     assert_eq!(server.totals().disconnections, 0);
     drop(clients);
 }
 
-/// The last byte of a request does not come before `go`; then its answer does.
+/// Sends the last byte of a request only after `go`. Then the answer arrives.
 fn send_in_two_parts(mut client: Client, request: &[u8], go: &AtomicBool) {
     let (last, first) = request.split_last().unwrap();
     client.send_bytes(first);
@@ -181,7 +184,7 @@ fn send_in_two_parts(mut client: Client, request: &[u8], go: &AtomicBool) {
 }
 
 #[test]
-fn arguments_that_find_no_memory_wait_for_it() {
+fn arguments_wait_for_memory() {
     let mut wish = Wish::default();
     wish.config.memory_bytes = xroot::MEMORY_BYTES_MIN;
     let server = Server::with(wish);
@@ -195,8 +198,9 @@ fn arguments_that_find_no_memory_wait_for_it() {
             scope.spawn(|| send_in_two_parts(client, &request, &go));
         }
         until("the memory for arguments is used", || server.door.memory_claimed() + size > most);
-        assert_eq!(server.client().call(&Raw::new(PING)).status, OK, "what is small is served");
-        // Beyond that, only the argument that has waited longest may use the room of requests.
+        assert_eq!(server.client().call(&Raw::new(PING)).status, OK, "small requests are served");
+        // Beyond the limit, only the argument that has waited longest may use the memory of
+        // requests.
         assert!(server.door.memory_claimed() <= most + size, "{} bytes", server.door.memory_claimed());
         go.store(true, Ordering::SeqCst);
     });
@@ -204,7 +208,7 @@ fn arguments_that_find_no_memory_wait_for_it() {
 }
 
 #[test]
-fn clients_that_take_nothing_are_closed_when_others_need_their_memory() {
+fn clients_that_do_not_read_are_closed_when_others_need_their_memory() {
     let mut wish = Wish::default();
     wish.config.memory_bytes = xroot::MEMORY_BYTES_MIN;
     wish.config.stalled_seconds = 0;
@@ -231,7 +235,7 @@ fn clients_that_take_nothing_are_closed_when_others_need_their_memory() {
 }
 
 #[test]
-fn an_argument_that_has_begun_has_a_deadline() {
+fn a_partial_argument_has_a_deadline() {
     let mut wish = Wish::default();
     wish.config.argument_seconds = 0;
     let server = Server::with(wish);
@@ -244,7 +248,7 @@ fn an_argument_that_has_begun_has_a_deadline() {
 }
 
 #[test]
-fn a_client_that_says_nothing_is_shut_out_in_time() {
+fn a_silent_client_is_closed_at_the_login_deadline() {
     let mut wish = Wish::default();
     wish.config.hail = Duration::from_millis(50);
     let server = Server::with(wish);
@@ -253,7 +257,7 @@ fn a_client_that_says_nothing_is_shut_out_in_time() {
     let mut half = Client::greeted(server.address);
     half.send_bytes(&login_request().bytes()[..10]);
     half.is_closed();
-    // One that has logged in may be silent.
+    // A client that has logged in may be silent.
     let mut quiet = server.client();
     let mut second = Client::greeted(server.address);
     second.is_closed();
@@ -261,7 +265,7 @@ fn a_client_that_says_nothing_is_shut_out_in_time() {
 }
 
 #[test]
-fn silence_may_be_limited_after_login_too() {
+fn an_idle_timeout_after_login_is_configurable() {
     let mut wish = Wish::default();
     wish.config.idle = Some(Duration::from_millis(50));
     let server = Server::with(wish);
@@ -269,7 +273,7 @@ fn silence_may_be_limited_after_login_too() {
 }
 
 #[test]
-fn clients_that_go_at_any_moment_leave_nothing_behind() {
+fn clients_that_disconnect_at_any_moment_leave_nothing_behind() {
     let server = Server::new();
     server.put("/f", &pattern(100_000));
     let session = [
@@ -290,7 +294,7 @@ fn clients_that_go_at_any_moment_leave_nothing_behind() {
     server.until_sessions(0);
     let totals = server.totals();
     assert_eq!((totals.connections, totals.panics), (totals.disconnections, 0));
-    // No lock is left.
+    // No lock remains.
     server.client().open("/f", 0x20);
     server.client().open("/new", 0x20);
 }
@@ -314,7 +318,7 @@ fn a_flood_of_logins_is_served() {
 }
 
 #[test]
-fn a_flood_on_one_connection_does_not_keep_others_from_being_heard() {
+fn a_flood_on_one_connection_does_not_starve_others() {
     let server = Server::with(Wish { loops: 1, ..Wish::default() });
     server.put("/f", &pattern(100_000));
     let mut other = server.client();
@@ -328,8 +332,9 @@ fn a_flood_on_one_connection_does_not_keep_others_from_being_heard() {
         while flood.write_all(&requests).is_ok() {}
     });
     until("the flood has begun", || server.totals().requests > 10_000);
-    // What of the flood is run in the time of a round trip of the other: a turn, which is 64, or, on a machine that has much
-    // else to do, more of them for some. A loop that did not look at its sockets between turns ran some 4,000 for each.
+    // Number of requests of the flood processed during a round trip of the other client: a turn,
+    // which is 64, or several on a busy machine. A loop that did not poll its sockets between turns
+    // processed about 4,000 in each round trip.
     let mut meanwhile: Vec<u64> = (0..50)
         .map(|_| {
             let before = server.totals().requests;
@@ -342,7 +347,7 @@ fn a_flood_on_one_connection_does_not_keep_others_from_being_heard() {
         meanwhile[meanwhile.len() / 4] < 1000,
         "requests of another connection were run first: {meanwhile:?}"
     );
-    // The threads come to their ends.
+    // The threads end.
     ends.shutdown(Shutdown::Both).unwrap();
     writer.join().unwrap();
     drop(reader.join().unwrap());

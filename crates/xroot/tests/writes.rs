@@ -1,4 +1,6 @@
-//! Writes of every kind against a copy of the file in memory, and storage that fails under them.
+//! Writes of every kind compared with a model of the file in memory, and failing storage.
+//!
+//! Plain, paged and vector writes are mixed, because they share the code that receives payload.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +10,7 @@ use storage::faulty::{Call, Fault, Gate, Rule};
 use support::client::{CREATING, READING, UPDATING, open, read, write};
 use support::*;
 
-/// Pages with their sums, those at `spoiled` with a wrong one.
+/// Returns pages with checksums, those at `spoiled` with a wrong one.
 fn paged(mut offset: usize, data: &[u8], spoiled: &[usize]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = data;
@@ -38,7 +40,7 @@ fn writev(pieces: &[(u32, usize, &[u8])]) -> Raw {
     Raw::new(WRITEV).payload(&list).data(&data)
 }
 
-/// What the file must be.
+/// The expected content of the file.
 struct Model(Vec<u8>);
 
 impl Model {
@@ -54,7 +56,7 @@ impl Model {
 }
 
 #[test]
-fn any_sequence_of_writes_leaves_what_it_should() {
+fn any_sequence_of_writes_matches_the_model() {
     for cold in [false, true] {
         let server = Server::new();
         if cold {
@@ -99,9 +101,10 @@ fn any_sequence_of_writes_leaves_what_it_should() {
     }
 }
 
-/// Of elements of one vector that overlap the later one counts, also where an earlier one waits for its disk.
+/// Of overlapping elements of one vector the later one takes effect, even if an earlier one waits
+/// for its disk.
 #[test]
-fn the_later_element_of_a_vector_counts() {
+fn the_later_element_of_a_vector_takes_effect() {
     let server = Server::with(Wish { loops: 1, ..Wish::default() });
     let (mut client, mut other) = (server.client(), server.client());
     let (handle, second) = (client.open("/f", CREATING), client.open("/g", CREATING));
@@ -112,15 +115,15 @@ fn the_later_element_of_a_vector_counts() {
         ("within it", [(handle, 0, &a[..]), (handle, 500, &b[..])], [&a[..500], &b[..]].concat()),
     ] {
         client.ok(&Raw::new(TRUNCATE).handle(handle).i64(8, 0));
-        // The first waits in the pool; the next one could be written on the spot.
+        // The first waits in the pool; the next could be written in place.
         let gate = Gate::new();
         server.rules.add(Rule::new(&[Call::Write], Fault::WouldBlock).times(1));
         let hangs = server.rules.add(Rule::new(&[Call::Write], Fault::Hang(gate.clone())).times(1));
-        // One of another file in between changes nothing.
+        // An element of another file between them changes nothing.
         let pieces = [pieces[0], (second, 0, &c[..]), pieces[1]];
         client.send_bytes(&writev(&pieces).bytes());
         gate.wait_for(1);
-        // The loop has looked at all that came.
+        // The loop has processed all input.
         for _ in 0..2 {
             other.ok(&Raw::new(PING));
         }
@@ -133,7 +136,7 @@ fn the_later_element_of_a_vector_counts() {
 }
 
 #[test]
-fn requests_behind_a_write_wait_for_nothing_but_their_turn() {
+fn requests_after_a_write_wait_only_for_their_turn() {
     for cold in [false, true] {
         let server = Server::new();
         if cold {
@@ -165,10 +168,11 @@ fn requests_behind_a_write_wait_for_nothing_but_their_turn() {
     }
 }
 
-/// After large writes the next request is received together with its payload, straight to where it is written from: whatever
-/// comes instead, and however it is cut, nothing may be lost or get to another place.
+/// After large writes the next request is received together with its payload, directly into its
+/// final buffer. Whatever arrives instead, and however it is split, no data may be lost or
+/// misplaced.
 #[test]
-fn large_writes_may_be_cut_anywhere_and_followed_by_anything() {
+fn large_writes_may_be_split_anywhere_and_followed_by_any_request() {
     for cold in [false, true] {
         let server = Server::new();
         if cold {
@@ -181,7 +185,7 @@ fn large_writes_may_be_cut_anywhere_and_followed_by_anything() {
         let source = pattern(700_000);
         for round in 0..120 {
             let (mut bytes, mut count) = (Vec::new(), 0_u16);
-            // Those of one batch do not overlap: the pool may take them in any order.
+            // Writes of one batch do not overlap, because the pool may execute them in any order.
             let mut offset = dice.below(200_000);
             while count <= dice.below(4) as u16 {
                 let length = [65_536, 65_536, 20_000, 262_144, 262_145, 300_000, 9, 0][dice.below(8)];
@@ -208,7 +212,7 @@ fn large_writes_may_be_cut_anywhere_and_followed_by_anything() {
                 client.send_bytes(now);
                 rest = later;
                 if dice.below(3) == 0 {
-                    // Meanwhile what was sent arrives.
+                    // The sent bytes arrive meanwhile.
                     other.ok(&Raw::new(PING));
                 }
             }
@@ -233,7 +237,7 @@ fn large_writes_may_be_cut_anywhere_and_followed_by_anything() {
 }
 
 #[test]
-fn errors_and_ends_between_large_writes_keep_the_stream_in_step() {
+fn requests_are_found_after_errors_between_large_writes() {
     let server = Server::new();
     server.put("/g", b"as it was");
     let mut client = server.client();
@@ -243,7 +247,7 @@ fn errors_and_ends_between_large_writes_keep_the_stream_in_step() {
     client.ok(&large(0));
     assert_eq!(client.call(&write(reading, 0, &content[..65_536])).error().0, 3004);
     client.ok(&large(0));
-    // Nobody has this handle.
+    // This handle is not open.
     assert_eq!(client.call(&write(77, 0, &content[..65_536])).error().0, 3004);
     client.ok(&large(65_536));
     server.rules.add(Rule::new(&[Call::Write], Fault::Error(28)).times(1));
@@ -254,7 +258,7 @@ fn errors_and_ends_between_large_writes_keep_the_stream_in_step() {
     server.rules.set_room(None);
     client.ok(&write(handle, 196_608, &content[196_608..]));
     assert!(client.read(handle, 0, 1_000_000) == content);
-    // A part of the last one comes, or only of its header.
+    // Part of the last payload arrives, or part of its header.
     for part in [24 + 30_000, 24, 11] {
         let mut client = server.client();
         let name = format!("/part-{part}");
@@ -272,7 +276,7 @@ fn errors_and_ends_between_large_writes_keep_the_stream_in_step() {
 }
 
 #[test]
-fn bad_pages_are_written_told_and_made_good() {
+fn bad_pages_are_written_reported_and_corrected() {
     let server = Server::new();
     let mut client = server.client();
     let handle = client.open("/f", CREATING);
@@ -308,7 +312,7 @@ fn bad_pages_are_written_told_and_made_good() {
     let refusal = client.call(&Raw::new(CLOSE).handle(handle)).error();
     assert_eq!(refusal, (3019, "1 uncorrected checksum errors".to_owned()));
     assert_eq!(client.call(&read(handle, 0, 1)).error().0, 3004);
-    // The handle is gone, and with it the lock.
+    // The handle is closed, and its lock released.
     client.open("/f", UPDATING);
 }
 
@@ -328,10 +332,11 @@ fn too_many_bad_pages_are_an_error_and_cost_no_memory() {
 }
 
 #[test]
-fn a_write_that_fails_in_the_middle_keeps_the_stream_in_step() {
+fn the_next_request_is_found_after_a_partial_write() {
     for cold in [false, true] {
         for (errno, code) in [(28, 3009), (5, 3007), (122, 3021)] {
-            // Several threads would take the pieces in any order, and one that fails could leave a hole before one that does not.
+            // One thread only: several would take the pieces in any order, and a failed one could
+            // leave a hole before a successful one.
             let server = Server::with(Wish { pools: vec!["/own"], ..Wish::default() });
             if cold {
                 server.rules.add(Rule::new(&[Call::Write], Fault::WouldBlock));
@@ -357,7 +362,7 @@ fn a_write_that_fails_in_the_middle_keeps_the_stream_in_step() {
             }
             assert_eq!(replies[3].status, OK);
             server.rules.remove(bad);
-            // What is there is what was sent.
+            // The content equals the data sent.
             let left = client.read(handle, 0, 3_000_000);
             assert!(left == content[..left.len()]);
             assert_eq!(client.ok(&write(handle, 0, b"again")), b"");
@@ -366,7 +371,7 @@ fn a_write_that_fails_in_the_middle_keeps_the_stream_in_step() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_leaves_what_fitted() {
+fn a_full_disk_is_reported_and_keeps_the_written_part() {
     let server = Server::new();
     let mut client = server.client();
     let handle = client.open("/f", CREATING);
@@ -383,7 +388,7 @@ fn a_full_disk_is_told_and_leaves_what_fitted() {
 }
 
 #[test]
-fn a_handle_for_reading_takes_no_data() {
+fn a_read_handle_rejects_writes() {
     let server = Server::new();
     server.put("/f", b"as it was");
     let mut client = server.client();
@@ -398,7 +403,7 @@ fn a_handle_for_reading_takes_no_data() {
 }
 
 #[test]
-fn a_client_that_vanishes_in_a_write_keeps_what_was_acknowledged() {
+fn acknowledged_data_of_a_lost_client_is_kept() {
     for cold in [false, true] {
         let server = Server::new();
         if cold {
@@ -413,7 +418,7 @@ fn a_client_that_vanishes_in_a_write_keeps_what_was_acknowledged() {
         assert_eq!(other.call(&open("/f", READING)).error().0, 3003);
         drop(client);
         server.until_sessions(1);
-        // The lock is gone with it.
+        // Its lock is released.
         let handle = other.open("/f", UPDATING);
         let left = other.read(handle, 0, 2_000_000);
         assert!(left.len() >= 400_000 && left == content[..left.len()], "cold {cold}: {}", left.len());
@@ -422,7 +427,7 @@ fn a_client_that_vanishes_in_a_write_keeps_what_was_acknowledged() {
 }
 
 #[test]
-fn a_client_that_vanishes_while_its_data_is_being_written_waits_for_the_disk_only() {
+fn a_lost_client_with_data_in_flight_waits_only_for_its_disk() {
     let server = Server::with(Wish { pools: vec!["/slow"], ..Wish::default() });
     let gate = Gate::new();
     let slow = logical_path("/slow");
@@ -433,7 +438,7 @@ fn a_client_that_vanishes_while_its_data_is_being_written_waits_for_the_disk_onl
     client.send(&write(handle, 0, &pattern(300_000)));
     gate.wait_for(1);
     drop(client);
-    // Others on other file systems do not notice; the file is not free yet.
+    // Clients on other file systems are not affected; the file is still locked.
     let mut other = server.client();
     let handle = other.open("/g", CREATING);
     other.ok(&write(handle, 0, b"fine"));
@@ -452,7 +457,7 @@ fn under_checkpoint(handle: u32, embedded: &Raw) -> Raw {
     checkpoint(handle, 4).payload(&bytes[..24]).data(&bytes[24..])
 }
 
-/// Writes of every kind under a checkpoint of a file of 10,000 bytes.
+/// Writes in every way under a checkpoint of a file of 10,000 bytes.
 fn change_everything(client: &mut Client, handle: u32) {
     let writes = [
         write(handle, 0, b"XXXXX"),
@@ -484,7 +489,7 @@ fn a_checkpoint_is_rolled_back_committed_or_lost_as_a_whole() {
 
     client.ok(&checkpoint(handle, 0));
     change_everything(&mut client, handle);
-    // The client vanishes: as if nothing had been.
+    // The client disconnects: the file is unchanged.
     drop(client);
     server.until_sessions(0);
     assert!(server.content("/f") == content);
@@ -500,7 +505,7 @@ fn a_checkpoint_is_rolled_back_committed_or_lost_as_a_whole() {
 }
 
 #[test]
-fn an_error_under_a_checkpoint_keeps_the_stream_in_step() {
+fn the_next_request_is_found_after_an_error_under_a_checkpoint() {
     let server = Server::new();
     let content = pattern(10_000);
     server.put("/f", &content);

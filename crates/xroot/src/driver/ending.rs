@@ -1,4 +1,6 @@
-//! How a session and its links end: by their clients, by time limits, by a panic.
+//! The end of a session and its connections: by the client, by timeouts, by a panic.
+//!
+//! All ways are in one file because each must release the same files, buffers and charges.
 
 use super::{JobWork, SessionDriver};
 use crate::hub::{Moment, TICK};
@@ -13,43 +15,43 @@ use std::time::Duration;
 use vfs::{Answer, Operation, Reply};
 
 impl SessionDriver {
-    /// After a panic: the session ends, its links close at once.
+    /// Ends the session after a panic and closes its connections immediately.
     pub(crate) fn break_off(this: &Rc<RefCell<Self>>) {
         let mut driver = this.borrow_mut();
         driver.hub.stats.panics.add(1);
         (driver.broken, driver.is_running) = (true, false);
-        tracing::error!(client = %driver.session.caller().identity, "a request panicked; its connection ends");
+        tracing::error!(client = %driver.session.caller().identity, "a request panicked; closing its connection");
         let ended = catch_unwind(AssertUnwindSafe(|| {
             driver.session.end();
             driver.run(Todo::Nothing);
         }));
         if ended.is_err() {
-            tracing::error!("a session could not be ended in order after a panic");
+            tracing::error!("cannot end a session cleanly after a panic: a second panic occurred");
         }
-        // A reply may be half made, and so may be what was to become one.
+        // A reply may be incomplete, and so may the state from which it was made.
         driver.transfers.clear();
         driver.receipts.clear();
-        // Pools may still work on these: the buffers and their charges come back with the answers.
+        // Pools may still run these jobs. Buffers and charges return with their answers.
         driver.jobs.iter_mut().for_each(|(_, job)| job.work = JobWork::Orphan);
         driver.rare.parked.clear();
         driver.links.forget_work();
         driver.close_links(Closing::Now);
     }
 
-    /// Closes all links.
+    /// Closes all connections.
     pub(crate) fn close_links(&mut self, when: Closing) {
         for link in self.links.iter_mut() {
             link.close(when);
         }
     }
 
-    /// Ends the session; the reply comes when its files are released.
+    /// Ends the session. The reply is sent after its files have been released.
     pub(crate) fn terminate(this: &Rc<RefCell<Self>>, reply: Reply) {
         this.borrow_mut().rare.waiting_for_end.push(reply);
         Self::abort(this);
     }
 
-    /// Ends the session now.
+    /// Ends the session immediately.
     pub(crate) fn abort(this: &Rc<RefCell<Self>>) {
         Self::guarded(this, |driver| {
             driver.session.end();
@@ -59,13 +61,13 @@ impl SessionDriver {
         });
     }
 
-    /// Closes what never logged in, or is silent for too long.
+    /// Checks the time limits of a session. Ends it if the login or idle timeout has passed.
     pub(crate) fn check_time(this: &Rc<RefCell<Self>>, now: Moment, tick: u32) {
         let late = {
             let driver = this.borrow();
             let config = &driver.hub.shared.config;
             let greets = !driver.session.is_active() && now.since(driver.born) > config.hail;
-            // The last arrival was somewhere between its tick and the next.
+            // The last arrival was between its tick and the next one.
             let silence = TICK * tick.saturating_sub(driver.active).saturating_sub(1);
             let silent = silence > Duration::ZERO
                 && config.idle.is_some_and(|most| silence >= most)
@@ -91,7 +93,7 @@ impl SessionDriver {
         }
     }
 
-    /// Gives back what the session does not need while nothing comes.
+    /// Frees memory that the session does not need while it is idle.
     fn shrink(&mut self) {
         self.session.shrink();
         self.jobs.shrink();
@@ -100,7 +102,7 @@ impl SessionDriver {
         self.rare.shrink();
     }
 
-    /// A link is gone.
+    /// Removes a lost connection.
     pub(crate) fn link_lost(this: &Rc<RefCell<Self>>, link: LinkId) {
         Self::guarded(this, |driver| {
             if let Some(mut state) = driver.links.remove(link) {
@@ -119,7 +121,7 @@ impl SessionDriver {
                 driver.drop_output();
                 driver.close_links(Closing::Now);
                 for (id, _) in driver.take_parked() {
-                    // Nobody reads on; the answer goes nowhere.
+                    // The listing has no reader, so the answer is dropped.
                     let answer = Answer::error(ErrorKind::Cancelled, "the connection was lost");
                     driver.session.answered(id, answer, &mut driver.links);
                 }
@@ -128,13 +130,13 @@ impl SessionDriver {
         });
     }
 
-    /// Drops what the links still have to send: its receiver has gone, and a peer that reads
+    /// Drops the output of all connections. Its receiver has disconnected, and a peer that reads
     /// nothing must not keep files open.
     fn drop_output(&mut self) {
         self.drop_output_of(|_| true);
     }
 
-    /// Drops what some of the links still have to send.
+    /// Drops the output of selected connections.
     pub(crate) fn drop_output_of(&mut self, which: impl Fn(&LinkState) -> bool) {
         let mut transfers = Vec::new();
         for link in self.links.iter_mut().filter(|link| !link.is_idle() && which(link)) {
@@ -151,9 +153,8 @@ impl SessionDriver {
     pub(super) fn forget_if_finished(this: &Rc<RefCell<Self>>) {
         let mut driver = this.borrow_mut();
         let mut waiting = Vec::new();
-        // After a panic nobody knows which calls of the session are still to be answered: what is
-        // dropped releases its files by itself. The charges of those calls return early; they are
-        // at most those of the requests of one session.
+        // After a panic the set of unanswered calls is unknown. Dropped calls release their files.
+        // Their charges return early; they are at most those of the requests of one session.
         let settled = driver.broken || driver.session.is_finished();
         let gone = settled && driver.jobs.is_empty() && driver.links.is_empty();
         if gone {

@@ -1,4 +1,6 @@
-//! Log lines about a session: its login, its failed requests, its end.
+//! Log lines about a session: login, failed requests, disconnect.
+//!
+//! Warnings about failed requests are rate-limited by `failures`.
 
 use super::SessionDriver;
 use base::Error;
@@ -17,21 +19,21 @@ impl SessionDriver {
         }
     }
 
-    /// Takes note of an answer that says no.
+    /// Logs the error of an answer, if it is one.
     pub(super) fn note(&self, answer: &Answer) {
         if let Answer::Error(error) = answer {
             self.note_failure(error);
         }
     }
 
-    /// Takes note of a failed request.
+    /// Logs a failed request.
     pub(crate) fn note_failure(&self, error: &Error) {
         self.hub.shared.failures.note(&self.session.caller().identity, error);
     }
 
-    /// Says how long the session was, as `H:MM:SS`.
+    /// Logs the duration of the session as `H:MM:SS`.
     pub(super) fn log_disconnect(&self) {
-        // A connection that joined another session was never one of its own.
+        // A connection that joined another session was never logged in itself.
         if self.hub.shared.config.log_disconnects && self.logged_in {
             let seconds = self.hub.now().since(self.born).as_secs();
             let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

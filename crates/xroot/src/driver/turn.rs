@@ -1,4 +1,7 @@
-//! State of the session that the turn of one of its connections reads and changes.
+//! Session state that the turn of one of its connections reads and changes.
+//!
+//! It is part of [`SessionDriver`]; `link` calls it, so that the task of a connection does not know
+//! the tables of its session.
 
 use super::SessionDriver;
 use crate::links::Closing;
@@ -8,7 +11,7 @@ use std::time::Instant;
 use wire::xroot::limits::PATH_ID_MAX;
 
 impl SessionDriver {
-    /// Remembers who is to be woken for the link; `false` if it is gone.
+    /// Stores the waker of the connection's task. Returns `false` if the connection was removed.
     pub(crate) fn begin_turn(&mut self, link: LinkId, waker: &Waker) -> bool {
         let Some(state) = self.links.get(link) else { return false };
         match &mut state.waker {
@@ -23,8 +26,8 @@ impl SessionDriver {
         true
     }
 
-    /// Input on a bound link may come a little before its announcement on another connection. What is not announced for
-    /// long is no data of ours.
+    /// Refuses data on a bound connection that was not announced within the `hail` time. Such data
+    /// may arrive shortly before its announcement on another connection.
     pub(crate) fn check_bound(&mut self) {
         let patience = self.hub.shared.config.hail;
         let held_up = self.links.get(LinkId::CONTROL).is_some_and(|control| control.held_up);
@@ -32,7 +35,8 @@ impl SessionDriver {
             let Some(state) = self.links.get(link) else { continue };
             let Some((since, streamid)) = state.unannounced else { continue };
             if held_up {
-                // The request that announces it may be one that the server does not take now.
+                // The server may be delaying the request that announces the data, so the time
+                // starts again.
                 state.unannounced = Some((Instant::now(), streamid));
             } else if since.elapsed() > patience && state.closing == Closing::No {
                 state.close(Closing::AfterOutput);
@@ -51,13 +55,13 @@ impl SessionDriver {
         self.links.get(link).into_iter().for_each(|state| state.input_lag.credit(bytes, tick));
     }
 
-    /// Is data that was announced waited for, and is it to come now?
+    /// Reports whether announced data is expected on the connection and may be received now.
     pub(crate) fn awaits_payload(&mut self, link: LinkId) -> bool {
         let expected = self.links.get(link).and_then(|state| state.expected.front().copied());
         expected.is_some_and(|key| self.receipts.get(key).is_some_and(|receipt| !receipt.is_held()))
     }
 
-    /// Is there something for this link that output may now have made room for?
+    /// Reports whether sent output may have made room for further work of this connection.
     pub(crate) fn wants_to_go_on(&mut self, link: LinkId) -> bool {
         let Some(state) = self.links.get(link) else { return false };
         let ready = state.transfers.iter().any(|&key| self.transfers.get(key).is_some_and(|t| !t.waiting));

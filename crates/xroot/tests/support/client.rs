@@ -1,4 +1,6 @@
-//! A client that sends what it is told, and reads frames.
+//! A minimal client that sends given bytes and reads frames.
+//!
+//! It is independent of `client`, so that tests can send requests that a real client never would.
 
 use super::{BIND, LOGIN, OK, OKSOFAR, OPEN, PATIENCE, PROTOCOL, READ, Raw, Reply, STATUS};
 use std::io::{Read, Write};
@@ -16,7 +18,7 @@ pub fn login_request() -> Raw {
 }
 
 impl Client {
-    /// Connected, nothing said.
+    /// Returns a connection on which nothing was sent.
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -25,7 +27,7 @@ impl Client {
         Self { stream, session: [0; 16] }
     }
 
-    /// The handshake is done.
+    /// Returns a connection after the handshake.
     pub fn greeted(address: SocketAddr) -> Self {
         let mut client = Self::connect(address);
         client.send_bytes(&HANDSHAKE);
@@ -45,7 +47,7 @@ impl Client {
         client
     }
 
-    /// A connection that joins the session of `main`, and its path id.
+    /// Returns a connection bound to the session of `main`, and its path id.
     pub fn bound(main: &Self, address: SocketAddr) -> (Self, u8) {
         let mut client = Self::greeted(address);
         client.call(&Raw::new(PROTOCOL).i32(4, 0x520).u8(9, 1));
@@ -69,12 +71,12 @@ impl Client {
         bytes
     }
 
-    /// The next frame.
+    /// Reads the next frame.
     pub fn reply(&mut self) -> Reply {
         self.try_reply().expect("a reply")
     }
 
-    /// The next frame; `None` at the end of the connection.
+    /// Reads the next frame. Returns `None` at the end of the connection.
     pub fn try_reply(&mut self) -> Option<Reply> {
         let mut frame = self.exactly(8)?;
         let length = u32::from_be_bytes([frame[4], frame[5], frame[6], frame[7]]) as usize;
@@ -97,7 +99,7 @@ impl Client {
         }
     }
 
-    /// The server closes the connection, and says nothing more before.
+    /// Asserts that the server closes the connection without sending more.
     pub fn is_closed(&mut self) {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
@@ -112,13 +114,13 @@ impl Client {
         self.reply()
     }
 
-    /// Sends one request that must succeed, and joins the parts of its answer.
+    /// Sends one request that must succeed, and joins the frames of its answer.
     pub fn ok(&mut self, request: &Raw) -> Vec<u8> {
         self.send(request);
         self.whole()
     }
 
-    /// The whole answer of the one request in flight.
+    /// Reads the whole answer of the one request in flight.
     pub fn whole(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         loop {
@@ -131,7 +133,7 @@ impl Client {
         }
     }
 
-    /// Opens a file: its handle.
+    /// Opens a file and returns its handle.
     pub fn open(&mut self, path: &str, options: u16) -> u32 {
         let reply = self.call(&open(path, options));
         assert_eq!(reply.status, OK, "{path}: {:?}", reply.error());
@@ -143,7 +145,7 @@ impl Client {
     }
 }
 
-/// Options of the usual opens.
+/// Options of common opens.
 pub const READING: u16 = 0x10;
 pub const UPDATING: u16 = 0x20;
 pub const CREATING: u16 = 0x22;

@@ -1,5 +1,8 @@
-//! A server in this process, on a folder of its own, whose storage goes wrong as the test wants.
-#![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used)] // each test file uses its part
+//! A server in this process, on a directory of its own, whose storage fails as the test requires.
+//!
+//! It runs in the test's process so that tests can inject faults and read counters.
+// each test file uses a part
+#![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used)]
 
 pub mod client;
 #[path = "../../../session/tests/support/codes.rs"]
@@ -25,26 +28,26 @@ use storage::posix::Posix;
 use storage::{Backend, Pool};
 use vfs::FileSystem;
 
-/// How long a condition may take to become true. Far beyond what it takes; a test that waits so long has failed.
+/// Timeout of conditions, far longer than they need. A test that reaches it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(start.elapsed() < PATIENCE, "timeout while waiting for: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// A folder that is removed with its content.
+/// A directory that is removed with its content.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // `plain` has this module several times in one process.
+        // `plain` includes this module several times in one process.
         let here = module_path!().replace("::", "-");
         let path = std::env::temp_dir().join(format!("scalla-{here}-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
@@ -54,7 +57,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left over is only in the way of nobody.
+        // A leftover directory is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -71,19 +74,19 @@ impl base::Clock for SystemClock {
     }
 }
 
-/// What a test wants its server to be.
+/// Options of a test server.
 pub struct Wish {
     pub config: xroot::Config,
     pub socket: SocketConfig,
     pub loops: usize,
-    /// Folders that have a pool of one thread, as if they were file systems of their own.
+    /// Directories with a pool of one thread each, as if they were separate file systems.
     pub pools: Vec<&'static str>,
     pub wrap: fn(Arc<Logical>) -> Arc<dyn FileSystem>,
     /// Readers and writers exclude each other.
     pub lock: bool,
-    /// Reads that would wait go to the kernel, where it lets them.
+    /// Cold reads use io_uring if the kernel allows it.
     pub ring: bool,
-    /// Connections that are ready at once share system calls, where the kernel lets them.
+    /// Connections that are ready together share system calls if the kernel allows it.
     pub together: bool,
 }
 
@@ -98,19 +101,19 @@ impl Default for Wish {
             wrap: |logical| logical,
             lock: true,
             ring: false,
-            // The tests that stand in `plain` run the other way.
+            // The tests in `plain` run without batching.
             together: !module_path!().starts_with("plain"),
         }
     }
 }
 
-/// A server and its folder.
+/// A server and its directory.
 pub struct Server {
     pub door: Arc<xroot::Door>,
     pub loops: Arc<Loops>,
     pub rules: Arc<Rules>,
     pub address: SocketAddr,
-    /// The port is open as long as this lives.
+    /// The port stays open while this exists.
     _alive: tokio::sync::oneshot::Sender<()>,
     folder: Folder,
 }
@@ -151,7 +154,7 @@ impl Server {
         }
         if wish.together {
             for handle in loops.handles() {
-                // Where the kernel forbids it, it is not so.
+                // Batching needs io_uring; where the kernel forbids it, the server runs without.
                 handle.run(|| net::gather_calls().unwrap_or_default());
             }
         }
@@ -180,7 +183,7 @@ impl Server {
         Self { door, loops, rules, address, _alive: alive, folder }
     }
 
-    /// A file of the folder, behind the server's back.
+    /// Returns the path of a file in the directory, to access it without the server.
     pub fn path(&self, path: &str) -> PathBuf {
         self.folder.0.join("data").join(path.trim_start_matches('/'))
     }
@@ -191,7 +194,7 @@ impl Server {
         std::fs::write(path, content).unwrap();
     }
 
-    /// Puts a file out of memory, where its file system can do that.
+    /// Evicts a file from the page cache, if its file system supports that.
     pub fn evict(&self, path: &str) {
         let file = std::fs::File::open(self.path(path)).unwrap();
         file.sync_all().unwrap();
@@ -202,7 +205,7 @@ impl Server {
         std::fs::read(self.path(path)).unwrap()
     }
 
-    /// A client that has logged in.
+    /// Returns a client that has logged in.
     pub fn client(&self) -> Client {
         Client::login(self.address)
     }
@@ -211,13 +214,14 @@ impl Server {
         self.door.totals()
     }
 
-    /// Waits until only so many sessions are left.
+    /// Waits until `count` sessions remain.
     pub fn until_sessions(&self, count: usize) {
         until(&format!("{count} sessions, {} now", self.door.sessions()), || self.door.sessions() == count);
     }
 }
 
-/// Lets a loop read by io_uring what is not in memory; where the kernel forbids that, the pool goes on doing it.
+/// Lets a loop read cold data by io_uring. Where the kernel forbids that, the pool continues to do
+/// it.
 fn install_ring(handle: &net::LoopHandle) {
     handle.spawn(|| async {
         let ring = storage::ring::install();
@@ -234,12 +238,12 @@ pub fn logical_path(path: &str) -> LogicalPath {
     LogicalPath::parse(path.as_bytes()).unwrap()
 }
 
-/// Content that tells every offset apart from its neighbours, as the recorded exchanges have it.
+/// Returns content in which adjacent offsets differ, as in the recorded exchanges.
 pub fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| ((7 * i + 13 * (i >> 8) + 5) % 256) as u8).collect()
 }
 
-/// The recorded sum of a page, computed the slow way: CRC-32C bit by bit.
+/// Computes the CRC-32C of a page bit by bit, independent of `digest`.
 pub fn crc32c(data: &[u8]) -> u32 {
     let mut crc = !0u32;
     for &byte in data {
@@ -251,7 +255,7 @@ pub fn crc32c(data: &[u8]) -> u32 {
     !crc
 }
 
-/// Numbers that look random and are the same in every run.
+/// A reproducible pseudo-random number generator.
 pub struct Dice(u64);
 
 impl Dice {
