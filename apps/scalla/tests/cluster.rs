@@ -172,7 +172,7 @@ fn who_gets_no_files_from_a_manager_needs_no_space_for_them() {
         stderr(&output)
     };
     let said = refused(&["serve", &scratch.text("data"), "--admin-path", &scratch.text("adm")]);
-    assert!(said.contains("--min-free: no manager gives files to this server"), "{said}");
+    assert!(said.contains("--min-free: no manager places files on this server"), "{said}");
     assert!(said.contains("--manager HOST"), "{said}");
     let text = format!("all.adminpath {}\nall.role manager\nall.manager localhost:1\n", scratch.text("adm"));
     let file = scratch.write("x.cfg", text).display().to_string();

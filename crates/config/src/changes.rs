@@ -1,4 +1,6 @@
-//! What differs between two configurations: what a running server takes over, and what waits for a restart.
+//! Differences between two configurations, split by whether a running server can apply them.
+//!
+//! A reload applies the safe changes and reports the others, because they need a restart.
 
 use crate::effective::Effective;
 use crate::show::{Reload, Shown, show};
@@ -8,30 +10,30 @@ use crate::show::{Reload, Shown, show};
 pub struct Change {
     /// The directive.
     pub directive: &'static str,
-    /// Its values before; several for directives that add up, none if it was not set.
+    /// The values before: several for directives that accumulate, none if it was not set.
     pub old: Vec<String>,
-    /// Its values after.
+    /// The values after.
     pub new: Vec<String>,
 }
 
 /// All differences.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Changes {
-    /// Can be taken over at once.
+    /// Changes that apply immediately.
     pub safe: Vec<Change>,
-    /// Need a restart.
+    /// Changes that need a restart.
     pub needs_restart: Vec<Change>,
 }
 
 impl Changes {
-    /// True if nothing differs.
+    /// Reports whether the configurations are equal.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.safe.is_empty() && self.needs_restart.is_empty()
     }
 }
 
-/// Compares values, not where they came from. `setenv` directives need a restart.
+/// Compares two configurations by value, not by origin. `setenv` directives need a restart.
 #[must_use]
 pub fn changes(old: &Effective, new: &Effective) -> Changes {
     let (old_lines, new_lines) = (show(old), show(new));
@@ -78,14 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_values_are_no_change_wherever_they_stand() {
+    fn equal_values_at_other_positions_are_no_change() {
         let old = effective("xrd.port 1094\nall.export /data\n");
         let new = effective("# moved\nall.export /data\n");
         assert!(changes(&old, &new).is_empty());
     }
 
     #[test]
-    fn changes_are_told_apart() {
+    fn changes_are_classified_by_restart() {
         let old = effective("xrd.port 1094\nxrd.allow host a\nxrd.timeout hail 5\nofs.persist auto\n");
         let new = effective(
             "xrd.port 1095\nxrd.allow host a\nxrd.allow host b\nxrd.timeout hail 6\nofs.persist auto logdir /x\nsetenv A = 1\n",

@@ -1,4 +1,6 @@
-//! What only shows when the values are compared with each other and with what is on disk.
+//! Validation of values against each other and against the disk.
+//!
+//! It is separate from `load` because it needs the complete configuration and looks at the disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,30 +10,30 @@ use crate::report::{ProblemKind, Report, Strictness};
 use crate::setting::Origin;
 use crate::source::describe;
 
-/// What stands under a path, and what this process may do with it.
+/// Type of a path, and the permissions of this process on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
     /// A directory.
     Directory {
-        /// It can be listed and entered.
+        /// Set if it can be listed and entered.
         readable: bool,
-        /// Entries can be made in it.
+        /// Set if entries can be created in it.
         writable: bool,
     },
     /// Anything else.
     Other,
 }
 
-/// Looks at the file system.
+/// A view of the file system.
 pub trait Disk {
-    /// What stands under `path`, symbolic links followed.
+    /// Returns the type of `path`, following symbolic links.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn look(&self, path: &Path) -> io::Result<Look>;
 }
 
-/// The file system of this machine, with the rights the process has now.
+/// The file system of this machine, with the current permissions of the process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalDisk;
 
@@ -49,8 +51,9 @@ impl Disk for LocalDisk {
     }
 }
 
-/// Dead paths, unreadable folders and contradictions. Those that are plainly wrong are of kind
-/// [`ProblemKind::Contradiction`]: errors, or warnings where old files must start. The rest are warnings.
+/// Finds missing paths, inaccessible directories and contradictions. Definite errors are of kind
+/// [`ProblemKind::Contradiction`]: errors, or warnings where existing files must start. All others
+/// are warnings.
 #[must_use]
 pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> Report {
     let mut check = Check { effective, disk, report: Report::new(strictness) };
@@ -115,7 +118,7 @@ impl Check<'_> {
         }
     }
 
-    /// The program that copies is there, and nothing is said of one that is not.
+    /// Checks that the copy program exists, and that its options are not set without it.
     fn copies(&mut self) {
         let effective = self.effective;
         let setting = &effective.logical.third_party;
@@ -127,20 +130,20 @@ impl Check<'_> {
                     self.wrong(
                         &setting.origin,
                         what,
-                        "name a program, or leave it out: the client is built in",
+                        "name an existing program, or omit pgm to use the built-in client",
                     );
                 }
             }
             None if copies.echo || copies.scan != CopyScan::All => {
                 let what =
-                    "ofs.tpc: echo and scan are about the output of a program, and there is none".to_owned();
-                self.doubtful(&setting.origin, what, "leave them out, or name one with pgm");
+                    "ofs.tpc: echo and scan apply to the output of a program, but pgm is not set".to_owned();
+                self.doubtful(&setting.origin, what, "omit them, or name a program with pgm");
             }
             None => {}
         }
     }
 
-    /// Folders that the server makes if they are missing.
+    /// Checks directories that the server creates if they are missing.
     fn folders(&mut self) {
         let effective = self.effective;
         let process = &effective.process;
@@ -219,14 +222,14 @@ impl Check<'_> {
         }
     }
 
-    /// True if files under `prefix` can be reached.
+    /// Reports whether files under `prefix` are reachable through an export.
     fn touches_an_export(&self, prefix: &str) -> bool {
         let inside = format!("{}/", prefix.trim_end_matches('/'));
         let exports = &self.effective.storage.exports;
         exports.iter().any(|export| export.covers(prefix) || export.prefix.starts_with(&inside))
     }
 
-    /// Values that do not go together.
+    /// Checks values that contradict each other.
     fn agreement(&mut self) {
         let effective = self.effective;
         let persist = &effective.logical.persist;
@@ -241,7 +244,7 @@ impl Check<'_> {
         if checkpoint.mode == CheckpointMode::Enabled
             && effective.checkpoint_folder().is_some_and(|folder| folder.starts_with("/tmp"))
         {
-            let what = "ofs.chkpnt enable: the checkpoints lie under /tmp".to_owned();
+            let what = "ofs.chkpnt enable: the checkpoints are under /tmp".to_owned();
             self.doubtful(&checkpoint.origin, what, "a reboot may lose them; name another folder");
         }
         if !*effective.network.resolve_names {
@@ -263,17 +266,17 @@ impl Check<'_> {
         self.admin_folder_is_private();
     }
 
-    /// What a role needs, and ports that are one.
+    /// Checks the managers that a role needs, and ports that are used twice.
     fn cluster(&mut self) {
         let effective = self.effective;
         let cluster = &effective.cluster;
         let role = &cluster.role;
         if role.value == Role::Supervisor && cluster.managers.is_empty() {
-            let what = "all.role supervisor: there is no manager".to_owned();
+            let what = "all.role supervisor: no manager is configured".to_owned();
             self.wrong(&role.origin, what, "name it: all.manager host:port");
         }
         if role.value == Role::Server && cluster.managers.is_empty() && !cluster.meta_managers.is_empty() {
-            let what = "all.manager meta is for managers; this server stands alone".to_owned();
+            let what = "all.manager meta applies to managers; this server is standalone".to_owned();
             if let Some(meta) = cluster.meta_managers.first() {
                 self.doubtful(&meta.origin, what, "name its manager: all.manager host:port");
             }
@@ -286,14 +289,17 @@ impl Check<'_> {
         if let Some((Port::Number(number), origin)) = own
             && effective.network.port.value == Port::Number(number)
         {
-            let what =
-                format!("port {number} is for clients ({}) and for nodes", effective.network.port.origin);
+            let what = format!(
+                "port {number} is used for clients ({}) and for nodes",
+                effective.network.port.origin
+            );
             self.wrong(origin, what, "give one of them another port");
         }
     }
 
-    /// State and sockets of the server should not be served. XRootD's defaults have it so, hence only a warning,
-    /// and none when nobody chose either.
+    /// Warns of an admin directory inside an export, because clients could see state and sockets of
+    /// the server. It is only a warning since XRootD's defaults have it so, and there is none for
+    /// the defaults.
     fn admin_folder_is_private(&mut self) {
         let effective = self.effective;
         if effective.cluster.role.redirects() {
@@ -305,14 +311,14 @@ impl Check<'_> {
             let chosen = !(origin.is_default() && export.origin.is_default());
             if chosen && folder.starts_with(effective.storage.local_path(&export.prefix)) {
                 let what =
-                    format!("all.adminpath: {} lies in the export {}", folder.display(), export.prefix);
+                    format!("all.adminpath: {} is inside the export {}", folder.display(), export.prefix);
                 return self.doubtful(origin, what, "clients can see it; name another folder");
             }
         }
     }
 }
 
-/// True for a pattern with `*` that can match an address.
+/// Reports whether a pattern with `*` can match an address.
 fn is_address(pattern: &str) -> bool {
     pattern.chars().all(|c| c.is_ascii_hexdigit() || ".:*[]".contains(c))
 }

@@ -1,19 +1,21 @@
-//! The directive language: text to typed structs per room, with file and line in every error.
+//! The directive language: configuration text to typed structs, with file and line in every error.
 //!
-//! | module       | what it holds                                                             |
-//! |--------------|---------------------------------------------------------------------------|
-//! | `language`   | files to directives: tokens, conditions, variables, `continue`            |
-//! | `values`     | sizes, times, counts, ports, paths, with their ranges                     |
-//! | `directives` | every directive: names, grammar, default, help, standing, and what it does |
-//! | `load`       | a file and a command line to the effective configuration                  |
-//! | `effective`  | the result: one struct per room, every value with its origin              |
-//! | `report`     | what there is to say, all at once                                         |
-//! | `check`      | dead paths and contradictions: values against each other and the disk     |
-//! | `show`       | the effective configuration as text                                       |
-//! | `changes`    | what a running server can take over                                       |
-//! | `manual`     | the reference in docs, made from the tables                                |
-//! | `setting`    | a value and where it came from                                            |
-//! | `source`     | where text is read from: the file system, or memory in tests              |
+//! The crate changes nothing and starts nothing, so that `config check` can use all of it.
+//!
+//! | module | content |
+//! |---|---|
+//! | `language` | files to directives: tokens, conditions, variables, `continue` |
+//! | `values` | sizes, times, counts, ports, paths, with their ranges |
+//! | `directives` | each directive: names, grammar, default, help, standing, effect |
+//! | `load` | a file and a command line to the effective configuration |
+//! | `effective` | the result: one struct per crate, each value with its origin |
+//! | `report` | all problems of a configuration |
+//! | `check` | validation of values against each other and the disk |
+//! | `show` | the effective configuration as text |
+//! | `changes` | differences between two configurations, by need of a restart |
+//! | `manual` | generator of the reference in `docs/` |
+//! | `setting` | a value and its origin |
+//! | `source` | the source of text: the file system, or memory in tests |
 
 mod changes;
 mod check;

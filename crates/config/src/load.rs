@@ -1,4 +1,7 @@
-//! From a file and the command line to the effective configuration and a report.
+//! Loads a file and the command line into the effective configuration and a report.
+//!
+//! It is the only code that joins the parts of this crate: `language`, `directives` and `values`
+//! are independent of the command line.
 
 use std::path::PathBuf;
 
@@ -16,14 +19,16 @@ use crate::setting::{Origin, Position, Setting};
 use crate::source::Source;
 use crate::values;
 
-/// What the command line says; it wins over the file. Exports add to those of the file.
+/// Values from the command line. They take precedence over the file. Exports add to those of the
+/// file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Overrides {
-    /// `scalla serve DIR`: the folder served as `/`, whatever `oss.localroot` and the exports of the file say.
+    /// `scalla serve DIR`: the directory served as `/`, instead of `oss.localroot` and the exports
+    /// of the file.
     pub directory: Option<PathBuf>,
-    /// `--read-only`: every export is read-only.
+    /// `--read-only`: makes each export read-only.
     pub read_only: bool,
-    /// Path arguments: exported under their own names.
+    /// Path arguments, exported under their own names.
     pub exports: Vec<String>,
     /// `-p`, `--port`.
     pub port: Option<Port>,
@@ -31,58 +36,59 @@ pub struct Overrides {
     pub family: Option<AddressFamily>,
     /// `-a`, `-A`.
     pub admin_path: Option<Folder>,
-    /// Folder of the pid file, where the command line chooses one.
+    /// Directory of the pid file, if the command line sets it.
     pub pid_path: Option<PathBuf>,
     /// `-w`, `-W`.
     pub home_path: Option<Folder>,
     /// `-S`.
     pub site_name: Option<String>,
-    /// `-d`: every trace is on.
+    /// `-d`: enables every trace.
     pub debug: bool,
-    /// Form of log lines.
+    /// Format of log lines.
     pub log_format: Option<LogFormat>,
-    /// `scalla manager`, `scalla supervisor`, `scalla meta`: the role, whatever the file says.
+    /// `scalla manager`, `scalla supervisor`, `scalla meta`: the role, which overrides the file.
     pub role: Option<Role>,
-    /// `--manager`: instead of those of the file.
+    /// `--manager`: managers, which replace those of the file.
     pub managers: Vec<ManagerAddress>,
-    /// `--meta`: meta managers, instead of those of the file.
+    /// `--meta`: meta managers, which replace those of the file.
     pub meta_managers: Vec<ManagerAddress>,
-    /// `--cluster-port`: where nodes log in to a manager or supervisor.
+    /// `--cluster-port`: the port where nodes log in to a manager or supervisor.
     pub cluster_port: Option<Port>,
-    /// `--min-free`: how much a server must have free for new files, instead of `cms.space min`.
+    /// `--min-free`: free space that a server must have for new files; replaces `cms.space min`.
     pub min_free: Option<FreeSpace>,
 }
 
-/// A configuration to be loaded.
+/// A configuration to load.
 #[derive(Clone, Debug, Default)]
 pub struct Load {
-    /// The configuration file; `None` is the built-in defaults.
+    /// The configuration file; `None` means the built-in defaults.
     pub file: Option<String>,
-    /// For whom it is evaluated.
+    /// The program, instance and host for which the file is evaluated.
     pub evaluation: Evaluation,
     /// The command line.
     pub overrides: Overrides,
-    /// How unknown directives are taken.
+    /// Treatment of unknown directives.
     pub strictness: Strictness,
 }
 
-/// What became of it. A server starts only if [`Report::is_ok`].
+/// The result of a load. A server starts only if [`Report::is_ok`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Loaded {
     /// The values: complete, with defaults where the report has errors.
     pub effective: Effective,
-    /// Everything there is to say.
+    /// All problems.
     pub report: Report,
 }
 
 /// The program that serves clients.
 const XROOTD: &str = "xrootd";
-/// The program that is the cluster node.
+/// The program of a cluster node.
 const CMSD: &str = "cmsd";
-/// Directives that the latter looks at, as far as they are about the cluster.
+/// Prefixes of the directives that cmsd reads for the cluster.
 const CMSD_PREFIXES: [&str; 3] = ["all.", "cms.", "xrd."];
 
-/// Loads a configuration. Reads files through `source` and changes nothing; blocks as the source does.
+/// Loads a configuration. Reads files through `source` and has no side effects. It blocks as the
+/// source does.
 #[must_use]
 pub fn load(request: &Load, source: &dyn Source) -> Loaded {
     let mut report = Report::new(request.strictness);
@@ -112,8 +118,7 @@ pub fn load(request: &Load, source: &dyn Source) -> Loaded {
     command_line(&request.overrides, &mut draft);
     let Draft { mut effective, exports, object_ids, defaults, .. } = draft;
     if let Some(origin) = object_ids.filter(|_| exports.is_empty() && request.overrides.directory.is_none()) {
-        let what =
-            format!("nothing is exported but object ids; {EXPORT_DEFAULT} is not served in their place");
+        let what = format!("only object ids are exported; {EXPORT_DEFAULT} is not served instead");
         report.add(ProblemKind::Unsupported, origin, what, "export a path");
     }
     effective.storage.exports = resolve(exports, &defaults);
@@ -121,7 +126,7 @@ pub fn load(request: &Load, source: &dyn Source) -> Loaded {
     Loaded { effective, report }
 }
 
-/// The directives of the file that apply to the program of `evaluation`.
+/// Returns the directives of the file that apply to the program of `evaluation`.
 fn read(request: &Load, evaluation: &Evaluation, source: &dyn Source, report: &mut Report) -> Evaluated {
     let Some(file) = &request.file else { return Evaluated::default() };
     let takes_condition =
@@ -129,7 +134,8 @@ fn read(request: &Load, evaluation: &Evaluation, source: &dyn Source, report: &m
     evaluate(file, source, evaluation, &takes_condition, report)
 }
 
-/// Reads the file once more, as the cmsd that this process is too, for what concerns the cluster.
+/// Reads the file again as cmsd for the directives of the cluster, because this process is both
+/// programs.
 fn as_cmsd(request: &Load, draft: &mut Draft<'_>) {
     let evaluation = Evaluation { program: CMSD.to_owned(), ..request.evaluation.clone() };
     let mut report = Report::new(request.strictness);
@@ -156,12 +162,12 @@ fn as_cmsd(request: &Load, draft: &mut Draft<'_>) {
         || exports.iter().zip(&draft.exports).any(|(cmsd, xrootd)| !same(cmsd, xrootd));
     if differs && draft.effective.cluster.takes_part() {
         let origin = exports.first().or(draft.exports.first()).map_or(Origin::Default, |e| e.origin.clone());
-        let what = "all.export differs between xrootd and cmsd; the cluster hears of what xrootd exports";
+        let what = "all.export differs between xrootd and cmsd; the cluster uses the exports of xrootd";
         draft.report.add(ProblemKind::Doubtful, origin, what, "");
     }
 }
 
-/// Takes what cmsd reads about the cluster; the rest of a process is as xrootd reads it.
+/// Takes over the values that cmsd reads for the cluster. All other values are those of xrootd.
 fn merge(cmsd: Effective, draft: &mut Draft<'_>) {
     let xrootd = &draft.effective;
     let mut cluster = cmsd.cluster;
@@ -181,7 +187,7 @@ fn merge(cmsd: Effective, draft: &mut Draft<'_>) {
     draft.effective.cluster = cluster;
 }
 
-/// Reads one directive into the draft.
+/// Applies one directive to the draft.
 fn apply(statement: &Statement, draft: &mut Draft<'_>) {
     let name = &statement.name;
     let Some(directive) = find_directive(&name.text) else {
@@ -204,12 +210,12 @@ fn unknown(name: &Token, draft: &mut Draft<'_>) {
             Some((prefix, _)) if !prefix_known(prefix) => {
                 format!("there is no prefix '{prefix}.'")
             }
-            Some(_) => "nothing like it is known".to_owned(),
+            Some(_) => "no similar directive exists".to_owned(),
             None => "a directive has the form prefix.name".to_owned(),
         },
     };
     let what = format!("unknown directive '{}'", name.text);
-    // Whatever it is, it has to do with who may do what.
+    // An unknown directive of these prefixes may restrict access.
     if let Some(("acc" | "sec", _)) = name.text.split_once('.') {
         let Fault { kind, what, allowed, .. } = unprotected(name, &what);
         return draft.report.add(kind, name.origin(), what, format!("{hint}; {allowed}"));
@@ -222,7 +228,7 @@ fn prefix_known(prefix: &str) -> bool {
     names.any(|name| name.split_once('.').is_some_and(|(known, _)| known == prefix))
 }
 
-/// Says what of the file does not count because a folder is served.
+/// Reports the directives of the file that a served directory overrides.
 fn replaced(overrides: &Overrides, draft: &mut Draft<'_>) {
     let Some(directory) = &overrides.directory else { return };
     let instead = format!("{} is served as / instead", directory.display());
@@ -273,7 +279,7 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
         draft.effective.cluster.trace = everything;
     }
     for path in &overrides.exports {
-        // Checked like a path in a file; only the place differs.
+        // Checked like a path in a file, except for the position.
         let position = Position { file: "command line".into(), line: 0, column: 0 };
         match values::path(&Token { text: path.clone(), position }, "export") {
             Ok(prefix) if draft.exports.iter().any(|export| export.prefix == prefix) => {}
@@ -304,16 +310,16 @@ fn cluster_line(overrides: &Overrides, cluster: &mut effective::Cluster) {
     }
 }
 
-/// Sets what must be free for new files, which is for servers that are given some by a manager.
+/// Sets the minimum free space for new files, which applies to servers with a manager.
 fn min_free(least: FreeSpace, draft: &mut Draft<'_>) {
     let cluster = &mut draft.effective.cluster;
     cluster.space.least = Setting::from_command_line(least);
     cluster.space.enough = Setting::from_command_line(least.enough());
     let (what, allowed) = if cluster.role.redirects() {
-        (format!("a {} has no files of its own", cluster.role.name()), "say it to the servers below it")
+        (format!("a {} has no files of its own", cluster.role.name()), "set it on the servers below it")
     } else if !cluster.takes_part() {
-        let what = "no manager gives files to this server; it stands alone".to_owned();
-        (what, "name its manager (--manager HOST), or leave it out")
+        let what = "no manager places files on this server; it is standalone".to_owned();
+        (what, "name its manager (--manager HOST), or omit the option")
     } else {
         return;
     };
@@ -330,12 +336,12 @@ fn finish(overrides: &Overrides, effective: &mut Effective) {
         let attributes = storage.exports.iter().find(|export| export.prefix == "/").map(|own| own.attributes);
         let attributes = attributes.unwrap_or(defaults);
         storage.exports = vec![Export { attributes, ..export("/", Origin::CommandLine) }];
-        // Without a word on checksums a folder is served with all of them.
+        // Without a directive on checksums, a served directory offers all of them.
         if effective.protocol.checksums.origin.is_default() {
             effective.protocol.checksums.value.offered = ChecksumKind::ALL.to_vec();
         }
     } else if storage.exports.is_empty() {
-        // Without files of its own a redirector has nothing to hide.
+        // A redirector has no files of its own, so exporting everything reveals nothing.
         let prefix = if effective.cluster.role.redirects() { "/" } else { EXPORT_DEFAULT };
         storage.exports.push(export(prefix, Origin::Default));
     }

@@ -1,4 +1,7 @@
-//! The configuration reference (`docs/configuration.md`), made from the tables.
+//! Generator of the configuration reference (`docs/configuration.md`) from the tables of
+//! directives.
+//!
+//! It exists so that the reference cannot differ from the code; a test compares the two.
 
 use std::fmt::Write;
 
@@ -9,7 +12,7 @@ use crate::language::{
 
 const HEAD: &str = include_str!("manual_head.md");
 
-/// The whole reference as Markdown.
+/// Returns the whole reference as Markdown.
 #[must_use]
 pub fn manual() -> String {
     let mut out = HEAD
@@ -26,7 +29,8 @@ pub fn manual() -> String {
     out
 }
 
-/// The list a site looks for first: what keeps its file from starting.
+/// Lists the directives that stop the start, because an operator with an existing file needs them
+/// first.
 fn stops(out: &mut String) {
     out.push_str("## What stops the start\n\n");
     out.push_str(
@@ -51,8 +55,9 @@ fn stops(out: &mut String) {
 fn export_options(out: &mut String) {
     out.push_str("## Export options\n\n");
     out.push_str(
-        "For `all.export`, `xrootd.export` and `oss.defaults`. An export's own options win over those of each \
-         `oss.defaults` above it, these over the built-in defaults; of two options for the same thing the later one wins.\n\n",
+        "For `all.export`, `xrootd.export` and `oss.defaults`. Options of an export take precedence over the \
+         `oss.defaults` above it, and these over the built-in defaults. The last of several options for the same \
+         attribute applies.\n\n",
     );
     out.push_str("| Option | Meaning | Here |\n|---|---|---|\n");
     for option in EXPORT_OPTIONS {
@@ -134,7 +139,7 @@ fn word(standing: Standing) -> &'static str {
     }
 }
 
-/// Text for a table cell.
+/// Escapes text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -1,60 +1,67 @@
-//! What there is to say about a configuration: every problem at once, each with its place and what is allowed.
+//! The report of a configuration: all problems at once, each with its position and the allowed
+//! values.
+//!
+//! Problems are collected instead of returned one by one, so that an operator can fix a file in one
+//! pass.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::setting::Origin;
 
-/// How an unknown directive or option, or a contradiction, is taken.
+/// Treatment of unknown directives, unknown options and contradictions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Strictness {
-    /// It is an error: `scalla serve`, `scalla config check`.
+    /// They are errors: `scalla serve`, `scalla config check`.
     #[default]
     Strict,
-    /// It is a warning with the same text: the `xrootd` link, where a site's old file must still start.
+    /// They are warnings with the same text: the `xrootd` link, where existing files of a site must
+    /// still start.
     Legacy,
 }
 
-/// What kind of thing is wrong.
+/// Kind of a problem.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ProblemKind {
-    /// The file cannot be read as a configuration.
+    /// The file cannot be parsed.
     Syntax,
     /// A value that is not allowed.
     BadValue,
-    /// A directive or option nobody knows.
+    /// An unknown directive or option.
     Unknown,
-    /// A directive restricts access or demands encryption, and that is not in force: the start must not go on.
+    /// A directive that restricts access or demands encryption but is not in force, so the server
+    /// must not start.
     Unprotected,
-    /// A library that is not ours to load.
+    /// A third-party library, which is never loaded.
     ForeignLibrary,
-    /// What is asked for would serve something else than the file says.
+    /// An unsupported request without which the server would serve other data than the file
+    /// describes.
     Unsupported,
-    /// Directives contradict each other, or what is on disk.
+    /// A contradiction between directives, or between a directive and the disk.
     Contradiction,
-    /// Probably not what was meant.
+    /// A value that is probably not intended.
     Doubtful,
-    /// Known, and not in force yet.
+    /// A known directive that is not in force yet.
     NotYet,
-    /// Something in the file is not looked at.
+    /// A part of the file that is not evaluated.
     Ignored,
-    /// Accepted; there is nothing here it could change.
+    /// An accepted directive that has no effect in this server.
     NoEffect,
 }
 
-/// How bad it is.
+/// Severity of a problem.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Severity {
-    /// The start stops.
+    /// Stops the start.
     Error,
-    /// The operator should know.
+    /// Needs the attention of the operator.
     Warning,
-    /// For completeness.
+    /// For information.
     Note,
 }
 
 impl ProblemKind {
-    /// How bad a problem of this kind is.
+    /// Returns the severity of this kind of problem.
     #[must_use]
     pub fn severity(self, strictness: Strictness) -> Severity {
         match self {
@@ -74,15 +81,15 @@ impl ProblemKind {
 /// One problem.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
-    /// Its kind.
+    /// Kind of the problem.
     pub kind: ProblemKind,
-    /// How bad it is.
+    /// Severity of the problem.
     pub severity: Severity,
-    /// Where it is.
+    /// Position of the problem.
     pub origin: Origin,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
-    /// What would be right, or what to do; may be empty.
+    /// The allowed values, or a remedy; may be empty.
     pub allowed: String,
 }
 
@@ -106,10 +113,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Advice that so many problems share comes once.
+/// Number of problems with the same advice from which it is printed once.
 const ADVICE_SHARED_FROM: usize = 3;
 
-/// All problems of one configuration, in the order they were found.
+/// All problems of one configuration, in the order of detection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     problems: Vec<Problem>,
@@ -117,19 +124,19 @@ pub struct Report {
 }
 
 impl Report {
-    /// An empty report.
+    /// Returns an empty report.
     #[must_use]
     pub fn new(strictness: Strictness) -> Self {
         Self { problems: Vec::new(), strictness }
     }
 
-    /// How unknown directives are taken.
+    /// Returns the treatment of unknown directives.
     #[must_use]
     pub fn strictness(&self) -> Strictness {
         self.strictness
     }
 
-    /// Adds a problem; its severity follows from kind and strictness.
+    /// Adds a problem. Its severity follows from kind and strictness.
     pub fn add(
         &mut self,
         kind: ProblemKind,
@@ -146,7 +153,8 @@ impl Report {
         self.problems.extend(other.problems);
     }
 
-    /// Adds the problems of another report that are not in this one: a file read twice has the same ones.
+    /// Adds the problems of another report without duplicates, because a file that is read twice
+    /// yields the same ones.
     pub fn append_new(&mut self, other: Self) {
         for problem in other.problems {
             if !self.problems.contains(&problem) {
@@ -155,13 +163,14 @@ impl Report {
         }
     }
 
-    /// Every problem, in the order found.
+    /// Returns all problems in the order of detection.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// Orders the problems by file and line, files as they were met; what has no line comes first.
+    /// Sorts the problems by file and line. Files keep the order in which they were read; problems
+    /// without a line come first.
     pub fn order_by_line(&mut self) {
         let mut files = Vec::new();
         for problem in &self.problems {
@@ -180,28 +189,28 @@ impl Report {
         });
     }
 
-    /// Those of one severity.
+    /// Returns the problems of one severity.
     pub fn of(&self, severity: Severity) -> impl Iterator<Item = &Problem> {
         self.problems.iter().filter(move |problem| problem.severity == severity)
     }
 
-    /// Those that stop the start.
+    /// Returns the problems that stop the start.
     pub fn errors(&self) -> impl Iterator<Item = &Problem> {
         self.of(Severity::Error)
     }
 
-    /// Those the operator should know.
+    /// Returns the warnings.
     pub fn warnings(&self) -> impl Iterator<Item = &Problem> {
         self.of(Severity::Warning)
     }
 
-    /// True if nothing stops the start.
+    /// Reports whether no problem stops the start.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.errors().next().is_none()
     }
 
-    /// One line in the end: `2 errors, 1 warning`.
+    /// Returns a summary line: `2 errors, 1 warning`.
     #[must_use]
     pub fn summary(&self) -> String {
         let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
@@ -209,10 +218,11 @@ impl Report {
     }
 }
 
-/// One line per problem, in the order of [`Report::problems`]. Advice that several share comes once, behind the last of them.
+/// Prints one line per problem, in the order of [`Report::problems`]. Shared advice is printed
+/// once, after the last problem that has it.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // For each advice the problems that have it, and those of them that are still to come.
+        // For each advice: the number of problems with it, and the number of those not printed yet.
         let mut sharing = HashMap::<&str, (usize, usize)>::new();
         for problem in self.problems.iter().filter(|problem| !problem.allowed.is_empty()) {
             let (all, left) = sharing.entry(&problem.allowed).or_default();
@@ -244,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_are_ordered_by_line_and_shared_advice_comes_once() {
+    fn problems_are_sorted_by_line_and_shared_advice_is_printed_once() {
         let mut report = Report::new(Strictness::Strict);
         let mut add = |kind, origin, what: &str, advice: &str| report.add(kind, origin, what, advice);
         add(ProblemKind::NotYet, at("b", 2), "c", "");

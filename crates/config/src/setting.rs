@@ -1,13 +1,15 @@
-//! A value and where it came from: what `config show` prints and every message points at.
+//! A value and its origin.
+//!
+//! The origin is kept because `config show` prints it and error messages refer to it.
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A place in a configuration file. Lines and columns count from 1; columns count characters.
+/// A position in a configuration file. Lines and columns count from 1; columns count characters.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Position {
-    /// The file as it was named (on the command line or by `continue`).
+    /// The file as named on the command line or by `continue`.
     pub file: Arc<str>,
     /// Line, from 1.
     pub line: u32,
@@ -21,10 +23,10 @@ impl fmt::Display for Position {
     }
 }
 
-/// Who decided a value.
+/// The origin of a value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Origin {
-    /// Nobody: it is the built-in default.
+    /// The built-in default.
     #[default]
     Default,
     /// An option or argument of the command line.
@@ -34,7 +36,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// True for a value that nobody set.
+    /// Reports whether the value is the built-in default.
     #[must_use]
     pub fn is_default(&self) -> bool {
         matches!(self, Self::Default)
@@ -51,28 +53,28 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One effective value with its origin. Reads like the value itself (`*setting`, `setting.method()`).
-/// Equality looks at the value and the origin; compare `value` to ask whether anything changed.
+/// An effective value with its origin. It dereferences to the value (`*setting`,
+/// `setting.method()`). Equality includes the origin; compare `value` to find changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Setting<T> {
     /// The value in force.
     pub value: T,
-    /// Who decided it.
+    /// The origin of the value.
     pub origin: Origin,
 }
 
 impl<T> Setting<T> {
-    /// A built-in default.
+    /// Returns a built-in default.
     pub fn default_of(value: T) -> Self {
         Self { value, origin: Origin::Default }
     }
 
-    /// A value with its origin.
+    /// Returns a value with its origin.
     pub fn new(value: T, origin: Origin) -> Self {
         Self { value, origin }
     }
 
-    /// A value from the command line.
+    /// Returns a value from the command line.
     pub fn from_command_line(value: T) -> Self {
         Self { value, origin: Origin::CommandLine }
     }

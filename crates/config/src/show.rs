@@ -1,4 +1,6 @@
-//! The effective configuration as text: every value as the directive that would set it, and where it came from.
+//! The effective configuration as text: each value as the directive that sets it, and its origin.
+//!
+//! The output is a valid file with the same effect, so that an operator can start from it.
 
 mod cluster;
 mod third_party;
@@ -16,25 +18,25 @@ use crate::effective::{
 use crate::setting::{Origin, Setting};
 use crate::values::{show_size, show_time};
 
-/// Whether a running server can take over another value.
+/// Reports whether a running server can apply another value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reload {
-    /// Yes, at once.
+    /// Applies immediately.
     Safe,
-    /// Only when it starts anew.
+    /// Needs a restart.
     Restart,
 }
 
 /// One effective value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shown {
-    /// The directive that sets it; `-I` for what only the command line sets.
+    /// The directive that sets it; `-I` for a value that only the command line sets.
     pub directive: &'static str,
-    /// Its arguments; `None` when it is not set and there is no word for that.
+    /// Arguments of the directive; `None` if it is not set and no argument expresses that.
     pub value: Option<String>,
-    /// Where it came from.
+    /// Origin of the value.
     pub origin: Origin,
-    /// Whether another value can be taken over while running.
+    /// Reports whether another value applies while the server runs.
     pub reload: Reload,
 }
 
@@ -49,8 +51,8 @@ impl fmt::Display for Shown {
     }
 }
 
-/// Every effective value, room by room, in an order that does not change. The lines with a value, without their
-/// origins, are a configuration file that has the same effect.
+/// Returns every effective value in a fixed order, crate by crate. The lines with a value, without
+/// their origins, are a configuration file with the same effect.
 #[must_use]
 pub fn show(effective: &Effective) -> Vec<Shown> {
     let mut lines = Lines(Vec::new());
@@ -194,7 +196,7 @@ fn logical(logical: &Logical, lines: &mut Lines) {
 }
 
 fn storage(storage: &Storage, lines: &mut Lines) {
-    // Above the exports, to which it applies.
+    // Printed before the exports, to which it applies.
     lines.restart("oss.defaults", &storage.defaults, |attributes| {
         show_attributes(&Attributes::default(), attributes)
     });
@@ -315,7 +317,8 @@ fn space_rule(value: &SpaceRule) -> String {
     format!("{} {kind} {}", value.name, value.prefixes.join(" "))
 }
 
-/// The options that lead from `start` to `attributes`: access and locking always, then what differs.
+/// Returns the options that lead from `start` to `attributes`: access and locking always, then the
+/// differences.
 fn show_attributes(start: &Attributes, attributes: &Attributes) -> String {
     let access = match (attributes.read_only, attributes.force_read_only) {
         (_, true) => "forcero",
@@ -331,7 +334,8 @@ fn show_attributes(start: &Attributes, attributes: &Attributes) -> String {
         ..*start
     };
     for option in EXPORT_OPTIONS {
-        // An option belongs here if applying it to the goal changes nothing, and to what is reached something.
+        // An option is part of the result if it does not change the goal but changes the attributes
+        // reached.
         let mut goal = *attributes;
         (option.set)(&mut goal);
         let mut next = reached;

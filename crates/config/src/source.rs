@@ -1,49 +1,52 @@
-//! Where configuration text is read from: the file system, or memory in tests.
+//! The source of configuration text: the file system, or memory in tests.
+//!
+//! It is a trait so that the rest of the crate performs no I/O.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 
-/// Largest configuration file, in bytes.
+/// Maximum size of a configuration file in bytes.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// What stands under a path.
+/// Type of a directory entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A regular file, or what a symbolic link to one leads to.
+    /// A regular file, or a symbolic link to one.
     File {
-        /// Somebody may execute it.
+        /// Set if any execute permission bit is set.
         executable: bool,
     },
     /// A directory.
     Directory,
-    /// A device, a socket, a pipe.
+    /// A device, a socket or a pipe.
     Other,
 }
 
-/// Reads configuration text.
+/// A reader of configuration text.
 pub trait Source {
-    /// The whole content, at most [`FILE_BYTES_MAX`] bytes.
+    /// Returns the whole content, at most [`FILE_BYTES_MAX`] bytes.
     ///
     /// # Errors
-    /// What the system says; `FileTooLarge` past the limit.
+    /// The error of the system; `FileTooLarge` above the limit.
     fn read(&self, path: &str) -> io::Result<Vec<u8>>;
 
-    /// What stands under `path`, symbolic links followed.
+    /// Returns the type of `path`, following symbolic links.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn kind(&self, path: &str) -> io::Result<Kind>;
 
-    /// The names in a directory, in any order.
+    /// Returns the names in a directory, in any order.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
 }
 
-/// The file system of this machine. Blocks; meant for the start, reload and `config check`.
+/// The file system of this machine. It blocks and is used at the start, at reload and by `config
+/// check`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Files;
 
@@ -79,7 +82,7 @@ impl Source for Files {
     }
 }
 
-/// Files in memory: absolute path to content. Directories exist as far as files lie in them.
+/// Files in memory: absolute path to content. A directory exists if it contains a file.
 #[derive(Clone, Default, Debug)]
 pub struct Memory {
     files: BTreeMap<String, Vec<u8>>,
@@ -87,7 +90,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Nothing.
+    /// Returns an empty source.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -135,7 +138,7 @@ impl Source for Memory {
     }
 }
 
-/// A system error in words that hold across platforms.
+/// Describes a system error in terms that are equal across platforms.
 pub(crate) fn describe(error: &io::Error) -> impl fmt::Display {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file or directory".to_owned(),

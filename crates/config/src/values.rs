@@ -1,26 +1,29 @@
-//! Values of directives: sizes, times, counts, percents, ports, paths, each with its range.
+//! Parsers of directive values: sizes, times, counts, percentages, ports, paths, each with its
+//! range.
+//!
+//! All directives use them, so that a type of value has one syntax and one error text.
 
 use std::time::Duration;
 
 use crate::directives::{Draft, Fault};
 use crate::language::Token;
 
-/// Longest path, in bytes.
+/// Maximum length of a path in bytes.
 pub(crate) const PATH_BYTES_MAX: usize = 1024;
 
-/// An inclusive range; `None` is no limit.
+/// An inclusive range; `None` means no upper limit.
 #[derive(Clone, Copy)]
 pub(crate) struct Range {
     pub(crate) min: u64,
     pub(crate) max: Option<u64>,
 }
 
-/// At least `min`.
+/// Returns the range from `min` without upper limit.
 pub(crate) const fn from(min: u64) -> Range {
     Range { min, max: None }
 }
 
-/// From `min` to `max`.
+/// Returns the range from `min` to `max`.
 pub(crate) const fn between(min: u64, max: u64) -> Range {
     Range { min, max: Some(max) }
 }
@@ -63,7 +66,7 @@ impl Range {
 const SIZE_FORM: &str = "number[k|m|g|t]";
 const TIME_FORM: &str = "number[s|m|h|d]";
 
-/// Bytes: `1.5g` is 1,610,612,736. A fraction of a byte is dropped.
+/// Parses a size in bytes: `1.5g` is 1,610,612,736. A fraction of a byte is dropped.
 pub(crate) fn size(token: &Token, what: &str, range: Range) -> Result<u64, Fault> {
     let text = token.text.as_str();
     let (number, shift) = match text.char_indices().last() {
@@ -80,7 +83,7 @@ pub(crate) fn size(token: &Token, what: &str, range: Range) -> Result<u64, Fault
     range.check(token, what, value, SIZE_FORM, show_size)
 }
 
-/// `number << shift` for a number that may have decimals; what is left of a unit is dropped.
+/// Returns `number << shift` for a number that may have decimals. A remaining fraction is dropped.
 fn decimal(number: &str, shift: u32) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
@@ -96,7 +99,7 @@ fn decimal(number: &str, shift: u32) -> Option<u64> {
     u64::try_from(value).ok().filter(|value| i64::try_from(*value).is_ok())
 }
 
-/// Seconds, minutes, hours or days; seconds without a unit.
+/// Parses a time in seconds, minutes, hours or days. The default unit is seconds.
 pub(crate) fn time(token: &Token, what: &str, range: Range) -> Result<Duration, Fault> {
     let text = token.text.as_str();
     let (number, unit) = match text.char_indices().last() {
@@ -112,19 +115,19 @@ pub(crate) fn time(token: &Token, what: &str, range: Range) -> Result<Duration, 
     range.check(token, what, value, TIME_FORM, show_time).map(Duration::from_secs)
 }
 
-/// A decimal number.
+/// Parses a decimal number.
 pub(crate) fn count(token: &Token, what: &str, range: Range) -> Result<u64, Fault> {
     let value = digits(&token.text).ok_or_else(|| not_a_number(token, what, "a decimal number"))?;
     range.check(token, what, value, "a decimal number", |n| n.to_string())
 }
 
-/// A count that fits 32 bits; `range` must end there.
+/// Parses a count that fits 32 bits.
 pub(crate) fn count32(token: &Token, what: &str, min: u32, max: u32) -> Result<u32, Fault> {
     let value = count(token, what, between(min.into(), max.into()))?;
     u32::try_from(value).map_err(|_| not_a_number(token, what, "a decimal number"))
 }
 
-/// 0 to 100, with or without `%`.
+/// Parses a percentage from 0 to 100, with or without `%`.
 pub(crate) fn percent(token: &Token, what: &str) -> Result<u8, Fault> {
     let form = "a percentage";
     let number = token.text.strip_suffix('%').unwrap_or(&token.text);
@@ -133,13 +136,13 @@ pub(crate) fn percent(token: &Token, what: &str) -> Result<u8, Fault> {
     u8::try_from(value).map_err(|_| not_a_number(token, what, form))
 }
 
-/// A file mode in octal, at most 0777.
+/// Parses an octal file mode of at most 0777.
 pub(crate) fn mode(token: &Token, text: &str) -> Result<u32, Fault> {
     let value = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
     value.ok_or_else(|| Fault::at(token, format!("mode '{text}' is invalid"), "allowed: octal, 0 to 0777"))
 }
 
-/// A port as a number from `min`, or the name of a TCP service in `/etc/services`.
+/// Parses a port: a number from `min`, or the name of a TCP service in `/etc/services`.
 pub(crate) fn port(token: &Token, text: &str, min: u16, draft: &Draft<'_>) -> Result<u16, Fault> {
     const FORM: &str = "allowed: port number up to 65535 or the name of a service";
     if let Some(number) = digits(text) {
@@ -155,7 +158,7 @@ pub(crate) fn port(token: &Token, text: &str, min: u16, draft: &Draft<'_>) -> Re
         .ok_or_else(|| Fault::at(token, format!("unable to find tcp service {text}"), FORM))
 }
 
-/// Looks a TCP service up by name or alias in the text of a services file.
+/// Looks up a TCP service by name or alias in the text of a services file.
 fn service_port(services: &str, name: &str) -> Option<u16> {
     services.lines().find_map(|line| {
         let line = line.split('#').next().unwrap_or_default();
@@ -166,7 +169,7 @@ fn service_port(services: &str, name: &str) -> Option<u16> {
     })
 }
 
-/// An absolute path without `.` and `..`; doubled and trailing `/` are removed.
+/// Parses an absolute path without `.` and `..`. Removes duplicate and trailing `/`.
 pub(crate) fn path(token: &Token, what: &str) -> Result<String, Fault> {
     const FORM: &str = "allowed: a path that begins with '/' and has no '.' or '..' in it";
     let text = token.text.as_str();
@@ -188,7 +191,7 @@ pub(crate) fn path(token: &Token, what: &str) -> Result<String, Fault> {
     Ok(if normal.is_empty() { "/".to_owned() } else { normal })
 }
 
-/// Bytes with the largest unit that divides them.
+/// Formats bytes with the largest unit that divides them.
 pub(crate) fn show_size(bytes: u64) -> String {
     for (shift, unit) in [(40, 't'), (30, 'g'), (20, 'm'), (10, 'k')] {
         if bytes >> shift != 0 && bytes.trailing_zeros() >= shift {
@@ -198,7 +201,7 @@ pub(crate) fn show_size(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// Seconds with the largest unit that divides them.
+/// Formats seconds with the largest unit that divides them.
 pub(crate) fn show_time(seconds: u64) -> String {
     for (length, unit) in [(86_400, 'd'), (3600, 'h'), (60, 'm')] {
         if seconds != 0 && seconds.is_multiple_of(length) {

@@ -1,4 +1,7 @@
-//! The check pass against disks made for it, and once against a real one.
+//! Tests of the check pass with simulated disks, and once with a real one.
+//!
+//! Simulated disks have permissions that a test cannot create on a real disk, because it may run as
+//! root.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use config::*;
 
-/// Paths with what stands there; everything else is missing.
+/// Paths with their types; all others are missing.
 #[derive(Default)]
 struct Paths(BTreeMap<PathBuf, Result<Look, io::ErrorKind>>);
 
@@ -57,11 +60,11 @@ const GOOD: &str = "all.adminpath /run/a\nall.pidpath /run\noss.localroot /srv\n
 #[test]
 fn a_good_configuration_has_no_problems() {
     assert_eq!(problems(GOOD, &disk()), Vec::<String>::new());
-    assert_eq!(problems("", &disk()), Vec::<String>::new(), "nor have the defaults");
+    assert_eq!(problems("", &disk()), Vec::<String>::new(), "the defaults have no problems either");
 }
 
 #[test]
-fn dead_and_closed_exports_are_found() {
+fn missing_and_inaccessible_exports_are_found() {
     for (disk, expected) in [
         (
             Paths::default().with("/", true, true),
@@ -91,7 +94,7 @@ fn dead_and_closed_exports_are_found() {
 }
 
 #[test]
-fn folders_that_cannot_be_made_are_found() {
+fn directories_that_cannot_be_created_are_found() {
     let closed = disk().with("/run", true, false);
     let found = problems(GOOD, &closed);
     assert!(
@@ -123,7 +126,7 @@ fn contradictions_are_found() {
         ),
         (
             "ofs.chkpnt enable /tmp/c",
-            "f:5:1: warning: ofs.chkpnt enable: the checkpoints lie under /tmp; \
+            "f:5:1: warning: ofs.chkpnt enable: the checkpoints are under /tmp; \
              a reboot may lose them; name another folder",
         ),
         ("xrootd.redirect h:1 /else", "f:5:1: warning: xrootd.redirect: /else is not exported"),
@@ -142,7 +145,7 @@ fn contradictions_are_found() {
             "f:5:1: warning: oss.space fast: /nope: no such file or directory; the space starts without it"
         }),
         ("all.adminpath /srv/data/adm", {
-            "f:5:1: warning: all.adminpath: /srv/data/adm lies in the export /data; \
+            "f:5:1: warning: all.adminpath: /srv/data/adm is inside the export /data; \
              clients can see it; name another folder"
         }),
     ] {
@@ -152,7 +155,7 @@ fn contradictions_are_found() {
 }
 
 #[test]
-fn old_files_start_in_spite_of_dead_paths() {
+fn existing_files_start_despite_missing_paths() {
     let request = Load { file: Some("f".to_owned()), ..Load::default() };
     let loaded = load(&request, &Memory::new().with("f", GOOD));
     let report = check(&loaded.effective, &Paths::default(), Strictness::Legacy);
@@ -160,7 +163,7 @@ fn old_files_start_in_spite_of_dead_paths() {
 }
 
 #[test]
-fn the_real_disk_is_looked_at() {
+fn the_real_disk_is_checked() {
     let folder = std::env::temp_dir().join(format!("scalla-config-check-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("file");

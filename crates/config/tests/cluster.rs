@@ -1,4 +1,4 @@
-//! Cluster directives: one file read as both programs of a node, each value, what is wrong with others.
+//! Cluster directives: one file read as both programs of a node, all values, and errors.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn says(text: &str) -> Vec<String> {
     read(text, None, Strictness::Strict).report.problems().iter().map(ToString::to_string).collect()
 }
 
-/// As most sites have it: one file for all nodes, two ports by program.
+/// A typical file of a site: one file for all nodes, two ports by program.
 const FILE: &str = "\
 all.manager redir.example.org:1213
 all.manager redir2.example.org 1213
@@ -69,7 +69,7 @@ fn one_file_is_read_as_both_programs() {
 }
 
 #[test]
-fn errors_in_either_part_are_said_once() {
+fn errors_in_either_part_are_reported_once() {
     let both = "all.manager h:1\ncms.ping x\nxrd.port y\n";
     assert_eq!(says(both).len(), 2, "{:?}", says(both));
     let cmsd = "if exec cmsd\ncms.ping x\nxrootd.bogus\nfi\n";
@@ -82,11 +82,11 @@ fn errors_in_either_part_are_said_once() {
         ]
     );
     let one = good("if exec xrootd\nall.role manager\nfi\n");
-    assert_eq!(one.cluster.role.value, Role::Manager, "cmsd has no other");
+    assert_eq!(one.cluster.role.value, Role::Manager, "cmsd has no other role");
 }
 
 #[test]
-fn without_a_word_the_values_are_the_real_ones() {
+fn defaults_equal_those_of_the_reference() {
     let cluster = Effective::default().cluster;
     let delay = &cluster.delay;
     assert_eq!(delay.lookup.value.as_secs(), 5);
@@ -131,7 +131,10 @@ fn managers_are_read_in_every_form() {
     assert_eq!(meta.cluster.peers()[0].value, ManagerAddress::new("h", 2));
     let many: String = (1..=17).map(|n| format!("all.manager h{n}:1\n")).collect();
     assert!(says(&many)[0].contains("more than 16 managers"));
-    assert!(says("all.manager h:1\nall.manager h:1\n")[0].contains("stands already at f:1:1"));
+    assert!(
+        says("all.manager h:1\nall.manager h:1\n")[0]
+            .contains("duplicate manager h:1, first defined at f:1:1")
+    );
     assert_eq!(good("all.subcluster of top:1213\n").cluster.subcluster.as_ref().map(|m| m.port), Some(1213));
 }
 
@@ -169,13 +172,13 @@ const BAD: [(&str, &str); 30] = [
 ];
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn errors_have_a_position() {
     for (line, expected) in BAD {
         let said = says(line);
         assert_eq!(said.len(), 1, "{line}: {said:?}");
         assert!(said[0].starts_with(&format!("f:{expected}")), "{line}: {}", said[0]);
     }
-    assert!(says("cms.ping 2")[0].contains("ping 2 is taken as 3s"));
+    assert!(says("cms.ping 2")[0].contains("ping 2 is raised to 3s"));
     let wide = read("all.seclib libXrdSec.so\n", None, Strictness::Legacy).report;
     assert!(!wide.is_ok(), "nodes must not join unauthenticated: {wide}");
 }
@@ -213,7 +216,7 @@ cms.trace debug
 ";
 
 #[test]
-fn everything_is_shown_as_it_was_read() {
+fn all_values_are_shown_as_they_were_read() {
     let effective = good(EVERYTHING);
     let cluster = &effective.cluster;
     assert_eq!(cluster.virtual_id.as_deref(), Some("disk-17"));
@@ -239,7 +242,10 @@ fn everything_is_shown_as_it_was_read() {
     assert_eq!(values(&again), values(&effective), "{text}");
     assert!(changes(&again, &effective).is_empty());
     let alone = show(&good("all.export /store r/w\n"));
-    assert!(alone.iter().all(|line| !line.directive.starts_with("cms.")), "nothing of a cluster alone");
+    assert!(
+        alone.iter().all(|line| !line.directive.starts_with("cms.")),
+        "a standalone server shows no cluster values"
+    );
 }
 
 #[test]
@@ -257,7 +263,7 @@ fn the_second_space_limit_follows_the_first() {
 }
 
 #[test]
-fn what_must_be_free_is_said_on_the_command_line() {
+fn minimum_free_space_can_be_set_on_the_command_line() {
     let with = |min_free: &str| {
         let file = Memory::new().with("f", "all.manager h:1\ncms.space linger 3 min 3% 4g 5% 6g\n");
         let overrides = Overrides { min_free: Some(min_free.parse().unwrap()), ..Overrides::default() };
@@ -270,8 +276,8 @@ fn what_must_be_free_is_said_on_the_command_line() {
         .iter()
         .map(|line| (line.value.as_deref().unwrap_or_default(), line.origin.to_string()))
         .collect();
-    assert_eq!(shown[0], ("linger 3", "f:2:1".to_owned()), "the rest is as the file says");
-    assert_eq!(shown[2], ("min 10g 11g", "command line".to_owned()), "percentages do not count");
+    assert_eq!(shown[0], ("linger 3", "f:2:1".to_owned()), "the other values are those of the file");
+    assert_eq!(shown[2], ("min 10g 11g", "command line".to_owned()), "percentages are replaced");
     let limits = |min_free: &str| {
         let space = with(min_free).cluster.space;
         assert_eq!((space.least.percent, space.enough.percent), (0, 0));
@@ -286,11 +292,12 @@ fn what_must_be_free_is_said_on_the_command_line() {
     for (text, why) in [
         (
             "",
-            "no manager gives files to this server; it stands alone; name its manager (--manager HOST), or leave it out",
+            "no manager places files on this server; it is standalone; name its manager (--manager HOST), or omit the \
+             option",
         ),
         (
             "all.role manager\nall.manager h:1\n",
-            "a manager has no files of its own; say it to the servers below it",
+            "a manager has no files of its own; set it on the servers below it",
         ),
     ] {
         let overrides = Overrides { min_free: "1g".parse().ok(), ..Overrides::default() };
@@ -320,7 +327,7 @@ fn contradictions_are_found() {
         let effective = read(text, None, Strictness::Strict).effective;
         check(&effective, &NoDisk, Strictness::Strict).problems().iter().map(ToString::to_string).collect()
     };
-    assert!(checked("all.role supervisor\n")[0].contains("there is no manager"));
+    assert!(checked("all.role supervisor\n")[0].contains("no manager is configured"));
     let ports = "all.role manager\nxrd.port 1213 if exec cmsd\nxrd.port 1213\n";
     assert_eq!(
         checked(ports),
@@ -328,13 +335,13 @@ fn contradictions_are_found() {
         "xrootd and cmsd read one number: the cluster port is another"
     );
     let ports = "all.role supervisor\nall.manager h:1\nxrd.port 2000\ncms.superport 2000\n";
-    assert!(checked(ports)[0].contains("port 2000 is for clients (f:3:1) and for nodes"));
-    assert!(checked("all.manager meta h:1\n")[0].contains("stands alone"));
+    assert!(checked(ports)[0].contains("port 2000 is used for clients (f:3:1) and for nodes"));
+    assert!(checked("all.manager meta h:1\n")[0].contains("standalone"));
     assert_eq!(checked("all.role manager\nall.export /nowhere\n"), Vec::<String>::new());
 }
 
 #[test]
-fn the_command_line_wins() {
+fn the_command_line_takes_precedence() {
     let request = Load {
         overrides: Overrides {
             role: Some(Role::Supervisor),
@@ -353,7 +360,7 @@ fn the_command_line_wins() {
 }
 
 #[test]
-fn what_can_change_nothing_is_said_with_its_reason() {
+fn options_without_effect_are_reported_with_the_reason() {
     let text = "cms.dfs lookup central limit 5 mdhold 2m qmax 10 retries 3\nofs.forward 3way local:1 mv\n\
                 cms.sched refreset 30m gshr 5 gsdflt 6\ncms.delay startup 9 rw 1 qdn 2 discard 3 delnode 5m peer 1\n\
                 cms.sched tryhname 0\nall.role manager\nall.manager h:1213\nofs.authorize off\n";

@@ -1,4 +1,7 @@
-//! The tables as a whole: examples do what the standing says, guards stop the start, unknown names are found.
+//! Tests of the tables as a whole: examples match the standing, guards stop the start, unknown
+//! names are reported.
+//!
+//! They cover each directive, so that a new one cannot be added without a consistent entry.
 
 use config::*;
 use proptest::prelude::*;
@@ -36,8 +39,8 @@ fn every_guard_stops_the_start_by_name() {
 }
 
 #[test]
-fn what_guards_is_in_the_tables() {
-    // Written down apart from the tables, so that an entry cannot lose its guard unnoticed.
+fn guards_are_in_the_tables() {
+    // Listed independently of the tables, so that an entry cannot lose its guard unnoticed.
     for line in [
         "sec.protocol krb5",
         "sec.protocol /opt/lib gsi -cert:/x",
@@ -89,7 +92,7 @@ fn what_guards_is_in_the_tables() {
 }
 
 #[test]
-fn examples_do_what_the_standing_says() {
+fn examples_match_the_standing() {
     for directive in every_directive() {
         if directive.always_stops() {
             continue;
@@ -112,11 +115,11 @@ fn examples_do_what_the_standing_says() {
 }
 
 #[test]
-fn every_in_force_directive_needs_what_its_grammar_demands() {
+fn each_directive_in_force_requires_the_arguments_of_its_grammar() {
     for directive in every_directive().filter(|directive| directive.standing == Standing::InForce) {
         let name = directive.names[0];
         if directive.grammar == "[check time] [path]" || name == "ofs.tpc" {
-            continue; // Everything may be left out.
+            continue; // All arguments are optional.
         }
         let loaded = load_text(name, Strictness::Strict);
         let errors: Vec<String> = loaded.report.errors().map(ToString::to_string).collect();
@@ -133,7 +136,7 @@ fn unknown_names_are_errors_or_warnings_with_the_same_text() {
         ("all.expotr /x", "unknown directive 'all.expotr'; did you mean all.export?"),
         ("XRD.PORT 1", "unknown directive 'XRD.PORT'; there is no prefix 'XRD.'"),
         ("foo.bar 1", "unknown directive 'foo.bar'; there is no prefix 'foo.'"),
-        ("ofs.qqqqqqqqqqqqq", "unknown directive 'ofs.qqqqqqqqqqqqq'; nothing like it is known"),
+        ("ofs.qqqqqqqqqqqqq", "unknown directive 'ofs.qqqqqqqqqqqqq'; no similar directive exists"),
         ("bogus 1", "unknown directive 'bogus'; a directive has the form prefix.name"),
         (
             "xrd.timeout foo",
@@ -151,7 +154,7 @@ fn unknown_names_are_errors_or_warnings_with_the_same_text() {
     assert_eq!(kinds(&load_text("ssi.svclib x\nodc.role y\n", Strictness::Strict)), []);
 }
 
-/// A line, and how its only error begins.
+/// A line, and the beginning of its only error.
 const BAD_VALUES: &[(&str, &str)] = &[
     (
         "xrd.port 70000",
@@ -180,7 +183,7 @@ const BAD_VALUES: &[(&str, &str)] = &[
     ("oss.memfile max 120%", "1:17: error: oss.memfile: memfile max 120% may not be greater than 100"),
     ("oss.memfile check x", "1:19: error: oss.memfile: invalid memfile check 'x'; allowed: [off]"),
     ("xrootd.tlsreuse maybe", "1:17: error: xrootd.tlsreuse: invalid tlsreuse value 'maybe'; allowed: off |"),
-    ("all.export *", "1:12: error: nothing is exported but object ids; /tmp is not served in their place"),
+    ("all.export *", "1:12: error: only object ids are exported; /tmp is not served instead"),
     ("xrd.timeout hail", "1:1: error: xrd.timeout: timeout hail value not specified; allowed: "),
     (
         "xrd.timeout kill 99999999999999999999",
@@ -212,17 +215,14 @@ const BAD_VALUES: &[(&str, &str)] = &[
     ("oss.space a/b /x", "1:11: error: oss.space: invalid space name 'a/b'"),
     (
         "oss.namelib libMine.so",
-        "1:13: error: oss.namelib: library 'libMine.so' is not one we have a part for; use oss.localroot",
+        "1:13: error: oss.namelib: unsupported library 'libMine.so'; use oss.localroot",
     ),
     (
         "ofs.osslib libXrdPss.so",
         "1:12: error: ofs.osslib: the proxy (libXrdPss) is not in force yet; not starting",
     ),
     ("ofs.osslib ++ libXrdOssCsi.so", "1:15: error: ofs.osslib: stored page checksums"),
-    (
-        "xrd.protocol foo libFoo.so",
-        "1:18: error: xrd.protocol: library 'libFoo.so' is not one we have a part for",
-    ),
+    ("xrd.protocol foo libFoo.so", "1:18: error: xrd.protocol: unsupported library 'libFoo.so'"),
     (
         "xrootd.chksum bogus",
         "1:15: error: xrootd.chksum: checksum 'bogus' is not built in; allowed: adler32 crc32c",
@@ -242,7 +242,7 @@ const BAD_VALUES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn bad_values_are_errors_with_place_and_what_is_allowed() {
+fn bad_values_are_errors_with_position_and_allowed_values() {
     for (line, says) in BAD_VALUES {
         let loaded = load_text(line, Strictness::Legacy);
         let errors: Vec<String> = loaded.report.errors().map(ToString::to_string).collect();
@@ -260,7 +260,7 @@ fn bad_values_are_errors_with_place_and_what_is_allowed() {
 #[test]
 fn values_are_read_in_every_form() {
     let names = load_text("ofs.xattr maxnsz 20", Strictness::Strict).effective.logical.xattr;
-    assert_eq!(names.name_bytes_max, 13, "user.U. stands before the client's name");
+    assert_eq!(names.name_bytes_max, 13, "user.U. precedes the client's name");
     let size = |text: &str| {
         load_text(&format!("oss.maxsize {text}"), Strictness::Strict).effective.storage.file_bytes_max.value
     };
@@ -315,14 +315,14 @@ fn all_problems_are_found_at_once() {
             _ => None,
         })
         .collect();
-    assert_eq!(lines, [2, 2, 1], "what stands within a broken if-fi is not looked at: {report}");
+    assert_eq!(lines, [2, 2, 1], "directives in an invalid if-fi are not evaluated: {report}");
     let report = load_text(&text.replace("if\n", ""), Strictness::Strict).report;
     assert_eq!(report.errors().count(), 5, "{report}");
     assert_eq!(report.summary(), "5 errors, 0 warnings");
 }
 
 #[test]
-fn redirects_are_read_whole() {
+fn redirects_are_read_completely() {
     let text = "xrootd.redirect [::1]:1095 all -stat -locate\n\
                 xrootd.redirect h:1%p:2 client private .example.org\nxrootd.redirect h:1 enoent /a /b\n";
     let loaded = load_text(text, Strictness::Strict);
@@ -339,7 +339,7 @@ fn redirects_are_read_whole() {
 }
 
 #[test]
-fn spaces_are_read_whole() {
+fn spaces_are_read_completely() {
     let text = "oss.space public /disk1/xrd\noss.space fast /ssd/d* chkmount s1 nofail\noss.cache all /disks/*\n\
                 oss.space fast assign /hot /warm\noss.space public default /\n";
     let loaded = load_text(text, Strictness::Strict);
@@ -363,7 +363,7 @@ fn two_local_roots_contradict_each_other() {
 }
 
 #[test]
-fn what_follows_the_last_argument_is_ignored_aloud() {
+fn extra_arguments_are_ignored_with_a_warning() {
     let loaded = load_text("xrd.port 1095 # ours\n", Strictness::Strict);
     assert_eq!(kinds(&loaded), [ProblemKind::Ignored]);
     assert_eq!(loaded.effective.network.port.value, Port::Number(1095));

@@ -1,4 +1,4 @@
-//! The committed reference is the one the tables give.
+//! The committed reference equals the generated one, so that a change of a table updates `docs/`.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ fn the_committed_reference_is_current() {
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         committed == wanted,
-        "docs/configuration.md is old; run: UPDATE_DOCS=1 cargo test -p scalla-config"
+        "docs/configuration.md is out of date; run: UPDATE_DOCS=1 cargo test -p scalla-config"
     );
 }
 
 #[test]
-fn tables_stay_tables() {
+fn table_rows_have_the_right_number_of_columns() {
     let manual = config::manual();
     for line in manual.lines().filter(|line| line.starts_with('|')) {
         let bars = line.replace("\\|", "").matches('|').count();

@@ -1,4 +1,7 @@
-//! A whole file of a site, evaluated for different programs and hosts, and what `config show` makes of it.
+//! A complete file of a site, evaluated for several programs and hosts, and its output in `config
+//! show`.
+//!
+//! It exists because most interactions of directives appear only in a whole file.
 
 use std::time::Duration;
 
@@ -32,7 +35,7 @@ fn data_server() -> Loaded {
 }
 
 #[test]
-fn a_data_server_gets_what_the_file_says() {
+fn a_data_server_has_the_values_of_the_file() {
     let Loaded { effective, report } = data_server();
     let says: Vec<String> = report.errors().map(ToString::to_string).collect();
     assert_eq!(says, Vec::<String>::new());
@@ -76,7 +79,7 @@ fn a_data_server_gets_what_the_file_says() {
 }
 
 #[test]
-fn exports_have_their_own_options_over_the_defaults() {
+fn options_of_exports_override_the_defaults() {
     let storage = data_server().effective.storage;
     let seen: Vec<_> = storage
         .exports
@@ -91,8 +94,8 @@ fn exports_have_their_own_options_over_the_defaults() {
 }
 
 #[test]
-fn defaults_hold_for_the_exports_below_them() {
-    // Each as the real server has it: is the export read-only?
+fn defaults_apply_to_the_exports_below_them() {
+    // As the real server behaves: whether the export is read-only.
     for (text, read_only) in [
         ("oss.defaults r/o\nall.export /\noss.defaults r/w", true),
         ("all.export /\noss.defaults r/o", false),
@@ -111,14 +114,14 @@ fn defaults_hold_for_the_exports_below_them() {
 }
 
 #[test]
-fn what_is_not_in_force_is_said_with_its_place() {
+fn directives_not_in_force_are_reported_with_a_position() {
     let report = data_server().report;
     let says = |what: &str| report.problems().iter().any(|problem| problem.to_string() == what);
     for what in [
         "site.cfg:15:26: warning: xrd.protocol: HTTP (libXrdHttp) is not in force yet",
         "site.cfg:25:1: note: xrd.sched has no effect here",
         "site.cfg:33:30: warning: all.export: unknown export option '#'; see Export options in the manual",
-        "site.cfg:37:40: warning: xrootd.chksum: '/usr/bin/xrdadler32.sh' is not run; the checksums named before it \
+        "site.cfg:37:40: warning: xrootd.chksum: '/usr/bin/xrdadler32.sh' is not run; the checksums before it \
          are built in",
         "site.cfg:38:19: note: xrootd.async: 'segsize' has no effect here",
         "site.cfg:47:1: warning: frm.xfr.copymax is not in force yet",
@@ -128,7 +131,7 @@ fn what_is_not_in_force_is_said_with_its_place() {
 }
 
 #[test]
-fn another_host_and_another_program_get_something_else() {
+fn conditions_select_by_host_and_program() {
     let Loaded { effective, report } = load(&request("xrootd", "redir1.example.org"), &source());
     let errors: Vec<String> = report.errors().map(ToString::to_string).collect();
     assert_eq!(errors, Vec::<String>::new());
@@ -141,7 +144,7 @@ fn another_host_and_another_program_get_something_else() {
 }
 
 #[test]
-fn what_is_shown_is_a_configuration_with_the_same_effect() {
+fn the_shown_configuration_has_the_same_effect() {
     let effective = data_server().effective;
     let lines = show(&effective);
     let text: String = lines
@@ -164,7 +167,7 @@ fn what_is_shown_is_a_configuration_with_the_same_effect() {
 }
 
 #[test]
-fn the_command_line_wins_and_adds_exports() {
+fn the_command_line_takes_precedence_and_adds_exports() {
     let mut request = request("xrootd", "disk1.example.org");
     request.overrides = Overrides {
         port: Some(Port::Any),
@@ -179,7 +182,7 @@ fn the_command_line_wins_and_adds_exports() {
     assert_eq!(effective.admin_folder().to_str(), Some("/run/a/data"));
     let last = effective.storage.exports.last().unwrap();
     assert_eq!((last.prefix.as_str(), &last.origin), ("/extra/data", &Origin::CommandLine));
-    assert!(!last.attributes.lock, "oss.defaults hold for it too");
+    assert!(!last.attributes.lock, "oss.defaults apply to it too");
     assert!(effective.storage.exports.iter().all(|export| export.attributes.read_only));
     assert_eq!(effective.logical.trace.level(), LogLevel::Trace);
     let errors: Vec<String> = report.errors().map(ToString::to_string).collect();
@@ -188,7 +191,7 @@ fn the_command_line_wins_and_adds_exports() {
 }
 
 #[test]
-fn a_folder_is_served_as_root_whatever_the_file_exports() {
+fn a_directory_is_served_as_root_instead_of_the_exports() {
     let mut request = request("xrootd", "disk1.example.org");
     request.overrides.directory = Some("/home/me/data".into());
     let Loaded { effective, report } = load(&request, &source());
@@ -200,7 +203,7 @@ fn a_folder_is_served_as_root_whatever_the_file_exports() {
         report.problems().iter().any(|one| one.what == what && one.allowed == advice)
     };
     assert!(has_note("/store is not exported", "/home/me/data is served as / instead"), "{report}");
-    assert_eq!(effective.protocol.checksums.offered.len(), 3, "the file's word on checksums stands");
+    assert_eq!(effective.protocol.checksums.offered.len(), 3, "the checksums of the file apply");
 
     let bare = Load { overrides: request.overrides, ..Load::default() };
     let bare = load(&bare, &Memory::new());
@@ -211,16 +214,16 @@ fn a_folder_is_served_as_root_whatever_the_file_exports() {
 }
 
 #[test]
-fn without_anything_tmp_is_exported() {
+fn tmp_is_exported_by_default() {
     let loaded = load(&Load::default(), &Memory::new());
     assert_eq!(loaded.effective.storage.exports[0].prefix, "/tmp");
     assert!(loaded.effective.storage.exports[0].origin.is_default());
-    assert_eq!(loaded.effective.checkpoint_folder(), None, "they would lie under /tmp");
+    assert_eq!(loaded.effective.checkpoint_folder(), None, "they would be under /tmp");
     assert!(loaded.effective.protocol.checksums.offered.is_empty());
 }
 
 #[test]
-fn each_instance_has_its_own_journals_wherever_they_are_put() {
+fn each_instance_has_its_own_journals_in_any_directory() {
     let folders = |line: &str, instance: Option<&str>| {
         let source = Memory::new().with("x.cfg", format!("all.adminpath /adm\n{line}\n"));
         let evaluation = Evaluation { instance: instance.map(str::to_owned), ..Evaluation::default() };
@@ -228,7 +231,8 @@ fn each_instance_has_its_own_journals_wherever_they_are_put() {
             load(&Load { file: Some("x.cfg".into()), evaluation, ..Load::default() }, &source).effective;
         [effective.persist_folder(), effective.checkpoint_path()].map(|path| path.display().to_string())
     };
-    // Not `.ofs/posc.log`, which is a file of XRootD's: its admin folder must be good for us too.
+    // Not `.ofs/posc.log`, which is a file of XRootD, because its admin directory must work for us
+    // too.
     assert_eq!(folders("", None), ["/adm/.ofs/posc", "/adm/.ofs/chkpnt"]);
     assert_eq!(folders("", Some("a")), ["/adm/a/.ofs/posc", "/adm/a/.ofs/chkpnt"]);
     let lines = "ofs.persist auto logdir /log\nofs.chkpnt disable /saved";

@@ -1,4 +1,4 @@
-//! `ofs.tpc`: every option, what adds up, what is refused, and what is shown.
+//! `ofs.tpc`: each option, accumulation, errors, and output.
 
 use config::*;
 use std::time::Duration;
@@ -15,13 +15,13 @@ fn value(text: &str) -> ThirdPartyCopy {
 }
 
 #[test]
-fn it_is_off_until_it_is_named() {
+fn third_party_copies_are_off_by_default() {
     assert_eq!(load_text("").effective.logical.third_party.value, None);
     assert_eq!(value("ofs.tpc\n"), ThirdPartyCopy::default());
 }
 
 #[test]
-fn every_option_counts() {
+fn each_option_takes_effect() {
     let all = value(
         "ofs.tpc ttl 60 2m xfr 4 streams 3,8 cksum adler32 echo logok oids scan stderr restrict /a restrict /b/c\n\
          ofs.tpc allow host *.example.org allow dn /CN=x vo atlas require client gsi require dest krb5+ require all sss\n\
@@ -48,7 +48,7 @@ fn every_option_counts() {
 }
 
 #[test]
-fn what_is_shown_means_the_same() {
+fn the_shown_directive_has_the_same_effect() {
     for text in [
         "ofs.tpc",
         "ofs.tpc ttl 5 restrict /a cksum md5 streams 2,9 allow host a dn x require all gsi+ echo scan stdout pgm /x/y z",
@@ -63,13 +63,13 @@ fn what_is_shown_means_the_same() {
 }
 
 #[test]
-fn nonsense_is_refused_where_it_stands() {
+fn invalid_options_are_refused_with_a_position() {
     for (text, says) in [
         ("ofs.tpc ttl x", "ttl"),
         ("ofs.tpc ttl 20 10", "ttl max"),
         ("ofs.tpc xfr 0", "xfr"),
         ("ofs.tpc streams 16", "streams '16' is invalid"),
-        ("ofs.tpc streams 5,4", "more than the most"),
+        ("ofs.tpc streams 5,4", "the default exceeds the maximum"),
         ("ofs.tpc cksum foo", "'foo' is not built in"),
         ("ofs.tpc restrict data", "non-absolute"),
         ("ofs.tpc allow", "allow type not specified"),
@@ -92,7 +92,7 @@ fn nonsense_is_refused_where_it_stands() {
 }
 
 #[test]
-fn what_is_not_in_force_is_said() {
+fn options_not_in_force_are_reported() {
     let kinds = |text: &str| -> Vec<ProblemKind> {
         load_text(text).report.problems().iter().map(|problem| problem.kind).collect()
     };

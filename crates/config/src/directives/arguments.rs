@@ -1,4 +1,6 @@
-//! The arguments of one directive, read from left to right, and what can be wrong with them.
+//! A cursor over the arguments of one directive, and the errors it can report.
+//!
+//! Each directive reads its arguments through it, so that equal errors have equal texts.
 
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use crate::report::ProblemKind;
 use crate::setting::Origin;
 use crate::values::{self, Range};
 
-/// Why a directive is not accepted.
+/// The reason to reject a directive.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: ProblemKind,
@@ -18,7 +20,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// A bad value at a token.
+    /// Returns a fault for a bad value at a token.
     pub(crate) fn at(token: &Token, what: impl Into<String>, allowed: impl Into<String>) -> Self {
         Self {
             kind: ProblemKind::BadValue,
@@ -28,7 +30,7 @@ impl Fault {
         }
     }
 
-    /// The same as another kind of problem.
+    /// Changes the kind of the problem.
     pub(crate) fn of(self, kind: ProblemKind) -> Self {
         Self { kind, ..self }
     }
@@ -37,7 +39,7 @@ impl Fault {
 /// A cursor over the arguments of one directive.
 pub(crate) struct Arguments<'a> {
     pub(crate) directive: &'static Directive,
-    /// The directive's name as it was written.
+    /// The name of the directive as written.
     pub(crate) name: &'a Token,
     rest: &'a [Token],
 }
@@ -57,22 +59,22 @@ impl<'a> Arguments<'a> {
         self.rest.first().map(|token| token.text.as_str())
     }
 
-    /// What has not been read yet.
+    /// Returns the unread arguments.
     pub(crate) fn rest(&self) -> &'a [Token] {
         self.rest
     }
 
-    /// Reads the next word if it is this one.
+    /// Reads the next word if it equals `word`.
     pub(crate) fn take(&mut self, word: &str) -> Option<&'a Token> {
         if self.peek() == Some(word) { self.next() } else { None }
     }
 
-    /// Where the value of the directive comes from.
+    /// Returns the origin of the directive's value.
     pub(crate) fn origin(&self) -> Origin {
         self.name.origin()
     }
 
-    /// The next word, which must be there.
+    /// Reads the next word, which is required.
     pub(crate) fn need(&mut self, what: &str) -> Result<&'a Token, Fault> {
         self.next().ok_or_else(|| {
             Fault::at(
@@ -99,7 +101,7 @@ impl<'a> Arguments<'a> {
         values::path(self.need(&format!("{what} path"))?, what)
     }
 
-    /// A fault about a word that is none of those allowed.
+    /// Returns a fault for a word that is not among the allowed ones.
     pub(crate) fn invalid(&self, token: &Token, what: &str) -> Fault {
         let allowed = format!("allowed: {}", self.directive.grammar);
         Fault::at(token, format!("invalid {what} '{}'", token.text), allowed)

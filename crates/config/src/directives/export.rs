@@ -1,4 +1,6 @@
 //! `all.export`, `xrootd.export` and `oss.defaults`: exported prefixes and their attributes.
+//!
+//! They are resolved after the whole file is read, because later directives may add options.
 
 use super::shared::{part_idle, part_later};
 use super::{Arguments, Draft, Fault, Standing};
@@ -8,11 +10,11 @@ use crate::setting::{Origin, Setting};
 
 /// One option of an export.
 pub struct OptionEntry {
-    /// Its names; all mean the same.
+    /// Names of the option; all are equivalent.
     pub names: &'static [&'static str],
-    /// What it says.
+    /// Meaning of the option.
     pub help: &'static str,
-    /// What it does here. What only restates a default is in force.
+    /// Standing of the option. An option that only restates a default is in force.
     pub standing: Standing,
     pub(crate) set: fn(&mut Attributes),
 }
@@ -29,76 +31,82 @@ const fn idle(names: &'static [&'static str], help: &'static str, set: fn(&mut A
     OptionEntry { names, help, standing: Standing::NoEffect, set }
 }
 
-/// Every export option. Of two that set the same attribute the later one wins.
+/// All export options. The last of several options for the same attribute applies.
 pub static EXPORT_OPTIONS: &[OptionEntry] = &[
-    option(&["r/w", "writable"], "files may be written (default)", |a| {
+    option(&["r/w", "writable"], "files are writable (default)", |a| {
         a.read_only = false;
         a.force_read_only = false;
     }),
-    option(&["r/o", "readonly"], "files may only be read", |a| a.read_only = true),
-    option(&["forcero", "notwritable"], "read-only, and opens for writing are opens for reading", |a| {
+    option(&["r/o", "readonly"], "files are read-only", |a| a.read_only = true),
+    option(&["forcero", "notwritable"], "read-only, and opens for writing become opens for reading", |a| {
         a.read_only = true;
         a.force_read_only = true;
     }),
-    option(&["lock"], "a file being written is closed to others (default)", |a| a.lock = true),
+    option(&["lock"], "a file being written is locked for other clients (default)", |a| a.lock = true),
     option(&["nolock"], "readers and writers do not exclude each other", |a| a.lock = false),
-    later(&["stage"], "missing files are brought from mass storage", |a| {
+    later(&["stage"], "missing files are staged from mass storage", |a| {
         a.stage = true;
         a.stage_creates = false;
     }),
-    later(&["stage+"], "as stage, and files are created there too", |a| {
+    later(&["stage+"], "as stage, and files are also created in mass storage", |a| {
         a.stage = true;
         a.stage_creates = true;
     }),
-    option(&["nostage"], "missing files are missing (default)", |a| {
+    option(&["nostage"], "missing files are not staged (default)", |a| {
         a.stage = false;
         a.stage_creates = false;
     }),
     later(&["purge"], "files may be purged", |a| a.purge = true),
-    option(&["nopurge"], "files stay (default)", |a| a.purge = false),
+    option(&["nopurge"], "files are not purged (default)", |a| a.purge = false),
     later(&["mig", "migratable"], "files are migrated to mass storage", |a| a.migrate = true),
     option(&["nomig", "notmig", "notmigratable"], "files are not migrated (default)", |a| a.migrate = false),
-    later(&["check"], "mass storage is asked before a file is created", |a| a.check = true),
-    option(&["nocheck"], "it is not (default)", |a| a.check = false),
-    later(&["dread"], "mass storage is asked for listings", |a| a.remote_directories = true),
-    option(&["nodread"], "it is not (default)", |a| a.remote_directories = false),
+    later(&["check"], "mass storage is queried before a file is created", |a| a.check = true),
+    option(&["nocheck"], "mass storage is not queried (default)", |a| a.check = false),
+    later(&["dread"], "mass storage is queried for listings", |a| a.remote_directories = true),
+    option(&["nodread"], "mass storage is not queried (default)", |a| a.remote_directories = false),
     later(&["rcreate"], "files are created in mass storage first", |a| a.remote_create = true),
-    option(&["norcreate"], "they are not (default)", |a| a.remote_create = false),
+    option(&["norcreate"], "files are not created in mass storage (default)", |a| a.remote_create = false),
     idle(&["mmap"], "files are memory mapped", |a| a.mmap = true),
-    option(&["nommap"], "they are not (default)", |a| a.mmap = false),
+    option(&["nommap"], "files are not memory mapped (default)", |a| a.mmap = false),
     idle(&["mlock"], "mapped files are locked in memory", |a| a.mlock = true),
-    option(&["nomlock"], "they are not (default)", |a| a.mlock = false),
-    idle(&["mkeep"], "mapped files stay mapped", |a| a.mkeep = true),
-    option(&["nomkeep"], "they do not (default)", |a| a.mkeep = false),
-    option(&["inplace"], "new files lie under the export itself", |a| a.in_place = true),
-    option(&["outplace"], "new files lie in a space, where there are spaces (default)", |a| {
+    option(&["nomlock"], "mapped files are not locked (default)", |a| a.mlock = false),
+    idle(&["mkeep"], "mapped files stay mapped when closed", |a| a.mkeep = true),
+    option(&["nomkeep"], "mapped files are unmapped when closed (default)", |a| a.mkeep = false),
+    option(&["inplace"], "new files are created in the export itself", |a| a.in_place = true),
+    option(&["outplace"], "new files are created in a space, if there are spaces (default)", |a| {
         a.in_place = false
     }),
-    option(&["cache"], "the path is a cache: the cluster hears of it for reading", |a| a.cache = true),
-    option(&["nocache"], "it is not (default)", |a| a.cache = false),
+    option(&["cache"], "the path is a cache: visible in the cluster for reading", |a| a.cache = true),
+    option(&["nocache"], "the path is not a cache (default)", |a| a.cache = false),
     idle(&["mwfiles"], "several writable copies of a file may exist", |a| a.multiple_writable = true),
-    option(&["nomwfiles"], "only one may (default)", |a| a.multiple_writable = false),
-    option(&["global"], "the cluster hears of the path (default)", |a| a.visibility = Visibility::Global),
-    option(&["globalro"], "the cluster hears of it for reading", |a| {
+    option(&["nomwfiles"], "only one writable copy of a file may exist (default)", |a| {
+        a.multiple_writable = false
+    }),
+    option(&["global"], "the path is visible in the cluster (default)", |a| {
+        a.visibility = Visibility::Global
+    }),
+    option(&["globalro"], "the path is visible in the cluster for reading", |a| {
         a.visibility = Visibility::GlobalReadOnly
     }),
-    option(&["local"], "the cluster does not hear of it", |a| a.visibility = Visibility::Local),
-    later(&["xattrs"], "migration data stands in extended attributes", |a| a.xattrs = true),
-    option(&["noxattrs"], "it does not (default)", |a| a.xattrs = false),
-    option(&["ficl"], "a `.fail` file makes staging fail at once (default)", |a| a.fail_files = true),
-    later(&["noficl"], "it does not", |a| a.fail_files = false),
+    option(&["local"], "the path is not visible in the cluster", |a| a.visibility = Visibility::Local),
+    later(&["xattrs"], "migration data is kept in extended attributes", |a| a.xattrs = true),
+    option(&["noxattrs"], "migration data is not kept in extended attributes (default)", |a| {
+        a.xattrs = false
+    }),
+    option(&["ficl"], "a `.fail` file makes staging fail immediately (default)", |a| a.fail_files = true),
+    later(&["noficl"], "a `.fail` file does not affect staging", |a| a.fail_files = false),
 ];
 
-/// An export that may yet be given more options.
+/// An export to which later directives may add options.
 pub(crate) struct ExportDraft {
     pub(crate) prefix: String,
-    /// How many of the options of `oss.defaults` stood above it: those below are for other exports.
+    /// Number of `oss.defaults` options before the export. Later ones do not apply to it.
     pub(crate) defaults: usize,
     pub(crate) options: Vec<&'static OptionEntry>,
     pub(crate) origin: Origin,
 }
 
-/// `path [options]`. A repeated path adds options to the earlier ones.
+/// `path [options]`. A repeated path adds options.
 pub(super) fn export(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     if let Some(token) = arguments.rest().first()
         && token.text.starts_with('*')
@@ -121,7 +129,7 @@ pub(super) fn export(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
     Ok(())
 }
 
-/// `options`, over the built-in defaults; several directives add up.
+/// `options`, applied to the built-in defaults. Several directives accumulate.
 pub(super) fn defaults(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     if arguments.peek().is_none() {
         arguments.need("option")?;
@@ -162,7 +170,8 @@ fn attributes(defaults: &[&OptionEntry], own: &[&OptionEntry]) -> Attributes {
     attributes
 }
 
-/// Exports with their attributes: own options over those of `defaults` that stood above, over the built-in ones.
+/// Resolves the attributes of exports: own options over preceding `oss.defaults` over built-in
+/// defaults.
 pub(crate) fn resolve(exports: Vec<ExportDraft>, defaults: &[&'static OptionEntry]) -> Vec<Export> {
     let resolved = exports.into_iter().map(|export| Export {
         attributes: attributes(defaults.get(..export.defaults).unwrap_or(defaults), &export.options),

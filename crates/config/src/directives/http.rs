@@ -1,4 +1,7 @@
-//! Directives of HTTP and what stands beside it: `http.`, `tpc.`, `cors.`, `macaroons.`. Not in force yet.
+//! Directives of HTTP and related plug-ins: `http.`, `tpc.`, `cors.`, `macaroons.`. Not in force
+//! yet.
+//!
+//! They are known so that files of sites load, and so that unknown names can be reported.
 
 use super::{Directive, Mark, Section};
 
@@ -8,47 +11,47 @@ pub(super) const SECTION: Section = Section {
     directives: &[
         Directive::later(&["http.cert"], Mark::Most, "path")
             .default("xrd.tls")
-            .help("Certificate.")
+            .help("Certificate of the server.")
             .example("/etc/grid-security/hostcert.pem"),
         Directive::later(&["http.key"], Mark::Most, "path")
             .default("xrd.tls")
-            .help("Key.")
+            .help("Key of the certificate.")
             .example("/etc/grid-security/hostkey.pem"),
         Directive::later(&["http.cadir"], Mark::Most, "path")
             .default("xrd.tlsca")
-            .help("Directory of authorities.")
+            .help("Directory of certificate authorities.")
             .example("/etc/grid-security/certificates"),
         Directive::later(&["http.cafile"], Mark::Most, "path")
             .default("xrd.tlsca")
-            .help("File of authorities.")
+            .help("File of certificate authorities.")
             .example("/etc/pki/tls/cert.pem"),
         Directive::later(&["http.cipherfilter"], Mark::Most, "list")
             .default("library default")
-            .help("Ciphers.")
+            .help("Allowed ciphers.")
             .example("HIGH"),
         Directive::later(&["http.httpsmode"], Mark::Common, "{auto|disable|manual}")
             .default("auto")
-            .help("When TLS is used.")
+            .help("Use of TLS.")
             .example("manual"),
         Directive::later(&["http.gridmap"], Mark::Common, "[required] [compatNameGeneration] file")
             .default("none")
-            .help("Names of certificates.")
+            .help("Mapping of certificates to user names.")
             .example("/etc/grid-security/grid-mapfile"),
         Directive::later(&["http.secxtractor"], Mark::Common, "[required] library [parameters]")
             .default("none")
-            .help("VOMS attributes.")
+            .help("Plug-in for VOMS attributes.")
             .example("libXrdVoms.so"),
         Directive::later(&["http.exthandler"], Mark::Most, "name [+notls] library [parameters]")
             .default("none")
-            .help("Further handlers (third-party copy, macaroons).")
+            .help("Additional handlers (third-party copy, macaroons).")
             .example("xrdtpc libXrdHttpTPC.so"),
         Directive::later(&["http.header2cgi"], Mark::Most, "header key [strip-on-redirect]")
             .default("Cache-Control cache-control")
-            .help("Headers that become CGI.")
+            .help("Headers that are converted to CGI.")
             .example("Authorization authz"),
         Directive::later(&["http.desthttps"], Mark::Common, "{yes|no}")
             .default("no")
-            .help("Redirects go to https.")
+            .help("Redirects use https.")
             .example("yes"),
         Directive::later(&["http.selfhttps2http"], Mark::Rare, "{yes|no}")
             .default("no")
@@ -56,19 +59,19 @@ pub(super) const SECTION: Section = Section {
             .example("no"),
         Directive::later(&["http.listingdeny"], Mark::Common, "{yes|no}")
             .default("no")
-            .help("No directory listings.")
+            .help("Refuses directory listings.")
             .example("yes"),
         Directive::later(&["http.listingredir"], Mark::Common, "URL")
             .default("none")
-            .help("Where directory listings are found.")
+            .help("Redirect target of directory listings.")
             .example("https://example.org/"),
         Directive::later(&["http.staticpreload"], Mark::Rare, "/static/name file")
             .default("none")
-            .help("Static content kept in memory.")
+            .help("Static content that is kept in memory.")
             .example("/static/css /etc/xrootd/a.css"),
         Directive::later(&["http.staticredir"], Mark::Rare, "URL")
             .default("none")
-            .help("Where static content is found.")
+            .help("Redirect target of static content.")
             .example("https://example.org/static"),
         Directive::later(&["http.embeddedstatic"], Mark::Rare, "{yes|no}")
             .default("yes")
@@ -76,19 +79,19 @@ pub(super) const SECTION: Section = Section {
             .example("no"),
         Directive::later(&["http.staticheader"], Mark::Rare, "[-verb=V] name [value]")
             .default("none")
-            .help("Headers of every reply.")
+            .help("Headers added to each reply.")
             .example("X-Server scalla"),
         Directive::later(&["http.secretkey"], Mark::Common, "{text | /file}")
             .default("none")
-            .help("Key of redirects between servers.")
+            .help("Secret key of redirects between servers.")
             .example("/etc/xrootd/http.key"),
         Directive::later(&["http.maxdelay"], Mark::Common, "time")
             .default("30s")
-            .help("Longest delay of a client.")
+            .help("Maximum delay of a client.")
             .example("30"),
         Directive::later(&["http.tlsclientauth"], Mark::Common, "{on|off}")
             .default("on")
-            .help("Clients are asked for certificates.")
+            .help("Requests certificates from clients.")
             .example("off"),
         Directive::later(&["http.cors"], Mark::Rare, "[++] library [parameters]")
             .default("none")
@@ -96,11 +99,11 @@ pub(super) const SECTION: Section = Section {
             .example("libXrdHttpCors.so"),
         Directive::later(&["http.auth"], Mark::Rare, "tpc fcreds")
             .default("off")
-            .help("Credentials of third-party copies.")
+            .help("Forwarding of credentials for third-party copies.")
             .example("tpc fcreds"),
         Directive::later(&["http.sslverifydepth"], Mark::Rare, "n")
             .default("9")
-            .help("Longest chain of certificates.")
+            .help("Maximum length of a certificate chain.")
             .example("9"),
         Directive::later(&["http.tlsreuse"], Mark::Rare, "{on|off}")
             .default("on")
@@ -112,23 +115,23 @@ pub(super) const SECTION: Section = Section {
             .example("debug"),
         Directive::later(&["tpc.allow"], Mark::Common, "{local|private}")
             .default("private")
-            .help("Addresses third-party copies may use.")
+            .help("Addresses that third-party copies may use.")
             .example("local"),
         Directive::later(&["tpc.deny"], Mark::Common, "{local|private}")
             .default("local")
-            .help("Addresses third-party copies may not use.")
+            .help("Addresses that third-party copies must not use.")
             .example("private"),
         Directive::later(&["tpc.timeout"], Mark::Common, "time [first]")
             .default("60s, twice for the first")
-            .help("Stall of a third-party copy.")
+            .help("Stall timeout of a third-party copy.")
             .example("30"),
         Directive::later(&["tpc.fixed_route"], Mark::Rare, "{yes|no}")
             .default("no")
-            .help("Third-party copies leave by the interface their request came in.")
+            .help("Third-party copies use the interface on which their request arrived.")
             .example("yes"),
         Directive::later(&["tpc.header2cgi"], Mark::Rare, "header key")
             .default("none")
-            .help("Headers of third-party copies that become CGI.")
+            .help("Headers of third-party copies that are converted to CGI.")
             .example("Authorization authz"),
         Directive::later(&["tpc.trace"], Mark::Rare, "{all|off|none|[-]option}…")
             .default("off")
@@ -140,23 +143,23 @@ pub(super) const SECTION: Section = Section {
             .example("xrdtpc libXrdHttpTPC.so"),
         Directive::later(&["cors.origin"], Mark::Rare, "https://host…")
             .default("none")
-            .help("Origins that are allowed.")
+            .help("Allowed origins.")
             .example("https://example.org"),
         Directive::later(&["macaroons.secretkey"], Mark::Common, "/file")
             .default("none")
-            .help("Key of macaroons.")
+            .help("Secret key of macaroons.")
             .example("/etc/xrootd/macaroon-secret"),
         Directive::later(&["macaroons.sitename"], Mark::Common, "name")
             .default("none")
-            .help("Site named in macaroons.")
+            .help("Site name in macaroons.")
             .example("EXAMPLE"),
         Directive::later(&["macaroons.maxduration"], Mark::Common, "time")
             .default("24h")
-            .help("Longest life of a macaroon.")
+            .help("Maximum lifetime of a macaroon.")
             .example("1h"),
         Directive::later(&["macaroons.onmissing"], Mark::Common, "{passthrough|allow|deny}")
             .default("passthrough")
-            .help("What a request without a macaroon may.")
+            .help("Treatment of a request without a macaroon.")
             .example("passthrough"),
         Directive::later(&["macaroons.trace"], Mark::Common, "{all|off|none|[-]option}…")
             .default("off")

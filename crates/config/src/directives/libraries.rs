@@ -1,11 +1,15 @@
-//! Plug-in libraries: XRootD's own select our built-in part of the same function or wait for it; others are errors.
+//! Plug-in libraries, which are never loaded.
+//!
+//! A library of XRootD selects the built-in implementation of the same function or is reported as
+//! not yet in force, so that existing files of sites load. Any other library is an error with a
+//! remedy.
 
 use super::shared::unprotected;
 use super::{Arguments, Draft, Fault};
 use crate::language::Token;
 use crate::report::ProblemKind;
 
-/// What a directive wants a library for.
+/// The purpose for which a directive names a library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     Checksum,
@@ -21,7 +25,7 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// What to use instead of a library that is not XRootD's.
+    /// Returns the remedy for a third-party library.
     fn instead(self) -> &'static str {
         match self {
             Self::Checksum => {
@@ -40,14 +44,14 @@ impl Purpose {
     }
 }
 
-/// What becomes of a library of XRootD's.
+/// The treatment of a library of XRootD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
-    /// Our own part of that function is in force anyway.
+    /// The built-in implementation is in force without it.
     BuiltIn,
-    /// Our own part is not in force yet, and what is served without it is right.
+    /// The function is not in force yet; the served data is correct without it.
     NotYet,
-    /// Without it, something else than the file says would be served or written.
+    /// Without it, the server would serve or write other data than the file describes.
     Needed,
     /// It restricts access.
     Guards,
@@ -56,7 +60,7 @@ enum Fate {
 struct Known {
     /// Base name without `.so` and version.
     name: &'static str,
-    /// What it does.
+    /// Function of the library.
     what: &'static str,
     fate: Fate,
 }
@@ -93,12 +97,12 @@ const KNOWN: &[Known] = &[
     known("libXrdThrottle", Fate::NotYet, "throttling"),
     known("libXrdVoms", Fate::Guards, "VOMS attributes"),
     known("libXrdXrootd", Fate::BuiltIn, "the xroot protocol"),
-    // Names without a library behind them.
+    // Keywords that are not libraries.
     known("default", Fate::BuiltIn, "the default"),
     known("throttle", Fate::NotYet, "throttling"),
 ];
 
-/// The library argument: behind `++` and `+x`/`-x` options.
+/// Reads the library argument, after `++` and `+x`/`-x` options.
 pub(super) fn library<'a>(arguments: &mut Arguments<'a>) -> Result<&'a Token, Fault> {
     let mut token = arguments.need("library")?;
     while token.text.starts_with(['+', '-']) {
@@ -107,7 +111,7 @@ pub(super) fn library<'a>(arguments: &mut Arguments<'a>) -> Result<&'a Token, Fa
     Ok(token)
 }
 
-/// Decides what becomes of `library`: nothing (built in), a warning, or a fault.
+/// Selects the treatment of `library`: nothing (built in), a warning, or a fault.
 pub(super) fn select(
     arguments: &Arguments<'_>,
     library: &Token,
@@ -120,7 +124,7 @@ pub(super) fn select(
         return Err(unprotected(library, &format!("'{text}'")));
     }
     let Some(known) = KNOWN.iter().find(|known| known.name == base) else {
-        let what = format!("library '{text}' is not one we have a part for");
+        let what = format!("unsupported library '{text}'");
         return Err(Fault::at(library, what, purpose.instead()).of(ProblemKind::ForeignLibrary));
     };
     match known.fate {
@@ -139,7 +143,7 @@ pub(super) fn select(
     }
 }
 
-/// `/usr/lib64/libXrdHttp-5.so` is `libXrdHttp`.
+/// Returns the base name: `libXrdHttp` for `/usr/lib64/libXrdHttp-5.so`.
 fn base_name(text: &str) -> &str {
     let file = text.rsplit('/').next().unwrap_or(text);
     let stem = file.split_once(".so").map_or(file, |(stem, _)| stem);
@@ -154,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lose_folder_version_and_suffix() {
+    fn directory_version_and_suffix_are_removed() {
         for text in [
             "libXrdHttp.so",
             "libXrdHttp-5.so",

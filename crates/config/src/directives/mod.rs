@@ -1,6 +1,8 @@
-//! Every directive: its names, grammar, default, help and standing side by side with what it does.
+//! The tables of directives: names, grammar, default, help, standing, and the function that applies
+//! it.
 //!
-//! One table per prefix; the manual, the checks and the nearest-name hint are made from them.
+//! There is one table per prefix. The manual, the checks and the nearest-name hint are generated
+//! from them, so that a directive is described in one place.
 
 mod arguments;
 mod cluster;
@@ -32,54 +34,55 @@ use crate::report::{ProblemKind, Report};
 use crate::setting::Origin;
 use crate::source::Source;
 
-/// How many sites use a directive.
+/// Fraction of sites that use a directive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mark {
-    /// Most.
+    /// Most sites.
     Most,
-    /// Some.
+    /// Some sites.
     Common,
-    /// Few.
+    /// Few sites.
     Rare,
 }
 
-/// What a directive does here.
+/// Effect of a directive in this server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It does what it says.
+    /// In force.
     InForce,
-    /// Accepted; there is nothing here it could change.
+    /// Accepted without effect.
     NoEffect,
-    /// Known; the part of the server it belongs to is not in force yet.
+    /// Known, but the part of the server it belongs to is not in force yet.
     NotYet,
 }
 
-/// Reads the arguments of a directive into the draft.
+/// A function that reads the arguments of a directive into the draft.
 pub(crate) type Apply = fn(&mut Arguments<'_>, &mut Draft<'_>) -> Result<(), Fault>;
 
 /// One directive.
 pub struct Directive {
     /// Full names, the usual one first.
     pub names: &'static [&'static str],
-    /// How many sites use it.
+    /// Fraction of sites that use it.
     pub mark: Mark,
-    /// Its arguments. `|` is or, `[ ]` optional, `…` repeatable, `[if]` an inline condition.
+    /// Arguments. `|` is or, `[ ]` optional, `…` repeatable, `[if]` an inline condition.
     pub grammar: &'static str,
-    /// What holds without it.
+    /// Behaviour without the directive.
     pub default: &'static str,
-    /// What it is for, and what of it differs here.
+    /// Purpose, and differences from XRootD.
     pub help: &'static str,
-    /// What it does here.
+    /// Effect in this server.
     pub standing: Standing,
-    /// Arguments that are accepted (with a warning or note if the standing says so).
+    /// Accepted arguments (with a warning or note that depends on the standing).
     pub example: &'static str,
-    /// Arguments that restrict access or demand encryption in a way that is not in force, so that the start stops.
+    /// Arguments that restrict access or demand encryption but are not in force, so that the start
+    /// stops.
     pub stops_with: Option<&'static str>,
     pub(crate) apply: Apply,
 }
 
 impl Directive {
-    /// A directive in force.
+    /// Returns a directive in force.
     const fn new(names: &'static [&'static str], mark: Mark, grammar: &'static str, apply: Apply) -> Self {
         Self {
             names,
@@ -94,21 +97,21 @@ impl Directive {
         }
     }
 
-    /// A directive without effect here.
+    /// Returns a directive without effect.
     const fn idle(names: &'static [&'static str], mark: Mark, grammar: &'static str) -> Self {
         let mut directive = Self::new(names, mark, grammar, shared::without_effect);
         directive.standing = Standing::NoEffect;
         directive
     }
 
-    /// A directive of a part that is not in force yet.
+    /// Returns a directive of a part that is not in force yet.
     const fn later(names: &'static [&'static str], mark: Mark, grammar: &'static str) -> Self {
         let mut directive = Self::new(names, mark, grammar, shared::later);
         directive.standing = Standing::NotYet;
         directive
     }
 
-    /// A directive that is not in force and stops the start, whatever its arguments.
+    /// Returns a directive that is not in force and stops the start with any arguments.
     const fn guard(
         names: &'static [&'static str],
         mark: Mark,
@@ -146,30 +149,30 @@ impl Directive {
         self
     }
 
-    /// True if some arguments restrict access or demand encryption and are not in force.
+    /// Reports whether some arguments restrict access or demand encryption and are not in force.
     #[must_use]
     pub fn guards(&self) -> bool {
         self.stops_with.is_some()
     }
 
-    /// True if `if CONDITION` may follow the arguments.
+    /// Reports whether `if CONDITION` may follow the arguments.
     #[must_use]
     pub fn takes_condition(&self) -> bool {
         self.grammar.ends_with("[if]")
     }
 
-    /// True if no arguments are accepted: a guard without a harmless form.
+    /// Reports whether all arguments stop the start.
     #[must_use]
     pub fn always_stops(&self) -> bool {
         self.stops_with.is_some() && self.example.is_empty()
     }
 }
 
-/// A table: directives of one or two prefixes.
+/// A table: the directives of one or two prefixes.
 pub struct Section {
     /// Heading in the manual.
     pub title: &'static str,
-    /// What they are about.
+    /// Introduction in the manual.
     pub about: &'static str,
     /// The directives.
     pub directives: &'static [Directive],
@@ -189,36 +192,37 @@ pub static SECTIONS: &[Section] = &[
     proxy::SECTION,
 ];
 
-/// Prefixes of components that are none of ours; upstream ignores them unless the component runs.
+/// Prefixes of components that are not part of this server. XRootD ignores them unless the
+/// component runs.
 const OTHER_PREFIXES: [&str; 6] = ["bwm", "odc", "olb", "scitokens", "ssi", "voms"];
 
-/// Every directive, table by table.
+/// Returns all directives, table by table.
 pub fn every_directive() -> impl Iterator<Item = &'static Directive> {
     SECTIONS.iter().flat_map(|section| section.directives)
 }
 
-/// The directive of that full name.
+/// Returns the directive with this full name.
 #[must_use]
 pub fn find_directive(name: &str) -> Option<&'static Directive> {
     every_directive().find(|directive| directive.names.contains(&name))
 }
 
-/// True for a directive of a component that is none of ours.
+/// Reports whether a directive belongs to a component that is not part of this server.
 pub(crate) fn of_another_component(name: &str) -> bool {
     name.split_once('.').is_some_and(|(prefix, _)| OTHER_PREFIXES.contains(&prefix))
 }
 
-/// The known name closest to `name`, if any is close: at most a third of its characters differ.
+/// Returns the known name closest to `name`, if at most a third of its characters differ.
 #[must_use]
 pub fn nearest_directive(name: &str) -> Option<&'static str> {
     base::nearest(name, every_directive().flat_map(|directive| directive.names.iter().copied()))
 }
 
-/// What a configuration has come to so far.
+/// A configuration under construction.
 pub(crate) struct Draft<'a> {
     pub(crate) effective: Effective,
     pub(crate) exports: Vec<ExportDraft>,
-    /// Where the file exports object ids, if it does.
+    /// Position of an export of object ids, if there is one.
     pub(crate) object_ids: Option<Origin>,
     /// Options of `oss.defaults`, in order.
     pub(crate) defaults: Vec<&'static OptionEntry>,
@@ -227,7 +231,7 @@ pub(crate) struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Something to say about an accepted directive.
+    /// Reports a problem of an accepted directive.
     pub(crate) fn note<'t>(
         &mut self,
         kind: ProblemKind,
@@ -238,14 +242,14 @@ impl Draft<'_> {
         self.report.add(kind, token.origin(), what.into(), allowed);
     }
 
-    /// An option nobody knows: an error, or a warning where old files must start.
+    /// Reports an unknown option: an error, or a warning where existing files must start.
     pub(crate) fn unknown_option(&mut self, arguments: &Arguments<'_>, token: &Token) {
         let what = format!("{}: unknown option '{}'", arguments.name.text, token.text);
         let allowed = format!("allowed: {}", arguments.directive.grammar);
         self.note(ProblemKind::Unknown, token, what, &allowed);
     }
 
-    /// Warns of arguments behind the last one that counts.
+    /// Warns of arguments after the last expected one.
     pub(crate) fn finish(&mut self, arguments: &Arguments<'_>) {
         if let Some(token) = arguments.rest().first() {
             let what = format!("{}: '{}' and what follows is ignored", arguments.name.text, token.text);
@@ -266,7 +270,7 @@ mod tests {
         for directive in every_directive() {
             assert!(!directive.names.is_empty());
             for name in directive.names {
-                assert!(seen.insert(name), "{name} stands in two tables");
+                assert!(seen.insert(name), "{name} is in two tables");
                 assert!(name.contains('.'), "{name}");
             }
             assert!(!directive.help.is_empty(), "{} has no help", directive.names[0]);

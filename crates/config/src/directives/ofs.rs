@@ -1,4 +1,6 @@
-//! Directives of the logical file system: `ofs.`.
+//! Directives of the logical file system: `ofs.`, and `scalla.tpcsource`.
+//!
+//! The functions of `ofs.tpc` and `ofs.forward` are in `third_party` and `cluster`.
 
 use super::libraries::{self, Purpose};
 use super::shared::{part_idle, trace};
@@ -15,13 +17,13 @@ pub(crate) const TRACE: &[&str] = &[
     "stat", "sync", "truncate", "write",
 ];
 
-/// Longest hold of unfinished files and longest delay of clients, in seconds.
+/// Maximum hold time of incomplete files and maximum delay of clients, in seconds.
 const YEAR: u64 = 365 * 86_400;
-/// Read sizes while a checksum is computed are multiples of it, in bytes.
+/// Read sizes for checksums are multiples of this, in bytes.
 const CHECKSUM_READ_UNIT: u64 = 64 << 10;
-/// Longest name of an extended attribute the system takes, in bytes.
+/// Maximum length of an extended attribute name in the system, in bytes.
 const XATTR_NAME_MAX: u32 = 255;
-/// Longest value of an extended attribute the system takes, in bytes.
+/// Maximum length of an extended attribute value in the system, in bytes.
 const XATTR_VALUE_MAX: u64 = 65_536;
 
 pub(super) const SECTION: Section = Section {
@@ -36,11 +38,12 @@ pub(super) const SECTION: Section = Section {
             persist,
         )
         .default("manual hold 10m logdir <adminpath> sync 1")
-        .help("Persist on successful close: `auto` for every new file, `manual` when the client asks. The unfinished \
-               file of a lost client is kept for `hold`, so that the client may go on. The journal of such files is kept in \
-               `<logdir>/[<instance>/].ofs/posc/`. A file is synced before it counts as whole, so a close that succeeded \
-               survives a loss of power; `nosync` leaves that to the operating system, and the start of the server warns \
-               of it. XRootD does not know `nosync`.")
+        .help("Persist on successful close: `auto` for each new file, `manual` if the client requests \
+               it. The incomplete file of a lost client is kept for `hold`, so that the client can \
+               continue. The journal of such files is in `<logdir>/[<instance>/].ofs/posc/`. A file is \
+               synced before it counts as complete, so a close that succeeded survives a power failure. \
+               `nosync` leaves syncing to the operating system; the server logs a warning at its start. \
+               XRootD does not support `nosync`.")
         .example("auto hold 5m"),
         Directive::new(
             &["ofs.chkpnt"],
@@ -48,9 +51,9 @@ pub(super) const SECTION: Section = Section {
             "[disable|enable] [cprerr {makero|stopio}] [maxsz size] [path]",
             checkpoint,
         )
-        .default("on, cprerr makero, maxsz 1m, <adminpath>/.ofs/chkpnt; off if that lies under /tmp")
-        .help("Checkpoints of files that are changed in place. `cprerr`: what becomes of a file that cannot be \
-               restored; `maxsz`: most bytes of a checkpoint, at least 1m.")
+        .default("on, cprerr makero, maxsz 1m, <adminpath>/.ofs/chkpnt; off if that is under /tmp")
+        .help("Checkpoints of files that are changed in place. `cprerr`: treatment of a file that cannot \
+               be restored. `maxsz`: maximum size of a checkpoint, at least 1m.")
         .example("enable maxsz 100m /var/spool/chkpnt"),
         Directive::new(
             &["ofs.crmode"],
@@ -59,30 +62,30 @@ pub(super) const SECTION: Section = Section {
             creation_modes,
         )
         .default("legacy")
-        .help("Modes of new directories and files: what the client asks for or-ed with min and and-ed with max. \
-               legacy is 0000:0775; common is 0700:0775 for directories, 0600:0664 for files.")
+        .help("Modes of new directories and files: the requested mode or-ed with min, then and-ed with \
+               max. legacy is 0000:0775; common is 0700:0775 for directories, 0600:0664 for files.")
         .example("dirs common files 0600:0644"),
         Directive::new(&["ofs.cksrdsz"], Mark::Rare, "size", checksum_read_size)
             .default("1m")
-            .help("Bytes per read while a checksum is computed, rounded up to 64k, at most 1g.")
+            .help("Bytes per read during the computation of a checksum, rounded up to 64k, at most 1g.")
             .example("4m"),
         Directive::new(&["ofs.ckslib"], Mark::Most, "{type|*} [++] library [parameters]", checksum_library)
             .default("built in")
-            .help("Checksum plug-in. adler32, crc32, crc32c, md5, sha1, sha256 and zcrc32 are built in; XRootD's own \
-                   library for zcrc32 selects that.")
+            .help("Checksum plug-in. adler32, crc32, crc32c, md5, sha1, sha256 and zcrc32 are built in; \
+                   XRootD's library for zcrc32 selects the built-in one.")
             .example("zcrc32 libXrdCksCalczcrc32.so"),
         Directive::new(&["ofs.dirlist"], Mark::Common, "{local|remote}", directory_listing)
             .default("local")
-            .help("Who lists directories; without a cluster it is always this server.")
+            .help("Source of directory listings. Without a cluster it is always this server.")
             .example("local"),
         Directive::new(&["ofs.maxdelay"], Mark::Common, "time", max_delay)
             .default("60s")
-            .help("Longest time a client is told to wait, at least 30s.")
+            .help("Maximum wait sent to a client, at least 30s.")
             .example("2m"),
         Directive::new(&["ofs.xattr"], Mark::Rare, "[maxnsz bytes] [maxvsz size] [uset {on|off}]", xattr)
             .default("maxnsz 255 maxvsz 64k uset on")
-            .help("Limits of names and values of extended attributes, and whether clients may use them. Of a name's \
-                   bytes 7 are `user.U.`, so clients may use 248.")
+            .help("Limits of names and values of extended attributes, and whether clients may use them. \
+                   The prefix `user.U.` takes 7 bytes of a name, so clients may use 248.")
             .example("maxvsz 4k"),
         Directive::new(&["ofs.trace"], Mark::Common, "{all|off|none|[-]option}…", ofs_trace)
             .default("off")
@@ -90,7 +93,7 @@ pub(super) const SECTION: Section = Section {
             .example("open close"),
         Directive::guard(&["ofs.authorize"], Mark::Most, "(flag)", "")
             .default("off")
-            .help("Turns authorization on."),
+            .help("Enables authorization."),
         Directive::guard(&["ofs.authlib"], Mark::Most, "[++] library [parameters]", "++ libXrdAccSciTokens.so")
             .default("built in")
             .help("Authorization plug-in."),
@@ -124,20 +127,23 @@ pub(super) const SECTION: Section = Section {
             third_party::sources,
         )
             .default("all but loopback, link-local and private networks in which neither this server nor the client is")
-            .help("What third-party copies may be fetched from, by name or address; several of these directives add up. `deny` \
-                   goes before `allow`; with any `allow` nothing else is a source. The address that is connected to is what \
-                   counts, also after a redirect.")
+            .help("Allowed sources of third-party copies, by name or address; several of these \
+                   directives accumulate. `deny` takes precedence over `allow`; any `allow` excludes all \
+                   other sources. The address of the actual connection is checked, also after a \
+                   redirect.")
             .example("allow *.example.org private"),
         Directive::new(&["ofs.tpc"], Mark::Most, third_party::GRAMMAR, third_party::apply)
             .default("off; ttl 7 15 xfr 9 streams 0,15")
-            .help("Copies between servers, as their source and as their destination; several of these directives add up. \
-                   Without `pgm` the built-in client copies. An unfinished copy is always removed (`autorm`). `allow`: who may \
-                   fetch from here; `require`: how they and clients must be authenticated, which nobody is but by `host` yet. \
-                   Credentials are not forwarded yet (`fcreds`, `fcpath`). `scan` and `echo` are about the output of `pgm`.")
+            .help("Third-party copies between servers, as source and as destination; several of these \
+                   directives accumulate. Without `pgm` the built-in client copies. An incomplete copy \
+                   is always removed (`autorm`). `allow`: hosts that may fetch from here; `require`: \
+                   required authentication of hosts and clients, for which only `host` exists yet. \
+                   Credentials are not forwarded yet (`fcreds`, `fcpath`). `scan` and `echo` apply to \
+                   the output of `pgm`.")
             .example("ttl 60 70 xfr 9 streams 4 restrict /data allow host *.example.org logok"),
         Directive::later(&["ofs.notify"], Mark::Common, "event… [msgs min [max]] {|program args|>fifo}")
             .default("none")
-            .help("Events told to a program.")
+            .help("Events sent to a program.")
             .example("closew create |/usr/bin/notify"),
         Directive::later(&["ofs.notifymsg"], Mark::Common, "event text")
             .default("built-in texts")
@@ -145,8 +151,9 @@ pub(super) const SECTION: Section = Section {
             .example("create $TID create $FMODE $LFN"),
         Directive::new(&["ofs.forward"], Mark::Common, "[1way|2way|3way {local|host:port}] {[-]operation…|all|off}", cluster::forward)
             .default("off")
-            .help("Operations a manager passes on to all its servers: chmod mkdir mv rm rmdir remove trunc. `1way`: the \
-                   client is told at once that it is done; `2way`: what came of it.")
+            .help("Operations that a manager forwards to all its servers: chmod mkdir mv rm rmdir remove \
+                   trunc. `1way`: success is reported to the client immediately; `2way`: the result is \
+                   reported.")
             .example("2way rm mv"),
         Directive::later(&["ofs.cksrt"], Mark::Rare, "[auto cipher|none|off|default] [chkcgi]")
             .default("none")

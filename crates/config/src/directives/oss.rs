@@ -1,4 +1,6 @@
 //! Directives of the storage: `oss.`.
+//!
+//! Export options, which `oss.defaults` shares with `all.export`, are in `export`.
 
 use super::libraries::{self, Purpose};
 use super::shared::{part_idle, trace, without_effect};
@@ -10,9 +12,9 @@ use crate::values::{self, between, from};
 
 pub(crate) const TRACE: &[&str] = &["debug", "open", "opendir"];
 
-/// Longest time between two looks at free space, in seconds.
+/// Maximum interval between two measurements of free space, in seconds.
 const DAY: u64 = 86_400;
-/// Longest name of a space, in characters.
+/// Maximum length of the name of a space, in characters.
 const SPACE_NAME_MAX: usize = 63;
 
 pub(super) const SECTION: Section = Section {
@@ -21,12 +23,14 @@ pub(super) const SECTION: Section = Section {
     directives: &[
         Directive::new(&["oss.localroot"], Mark::Most, "path", local_root)
             .default("none")
-            .help("Prepended to a logical path to get the path on disk.")
+            .help("Prefix of logical paths on disk.")
             .example("/srv/data"),
         Directive::new(&["oss.defaults"], Mark::Most, "options", export::defaults)
             .default("r/w nocheck nodread nomig nopurge norcreate nostage ficl")
-            .help("Attributes of the exports that stand below it and say nothing themselves (see Export options). \
-                   Several add up.")
+            .help(
+                "Attributes of the exports below this directive that have no options of their own (see \
+                   Export options). Several directives accumulate.",
+            )
             .example("r/o nolock"),
         Directive::new(
             &["oss.space", "oss.cache"],
@@ -35,24 +39,33 @@ pub(super) const SECTION: Section = Section {
             space,
         )
         .default("none")
-        .help("Groups file systems into spaces. `path*`: every folder whose name begins like that. `chkmount`: the \
-               file `id.NAME`, NAME being the folder's own, must be in it, lest a file system that is not mounted be \
-               filled; with `nofail` the space starts without that folder. `assign` and `default` choose the space \
-               of new files by path. Exports that are `inplace` use none.")
+        .help(
+            "Groups file systems into spaces. `path*`: each directory whose name starts with `path`. \
+               `chkmount`: the directory must contain the file `id.NAME`, where NAME is the name of the \
+               directory; otherwise an unmounted file system could be filled. With `nofail` the space \
+               starts without that directory. `assign` and `default` select the space of new files by \
+               path. Exports with `inplace` do not use spaces.",
+        )
         .example("public /disk1/xrd"),
         Directive::new(&["oss.spacescan", "oss.cachescan"], Mark::Rare, "time", space_scan)
             .default("600s")
-            .help("How often the free space of spaces is looked at. It is looked at when a file is placed.")
+            .help(
+                "Interval at which free space is measured. Free space is measured when a file is \
+                   placed.",
+            )
             .example("5m")
             .standing(Standing::NoEffect),
         Directive::new(&["oss.alloc"], Mark::Rare, "min [headroom [fuzz]]", allocation)
             .default("0 0 0")
-            .help("How a partition of a space is chosen: least free bytes, percent added to the announced size, and \
-                   percent by which free space may differ and still count as equal.")
+            .help(
+                "Selection of a partition of a space: minimum free bytes, percentage added to the \
+                   announced size, and percentage by which free space may differ and still count as \
+                   equal.",
+            )
             .example("1g 10 20"),
         Directive::new(&["oss.maxsize"], Mark::Rare, "size", max_size)
             .default("none")
-            .help("Largest file; 0 is unlimited.")
+            .help("Maximum size of a file; 0 is unlimited.")
             .example("100g"),
         Directive::new(&["oss.trace"], Mark::Common, "{all|off|none|[-]option}…", oss_trace)
             .default("off")
@@ -60,42 +73,62 @@ pub(super) const SECTION: Section = Section {
             .example("open"),
         Directive::new(&["oss.fdlimit"], Mark::Common, "{fence|*} [max]", fd_limit)
             .default("half of the limit")
-            .help("Descriptors kept for sockets. They come from one pool here, bounded by xrd.maxfd.")
+            .help(
+                "Descriptors reserved for sockets. They share one budget with files here, limited by \
+                   xrd.maxfd.",
+            )
             .example("* 65536")
             .standing(Standing::NoEffect),
-        Directive::new(&["oss.memfile"], Mark::Common, "[off] [max {size|n%}] [check xattr] [preload]", memory_file)
-            .default("off")
-            .help("Memory mapped files. Files are read through the page cache.")
-            .example("max 50%")
-            .standing(Standing::NoEffect),
+        Directive::new(
+            &["oss.memfile"],
+            Mark::Common,
+            "[off] [max {size|n%}] [check xattr] [preload]",
+            memory_file,
+        )
+        .default("off")
+        .help("Memory mapped files. Files are read through the page cache instead.")
+        .example("max 50%")
+        .standing(Standing::NoEffect),
         Directive::new(&["oss.preread"], Mark::Rare, "{depth|on} [limit size] [qsize [=]number]", preread)
             .default("0")
-            .help("Reading ahead, which the system does.")
+            .help("Read-ahead, which the kernel performs.")
             .example("3 limit 1m")
             .standing(Standing::NoEffect),
         Directive::new(&["oss.namelib"], Mark::Common, "library [parameters]", name_library)
             .default("oss.localroot")
-            .help("Name mapping plug-in. Only the built-in mapping by oss.localroot exists; a library does not start.")
+            .help(
+                "Name mapping plug-in. Only the built-in mapping by oss.localroot exists; a library \
+                   stops the start.",
+            )
             .standing(Standing::NotYet),
-        Directive::new(&["oss.statlib"], Mark::Rare, "[-2 -arevents -non2n -preopen] library [parameters]", stat_library)
-            .default("none")
-            .help("Plug-in that answers stat. A library does not start.")
-            .standing(Standing::NotYet),
-        Directive::later(&["oss.usage"], Mark::Common, "[nolog | log path [sync n]] [noquotafile | quotafile path]")
-            .default("nolog noquotafile")
-            .help("Accounts of used space.")
-            .example("nolog"),
+        Directive::new(
+            &["oss.statlib"],
+            Mark::Rare,
+            "[-2 -arevents -non2n -preopen] library [parameters]",
+            stat_library,
+        )
+        .default("none")
+        .help("Plug-in for stat. A library stops the start.")
+        .standing(Standing::NotYet),
+        Directive::later(
+            &["oss.usage"],
+            Mark::Common,
+            "[nolog | log path [sync n]] [noquotafile | quotafile path]",
+        )
+        .default("nolog noquotafile")
+        .help("Accounting of used space.")
+        .example("nolog"),
         Directive::later(&["oss.remoteroot"], Mark::Rare, "path")
             .default("none")
-            .help("Prepended to a logical path to get the path in mass storage.")
+            .help("Prefix of logical paths in mass storage.")
             .example("/hpss"),
         Directive::later(&["oss.stagecmd"], Mark::Most, "[async|sync] [creates] [|]command arguments")
             .default("none")
-            .help("Program that brings missing files from mass storage.")
+            .help("Program that stages missing files from mass storage.")
             .example("/usr/bin/stage"),
         Directive::later(&["oss.stagemsg"], Mark::Common, "text")
             .default("built in")
-            .help("Line that a staging program is told.")
+            .help("Line sent to a staging program.")
             .example("$RID $LFN"),
         Directive::later(&["oss.xfr"], Mark::Common, "[deny time] [keep time] [up] [fdir path] [threads…]")
             .default("deny 3h keep 20m")
@@ -103,7 +136,7 @@ pub(super) const SECTION: Section = Section {
             .example("deny 1h"),
         Directive::later(&["oss.msscmd", "oss.rsscmd"], Mark::Common, "program")
             .default("none")
-            .help("Program that asks mass storage.")
+            .help("Program that queries mass storage.")
             .example("/usr/bin/mss"),
     ],
 };
@@ -144,7 +177,7 @@ fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fau
         token.text.pop();
     }
     let path = values::path(&token, "space")?;
-    // `/disks/*` is every folder in /disks; `/disks/d*` those that begin with d.
+    // `/disks/*` means all directories in /disks, `/disks/d*` those whose names start with d.
     let path = if wildcard && token.text.ends_with('/') && path != "/" { format!("{path}/") } else { path };
     let mut mount_check = None;
     if arguments.take("chkmount").is_some() {
@@ -225,7 +258,7 @@ fn memory_file(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(
             }
             "check" => {
                 let value = arguments.need("memfile check value")?;
-                // `keep`, `lock` and `map` are of releases before it.
+                // `keep`, `lock` and `map` are from older releases.
                 if !matches!(value.text.as_str(), "xattr" | "keep" | "lock" | "map") {
                     return Err(arguments.invalid(value, "memfile check"));
                 }

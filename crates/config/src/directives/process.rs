@@ -1,4 +1,6 @@
-//! Directives of the process: `all.` and our own `scalla.`.
+//! Directives of the process: `all.`, and `scalla.`, which only this server knows.
+//!
+//! Roles and managers are in the table here, but their functions are in `cluster`.
 
 use super::shared::folder;
 use super::{Arguments, Directive, Draft, Fault, Mark, Section, cluster, export};
@@ -6,34 +8,38 @@ use crate::effective::{self, LogFormat, SITE_NAME_MAX};
 use crate::report::ProblemKind;
 use crate::values::{between, from};
 
-/// Fewer bytes of memory serve only a few sessions at their limit.
+/// Minimum memory in bytes: a few sessions at their limit.
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
 pub(super) const SECTION: Section = Section {
     title: "Process: all., scalla.",
-    about: "Folders, names and what is served. `scalla.` is ours alone; the rest is shared with XRootD.",
+    about: "Directories, names and exports. `scalla.` directives are specific to this server; all others are \
+        shared with XRootD.",
     directives: &[
         Directive::new(&["all.export"], Mark::Most, "path [options]", export::export)
             .default("/tmp, if nothing is exported at all")
             .help(
-                "A prefix of the name space that is served, with its attributes (see Export options). \
+                "A served prefix of the name space, with its attributes (see Export options). \
                    Repeatable; a repeated path adds options.",
             )
             .example("/data r/w nolock"),
         Directive::new(&["all.adminpath", "xrd.adminpath"], Mark::Most, "path [group]", admin_path)
             .default("/tmp")
             .help(
-                "Folder of sockets and state; created with mode 0700, 0770 with `group`. \
-                   An instance has its own folder `path/NAME` in it.",
+                "Directory of sockets and state; created with mode 0700, or 0770 with `group`. An \
+                   instance uses its own directory `path/NAME` in it.",
             )
             .example("/var/spool/xrootd"),
         Directive::new(&["all.pidpath", "xrd.pidpath"], Mark::Common, "path", pid_path)
             .default("/tmp")
-            .help("Folder of pid and environment files: `path/[instance/]program.pid`.")
+            .help("Directory of pid and environment files: `path/[instance/]program.pid`.")
             .example("/run/xrootd"),
         Directive::new(&["all.sitename", "xrd.sitename"], Mark::Common, "name", site_name)
             .default("none")
-            .help("Name of the site, at most 63 characters; told in monitoring and `query config sitename`.")
+            .help(
+                "Name of the site, at most 63 characters, reported in monitoring and by `query config \
+                   sitename`.",
+            )
             .example("CERN-PROD"),
         Directive::new(
             &["all.role", "ofs.role", "cms.role"],
@@ -42,8 +48,10 @@ pub(super) const SECTION: Section = Section {
             cluster::role,
         )
         .default("server")
-        .help("Role in a cluster. A server without a manager stands alone. Proxies are not in force: such a role does not \
-               start.")
+        .help(
+            "Role in a cluster. A server without a manager is standalone. Proxies are not in force: \
+               such a role stops the start.",
+        )
         .example("server"),
         Directive::new(
             &["all.manager", "cms.manager"],
@@ -52,57 +60,70 @@ pub(super) const SECTION: Section = Section {
             cluster::manager,
         )
         .default("none")
-        .help("Manager to log in to; on a manager, its own entry has the port where nodes log in. `+`: each address of the \
-               name is a manager. Several lines are managers that stand in for each other, or one tree for each `@site`. \
-               `meta`: the parents of managers.")
+        .help(
+            "Manager to log in to. On a manager, its own entry has the port where nodes log in. `+`: \
+               each address of the name is a manager. Several lines are redundant managers, or one tree \
+               for each `@site`. `meta`: the parents of managers.",
+        )
         .example("redirector.example.org:1213"),
-        Directive::new(&["all.subcluster", "cms.subcluster"], Mark::Rare, "[of] host[+]{:port| port}", cluster::subcluster)
-            .default("none")
-            .help("This manager's cluster is a part of the one of another manager.")
-            .example("of redirector.example.org:1213"),
+        Directive::new(
+            &["all.subcluster", "cms.subcluster"],
+            Mark::Rare,
+            "[of] host[+]{:port| port}",
+            cluster::subcluster,
+        )
+        .default("none")
+        .help("The cluster of this manager is part of the cluster of another manager.")
+        .example("of redirector.example.org:1213"),
         Directive::idle(&["all.trace"], Mark::Rare, "[option]…")
             .default("none")
-            .help("XRootD reads it nowhere either: `xrd.trace`, `xrootd.trace`, `ofs.trace`, `oss.trace` and `cms.trace` set log levels.")
+            .help(
+                "Not used by XRootD either: `xrd.trace`, `xrootd.trace`, `ofs.trace`, `oss.trace` and \
+                   `cms.trace` set log levels.",
+            )
             .example("debug"),
         Directive::new(&["scalla.drain"], Mark::Common, "time", drain)
             .default("30s")
             .help(
-                "After SIGTERM: how long operations in flight may take before what is left is closed. \
-                   0 closes at once, at most a day.",
+                "Maximum time for operations in flight after SIGTERM; the remaining connections are \
+                   closed afterwards. 0 closes immediately; at most one day.",
             )
             .example("2m"),
         Directive::new(&["scalla.logformat"], Mark::Common, "{text|json}", log_format)
             .default("text")
-            .help("Form of log lines: text for people, or one JSON object per line.")
+            .help("Format of log lines: human-readable text, or one JSON object per line.")
             .example("json"),
         Directive::new(&["scalla.iouring"], Mark::Rare, "{on|off}", io_uring)
             .default("on")
             .help(
-                "Reads that wait for a disk, and the system calls of many connections at once, go through io_uring where \
-                   the kernel allows it.",
+                "Uses io_uring for reads that wait for a disk, and for batches of system calls of many \
+                   connections, where the kernel allows it.",
             )
             .example("off"),
         Directive::new(&["scalla.polling"], Mark::Rare, "{on|off}", polling)
             .default("off")
             .help(
-                "While few connections are busy, look for the next request for some 50 microseconds before sleeping: \
-                   lower latency for one client, paid with processor time.",
+                "While few connections are active, polls for the next request for about 50 \
+                   microseconds before sleeping. Lower latency for one client at the cost of processor \
+                   time.",
             )
             .example("on"),
         Directive::new(&["scalla.inventory"], Mark::Rare, "{partial|complete}", inventory)
             .default("partial")
             .help(
-                "What the list of files means that a data server sends to each new manager of scalla. `complete`: no file or \
-                   directory of the exports is made or moved but through this server, so the manager answers a \
-                   reader's request for a name that the list lacks without asking the server. With `partial` the server \
-                   is asked for each name once, so files that others put on its disks are found.",
+                "Meaning of the file list that a data server sends to each new manager of scalla. \
+                   `complete`: files and directories of the exports are created and moved only through \
+                   this server, so the manager answers read requests for names that are not in the list \
+                   without querying the server. `partial`: the server is queried once for each name, so \
+                   files that other programs put on its disks are found.",
             )
             .example("complete"),
         Directive::new(&["scalla.memory"], Mark::Rare, "size", memory)
             .default("a quarter of the memory of the machine or of its control group")
             .help(
-                "Memory for requests in flight of all clients together, beyond 128 KiB for each; at least 64m. Where it is used, \
-                   larger requests wait, and a client that moves nothing for 30 s meanwhile is closed.",
+                "Memory for requests in flight of all clients together, beyond 128 KiB for each; at \
+                   least 64m. When it is used up, larger requests wait, and a client without progress \
+                   for 30 s is closed.",
             )
             .example("4g"),
     ],
@@ -137,13 +158,8 @@ fn site_name(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
     draft.finish(arguments);
     let name = effective::site_name(&token.text);
     if name != token.text {
-        let what = format!("site name '{}' is told as '{name}'", token.text);
-        draft.note(
-            ProblemKind::Doubtful,
-            token,
-            what,
-            "letters, digits, '_', '-', ':' and '.' stay as they are",
-        );
+        let what = format!("site name '{}' is reported as '{name}'", token.text);
+        draft.note(ProblemKind::Doubtful, token, what, "letters, digits, '_', '-', ':' and '.' are kept");
     }
     draft.effective.process.site_name.set(Some(name), arguments.origin());
     Ok(())

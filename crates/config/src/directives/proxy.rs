@@ -1,4 +1,6 @@
 //! Directives of proxy, cache and throttling: `pss.`, `pfc.`, `throttle.`. Not in force yet.
+//!
+//! They are known so that files of sites load, and so that unknown names can be reported.
 
 use super::{Directive, Mark, Section};
 
@@ -12,23 +14,23 @@ pub(super) const SECTION: Section = Section {
             .example("origin.example.org:1094"),
         Directive::later(&["pss.permit"], Mark::Common, "[/] [*] host")
             .default("all")
-            .help("Servers a forwarding proxy may reach.")
+            .help("Servers that a forwarding proxy may use.")
             .example("*.example.org"),
         Directive::later(&["pss.persona"], Mark::Common, "{client|server} [strict|nonstrict] [[no]verify]")
             .default("server")
-            .help("Credentials towards the origin.")
+            .help("Credentials used at the origin.")
             .example("client strict"),
         Directive::later(&["pss.localroot"], Mark::Common, "path")
             .default("none")
-            .help("Prefix at the origin.")
+            .help("Path prefix at the origin.")
             .example("/store"),
         Directive::later(&["pss.hostarena"], Mark::Common, "path")
             .default("none")
-            .help("Prefix at the origin of one host.")
+            .help("Path prefix at the origin for one host.")
             .example("/host"),
         Directive::later(&["pss.setopt"], Mark::Common, "name value")
             .default("none")
-            .help("Settings of the client.")
+            .help("Options of the client.")
             .example("ParallelEvtLoop 10"),
         Directive::later(&["pss.config"], Mark::Rare, "[streams n] [workers n]")
             .default("streams 512 workers 16")
@@ -36,14 +38,14 @@ pub(super) const SECTION: Section = Section {
             .example("streams 256"),
         Directive::later(&["pss.dca"], Mark::Rare, "[recheck {off|time}] [world|group]")
             .default("off")
-            .help("Clients on this machine read cache files themselves.")
+            .help("Clients on this machine read cache files directly.")
             .example("recheck 30"),
         Directive::later(&["pss.reproxy"], Mark::Rare, "(flag)")
             .default("off")
-            .help("Third-party copies through another proxy."),
+            .help("Third-party copies use another proxy."),
         Directive::later(&["pss.inetmode"], Mark::Rare, "{v4|v6}")
             .default("v6")
-            .help("Addresses the proxy uses.")
+            .help("Address family of the proxy.")
             .example("v4"),
         Directive::later(&["pss.namelib"], Mark::Rare, "[-lfn2pfn] [-lfncache|-lfncachesrc[+]] library [parameters]")
             .default("none")
@@ -51,23 +53,23 @@ pub(super) const SECTION: Section = Section {
             .example("libXrdN2No2p.so"),
         Directive::later(&["pss.cache"], Mark::Common, "[size n] [pagesize n] [minpages n] [max2cache n] [preread …] [r/w] [logstats] [sfiles …] [debug n]")
             .default("off")
-            .help("Cache in memory.")
+            .help("Memory cache.")
             .example("size 1g"),
         Directive::later(&["pss.memcache"], Mark::Common, "[options]")
             .default("off")
-            .help("Cache in memory.")
+            .help("Memory cache.")
             .example("size 1g"),
         Directive::later(&["pss.cachelib"], Mark::Most, "{default|library} [parameters]")
             .default("none")
-            .help("The disk cache.")
+            .help("Disk cache.")
             .example("default"),
         Directive::later(&["pss.ccmlib"], Mark::Most, "library [parameters]")
             .default("none")
-            .help("Context manager of the cache.")
+            .help("Cache context manager.")
             .example("libXrdPfc.so"),
         Directive::later(&["pss.ciosync"], Mark::Rare, "interval maxtime")
             .default("30 180")
-            .help("How often data is written to the origin.")
+            .help("Interval at which data is written to the origin.")
             .example("30 180"),
         Directive::later(&["pss.export"], Mark::Common, "path [options]")
             .default("none")
@@ -83,7 +85,7 @@ pub(super) const SECTION: Section = Section {
             .example("debug"),
         Directive::later(&["pss.debug"], Mark::Common, "n")
             .default("0")
-            .help("Log level of its client.")
+            .help("Log level of the client of the proxy.")
             .example("1"),
         Directive::later(&["pfc.ram"], Mark::Most, "size")
             .default("1g")
@@ -95,7 +97,7 @@ pub(super) const SECTION: Section = Section {
             .example("512k"),
         Directive::later(&["pfc.diskusage"], Mark::Most, "low high [files base nominal max] [purgeinterval time] [purgecoldfiles age n]")
             .default("0.90 0.95 purgeinterval 300s")
-            .help("When the cache is purged.")
+            .help("Purge thresholds of the cache.")
             .example("0.9 0.95"),
         Directive::later(&["pfc.spaces"], Mark::Common, "data meta")
             .default("public public")
@@ -103,7 +105,7 @@ pub(super) const SECTION: Section = Section {
             .example("data meta"),
         Directive::later(&["pfc.prefetch"], Mark::Common, "n")
             .default("10")
-            .help("Blocks read ahead.")
+            .help("Number of blocks to prefetch.")
             .example("0"),
         Directive::later(&["pfc.writequeue"], Mark::Rare, "blocks threads")
             .default("16 4")
@@ -111,7 +113,7 @@ pub(super) const SECTION: Section = Section {
             .example("16 4"),
         Directive::later(&["pfc.flush"], Mark::Rare, "{n|size}")
             .default("2000")
-            .help("How often the state of a file is written.")
+            .help("Interval at which the state of a file is written.")
             .example("2000"),
         Directive::later(&["pfc.cschk"], Mark::Common, "[no]cache | [no]net | [no]tls | off | uvkeep {lru|time}")
             .default("net")
@@ -119,19 +121,19 @@ pub(super) const SECTION: Section = Section {
             .example("cache net"),
         Directive::later(&["pfc.urlcgi"], Mark::Rare, "blocksize {ignore|min max} prefetch {ignore|min max}")
             .default("ignore")
-            .help("What clients may choose.")
+            .help("Parameters that clients may set.")
             .example("blocksize ignore"),
         Directive::later(&["pfc.dirstats"], Mark::Common, "interval time maxdepth n dir path")
             .default("interval 900 maxdepth 1")
-            .help("Usage by directory.")
+            .help("Usage statistics by directory.")
             .example("interval 600 maxdepth 2 dir /"),
         Directive::later(&["pfc.acchistorysize"], Mark::Rare, "n")
             .default("20")
-            .help("Accesses remembered of a file.")
+            .help("Number of accesses recorded for a file.")
             .example("40"),
         Directive::later(&["pfc.onlyifcached"], Mark::Rare, "[minsize size] [minfrac x]")
             .default("minsize 1m minfrac 1.0")
-            .help("Refuses what is not in the cache.")
+            .help("Refuses files that are not in the cache.")
             .example("minsize 2m"),
         Directive::later(&["pfc.osslib"], Mark::Common, "library [parameters]")
             .default("built in")
@@ -139,11 +141,11 @@ pub(super) const SECTION: Section = Section {
             .example("libXrdOssStats.so"),
         Directive::later(&["pfc.decisionlib"], Mark::Common, "library [parameters]")
             .default("none")
-            .help("What is cached.")
+            .help("Plug-in that selects files to cache.")
             .example("libXrdBlacklistDecision.so"),
         Directive::later(&["pfc.purgelib"], Mark::Common, "library [parameters]")
             .default("none")
-            .help("What is purged.")
+            .help("Plug-in that selects files to purge.")
             .example("libXrdPfcPurgeQuota.so"),
         Directive::later(&["pfc.user"], Mark::Common, "name")
             .default("that of the process")
@@ -155,46 +157,46 @@ pub(super) const SECTION: Section = Section {
             .example("info"),
         Directive::later(&["pfc.httpcc"], Mark::Common, "{on|off}")
             .default("off")
-            .help("Cache-Control of clients.")
+            .help("Honours Cache-Control of clients.")
             .example("on"),
         Directive::later(&["pfc.writethrough"], Mark::Common, "{on|off}")
             .default("off")
-            .help("Writes go through the cache.")
+            .help("Writes through the cache.")
             .example("on"),
         Directive::later(&["pfc.qfsredir"], Mark::Common, "{on|off}")
             .default("on")
-            .help("Where space queries are answered.")
+            .help("Server that answers space queries.")
             .example("off"),
         Directive::later(&["pfc.allow_xrdpfc_command"], Mark::Common, "(flag)")
             .default("off")
-            .help("Commands by file name."),
+            .help("Accepts commands encoded in file names."),
         Directive::later(&["throttle.throttle"], Mark::Common, "[concurrency n] [data rate] [iops n] [rint ms | interval ms]")
             .default("unlimited, rint 1000")
-            .help("Average load that is let through.")
+            .help("Rate limits of average load.")
             .example("concurrency 100 data 1g"),
         Directive::later(&["throttle.max_open_files"], Mark::Common, "n")
             .default("none")
-            .help("Open files of a user.")
+            .help("Maximum number of open files per user.")
             .example("1000"),
         Directive::later(&["throttle.max_active_connections"], Mark::Common, "n")
             .default("none")
-            .help("Connections of a user with open files.")
+            .help("Maximum number of connections with open files per user.")
             .example("100"),
         Directive::later(&["throttle.max_wait_time"], Mark::Common, "seconds")
             .default("30")
-            .help("Longest delay of an operation before it fails.")
+            .help("Maximum delay of an operation before it fails.")
             .example("30"),
         Directive::later(&["throttle.userconfig"], Mark::Rare, "/file")
             .default("none")
-            .help("Limits by user.")
+            .help("Limits per user.")
             .example("/etc/xrootd/throttle.ini"),
         Directive::later(&["throttle.loadshed"], Mark::Rare, "host h port p frequency n")
             .default("none")
-            .help("Sends a share of opens elsewhere.")
+            .help("Redirects a share of opens to another server.")
             .example("host other.example.org port 1094 frequency 10"),
         Directive::later(&["throttle.fslib"], Mark::Rare, "library")
             .default("default")
-            .help("File system below.")
+            .help("Underlying file system.")
             .example("libXrdOfs.so"),
         Directive::later(&["throttle.trace"], Mark::Rare, "{all|off|none|[-]option}…")
             .default("off")

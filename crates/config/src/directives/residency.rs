@@ -1,4 +1,6 @@
 //! Directives of staging, migration and purging: `frm.`. Not in force yet.
+//!
+//! They are known so that files of sites load, and so that unknown names can be reported.
 
 use super::{Directive, Mark, Section};
 
@@ -16,19 +18,19 @@ pub(super) const SECTION: Section = Section {
         .example("in /usr/bin/stagein $SRC $DST"),
         Directive::later(&["frm.xfr.copymax"], Mark::Common, "n")
             .default("2")
-            .help("Most copies at a time.")
+            .help("Maximum number of concurrent copies.")
             .example("10"),
         Directive::later(&["frm.xfr.qcheck"], Mark::Common, "[time] [path]")
             .default("300s")
-            .help("How often the queue is looked at.")
+            .help("Interval at which the queue is checked.")
             .example("60"),
         Directive::later(&["frm.xfr.migr.idlehold"], Mark::Common, "time")
             .default("10m")
-            .help("How long a file rests before it is migrated.")
+            .help("Idle time of a file before it is migrated.")
             .example("1h"),
         Directive::later(&["frm.xfr.migr.waittime"], Mark::Common, "time")
             .default("1h")
-            .help("Time between two searches for files to migrate.")
+            .help("Interval between two searches for files to migrate.")
             .example("30m"),
         Directive::later(
             &["frm.purge.policy"],
@@ -36,23 +38,23 @@ pub(super) const SECTION: Section = Section {
             "{space|*} {nopurge | minfree [maxfree]} [hold time] [polprog]",
         )
         .default("none")
-        .help("When what is purged.")
+        .help("Purge policy of a space.")
         .example("* 10% 20%"),
         Directive::later(&["frm.purge.polprog"], Mark::Common, "program arguments")
             .default("none")
-            .help("Program that decides what is purged.")
+            .help("Program that selects files to purge.")
             .example("/usr/bin/polprog"),
         Directive::later(&["frm.purge.dirhold"], Mark::Common, "time")
             .default("40h")
-            .help("How long an empty directory stays.")
+            .help("Time for which an empty directory is kept.")
             .example("10h"),
         Directive::later(&["frm.purge.waittime"], Mark::Common, "time")
             .default("600s")
-            .help("Time between two purges.")
+            .help("Interval between two purges.")
             .example("10m"),
         Directive::later(&["frm.all.cnsd"], Mark::Common, "{auto|ignore|require} [apath path]")
             .default("auto")
-            .help("The name space daemon.")
+            .help("Use of the name space daemon.")
             .example("ignore"),
         Directive::later(&["frm.all.monitor"], Mark::Common, "[options]")
             .default("off")

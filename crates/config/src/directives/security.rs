@@ -1,4 +1,7 @@
-//! Directives of authentication and authorization: `sec.`, `acc.`. Not in force yet, so nearly all stop the start.
+//! Directives of authentication and authorization: `sec.`, `acc.`.
+//!
+//! They are not in force yet. Nearly all of them stop the start, because the server would otherwise
+//! serve data unprotected.
 
 use super::shared::{part_idle, unprotected};
 use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing};
@@ -10,7 +13,7 @@ pub(super) const SECTION: Section = Section {
     directives: &[
         Directive::new(&["sec.protocol"], Mark::Most, "[/libdir] name [parameters]", protocol)
             .default("none")
-            .help("Authentication protocols: only `host`, which believes the host name, is accepted.")
+            .help("Authentication protocols. Only `host`, which trusts the host name, is accepted.")
             .example("host")
             .stops_with("/usr/lib64 gsi -certdir:/etc/grid-security/certificates")
             .standing(Standing::NotYet),
@@ -22,7 +25,7 @@ pub(super) const SECTION: Section = Section {
             .standing(Standing::NotYet),
         Directive::new(&["sec.protbind"], Mark::Common, "{host|*} {none|[only] protocol…}", binding)
             .default("all protocols")
-            .help("Which protocols which clients are offered: `none` and `host` are accepted.")
+            .help("Protocols offered to classes of clients. `none` and `host` are accepted.")
             .example("* none")
             .stops_with("*.example.org only krb5")
             .standing(Standing::NotYet),
@@ -33,48 +36,48 @@ pub(super) const SECTION: Section = Section {
             level,
         )
         .default("none")
-        .help("Which requests must be signed: `none` is accepted.")
+        .help("Requests that must be signed. `none` is accepted.")
         .example("all none")
         .stops_with("local relaxed standard")
         .standing(Standing::NotYet),
         Directive::guard(&["sec.entitylib"], Mark::Rare, "[++] /library [parameters]", "++ libXrdVoms.so")
             .default("none")
-            .help("Plug-in that adds to what is known of a client."),
+            .help("Plug-in that adds attributes to a client's identity."),
         Directive::idle(&["sec.trace"], Mark::Rare, "{all|auth|debug|off}…")
             .default("off")
             .help("Log level of authentication.")
             .example("debug"),
         Directive::idle(&["auth.trace"], Mark::Rare, "[option]…")
             .default("none")
-            .help("XRootD reads it nowhere either.")
+            .help("Not used by XRootD either.")
             .example("all"),
         Directive::guard(&["acc.authdb"], Mark::Most, "path", "/etc/xrootd/authdb")
             .default("none")
             .help("File of access rules."),
         Directive::guard(&["acc.authrefresh"], Mark::Common, "time", "1h")
             .default("12h")
-            .help("How often the rules are read again."),
+            .help("Interval at which the rules are read again."),
         Directive::guard(&["acc.audit"], Mark::Common, "{none|deny|grant}…", "deny")
             .default("none")
-            .help("Which decisions are logged."),
+            .help("Decisions that are logged."),
         Directive::guard(&["acc.encoding"], Mark::Rare, "[pct path] [space c]", "space +")
             .default("percent-decode paths")
-            .help("How names are written in the rules."),
+            .help("Encoding of names in the rules."),
         Directive::guard(&["acc.spacechar"], Mark::Rare, "c", "+")
             .default("none")
             .help("Character that stands for a blank in names of the rules."),
         Directive::guard(&["acc.gidlifetime"], Mark::Rare, "time", "1h")
             .default("12h")
-            .help("How long groups of a user are remembered."),
+            .help("Time for which groups of a user are cached."),
         Directive::guard(&["acc.gidretran"], Mark::Rare, "gid…", "100 101")
             .default("none")
-            .help("Group ids that are not used."),
+            .help("Group ids that are ignored."),
         Directive::guard(&["acc.nisdomain"], Mark::Rare, "domain", "example.org")
             .default("none")
             .help("Domain of netgroups."),
         Directive::guard(&["acc.pgo"], Mark::Rare, "(flag)", "")
             .default("off")
-            .help("Only the primary group of a user counts."),
+            .help("Uses only the primary group of a user."),
     ],
 };
 

@@ -1,11 +1,13 @@
-//! What many directives have in common: those not in force, trace options, folders.
+//! Helpers of several tables: directives that are not in force, trace options, directories.
+//!
+//! They exist so that equal options have equal syntax and messages in all tables.
 
 use super::{Arguments, Draft, Fault};
 use crate::effective::{Folder, Trace};
 use crate::language::Token;
 use crate::report::ProblemKind;
 
-/// A directive of a part that is not in force yet.
+/// Applies a directive of a part that is not in force yet.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all directives")]
 pub(crate) fn later(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let name = arguments.name;
@@ -13,7 +15,7 @@ pub(crate) fn later(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
     Ok(())
 }
 
-/// A directive that could change nothing here.
+/// Applies a directive without effect.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all directives")]
 pub(crate) fn without_effect(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let name = arguments.name;
@@ -21,12 +23,12 @@ pub(crate) fn without_effect(arguments: &mut Arguments<'_>, draft: &mut Draft<'_
     Ok(())
 }
 
-/// A directive that restricts access or demands encryption, whatever its arguments.
+/// Applies a directive that restricts access or demands encryption with any arguments.
 pub(crate) fn stop(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), Fault> {
     Err(unprotected(arguments.name, ""))
 }
 
-/// The fault that keeps data from being served unprotected. `what` says which argument it is about, if any.
+/// Returns the fault that prevents unprotected service. `what` names the argument, if there is one.
 pub(crate) fn unprotected(token: &Token, what: &str) -> Fault {
     let blank = if what.is_empty() { "" } else { " " };
     Fault::at(
@@ -37,19 +39,19 @@ pub(crate) fn unprotected(token: &Token, what: &str) -> Fault {
     .of(ProblemKind::Unprotected)
 }
 
-/// A piece of a directive that is not in force yet.
+/// Reports an option that is not in force yet.
 pub(crate) fn part_later(arguments: &Arguments<'_>, token: &Token, draft: &mut Draft<'_>) {
     let what = format!("{}: '{}' is not in force yet", arguments.name.text, token.text);
     draft.note(ProblemKind::NotYet, token, what, "");
 }
 
-/// A piece of a directive that could change nothing here.
+/// Reports an option without effect.
 pub(crate) fn part_idle(arguments: &Arguments<'_>, token: &Token, draft: &mut Draft<'_>) {
     let what = format!("{}: '{}' has no effect here", arguments.name.text, token.text);
     draft.note(ProblemKind::NoEffect, token, what, "");
 }
 
-/// A piece of a directive that is accepted and changes nothing, for a reason the administrator is told.
+/// Reports an option that is accepted without effect, with the reason.
 pub(crate) fn part_without_effect(
     arguments: &Arguments<'_>,
     token: &Token,
@@ -60,7 +62,8 @@ pub(crate) fn part_without_effect(
     draft.note(ProblemKind::NoEffect, token, what, why);
 }
 
-/// Trace options: names, `-name`, `all`, `off`, `none`. Each directive starts from nothing.
+/// Reads trace options: names, `-name`, `all`, `off`, `none`. Each directive starts with an empty
+/// set.
 pub(crate) fn trace(
     arguments: &mut Arguments<'_>,
     options: &'static [&'static str],

@@ -1,4 +1,7 @@
-//! `ofs.tpc`: copies between servers. Several of these directives add up.
+//! `ofs.tpc` and `scalla.tpcsource`: third-party copies.
+//!
+//! Several of these directives accumulate, so each starts from the value of the previous ones. The
+//! table is in `ofs`.
 
 use super::shared::{part_idle, part_later};
 use super::xrootd::target;
@@ -18,7 +21,7 @@ pub(super) const GRAMMAR: &str = "[allow {dn name|group name|host pattern|vo nam
                                   [scan {all|stderr|stdout}] [streams number[,max]] [ttl time [max]] \
                                   [xfr number] [pgm path [argument…]]";
 
-/// Longest time a client's permission may hold, in seconds.
+/// Maximum lifetime of a client's permission, in seconds.
 const TTL_MAX: u64 = 86_400;
 
 pub(super) fn apply(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
@@ -70,8 +73,10 @@ fn allow(arguments: &mut Arguments<'_>, at: &Token, draft: &mut Draft<'_>) -> Re
             })?;
             rule.host = Some(pattern);
         } else {
-            let what =
-                format!("tpc allow {}: nobody is known by that yet, so this rule admits nobody", kind.text);
+            let what = format!(
+                "tpc allow {}: no client has this attribute yet, so the rule matches no client",
+                kind.text
+            );
             draft.note(ProblemKind::Doubtful, kind, what, "allow a host");
             rule.attributes.push((kind.text.clone(), name.text.clone()));
         }
@@ -179,7 +184,7 @@ fn streams(token: &Token) -> Result<(u32, u32), Fault> {
     let usual = number(usual)?;
     let most = if most.is_empty() { COPY_STREAMS_MAX } else { number(most)? };
     if usual > most {
-        let what = format!("streams '{}': more than the most", token.text);
+        let what = format!("streams '{}': the default exceeds the maximum", token.text);
         return Err(Fault::at(token, what, "allowed: number[,max]"));
     }
     Ok((usual, most))

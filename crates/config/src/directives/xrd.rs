@@ -1,4 +1,4 @@
-//! Directives of the network and the process below it: `xrd.`.
+//! Directives of the network and of the process below it: `xrd.`.
 
 use super::libraries::{self, Purpose};
 use super::shared::{part_idle, part_later, trace, unprotected, without_effect};
@@ -11,11 +11,11 @@ use crate::values::{self, between, from};
 pub(crate) const TRACE: &[&str] =
     &["conn", "debug", "mem", "net", "poll", "protocol", "sched", "tls", "tlsctx", "tlssio", "tlssok"];
 
-/// The longest time that may be asked for anywhere, in seconds: ten years.
+/// Maximum of all times, in seconds: ten years.
 const LONG: u64 = 10 * 365 * 86_400;
-/// Most unanswered probes of a connection.
+/// Maximum number of unanswered probes of a connection.
 const PROBES_MAX: u32 = 127;
-/// Largest socket buffer, in bytes.
+/// Maximum size of a socket buffer, in bytes.
 const SOCKET_BUFFER_MAX: u64 = 1 << 30;
 
 pub(super) const SECTION: Section = Section {
@@ -24,19 +24,21 @@ pub(super) const SECTION: Section = Section {
     directives: &[
         Directive::new(&["xrd.port"], Mark::Most, "[tls] {port|any} [if]", port)
             .default("1094")
-            .help("Port to listen on: a number, the name of a service, or `any` for one the system picks.")
+            .help("Port to listen on: a number, the name of a service, or `any` for a port chosen by the \
+                   system.")
             .example("1094")
             .stops_with("tls 1094"),
         Directive::new(&["xrd.allow"], Mark::Common, "{host|netgroup} name [if]", allow)
             .default("everybody")
-            .help("Who may connect: host name or address with at most one `*`. Repeatable. A name without `*` is looked \
-                   up and stands for its addresses; one with `*` is compared with the name of the client's address. \
-                   Netgroups are not in force and stop the start.")
+            .help("Hosts that may connect: name or address with at most one `*`. Repeatable. A name \
+                   without `*` is resolved and stands for its addresses; one with `*` is compared with \
+                   the name of the client's address. Netgroups are not in force and stop the start.")
             .example("host *.example.org")
             .stops_with("netgroup physics"),
         Directive::new(&["xrd.maxfd"], Mark::Common, "[strict] number", max_fd)
             .default("256k")
-            .help("Most file descriptors, 1k to 1m. With `strict` the start fails if the system allows fewer.")
+            .help("Maximum number of file descriptors, 1k to 1m. With `strict` the start fails if the \
+                   system allows fewer.")
             .example("strict 64k"),
         Directive::new(
             &["xrd.network"],
@@ -46,8 +48,9 @@ pub(super) const SECTION: Section = Section {
             network,
         )
         .default("keepalive cache 3h dnr")
-        .help("Socket options: keep-alive probes and their times, bytes of socket buffers, how long names of \
-               clients are remembered, and whether they are looked up (`dnr`). The rest has no effect.")
+        .help("Socket options: keep-alive probes and their times, size of socket buffers, time for which \
+               names of clients are cached, and whether they are resolved (`dnr`). The other options \
+               have no effect.")
         .example("nokeepalive kaparms 30m,75,9 buffsz 1m cache 1h nodnr")
         .stops_with("tls"),
         Directive::new(
@@ -57,12 +60,13 @@ pub(super) const SECTION: Section = Section {
             timeout,
         )
         .default("read 3s hail 30s idle 0 kill 3s")
-        .help("`hail`: until a client has logged in; `idle`: until an idle connection is closed, 0 never. `read` and \
-               `kill` have no effect: no thread waits for the rest of a request or for the end of a connection.")
+        .help("`hail`: deadline for the login of a client; `idle`: timeout of idle connections, 0 \
+               disables it. `read` and `kill` have no effect: no thread waits for the rest of a request \
+               or for the end of a connection.")
         .example("hail 10 idle 1h"),
         Directive::new(&["xrd.homepath"], Mark::Common, "path [group]", process::home_path)
-            .default("where the program was started")
-            .help("Working folder; an instance has its own folder in it.")
+            .default("the directory in which the program was started")
+            .help("Working directory; an instance uses its own directory in it.")
             .example("/var/lib/xrootd"),
         Directive::new(&["xrd.trace"], Mark::Common, "{all|off|none|[-]option}…", xrd_trace)
             .default("off")
@@ -85,10 +89,10 @@ pub(super) const SECTION: Section = Section {
             "certdir /etc/grid-security/certificates",
         )
         .default("verify, refresh 8h, verdepth 9")
-        .help("Authorities that clients' certificates are verified with."),
+        .help("Certificate authorities for client certificates."),
         Directive::guard(&["xrd.tlsciphers"], Mark::Rare, "list", "ECDHE-RSA-AES256-GCM-SHA384")
             .default("library default")
-            .help("Ciphers to use."),
+            .help("Allowed ciphers."),
         Directive::later(&["xrd.report"], Mark::Most, "dest[,dest2] [every time] [json] [off] [[-]option…]")
             .default("none")
             .help("Summary monitoring.")
@@ -100,7 +104,7 @@ pub(super) const SECTION: Section = Section {
             .standing(Standing::NotYet),
         Directive::new(&["xrd.buffers"], Mark::Rare, "[maxbsz size] size [rint time]", buffers)
             .default("maxbsz 2m")
-            .help("I/O buffer pool. Buffers are pooled and bounded by themselves here.")
+            .help("I/O buffer pool. Buffers are pooled and limited automatically here.")
             .example("512m")
             .standing(Standing::NoEffect),
         Directive::new(
@@ -110,7 +114,7 @@ pub(super) const SECTION: Section = Section {
             scheduler,
         )
         .default("mint 8 maxt 8192 idle 780s")
-        .help("Thread pool. There is one loop per core here and no thread per request.")
+        .help("Thread pool. This server has one event loop per core and no thread per request.")
         .example("mint 64 maxt 1024")
         .standing(Standing::NoEffect),
     ],
@@ -195,7 +199,7 @@ fn network(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
     }
 }
 
-/// `idle[,itvl[,cnt]]`, each of which may be left out.
+/// `idle[,itvl[,cnt]]`, where each part is optional.
 fn keepalive_parameters(arguments: &mut Arguments<'_>) -> Result<KeepAlive, Fault> {
     let token = arguments.need("kaparms value")?;
     let mut parts = token.text.split(',');

@@ -16,24 +16,25 @@ pub(crate) const TRACE: &[&str] = &[
     "response", "stall",
 ];
 
-/// Most checksums computed at a time.
+/// Maximum number of concurrent checksum computations.
 const CHECKSUMS_MAX: u32 = 1024;
-/// Most prepare requests of a connection that can be asked for as a limit.
+/// Maximum of the limit on prepare requests of a connection.
 const PREPARES_MAX: u32 = 1_000_000_000;
 
 pub(super) const SECTION: Section = Section {
     title: "Protocol: xrootd.",
-    about: "The xroot protocol: checksums on offer, static redirection, limits, log of sessions.",
+    about: "The xroot protocol: checksums, static redirection, limits, log of sessions.",
     directives: &[
         Directive::new(&["xrootd.chksum"], Mark::Most, "[chkcgi] [max number] type… [/program [args]]", checksums)
             .default("none offered, max 4")
-            .help("Checksums clients may ask for, the default first: adler32 crc32 crc32c md5 sha1 sha256 zcrc32. \
-                   `max`: most computations at a time; `chkcgi`: the CGI key `cks.type` chooses. All types are \
-                   built in: a program is accepted for them, and not run.")
+            .help("Checksums that clients may request, the default first: adler32 crc32 crc32c md5 sha1 \
+                   sha256 zcrc32. `max`: maximum number of concurrent computations; `chkcgi`: clients \
+                   may select one by the CGI key `cks.type`. All types are built in: a program is \
+                   accepted and not run.")
             .example("chkcgi max 8 adler32 crc32c md5"),
         Directive::new(&["xrootd.export"], Mark::Most, "path [options]", export::export)
             .default("as all.export")
-            .help("The same as all.export.")
+            .help("Equivalent to all.export.")
             .example("/data nolock"),
         Directive::new(
             &["xrootd.redirect"],
@@ -42,17 +43,18 @@ pub(super) const SECTION: Section = Section {
             redirect,
         )
         .default("none")
-        .help("Sends clients elsewhere: for some requests (all chmod chksum dirlist locate mkdir mv openw prepare \
-               prepstage rm rmdir stat trunc), for opens of paths, for what is missing here (`?`), or by client. The \
-               target behind `%` is for clients with a private address.")
+        .help("Redirects clients: for some requests (all chmod chksum dirlist locate mkdir mv openw \
+               prepare prepstage rm rmdir stat trunc), for opens of paths, for files that do not exist \
+               here (`?`), or by client. The target after `%` is for clients with a private address.")
         .example("other.example.org:1094 ? /data"),
         Directive::new(&["xrootd.log"], Mark::Common, "{all|none|[-]disc|[-]login}…", session_log)
             .default("disc login")
-            .help("Session events that are logged.")
+            .help("Session events to log.")
             .example("all -disc"),
         Directive::new(&["xrootd.limit"], Mark::Rare, "[prepare number] [noerror]", limit)
             .default("unlimited")
-            .help("Most prepare requests of one connection; past it an error, or with `noerror` no answer but success.")
+            .help("Maximum number of prepare requests of one connection. Further ones fail, or with \
+                   `noerror` are answered as successful without being executed.")
             .example("prepare 100 noerror"),
         Directive::new(
             &["xrootd.async"],
@@ -62,7 +64,7 @@ pub(super) const SECTION: Section = Section {
             asynchronous,
         )
         .default("sendfile on")
-        .help("`nosf` switches sendfile off. The rest tunes threads we do not have.")
+        .help("`nosf` disables sendfile. The other options tune threads that this server does not have.")
         .example("nosf"),
         Directive::new(&["xrootd.trace"], Mark::Common, "{all|off|none|[-]option}…", xrootd_trace)
             .default("off")
@@ -71,10 +73,10 @@ pub(super) const SECTION: Section = Section {
             .example("login request"),
         Directive::guard(&["xrootd.seclib"], Mark::Most, "{default|path}", "libXrdSec.so")
             .default("none")
-            .help("Turns authentication on."),
+            .help("Enables authentication."),
         Directive::new(&["xrootd.tls"], Mark::Most, "[capable] {[-]all|data|gpfile|login|none|off|session|tpc}…", tls)
             .default("none")
-            .help("What must be encrypted. Only `none` and `off` are in force.")
+            .help("Operations that must be encrypted. Only `none` and `off` are in force.")
             .example("none")
             .stops_with("login")
             .standing(Standing::NotYet),
@@ -89,19 +91,19 @@ pub(super) const SECTION: Section = Section {
             .example("libXrdOfs.so"),
         Directive::later(&["xrootd.fsoverload"], Mark::Common, "[[no]bypass] [redirect h:p[%h:p]] [stall time]")
             .default("stall 33")
-            .help("What clients are told when the file system says that it is overloaded.")
+            .help("Reply to clients when the file system reports an overload.")
             .example("stall 60"),
         Directive::later(&["xrootd.diglib"], Mark::Common, "* /authfile")
             .default("none")
-            .help("Remote diagnostics. None are served.")
+            .help("Remote diagnostics. They are not available.")
             .example("* /etc/xrootd/dig.auth"),
         Directive::new(&["xrootd.gpflib"], Mark::Rare, "[++] library [parameters]", getfile)
             .default("none")
-            .help("Plug-in for requests that have been taken out of the protocol.")
+            .help("Plug-in for requests that were removed from the protocol.")
             .standing(Standing::NotYet),
         Directive::new(&["xrootd.redirlib"], Mark::Rare, "[++] [+iphold time] library [parameters]", redirect_library)
             .default("none")
-            .help("Redirect plug-in. Not in force; xrootd.redirect is.")
+            .help("Redirect plug-in. Not in force; use xrootd.redirect.")
             .example("libXrdCmsRedirectLocal.so")
             .standing(Standing::NotYet),
         Directive::later(&["xrootd.prep"], Mark::Common, "[keep time] [scrub time] [logdir path]")
@@ -122,7 +124,7 @@ pub(super) const SECTION: Section = Section {
             .example("domain remote"),
         Directive::later(&["xrootd.bindif"], Mark::Rare, "host:port[%prv:port]…")
             .default("own addresses")
-            .help("Addresses told in redirects.")
+            .help("Addresses used in redirects.")
             .example("data.example.org:1094"),
     ],
 };
@@ -136,11 +138,11 @@ fn checksums(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
             "max" => value.concurrent_max = arguments.count("max", 1, CHECKSUMS_MAX)?,
             text if text.starts_with('/') => {
                 let what = format!(
-                    "{}: '{text}' is not run; the checksums named before it are built in",
+                    "{}: '{text}' is not run; the checksums before it are built in",
                     arguments.name.text
                 );
                 draft.note(ProblemKind::Ignored, token, what, "");
-                break; // What follows are arguments of the program.
+                break; // The remaining words are arguments of the program.
             }
             text => {
                 let kind = ChecksumKind::from_name(text).ok_or_else(|| {
@@ -241,7 +243,8 @@ fn xrootd_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<
     Ok(())
 }
 
-/// Anything that is left after `-option`, `none` and `off` stops the start, also under `capable`.
+/// Applies `xrootd.tls`. Requirements that remain after `-option`, `none` and `off` stop the start,
+/// also with `capable`.
 fn tls(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     const WHAT: [&str; 5] = ["data", "gpfile", "login", "session", "tpc"];
     let mut demanded: Vec<(&str, &Token)> = Vec::new();
@@ -316,8 +319,7 @@ fn redirect(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
     Ok(())
 }
 
-/// `host:port`, `[v6]:port`.
-/// `host:port`, a server to send clients to.
+/// Parses `host:port` or `[v6]:port`, a server to which clients are redirected.
 pub(super) fn target(token: &Token, text: &str, draft: &Draft<'_>) -> Result<Target, Fault> {
     let (host, port) = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).ok_or_else(|| {
         Fault::at(token, format!("redirect target '{text}' is invalid"), "allowed: host:port, [address]:port")
@@ -377,7 +379,7 @@ fn functions(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<Redirec
     let chosen = RedirectFunction::ALL.iter().zip(on).filter(|(_, state)| *state).map(|((_, f), _)| *f);
     let chosen: Vec<_> = chosen.collect();
     if chosen.is_empty() {
-        return Err(Fault::at(first, "no redirect function is left", "allowed: at least one function"));
+        return Err(Fault::at(first, "no redirect function remains", "allowed: at least one function"));
     }
     Ok(chosen)
 }
@@ -403,7 +405,7 @@ fn getfile(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
 
 fn redirect_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     if arguments.take("++").is_some() {
-        // Stacking changes nothing in what the library is.
+        // `++` does not change the treatment of the library.
     }
     if arguments.take("+iphold").is_some() {
         arguments.time("iphold", values::from(0))?;

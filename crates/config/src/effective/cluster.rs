@@ -1,7 +1,8 @@
-//! Values for the cluster (`cms.` and what of `all.` concerns it): role, managers, waits, selection, space, health.
+//! Values of the cluster (`cms.` and parts of `all.`): role, managers, delays, selection, space,
+//! health.
 //!
-//! One file is read twice, as xrootd and as cmsd read it; what stands here is what the cmsd reads, with the exceptions
-//! that [`Cluster`] names.
+//! One file is read twice, as xrootd and as cmsd, because the process is both. These values are
+//! those that cmsd reads, with the exceptions that [`Cluster`] names.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,16 +12,16 @@ use super::network::{HostPattern, Port};
 use super::process::Trace;
 use crate::setting::Setting;
 
-/// The port of managers where a command line names none.
+/// Default port of managers on a command line.
 pub const CLUSTER_PORT_DEFAULT: u16 = 1213;
-/// Managers of one node at most.
+/// Maximum number of managers of one node.
 pub const MANAGERS_MAX: usize = 16;
-/// Longest tag in front of a cluster id (`cms.cidtag`), in characters.
+/// Maximum length of a tag before a cluster id (`cms.cidtag`), in characters.
 pub const CLUSTER_TAG_MAX: usize = 16;
-/// Longest id of a node that holds at any address (`cms.vnid`), in characters.
+/// Maximum length of an address-independent node id (`cms.vnid`), in characters.
 pub const VIRTUAL_ID_MAX: usize = 64;
 
-/// What a node is.
+/// Role of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
     /// Root above managers.
@@ -29,13 +30,13 @@ pub enum Role {
     Manager,
     /// Inner node.
     Supervisor,
-    /// Leaf: it has the files. Without a manager it stands alone.
+    /// Leaf with files. Without a manager it is standalone.
     #[default]
     Server,
 }
 
 impl Role {
-    /// As `all.role` names it.
+    /// Returns the name in `all.role`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,32 +47,33 @@ impl Role {
         }
     }
 
-    /// True if clients are sent on from here: it has children, and no files of its own.
+    /// Reports whether the role redirects clients: it has children and no files of its own.
     #[must_use]
     pub const fn redirects(self) -> bool {
         !matches!(self, Self::Server)
     }
 }
 
-/// A manager as it is configured: `host[+]:port[%instance][@site]`.
+/// A manager as configured: `host[+]:port[%instance][@site]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ManagerAddress {
-    /// Name or address; an address of version 6 without its brackets.
+    /// Name or address; an IPv6 address without brackets.
     pub host: String,
-    /// Every address of the name is a manager (`+`).
+    /// Set if each address of the name is a manager (`+`).
     pub every_address: bool,
-    /// Its port.
+    /// Port of the manager.
     pub port: u16,
-    /// Only a manager of this instance name is meant (`%`).
+    /// Instance name that the manager must have (`%`).
     pub instance: Option<String>,
-    /// The site whose manager it is; a node belongs to the tree of each site (`@`).
+    /// Site of the manager (`@`). A node belongs to the tree of each site.
     pub site: Option<String>,
-    /// Redirectors spread requests over the managers (`all`) instead of taking the first that answers (`any`).
+    /// Redirectors distribute requests over the managers (`all`) instead of using the first that
+    /// answers (`any`).
     pub spread: bool,
 }
 
 impl ManagerAddress {
-    /// A manager about which nothing else is said.
+    /// Returns a manager without options.
     #[must_use]
     pub fn new(host: &str, port: u16) -> Self {
         Self { host: host.to_owned(), every_address: false, port, instance: None, site: None, spread: false }
@@ -96,74 +98,76 @@ impl fmt::Display for ManagerAddress {
     }
 }
 
-/// How many children must be there for service (`cms.delay servers`).
+/// Number of children required for service (`cms.delay servers`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quorum {
-    /// That many.
+    /// An absolute number.
     Count(u32),
-    /// That part of those that have joined, in percent.
+    /// A percentage of the children that have joined.
     Percent(u8),
 }
 
-/// A wait with a meaning of its own when nothing is configured.
+/// A wait whose default depends on its use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Wait {
-    /// What the role has.
+    /// The default of the role.
     #[default]
     ByRole,
-    /// As long as load reports take to come round (`*`).
+    /// The time of one round of load reports (`*`).
     ByReports,
-    /// So long.
+    /// A fixed time.
     Time(Duration),
 }
 
 /// `cms.delay`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Delays {
-    /// `startup`: how long nothing is announced after the start. Ours announce at quorum.
+    /// `startup`: time after the start without announcement. Ours announces at quorum.
     pub startup: Setting<Duration>,
     /// `servers`.
     pub quorum: Setting<Quorum>,
-    /// `service`: told to clients while too few children are there.
+    /// `service`: wait sent to clients while the quorum is not reached.
     pub service: Setting<Duration>,
-    /// `lookup`: told to clients where a query cannot be waited for.
+    /// `lookup`: wait sent to clients if the answer of a query cannot be awaited.
     pub lookup: Setting<Duration>,
-    /// `qdl`: how long silence of a child is listened to; `None` is `lookup`.
+    /// `qdl`: query timeout of a child; `None` means `lookup`.
     pub silence: Setting<Option<Duration>>,
-    /// `qdn`: answers a meta manager waits for.
+    /// `qdn`: number of answers that a meta manager waits for.
     pub answers: Setting<u32>,
-    /// `hold`: told to children as the time that requests are held back.
+    /// `hold`: time for which requests are held back, as sent to children.
     pub hold: Setting<Duration>,
-    /// `rw`: which requests to write may be held back; 0 all, 1 plain updates not, 2 none.
+    /// `rw`: write requests that may be held back; 0 all, 1 except plain updates, 2 none.
     pub write_queue: Setting<u8>,
-    /// `suspend`: told to clients whose servers are suspended.
+    /// `suspend`: wait sent to clients whose servers are suspended.
     pub suspend: Setting<Duration>,
-    /// `full`: told to clients whose servers are full; `ByRole` is an error.
+    /// `full`: wait sent to clients whose servers are full; `ByRole` means an error.
     pub full: Setting<Wait>,
-    /// `overload`: told to clients whose servers are overloaded; `ByRole` is what load reports take to come round.
+    /// `overload`: wait sent to clients whose servers are overloaded; `ByRole` means a round of
+    /// reports.
     pub overload: Setting<Wait>,
-    /// `drop`: how long the place of a lost child is kept; `None`: ten minutes, a supervisor not at all.
+    /// `drop`: time for which the slot of a lost child is kept. `None` means 10 minutes, or 0 for a
+    /// supervisor.
     pub drop: Setting<Option<Duration>>,
-    /// `nostage`: after so many servers that could have staged a file it is not staged again.
+    /// `nostage`: number of servers that could stage a file after which it is not staged again.
     pub stagers: Setting<u32>,
 }
 
-/// How strongly equal paths go to the same server.
+/// Strength of the affinity between equal paths and a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AffinityKind {
-    /// Not at all.
+    /// No affinity.
     #[default]
     None,
-    /// If nothing speaks against it.
+    /// Applies if no other criterion excludes it.
     Weak,
-    /// Unless it is much busier than others.
+    /// Applies unless the server is much busier than others.
     Strong,
-    /// Always.
+    /// Applies always.
     Strict,
 }
 
 impl AffinityKind {
-    /// As `cms.sched affinity` names it.
+    /// Returns the name in `cms.sched affinity`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -178,41 +182,41 @@ impl AffinityKind {
 /// `cms.sched affinity`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Affinity {
-    /// How strongly.
+    /// Strength of the affinity.
     pub kind: AffinityKind,
-    /// A client's wish counts instead (`default`).
+    /// The preference of a client takes precedence (`default`).
     pub by_client: bool,
-    /// Servers are drawn by lot, weighted by load.
+    /// Servers are selected at random, weighted by load.
     pub randomized: bool,
 }
 
-/// `cms.sched affpath`: what of a path makes paths equal.
+/// `cms.sched affpath`: the part of a path that is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AffinityPart {
-    /// All of it.
+    /// The whole path.
     #[default]
     All,
-    /// So many components from the left.
+    /// This number of components from the left.
     First(u32),
-    /// So many components from the right.
+    /// This number of components from the right.
     Last(u32),
 }
 
 /// `host:port` outside the cluster, for clients that cannot be served in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outside {
-    /// Its name or address.
+    /// Name or address.
     pub host: String,
-    /// Its port.
+    /// Port.
     pub port: u16,
 }
 
-/// A limit on what clients may try, and where they go then.
+/// A limit on the attempts of clients, and the target beyond it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limit<T> {
     /// The limit.
     pub limit: T,
-    /// Where to; `None`: they are told that it failed.
+    /// Target of the redirect; `None` means an error.
     pub outside: Option<Outside>,
 }
 
@@ -229,7 +233,7 @@ pub struct LoadWeights {
     pub mem: u8,
     /// Paging.
     pub pag: u8,
-    /// Filling of disks, for writers.
+    /// Disk usage, for writers.
     pub space: u8,
 }
 
@@ -238,21 +242,21 @@ pub struct LoadWeights {
 pub struct Scheduling {
     /// `cpu io runq mem pag space`.
     pub weights: Setting<LoadWeights>,
-    /// `fuzz`: loads this close count as equal.
+    /// `fuzz`: load difference up to which servers count as equal.
     pub fuzz: Setting<u8>,
-    /// `maxload`: with a higher load a server gets no clients.
+    /// `maxload`: load above which a server receives no clients.
     pub load_max: Setting<Option<u8>>,
-    /// `refreset`: how often it is forgotten who was chosen how often.
+    /// `refreset`: interval at which selection counts are reset.
     pub reset: Setting<Duration>,
-    /// `gshr`: share of clients a meta manager shall send here, in percent; 0 says nothing.
+    /// `gshr`: share of clients that a meta manager sends here, in percent; 0 means unspecified.
     pub share: Setting<u8>,
-    /// `gsdflt`: share of a manager that says nothing.
+    /// `gsdflt`: share of a manager without `gshr`.
     pub share_default: Setting<u8>,
     /// `affinity`.
     pub affinity: Setting<Affinity>,
     /// `affpath`.
     pub affinity_part: Setting<AffinityPart>,
-    /// `tryhname`: nodes are sent to others by name, not by address.
+    /// `tryhname`: nodes are sent to others by name instead of address.
     pub try_names: Setting<bool>,
     /// `maxretries`.
     pub tried_max: Setting<Option<Limit<u32>>>,
@@ -260,17 +264,18 @@ pub struct Scheduling {
     pub one_source: Setting<Option<Limit<()>>>,
 }
 
-/// Free space, as percent of the largest partition and in bytes: the larger counts.
+/// Free space as a percentage of the largest partition and in bytes. The larger one applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeSpace {
-    /// Percent; 0 leaves it to `bytes`.
+    /// Percentage; 0 leaves it to `bytes`.
     pub percent: u8,
     /// Bytes.
     pub bytes: u64,
 }
 
 impl FreeSpace {
-    /// What is enough again where only the least was said: a tenth more in whole MB, as 11g follow the 10g of the default.
+    /// Returns the recovery limit if only the minimum is given: a tenth more in whole MB, like the
+    /// 11g for the default of 10g.
     #[must_use]
     pub fn enough(self) -> Self {
         const MB: u64 = 1 << 20;
@@ -282,40 +287,40 @@ impl FreeSpace {
 /// `cms.space`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SpaceRules {
-    /// `linger`: writers stay with a server for so many uses more than another had.
+    /// `linger`: number of uses by which writers stay with a server longer than with another.
     pub linger: Setting<u32>,
-    /// `recalc`: how often space is looked at.
+    /// `recalc`: interval at which free space is measured.
     pub recalculate: Setting<Duration>,
-    /// `min`: with less a server gets no writers.
+    /// `min`: free space below which a server receives no writers.
     pub least: Setting<FreeSpace>,
-    /// With as much it gets them again.
+    /// Free space at which it receives them again.
     pub enough: Setting<FreeSpace>,
-    /// `mwfiles`: several copies of a file may be written.
+    /// `mwfiles`: allows several writable copies of a file.
     pub copies: Setting<bool>,
 }
 
 /// `cms.blacklist`, `cms.whitelist`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeList {
-    /// It names those who may join, not those who may not.
+    /// Set if the list names allowed nodes, otherwise it names excluded ones.
     pub white: bool,
-    /// The file; `None`: `cms.blacklist` (`cms.whitelist`) beside the configuration.
+    /// The file; `None` means `cms.blacklist` (`cms.whitelist`) next to the configuration.
     pub path: Option<PathBuf>,
-    /// How often it is looked at.
+    /// Interval at which the file is checked.
     pub check: Duration,
 }
 
-/// Where load figures come from (`cms.perf`).
+/// Source of load values (`cms.perf`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum LoadSource {
     /// The node measures itself.
     #[default]
     Own,
-    /// A program writes lines `runq cpu mem pag net`: program and arguments.
+    /// A program that writes lines `runq cpu mem pag net`: program and arguments.
     Program(Vec<String>),
 }
 
-/// Operations on names that a program may do in a server's place (`cms.fsxeq`).
+/// Operations on names that a program executes in place of the server (`cms.fsxeq`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OperationProgram {
     /// `chmod mkdir mkpath mv rm rmdir trunc`.
@@ -324,36 +329,36 @@ pub struct OperationProgram {
     pub program: Vec<String>,
 }
 
-/// `cms.dfs`: all servers see the same files.
+/// `cms.dfs`: all servers share the same files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedFiles {
-    /// Redirectors look themselves instead of asking a server (`lookup central`).
+    /// Redirectors look up files themselves instead of querying a server (`lookup central`).
     pub central: bool,
-    /// Clients are sent on without a look (`redirect immed`).
+    /// Clients are redirected without a look-up (`redirect immed`).
     pub unchecked: bool,
-    /// Look-ups that a node begins in a second (`limit`); 0 is no limit.
+    /// Rate limit of look-ups per second of a node (`limit`); 0 means none.
     pub rate_max: u32,
-    /// They are spread evenly over the second (`=`).
+    /// Spreads the look-ups evenly over the second (`=`).
     pub rate_even: bool,
-    /// The limit holds for redirectors alone.
+    /// Applies the limit to redirectors only.
     pub rate_central: bool,
-    /// How long missing folders are remembered; zero: not at all.
+    /// Time for which missing directories are cached; zero disables it.
     pub missing_hold: Duration,
-    /// Look-ups that may wait for their turn (`qmax`); 0: two and a half times the limit.
+    /// Maximum number of queued look-ups (`qmax`); 0 means two and a half times the limit.
     pub queue_max: u32,
-    /// Servers a client may try for one file.
+    /// Maximum number of servers that a client may try for one file.
     pub retries: u32,
 }
 
-/// How operations on names are passed on to all servers (`ofs.forward`).
+/// Forwarding of operations on names to all servers (`ofs.forward`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ForwardWay {
-    /// Not: the client is sent to one server.
+    /// Disabled: the client is redirected to one server.
     #[default]
     Off,
-    /// Passed on; the client is told at once that it is done.
+    /// Forwarded; success is reported to the client immediately.
     OneWay,
-    /// Passed on; the client is told what came of it.
+    /// Forwarded; the result is reported to the client.
     TwoWay,
 }
 
@@ -362,36 +367,36 @@ pub enum ForwardWay {
 pub struct Forwarding {
     /// Change of permissions.
     pub chmod: ForwardWay,
-    /// New folders.
+    /// Creation of directories.
     pub mkdir: ForwardWay,
     /// Renaming.
     pub mv: ForwardWay,
     /// Removal of files.
     pub rm: ForwardWay,
-    /// Removal of folders.
+    /// Removal of directories.
     pub rmdir: ForwardWay,
     /// Truncation.
     pub trunc: ForwardWay,
 }
 
-/// Values for the cluster. Taken from what cmsd reads, but for `request_wait` and `forwarding`, which xrootd reads.
+/// Values of the cluster, as cmsd reads them. `contact_wait` and `forwarding` are those of xrootd.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cluster {
     /// `all.role`.
     pub role: Setting<Role>,
-    /// `all.manager`: parents of servers and supervisors; a manager's own entry among them has its port.
+    /// `all.manager`: parents of servers and supervisors. The own entry of a manager has its port.
     pub managers: Vec<Setting<ManagerAddress>>,
-    /// `all.manager meta`: parents of managers; a meta manager's own entry has its port.
+    /// `all.manager meta`: parents of managers. The own entry of a meta manager has its port.
     pub meta_managers: Vec<Setting<ManagerAddress>>,
-    /// `all.subcluster`: the manager that this manager's cluster is a part of.
+    /// `all.subcluster`: the manager whose cluster contains this one.
     pub subcluster: Setting<Option<ManagerAddress>>,
-    /// `xrd.port` as cmsd reads it, where that is not what xrootd reads: the cluster port of a manager.
+    /// `xrd.port` of cmsd if it differs from that of xrootd: the cluster port of a manager.
     pub port: Setting<Option<Port>>,
     /// `cms.superport`: the cluster port of a supervisor.
     pub supervisor_port: Setting<Port>,
-    /// `xrd.allow` as cmsd reads it: who may connect to the cluster port; empty lets everybody in.
+    /// `xrd.allow` of cmsd: hosts that may connect to the cluster port; empty allows all.
     pub connect: Vec<Setting<HostPattern>>,
-    /// `cms.allow`: who may join; empty lets everybody in.
+    /// `cms.allow`: hosts that may join; empty allows all.
     pub allow: Vec<Setting<HostPattern>>,
     /// `cms.blacklist`, `cms.whitelist`.
     pub node_list: Setting<Option<NodeList>>,
@@ -405,23 +410,24 @@ pub struct Cluster {
     pub sched: Scheduling,
     /// `cms.space`.
     pub space: SpaceRules,
-    /// `cms.fxhold`: how long a location is remembered.
+    /// `cms.fxhold`: time for which a location is cached.
     pub location_hold: Setting<Duration>,
-    /// `cms.fxhold noloc`: how long "nobody has it" is believed; `None`: as long as a location.
+    /// `cms.fxhold noloc`: time for which a missing file is cached; `None` means that of a
+    /// location.
     pub nowhere_hold: Setting<Option<Duration>>,
     /// `cms.ping`.
     pub ping: Setting<Duration>,
-    /// `cms.ping usage`: pings between two questions for loads.
+    /// `cms.ping usage`: number of pings between two load queries.
     pub ping_usage: Setting<u32>,
     /// `cms.perf`.
     pub load_source: Setting<LoadSource>,
     /// `cms.perf int`.
     pub load_interval: Setting<Duration>,
-    /// `cms.dfs`; `None`: every server has files of its own.
+    /// `cms.dfs`; `None` means that each server has files of its own.
     pub shared: Setting<Option<SharedFiles>>,
     /// `cms.fsxeq`.
     pub programs: Vec<Setting<OperationProgram>>,
-    /// `cms.conwait`: told to clients that nobody can be asked for.
+    /// `cms.conwait`: wait sent to clients of a redirector without a manager.
     pub contact_wait: Setting<Duration>,
     /// `ofs.forward`.
     pub forwarding: Setting<Forwarding>,
@@ -430,20 +436,21 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// True if the process is a node of a cluster: not a server that stands alone.
+    /// Reports whether the process is a node of a cluster and not a standalone server.
     #[must_use]
     pub fn takes_part(&self) -> bool {
         self.role.redirects() || !self.managers.is_empty()
     }
 
-    /// True of a redirector that sees the files its servers share, and looks itself (`cms.dfs lookup central`).
+    /// Reports whether a redirector sees the shared files of its servers and looks them up itself
+    /// (`cms.dfs lookup central`).
     #[must_use]
     pub fn looks_itself(&self) -> bool {
         let shared = self.shared.as_ref().is_some_and(|shared| shared.central && !shared.unchecked);
         shared && self.role.redirects() && *self.role != Role::MetaManager
     }
 
-    /// The parents that the role looks for.
+    /// Returns the parents of the role.
     #[must_use]
     pub fn parents(&self) -> &[Setting<ManagerAddress>] {
         match *self.role {
@@ -453,7 +460,8 @@ impl Cluster {
         }
     }
 
-    /// Managers of the same level, the node's own entry among them: none for roles that are no roots.
+    /// Returns the managers of the same level, including the node's own entry. Roles that are not
+    /// roots have none.
     #[must_use]
     pub fn peers(&self) -> &[Setting<ManagerAddress>] {
         match *self.role {

@@ -1,4 +1,5 @@
-//! Values for the room `logical` (`ofs.`): persist on close, checkpoints, creation modes, attribute limits.
+//! Values for the crate `logical` (`ofs.`): persist on close, checkpoints, creation modes,
+//! attribute limits.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,52 +8,52 @@ use super::process::Trace;
 use super::third_party::{CopySources, ThirdPartyCopy};
 use crate::setting::Setting;
 
-/// What happens to a file whose checkpoint cannot be restored.
+/// Treatment of a file whose checkpoint cannot be restored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CheckpointFailure {
     /// The file becomes read-only.
     #[default]
     MakeReadOnly,
-    /// Nobody may read or write it.
+    /// The file can be neither read nor written.
     StopIo,
 }
 
-/// Whether clients may ask for checkpoints.
+/// Availability of checkpoints to clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CheckpointMode {
-    /// Yes, unless the checkpoints would lie under `/tmp`, where a reboot loses them.
+    /// Available unless the checkpoints would be under `/tmp`, where a reboot loses them.
     #[default]
     Automatic,
-    /// Yes.
+    /// Available.
     Enabled,
-    /// No.
+    /// Not available.
     Disabled,
 }
 
-/// `ofs.chkpnt`. See [`crate::Effective::checkpoint_folder`] for what follows from it.
+/// `ofs.chkpnt`. [`crate::Effective::checkpoint_folder`] derives the directory from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checkpoint {
-    /// Whether clients may ask for them.
+    /// Availability to clients.
     pub mode: CheckpointMode,
-    /// What to do with a file that cannot be restored.
+    /// Treatment of a file that cannot be restored.
     pub on_failure: CheckpointFailure,
-    /// Most bytes of one checkpoint.
+    /// Maximum size of one checkpoint in bytes.
     pub bytes_max: u64,
-    /// Where they are kept; `None` is `<adminpath>/[<instance>/].ofs/chkpnt`.
+    /// Directory of checkpoints; `None` means `<adminpath>/[<instance>/].ofs/chkpnt`.
     pub path: Option<PathBuf>,
 }
 
-/// Bits that created files or folders always get (`min`) and may get (`max`).
+/// Permission bits that created files or directories always have (`min`) and may have (`max`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ModeRange {
-    /// Or-ed in.
+    /// Bits that are set.
     pub min: u32,
-    /// And-ed with.
+    /// Mask of the allowed bits.
     pub max: u32,
 }
 
 impl ModeRange {
-    /// The mode that something asked for with `mode` is created with.
+    /// Returns the mode of a new file for the requested `mode`.
     #[must_use]
     pub fn apply(self, mode: u32) -> u32 {
         (mode | self.min) & self.max
@@ -62,54 +63,55 @@ impl ModeRange {
 /// `ofs.crmode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CreationModes {
-    /// For folders.
+    /// Modes of directories.
     pub directories: ModeRange,
-    /// For files.
+    /// Modes of files.
     pub files: ModeRange,
 }
 
-/// Which new files persist only when closed properly.
+/// Selection of new files that persist only after a successful close.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PersistMode {
-    /// Every one.
+    /// All files.
     Auto,
-    /// Those whose open asks for it.
+    /// Files whose open requests it.
     #[default]
     Manual,
-    /// None: the request is ignored.
+    /// No files: the request is ignored.
     Off,
 }
 
-/// `ofs.persist`. See [`crate::Effective::persist_folder`] for what follows from it.
+/// `ofs.persist`. [`crate::Effective::persist_folder`] derives the directory from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Persist {
-    /// Which files.
+    /// Selection of files.
     pub mode: PersistMode,
-    /// How long the unfinished file of a lost client is kept for its return.
+    /// Time for which the incomplete file of a lost client is kept for its return.
     pub hold: Duration,
-    /// The journal of unfinished files lies below it; `None` is the admin path.
+    /// Parent directory of the journal of incomplete files; `None` means the admin path.
     pub log_path: Option<PathBuf>,
-    /// Journal entries between two syncs; 0 leaves syncing to the system.
+    /// Number of journal entries between two syncs; 0 leaves syncing to the system.
     pub sync: u32,
-    /// Files are synced before they count as whole.
+    /// Set if files are synced before they count as complete.
     pub synced: bool,
 }
 
-/// What `ofs.xattr maxnsz` counts beyond the name a client uses: `user.U.`, which stands before it on disk.
+/// Bytes that `ofs.xattr maxnsz` counts beyond the name a client uses: the prefix `user.U.` on
+/// disk.
 pub(crate) const XATTR_PREFIX_BYTES: u32 = 7;
 
 /// `ofs.xattr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct XattrLimits {
-    /// Longest name a client may use, in bytes.
+    /// Maximum length of a client's attribute name in bytes.
     pub name_bytes_max: u32,
-    /// Longest value, in bytes.
+    /// Maximum length of a value in bytes.
     pub value_bytes_max: u32,
-    /// Clients may use extended attributes at all.
+    /// Set if clients may use extended attributes.
     pub enabled: bool,
 }
 
-/// Values for the room `logical`.
+/// Values for the crate `logical`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Logical {
     /// `ofs.persist`.
@@ -118,15 +120,15 @@ pub struct Logical {
     pub checkpoint: Setting<Checkpoint>,
     /// `ofs.crmode`.
     pub creation_modes: Setting<CreationModes>,
-    /// `ofs.cksrdsz`: bytes per read while a checksum is computed.
+    /// `ofs.cksrdsz`: bytes per read during the computation of a checksum.
     pub checksum_read_bytes: Setting<u64>,
-    /// `ofs.maxdelay`: longest wait a client may be told.
+    /// `ofs.maxdelay`: maximum wait sent to a client.
     pub delay_max: Setting<Duration>,
     /// `ofs.xattr`.
     pub xattr: Setting<XattrLimits>,
-    /// `ofs.tpc`: copies between servers; `None` without any.
+    /// `ofs.tpc`: third-party copies; `None` disables them.
     pub third_party: Setting<Option<ThirdPartyCopy>>,
-    /// `scalla.tpcsource`: the servers that may be sources.
+    /// `scalla.tpcsource`: servers allowed as sources.
     pub copy_sources: Setting<CopySources>,
     /// `ofs.trace`.
     pub trace: Setting<Trace>,

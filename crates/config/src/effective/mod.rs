@@ -1,4 +1,7 @@
-//! The effective configuration: one typed struct per room, every value with its origin.
+//! The effective configuration: one typed struct per crate, each value with its origin.
+//!
+//! Directories that depend on several values are derived here, because no single struct has them
+//! all.
 
 mod cluster;
 mod logical;
@@ -35,47 +38,49 @@ pub use third_party::{
 
 use crate::setting::{Origin, Position, Setting};
 
-/// The export a configuration without any has.
+/// The export of a configuration without exports.
 pub const EXPORT_DEFAULT: &str = "/tmp";
 
-/// `setenv NAME = VALUE`: for whoever starts the process to apply; this crate changes nothing.
+/// `setenv NAME = VALUE`. The program that starts the process applies it; this crate has no side
+/// effects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EnvironmentChange {
-    /// Variable.
+    /// Name of the variable.
     pub name: String,
     /// New value.
     pub value: String,
-    /// Where it was written.
+    /// Position of the directive.
     pub position: Position,
 }
 
-/// Everything a server is told, with origins.
+/// All settings of a server, with their origins.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Effective {
-    /// The program the files were read as (`xrootd`, `cmsd`, …).
+    /// The program for which the files were evaluated (`xrootd`, `cmsd`, …).
     pub program: String,
     /// `-n`; `None` is the anonymous instance.
     pub instance: Option<String>,
-    /// The canonical host name conditions were compared with.
+    /// The canonical host name used in conditions.
     pub host: String,
-    /// The process.
+    /// Values of the process.
     pub process: Process,
-    /// For `net`.
+    /// Values for `net`.
     pub network: Network,
-    /// For the xroot protocol layer.
+    /// Values for the xroot protocol layer.
     pub protocol: Protocol,
-    /// For `logical`.
+    /// Values for `logical`.
     pub logical: Logical,
-    /// For `storage`.
+    /// Values for `storage`.
     pub storage: Storage,
-    /// For the cluster.
+    /// Values for the cluster.
     pub cluster: Cluster,
     /// `setenv` directives in order.
     pub environment: Vec<EnvironmentChange>,
 }
 
 impl Effective {
-    /// What `scalla serve DIR` serves: `directory` as `/`, every checksum on offer, otherwise the defaults.
+    /// Returns the configuration of `scalla serve DIR`: `directory` as `/`, all checksums,
+    /// otherwise the defaults.
     #[must_use]
     pub fn for_directory(directory: &Path, read_only: bool) -> Self {
         let mut effective = Self { program: "xrootd".to_owned(), ..Self::default() };
@@ -89,14 +94,15 @@ impl Effective {
         effective
     }
 
-    /// The instance's admin folder.
+    /// Returns the admin directory of the instance.
     #[must_use]
     pub fn admin_folder(&self) -> PathBuf {
         self.process.admin_folder(self.instance.as_deref())
     }
 
-    /// Where checkpoints are kept, or `None` when they are off. With [`CheckpointMode::Automatic`] they are off
-    /// under `/tmp`, where a reboot would lose what a crash must not.
+    /// Returns the directory of checkpoints, or `None` if they are disabled. With
+    /// [`CheckpointMode::Automatic`] they are disabled under `/tmp`, because they must survive a
+    /// reboot.
     #[must_use]
     pub fn checkpoint_folder(&self) -> Option<PathBuf> {
         let folder = self.checkpoint_path();
@@ -107,8 +113,9 @@ impl Effective {
         }
     }
 
-    /// Where checkpoints lie, or would if they were on: what an earlier run left there must be found in any case.
-    /// Each instance has a folder of its own, because each undoes what it finds at its start.
+    /// Returns the directory of checkpoints even if they are disabled, because checkpoints of an
+    /// earlier run must be found. Each instance has its own directory, because each rolls back all
+    /// checkpoints it finds at its start.
     #[must_use]
     pub fn checkpoint_path(&self) -> PathBuf {
         match &self.logical.checkpoint.path {
@@ -117,8 +124,8 @@ impl Effective {
         }
     }
 
-    /// Folder of the journal of files that are not persistent yet, one for each instance. XRootD's own journal is a
-    /// file `posc.log` beside it.
+    /// Returns the directory of the journal of incomplete files, one per instance. The journal of
+    /// XRootD is the file `posc.log` next to it.
     #[must_use]
     pub fn persist_folder(&self) -> PathBuf {
         let folder = self.logical.persist.log_path.as_ref().map(|path| self.of_instance(path));

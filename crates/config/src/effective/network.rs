@@ -1,4 +1,6 @@
-//! Values for the room `net`: port, who may connect, timeouts, socket options, descriptors.
+//! Values for the crate `net`: port, allowed hosts, timeouts, socket options, descriptors.
+//!
+//! `server` translates them into the types of `net`, so that `net` can be used without a file.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,22 +8,22 @@ use std::time::Duration;
 use super::process::Trace;
 use crate::setting::Setting;
 
-/// The port of the xroot protocol.
+/// Default port of the xroot protocol.
 pub const PORT_DEFAULT: u16 = 1094;
-/// Bounds of `xrd.maxfd`, in descriptors.
+/// Range of `xrd.maxfd`, in descriptors.
 pub const MAX_FD_RANGE: (u64, u64) = (1024, 1_048_576);
 
-/// Where to listen.
+/// Port to listen on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Port {
-    /// This port.
+    /// A fixed port.
     Number(u16),
-    /// Whatever the system gives (`any`).
+    /// A port chosen by the system (`any`).
     Any,
 }
 
 impl Port {
-    /// The number to bind, 0 for [`Port::Any`].
+    /// Returns the number to bind, 0 for [`Port::Any`].
     #[must_use]
     pub fn to_bind(self) -> u16 {
         match self {
@@ -31,10 +33,10 @@ impl Port {
     }
 }
 
-/// Which addresses to listen on (`-I v4`, `-I v6`).
+/// Address family to listen on (`-I v4`, `-I v6`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AddressFamily {
-    /// IPv6 with IPv4 mapped into it, or IPv4 where there is no IPv6.
+    /// IPv6 with mapped IPv4, or IPv4 if IPv6 is not available.
     #[default]
     Both,
     /// IPv4 only.
@@ -43,14 +45,14 @@ pub enum AddressFamily {
     V6,
 }
 
-/// A host name with at most one `*`, compared without regard to case.
+/// A host name with at most one `*`, compared case-insensitively.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostPattern {
     text: String,
 }
 
 impl HostPattern {
-    /// `None` when there is more than one `*`, or nothing.
+    /// Returns `None` if the text is empty or has more than one `*`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() || text.matches('*').count() > 1 {
@@ -59,20 +61,21 @@ impl HostPattern {
         Some(Self { text: text.to_ascii_lowercase() })
     }
 
-    /// As configured, in lower case.
+    /// Returns the pattern in lower case.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The one host it names, if it is a name without `*`; not an address.
+    /// Returns the host name if the pattern has no `*` and is not an address.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         let plain = !self.text.contains('*') && self.text.parse::<IpAddr>().is_err();
         plain.then_some(self.text.as_str())
     }
 
-    /// True if `host` (a name, or an address as text) fits. `*` stands for any number of characters, also none.
+    /// Reports whether `host` (a name, or an address as text) matches. `*` matches any number of
+    /// characters, including none.
     #[must_use]
     pub fn matches(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
@@ -85,35 +88,34 @@ impl HostPattern {
     }
 }
 
-/// `xrd.network kaparms`: seconds before the first probe, between probes, and probes before giving up.
-/// `None` is the system's value.
+/// `xrd.network kaparms`: parameters of keep-alive probes. `None` means the value of the system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct KeepAlive {
     /// Idle time before the first probe.
     pub idle: Option<Duration>,
     /// Time between probes.
     pub interval: Option<Duration>,
-    /// Unanswered probes after which the connection is dead.
+    /// Number of unanswered probes after which the connection is closed.
     pub count: Option<u32>,
 }
 
 /// `xrd.maxfd`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MaxFd {
-    /// Most descriptors the process may use.
+    /// Maximum number of descriptors of the process.
     pub limit: u64,
-    /// Do not start when the system allows fewer.
+    /// Fails the start if the system allows fewer.
     pub strict: bool,
 }
 
-/// Values for the room `net`.
+/// Values for the crate `net`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Network {
     /// `xrd.port`.
     pub port: Setting<Port>,
     /// `-I`.
     pub family: Setting<AddressFamily>,
-    /// `xrd.allow host`: who may connect; empty lets everybody in.
+    /// `xrd.allow host`: hosts that may connect; empty allows all.
     pub allow: Vec<Setting<HostPattern>>,
     /// `xrd.maxfd`.
     pub max_fd: Setting<MaxFd>,
@@ -121,19 +123,19 @@ pub struct Network {
     pub keepalive: Setting<bool>,
     /// `xrd.network kaparms`.
     pub keepalive_parameters: Setting<KeepAlive>,
-    /// `xrd.network buffsz`: bytes of a socket's send and receive buffers; `None` leaves it to the system.
+    /// `xrd.network buffsz`: size of socket buffers in bytes; `None` means the value of the system.
     pub socket_buffer_bytes: Setting<Option<u64>>,
-    /// `xrd.network [no]dnr`: look up names of clients (needed for `xrd.allow` by name).
+    /// `xrd.network [no]dnr`: resolves names of clients (required for `xrd.allow` by name).
     pub resolve_names: Setting<bool>,
-    /// `xrd.network cache`: how long a looked up name holds.
+    /// `xrd.network cache`: time for which a resolved name is cached.
     pub name_cache: Setting<Duration>,
-    /// `xrd.timeout read`: longest stall in the middle of a request.
+    /// `xrd.timeout read`: maximum stall within a request.
     pub read_timeout: Setting<Duration>,
-    /// `xrd.timeout hail`: longest wait for the first request after a connect.
+    /// `xrd.timeout hail`: deadline for the first request after a connect.
     pub hail_timeout: Setting<Duration>,
-    /// `xrd.timeout idle`: an idle connection is closed after it; `None` never.
+    /// `xrd.timeout idle`: timeout of idle connections; `None` disables it.
     pub idle_timeout: Setting<Option<Duration>>,
-    /// `xrd.timeout kill`: how long a connection may take to end after it was told to.
+    /// `xrd.timeout kill`: maximum time for a connection to close.
     pub kill_timeout: Setting<Duration>,
     /// `xrd.trace`.
     pub trace: Setting<Trace>,

@@ -1,16 +1,18 @@
-//! Values of the process as a whole: its folders, its name in the world, its log, how it ends.
+//! Values of the process as a whole: directories, site name, log, drain, memory.
+//!
+//! Paths of an instance are derived here, so that all crates use the same ones.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::setting::Setting;
 
-/// How long a drain may take unless `scalla.drain` says otherwise.
+/// Default of `scalla.drain`, in seconds.
 pub const DRAIN_SECONDS: u64 = 30;
-/// Longest site name (`all.sitename`), in characters.
+/// Maximum length of a site name (`all.sitename`), in characters.
 pub const SITE_NAME_MAX: usize = 63;
 
-/// A site name as it is told: a `.` for each byte that could break the text it is put into.
+/// Returns a site name for reports, with `.` for each byte that could break the surrounding text.
 pub(crate) fn site_name(text: &str) -> String {
     let tame = |byte: u8| match byte {
         b'_' | b'-' | b':' | b'.' => char::from(byte),
@@ -20,17 +22,18 @@ pub(crate) fn site_name(text: &str) -> String {
     text.bytes().map(tame).take(SITE_NAME_MAX).collect()
 }
 
-/// A folder that is created when missing: mode 0700, or 0770 when the group may use it.
+/// A directory that is created if it is missing: mode 0700, or 0770 with `group`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Folder {
-    /// The folder as configured, without the instance's own sub-folder.
+    /// The configured directory, without the subdirectory of the instance.
     pub path: PathBuf,
-    /// The group may enter and write.
+    /// Set if the group may enter and write.
     pub group: bool,
 }
 
 impl Folder {
-    /// The folder of one instance: `<path>/<instance>`, or the folder itself for the anonymous instance.
+    /// Returns the directory of one instance: `<path>/<instance>`, or `path` for the anonymous
+    /// instance.
     #[must_use]
     pub fn for_instance(&self, instance: Option<&str>) -> PathBuf {
         match instance {
@@ -39,46 +42,46 @@ impl Folder {
         }
     }
 
-    /// The mode it is created with.
+    /// Returns the mode with which it is created.
     #[must_use]
     pub fn mode(&self) -> u32 {
         if self.group { 0o770 } else { 0o700 }
     }
 }
 
-/// The form of log lines.
+/// Format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Human-readable lines.
     #[default]
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// How much one part of the server writes to the log, from its trace directive.
+/// Log level of one part of the server, from its trace directive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum LogLevel {
-    /// What an operator acts on (trace `off`).
+    /// Events for operators (trace `off`).
     #[default]
     Info,
     /// One line per event of the traced kinds.
     Debug,
-    /// Everything (`all`).
+    /// All events (`all`).
     Trace,
 }
 
-/// A trace directive: which kinds of events are to be logged.
+/// A trace directive: the kinds of events to log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trace {
-    /// The kinds switched on, in the order of the directive's table; empty is `off`.
+    /// The enabled kinds, in the order of the directive's table; empty is `off`.
     pub options: Vec<&'static str>,
-    /// Every kind the directive knows is on.
+    /// Set if every kind of the directive is enabled.
     pub all: bool,
 }
 
 impl Trace {
-    /// The log level that comes closest: `off` info, some kinds debug, `all` trace.
+    /// Returns the corresponding log level: `off` info, some kinds debug, `all` trace.
     #[must_use]
     pub fn level(&self) -> LogLevel {
         match (self.all, self.options.is_empty()) {
@@ -94,34 +97,36 @@ impl Trace {
 pub struct Process {
     /// `all.adminpath`: sockets, state, environment files. Default `/tmp`.
     pub admin_path: Setting<Folder>,
-    /// `all.pidpath`: where pid files go. Default `/tmp`.
+    /// `all.pidpath`: directory of pid files. Default `/tmp`.
     pub pid_path: Setting<PathBuf>,
-    /// `xrd.homepath`: working folder; `None` stays where the process was started.
+    /// `xrd.homepath`: working directory; `None` keeps the one in which the process was started.
     pub home_path: Setting<Option<Folder>>,
     /// `all.sitename`: at most [`SITE_NAME_MAX`] characters.
     pub site_name: Setting<Option<String>>,
-    /// `scalla.drain`: how long operations in flight may take to end after SIGTERM.
+    /// `scalla.drain`: maximum time for operations in flight after SIGTERM.
     pub drain: Setting<Duration>,
     /// `scalla.logformat`.
     pub log_format: Setting<LogFormat>,
-    /// `scalla.iouring`: reads that wait for a disk, and system calls of many connections at once, may go through io_uring.
+    /// `scalla.iouring`: allows io_uring for cold reads and for batches of system calls of many
+    /// connections.
     pub io_uring: Setting<bool>,
-    /// `scalla.inventory complete`: no file comes to exist but through this server.
+    /// `scalla.inventory complete`: files are created only through this server.
     pub complete_inventory: Setting<bool>,
-    /// `scalla.polling`: look for the next request for a moment before sleeping.
+    /// `scalla.polling`: polls briefly for the next request before sleeping.
     pub polling: Setting<bool>,
-    /// `scalla.memory`: bytes for requests in flight; `None` is a quarter of the machine's memory.
+    /// `scalla.memory`: memory in bytes for requests in flight; `None` means a quarter of the
+    /// machine's.
     pub memory: Setting<Option<u64>>,
 }
 
 impl Process {
-    /// Folder of the admin socket and state of this instance.
+    /// Returns the directory of the admin socket and state of this instance.
     #[must_use]
     pub fn admin_folder(&self, instance: Option<&str>) -> PathBuf {
         self.admin_path.for_instance(instance)
     }
 
-    /// The pid file of `program`: `<pidpath>/[<instance>/]<program>.pid`.
+    /// Returns the pid file of `program`: `<pidpath>/[<instance>/]<program>.pid`.
     #[must_use]
     pub fn pid_file(&self, program: &str, instance: Option<&str>) -> PathBuf {
         let base: &Path = &self.pid_path.value;

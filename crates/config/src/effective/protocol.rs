@@ -1,10 +1,10 @@
-//! Values for the xroot protocol layer (`xrootd.`): checksums offered, redirects, session log, limits.
+//! Values for the xroot protocol layer (`xrootd.`): checksums, redirects, session log, limits.
 
 use super::network::HostPattern;
 use super::process::Trace;
 use crate::setting::Setting;
 
-/// A checksum we can compute.
+/// A built-in checksum algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ChecksumKind {
     /// RFC 1950.
@@ -13,7 +13,7 @@ pub enum ChecksumKind {
     Crc32,
     /// Castagnoli.
     Crc32c,
-    /// zlib's CRC-32.
+    /// CRC-32 of zlib.
     Zcrc32,
     /// RFC 1321.
     Md5,
@@ -24,11 +24,11 @@ pub enum ChecksumKind {
 }
 
 impl ChecksumKind {
-    /// All of them, in the order `scalla serve` offers them.
+    /// All algorithms, in the order in which `scalla serve` offers them.
     pub const ALL: [Self; 7] =
         [Self::Adler32, Self::Crc32c, Self::Md5, Self::Crc32, Self::Zcrc32, Self::Sha1, Self::Sha256];
 
-    /// The name on the wire and in `xrootd.chksum`.
+    /// Returns the name on the wire and in `xrootd.chksum`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl ChecksumKind {
         }
     }
 
-    /// The kind of that name (case counts).
+    /// Returns the algorithm with this case-sensitive name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
@@ -52,15 +52,16 @@ impl ChecksumKind {
 /// `xrootd.chksum`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checksums {
-    /// What clients may ask for, the default first; empty refuses checksum queries.
+    /// Algorithms that clients may request, the default first. An empty list refuses checksum
+    /// queries.
     pub offered: Vec<ChecksumKind>,
-    /// Honour `cks.type` in the CGI of a query.
+    /// Accepts `cks.type` in the CGI of a query.
     pub from_cgi: bool,
-    /// Most computations at a time.
+    /// Maximum number of concurrent computations.
     pub concurrent_max: u32,
 }
 
-/// `xrootd.log`: which session events are logged.
+/// `xrootd.log`: session events to log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionLog {
     /// Logins.
@@ -72,13 +73,13 @@ pub struct SessionLog {
 /// `xrootd.limit prepare`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PrepareLimit {
-    /// Most prepare requests of one connection; `None` is unlimited.
+    /// Maximum number of prepare requests per connection; `None` means unlimited.
     pub per_connection: Option<u32>,
-    /// Past the limit answer success and do nothing, instead of an error.
+    /// Beyond the limit, reports success without executing the request, instead of an error.
     pub silent: bool,
 }
 
-/// A request that can be sent elsewhere by `xrootd.redirect`.
+/// A request that `xrootd.redirect` can redirect.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RedirectFunction {
     /// Change mode.
@@ -110,7 +111,7 @@ pub enum RedirectFunction {
 }
 
 impl RedirectFunction {
-    /// All of them with their names in `xrootd.redirect`.
+    /// All requests with their names in `xrootd.redirect`.
     pub const ALL: [(&'static str, Self); 13] = [
         ("chmod", Self::Chmod),
         ("chksum", Self::Chksum),
@@ -127,14 +128,14 @@ impl RedirectFunction {
         ("trunc", Self::Trunc),
     ];
 
-    /// The name in `xrootd.redirect`.
+    /// Returns the name in `xrootd.redirect`.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, function)| *function == self).map_or("", |(name, _)| name)
     }
 }
 
-/// A server to send clients to.
+/// A server to which clients are redirected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// Host name or address; IPv6 addresses keep their brackets.
@@ -143,38 +144,38 @@ pub struct Target {
     pub port: u16,
 }
 
-/// Which clients a redirect by client is for.
+/// A class of clients in a redirect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClientClass {
     /// Clients with a private address.
     Private,
-    /// Clients in our own domain.
+    /// Clients in the domain of the server.
     Local,
-    /// Clients whose host name ends like this (`.cern.ch`).
+    /// Clients whose host name ends with this domain (`.cern.ch`).
     Domain(HostPattern),
 }
 
-/// When a redirect applies.
+/// Condition of a redirect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RedirectWhen {
-    /// To these requests, whatever the path.
+    /// These requests on any path.
     Functions(Vec<RedirectFunction>),
-    /// To every request on a path with one of these prefixes.
+    /// All requests on a path with one of these prefixes.
     Paths(Vec<String>),
-    /// To opens of files that do not exist here, under one of these prefixes.
+    /// Opens of files under these prefixes that do not exist here.
     Missing(Vec<String>),
-    /// To clients of these kinds, at login.
+    /// Clients of these classes, at login.
     Clients(Vec<ClientClass>),
 }
 
 /// `xrootd.redirect`: static redirection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redirect {
-    /// Where to.
+    /// Target of the redirect.
     pub target: Target,
-    /// Where to for clients with a private address, if it differs.
+    /// Target for clients with a private address, if it differs.
     pub private_target: Option<Target>,
-    /// When.
+    /// Condition of the redirect.
     pub when: RedirectWhen,
 }
 

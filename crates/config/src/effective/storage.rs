@@ -1,4 +1,5 @@
-//! Values for the room `storage` (`oss.`) and the exports: what is served, from where, with which attributes.
+//! Values for the crate `storage` (`oss.`) and the exports: served paths, their location and
+//! attributes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,31 +7,32 @@ use std::time::Duration;
 use super::process::Trace;
 use crate::setting::{Origin, Setting};
 
-/// Whether the cluster hears of files under an export.
+/// Visibility of an export in the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Visibility {
-    /// Yes.
+    /// Visible.
     #[default]
     Global,
-    /// Yes, for reading.
+    /// Visible for reading.
     GlobalReadOnly,
-    /// No.
+    /// Not visible.
     Local,
 }
 
-/// Attributes of an export, resolved: its own options over `oss.defaults` over the built-in defaults.
+/// Resolved attributes of an export: its own options over `oss.defaults` over the built-in
+/// defaults.
 ///
-/// In force: `read_only`, `force_read_only`, `lock`. The others belong to staging, migration, memory mapping
-/// and clusters; they are kept so that nothing of a site's file is lost.
+/// `read_only`, `force_read_only` and `lock` are in force. The others belong to staging, migration,
+/// memory mapping and clusters; they are kept so that `config show` prints a complete file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attributes {
-    /// Nothing may change under it (`r/o`, `readonly`, `forcero`, `notwritable`).
+    /// Nothing below it may change (`r/o`, `readonly`, `forcero`, `notwritable`).
     pub read_only: bool,
-    /// Opens for writing are turned into opens for reading (`forcero`).
+    /// Opens for writing become opens for reading (`forcero`).
     pub force_read_only: bool,
     /// Readers and writers exclude each other (`lock`, the default).
     pub lock: bool,
-    /// Missing files are brought from mass storage.
+    /// Missing files are staged from mass storage.
     pub stage: bool,
     /// Files are created in mass storage too (`stage+`).
     pub stage_creates: bool,
@@ -38,9 +40,9 @@ pub struct Attributes {
     pub purge: bool,
     /// Files are migrated to mass storage.
     pub migrate: bool,
-    /// Mass storage is asked before a file is created.
+    /// Mass storage is queried before a file is created.
     pub check: bool,
-    /// Mass storage is asked for directory listings.
+    /// Mass storage is queried for directory listings.
     pub remote_directories: bool,
     /// Files are created in mass storage first.
     pub remote_create: bool,
@@ -50,17 +52,17 @@ pub struct Attributes {
     pub mlock: bool,
     /// Mapped files stay mapped when closed.
     pub mkeep: bool,
-    /// New files lie in the export's own file system, not in a space (`inplace`).
+    /// New files are created in the export's own file system, not in a space (`inplace`).
     pub in_place: bool,
     /// The path is a cache.
     pub cache: bool,
     /// Several writable copies of a file may exist in the cluster.
     pub multiple_writable: bool,
-    /// What the cluster hears of it.
+    /// Visibility in the cluster.
     pub visibility: Visibility,
-    /// Extended attributes carry migration data.
+    /// Migration data is kept in extended attributes.
     pub xattrs: bool,
-    /// A file with a `.fail` file fails at once.
+    /// A `.fail` file makes staging of its file fail immediately.
     pub fail_files: bool,
 }
 
@@ -90,19 +92,21 @@ impl Default for Attributes {
     }
 }
 
-/// A part of the name space that is served.
+/// A served part of the name space.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Export {
-    /// The logical path: absolute, no `.` or `..`, no doubled `/`, no `/` at the end unless it is `/` itself.
+    /// The logical path: absolute, without `.`, `..`, duplicate or trailing `/`, except for `/`
+    /// itself.
     pub prefix: String,
-    /// Its attributes.
+    /// Attributes of the export.
     pub attributes: Attributes,
-    /// Who exported it.
+    /// Origin of the export.
     pub origin: Origin,
 }
 
 impl Export {
-    /// True if the (normalised) path lies under this export: `/data` covers `/data` and `/data/x`, not `/database`.
+    /// Reports whether a (normalised) path is under this export: `/data` covers `/data` and
+    /// `/data/x`, but not `/database`.
     #[must_use]
     pub fn covers(&self, path: &str) -> bool {
         match path.strip_prefix(self.prefix.as_str()) {
@@ -112,25 +116,25 @@ impl Export {
     }
 }
 
-/// `oss.space … chkmount`: the partition counts as mounted when this file is there.
+/// `oss.space … chkmount`: the partition counts as mounted if this file exists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountCheck {
-    /// The id that names the file.
+    /// The id in the name of the file.
     pub id: String,
-    /// Start without the partition when it is missing, instead of not at all.
+    /// Starts without the partition if it is missing. Otherwise the start fails.
     pub optional: bool,
 }
 
 /// One partition (or family of partitions) of a space: `oss.space name path[*]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Space {
-    /// The space it belongs to (`oss.cgroup`).
+    /// Name of the space (`oss.cgroup`).
     pub name: String,
-    /// The folder; with `wildcard`, the beginning of the names of folders.
+    /// The directory; with `wildcard`, the prefix of directory names.
     pub path: PathBuf,
-    /// Every folder whose name begins like `path` is a partition.
+    /// Each directory whose name starts with `path` is a partition.
     pub wildcard: bool,
-    /// How to know that it is mounted.
+    /// Check that it is mounted.
     pub mount_check: Option<MountCheck>,
 }
 
@@ -139,54 +143,54 @@ pub struct Space {
 pub struct SpaceRule {
     /// The space.
     pub name: String,
-    /// True for `assign` (wins over the client's wish), false for `default`.
+    /// `true` for `assign` (overrides the client's choice), `false` for `default`.
     pub assign: bool,
     /// Logical path prefixes.
     pub prefixes: Vec<String>,
 }
 
-/// `oss.alloc`: how a partition is selected.
+/// `oss.alloc`: selection of a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Allocation {
-    /// Least free bytes a partition must have.
+    /// Minimum free space of a partition in bytes.
     pub bytes_min: u64,
-    /// Percent added to the announced size.
+    /// Percentage added to the announced size.
     pub headroom_percent: u8,
-    /// Percent by which free space may differ and still count as equal.
+    /// Percentage by which free space may differ and still count as equal.
     pub fuzz_percent: u8,
 }
 
-/// Values for the room `storage`.
+/// Values for the crate `storage`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Storage {
     /// `all.export` and `xrootd.export`, in the order of first mention. Never empty once loaded.
     pub exports: Vec<Export>,
-    /// `oss.defaults`: attributes of an export that says nothing itself.
+    /// `oss.defaults`: attributes of exports without options.
     pub defaults: Setting<Attributes>,
-    /// `oss.localroot`: prepended to a logical path.
+    /// `oss.localroot`: prefix of logical paths on disk.
     pub local_root: Setting<Option<PathBuf>>,
     /// `oss.space name path`.
     pub spaces: Vec<Setting<Space>>,
     /// `oss.space name assign|default`.
     pub space_rules: Vec<Setting<SpaceRule>>,
-    /// `oss.spacescan`, without effect: how often free space is looked at.
+    /// `oss.spacescan`, without effect: interval at which free space is measured.
     pub space_scan: Setting<Duration>,
     /// `oss.alloc`.
     pub allocation: Setting<Allocation>,
-    /// `oss.maxsize`: largest file, in bytes; `None` is unlimited.
+    /// `oss.maxsize`: maximum size of a file in bytes; `None` means unlimited.
     pub file_bytes_max: Setting<Option<u64>>,
     /// `oss.trace`.
     pub trace: Setting<Trace>,
 }
 
 impl Storage {
-    /// The export a (normalised) path belongs to: the one with the longest prefix.
+    /// Returns the export of a (normalised) path: the one with the longest prefix.
     #[must_use]
     pub fn export_of(&self, path: &str) -> Option<&Export> {
         self.exports.iter().filter(|export| export.covers(path)).max_by_key(|export| export.prefix.len())
     }
 
-    /// Where a (normalised) logical path lies on disk: behind the local root.
+    /// Returns the location on disk of a (normalised) logical path, below the local root.
     #[must_use]
     pub fn local_path(&self, path: &str) -> PathBuf {
         match &self.local_root.value {

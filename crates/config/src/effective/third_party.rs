@@ -6,121 +6,122 @@ use std::time::Duration;
 use super::network::HostPattern;
 use super::protocol::{ChecksumKind, Target};
 
-/// Most streams of a copy.
+/// Maximum number of streams of a copy.
 pub const COPY_STREAMS_MAX: u32 = 15;
-/// Most copies that may run at once.
+/// Maximum number of concurrent copies.
 pub const COPY_JOBS_MAX: u32 = 1024;
 
-/// `ofs.tpc allow`: a destination that may fetch from here has everything that one rule names.
+/// `ofs.tpc allow`: a destination may fetch from here if it has all properties of one rule.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CopyAllow {
-    /// `host`: its host.
+    /// `host`: host of the destination.
     pub host: Option<HostPattern>,
-    /// `dn`, `group` and `vo` with their values, in the order given: what only authentication tells.
+    /// `dn`, `group` and `vo` with their values, in the given order. They require authentication.
     pub attributes: Vec<(String, String)>,
 }
 
-/// `scalla.tpcsource`: which hosts are sources of copies.
+/// `scalla.tpcsource`: a class of hosts that are sources of copies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CopySource {
-    /// `loopback`: this host itself.
+    /// `loopback`: this host.
     Loopback,
     /// `linklocal`: addresses of one network segment, which clouds use for their services.
     LinkLocal,
     /// `private`: networks that are not routed in the Internet.
     Private,
-    /// Names, or addresses as text.
+    /// A host by name, or address as text.
     Host(HostPattern),
 }
 
-/// `scalla.tpcsource`, all of them.
+/// All `scalla.tpcsource` directives.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CopySources {
-    /// What copies may be fetched from; empty: everything but the special networks in which neither this server nor the client is.
+    /// Allowed sources. If empty, all hosts except special networks that contain neither this
+    /// server nor the client.
     pub allow: Vec<CopySource>,
-    /// What copies are never fetched from.
+    /// Forbidden sources.
     pub deny: Vec<CopySource>,
 }
 
-/// `ofs.tpc require`: how somebody must be authenticated.
+/// `ofs.tpc require`: required authentication.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyRequire {
-    /// The client that arranges the copy.
+    /// Applies to the client that arranges the copy.
     pub client: bool,
-    /// The destination that fetches.
+    /// Applies to the destination that fetches.
     pub destination: bool,
-    /// The protocol.
+    /// The authentication protocol.
     pub protocol: String,
-    /// `+`: the connection must be encrypted too.
+    /// `+`: the connection must also be encrypted.
     pub encrypted: bool,
 }
 
-/// `ofs.tpc redirect`: opens for copies are handed to another server.
+/// `ofs.tpc redirect`: redirects opens for copies to another server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyRedirect {
-    /// Those with delegated credentials, those without, or both.
+    /// Applies to copies with delegated credentials.
     pub delegated: bool,
-    /// See `delegated`.
+    /// Applies to copies without delegated credentials.
     pub undelegated: bool,
-    /// Where to.
+    /// Target of the redirect.
     pub target: Target,
-    /// What the client is to add to its cgi.
+    /// CGI that the client adds.
     pub cgi: String,
 }
 
-/// `ofs.tpc pgm`: the program that copies.
+/// `ofs.tpc pgm`: the copy program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyProgram {
-    /// Its file.
+    /// Path of the program.
     pub path: PathBuf,
-    /// What stands before source and destination.
+    /// Arguments before source and destination.
     pub arguments: Vec<String>,
 }
 
-/// `ofs.tpc scan`: where a program's last words are looked for.
+/// `ofs.tpc scan`: output of the program that is searched for its error message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CopyScan {
-    /// In all that it writes.
+    /// All output.
     #[default]
     All,
-    /// In its error output.
+    /// Standard error.
     Stderr,
-    /// In its standard output.
+    /// Standard output.
     Stdout,
 }
 
 /// `ofs.tpc`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ThirdPartyCopy {
-    /// How long a client's permission holds unless it asks for another time.
+    /// Default lifetime of a client's permission.
     pub ttl: Duration,
-    /// The most it may ask for.
+    /// Maximum lifetime that a client may request.
     pub ttl_max: Duration,
-    /// Copies that run at once.
+    /// Maximum number of concurrent copies.
     pub jobs_max: u32,
-    /// Streams of a copy whose client says nothing.
+    /// Default number of streams of a copy.
     pub streams: u32,
-    /// Most streams a client may ask for.
+    /// Maximum number of streams that a client may request.
     pub streams_max: u32,
-    /// Every copy is verified with this checksum.
+    /// Checksum with which each copy is verified.
     pub checksum: Option<ChecksumKind>,
-    /// Only paths below these take part; empty: all.
+    /// Path prefixes that take part; empty means all.
     pub restrict: Vec<String>,
-    /// Who may fetch; empty: everybody whom a client permits it.
+    /// Destinations that may fetch; empty means all that a client permits.
     pub allow: Vec<CopyAllow>,
-    /// How clients and destinations must be authenticated.
+    /// Required authentication of clients and destinations.
     pub require: Vec<CopyRequire>,
-    /// The program that copies; `None` for the client that is built in.
+    /// The copy program; `None` means the built-in client.
     pub program: Option<CopyProgram>,
-    /// Where its last words are looked for.
+    /// Output that is searched for its error message.
     pub scan: CopyScan,
-    /// What it writes goes to the log.
+    /// Copies its output to the log.
     pub echo: bool,
-    /// Copies that succeed are logged.
+    /// Logs successful copies.
     pub log_success: bool,
-    /// Names at the source need not be absolute paths.
+    /// Source names need not be absolute paths.
     pub object_ids: bool,
-    /// Servers that copies are handed to.
+    /// Servers to which copies are redirected.
     pub redirects: Vec<CopyRedirect>,
 }
 

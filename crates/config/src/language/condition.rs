@@ -1,28 +1,29 @@
-//! `if` conditions: `[hosts…] [defined ?v… &&] [exec p…] [&& named n…]`, always in this order.
+//! Evaluation of `if` conditions: `[hosts…] [defined ?v… &&] [exec p…] [&& named n…]`, in this
+//! order.
 
 use super::variables::Variables;
 use super::{ANONYMOUS, Evaluation, Token};
 use crate::setting::Position;
 
-/// Why a condition cannot be decided.
+/// An invalid condition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ConditionError {
     pub(super) position: Position,
     pub(super) what: String,
 }
 
-/// What a condition is decided by.
+/// The inputs of a condition.
 pub(super) struct Facts<'a> {
     pub(super) evaluation: &'a Evaluation,
     pub(super) variables: &'a Variables,
-    /// The environment as `setenv` has left it.
+    /// The environment after the `setenv` directives so far.
     pub(super) environment: &'a Variables,
 }
 
 const KEYWORDS: [&str; 3] = ["defined", "exec", "named"];
 
-/// Decides the condition behind the token `keyword` (`if`). What stands behind the group that decides is not
-/// looked at.
+/// Evaluates the condition after the token `keyword` (`if`). Tokens after the group that decides
+/// are not checked.
 pub(super) fn decide(keyword: &Token, tokens: &[Token], facts: &Facts<'_>) -> Result<bool, ConditionError> {
     let mut cursor = Cursor { rest: tokens, last: keyword };
     let hosts = cursor.take_while(|token| !KEYWORDS.contains(&token.text.as_str()));
@@ -33,7 +34,7 @@ pub(super) fn decide(keyword: &Token, tokens: &[Token], facts: &Facts<'_>) -> Re
     } else if cursor.rest.is_empty() {
         return Err(cursor.missing("Host name missing after 'if' in if directive"));
     }
-    // Here again only behind `defined … &&` and a keyword.
+    // Repeated only after `defined … &&` and a keyword.
     while let Some(group) = cursor.next() {
         match group.text.as_str() {
             "defined" => {
@@ -76,7 +77,7 @@ fn defined(cursor: &mut Cursor<'_>, facts: &Facts<'_>) -> Result<bool, Condition
     }
 }
 
-/// Also consumes the `&&` behind the names.
+/// Evaluates the names, and consumes a `&&` after them.
 fn exec(cursor: &mut Cursor<'_>, facts: &Facts<'_>) -> Result<bool, ConditionError> {
     let names = cursor.take_while(|token| token.text != "&&");
     if names.is_empty() {
@@ -103,7 +104,7 @@ fn next_is(token: &Token, what: &str) -> ConditionError {
     ConditionError { position: token.position.clone(), what: format!("{} {what}", token.text) }
 }
 
-/// Patterns have at most one `*`; upper and lower case differ.
+/// Reports whether a pattern with at most one `*` matches. The comparison is case-sensitive.
 fn host_matches(pattern: &str, host: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == host,
@@ -116,7 +117,7 @@ fn host_matches(pattern: &str, host: &str) -> bool {
 
 struct Cursor<'a> {
     rest: &'a [Token],
-    /// The token read last, where something missing is reported.
+    /// The token read last, where a missing token is reported.
     last: &'a Token,
 }
 

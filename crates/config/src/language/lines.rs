@@ -1,4 +1,6 @@
-//! Text to logical lines of tokens: blanks separate, `#` first makes a comment, `\` last joins the next line.
+//! Splits text into logical lines of tokens.
+//!
+//! Blanks separate tokens, a leading `#` starts a comment, and a trailing `\` joins the next line.
 
 use std::sync::Arc;
 
@@ -12,14 +14,14 @@ pub(super) struct Line {
     pub(super) rest: Vec<Token>,
 }
 
-/// A line that cannot be read.
+/// A line that cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LineError {
     pub(super) position: Position,
     pub(super) what: String,
 }
 
-/// Cuts a file into logical lines; what cannot be read stands in its place as an error.
+/// Splits a file into logical lines. A line that cannot be parsed is an error at its position.
 pub(super) fn lines(file: &Arc<str>, content: &[u8]) -> Vec<Result<Line, LineError>> {
     let text = String::from_utf8_lossy(content);
     let mut found = Vec::new();
@@ -46,7 +48,7 @@ pub(super) fn lines(file: &Arc<str>, content: &[u8]) -> Vec<Result<Line, LineErr
     found
 }
 
-/// What has been joined so far.
+/// The lines joined so far.
 #[derive(Default)]
 struct Joined {
     tokens: Vec<Token>,

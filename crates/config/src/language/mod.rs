@@ -1,7 +1,8 @@
-//! The language itself: files to directives, with conditions evaluated, variables substituted and `continue`
-//! followed. Knows no directive but its own.
+//! The language itself: files to directives.
 //!
-//! `lines` cuts text into tokens, `variables` substitutes, `condition` decides `if`, `stream` drives.
+//! It evaluates conditions, substitutes variables and follows `continue`. `lines` splits text into
+//! tokens, `variables` substitutes, `condition` evaluates `if`, and `stream` drives them. It knows
+//! no directives except its own, which keeps the tables in `directives` independent of the syntax.
 
 mod condition;
 mod lines;
@@ -16,28 +17,29 @@ pub(crate) use stream::{Evaluated, evaluate};
 
 use crate::setting::{Origin, Position};
 
-/// Longest logical line (continuation lines joined), in characters.
+/// Maximum length of a logical line (continuation lines joined), in characters.
 pub(crate) const LINE_CHARS_MAX: usize = 16 * 1024;
-/// Longest variable name, in characters.
+/// Maximum length of a variable name, in characters.
 pub(crate) const VARIABLE_NAME_MAX: usize = 63;
-/// Longest token after substitution, in characters.
+/// Maximum length of a token after substitution, in characters.
 pub(crate) const SUBSTITUTED_CHARS_MAX: usize = 512;
-/// Largest file that `set NAME < file` reads, in bytes, plus one.
+/// Upper bound (exclusive) of a file that `set NAME < file` reads, in bytes.
 pub(crate) const VALUE_FILE_BYTES_MAX: usize = 1024;
-/// Most files one configuration may consist of.
+/// Maximum number of files of one configuration.
 pub(crate) const FILES_MAX: usize = 1024;
 
 /// Instance name of a server without one.
 pub const ANONYMOUS: &str = "anon";
 
-/// For whom a configuration is evaluated: conditions and variables depend on it.
+/// The program, instance and host for which a configuration is evaluated. Conditions and variables
+/// depend on it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Evaluation {
-    /// `xrootd`, `cmsd`, …: what `if exec` compares with.
+    /// `xrootd`, `cmsd`, …: compared by `if exec`.
     pub program: String,
-    /// `-n`; `None` is the anonymous instance, which `if named anon` finds.
+    /// `-n`; `None` is the anonymous instance, which `if named anon` matches.
     pub instance: Option<String>,
-    /// The canonical host name: what `if HOST` compares with.
+    /// The canonical host name, compared by `if HOST`.
     pub host: String,
     /// Environment variables, for `set NAME = $VARIABLE` and `if defined ?~VARIABLE`.
     pub environment: BTreeMap<String, String>,

@@ -1,4 +1,5 @@
-//! Drives a configuration from its first file to its last line: conditions, `set`, `setenv`, `continue`.
+//! Evaluates a configuration from its first file to its last line: conditions, `set`, `setenv`,
+//! `continue`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,23 +13,23 @@ use crate::report::{ProblemKind, Report};
 use crate::setting::{Origin, Position};
 use crate::source::{Kind, Source, describe};
 
-/// Suffixes that `continue DIRECTORY` passes over when no suffix is asked for.
+/// Suffixes of files that `continue DIRECTORY` skips if no suffix is given.
 const SKIPPED_SUFFIXES: [&str; 6] = [".cfsaved", ".rpmsave", ".rpmnew", ".dpkg-old", ".dpkg-dist", "~"];
 
-/// Directives with variables of their own.
+/// Directives with variables of their own, which are not substituted.
 const NOT_SUBSTITUTED: [&str; 4] = ["oss.stagemsg", "ofs.notifymsg", "frm.xfr.copycmd", "cms.prepmsg"];
 
-/// What a configuration comes to.
+/// The result of an evaluation.
 #[derive(Debug, Default)]
 pub(crate) struct Evaluated {
     /// The directives that apply, in order.
     pub(crate) statements: Vec<Statement>,
-    /// What `setenv` asks for, in order.
+    /// Environment changes requested by `setenv`, in order.
     pub(crate) environment: Vec<EnvironmentChange>,
 }
 
-/// Reads `file` and what it continues with. Everything wrong goes to `report`; the rest is still evaluated.
-/// `takes_condition` says which directives may end with `if CONDITION`.
+/// Evaluates `file` and the files it continues with. Errors go to `report`, and the rest is still
+/// evaluated. `takes_condition` reports which directives may end with `if CONDITION`.
 pub(crate) fn evaluate(
     file: &str,
     source: &dyn Source,
@@ -56,18 +57,18 @@ pub(crate) fn evaluate(
     stream.out
 }
 
-/// Where the line being read stands with regard to the last `if`.
+/// State of the current line with regard to the last `if`.
 #[derive(Clone, PartialEq, Debug)]
 enum Branch {
-    /// Not within if-fi.
+    /// Outside of if-fi.
     Outside,
-    /// In the branch that is used.
+    /// In the branch that applies.
     Used(Position),
-    /// No branch was true yet.
+    /// No branch has been true.
     Seeking(Position),
-    /// In a naked `else` that is used.
+    /// In a plain `else` that applies.
     Else(Position),
-    /// A branch was used; the rest is passed over.
+    /// A branch has applied; the rest is skipped.
     Passing(Position),
 }
 
@@ -79,9 +80,9 @@ struct Stream<'a> {
     variables: Variables,
     environment: BTreeMap<String, String>,
     branch: Branch,
-    /// `if`s within if-fi, which are errors; counted so that each `fi` finds its own.
+    /// Depth of nested `if`s, which are errors. They are counted so that each `fi` matches.
     nested: u32,
-    /// Files still to be read, with the `continue` that named them.
+    /// Files to read, with the `continue` that named them.
     pending: VecDeque<(Arc<str>, Option<Position>)>,
     seen: BTreeSet<Arc<str>>,
     out: Evaluated,
@@ -117,7 +118,7 @@ impl Stream<'_> {
             }
         }
         if let Some(Ok(line)) = left.next() {
-            let what = "nothing behind 'continue' is read; this line and those that follow are ignored";
+            let what = "lines after 'continue' are not read; this line and the following ones are ignored";
             self.problem(ProblemKind::Ignored, &line.first.position, what);
         }
         self.nested = 0;
@@ -129,7 +130,7 @@ impl Stream<'_> {
         }
     }
 
-    /// True if the rest of the file is not to be read.
+    /// Processes a line. Returns `true` if the rest of the file is not read.
     fn line(&mut self, line: Line) -> bool {
         match line.first.text.as_str() {
             "if" => self.begin(&line),
@@ -187,7 +188,7 @@ impl Stream<'_> {
         }
     }
 
-    /// A condition that cannot be decided is reported and false.
+    /// Evaluates a condition. An invalid one is reported and counts as false.
     fn condition(&mut self, keyword: &Token, tokens: &[Token]) -> bool {
         let tokens = self.substituted(tokens);
         let facts =
@@ -219,7 +220,7 @@ impl Stream<'_> {
         let problems = self.report.problems().len();
         let mut arguments = self.substituted(&rest);
         if self.report.problems().len() > problems {
-            return; // What is left of it would only give misleading errors.
+            return; // The remaining arguments would only cause misleading errors.
         }
         if (self.takes_condition)(&name.text)
             && let Some(at) = arguments.iter().position(|token| token.text == "if")
@@ -245,7 +246,7 @@ impl Stream<'_> {
             Err(what) => return self.problem(ProblemKind::Syntax, &assignment.position, what),
         };
         if !assignment.value.starts_with('$') && value.contains('$') {
-            let what = "'$' stands for itself here: 'set' only looks at a '$' with which the value begins";
+            let what = "'$' is literal here: 'set' substitutes only a '$' at the beginning of the value";
             self.problem(ProblemKind::Ignored, &assignment.position, what);
         }
         let value = if assignment.from_file {
@@ -309,7 +310,7 @@ impl Stream<'_> {
             self.problem(ProblemKind::Syntax, &line.first.position, what);
             return None;
         };
-        // NAME=VALUE, NAME= VALUE, NAME =VALUE and NAME = VALUE are one.
+        // NAME=VALUE, NAME= VALUE, NAME =VALUE and NAME = VALUE are equivalent.
         let (name, mut rest) = first.text.split_at(first.text.find(['=', '<']).unwrap_or(first.text.len()));
         let mut position = &first.position;
         if rest.is_empty()
@@ -346,7 +347,7 @@ impl Stream<'_> {
         })
     }
 
-    /// `continue [?]PATH [*suffix…] [if CONDITION]`. True if it applies.
+    /// `continue [?]PATH [*suffix…] [if CONDITION]`. Returns `true` if it applies.
     fn follow(&mut self, line: &Line) -> bool {
         let at = &line.first.position;
         if self.branch != Branch::Outside {
@@ -396,7 +397,7 @@ impl Stream<'_> {
         }
     }
 
-    /// The file itself, or what counts of a directory, in lexical order.
+    /// Returns the file itself, or the selected files of a directory in lexical order.
     fn files_of(&self, name: &str, suffixes: &[&str]) -> std::io::Result<Vec<String>> {
         if self.source.kind(name)? != Kind::Directory {
             return Ok(vec![name.to_owned()]);
@@ -415,7 +416,7 @@ impl Stream<'_> {
         let mut files = Vec::new();
         for name in names {
             let file = format!("{folder}/{name}");
-            // A file that has vanished or cannot be looked at is reported when it is read.
+            // A file that was removed or is inaccessible is reported when it is read.
             match self.source.kind(&file) {
                 Ok(Kind::File { executable: true } | Kind::Directory | Kind::Other) => {}
                 Ok(Kind::File { executable: false }) | Err(_) => files.push(file),

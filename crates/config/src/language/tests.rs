@@ -1,4 +1,4 @@
-//! The language, line by line.
+//! Tests of the language, line by line.
 
 use super::*;
 use crate::report::{Report, Strictness};
@@ -13,7 +13,7 @@ fn evaluation() -> Evaluation {
     }
 }
 
-/// Directives as text, environment changes as text, problems as text.
+/// Returns directives, environment changes and problems as text.
 fn run_from(source: &dyn Source) -> (Vec<String>, Vec<String>, Vec<String>) {
     let mut report = Report::new(Strictness::Strict);
     let evaluated = evaluate("main", source, &evaluation(), &|name| name == "xrd.port", &mut report);
@@ -45,12 +45,12 @@ fn holds(condition: &str) -> bool {
 #[test]
 fn lines_become_tokens() {
     assert_eq!(accepted("  a.b\t1  2 \r\n\n# c 1\n  # c 2\\\na.c # x"), ["a.b 1 2", "a.c # x"]);
-    assert_eq!(accepted("a.b /x\\\ny\n"), ["a.b /x y"], "a continuation begins a new word");
+    assert_eq!(accepted("a.b /x\\\ny\n"), ["a.b /x y"], "a continuation starts a new word");
     assert_eq!(accepted("a.b 1\\\n# comment\n\n  2 \\  \n"), ["a.b 1 2"]);
 }
 
 #[test]
-fn positions_are_those_of_the_text() {
+fn positions_refer_to_the_text() {
     let mut report = Report::new(Strictness::Strict);
     let source = Memory::new().with("main", "#\n  a.b é $[no] x \\\n   y\n");
     let evaluated = evaluate("main", &source, &evaluation(), &|_| false, &mut report);
@@ -97,7 +97,7 @@ fn condition_table() {
         ("if defined ?~HOME && defined ?~NOPE && exec xrootd", false),
         ("if defined ?~HOME && defined ?~HOME && exec xrootd", true),
         ("if vm defined ?~HOME && named foo", true),
-        // What stands behind the deciding group is not looked at.
+        // Tokens after the deciding group are not checked.
         ("if other defined", false),
         ("if defined ?nope nonsense", false),
     ] {
@@ -114,7 +114,7 @@ fn the_anonymous_instance_has_a_name() {
 }
 
 #[test]
-fn broken_conditions_are_errors_with_their_place() {
+fn invalid_conditions_are_errors_with_a_position() {
     for (condition, problem) in [
         ("if", "1:1: error: Host name missing after 'if' in if directive"),
         ("if exec", "1:4: error: Program name missing after 'if exec' in if directive"),
@@ -142,15 +142,11 @@ fn the_first_true_branch_is_used() {
     assert_eq!(accepted(&chain("vm", "vm")), ["1", "4"]);
     assert_eq!(accepted(&chain("no", "vm")), ["2", "4"]);
     assert_eq!(accepted(&chain("no", "no")), ["3", "4"]);
-    assert_eq!(
-        accepted("if no\nset x = 1\na $undefined\nfi\nb\n"),
-        ["b"],
-        "nothing happens in a false branch"
-    );
+    assert_eq!(accepted("if no\nset x = 1\na $undefined\nfi\nb\n"), ["b"], "a false branch has no effect");
 }
 
 #[test]
-fn if_fi_must_fit() {
+fn if_and_fi_must_match() {
     for (text, expected) in [
         ("fi", vec!["main:1:1: error: No preceding 'if' for 'fi'."]),
         ("else", vec!["main:1:1: error: No preceding 'if' for 'else'."]),
@@ -212,7 +208,7 @@ fn a_variable_may_hold_a_file() {
 }
 
 #[test]
-fn broken_assignments_are_errors_with_their_place() {
+fn invalid_assignments_are_errors_with_a_position() {
     for (text, problem) in [
         ("set", "1:1: error: Missing variable name after 'set'."),
         ("set a", "1:5: error: Missing '=' after set a"),
@@ -236,7 +232,7 @@ fn broken_assignments_are_errors_with_their_place() {
 }
 
 #[test]
-fn some_directives_keep_their_dollars() {
+fn some_directives_are_not_substituted() {
     assert_eq!(accepted("ofs.notifymsg create $TID\n"), ["ofs.notifymsg create $TID"]);
 }
 
@@ -246,11 +242,11 @@ fn continue_reads_a_file_instead_of_the_rest() {
     let (statements, _, problems) = run_from(&source);
     assert_eq!(statements, ["a", "b 1"]);
     assert_eq!(problems.len(), 1, "{problems:?}");
-    assert!(problems[0].starts_with("main:3:1: warning: nothing behind 'continue' is read"));
+    assert!(problems[0].starts_with("main:3:1: warning: lines after 'continue' are not read"));
 }
 
 #[test]
-fn continue_reads_what_counts_of_a_directory() {
+fn continue_reads_the_selected_files_of_a_directory() {
     let folder = |main: &str| {
         run_from(
             &Memory::new()
@@ -273,7 +269,7 @@ fn continue_reads_what_counts_of_a_directory() {
 }
 
 #[test]
-fn continue_may_miss_its_file_only_with_a_question_mark() {
+fn continue_allows_a_missing_file_only_with_a_question_mark() {
     assert_eq!(accepted("continue ?/nope\na\n"), ["a"]);
     assert_eq!(
         run("continue /nope\n").1,
@@ -283,7 +279,7 @@ fn continue_may_miss_its_file_only_with_a_question_mark() {
 }
 
 #[test]
-fn continue_cannot_go_in_circles() {
+fn continue_cannot_form_a_cycle() {
     let source = Memory::new().with("main", "a\ncontinue /b\n").with("/b", "continue main\n");
     let (statements, _, problems) = run_from(&source);
     assert_eq!(statements, ["a"]);

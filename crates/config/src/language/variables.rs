@@ -7,18 +7,18 @@ use super::{SUBSTITUTED_CHARS_MAX, VARIABLE_NAME_MAX};
 /// Variables by name.
 pub(super) type Variables = BTreeMap<String, String>;
 
-/// True for a name that `set` and `setenv` accept.
+/// Reports whether `set` and `setenv` accept a name.
 pub(super) fn valid_name(name: &str) -> bool {
     !name.is_empty()
         && name.chars().count() <= VARIABLE_NAME_MAX
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Replaces `$name`, `$(name)`, `${name}` and `$[name]` in a token, and `\x` by `x`. A `$` before anything else stays.
-/// `None` is a token of which nothing is left.
+/// Replaces `$name`, `$(name)`, `${name}` and `$[name]` in a token, and `\x` by `x`. A `$` before
+/// any other character is kept. Returns `None` if the result is empty.
 ///
 /// # Errors
-/// A sentence without position: undefined or malformed variable, too long a result.
+/// A message without position: undefined or malformed variable, result too long.
 pub(super) fn substitute(
     token: &str,
     lookup: &dyn Fn(&str) -> Option<String>,
@@ -57,11 +57,11 @@ pub(super) fn substitute(
     Ok((!out.is_empty()).then_some(out))
 }
 
-/// Returns the value of `set` for the text `token`: of the environment variable that it names, if it begins with `$`. There the whole
-/// rest of the token is the name, unless brackets delimit it. Any other text is the value itself.
+/// Returns the value of `set` for `token`. A leading `$` names an environment variable: the whole
+/// rest of the token is its name, unless brackets delimit it. Any other text is the value itself.
 ///
 /// # Errors
-/// A sentence without position: undefined or malformed variable, too long a result.
+/// A message without position: undefined or malformed variable, result too long.
 pub(super) fn from_environment(
     token: &str,
     lookup: &dyn Fn(&str) -> Option<String>,
@@ -87,10 +87,10 @@ pub(super) fn from_environment(
     }
 }
 
-/// What stands behind a `$`.
+/// A parsed reference after a `$`.
 struct Reference<'a> {
     name: &'a str,
-    /// `$[name]`: nothing when undefined.
+    /// Set for `$[name]`, which is empty if the variable is undefined.
     optional: bool,
     rest: &'a str,
 }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_left_is_no_token() {
+    fn an_empty_result_is_not_a_token() {
         assert_eq!(run("$[nope]"), Ok(None));
         assert_eq!(run("$empty"), Ok(None));
     }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn set_takes_the_whole_rest_as_the_name_of_an_environment_variable() {
+    fn set_uses_the_rest_of_the_token_as_environment_variable() {
         let run = |token: &str| {
             from_environment(token, &|name| match name {
                 "SOURCE_DIR" => Some("/src".to_owned()),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_limit_holds_for_substituted_text() {
+    fn the_length_limit_applies_to_substituted_text() {
         assert!(run("$long").is_ok());
         assert!(run("x$long").is_err());
     }

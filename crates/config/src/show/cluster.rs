@@ -1,4 +1,6 @@
 //! The values of the cluster as text.
+//!
+//! They are separate from `show` because a standalone server omits them.
 
 use std::time::Duration;
 
@@ -10,7 +12,8 @@ use crate::effective::{
 use crate::setting::Setting;
 use crate::values::show_size;
 
-/// `xrd.allow`, which both programs read. Only a file that tells them apart has conditions here.
+/// Shows `xrd.allow`, which both programs read. Patterns that only one of them reads carry a
+/// condition.
 pub(super) fn connect(effective: &Effective, lines: &mut Lines) {
     let (xrootd, cmsd) = (&effective.network.allow, &effective.cluster.connect);
     let in_list = |list: &[Setting<HostPattern>], pattern: &Setting<HostPattern>| {
@@ -27,7 +30,7 @@ pub(super) fn connect(effective: &Effective, lines: &mut Lines) {
     }
 }
 
-/// Everything else. Of a server that stands alone only what was set.
+/// Shows all other values. A standalone server shows only values that were set.
 pub(super) fn lines(effective: &Effective, lines: &mut Lines) {
     let mut all = Lines(Vec::new());
     values(effective, &mut all);
@@ -71,7 +74,7 @@ fn values(effective: &Effective, lines: &mut Lines) {
     lines.add(Reload::Restart, "cms.fxhold", &cluster.nowhere_hold, |hold| {
         hold.as_ref().map(|hold| format!("noloc {}", time(hold)))
     });
-    // Both stand in one directive; the second line has to say the first value again.
+    // One directive sets both, so the second line must repeat the first value.
     lines.restart("cms.ping", &cluster.ping, time);
     let ping = time(&cluster.ping);
     lines.restart("cms.ping", &cluster.ping_usage, |usage| format!("{ping} usage {usage}"));
@@ -110,7 +113,7 @@ fn delay(delay: &Delays, lines: &mut Lines) {
         ("suspend", &delay.suspend),
     ];
     for (name, setting) in times {
-        // Without effect, unless it is set it is not worth a line.
+        // Values without effect are shown only if they are set.
         if name != "startup" || !setting.origin.is_default() {
             lines.restart("cms.delay", setting, |value| format!("{name} {}", time(value)));
         }
@@ -173,7 +176,7 @@ fn sched(sched: &Scheduling, lines: &mut Lines) {
     });
 }
 
-/// `@host:port`.
+/// Formats `@host:port`.
 fn at(outside: Option<&Outside>) -> String {
     match outside {
         Some(Outside { host, port }) if host.contains(':') => format!("@[{host}]:{port}"),

@@ -3,7 +3,8 @@
 use super::time;
 use crate::effective::{COPY_STREAMS_MAX, CopyScan, CopySource, CopySources, ThirdPartyCopy};
 
-/// As one directive. The program stands last: everything behind it is its own.
+/// Shows all values as one directive. The program is last because all words after it are its
+/// arguments.
 pub(super) fn show(value: &ThirdPartyCopy) -> String {
     let mut words = vec![format!("ttl {} {}", time(&value.ttl), time(&value.ttl_max))];
     words.push(format!("xfr {}", value.jobs_max));
@@ -49,7 +50,7 @@ pub(super) fn show(value: &ThirdPartyCopy) -> String {
     words.join(" ")
 }
 
-/// One list after the other; `None` where nothing was said.
+/// Shows one list after the other. Returns `None` if both are empty.
 pub(super) fn show_sources(value: &CopySources) -> Option<String> {
     let words = |list: &[CopySource]| {
         let words: Vec<&str> = list

@@ -1,4 +1,6 @@
-//! `all.role`, `all.manager`, `all.subcluster`: what a node is, and to whom it belongs.
+//! `all.role`, `all.manager`, `all.subcluster`: the role of a node, and its managers.
+//!
+//! The parsers of addresses are here because a command line names managers too.
 
 use super::super::shared::part_idle;
 use super::super::{Arguments, Draft, Fault};
@@ -60,7 +62,7 @@ pub(in crate::directives) fn manager(
     let cluster = &mut draft.effective.cluster;
     let list = if meta { &mut cluster.meta_managers } else { &mut cluster.managers };
     if let Some(known) = list.iter().find(|known| known.host == manager.host && known.port == manager.port) {
-        let what = format!("manager {manager} stands already at {}", known.origin);
+        let what = format!("duplicate manager {manager}, first defined at {}", known.origin);
         draft.note(ProblemKind::Ignored, first, what, "");
         return Ok(());
     }
@@ -86,7 +88,7 @@ pub(in crate::directives) fn subcluster(
     Ok(())
 }
 
-/// `host[+]:port[%instance][@site]`, or the same with a blank for the colon.
+/// Parses `host[+]:port[%instance][@site]`, or the same with a blank instead of the colon.
 fn address(arguments: &mut Arguments<'_>, token: &Token, draft: &Draft<'_>) -> Result<ManagerAddress, Fault> {
     let mut manager = ManagerAddress::new("", 0);
     let (text, instance, site) = suffixes(&token.text);
@@ -119,9 +121,10 @@ fn address(arguments: &mut Arguments<'_>, token: &Token, draft: &Draft<'_>) -> R
 impl std::str::FromStr for ManagerAddress {
     type Err = String;
 
-    /// As a command line has it: `host[:port]`, an address of version 6 in brackets.
+    /// Parses `host[:port]` from a command line, with an IPv6 address in brackets.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no manager: host or host:port is, [address]:port for IPv6");
+        let wrong =
+            || format!("`{text}` is not a manager address; expected host, host:port or [address]:port");
         let (host, port) = match text.parse::<std::net::Ipv6Addr>() {
             Ok(_) => (text, None),
             Err(_) => split_port(text).ok_or_else(wrong)?,
@@ -136,7 +139,7 @@ impl std::str::FromStr for ManagerAddress {
     }
 }
 
-/// Takes `%instance` and `@site` off the end.
+/// Splits `%instance` and `@site` off the end.
 fn suffixes(text: &str) -> (&str, Option<String>, Option<String>) {
     let cut = |text: &'_ str, mark| -> (usize, Option<String>) {
         match text.split_once(mark) {
@@ -150,7 +153,7 @@ fn suffixes(text: &str) -> (&str, Option<String>, Option<String>) {
     (text.get(..length).unwrap_or(text), instance, site)
 }
 
-/// The host and what stands behind its colon. An address of version 6 stands in brackets.
+/// Splits a host from the port after its colon. An IPv6 address must be in brackets.
 fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     if text.starts_with('[') {
         let end = text.find(']')? + 1;
@@ -178,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_line_names_managers_with_or_without_port() {
+    fn managers_on_a_command_line_may_omit_the_port() {
         for (text, host, port) in [
             ("redir.org", "redir.org", CLUSTER_PORT_DEFAULT),
             ("redir.org:99", "redir.org", 99),

@@ -1,4 +1,7 @@
-//! `cms.allow`, `cms.blacklist`, `cms.space`, `cms.perf`, `cms.dfs`, `cms.fsxeq`, names of nodes, `ofs.forward`.
+//! Directives of nodes: `cms.allow`, `cms.blacklist`, `cms.space`, `cms.perf`, `cms.dfs`,
+//! `cms.fsxeq`, ids of nodes, `ofs.forward`.
+//!
+//! The table of their names is in `directives/cluster.rs`.
 
 use super::super::libraries::{self, Purpose};
 use super::super::shared::{part_without_effect, trace, unprotected};
@@ -15,16 +18,16 @@ use crate::values::{self, Range, between};
 
 use std::time::Duration;
 
-/// What `cms.trace` knows.
+/// Options of `cms.trace`.
 const TRACE: &[&str] = &["debug", "defer", "files", "forward", "redirect", "space", "stage"];
 
-/// Operations a program may do (`cms.fsxeq`).
+/// Operations that a program may execute (`cms.fsxeq`).
 const OPERATIONS: [&str; 7] = ["chmod", "mkdir", "mkpath", "mv", "rm", "rmdir", "trunc"];
 
-/// Shortest time between two looks at space.
+/// Minimum interval between two measurements of space, in seconds.
 const RECALCULATE_MIN: u64 = 5;
 
-/// What may be asked to be free: parents are told MB as numbers of 32 bits.
+/// Range of free space, because parents receive it in MB as a 32-bit number.
 const FREE_SPACE: Range = between(1, (u32::MAX as u64) << 20);
 
 pub(in crate::directives) fn allow(
@@ -78,7 +81,7 @@ fn node_list(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>, white: bool) 
     if let Some(before) = &draft.effective.cluster.node_list.value
         && before.white != white
     {
-        let what = "there are a black and a white list; the latter counts".to_owned();
+        let what = "a blacklist and a whitelist are both set; the last one applies".to_owned();
         draft.note(ProblemKind::Doubtful, arguments.name, what, "keep one of them");
     }
     draft.effective.cluster.node_list.set(Some(list), arguments.origin());
@@ -117,7 +120,8 @@ pub(in crate::directives) fn space(
     }
 }
 
-/// `[p%] size [[p%] size]`: the least, and what is enough again; without the second a GB more than the first.
+/// `[p%] size [[p%] size]`: the minimum and the recovery limit. The default of the second is 1 GB
+/// more than the first.
 fn limits(first: &Token, arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let least = limit(first, arguments, "space min")?;
     let is_number = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
@@ -129,8 +133,8 @@ fn limits(first: &Token, arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -
         None => FreeSpace { bytes: least.bytes.saturating_add(1 << 30), ..least },
     };
     if enough.bytes < least.bytes || enough.percent < least.percent {
-        let what = format!("{}: a server with enough space would have too little", arguments.name.text);
-        draft.note(ProblemKind::Doubtful, first, what, "the second limit should be the higher one");
+        let what = format!("{}: the second limit is below the first", arguments.name.text);
+        draft.note(ProblemKind::Doubtful, first, what, "set the second limit at least as high as the first");
     }
     let origin = arguments.origin();
     draft.effective.cluster.space.least.set(least, origin.clone());
@@ -141,7 +145,7 @@ fn limits(first: &Token, arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -
 impl std::str::FromStr for FreeSpace {
     type Err = String;
 
-    /// As a command line has it: a size alone.
+    /// Parses a size from a command line.
     fn from_str(text: &str) -> Result<Self, String> {
         let position = Position { file: "command line".into(), line: 0, column: 0 };
         let token = Token { text: text.to_owned(), position };
@@ -177,7 +181,7 @@ pub(in crate::directives) fn perf(arguments: &mut Arguments<'_>, draft: &mut Dra
                 let value = arguments.time("perf int", between(1, LONG))?;
                 draft.effective.cluster.load_interval.set(value, origin.clone());
             }
-            // Both are one process here.
+            // xrootd and cmsd are one process here.
             "xrootd" => {}
             "pgm" => {
                 let program = program(arguments, "perf program")?;
@@ -197,7 +201,7 @@ pub(in crate::directives) fn perf(arguments: &mut Arguments<'_>, draft: &mut Dra
     }
 }
 
-/// A program and its arguments: all that is left.
+/// Reads a program and its arguments, which are all remaining words.
 fn program(arguments: &mut Arguments<'_>, what: &str) -> Result<Vec<String>, Fault> {
     let first = arguments.need(what)?;
     if !first.text.starts_with('/') {
@@ -251,7 +255,7 @@ pub(in crate::directives) fn shared_files(
     Ok(())
 }
 
-/// One of two words: whether it is the second.
+/// Reads one of two words. Reports whether it is the second.
 fn choice(arguments: &mut Arguments<'_>, what: &str, words: [&str; 2]) -> Result<bool, Fault> {
     let token = arguments.need(&format!("{what} value"))?;
     match words.iter().position(|word| *word == token.text) {
@@ -308,8 +312,8 @@ pub(in crate::directives) fn virtual_id(
             String::from_utf8_lossy(&content).lines().next().unwrap_or_default().trim().to_owned()
         }
         Some(("@", _)) => {
-            let what = format!("library '{}' is not one we have a part for", token.text);
-            let instead = "use =id or <file, or nothing: an id is kept in the admin folder then";
+            let what = format!("unsupported library '{}'", token.text);
+            let instead = "use =id or <file, or omit it to use an id kept in the admin directory";
             return Err(Fault::at(token, what, instead).of(ProblemKind::ForeignLibrary));
         }
         _ => return Err(Fault::at(token, format!("invalid vnid '{}'", token.text), FORM)),
@@ -375,8 +379,8 @@ pub(in crate::directives) fn forward(
             token = arguments.need("forward operation")?;
         }
         "3way" => {
-            // The operation itself is that of 1way.
-            let why = "the further host kept a list of names for programs that are no more; all servers make the change";
+            // The operation is forwarded like `1way`.
+            let why = "the third host kept a name list for programs that no longer exist; all servers execute the change";
             part_without_effect(arguments, token, why, draft);
             arguments.need("forward host")?;
             token = arguments.need("forward operation")?;

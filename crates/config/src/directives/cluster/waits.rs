@@ -1,4 +1,7 @@
-//! `cms.delay`, `cms.sched`, `cms.ping`, `cms.fxhold`, `cms.conwait`: waits, selection, remembered locations.
+//! `cms.delay`, `cms.sched`, `cms.ping`, `cms.fxhold`, `cms.conwait`: waits, selection, cached
+//! locations.
+//!
+//! Options without effect are read and checked too, so that an error in them is reported.
 
 use std::time::Duration;
 
@@ -11,7 +14,7 @@ use crate::report::ProblemKind;
 use crate::setting::Origin;
 use crate::values::{self, between};
 
-/// Shortest time between pings; a shorter one is lengthened, as real daemons do.
+/// Minimum interval of pings in seconds. A shorter one is raised to it, as real daemons do.
 const PING_MIN: u64 = 3;
 
 pub(in crate::directives) fn delay(
@@ -45,7 +48,7 @@ fn delay_option(
             match name {
                 "startup" => {
                     delay.startup.set(value, origin);
-                    let why = "clients are served as soon as the servers are there";
+                    let why = "clients are served as soon as the quorum is reached";
                     part_without_effect(arguments, token, why, draft);
                 }
                 "lookup" => delay.lookup.set(value, origin),
@@ -75,13 +78,13 @@ fn delay_option(
         "rw" => {
             let value = arguments.count(&what, 0, 2)?;
             draft.effective.cluster.delay.write_queue.set(u8::try_from(value).unwrap_or(2), origin);
-            let why = "writers are answered as soon as it is known who has the file, as readers are";
+            let why = "write requests are answered as soon as the location is known, like read requests";
             part_without_effect(arguments, token, why, draft);
         }
         "qdn" => {
             let value = arguments.count(&what, 0, 64)?;
             draft.effective.cluster.delay.answers.set(value, origin);
-            let why = "a meta manager waits for no more answers than it needs to decide";
+            let why = "a meta manager waits only for the answers it needs";
             part_without_effect(arguments, token, why, draft);
         }
         "discard" | "delnode" | "peer" => spent(name, token, arguments, draft)?,
@@ -90,7 +93,7 @@ fn delay_option(
     Ok(())
 }
 
-/// What nothing hangs on any more.
+/// Reads an option that is obsolete.
 fn spent(
     name: &str,
     token: &Token,
@@ -101,22 +104,22 @@ fn spent(
     let why = match name {
         "discard" => {
             arguments.count(&what, 0, u32::MAX)?;
-            "a message itself counts how often it was passed on, and real daemons do not use the number either"
+            "messages carry their own hop count; real daemons ignore this number too"
         }
         "peer" => {
             arguments.time(&what, between(0, LONG))?;
-            "no node is a peer any more"
+            "the role peer no longer exists"
         }
         _ => {
             arguments.time(&what, between(0, LONG))?;
-            "a lost node goes with its place (drop)"
+            "a lost node is removed with its slot (drop)"
         }
     };
     part_without_effect(arguments, token, why, draft);
     Ok(())
 }
 
-/// A number, or a part of those that joined.
+/// Parses a number, or a percentage of the nodes that joined.
 fn quorum(token: &Token) -> Result<Quorum, Fault> {
     if token.text.ends_with('%') {
         return values::percent(token, "delay servers").map(Quorum::Percent);
@@ -124,7 +127,7 @@ fn quorum(token: &Token) -> Result<Quorum, Fault> {
     values::count32(token, "delay servers", 1, 10_000).map(Quorum::Count)
 }
 
-/// A time, or `*`.
+/// Reads a time, or `*`.
 fn wait(arguments: &mut Arguments<'_>, what: &str) -> Result<Wait, Fault> {
     let token = arguments.need(&format!("{what} value"))?;
     match token.text.as_str() {
@@ -189,7 +192,7 @@ fn sched_option(
         "tryhname" => {
             let value = arguments.count(&what, 0, 1)? == 1;
             draft.effective.cluster.sched.try_names.set(value, origin);
-            let why = "a server that was tried is known by the name and the address that clients are sent to; none is looked up";
+            let why = "tried servers are identified by the host name and the address of the redirect; no name is looked up";
             part_without_effect(arguments, token, why, draft);
         }
         "maxretries" => {
@@ -209,7 +212,7 @@ fn sched_option(
     Ok(())
 }
 
-/// How much one kind of load counts.
+/// Sets the weight of one kind of load.
 fn weight(name: &str, value: u8, draft: &mut Draft<'_>, origin: Origin) {
     let sched = &mut draft.effective.cluster.sched;
     let mut weights = *sched.weights;
@@ -253,7 +256,7 @@ fn affinity_part(arguments: &mut Arguments<'_>) -> Result<AffinityPart, Fault> {
     }
 }
 
-/// `host:port` behind an `@`.
+/// Parses `host:port` after an `@`.
 fn outside(token: &Token, text: Option<&str>, draft: &Draft<'_>) -> Result<Option<Outside>, Fault> {
     let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
     let found = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
@@ -269,7 +272,7 @@ pub(in crate::directives) fn ping(arguments: &mut Arguments<'_>, draft: &mut Dra
     let token = arguments.need("ping value")?;
     let mut value = values::time(token, "ping", between(1, DAY))?;
     if value.as_secs() < PING_MIN {
-        let what = format!("ping {} is taken as {PING_MIN}s", token.text);
+        let what = format!("ping {} is raised to {PING_MIN}s", token.text);
         draft.note(ProblemKind::Doubtful, token, what, "at least 3s");
         value = Duration::from_secs(PING_MIN);
     }
@@ -320,7 +323,8 @@ pub(in crate::directives) fn contact_wait(
     without_effect(arguments, draft)
 }
 
-/// What counts of a process that reads the file as xrootd, in values that are else those of cmsd.
+/// Takes over the cluster values that apply as xrootd reads them; all others apply as cmsd reads
+/// them.
 pub(crate) fn read_by_xrootd(xrootd: &Cluster, cmsd: &mut Cluster) {
     cmsd.contact_wait = xrootd.contact_wait.clone();
     cmsd.forwarding = xrootd.forwarding.clone();
