@@ -1,15 +1,16 @@
-//! The moment at which a loop is woken though nothing has come.
+//! The timer that limits a wait of the reactor.
 //!
-//! With a time limit for each wait the kernel would set up a timer whenever the loop falls asleep, and take it off when a request
-//! comes: on a virtual machine each of that may leave it. This one stays.
+//! It exists because a timeout for each wait would set a kernel timer whenever the loop falls
+//! asleep, and cancel it when a request arrives. On a virtual machine each of these may leave the
+//! guest. This timer remains set.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// A descriptor that becomes readable at that moment. Each time it is told once, whether it is read or not
-/// (edge-triggered).
+/// A descriptor that becomes readable at a moment. Each expiry is reported once, even if it is not
+/// read (edge-triggered).
 pub(crate) struct Alarm {
     fd: OwnedFd,
     at: Option<Instant>,
@@ -22,24 +23,27 @@ impl AsFd for Alarm {
 }
 
 impl Alarm {
+    /// Creates a timer that is not set.
+    ///
     /// # Errors
-    /// Out of descriptors, or refused.
+    /// Out of descriptors, or refused by the kernel.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
         Ok(Self { fd, at: None })
     }
 
-    /// Has it go off by then. One that is set for an earlier moment stays so: whoever is woken too early sets it again, which
-    /// costs less than to set it anew each time the moment is put off.
+    /// Sets the timer to expire no later than `at`. A timer set to an earlier moment is kept: after
+    /// an early expiry it is set again, which costs less than a change each time the moment is
+    /// postponed.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub(crate) fn set(&mut self, at: Instant, now: Instant) -> io::Result<()> {
         if self.at.is_some_and(|set| now < set && set <= at) {
             return Ok(());
         }
-        // No time at all would take it off.
+        // Zero would cancel the timer.
         let left = at.saturating_duration_since(now).max(Duration::from_nanos(1));
         let value = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
@@ -65,19 +69,19 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_off_by_the_earliest_moment_and_again() {
+    fn it_expires_at_the_earliest_moment_and_again() {
         let mut alarm = Alarm::new().unwrap();
         let now = Instant::now();
         alarm.set(now + Duration::from_secs(3600), now).unwrap();
         let soon = now + Duration::from_millis(1);
         alarm.set(soon, now).unwrap();
-        // Put off: it stays.
+        // A later moment does not change it.
         alarm.set(now + Duration::from_secs(3600), now).unwrap();
         assert_eq!(alarm.at, Some(soon));
         waits(&alarm);
         let now = Instant::now();
         assert!(now >= soon, "woken before its time");
-        // A moment that has passed is now.
+        // A moment in the past expires immediately.
         alarm.set(now, now).unwrap();
         waits(&alarm);
     }

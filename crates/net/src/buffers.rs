@@ -1,11 +1,13 @@
-//! Warm buffers of each loop.
+//! Buffer pools of each loop.
 //!
-//! A freshly mapped MiB costs more than encrypting it, so buffers go round: taken when bytes arrive, given back when they
-//! have left. An idle connection owns none. The pool is a thread's own; a buffer may travel with a job to another thread and
-//! be given back wherever it ends.
+//! Buffers are reused because a freshly mapped MiB costs more than encrypting it: they are taken
+//! when bytes arrive and returned when they were sent. An idle connection owns none. Each thread
+//! has its own pool. A buffer may move to another thread with a job and be returned to that
+//! thread's pool.
 //!
-//! Three kinds: *blocks* of one size, always filled (with whatever they held before), for pieces of files; *small* ones,
-//! empty with some room, for requests; and *medium* ones, empty with more room, for replies that leave together.
+//! There are three kinds: *blocks* of one size, always filled (with earlier content), for pieces of
+//! files; *small* ones, empty, for requests; and *medium* ones, empty and larger, for batched
+//! replies.
 
 #[expect(
     clippy::disallowed_types,
@@ -13,22 +15,22 @@
 )]
 use std::cell::RefCell;
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BLOCK_BYTES: usize = 256 * 1024;
 
-/// Blocks that a loop keeps for later; more are freed.
+/// Maximum number of blocks that a loop keeps; more are freed.
 pub const POOLED_BLOCKS_MAX: usize = 64;
 
-/// Room of a small buffer: the largest request for a vector read fits it.
+/// Capacity of a small buffer: the largest request for a vector read fits.
 pub const SMALL_BYTES: usize = 20 * 1024;
 
-/// Small buffers that a loop keeps for later; more are freed.
+/// Maximum number of small buffers that a loop keeps; more are freed.
 pub const POOLED_SMALL_MAX: usize = 256;
 
-/// Room of a medium buffer.
+/// Capacity of a medium buffer.
 pub const MEDIUM_BYTES: usize = 64 * 1024;
 
-/// Medium buffers that a loop keeps for later; more are freed.
+/// Maximum number of medium buffers that a loop keeps; more are freed.
 pub const POOLED_MEDIUM_MAX: usize = 64;
 
 #[derive(Default)]
@@ -44,13 +46,13 @@ thread_local! {
         const { RefCell::new(Pool { blocks: Vec::new(), small: Vec::new(), medium: Vec::new() }) };
 }
 
-/// A buffer of exactly [`BLOCK_BYTES`] bytes. What they are is left over from earlier use: whoever takes it keeps account of
-/// what it filled.
+/// Returns a buffer of exactly [`BLOCK_BYTES`] bytes with arbitrary earlier content. The caller
+/// must track the bytes it has filled.
 pub fn take_block() -> Vec<u8> {
     POOL.with_borrow_mut(|pool| pool.blocks.pop()).unwrap_or_else(|| vec![0; BLOCK_BYTES])
 }
 
-/// Gives a block back; a buffer of another size is freed.
+/// Returns a block to the pool. A buffer of another size is freed.
 pub fn give_block(mut block: Vec<u8>) {
     if block.capacity() < BLOCK_BYTES || block.capacity() > 2 * BLOCK_BYTES {
         return;
@@ -63,22 +65,22 @@ pub fn give_block(mut block: Vec<u8>) {
     });
 }
 
-/// An empty buffer with room for [`SMALL_BYTES`].
+/// Returns an empty buffer with capacity [`SMALL_BYTES`].
 pub fn take_small() -> Vec<u8> {
     POOL.with_borrow_mut(|pool| pool.small.pop()).unwrap_or_else(|| Vec::with_capacity(SMALL_BYTES))
 }
 
-/// Gives a small buffer back; one that has grown is freed.
+/// Returns a small buffer to the pool. One that has grown is freed.
 pub fn give_small(buffer: Vec<u8>) {
     POOL.with_borrow_mut(|pool| give(&mut pool.small, buffer, SMALL_BYTES, POOLED_SMALL_MAX));
 }
 
-/// An empty buffer with room for [`MEDIUM_BYTES`].
+/// Returns an empty buffer with capacity [`MEDIUM_BYTES`].
 pub fn take_medium() -> Vec<u8> {
     POOL.with_borrow_mut(|pool| pool.medium.pop()).unwrap_or_else(|| Vec::with_capacity(MEDIUM_BYTES))
 }
 
-/// Gives a medium buffer back; one that has grown is freed.
+/// Returns a medium buffer to the pool. One that has grown is freed.
 pub fn give_medium(buffer: Vec<u8>) {
     POOL.with_borrow_mut(|pool| give(&mut pool.medium, buffer, MEDIUM_BYTES, POOLED_MEDIUM_MAX));
 }
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_given_is_taken_again() {
+    fn returned_buffers_are_reused() {
         let mut block = take_block();
         block.truncate(7);
         let place = block.as_ptr();

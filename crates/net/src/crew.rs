@@ -1,8 +1,9 @@
-//! The tasks of connections: thousands, of which most sleep.
+//! The executor of a loop: the tasks of connections, thousands of which are mostly idle.
 //!
-//! A task of the runtime takes 256 bytes and more, whatever is in it. One here takes what its future has, and a slot in a
-//! table; its waker is a number, so that keeping one costs nothing. The loop's main future runs them all, without the
-//! runtime's queues: the sockets that one look at the kernel found ready are served in one go.
+//! It exists to save memory and time. A task of the runtime takes at least 256 bytes. A task here
+//! takes its future and a slot in a table, and its waker is a number that costs nothing to keep.
+//! The main future of the loop runs all tasks, without the queues of the runtime: all sockets that
+//! one epoll wait reported as ready are served in one round.
 
 use crate::gather::{TOGETHER_MAX, TOGETHER_MIN};
 use crate::poller;
@@ -20,41 +21,41 @@ use tasks::Tasks;
 
 mod tasks;
 
-/// Tasks that are run before the runtime looks after everything else.
+/// Maximum number of tasks that run before the runtime gets its turn.
 const ROUND_TASKS: usize = 128;
 
-/// The lower half of a waker's number is the slot, the upper one the crew.
+/// The lower half of a waker's number is the slot, the upper half the executor.
 const SLOT_BITS: u32 = usize::BITS / 2;
 
 const SLOT_MASK: usize = (1 << SLOT_BITS) - 1;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// All tasks of one loop.
+/// The executor: all tasks of one loop.
 pub(crate) struct Crew {
-    /// Never given twice.
+    /// Unique in the process.
     id: usize,
     tasks: Tasks,
-    /// The runtime knows that there is something to run, or is running it.
+    /// Set if the runtime will run the executor, or is running it.
     called: Cell<bool>,
-    /// Runs the crew.
+    /// Waker that runs the executor.
     waker: LocalWaker,
-    /// Room for the sources of one call that gathers.
+    /// Buffer for the sources of one batch.
     arrived: Cell<Vec<usize>>,
     remote: Arc<Remote>,
 }
 
-/// What other threads see of a crew: they hardly ever wake a connection.
+/// The part of an executor that other threads use. They rarely wake a connection.
 #[derive(Default)]
 struct Remote {
-    /// There is something in `woken`.
+    /// Set if `woken` has entries.
     any: AtomicBool,
     woken: Mutex<Vec<usize>>,
-    /// Runs the crew.
+    /// Waker that runs the executor.
     waker: SharedWaker,
 }
 
-/// What a loop does before and after it runs tasks that are ready.
+/// Hooks that a loop calls before and after it runs ready tasks.
 #[derive(Clone, Copy)]
 struct Around {
     before: fn(),
@@ -63,7 +64,7 @@ struct Around {
 
 thread_local! {
     static AROUND: Cell<Option<Around>> = const { Cell::new(None) };
-    /// Taken out and put back by [`current`] only.
+    /// Accessed only by [`current`], which takes and restores it.
     static CREW: Cell<Option<Rc<Crew>>> = const { Cell::new(None) };
 }
 
@@ -74,7 +75,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The crew of this thread. Without the thread's own data left, the thread is ending, and there is none.
+/// Returns the executor of this thread, or `None` if the thread is ending and its thread-local data
+/// is destroyed.
 fn current() -> Option<Rc<Crew>> {
     let crew = CREW.try_with(|place| {
         let crew = place.take();
@@ -84,10 +86,11 @@ fn current() -> Option<Rc<Crew>> {
     crew.ok().flatten()
 }
 
-/// Runs `task` on the current loop, as a local task of the runtime that takes less memory. A panic in it ends it alone.
+/// Spawns `task` on the current loop, with less memory than a local task of the runtime. A panic in
+/// it ends only this task.
 ///
 /// # Panics
-/// As [`tokio::task::spawn_local`]: outside of a loop.
+/// Outside of a loop, like [`tokio::task::spawn_local`].
 pub fn attend(task: impl Future<Output = ()> + 'static) {
     match current() {
         Some(crew) => crew.take_on(Box::pin(task)),
@@ -95,14 +98,15 @@ pub fn attend(task: impl Future<Output = ()> + 'static) {
     }
 }
 
-/// Has the current loop call `before` each time it begins to run connections that are ready, and `after` when they have been
-/// run: what they begin can be gathered meanwhile. Neither may panic.
+/// Registers hooks of the current loop: `before` is called each time it starts to run ready tasks,
+/// and `after` when they have run, so that their operations can be batched. The hooks must not
+/// panic.
 pub fn around_rounds(before: fn(), after: fn()) {
     AROUND.set(Some(Around { before, after }));
 }
 
 impl Crew {
-    /// The crew of this thread, until the result is dropped.
+    /// Creates the executor of this thread, which lives until the result is dropped.
     pub(crate) fn begin() -> Running {
         let id = CREWS_EVER.fetch_add(1, Ordering::Relaxed);
         let crew = Rc::new(Self {
@@ -123,11 +127,11 @@ impl Crew {
         self.wake(slot, None);
     }
 
-    /// A task is to be run, perhaps because something has come on a source. That of a slot that was given anew may be run
-    /// once for nothing: futures allow that.
+    /// Queues a task, perhaps because data arrived on a source. A stale waker of a reused slot
+    /// polls the new task without need, which futures permit.
     fn wake(&self, slot: usize, source: Option<usize>) {
         if self.tasks.make_ready(slot, source) && !self.called.replace(true) {
-            // Without a waker it was never run, and will be.
+            // Without a waker the executor has not run yet, and will run.
             self.waker.wake();
         }
     }
@@ -144,12 +148,12 @@ impl Crew {
                 return;
             }
             Ok(Poll::Ready(())) => {}
-            Err(_) => tracing::error!("the task of a connection panicked; it ends"),
+            Err(_) => tracing::error!("the task of a connection panicked; closing the connection"),
         }
-        // It was taken out to be run: nothing is left in its slot.
+        // The task was taken out to run, so its slot is empty.
         let nothing = self.tasks.remove(slot);
         if catch_unwind(AssertUnwindSafe(|| drop((task, nothing)))).is_err() {
-            tracing::error!("the end of a connection's task panicked");
+            tracing::error!("the task of a connection panicked while it was dropped");
         }
     }
 
@@ -161,32 +165,33 @@ impl Crew {
     }
 }
 
-/// Runs the crew as long as its loop lives.
+/// Runs the executor while its loop lives.
 pub(crate) struct Running(Rc<Crew>);
 
 impl Running {
-    /// Whom to wake when a task is woken while nobody runs the crew.
+    /// Sets the waker for tasks that are woken while the executor does not run.
     pub(crate) fn set_waker(&self, waker: &Waker) {
         if !self.0.waker.set(waker) {
             self.0.remote.waker.set(waker);
         }
     }
 
-    /// The crew is run, and needs no waking; or it is not any more.
+    /// Records whether the executor is running and needs no wake-up.
     pub(crate) fn set_called(&self, called: bool) {
         self.0.called.set(called);
     }
 
-    /// Is there a task that is to be run?
+    /// Reports whether a task is ready.
     pub(crate) fn has_ready(&self) -> bool {
         self.0.tasks.ready_count() > 0
             || self.0.tasks.has_yielded()
             || self.0.remote.any.load(Ordering::Relaxed)
     }
 
-    /// Runs the tasks that are ready, so many at most that others have their turn: what woken tasks wake is for the next
-    /// round. Of those that gave way because they have much to do one is run, and the sockets are looked at before the next:
-    /// a connection with one request waits for one of them, however many there are.
+    /// Runs one round: the ready tasks, up to a limit for fairness. Tasks woken meanwhile run in
+    /// the next round. Of the tasks that yielded because they have much work, one runs before the
+    /// sockets are polled again. A connection with one request therefore waits for at most one of
+    /// them.
     pub(crate) fn round(&self) {
         let crew = &self.0;
         crew.take_remote();
@@ -223,9 +228,10 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         lock(&REMOTES).remove(&self.0.id);
-        // Nobody runs what still comes.
+        // Later wake-ups have no effect.
         self.0.called.set(true);
-        // Without the thread's own data left, the thread is ending, and nobody asks for the crew any more.
+        // If the thread is ending and its thread-local data is destroyed, the executor is not
+        // needed anymore.
         let known = CREW.try_with(|place| {
             let known = place.take();
             let (own, other) = match known {
@@ -236,17 +242,17 @@ impl Drop for Running {
             own
         });
         drop(known);
-        // What is dropped may wake others.
+        // Dropped tasks may wake others.
         drop(self.0.tasks.take_all());
     }
 }
 
-/// The number of a task, as its waker.
+/// Returns a waker that consists of the number of a task.
 fn waker(crew: usize, slot: usize) -> Waker {
     let number = (crew << SLOT_BITS) | (slot & SLOT_MASK);
     let raw = RawWaker::new(std::ptr::without_provenance(number), &TABLE);
-    // SAFETY: the functions of the table take any number, never follow it as a pointer, own nothing, and may be called on
-    // any thread.
+    // SAFETY: the functions of the table take any number, never follow it as a pointer, own
+    // nothing, and may be called on any thread.
     unsafe { Waker::from_raw(raw) }
 }
 
@@ -257,13 +263,13 @@ static TABLE: RawWakerVTable = RawWakerVTable::new(
     |_| {},
 );
 
-/// A number too large for its half names another task, which is then run for nothing; a loop with so many connections, or a
-/// process with so many loops, there is not.
+/// Wakes a task by its number. A number too large for its half would name another task, which is
+/// then polled without need. No loop has that many connections, and no process that many loops.
 fn wake(number: usize) {
     wake_tasks(&[(number, None)]);
 }
 
-/// Wakes tasks by their numbers, each with the source that has something for it.
+/// Wakes tasks by their numbers, each with the source that is ready for it.
 pub(crate) fn wake_tasks(tasks: &[(usize, Option<usize>)]) {
     let here = current();
     for (number, source) in tasks {
@@ -275,7 +281,7 @@ pub(crate) fn wake_tasks(tasks: &[(usize, Option<usize>)]) {
     }
 }
 
-/// Wakes a task of another thread's crew.
+/// Wakes a task of another thread's executor.
 fn wake_elsewhere(id: usize, slot: usize) {
     let Some(remote) = lock(&REMOTES).get(&id).cloned() else { return };
     lock(&remote.woken).push(slot);
@@ -283,7 +289,8 @@ fn wake_elsewhere(id: usize, slot: usize) {
     remote.waker.wake();
 }
 
-/// Returns the task's number if this is the waker of a crew's task. Calls no function of the waker.
+/// Returns the number of the task if this is the waker of an executor's task. Calls no function of
+/// the waker.
 pub(crate) fn task_number(waker: &Waker) -> Option<usize> {
     std::ptr::eq(waker.vtable(), &raw const TABLE).then(|| waker.data().addr())
 }

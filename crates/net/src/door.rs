@@ -1,39 +1,42 @@
-//! A door: one protocol on the shared port.
+//! The interface of a protocol on the shared port.
+//!
+//! The listener knows no protocol; each one implements [`Door`] in its own crate.
 
 use crate::{LoopHandle, Presence, Socket};
 use std::net::SocketAddr;
 
-/// What a door says of the first bytes of a connection.
+/// The decision of a door about the first bytes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Claim {
-    /// It speaks this door's protocol.
+    /// The bytes belong to this protocol.
     Mine,
-    /// It does not.
+    /// The bytes do not belong to this protocol.
     NotMine,
-    /// Too few bytes to tell.
+    /// More bytes are needed for a decision.
     NeedMore,
 }
 
 /// A connection that a door has claimed.
 pub struct Arrival {
-    /// The connection.
+    /// The socket of the connection.
     pub socket: Socket,
-    /// Who is at the other end.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// What has been read already, the claimed bytes first.
+    /// Bytes that were read already, beginning with the claimed ones.
     pub received: Vec<u8>,
-    /// The loop it lives on.
+    /// The loop of the connection.
     pub home: LoopHandle,
 }
 
-/// One protocol on the shared port. Called on the loops, concurrently.
+/// A protocol on the shared port. It is called on all loops, concurrently.
 pub trait Door: Send + Sync {
-    /// The protocol's name, for logs.
+    /// Returns the name of the protocol, for logs.
     fn name(&self) -> &'static str;
 
-    /// Are these first bytes of a connection yours?
+    /// Decides whether the first bytes of a connection belong to this protocol.
     fn claims(&self, first: &[u8]) -> Claim;
 
-    /// Serves the connection to its end, in a task of its own on this loop. `presence` is to live as long as it does.
+    /// Serves the connection until its end, in a task of its own on this loop. `presence` must live
+    /// as long as the connection.
     fn serve(&self, arrival: Arrival, presence: Presence);
 }

@@ -1,7 +1,9 @@
-//! What a loop's thread does all day: runs connections that are ready, and waits for the next.
+//! The event loop of a thread: runs ready tasks, then waits for the next events.
 //!
-//! It looks at its sockets itself; the runtime, whose tasks are few and seldom run, has its turn when its epoll instance, which
-//! is watched with the sockets, has something, and from time to time for the sake of its timers.
+//! The loop polls its sockets itself instead of leaving that to the runtime, because the runtime
+//! takes a thousand more instructions per request. The runtime has few tasks that rarely run. It
+//! gets its turn when its epoll instance, which the loop watches with the sockets, has an event,
+//! and periodically for its timers.
 
 use crate::crew::{Crew, Running};
 use crate::poller::{self, Poller, Waiting, Woken};
@@ -18,14 +20,14 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::task::{LocalSet, unconstrained};
 
-/// The runtime looks after its timers this long after a task of its own has run, then after twice the time, and so on: what
-/// a task has set itself is late by no more than it lasts.
+/// Delay after which the runtime checks its timers when one of its tasks has run; then the delay
+/// doubles (backoff). A timer set by a task is therefore late by at most its own duration.
 const VISIT_LEAST: Duration = Duration::from_millis(1);
 
-/// Between two looks at timers, at most.
+/// Maximum delay between two checks of timers.
 const VISIT_MOST: Duration = Duration::from_millis(128);
 
-/// Wakes the runtime's local tasks, and tells the loop that it is to run them.
+/// The waker of the runtime's local tasks. It also marks that the loop must run them.
 #[derive(Default)]
 struct Called {
     any: AtomicBool,
@@ -43,7 +45,7 @@ impl Wake for Called {
     }
 }
 
-/// When the runtime is to look at its timers.
+/// The schedule of the runtime's timer checks.
 struct Visits {
     next: Instant,
     every: Duration,
@@ -55,7 +57,7 @@ impl Visits {
         self.next = self.next.min(now + VISIT_LEAST);
     }
 
-    /// It does now.
+    /// Records a check.
     fn made(&mut self, now: Instant) {
         self.next = now + self.every;
         self.every = VISIT_MOST.min(2 * self.every);
@@ -99,7 +101,7 @@ pub(crate) fn drive(
 
 struct Turn<'a, F> {
     running: Running,
-    /// Of the local tasks.
+    /// Waker of the local tasks.
     waker: Waker,
     called: Arc<Called>,
     tasks: Pin<&'a mut F>,
@@ -130,7 +132,7 @@ impl<F: Future<Output = ()>> Future for Turn<'_, F> {
             };
             if leave {
                 if back {
-                    // The runtime looks after its own without sleeping.
+                    // The runtime checks its own events without sleeping.
                     context.waker().wake_by_ref();
                 }
                 this.running.set_called(back);
@@ -140,7 +142,7 @@ impl<F: Future<Output = ()>> Future for Turn<'_, F> {
     }
 }
 
-/// Waits for sockets, or the runtime; `true` if it is the runtime's turn.
+/// Waits for sockets or the runtime. Returns `true` if the runtime must run.
 fn wait_own(visits: &mut Visits, pressing: bool) -> io::Result<bool> {
     let now = Instant::now();
     let limit = if pressing { Some(Duration::ZERO) } else { poller::wake_at(visits.next, now) };
@@ -155,7 +157,7 @@ fn wait_own(visits: &mut Visits, pressing: bool) -> io::Result<bool> {
     Ok(due)
 }
 
-/// Looks without sleeping for a moment, then waits.
+/// Polls without sleeping until a moment, then waits.
 fn look_until(until: Instant, limit: Option<Duration>) -> io::Result<Woken> {
     loop {
         let woken = poller::wait(Some(Duration::ZERO))?;
@@ -168,7 +170,8 @@ fn look_until(until: Instant, limit: Option<Duration>) -> io::Result<Woken> {
     }
 }
 
-/// Looks at the sockets. Is it the runtime's turn, and shall it come back at once? If not it does when sockets are ready.
+/// Polls the sockets. Returns whether the runtime must run, and whether it must return immediately.
+/// If not, it returns when sockets are ready.
 fn wait_runtime(
     watched: &AsyncFd<OwnedFd>,
     visits: &mut Visits,
@@ -184,7 +187,7 @@ fn wait_runtime(
     if woken == Woken::Sources || pressing {
         return Ok((false, false));
     }
-    // Nothing was there: from now on the runtime tells.
+    // No socket was ready, so from now on the runtime waits for them.
     match watched.poll_read_ready(context) {
         Poll::Ready(ready) => {
             ready?.clear_ready();

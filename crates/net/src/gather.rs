@@ -1,9 +1,10 @@
-//! System calls of many sockets in one: the loop's io_uring.
+//! Batching: system calls of many sockets in one, by the io_uring of the loop.
 //!
-//! When several connections are ready, what has come for them is received with one call, and what they answer is sent with
-//! one: entering the kernel is a good part of what a small request costs. Nothing is left to the kernel beyond that call:
-//! operations that would have to wait end at once (`MSG_DONTWAIT`), and the call returns when all of them have ended, so the
-//! memory that they use is never out of hand, and a socket may go at any other time.
+//! When several connections are ready, their data is received with one call, and their replies are
+//! sent with one. The reason is that entering the kernel is a large part of the cost of a small
+//! request. The kernel holds no memory beyond the call: operations that would wait fail immediately
+//! (`MSG_DONTWAIT`), and the call returns when all have ended. A socket may therefore be closed at
+//! any other time.
 
 use crate::buffers::give_medium;
 use crate::poller::{ARRIVED, FAILED, LEFT, READABLE, RETURNED, SENDING, Source, WRITABLE};
@@ -13,41 +14,42 @@ use slab::Slab;
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Connections served together. The one served first waits for the last before its answer leaves.
+/// Maximum number of connections in a batch. The reply of the first waits for the last.
 pub(crate) const TOGETHER_MAX: usize = 32;
 
-/// Below this many ready connections each for itself is as good, and earlier: its client is idle while we gather. With three or
-/// four connections in all, clients and server would wait for each other in turn.
+/// Minimum number of ready connections for a batch. With fewer, separate calls are as fast and
+/// earlier, because clients are idle during batching. With three or four connections, clients and
+/// server would wait for each other in turn.
 pub(crate) const TOGETHER_MIN: usize = 8;
 
-/// Bytes received of a connection before its task runs.
+/// Maximum number of bytes received for a connection before its task runs.
 pub(crate) const PLACE_BYTES: usize = 8 * 1024;
 
-/// What is sent and what is received in one call.
+/// Maximum number of sends and receives in one call.
 const ENTRIES: u32 = 2 * TOGETHER_MAX as u32;
 
-/// Tells a receive from a send among what has ended.
+/// Bit that marks a receive among the completions.
 const RECEIVE: u64 = 1 << 32;
 
-/// A ring, and what goes through it with the next call.
+/// A ring, and the next batch.
 pub(crate) struct Gather {
     ring: IoUring,
-    /// Where what has come is put: a place for each.
+    /// Receive buffers, one place per connection.
     places: Vec<u8>,
     /// Sources to receive from.
     receives: Vec<usize>,
-    /// Sources whose places are filled.
+    /// Sources with data in their places.
     fetched: Vec<usize>,
     sends: Vec<Send>,
-    /// Sends may join.
+    /// Set if sends may be added.
     pub(crate) is_open: bool,
-    /// What has not left, or not whole, for its connection to take back.
+    /// Incomplete sends, for their connections to take back.
     returned: Vec<Send>,
-    /// What was fetched and not taken when its place was needed.
+    /// Received data that was not consumed when its place was needed.
     left: Vec<(usize, Vec<u8>)>,
 }
 
-/// What lies in a place for its source.
+/// Position of received data in a place.
 #[derive(Clone, Copy)]
 pub(crate) struct Fetched {
     place: u16,
@@ -55,7 +57,7 @@ pub(crate) struct Fetched {
     length: u16,
 }
 
-/// A buffer to be sent, and how many bytes of it have left.
+/// A buffer to send, and the number of bytes sent.
 struct Send {
     key: usize,
     buffer: Vec<u8>,
@@ -63,14 +65,17 @@ struct Send {
 }
 
 impl Gather {
+    /// Creates a ring and tests it.
+    ///
     /// # Errors
-    /// What the kernel says: `ENOSYS`, `EPERM`, `ENOMEM`; `EOPNOTSUPP` from one whose rings cannot send yet (before Linux 5.6).
+    /// The error of the kernel: `ENOSYS`, `EPERM`, `ENOMEM`; `EOPNOTSUPP` if its rings cannot send
+    /// (before Linux 5.6).
     pub(crate) fn new() -> io::Result<Self> {
         let mut ring = IoUring::builder()
             .setup_single_issuer()
             .setup_submit_all()
             .build(ENTRIES)
-            // These are of Linux 6.0, and do not matter.
+            // These flags need Linux 6.0 and are optional.
             .or_else(|_| IoUring::new(ENTRIES))?;
         prove(&mut ring)?;
         Ok(Self {
@@ -85,12 +90,12 @@ impl Gather {
         })
     }
 
-    /// Is there something to be sent?
+    /// Reports whether the batch has sends.
     pub(crate) fn has_sends(&self) -> bool {
         !self.sends.is_empty()
     }
 
-    /// Has a source received from with the next call, if something has come for a task that waits for it.
+    /// Adds a receive from a source to the batch, if data has arrived for a waiting task.
     pub(crate) fn receive(&mut self, key: usize, sources: &mut Slab<Source>) {
         if let Some(source) = sources.get_mut(key)
             && source.is(ARRIVED)
@@ -101,7 +106,7 @@ impl Gather {
         }
     }
 
-    /// Has a buffer sent with the next call, or gives it back.
+    /// Adds a buffer to the batch, or returns it.
     pub(crate) fn send(&mut self, key: usize, source: &mut Source, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
         let busy = source.bits & (SENDING | RETURNED | FAILED) != 0 || !source.is(WRITABLE);
         if busy || !self.is_open || self.sends.len() >= TOGETHER_MAX {
@@ -112,7 +117,7 @@ impl Gather {
         Ok(())
     }
 
-    /// Copies data that was received for a source; returns its length.
+    /// Copies data that was received for a source. Returns its length.
     pub(crate) fn take(&mut self, key: usize, source: &mut Source, into: &mut [MaybeUninit<u8>]) -> usize {
         if let Some(fetched) = source.fetched.take() {
             let taken = copy(bytes_of(&self.places, fetched), into);
@@ -130,7 +135,7 @@ impl Gather {
         taken
     }
 
-    /// Takes back what has not left: the buffer, and how many bytes of it have.
+    /// Takes back an incomplete send: the buffer, and the number of bytes sent.
     pub(crate) fn take_returned(&mut self, key: usize, source: &mut Source) -> Option<(Vec<u8>, usize)> {
         if !source.is(RETURNED) {
             return None;
@@ -141,13 +146,14 @@ impl Gather {
         Some((send.buffer, send.sent))
     }
 
-    /// Nobody takes what is there for a source.
+    /// Drops the data and sends of a removed source.
     pub(crate) fn forget(&mut self, key: usize) {
         self.left.retain(|(of, _)| *of != key);
         self.returned.retain(|send| send.key != key);
     }
 
-    /// Puts apart what was fetched and not taken: its place is needed.
+    /// Moves received data that was not consumed to separate buffers, because its places are
+    /// needed.
     pub(crate) fn put_apart(&mut self, sources: &mut Slab<Source>) {
         while let Some(key) = self.fetched.pop() {
             if let Some(source) = sources.get_mut(key)
@@ -159,11 +165,12 @@ impl Gather {
         }
     }
 
-    /// Executes the gathered sends and receives. The tasks in `wakes` must look at the results of their sends.
+    /// Executes the batched sends and receives. The tasks in `wakes` must check the results of
+    /// their sends.
     ///
     /// # Errors
-    /// The ring works no more: what was gathered may or may not have been done, and the connections concerned cannot go on.
-    /// The kernel may still use the memory, which must stay where it is.
+    /// The ring has failed. The batch may or may not have been executed, and its connections must
+    /// be closed. The kernel may still use the memory, which must not be moved or freed.
     pub(crate) fn exchange(&mut self, sources: &mut Slab<Source>, wakes: &mut Wakes) -> io::Result<()> {
         let mut left = self.sends.len() + self.receives.len();
         if left == 0 {
@@ -228,7 +235,7 @@ impl Gather {
         Ok(())
     }
 
-    /// Those whose sends and receives were gathered cannot go on.
+    /// Marks the sources of the batch as failed.
     pub(crate) fn fail(&self, sources: &mut Slab<Source>, wakes: &mut Wakes) {
         let concerned = self.sends.iter().chain(&self.returned).map(|send| send.key);
         let others = self.receives.iter().chain(&self.fetched).chain(self.left.iter().map(|(key, _)| key));
@@ -256,7 +263,7 @@ fn bytes_of(places: &[u8], fetched: Fetched) -> &[u8] {
     places.get(at..at + usize::from(fetched.length)).unwrap_or_default()
 }
 
-/// Copies as many bytes as there is room for: how many.
+/// Copies as many bytes as fit. Returns their number.
 fn copy(bytes: &[u8], into: &mut [MaybeUninit<u8>]) -> usize {
     let taken = into.len().min(bytes.len());
     match (into.get_mut(..taken), bytes.get(..taken)) {
@@ -265,14 +272,14 @@ fn copy(bytes: &[u8], into: &mut [MaybeUninit<u8>]) -> usize {
     }
 }
 
-/// Has a ring do something, and asks whether it can send and receive.
+/// Tests a ring with an operation, and whether it supports send and receive.
 fn prove(ring: &mut IoUring) -> io::Result<()> {
     let mut known = Probe::new();
     ring.submitter().register_probe(&mut known)?;
     if !known.is_supported(opcode::Recv::CODE) || !known.is_supported(opcode::Send::CODE) {
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
-    // An operation that does nothing refers to no memory.
+    // An operation without effect refers to no memory.
     push(&mut ring.submission(), &opcode::Nop::new().build())?;
     while let Err(error) = ring.submit_and_wait(1) {
         if error.kind() != io::ErrorKind::Interrupted {
@@ -284,8 +291,9 @@ fn prove(ring: &mut IoUring) -> io::Result<()> {
 }
 
 fn push(queue: &mut squeue::SubmissionQueue<'_>, entry: &squeue::Entry) -> io::Result<()> {
-    // SAFETY: the memory that an entry names belongs to the gathering, which neither moves nor touches it until all operations
-    // have ended, and is never freed if that cannot be seen.
+    // SAFETY: the memory that an entry names belongs to the batch, which neither moves nor accesses
+    // it until all operations have ended. If their end cannot be observed, the memory is never
+    // freed.
     unsafe { queue.push(entry) }.map_err(io::Error::other)
 }
 
@@ -306,7 +314,8 @@ impl Send {
     }
 }
 
-/// What has come for a source, if it is something. The end and errors are said again to the task itself.
+/// Returns the data received for a source, if there is any. The task itself sees the end of the
+/// stream and errors at its next read.
 fn received(source: &mut Source, index: usize, result: i32) -> Option<Fetched> {
     if -result == libc::EAGAIN {
         source.used_up(READABLE);

@@ -1,24 +1,54 @@
-//! Sockets, loops and doors: everything between the kernel's network and a protocol.
+//! Event loops, sockets and listeners: everything between the network of the kernel and a protocol.
 //!
-//! A [`Loops`] runs one thread with a loop per core; a connection lives on one of them for life, so nothing on the way
-//! of a request is locked or sent between threads. A [`Listener`] accepts and hands each connection to the least loaded
-//! loop, where the first [`Door`] that knows the first bytes takes it.
+//! [`Loops`] runs one event loop per core, each on a thread of its own. A connection stays on one
+//! loop, so nothing on the path of a request is locked or sent between threads. A [`Listener`]
+//! accepts connections and passes each to the least loaded loop. There the first [`Door`] that
+//! recognizes the first bytes takes it.
 //!
-//! | file | what it holds |
+//! An event loop consists of three parts:
+//!
+//! * the *executor* (`crew`) runs the tasks of connections;
+//! * the *reactor* (`poller`) waits for the readiness of sockets with epoll, and wakes their tasks;
+//! * *batching* (`gather`) receives and sends for many connections with one system call, by
+//!   io_uring.
+//!
+//! One round of the event loop:
+//!
+//! ```text
+//!           ┌──────────────────────────────────────────────────────────────────────┐
+//!           ▼                                                                      │
+//!   runtime: timers and other tasks, only when due or woken          (driver)      │
+//!           │                                                                      │
+//!           ▼                                                                      │
+//!   executor: up to 128 ready tasks                                  (crew)        │
+//!           │   8 or more ready: groups of up to 32                                │
+//!           │     ├─ batch: receive for this group, send of the last (gather)      │
+//!           │     └─ poll each task: read ─▶ handle ─▶ queue its send              │
+//!           │   fewer: each task makes its own system calls      (socket)          │
+//!           │   then one task that yielded                                         │
+//!           ▼                                                                      │
+//!   batch: send of the last group                                    (gather)      │
+//!           │                                                                      │
+//!           ▼                                                                      │
+//!   reactor: epoll_wait; marks sources ready, wakes their tasks      (poller) ─────┘
+//!            no wait if tasks are ready, limited by the alarm otherwise
+//! ```
+//!
+//! | file | content |
 //! |---|---|
-//! | `loops` | [`Loops`], [`LoopHandle`]: the threads, and how work gets onto one of them |
-//! | `crew` | [`attend`]: the tasks of connections, which sleep most of the time |
-//! | `listener` | [`Listener`]: bind, accept, refuse when descriptors run out |
-//! | `door` | [`Door`]: are these first bytes yours |
-//! | `driver` | what a loop's thread does: connections that are ready, then waiting |
-//! | `alarm` | the moment at which a loop is woken though nothing has come |
-//! | `poller` | which sockets of a loop are ready |
-//! | `gather` | system calls of many connections in one, by io_uring |
+//! | `loops` | [`Loops`], [`LoopHandle`]: the threads, and submission of work to a loop |
+//! | `driver` | the event loop of a thread: executor, reactor and runtime in turn |
+//! | `crew` | the executor: [`attend`] spawns the task of a connection |
+//! | `poller` | the reactor: readiness of the sockets of a loop |
+//! | `gather` | batching: system calls of many connections in one, by io_uring |
+//! | `alarm` | the timer that limits a wait of the reactor |
+//! | `listener` | [`Listener`]: bind, accept, refuse when descriptors are exhausted |
+//! | `door` | [`Door`]: detection of the protocol by the first bytes |
 //! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
-//! | `polling` | looking for the next request for a moment before sleeping |
+//! | `polling` | adaptive polling for the next request before sleeping |
 //! | `wake` | [`Wake`]: a descriptor that wakes a loop |
-//! | `wakes` | wakers, kept so that nothing is borrowed while one is called |
-//! | `buffers` | warm buffers of each loop, so that an idle connection owns none |
+//! | `wakes` | wakers that are called when no table is borrowed |
+//! | `buffers` | buffer pools of each loop, so that an idle connection owns no buffer |
 
 #![allow(unsafe_code)]
 

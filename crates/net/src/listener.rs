@@ -1,7 +1,8 @@
-//! Accepting: one listener hands each connection to the least loaded loop.
+//! The listener: accepts connections and passes each to the least loaded loop.
 //!
-//! When descriptors run out, a spare one is given up for a moment to accept and close the newcomer, so that its client
-//! learns at once that it is refused, and those already served go on.
+//! When descriptors are exhausted, a spare one is released for a moment to accept and close the new
+//! connection. Its client learns immediately that it is refused; otherwise it would wait in the
+//! queue of the kernel.
 
 use crate::{Arrival, Claim, Door, Loops, Socket, SocketConfig, Wake};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,47 +18,48 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Connections the kernel holds for us while we are busy.
+/// Maximum number of connections that the kernel queues for us.
 const BACKLOG: i32 = 4096;
 
-/// Bytes looked at to tell protocols apart.
+/// Maximum number of bytes used to detect the protocol.
 const FIRST_BYTES: usize = 4096;
 
-/// Pause after an accept that failed for want of a resource, so that the loop does not spin.
+/// Pause after an accept that failed for lack of a resource (backoff), so that the loop does not
+/// spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// How to listen.
+/// Configuration of a listener.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
-    /// The port; 0 lets the kernel pick one.
+    /// The port; 0 lets the kernel choose one.
     pub port: u16,
-    /// Address; `None` is every address, IPv6 and IPv4; `::` every IPv6 address alone.
+    /// The address; `None` means all IPv6 and IPv4 addresses, `::` all IPv6 addresses only.
     pub address: Option<IpAddr>,
-    /// Set-up of accepted sockets: the open port has it, and they inherit it.
+    /// Options of accepted sockets. They are set on the port and inherited.
     pub socket: SocketConfig,
-    /// A connection must show its first bytes within this time.
+    /// Deadline for the first bytes of a connection.
     pub hail: Duration,
-    /// Connections at most.
+    /// Maximum number of connections.
     pub connections_max: usize,
 }
 
-/// Why connections were refused, since the start.
+/// Numbers of refused connections by reason, since the start.
 #[derive(Default, Debug)]
 pub struct Refusals {
-    /// Out of descriptors, or past the limit.
+    /// Out of descriptors, or above the limit.
     pub full: AtomicU64,
-    /// No door knew the first bytes.
+    /// No door recognized the first bytes.
     pub unknown: AtomicU64,
-    /// Not allowed by host.
+    /// The host is not allowed.
     pub denied: AtomicU64,
 }
 
-/// Why the port could not be opened.
+/// An error of [`Listener::bind`].
 #[derive(Debug)]
 pub struct BindError {
     /// The address and port.
     pub address: SocketAddr,
-    /// What the system said.
+    /// The error of the system.
     pub source: io::Error,
 }
 
@@ -73,7 +75,8 @@ impl std::error::Error for BindError {
     }
 }
 
-/// May this peer connect? Asked on the connection's loop, so an answer that must be looked up holds up nobody else.
+/// Decides whether a peer may connect. It runs on the connection's loop, so a slow look-up delays
+/// no other connection.
 pub type Admission = Arc<dyn Fn(IpAddr) -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
 
 /// An open port.
@@ -83,13 +86,13 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Opens the port. Needs no runtime, so that it can be done before the process detaches.
+    /// Opens the port. It needs no runtime, so that it can be done before the process detaches.
     pub fn bind(config: ListenerConfig) -> Result<Self, BindError> {
         let wanted = config.address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         let address = SocketAddr::new(wanted, config.port);
         let outcome = open(address, config.address.is_some(), &config.socket).or_else(|error| {
             match (config.address, error.raw_os_error()) {
-                // A kernel without IPv6.
+                // Fallback for a kernel without IPv6.
                 (None, Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => open(
                     SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), config.port),
                     false,
@@ -104,13 +107,13 @@ impl Listener {
         }
     }
 
-    /// The address and the real port.
+    /// Returns the address and the actual port.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Accepts until the future is dropped, which closes the port. Runs on any runtime; on one of the loops it saves a newcomer
-    /// two changes of threads.
+    /// Accepts connections until the future is dropped, which closes the port. It runs on any
+    /// runtime. On one of the loops it saves two thread switches per connection.
     pub async fn serve(
         self,
         loops: Arc<Loops>,
@@ -135,7 +138,7 @@ impl Listener {
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
-                // The peer was gone before we came to it, or a signal: the next one.
+                // The peer has disconnected already, or a signal interrupted the call.
                 Err(_) => continue,
             };
             if loops.connections() >= self.config.connections_max {
@@ -167,7 +170,7 @@ impl Listener {
     }
 }
 
-/// The port's socket, watched by the loop it is on, or by another runtime.
+/// The socket of the port, watched by the loop it is on, or by another runtime.
 enum Watched {
     Loop(Wake),
     Runtime(AsyncFd<OwnedFd>),
@@ -178,7 +181,8 @@ impl Watched {
         if Wake::is_possible() {
             return Ok(Self::Loop(Wake::new(socket)?));
         }
-        // SAFETY: an owned descriptor is open, stays so, and is the same one until it is dropped, which the registration does.
+        // SAFETY: an owned descriptor is open, stays so, and is the same one until it is dropped,
+        // which the registration does.
         let watched = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) };
         Ok(Self::Runtime(watched.map_err(io::Error::from)?))
     }
@@ -190,7 +194,7 @@ impl Watched {
         }
     }
 
-    /// Returns when something may have come since the last time.
+    /// Waits until a connection may have arrived since the last call.
     async fn arrived(&self) -> io::Result<()> {
         match self {
             Self::Loop(wake) if wake.arrived().await => Ok(()),
@@ -203,10 +207,10 @@ impl Watched {
     }
 }
 
-/// The next connection: its socket does not block and is not yet known to any loop.
+/// Accepts the next connection. Its socket is non-blocking and not registered with any loop.
 async fn accept(listener: &Watched) -> io::Result<(TcpStream, SocketAddr)> {
     loop {
-        // A crowd at the door does not keep those inside waiting.
+        // A flood of connections must not starve the present ones.
         tokio::task::coop::consume_budget().await;
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match rustix::net::acceptfrom_with(listener.socket(), flags) {
@@ -214,7 +218,7 @@ async fn accept(listener: &Watched) -> io::Result<(TcpStream, SocketAddr)> {
                 let peer = SocketAddr::try_from(peer).map_err(|_| Errno::AFNOSUPPORT)?;
                 return Ok((TcpStream::from(stream), peer));
             }
-            // A peer without an address is none.
+            // A connection without a peer address is dropped.
             Ok((_, None)) => {}
             Err(Errno::AGAIN) => listener.arrived().await?,
             Err(error) => return Err(error.into()),
@@ -236,7 +240,7 @@ fn open(address: SocketAddr, only_v6: bool, config: &SocketConfig) -> io::Result
     Ok(socket.into())
 }
 
-/// A descriptor to give up when there is no other; `None` when not even that can be had.
+/// Returns a descriptor that can be released when descriptors are exhausted, or `None` on failure.
 fn spare_descriptor() -> Option<rustix::fd::OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }
@@ -246,12 +250,12 @@ fn is_exhausted(error: &io::Error) -> bool {
     matches!(code, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
-/// Reads until one door claims the first bytes, or none can.
+/// Reads until a door claims the first bytes, or no door can.
 async fn find_door(doors: &[Arc<dyn Door>], arrival: &mut Arrival) -> Option<Arc<dyn Door>> {
     loop {
         let Arrival { socket, received, .. } = &mut *arrival;
         if received.capacity() == 0 {
-            // While nothing comes it has no buffer.
+            // A connection without data owns no buffer.
             poll_fn(|context| socket.poll_readable(context)).await.ok()?;
             *received = crate::take_small();
         }

@@ -1,7 +1,8 @@
-//! The loops: one thread and one single-threaded runtime each.
+//! The event loops: one thread with one single-threaded runtime each.
 //!
-//! Work gets onto a loop as a closure that runs there and may spawn local tasks. The load of a loop is the number of its
-//! connections, counted by [`LoopHandle::enter`].
+//! Work is submitted to a loop as a closure that runs there and may spawn local tasks, because
+//! tasks of a loop are not `Send`. The load of a loop is the number of its connections, counted by
+//! [`LoopHandle::enter`].
 
 use crate::poller::Poller;
 use base::Supervisor;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
 
-/// Loops at most: beyond this many cores the kernel is the limit.
+/// Maximum number of loops. With more cores the kernel is the bottleneck.
 pub const LOOPS_MAX: usize = 16;
 
 enum Message {
@@ -26,18 +27,19 @@ pub struct Loops {
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
-/// One loop, from any thread.
+/// A handle to one loop, usable from any thread.
 #[derive(Clone)]
 pub struct LoopHandle(Arc<Face>);
 
-/// What others see of a loop. Shared by all handles: each connection has some.
+/// The state of a loop that other threads use. All handles share it, because each connection has
+/// some.
 struct Face {
     index: usize,
     work: mpsc::UnboundedSender<Message>,
     load: AtomicUsize,
 }
 
-/// Counts a connection on its loop for as long as it lives.
+/// Counts a connection on its loop until it is dropped.
 pub struct Presence(LoopHandle);
 
 impl Drop for Presence {
@@ -47,17 +49,19 @@ impl Drop for Presence {
 }
 
 impl Loops {
-    /// Starts `count` loops (at least one, at most [`LOOPS_MAX`]).
+    /// Starts `count` loops (at least 1, at most [`LOOPS_MAX`]).
     pub fn start(count: usize) -> io::Result<Self> {
         Self::start_supervised(count, &Supervisor::default())
     }
 
-    /// Starts `count` loops, which report to `supervisor` when they end other than by [`Loops::stop`].
+    /// Starts `count` loops, which report to `supervisor` when they end for another reason than
+    /// [`Loops::stop`].
     pub fn start_supervised(count: usize, supervisor: &Supervisor) -> io::Result<Self> {
         Self::start_waiting(count, true, supervisor)
     }
 
-    /// Loops wait at their own epoll instances if that is possible, or at those of their runtimes.
+    /// Starts loops that wait at their own epoll instances if possible, or at those of their
+    /// runtimes.
     pub(crate) fn start_waiting(count: usize, own: bool, supervisor: &Supervisor) -> io::Result<Self> {
         let mut loops = Self { handles: Vec::new(), threads: Vec::new() };
         for index in 0..count.clamp(1, LOOPS_MAX) {
@@ -70,7 +74,7 @@ impl Loops {
             let supervisor = supervisor.clone();
             let drive = move || {
                 supervisor.run(&format!("event loop {index}"), || {
-                    // A thread of its own: nothing was set before.
+                    // The thread is new, so the value cannot be set already.
                     let _ = SUPERVISOR.with(|place| place.set(supervisor.clone()));
                     crate::driver::drive(&runtime, poller, waiting, serve(inbox))
                         .map_err(|error| format!("it cannot wait for its sockets: {error}"))
@@ -83,45 +87,45 @@ impl Loops {
         Ok(loops)
     }
 
-    /// As many loops as the process may use cores.
+    /// Starts one loop per available core.
     pub fn per_core(supervisor: &Supervisor) -> io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self::start_supervised(cores, supervisor)
     }
 
-    /// All of them.
+    /// Returns all loops.
     pub fn handles(&self) -> &[LoopHandle] {
         &self.handles
     }
 
-    /// The one with the fewest connections.
+    /// Returns the loop with the fewest connections.
     pub fn least_loaded(&self) -> Option<&LoopHandle> {
         self.handles.iter().min_by_key(|handle| handle.load())
     }
 
-    /// Connections on all of them.
+    /// Returns the number of connections on all loops.
     pub fn connections(&self) -> usize {
         self.handles.iter().map(LoopHandle::load).sum()
     }
 
-    /// Lets the loops look for the next request for a moment before they sleep.
+    /// Enables adaptive polling on all loops.
     pub fn poll(&self) {
         for handle in &self.handles {
-            // What runs on a loop does not keep it alive.
+            // A weak reference, because the closure must not keep the loop alive.
             let face = Arc::downgrade(&handle.0);
             let load = move || face.upgrade().map_or(usize::MAX, |face| face.load.load(Ordering::Relaxed));
             handle.run(move || crate::polling::allow(load));
         }
     }
 
-    /// Ends the loops: what still runs on them is dropped. Waits for the threads.
+    /// Stops the loops, drops their tasks and waits for their threads.
     pub fn stop(self) {
         for handle in &self.handles {
-            // A loop that has ended already needs no telling.
+            // A loop that has already ended needs no message.
             let _ = handle.0.work.send(Message::Stop);
         }
         for thread in self.threads {
-            // How it ended was reported by the loop itself.
+            // The loop itself has reported the reason of its end.
             let _ = thread.join();
         }
     }
@@ -131,17 +135,17 @@ thread_local! {
     static SUPERVISOR: OnceCell<Supervisor> = const { OnceCell::new() };
 }
 
-/// Runs a task on the current loop that must not end before it: a panic and an error end the process, as the end of the
-/// loop does. `Ok` is an end in order.
+/// Spawns a task on the current loop that must not end before the loop. A panic or an error in it
+/// ends the process, like the end of the loop. `Ok` is a regular end.
 ///
 /// # Panics
-/// As [`tokio::task::spawn_local`]: outside of a loop.
+/// Outside of a loop, like [`tokio::task::spawn_local`].
 pub fn spawn_essential(what: &'static str, task: impl Future<Output = Result<(), String>> + 'static) {
     let supervisor = SUPERVISOR.with(|place| place.get().cloned()).unwrap_or_default();
     tokio::task::spawn_local(async move { supervisor.watch(what, task).await });
 }
 
-/// Runs what arrives until a stop is asked for.
+/// Runs submitted work until a stop.
 async fn serve(mut inbox: mpsc::UnboundedReceiver<Message>) {
     while let Some(Message::Run(work)) = inbox.recv().await {
         work();
@@ -149,12 +153,12 @@ async fn serve(mut inbox: mpsc::UnboundedReceiver<Message>) {
 }
 
 impl LoopHandle {
-    /// Which one it is, from 0.
+    /// Returns the index of the loop, from 0.
     pub fn index(&self) -> usize {
         self.0.index
     }
 
-    /// Its connections.
+    /// Returns the number of its connections.
     pub fn load(&self) -> usize {
         self.0.load.load(Ordering::Relaxed)
     }
@@ -165,12 +169,13 @@ impl LoopHandle {
         Presence(self.clone())
     }
 
-    /// Runs `work` on the loop's thread, inside its runtime. `false` if the loop has ended.
+    /// Runs `work` on the thread of the loop, inside its runtime. Returns `false` if the loop has
+    /// ended.
     pub fn run(&self, work: impl FnOnce() + Send + 'static) -> bool {
         self.0.work.send(Message::Run(Box::new(work))).is_ok()
     }
 
-    /// Runs a task on the loop: `make` is called there, so the task itself need not be `Send`.
+    /// Spawns a task on the loop. `make` is called there, so the task itself need not be `Send`.
     pub fn spawn<F, T>(&self, make: F) -> bool
     where
         F: FnOnce() -> T + Send + 'static,
@@ -188,7 +193,7 @@ mod tests {
     use std::sync::mpsc as std_mpsc;
 
     #[test]
-    fn work_runs_on_the_loop_it_was_given_to() {
+    fn work_runs_on_the_loop_it_was_submitted_to() {
         let loops = Loops::start(2).unwrap();
         let (tell, told) = std_mpsc::channel();
         for handle in loops.handles() {
@@ -213,7 +218,7 @@ mod tests {
         assert_eq!(loops.connections(), 1);
     }
 
-    /// The fault that is reported when a loop was given this work.
+    /// Returns the fault that is reported after a loop has run this work.
     fn fault_after(work: impl FnOnce() + Send + 'static) -> (base::Fault, Loops) {
         let supervisor = Supervisor::default();
         let (tell, told) = std_mpsc::channel();
@@ -246,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_is_no_fault() {
+    fn a_stop_is_not_a_fault() {
         let supervisor = Supervisor::default();
         let loops = Loops::start_supervised(2, &supervisor).unwrap();
         let (tell, told) = std_mpsc::channel();

@@ -1,10 +1,13 @@
-//! Which sockets of a loop are ready: one epoll instance of its own, beside that of the runtime.
+//! The reactor of a loop: readiness of its sockets, by an epoll instance separate from the
+//! runtime's.
 //!
-//! The runtime would do it, too, but takes a thousand instructions more for each request. Each socket has an entry here; what
-//! the kernel tells of it is kept until a call finds it used up (edge-triggered), so that a connection that waits costs
-//! nothing. The runtime's own instance is watched by this one, so that one wait is for both.
+//! The runtime has a reactor too, but that takes a thousand more instructions per request. Each
+//! socket has an entry here. The readiness reported by the kernel is kept until a call finds it
+//! used up (edge-triggered), so that a waiting connection costs nothing. This instance also watches
+//! the instance of the runtime, so that one wait covers both.
 //!
-//! Each function borrows the table of this thread, ends the borrow, and only then clones, drops or calls wakers.
+//! Each function borrows the table of this thread, ends the borrow, and only then clones, drops or
+//! calls wakers.
 
 use crate::alarm::Alarm;
 use crate::gather::Gather;
@@ -29,38 +32,38 @@ pub(crate) use sources::{
     ARRIVED, ENDED, FAILED, LEFT, READABLE, RETURNED, Readiness, SENDING, Source, Sources, WRITABLE,
 };
 
-/// Events taken with one look.
+/// Maximum number of events per wait.
 const EVENTS_MAX: usize = 256;
 
-/// Stands for the runtime's instance among the events.
+/// Key of the runtime's instance among the events.
 const RUNTIME: u64 = u64::MAX;
 
-/// Stands for the alarm.
+/// Key of the alarm.
 const ALARM: u64 = u64::MAX - 1;
 
 /// The descriptors and the alarm that a loop waits for.
 pub(crate) struct Poller {
     sources: Sources,
-    /// For the runtime's sake, where the loop waits at its own instance.
+    /// Timer for the runtime, if the loop waits at its own instance.
     alarm: Option<Alarm>,
 }
 
-/// How a loop waits.
+/// The epoll instance at which a loop waits.
 pub(crate) enum Waiting {
-    /// At its own instance, which watches the runtime's.
+    /// The loop's own instance, which watches the runtime's.
     Own,
-    /// At the runtime's, which watches its own.
+    /// The runtime's instance, which watches the loop's.
     Runtime(AsyncFd<OwnedFd>),
 }
 
-/// What a wait has brought.
+/// Result of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Woken {
-    /// Nothing within its time.
+    /// Timeout.
     Nothing,
     /// Sources have become ready.
     Sources,
-    /// The runtime has something to do, or the alarm has gone off, and sources may have become ready.
+    /// The runtime has work or the alarm has expired; sources may have become ready too.
     Runtime,
 }
 
@@ -69,9 +72,10 @@ thread_local! {
     static POLLER: RefCell<Option<Poller>> = const { RefCell::new(None) };
 }
 
-/// Gives `work` the poller of this thread; `None` outside of a loop. `work` calls methods of the table and nothing else.
+/// Calls `work` with the reactor of this thread. Returns `None` outside of a loop. `work` may only
+/// call methods of the table.
 fn with<T>(work: impl FnOnce(&mut Poller) -> T) -> Option<T> {
-    // Without the thread's own data left, the thread is ending.
+    // The access fails if the thread is ending and its thread-local data is destroyed.
     POLLER.try_with(|place| place.borrow_mut().as_mut().map(work)).ok().flatten()
 }
 
@@ -80,7 +84,7 @@ fn no_loop() -> io::Error {
 }
 
 impl Poller {
-    /// To be called inside the runtime.
+    /// Creates a reactor. Must be called inside the runtime.
     ///
     /// # Errors
     /// Out of descriptors.
@@ -88,19 +92,20 @@ impl Poller {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let waiting = match runtime_epoll(&epoll)? {
             Some(runtime) if own => {
-                // SAFETY: the runtime has the descriptor open as long as it lives, which is longer than its loop waits.
+                // SAFETY: the runtime has the descriptor open as long as it lives, which is longer
+                // than its loop waits.
                 let runtime = unsafe { BorrowedFd::borrow_raw(runtime) };
                 epoll::add(&epoll, runtime, EventData::new_u64(RUNTIME), EventFlags::IN)?;
                 Waiting::Own
             }
             _ => {
-                // SAFETY: an owned descriptor is open, stays so, and is the same one until it is dropped, which the
-                // registration does.
+                // SAFETY: an owned descriptor is open, stays so, and is the same one until it is
+                // dropped, which the registration does.
                 let watched = unsafe { AsyncFd::register(epoll.try_clone()?) };
                 Waiting::Runtime(watched.map_err(io::Error::from)?)
             }
         };
-        // Without one each wait has a limit.
+        // Without an alarm, each wait has a timeout (fallback).
         let alarm = Alarm::new().and_then(|alarm| {
             epoll::add(&epoll, &alarm, EventData::new_u64(ALARM), EventFlags::IN | EventFlags::ET)?;
             Ok(alarm)
@@ -108,37 +113,37 @@ impl Poller {
         Ok((Self { sources: Sources::new(epoll), alarm: alarm.ok() }, waiting))
     }
 
-    /// Makes it that of this thread.
+    /// Installs the reactor on this thread.
     pub(crate) fn install(self) {
         drop(POLLER.replace(Some(self)));
     }
 
-    /// Takes it off this thread.
+    /// Removes the reactor of this thread.
     pub(crate) fn remove() {
         drop(POLLER.take());
     }
 }
 
-/// Is there a loop on this thread?
+/// Reports whether there is a loop on this thread.
 pub(crate) fn is_here() -> bool {
     with(|_| ()).is_some()
 }
 
-/// Watches a descriptor that does not block: its key.
+/// Watches a non-blocking descriptor. Returns its key.
 ///
 /// # Errors
-/// If the kernel refuses, or there is no loop on this thread.
+/// If the kernel refuses, or outside of a loop.
 pub(crate) fn add(fd: BorrowedFd<'_>, bits: u16) -> io::Result<usize> {
     with(|poller| poller.sources.add(fd, bits)).unwrap_or_else(|| Err(no_loop()))
 }
 
-/// Forgets a source. If its descriptor goes on living elsewhere, it must also be [deleted](delete).
+/// Removes a source. If its descriptor remains open elsewhere, it must also be [deleted](delete).
 pub(crate) fn forget(key: usize) {
     let known = with(|poller| poller.sources.forget(key));
     drop(known);
 }
 
-/// Takes a descriptor off the instance.
+/// Removes a descriptor from the epoll instance.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -146,7 +151,7 @@ pub(crate) fn delete(fd: BorrowedFd<'_>) -> io::Result<()> {
     with(|poller| poller.sources.delete(fd)).unwrap_or(Ok(()))
 }
 
-/// The bits of a source; none if it is not known.
+/// Returns the bits of a source, or 0 if it is unknown.
 pub(crate) fn bits(key: usize) -> u16 {
     with(|poller| poller.sources.bits(key)).unwrap_or(0)
 }
@@ -156,13 +161,14 @@ pub(crate) fn used_up(key: usize, bit: u16) {
     with(|poller| poller.sources.used_up(key, bit));
 }
 
-/// Records that a read found no data, whatever was reported before.
+/// Records that a read found no data, whatever readiness was reported before.
 pub(crate) fn nothing_there(key: usize) {
     with(|poller| poller.sources.nothing_there(key));
 }
 
-/// Reports whether a source has the readiness named by the bit. If not, the task is woken when it may have; data may be received
-/// before the task runs. Ready with `true` means that data was received already.
+/// Reports whether a source has the readiness named by the bit. If not, the task is woken when it
+/// may have; data may be received before the task runs. Ready with `true` means that data was
+/// received already.
 pub(crate) fn poll_ready(
     key: usize,
     bit: u16,
@@ -183,7 +189,8 @@ pub(crate) fn poll_ready(
     Poll::Pending
 }
 
-/// Copies data that was received for a source and returns its length; 0 means that the socket has to be read.
+/// Copies data that was received for a source and returns its length. 0 means that the socket must
+/// be read.
 pub(crate) fn poll_receive(
     key: usize,
     into: &mut [MaybeUninit<u8>],
@@ -194,24 +201,25 @@ pub(crate) fn poll_receive(
     Poll::Ready(Ok(if fetched { take_fetched(key, into) } else { 0 }))
 }
 
-/// Copies data that was received for a source; returns its length.
+/// Copies data that was received for a source. Returns its length.
 pub(crate) fn take_fetched(key: usize, into: &mut [MaybeUninit<u8>]) -> usize {
     with(|poller| poller.sources.take_fetched(key, into)).unwrap_or(0)
 }
 
-/// Gathers a buffer, or gives it back.
+/// Adds a buffer to the batch, or returns it.
 pub(crate) fn send(key: usize, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
     let mut waits = Some(buffer);
     let sent = with(|poller| poller.sources.send(key, waits.take().unwrap_or_default()));
     sent.unwrap_or_else(|| Err(waits.unwrap_or_default()))
 }
 
-/// Takes back a gathered buffer that was not sent in full.
+/// Takes back a batched buffer that was not sent completely.
 pub(crate) fn take_returned(key: usize) -> Option<(Vec<u8>, usize)> {
     with(|poller| poller.sources.take_returned(key)).flatten()
 }
 
-/// Has waits end at this moment; the limit that they need for it, if any.
+/// Sets the alarm for a moment. Returns the timeout that waits need instead if the alarm cannot be
+/// set.
 pub(crate) fn wake_at(moment: Instant, now: Instant) -> Option<Duration> {
     let left = moment.saturating_duration_since(now);
     if left.is_zero() {
@@ -221,21 +229,22 @@ pub(crate) fn wake_at(moment: Instant, now: Instant) -> Option<Duration> {
     (set != Some(true)).then_some(left)
 }
 
-/// Wakes those that a use of the table has collected, and keeps the room.
+/// Wakes the tasks that a use of the table has collected, and keeps the buffer.
 fn wake(mut wakes: Wakes) {
     wakes.wake();
     let old = with(|poller| poller.sources.keep_room(wakes));
     drop(old);
 }
 
-/// Waits until sources of this thread are ready, and wakes their tasks. No time is no limit.
+/// Waits until sources of this thread are ready, and wakes their tasks. `None` means no timeout.
 pub(crate) fn wait(limit: Option<Duration>) -> io::Result<Woken> {
     let mut room = [MaybeUninit::<Event>::uninit(); EVENTS_MAX];
     let Some(epoll) = with(|poller| poller.sources.epoll()) else { return Ok(Woken::Nothing) };
-    // SAFETY: the thread's poller has it open, and only this thread takes the poller away: not while it waits.
+    // SAFETY: the poller of this thread has it open. Only this thread removes the poller, and not
+    // while it waits.
     let epoll = unsafe { BorrowedFd::borrow_raw(epoll) };
     let limit = limit.map(|limit| {
-        // In whole milliseconds the older call does it.
+        // Rounded up to milliseconds, because then the older system call is used.
         let milliseconds = limit.as_micros().div_ceil(1000);
         rustix::event::Timespec {
             tv_sec: i64::try_from(milliseconds / 1000).unwrap_or(i64::MAX),
@@ -265,11 +274,12 @@ pub(crate) fn wait(limit: Option<Duration>) -> io::Result<Woken> {
     Ok(woken)
 }
 
-/// Has the current loop receive from, and send to, many sockets with one system call, by io_uring. Where it is refused each
-/// has its own.
+/// Enables batching on the current loop: receives and sends of many sockets with one system call,
+/// by io_uring. If this fails, each socket makes its own system calls (fallback).
 ///
 /// # Errors
-/// What the kernel says: `ENOSYS`, `EPERM`, `ENOMEM`; `EOPNOTSUPP` before Linux 5.6; outside of a loop.
+/// The error of the kernel: `ENOSYS`, `EPERM`, `ENOMEM`; `EOPNOTSUPP` before Linux 5.6; an error
+/// outside of a loop.
 pub fn gather_calls() -> io::Result<()> {
     let gather = Gather::new()?;
     let mut gather = Some(gather);
@@ -277,12 +287,12 @@ pub fn gather_calls() -> io::Result<()> {
     old.map(drop).ok_or_else(no_loop)
 }
 
-/// Is there something gathered that others wait for?
+/// Reports whether sends of other connections are batched.
 pub(crate) fn has_sends() -> bool {
     with(|poller| poller.sources.has_sends()) == Some(true)
 }
 
-/// Does what was gathered, and wakes those whose sends did not end well.
+/// Executes the batch, and wakes the tasks whose sends failed or were incomplete.
 pub(crate) fn exchange() {
     let done = with(|poller| {
         let mut wakes = poller.sources.take_room();
@@ -290,48 +300,51 @@ pub(crate) fn exchange() {
     });
     let Some((done, wakes)) = done else { return };
     if let Err(error) = done {
-        tracing::error!("io_uring works no more ({error}); each connection has its own system calls again");
+        tracing::error!("io_uring failed: {error}; each connection makes its own system calls from now on");
     }
     wake(wakes);
 }
 
-/// Receives from these sources, and sends what was gathered before; what their tasks send from now on is gathered.
+/// Executes the batch together with receives from these sources. Later sends of their tasks are
+/// batched.
 pub(crate) fn gather(arrived: &[usize]) {
     with(|poller| poller.sources.gather(arrived, true));
     exchange();
 }
 
-/// Sends what was gathered.
+/// Executes the last batch. Later sends are not batched.
 pub(crate) fn end_gathering() {
     with(|poller| poller.sources.gather(&[], false));
     exchange();
 }
 
-/// The descriptor of the epoll instance that the runtime around waits at, if it does: the one that knows a descriptor which
-/// only the runtime was told of. `not` is another instance.
+/// Returns the descriptor of the epoll instance at which the current runtime waits, if it uses one.
+/// It is found by a descriptor that only the runtime has registered. `not` is another instance.
 fn runtime_epoll(not: &OwnedFd) -> io::Result<Option<RawFd>> {
     let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
     let mark = rustix::event::eventfd(0, flags)?;
-    // SAFETY: an owned descriptor is open, stays so, and is the same one until it is dropped, which the registration does.
+    // SAFETY: an owned descriptor is open, stays so, and is the same one until it is dropped, which
+    // the registration does.
     let mark = unsafe { AsyncFd::register(mark) }.map_err(io::Error::from)?;
-    // The lowest free number is given to each that is opened.
+    // Descriptors are the lowest free numbers.
     let highest = not.as_raw_fd().max(mark.get_ref().as_raw_fd()).saturating_add(64);
     let knows = |number: &RawFd| {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         let descriptor = mark.get_ref().as_raw_fd();
-        // SAFETY: the call reads the event and keeps nothing. It fails for numbers that are no epoll instances (`EBADF`,
-        // `EINVAL`, `EPERM`) and changes nothing at instances that do not know the descriptor (`ENOENT`).
+        // SAFETY: the call reads the event and keeps nothing. It fails for numbers that are not
+        // epoll instances (`EBADF`, `EINVAL`, `EPERM`) and changes nothing at instances that do not
+        // know the descriptor (`ENOENT`).
         unsafe { libc::epoll_ctl(*number, libc::EPOLL_CTL_MOD, descriptor, &raw mut event) == 0 }
     };
     Ok((0..=highest).find(knows))
 }
 
-/// Makes the next wait of this thread fail: another file is where its instance was.
+/// Makes the next wait of this thread fail by replacing its instance with another file.
 #[cfg(test)]
 pub(crate) fn break_waiting() {
     let null = std::fs::File::open("/dev/null").unwrap();
     let epoll = with(|poller| poller.sources.epoll()).unwrap();
-    // SAFETY: both are open. The poller owns the number, and closes whatever is there.
+    // SAFETY: both are open. The poller owns the number, and closes the file that it refers to.
     assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), epoll) }, epoll);
 }
 
@@ -339,7 +352,8 @@ pub(crate) fn break_waiting() {
 mod tests {
     use super::*;
 
-    /// If this fails after an upgrade of the runtime, loops still work, but each wait is one for the runtime first.
+    /// If this fails after an upgrade of the runtime, loops still work, but each wait involves the
+    /// runtime.
     #[test]
     fn a_loop_waits_at_its_own_instance_with_this_runtime() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -348,7 +362,7 @@ mod tests {
         assert!(matches!(Poller::new(false), Ok((_, Waiting::Runtime(_)))));
     }
 
-    /// A waker whose last copy closes a socket of its thread, and which does so when it is called, too.
+    /// A waker that closes a socket of its thread when it is called or its last copy is dropped.
     struct Closes;
 
     thread_local! {
@@ -376,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn wakers_that_close_sockets_when_they_are_dropped_or_called_do_no_harm() {
+    fn wakers_may_close_sockets_when_they_are_dropped_or_called() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _inside = runtime.enter();
         let (poller, _waiting) = Poller::new(true).unwrap();
@@ -390,24 +404,24 @@ mod tests {
             std::task::Waker::from(std::sync::Arc::new(Closes))
         };
         let (watched, client) = socket();
-        // Replaced by another.
+        // Replaced by another waker.
         waits(&watched, closes());
         assert_eq!(count(), 2);
         waits(&watched, std::task::Waker::noop().clone());
         assert_eq!(count(), 1);
-        // Called, because the peer has gone. The socket that it closes has events, too.
+        // Called because the peer has disconnected. The socket that it closes has events, too.
         waits(&watched, closes());
         drop(client);
         while count() > 1 {
             wait(None).unwrap();
         }
         drop(watched);
-        // Forgotten with its source.
+        // Dropped with its source.
         let (watched, _client) = socket();
         waits(&watched, closes());
         drop(watched);
         assert_eq!(count(), 0);
-        // Left over when the loop ends.
+        // Dropped at the end of the loop.
         let (watched, _client) = socket();
         waits(&watched, closes());
         Poller::remove();

@@ -1,19 +1,19 @@
-//! Looking for the next request for a moment before sleeping.
+//! Adaptive polling: the loop polls for the next request for a moment before it sleeps.
 //!
-//! To sleep and be woken costs a lone client more than its request. A loop that polls goes on looking, as long as requests
-//! come in short gaps and few connections are there: the answer leaves in a third of the time, for the price of a processor
-//! that does not rest. Off unless asked for.
+//! It exists because sleeping and waking costs a single client more than its request. A loop with
+//! this option polls while requests follow in short gaps and it has few connections. The reply is
+//! sent in a third of the time, at the cost of a busy processor. It is off by default.
 
 use std::cell::{Cell, OnceCell};
 use std::time::{Duration, Instant};
 
-/// How long a loop looks for the next request before it sleeps.
+/// Time for which a loop polls before it sleeps.
 pub const POLLING_MOMENT: Duration = Duration::from_micros(50);
 
-/// With more connections than this a loop has work enough, and does not poll.
+/// Maximum number of connections of a loop that polls. With more it always has work.
 pub const POLLING_CONNECTIONS_MAX: usize = 8;
 
-/// Requests that must have come in short gaps before polling begins.
+/// Number of requests in short gaps after which polling starts.
 const SHORT_GAPS_MIN: u32 = 4;
 
 thread_local! {
@@ -21,26 +21,27 @@ thread_local! {
 }
 
 struct Polling {
-    /// How many connections the loop has.
+    /// Returns the number of connections of the loop.
     connections: Box<dyn Fn() -> usize>,
     gaps: Gaps,
 }
 
-/// How requests follow each other.
+/// Statistics of the gaps between requests.
 struct Gaps {
     last: Cell<Instant>,
-    /// Arrivals in a row that came within the moment after the one before.
+    /// Number of consecutive arrivals within the moment after the previous one.
     short: Cell<u32>,
 }
 
-/// Has the current loop poll whenever it is worth it. `connections` tells how many it has.
+/// Enables adaptive polling on the current loop. `connections` returns the number of its
+/// connections.
 pub(crate) fn allow(connections: impl Fn() -> usize + 'static) {
     let gaps = Gaps { last: Cell::new(Instant::now()), short: Cell::new(0) };
-    // What was allowed stays so.
+    // A second call has no effect.
     let _ = POLLING.with(|place| place.set(Polling { connections: Box::new(connections), gaps }));
 }
 
-/// Something has arrived on this loop.
+/// Records an arrival on this loop.
 #[inline]
 pub(crate) fn arrived() {
     POLLING.with(|place| {
@@ -50,7 +51,7 @@ pub(crate) fn arrived() {
     });
 }
 
-/// Until when it is worth to look without sleeping; `None` if it is not.
+/// Returns the time until which polling is worthwhile, or `None`.
 pub(crate) fn moment(now: Instant) -> Option<Instant> {
     POLLING.with(|place| {
         let polling = place.get()?;
@@ -62,7 +63,7 @@ pub(crate) fn moment(now: Instant) -> Option<Instant> {
 impl Gaps {
     fn arrived(&self, now: Instant) {
         let gap = now.duration_since(self.last.replace(now));
-        // While it polls, a gap is what the client takes; while it sleeps, waking is in it as well.
+        // While polling, a gap is the time of the client; after sleeping, it includes the wake-up.
         let short = if gap < 4 * POLLING_MOMENT { self.short.get().saturating_add(1) } else { 0 };
         self.short.set(short);
     }
@@ -94,7 +95,7 @@ mod tests {
             assert_eq!(gaps.short.get(), count);
         }
         assert_eq!(gaps.until(now), Some(now + POLLING_MOMENT));
-        assert_eq!(gaps.until(now + POLLING_MOMENT), None, "its moment is over");
+        assert_eq!(gaps.until(now + POLLING_MOMENT), None, "the moment has passed");
         now += Duration::from_secs(1);
         gaps.arrived(now);
         assert_eq!(gaps.until(now), None);

@@ -1,4 +1,7 @@
-//! One connection's socket: readiness from the loop, bytes by the calls that cost least.
+//! The socket of one connection: readiness from the reactor, and the cheapest system calls for its
+//! bytes.
+//!
+//! Options that depend on the peer are set here too, because they need the connected socket.
 
 use crate::gather::PLACE_BYTES;
 use crate::poller::{self, ENDED, FAILED, READABLE, RETURNED, SENDING, WRITABLE};
@@ -11,33 +14,34 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// Bytes that wait in the kernel for a peer on this machine, which takes them at once: many times what is ever under way. Left
-/// alone the kernel lets it be some megabytes, which fall out of the processors' caches before they are taken. The kernel
-/// counts twice as much for its own needs.
+/// Send buffer for peers on this machine, in bytes, far more than is ever in flight. The default of
+/// the kernel is some megabytes, which leave the processor caches before the peer reads them. The
+/// kernel doubles the value for its own overhead.
 const HERE_SEND_BYTES: usize = 256 * 1024;
 
-/// Congestion control for peers on this machine, which sends as soon as there is room; every system has it and allows it.
+/// Congestion control for peers on this machine. It sends without timers, and all systems provide
+/// and permit it.
 const HERE_CONGESTION: &[u8] = b"reno";
-/// How the names of those begin that send by a timer, also what never leaves the machine.
+/// Name prefix of congestion controls that send by a timer (pacing), even within the machine.
 const PACING: &[u8] = b"bbr";
 
-/// How accepted sockets are set up.
+/// Options of accepted sockets.
 #[derive(Clone, Debug)]
 pub struct SocketConfig {
-    /// Probe idle connections; `None` leaves vanished peers to time-outs.
+    /// Keep-alive probes of idle connections; `None` leaves lost peers to timeouts.
     pub keepalive: Option<Keepalive>,
-    /// Bytes of the kernel's send and receive buffers; `None` leaves them to the kernel, which adapts them.
+    /// Size of the kernel's send and receive buffers in bytes; `None` lets the kernel adapt them.
     pub buffer_bytes: Option<usize>,
 }
 
-/// When to probe a silent peer.
+/// Parameters of keep-alive probes.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Keepalive {
-    /// Silence before the first probe; the system's value when `None`.
+    /// Idle time before the first probe; `None` means the value of the system.
     pub idle: Option<Duration>,
-    /// Between probes.
+    /// Time between probes.
     pub interval: Option<Duration>,
-    /// Probes before giving up.
+    /// Number of unanswered probes after which the connection is closed.
     pub count: Option<u32>,
 }
 
@@ -47,7 +51,8 @@ impl Default for SocketConfig {
     }
 }
 
-/// Sets up a listening socket: those it accepts inherit it all, which saves a connection some system calls.
+/// Sets the options of a listening socket. Accepted sockets inherit them, which saves system calls
+/// per connection.
 pub(crate) fn set_up(socket: &socket2::Socket, config: &SocketConfig) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     if let Some(keepalive) = config.keepalive {
@@ -70,17 +75,17 @@ pub(crate) fn set_up(socket: &socket2::Socket, config: &SocketConfig) -> io::Res
     Ok(())
 }
 
-/// Where the system's congestion control sends by a timer: gives the connections of an open port the one for peers on this
-/// machine, and returns the system's, which is for all others. A connection that began with a timer keeps it whatever it is
-/// given later, so the port must have the choice.
+/// Disables pacing for peers on this machine if the system's congestion control uses it. Sets the
+/// one for local peers on an open port, and returns the system's for all others. Pacing is fixed
+/// when a connection is created, so it must be disabled on the port.
 pub(crate) fn stop_pacing(port: BorrowedFd<'_>) -> Option<Vec<u8>> {
     let port = socket2::SockRef::from(&port);
     let system = port.tcp_congestion().ok().filter(|name| name.starts_with(PACING))?;
     port.set_tcp_congestion(HERE_CONGESTION).is_ok().then_some(system)
 }
 
-/// Sets up what depends on where the peer of a connection is that was accepted; `paced` is what [`stop_pacing`] returned. Without
-/// any of it all goes on as well.
+/// Sets the options of an accepted connection that depend on its peer. `paced` is the result of
+/// [`stop_pacing`]. Errors are ignored, because none of the options is required.
 pub(crate) fn set_up_accepted(
     stream: &TcpStream,
     peer: SocketAddr,
@@ -90,7 +95,7 @@ pub(crate) fn set_up_accepted(
     let socket = socket2::SockRef::from(stream);
     if !is_here(peer.ip(), || Some(stream.local_addr().ok()?.ip())) {
         if let Some(system) = paced
-            // Its route may have a choice of its own.
+            // The route of the connection may have its own setting.
             && socket.tcp_congestion().is_ok_and(|name| name.starts_with(HERE_CONGESTION))
         {
             let _ = socket.set_tcp_congestion(system);
@@ -100,19 +105,21 @@ pub(crate) fn set_up_accepted(
     }
 }
 
-/// Is a peer on this machine? Then it has the address that it was accepted at, or one that leads nowhere else.
+/// Reports whether a peer is on this machine: it has the address at which it was accepted, or a
+/// loopback address.
 fn is_here(peer: IpAddr, own: impl FnOnce() -> Option<IpAddr>) -> bool {
     peer.to_canonical().is_loopback() || own() == Some(peer)
 }
 
 /// A connected socket on a loop, used by one task at a time.
 pub struct Socket {
-    // Dropped before the descriptor: closing that takes it off the poller's instance.
+    // Dropped before the descriptor, because closing the descriptor removes it from the epoll
+    // instance.
     watched: Watched,
     fd: OwnedFd,
 }
 
-/// An entry of the loop's poller.
+/// The registration of a socket with the reactor.
 struct Watched(usize);
 
 impl Watched {
@@ -120,7 +127,7 @@ impl Watched {
         poller::bits(self.0)
     }
 
-    /// What was gathered for it leaves before anything else happens to it.
+    /// Executes a batched send before any other operation on the socket.
     fn settle(&self) {
         if self.bits() & SENDING != 0 {
             poller::exchange();
@@ -132,7 +139,7 @@ impl Watched {
         let more = |received: &mut Vec<u8>| {
             received.reserve(PLACE_BYTES);
             let taken = poller::take_fetched(self.0, received.spare_capacity_mut());
-            // SAFETY: so many bytes behind the present length were just initialised.
+            // SAFETY: `taken` bytes after the present length were just initialised.
             unsafe { received.set_len(received.len() + taken) };
             taken > 0
         };
@@ -149,17 +156,18 @@ impl Drop for Watched {
 }
 
 impl Socket {
-    /// Brings a connected socket that does not block onto the current loop.
+    /// Registers a connected non-blocking socket with the current loop.
     ///
     /// # Errors
-    /// Outside of a loop, or when no more can be watched.
+    /// Outside of a loop, or when no more sockets can be watched.
     pub fn adopt(stream: TcpStream) -> io::Result<Self> {
         let fd = OwnedFd::from(stream);
         let key = poller::add(fd.as_fd(), WRITABLE)?;
         Ok(Self { watched: Watched(key), fd })
     }
 
-    /// Takes it off its loop, to be adopted by another: and what has been received for it and not read.
+    /// Removes the socket from its loop, so that another loop can adopt it. Also returns data that
+    /// was received but not read.
     pub fn release(self) -> io::Result<(TcpStream, Vec<u8>)> {
         let Self { watched, fd } = self;
         let received = watched.received();
@@ -172,7 +180,7 @@ impl Socket {
         poller::used_up(self.watched.0, bit);
     }
 
-    /// The address at this end.
+    /// Returns the local address.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         let address = rustix::net::getsockname(self.fd.as_fd())?;
         Ok(SocketAddr::try_from(address).map_err(|_| Errno::AFNOSUPPORT)?)
@@ -183,25 +191,26 @@ impl Socket {
         Poll::Ready(Ok(()))
     }
 
-    /// Asks to be woken when there may be room to write.
+    /// Waits for room to write.
     pub fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_ready(WRITABLE, context)
     }
 
-    /// Asks to be woken when there may be something to read.
+    /// Waits for data to read.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_ready(READABLE, context)
     }
 
-    /// Asks to be woken when the peer has closed its end or the connection is broken, even if there is unread data before that.
+    /// Waits until the peer has closed its end or the connection is broken, even if unread data
+    /// remains.
     pub fn poll_ended(&self, context: &mut Context<'_>) -> Poll<()> {
-        // An error is an end as well.
+        // An error also means the end.
         self.poll_ready(ENDED, context).map(drop)
     }
 
-    /// Reads into the spare capacity of `into`, at most `most` bytes, or asks to be woken when there is something. `Ok(0)` is
-    /// the peer's end (or no capacity). A read that did not fill its room is not tried again until more has come: one
-    /// system call for each arrival, not two.
+    /// Reads at most `most` bytes into the spare capacity of `into`, or waits for data. `Ok(0)`
+    /// means the end of the stream (or no capacity). After a read that did not fill its room, the
+    /// socket is not read again before more data arrives. This saves one system call per arrival.
     pub fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -215,21 +224,23 @@ impl Socket {
         };
         let read = self.poll_receive(context, spare, true);
         if let Poll::Ready(Ok(read)) = &read {
-            // SAFETY: `read` bytes of the spare capacity just behind the present length were initialised.
+            // SAFETY: `read` bytes of the spare capacity, directly after the present length, were
+            // initialised.
             unsafe { into.set_len(into.len() + read) };
         }
         read
     }
 
-    /// The same into an initialised place.
+    /// Reads into an initialised buffer, or waits for data.
     pub fn poll_read_into(&mut self, context: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-        // SAFETY: what is initialised may be taken for what need not be; nothing but bytes are written to it.
+        // SAFETY: initialised memory may be treated as possibly uninitialised; only bytes are
+        // written to it.
         let place = unsafe { &mut *(std::ptr::from_mut(into) as *mut [MaybeUninit<u8>]) };
         self.poll_receive(context, place, false)
     }
 
-    /// Reads the first bytes that come into `head` and what follows them into `body`, with one call; tells how many in all.
-    /// What was fetched before goes into `head` only.
+    /// Reads the first bytes into `head` and the following ones into `body`, with one call. Returns
+    /// the total. Data that was fetched before goes into `head` only.
     pub fn poll_read_split(
         &mut self,
         context: &mut Context<'_>,
@@ -291,10 +302,10 @@ impl Socket {
         Ok(result?)
     }
 
-    /// May a call that writes be made now?
+    /// Checks whether a write may be made now.
     fn may_write(&self) -> io::Result<()> {
         if poller::has_sends() {
-            // Its own, or those of others, which have waited long enough.
+            // Either its own sends, or those of others, which have waited long enough.
             poller::exchange();
         }
         let bits = self.watched.bits();
@@ -305,7 +316,8 @@ impl Socket {
         }
     }
 
-    /// Writes as much as fits of these pieces; `more` tells the kernel that further bytes follow at once.
+    /// Writes as many bytes of these pieces as fit. `more` announces to the kernel that further
+    /// bytes follow immediately.
     pub fn write(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         self.may_write()?;
         let mut flags = SendFlags::NOSIGNAL;
@@ -313,21 +325,22 @@ impl Socket {
             flags |= SendFlags::MORE;
         }
         if let [piece] = pieces {
-            // The kernel does less for it.
+            // The system call for a single piece is cheaper.
             return self.written(rustix::net::send(self.fd.as_fd(), piece, flags));
         }
         let mut control = rustix::net::SendAncillaryBuffer::default();
         self.written(rustix::net::sendmsg(self.fd.as_fd(), pieces, &mut control, flags))
     }
 
-    /// Sends a medium buffer ([`crate::take_medium`]) together with those of other connections that are ready, and gives it
-    /// back to the pool; or returns it: there are none, and it is to leave at once. What does not leave then is to be taken
-    /// back ([`Socket::returned`]); the task is woken for it.
+    /// Adds a medium buffer ([`crate::take_medium`]) to the batch of ready connections; after the
+    /// send it returns to the pool. Without a batch, returns the buffer, so that it can be sent
+    /// immediately. Unsent bytes must be taken back ([`Socket::returned`]), for which the task is
+    /// woken.
     pub fn send_together(&self, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
         poller::send(self.watched.0, buffer)
     }
 
-    /// What was to be sent together and has not left, and how many bytes of it have.
+    /// Takes back a batched buffer that was not sent completely, with the number of bytes sent.
     pub fn returned(&self) -> Option<(Vec<u8>, usize)> {
         if self.watched.bits() & (SENDING | RETURNED) == 0 {
             return None;
@@ -336,17 +349,19 @@ impl Socket {
         poller::take_returned(self.watched.0)
     }
 
-    /// Sends a range of a file without copying it through this process. `Ok(0)` means the file ends before `offset`.
+    /// Sends a range of a file without copying it through this process. `Ok(0)` means that the file
+    /// ends before `offset`.
     pub fn send_file(&self, file: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<usize> {
         self.may_write()?;
         let mut at = offset;
         self.written(rustix::fs::sendfile(self.fd.as_fd(), file, Some(&mut at), length))
     }
 
-    /// No more will be sent; the peer sees the end of the stream after what was sent.
+    /// Closes the sending direction. The peer sees the end of the stream after the bytes sent
+    /// before.
     pub fn finish_sending(&self) {
         self.watched.settle();
-        // Already gone is as good.
+        // An error means that the connection is already closed.
         let _ = rustix::net::shutdown(self.fd.as_fd(), rustix::net::Shutdown::Write);
     }
 }
@@ -359,7 +374,7 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::mpsc;
 
-    /// What each read of a split place brought: the bytes in its head, those in its body.
+    /// Returns the bytes in the head and in the body of each split read.
     fn reads_of(sent: &'static [&'static [u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -400,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_waits_for_a_peer_on_this_machine_is_bounded() {
+    fn only_send_buffers_for_local_peers_are_limited() {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
         for (peer, own, here) in [
             ("127.0.0.1", "127.0.0.1", true),
@@ -419,14 +434,14 @@ mod tests {
         let before = bytes();
         let chosen = SocketConfig { buffer_bytes: Some(before), ..SocketConfig::default() };
         set_up_accepted(&server, peer, &chosen, None);
-        assert_eq!(bytes(), before, "what was configured stays");
+        assert_eq!(bytes(), before, "a configured size is kept");
         set_up_accepted(&server, peer, &SocketConfig::default(), None);
         // A system may allow less.
         assert!(bytes() != before && bytes() <= 2 * HERE_SEND_BYTES, "{before} {}", bytes());
     }
 
     #[test]
-    fn only_peers_elsewhere_are_sent_to_by_a_timer() {
+    fn only_connections_to_remote_peers_are_paced() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let chosen = |socket: &dyn AsFd| {
             let name = socket2::SockRef::from(&socket.as_fd()).tcp_congestion().unwrap();
@@ -434,8 +449,8 @@ mod tests {
         };
         let port = socket2::SockRef::from(&listener);
         port.set_tcp_congestion(b"reno").unwrap();
-        assert_eq!(stop_pacing(listener.as_fd()), None, "it has no timer");
-        // Systems without it, or that do not allow it, have no such port.
+        assert_eq!(stop_pacing(listener.as_fd()), None, "reno has no timer");
+        // Systems without bbr, or that do not permit it, cannot have such a port.
         if port.set_tcp_congestion(b"bbr").is_err() {
             return;
         }
@@ -450,12 +465,12 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_split_between_two_places() {
+    fn received_data_is_split_between_two_buffers() {
         let reads = reads_of(&[b"ab", b"abcd", b"abcdef", b"abcdefghij"]);
         let expected: [(&[u8], &[u8]); 4] =
             [(b"ab", b""), (b"abcd", b""), (b"abcd", b"ef"), (b"abcd", b"efghij")];
         assert_eq!(reads, expected.map(|(head, body)| (head.to_vec(), body.to_vec())));
-        // What is more than both is there next time.
+        // Bytes beyond both buffers are read next time.
         let reads = reads_of(&[b"abcdefghijklm"]);
         let joined: Vec<u8> = reads.into_iter().flat_map(|(head, body)| [head, body].concat()).collect();
         assert_eq!(joined, b"abcdefghijklm");

@@ -1,11 +1,13 @@
-//! A descriptor that wakes a loop when it becomes readable: an eventfd of something that works beside it.
+//! A descriptor that wakes a loop when it becomes readable, such as the eventfd of an io_uring.
+//!
+//! It exists so that other crates can wait for events on a loop without access to the reactor.
 
 use crate::poller::{self, READABLE};
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Waits for a descriptor on the current loop.
+/// A non-blocking descriptor, registered with the current loop.
 pub struct Wake {
     key: usize,
     fd: OwnedFd,
@@ -15,18 +17,19 @@ impl Wake {
     /// Registers the descriptor, which must be non-blocking, with the current loop.
     ///
     /// # Errors
-    /// What the system says to watching it; outside of a loop.
+    /// The error of the registration; an error outside of a loop.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         let key = poller::add(fd.as_fd(), 0)?;
         Ok(Self { key, fd })
     }
 
-    /// Is there a loop on this thread?
+    /// Reports whether there is a loop on this thread.
     pub(crate) fn is_possible() -> bool {
         poller::is_here()
     }
 
-    /// Returns when it has become readable since the last time; `false` when the loop ends.
+    /// Waits until the descriptor has become readable since the last call. Returns `false` when the
+    /// loop ends.
     pub async fn arrived(&self) -> bool {
         poll_fn(|context| {
             poller::poll_ready(self.key, READABLE, false, context).map(|ready| {
@@ -46,7 +49,8 @@ impl AsFd for Wake {
 
 impl Drop for Wake {
     fn drop(&mut self) {
-        // It may be open elsewhere, too: closing it does not take it off. Nor does it matter if that fails: nobody is woken.
+        // The descriptor may be open elsewhere too, so closing it does not remove it from the
+        // instance. An error is harmless, because no task would be woken.
         let _ = poller::delete(self.fd.as_fd());
         poller::forget(self.key);
     }

@@ -1,24 +1,25 @@
 //! Wakers, kept so that nothing is borrowed or locked while one is cloned, dropped or called.
 //!
-//! A waker can run any code: a task's destructor, which closes a socket, which borrows the tables of this thread. So the
-//! tables only collect wakers, and their caller calls the wakers after the borrow has ended.
+//! A waker can run any code: a task's destructor, which closes a socket, which borrows the tables
+//! of this thread. So the tables only collect wakers, and their caller calls the wakers after the
+//! borrow has ended.
 
 use crate::crew;
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
-/// Tasks to be woken when no table is borrowed any more.
+/// Tasks to wake when no table is borrowed.
 #[derive(Default)]
 pub(crate) struct Wakes {
-    /// Numbers of tasks of a crew, each with the source that has something for it.
+    /// Numbers of tasks of an executor, each with the source that is ready for it.
     tasks: Vec<(usize, Option<usize>)>,
     others: Vec<Waker>,
 }
 
 impl Wakes {
-    /// Adds the task of a waker. A waker of a crew's task stays, since it is only a number; another is moved out, and its
-    /// task has to register again.
+    /// Adds the task of a waker. A waker of an executor's task stays, since it is only a number.
+    /// Any other is moved out, and its task must register again.
     pub(crate) fn add(&mut self, waker: &mut Option<Waker>, source: Option<usize>) {
         match waker.as_ref().map(crew::task_number) {
             Some(Some(number)) => self.tasks.push((number, source)),
@@ -27,7 +28,7 @@ impl Wakes {
         }
     }
 
-    /// Wakes them all.
+    /// Wakes all tasks.
     pub(crate) fn wake(&mut self) {
         if !self.tasks.is_empty() {
             crew::wake_tasks(&self.tasks);
@@ -42,7 +43,7 @@ impl Wakes {
 pub(crate) struct LocalWaker(Cell<Option<Waker>>);
 
 impl LocalWaker {
-    /// Reports whether this waker was already there; replaces another.
+    /// Stores a waker. Reports whether the same one was stored before.
     pub(crate) fn set(&self, waker: &Waker) -> bool {
         let known = self.0.take();
         if known.as_ref().is_some_and(|known| known.will_wake(waker)) {

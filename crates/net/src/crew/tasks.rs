@@ -1,5 +1,7 @@
-//! The table of a loop's tasks. Its methods take and return plain values and call nothing: neither a waker, nor a task, nor a
-//! destructor of one. So the borrow inside ends before anything can ask the table again.
+//! The task table of the executor.
+//!
+//! Its methods take and return plain values and call no waker, task or destructor. The borrow
+//! inside therefore ends before any other code can use the table again.
 
 use super::Task;
 use slab::Slab;
@@ -9,20 +11,20 @@ use std::collections::VecDeque;
 
 /// One task.
 struct Slot {
-    /// `None` while it runs.
+    /// `None` while the task runs.
     task: Option<Task>,
-    /// It waits to be run.
+    /// Set if the task is queued.
     is_queued: bool,
-    /// The source that something has come on, for which it waited.
+    /// The ready source for which the task waited.
     arrived: Option<u32>,
 }
 
 #[derive(Default)]
 struct Table {
     slots: Slab<Slot>,
-    /// Tasks that wait to be run, in order.
+    /// Queued tasks, in order.
     ready: VecDeque<usize>,
-    /// Tasks that gave way to others before their work was done, in order.
+    /// Queued tasks that yielded before their work was done, in order.
     yielded: VecDeque<usize>,
 }
 
@@ -41,14 +43,14 @@ fn take(slots: &mut Slab<Slot>, queue: &mut VecDeque<usize>) -> Option<(usize, T
 pub(super) struct Tasks(RefCell<Table>);
 
 impl Tasks {
-    /// Adds a task that is not ready yet; returns its slot.
+    /// Adds a task that is not ready. Returns its slot.
     pub(super) fn insert(&self, task: Task) -> usize {
         let slot = Slot { task: Some(task), is_queued: false, arrived: None };
         self.0.borrow_mut().slots.insert(slot)
     }
 
-    /// Queues the task of a slot, if there is one and it is not queued already; reports whether it did. `source` is what
-    /// something has come on.
+    /// Queues the task of a slot. Reports whether it was queued now, and not missing or queued
+    /// before. `source` is the source that is ready.
     pub(super) fn make_ready(&self, slot: usize, source: Option<usize>) -> bool {
         let Table { slots, ready, yielded } = &mut *self.0.borrow_mut();
         let Some(found) = slots.get_mut(slot) else { return false };
@@ -58,35 +60,35 @@ impl Tasks {
         if std::mem::replace(&mut found.is_queued, true) {
             return false;
         }
-        // Who calls itself while it runs has more to do.
+        // A task that wakes itself while it runs has yielded.
         let queue = if found.task.is_none() && source.is_none() { yielded } else { ready };
         queue.push_back(slot);
         true
     }
 
-    /// Tasks that wait to be run, but for those that gave way.
+    /// Returns the number of queued tasks, without those that yielded.
     pub(super) fn ready_count(&self) -> usize {
         self.0.borrow().ready.len()
     }
 
-    /// Reports whether a task waits that gave way to others.
+    /// Reports whether a task that yielded is queued.
     pub(super) fn has_yielded(&self) -> bool {
         !self.0.borrow().yielded.is_empty()
     }
 
-    /// Takes the next task that is ready out of its slot, to be run.
+    /// Takes the next ready task out of its slot, to run it.
     pub(super) fn take_next(&self) -> Option<(usize, Task)> {
         let Table { slots, ready, .. } = &mut *self.0.borrow_mut();
         take(slots, ready)
     }
 
-    /// Takes the next task that gave way to others.
+    /// Takes the next task that yielded.
     pub(super) fn take_yielded(&self) -> Option<(usize, Task)> {
         let Table { slots, yielded, .. } = &mut *self.0.borrow_mut();
         take(slots, yielded)
     }
 
-    /// Puts a task back that has run and waits now; returns it if its slot has gone.
+    /// Puts a task back that has run and waits now. Returns it if its slot is gone.
     pub(super) fn put_back(&self, slot: usize, task: Task) -> Option<Task> {
         match self.0.borrow_mut().slots.get_mut(slot) {
             Some(found) => found.task.replace(task),
@@ -94,19 +96,19 @@ impl Tasks {
         }
     }
 
-    /// Frees a slot; returns its task.
+    /// Frees a slot. Returns its task.
     pub(super) fn remove(&self, slot: usize) -> Option<Task> {
         self.0.borrow_mut().slots.try_remove(slot)?.task
     }
 
-    /// Moves the sources that have something for the first `count` ready tasks to `sources`.
+    /// Moves the ready sources of the first `count` ready tasks to `sources`.
     pub(super) fn take_arrived(&self, count: usize, sources: &mut Vec<usize>) {
         let Table { slots, ready, .. } = &mut *self.0.borrow_mut();
         let arrived = ready.iter().take(count).filter_map(|slot| slots.get_mut(*slot)?.arrived.take());
         sources.extend(arrived.map(|source| source as usize));
     }
 
-    /// Takes all tasks; nothing is ready any more.
+    /// Takes all tasks and empties the queues.
     pub(super) fn take_all(&self) -> Vec<Task> {
         let Table { slots, .. } = std::mem::take(&mut *self.0.borrow_mut());
         slots.into_iter().filter_map(|(_, slot)| slot.task).collect()

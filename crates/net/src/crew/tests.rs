@@ -1,11 +1,11 @@
-//! Tests of the executor: tasks on real loops.
+//! Tests of the executor with tasks on real loops.
 
 use super::*;
 use std::sync::mpsc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Runs `work` on a loop of its own; returns the values that it sends.
+/// Runs `work` on a new loop. Returns the values that it sends.
 fn on_a_loop<T: Send + 'static>(work: impl FnOnce(mpsc::Sender<T>) + Send + 'static) -> Vec<T> {
     let loops = crate::Loops::start(1).unwrap();
     let (tell, told) = mpsc::channel();
@@ -16,7 +16,7 @@ fn on_a_loop<T: Send + 'static>(work: impl FnOnce(mpsc::Sender<T>) + Send + 'sta
 }
 
 #[test]
-fn tasks_sleep_are_woken_and_end() {
+fn tasks_wait_wake_and_end() {
     let told = on_a_loop(|tell| {
         let notify = Rc::new(Notify::new());
         for number in 0..1000 {
@@ -28,7 +28,7 @@ fn tasks_sleep_are_woken_and_end() {
             });
         }
         attend(async move {
-            // All others wait by now.
+            // All other tasks wait now.
             tokio::task::yield_now().await;
             notify.notify_waiters();
         });
@@ -36,11 +36,11 @@ fn tasks_sleep_are_woken_and_end() {
     let mut sorted = told.clone();
     sorted.sort_unstable();
     assert_eq!(sorted, (0..1000).collect::<Vec<_>>());
-    assert!(current().is_none(), "a thread without tasks has no crew");
+    assert!(current().is_none(), "a thread without tasks has no executor");
 }
 
 #[test]
-fn what_stands_around_rounds_is_called_before_and_after_tasks() {
+fn hooks_are_called_before_and_after_tasks() {
     thread_local! {
         static SEEN: Cell<Vec<&'static str>> = const { Cell::new(Vec::new()) };
     }
@@ -60,7 +60,7 @@ fn what_stands_around_rounds_is_called_before_and_after_tasks() {
     });
     let first: Vec<_> = told.iter().copied().take(4).collect();
     assert_eq!(first, ["before", "one", "other", "after"]);
-    // The task that told was in a round, too.
+    // The task that sent the value was in a round, too.
     assert_eq!(told.last(), Some(&"before"));
 }
 
@@ -84,7 +84,7 @@ fn a_task_is_woken_from_another_thread() {
 }
 
 #[test]
-fn a_panic_ends_one_task_and_no_other() {
+fn a_panic_ends_only_its_task() {
     let told = on_a_loop(|tell| {
         attend(async { panic!("one of them") });
         attend(async move { tell.send("the other").unwrap() });
@@ -93,7 +93,7 @@ fn a_panic_ends_one_task_and_no_other() {
 }
 
 #[test]
-fn tasks_end_with_their_loop_and_late_wakers_do_no_harm() {
+fn tasks_end_with_their_loop_and_late_wakers_have_no_effect() {
     struct Tells(mpsc::Sender<&'static str>);
     impl Drop for Tells {
         fn drop(&mut self) {
@@ -113,7 +113,7 @@ fn tasks_end_with_their_loop_and_late_wakers_do_no_harm() {
     });
     let waker: Waker = given.recv().unwrap();
     waker.wake_by_ref();
-    // Run again: a wake from afar arrives.
+    // The task runs again: a wake-up from another thread arrives.
     given.recv().unwrap();
     loops.stop();
     assert_eq!(told.iter().collect::<Vec<_>>(), ["dropped"]);
@@ -121,7 +121,7 @@ fn tasks_end_with_their_loop_and_late_wakers_do_no_harm() {
 }
 
 #[test]
-fn more_tasks_than_a_round_has_all_get_their_turn() {
+fn more_tasks_than_fit_a_round_all_run() {
     let told = on_a_loop(|tell| {
         for number in 0..3 * ROUND_TASKS {
             let tell = tell.clone();
@@ -137,7 +137,7 @@ fn more_tasks_than_a_round_has_all_get_their_turn() {
 }
 
 #[test]
-fn a_task_with_one_job_waits_for_one_of_those_that_have_much_to_do() {
+fn a_task_with_one_job_waits_for_at_most_one_busy_task() {
     const BUSY: usize = 16;
     let told = on_a_loop(|tell| {
         let (turns, called, is_over) = <(Rc<Cell<usize>>, Rc<Cell<usize>>, Rc<Cell<bool>>)>::default();
@@ -146,7 +146,7 @@ fn a_task_with_one_job_waits_for_one_of_those_that_have_much_to_do() {
             let (turns, called, is_over, job) = (turns.clone(), called.clone(), is_over.clone(), job.clone());
             attend(std::future::poll_fn(move |context| {
                 turns.set(turns.get() + 1);
-                // All others wait for their next turn by now.
+                // All others wait for their next turn now.
                 if turns.get() == 10 * BUSY {
                     called.set(turns.get());
                     job.notify_one();

@@ -1,4 +1,4 @@
-//! Tests of calls made together: by loops with and without io_uring.
+//! Tests of batching on loops with and without io_uring, because both must deliver the same bytes.
 
 use crate::{Loops, Socket, attend, gather_calls, take_medium};
 use std::future::poll_fn;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll};
 
-/// A loop that waits in this way, with or without io_uring.
+/// Starts a loop that waits in this way, with or without io_uring.
 fn a_loop(own: bool, together: bool) -> Loops {
     let loops = Loops::start_waiting(1, own, &base::Supervisor::default()).unwrap();
     let (tell, told) = mpsc::channel();
@@ -17,7 +17,7 @@ fn a_loop(own: bool, together: bool) -> Loops {
     loops
 }
 
-/// Both ends of a connection.
+/// Returns both ends of a connection.
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -26,7 +26,7 @@ fn pair() -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-/// What a loop is to do is done when everything has come: then many connections are ready at once.
+/// Blocks a loop until the result is used, so that many connections become ready at once.
 fn hold(loops: &Loops) -> mpsc::Sender<()> {
     let (release, held) = mpsc::channel::<()>();
     let (tell, told) = mpsc::channel();
@@ -38,7 +38,7 @@ fn hold(loops: &Loops) -> mpsc::Sender<()> {
     release
 }
 
-/// Sends back what comes, together with others where that is possible; counts how often it was.
+/// Echoes received data, batched where possible, and counts the batched sends.
 struct Echo {
     socket: Socket,
     waits: Vec<u8>,
@@ -50,7 +50,7 @@ impl Echo {
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         loop {
             if let Some((mut buffer, sent)) = self.socket.returned() {
-                assert_eq!(self.sent, 0, "nothing may have left before what is given back");
+                assert_eq!(self.sent, 0, "no byte may be sent before a returned buffer");
                 buffer.append(&mut self.waits);
                 (self.waits, self.sent) = (buffer, sent);
             }
@@ -93,7 +93,7 @@ fn echo(loops: &Loops, server: TcpStream, together: &Arc<AtomicUsize>) {
         let socket = Socket::adopt(server).unwrap();
         let mut echo = Echo { socket, waits: Vec::new(), sent: 0, together };
         attend(async move {
-            // A client may end as it likes.
+            // The way a client ends does not matter.
             let _ = poll_fn(|context| echo.turn(context)).await;
         });
     });
@@ -104,7 +104,7 @@ fn content(seed: usize, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn every_byte_comes_back_in_order_in_each_way() {
+fn each_byte_is_echoed_in_order_on_each_kind_of_loop() {
     for (own, together) in [(true, true), (true, false), (false, true), (false, false)] {
         let loops = a_loop(own, together);
         let count = Arc::default();
@@ -116,7 +116,7 @@ fn every_byte_comes_back_in_order_in_each_way() {
             })
             .collect();
         for round in 0..30 {
-            // From one byte to more than a place has, and more than sockets hold.
+            // From one byte to more than a place, and more than the socket buffers hold.
             let lengths = [1, 24, 2000, 8 * 1024, 8 * 1024 + 1, 70_000, 3_000_000];
             let hold = hold(&loops);
             let running: Vec<_> = clients
@@ -146,7 +146,7 @@ fn every_byte_comes_back_in_order_in_each_way() {
 }
 
 #[test]
-fn what_does_not_leave_is_taken_back_and_leaves_later() {
+fn unsent_bytes_are_taken_back_and_sent_later() {
     let loops = a_loop(true, true);
     let mut clients = Vec::new();
     let hold = hold(&loops);
@@ -161,7 +161,7 @@ fn what_does_not_leave_is_taken_back_and_leaves_later() {
             let mut echo = Echo { socket, waits: Vec::new(), sent: 0, together: Arc::default() };
             attend(poll_fn(move |context| {
                 if !all.is_empty() {
-                    // Wakes itself, so that there are others in its round.
+                    // Wakes itself, so that the round has further tasks.
                     echo.waits = std::mem::take(&mut all);
                 }
                 echo.turn(context).map(drop)
@@ -178,7 +178,7 @@ fn what_does_not_leave_is_taken_back_and_leaves_later() {
 }
 
 #[test]
-fn what_was_fetched_and_not_read_is_there_later_and_goes_along() {
+fn fetched_data_is_kept_until_it_is_read() {
     let loops = a_loop(true, true);
     let (tell, told) = mpsc::channel();
     let (wait, waits) = mpsc::channel();
@@ -193,7 +193,7 @@ fn what_was_fetched_and_not_read_is_there_later_and_goes_along() {
                     let Some(here) = &mut socket else { return Poll::Ready(()) };
                     if first.len() < 3 {
                         first.reserve_exact(1);
-                        // One byte a turn: the rest has to be kept.
+                        // One byte per turn: the rest must be kept.
                         match here.poll_read(context, &mut first, 1) {
                             Poll::Ready(Ok(1)) => {
                                 context.waker().wake_by_ref();
@@ -235,7 +235,7 @@ fn what_was_fetched_and_not_read_is_there_later_and_goes_along() {
 }
 
 #[test]
-fn what_was_gathered_leaves_before_its_socket_goes() {
+fn batched_sends_complete_before_their_socket_closes() {
     let loops = a_loop(true, true);
     let hold = hold(&loops);
     let (tell, told) = mpsc::channel();
@@ -270,7 +270,7 @@ fn what_was_gathered_leaves_before_its_socket_goes() {
 }
 
 #[test]
-fn the_end_of_a_peer_is_seen_behind_its_last_bytes() {
+fn the_end_of_a_peer_is_seen_after_its_last_bytes() {
     for together in [true, false] {
         let loops = a_loop(true, together);
         let count = Arc::default();
@@ -300,7 +300,7 @@ fn reset(client: TcpStream) {
 }
 
 #[test]
-fn sends_that_fail_within_a_round_wake_their_tasks_and_the_loop_goes_on() {
+fn sends_that_fail_within_a_round_wake_their_tasks_and_the_loop_continues() {
     const CONNECTIONS: usize = 3 * super::TOGETHER_MAX;
     for (own, together) in [(true, true), (false, true), (true, false)] {
         let loops = a_loop(own, together);
@@ -315,7 +315,8 @@ fn sends_that_fail_within_a_round_wake_their_tasks_and_the_loop_goes_on() {
                     let mut socket = Socket::adopt(server).unwrap();
                     attend(async move {
                         let mut came = Vec::with_capacity(1);
-                        // Waits for the peer, so the poller knows this task, and for the word to send.
+                        // Waits for the peer, so that the reactor knows this task, and for the
+                        // command to send.
                         poll_fn(|context| {
                             let read = socket.poll_read(context, &mut came, 1);
                             assert!(read.is_pending(), "the peer has sent nothing and is there");
@@ -336,7 +337,7 @@ fn sends_that_fail_within_a_round_wake_their_tasks_and_the_loop_goes_on() {
                 client
             })
             .collect();
-        // A loop that ends drops its own.
+        // A loop drops its own tasks when it ends.
         drop((tell, wait));
         waits.iter().take(CONNECTIONS).for_each(drop);
         let hold = hold(&loops);

@@ -1,6 +1,7 @@
-//! The table of a loop's sources: the readiness that the kernel reported for each, and the waiting task.
+//! The table of the reactor: readiness of each source, and the waiting task.
 //!
-//! No method calls anything unknown: wakers are compared, moved and returned, never cloned, dropped or called.
+//! Its methods call no foreign code, because that could use the table while it is borrowed: wakers
+//! are compared, moved and returned, but never cloned, dropped or called.
 
 use crate::gather::{Fetched, Gather};
 use crate::wakes::Wakes;
@@ -12,51 +13,51 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::task::Waker;
 
-/// There may be something to read.
+/// There may be data to read.
 pub(crate) const READABLE: u16 = 1;
 /// There may be room to write.
 pub(crate) const WRITABLE: u16 = 2;
-/// The peer has ended, or the connection is broken: reading does not wait any more.
+/// The peer has closed its end, or the connection is broken; reads do not block.
 pub(crate) const ENDED: u16 = 4;
-/// A task waits for something to read.
+/// A task waits for data.
 const WANTS_READ: u16 = 8;
 /// A task waits for room to write.
 const WANTS_WRITE: u16 = 16;
 /// Incoming data may be received before the task runs.
 const FETCH: u16 = 32;
-/// A send that was gathered has not ended.
+/// A batched send is in progress.
 pub(crate) const SENDING: u16 = 64;
-/// It cannot go on.
+/// The source has failed.
 pub(crate) const FAILED: u16 = 128;
-/// Received data was not taken at once and is kept in a separate buffer.
+/// Received data was not consumed in time and is kept in a separate buffer.
 pub(crate) const LEFT: u16 = 256;
-/// A gathered send has not left and must be taken back.
+/// A batched send was incomplete and must be taken back.
 pub(crate) const RETURNED: u16 = 512;
-/// Something has come that may be fetched, and the task has been woken for it.
+/// Data to fetch has arrived, and the task was woken for it.
 pub(crate) const ARRIVED: u16 = 1024;
-/// A task waits for the end of the peer, also while unread data is left.
+/// A task waits for the end of the peer, even if unread data remains.
 const WANTS_END: u16 = 2048;
 
 /// One watched descriptor.
 pub(crate) struct Source {
     pub(crate) fd: RawFd,
     pub(crate) bits: u16,
-    /// Data received before the task asked for it.
+    /// Data received before the task requested it.
     pub(crate) fetched: Option<Fetched>,
     waker: Option<Waker>,
 }
 
-/// Whether a task can go on.
+/// Readiness of a source for a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Readiness {
-    /// Data or room is there; `fetched` if data was received already.
+    /// Data or room is available; `fetched` if data was received already.
     Ready {
-        /// Received already.
+        /// Set if data was received already.
         fetched: bool,
     },
-    /// Its waker is called later.
+    /// The waker of the task will be called.
     Waits,
-    /// The same, once [`Sources::set_waker`] has its waker.
+    /// Waits as well, but [`Sources::set_waker`] must first store the waker.
     WaitsWithoutWaker,
 }
 
@@ -65,7 +66,7 @@ pub(crate) struct Sources {
     epoll: OwnedFd,
     known: Slab<Source>,
     gather: Option<Gather>,
-    /// Room for those to be woken, between two uses.
+    /// Buffer for wakers, kept between two uses.
     room: Wakes,
 }
 
@@ -74,12 +75,12 @@ impl Sources {
         Self { epoll, known: Slab::new(), gather: None, room: Wakes::default() }
     }
 
-    /// The instance that watches all of them.
+    /// Returns the epoll instance that watches the sources.
     pub(super) fn epoll(&self) -> RawFd {
         self.epoll.as_raw_fd()
     }
 
-    /// Watches a descriptor that does not block: its key.
+    /// Watches a non-blocking descriptor. Returns its key.
     pub(super) fn add(&mut self, fd: BorrowedFd<'_>, bits: u16) -> io::Result<usize> {
         let entry = self.known.vacant_entry();
         let key = entry.key();
@@ -89,12 +90,12 @@ impl Sources {
         Ok(key)
     }
 
-    /// Takes a descriptor off the instance.
+    /// Removes a descriptor from the epoll instance.
     pub(super) fn delete(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    /// Forgets a source, and returns it.
+    /// Removes a source and returns it.
     pub(super) fn forget(&mut self, key: usize) -> Option<Source> {
         let known = self.known.try_remove(key);
         if let (Some(source), Some(gather)) = (&known, &mut self.gather)
@@ -105,7 +106,7 @@ impl Sources {
         known
     }
 
-    /// The bits of a source; none if it is not known.
+    /// Returns the bits of a source, or 0 if it is unknown.
     pub(super) fn bits(&self, key: usize) -> u16 {
         self.known.get(key).map_or(0, |source| source.bits)
     }
@@ -124,8 +125,8 @@ impl Sources {
         }
     }
 
-    /// Reports whether the source has data or room, as the bit asks. If not, the waker's task is woken when it may have; data may
-    /// be received before the task runs.
+    /// Reports whether the source has the readiness named by the bit. If not, the waker's task is
+    /// woken when it may have; data may be received before the task runs.
     pub(super) fn readiness(
         &mut self,
         key: usize,
@@ -148,7 +149,7 @@ impl Sources {
         })
     }
 
-    /// Sets whom to wake; returns the waker that is not needed any more.
+    /// Sets the waker. Returns the waker that is no longer needed.
     pub(super) fn set_waker(&mut self, key: usize, waker: Waker) -> Option<Waker> {
         match self.known.get_mut(key) {
             Some(source) => source.waker.replace(waker),
@@ -163,7 +164,7 @@ impl Sources {
         }
     }
 
-    /// Copies data that was received ahead for a source; returns the number of bytes.
+    /// Copies data that was received ahead for a source. Returns its length.
     pub(super) fn take_fetched(&mut self, key: usize, into: &mut [MaybeUninit<u8>]) -> usize {
         match (&mut self.gather, self.known.get_mut(key)) {
             (Some(gather), Some(source)) => gather.take(key, source, into),
@@ -171,17 +172,17 @@ impl Sources {
         }
     }
 
-    /// Sets what gathers calls; returns what did before.
+    /// Sets the batch. Returns the previous one.
     pub(super) fn set_gather(&mut self, gather: Gather) -> Option<Gather> {
         self.gather.replace(gather)
     }
 
-    /// Is there something gathered that others wait for?
+    /// Reports whether sends of other connections are batched.
     pub(super) fn has_sends(&self) -> bool {
         self.gather.as_ref().is_some_and(Gather::has_sends)
     }
 
-    /// Gathers a buffer, or gives it back.
+    /// Adds a buffer to the batch, or returns it.
     pub(super) fn send(&mut self, key: usize, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
         match (&mut self.gather, self.known.get_mut(key)) {
             (Some(gather), Some(source)) => gather.send(key, source, buffer),
@@ -189,12 +190,13 @@ impl Sources {
         }
     }
 
-    /// Takes back a gathered send that has not left.
+    /// Takes back a batched send that was incomplete.
     pub(super) fn take_returned(&mut self, key: usize) -> Option<(Vec<u8>, usize)> {
         self.gather.as_mut()?.take_returned(key, self.known.get_mut(key)?)
     }
 
-    /// Adds receives from these sources to the next exchange. `is_open` decides whether later sends are gathered.
+    /// Adds receives from these sources to the next batch. `is_open` decides whether later sends
+    /// are batched.
     pub(super) fn gather(&mut self, arrived: &[usize], is_open: bool) {
         if let Some(gather) = &mut self.gather {
             gather.put_apart(&mut self.known);
@@ -203,33 +205,33 @@ impl Sources {
         }
     }
 
-    /// Executes the gathered sends and receives.
+    /// Executes the batched sends and receives.
     ///
     /// # Errors
-    /// The ring works no more; from now on each connection has its own system calls again.
+    /// The ring has failed. From now on each connection makes its own system calls.
     pub(super) fn exchange(&mut self, wakes: &mut Wakes) -> io::Result<()> {
         let Some(gather) = &mut self.gather else { return Ok(()) };
         let done = gather.exchange(&mut self.known, wakes);
         if done.is_err() {
             gather.fail(&mut self.known, wakes);
-            // The kernel may still use its memory.
+            // Leaked because the kernel may still use its memory.
             std::mem::forget(self.gather.take());
         }
         done
     }
 
-    /// How many there are.
+    /// Returns the number of sources.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.known.len()
     }
 
-    /// Room for those to be woken.
+    /// Takes the buffer for wakers.
     pub(super) fn take_room(&mut self) -> Wakes {
         std::mem::take(&mut self.room)
     }
 
-    /// Keeps the buffer for the next time; returns the previous one.
+    /// Keeps the buffer for the next use. Returns the previous one.
     pub(super) fn keep_room(&mut self, room: Wakes) -> Wakes {
         std::mem::replace(&mut self.room, room)
     }
@@ -247,7 +249,7 @@ impl Source {
         }
     }
 
-    /// A task waits until this is so. One task at a time uses a source.
+    /// Records that the task waits for this readiness. One task at a time uses a source.
     fn wait(&mut self, bit: u16, fetch: bool) {
         self.bits |= match bit {
             READABLE => WANTS_READ,
@@ -259,7 +261,7 @@ impl Source {
         }
     }
 
-    /// Applies a readiness report; adds the waker of a task that waits for it to `wakes`.
+    /// Applies a readiness report. Adds the waker of a task that waits for it to `wakes`.
     fn tell(&mut self, key: usize, flags: EventFlags, wakes: &mut Wakes) {
         let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         let ended = broken || flags.contains(EventFlags::RDHUP);
@@ -286,7 +288,7 @@ impl Source {
         wakes.add(&mut self.waker, fetch.then_some(key));
     }
 
-    /// The task that uses it is to be woken.
+    /// Adds the task of the source to `wakes`.
     pub(crate) fn wake(&mut self, wakes: &mut Wakes) {
         wakes.add(&mut self.waker, None);
     }
