@@ -1,4 +1,5 @@
-"""A network between clients and one server that does what bad networks do: flips bits, falls silent, dawdles, goes away."""
+"""A proxy between clients and one server that simulates a bad network: flipped bits, silence,
+delays, disconnects."""
 
 import socket
 import struct
@@ -9,10 +10,14 @@ PIECE = 65536
 
 
 class Between:
-    """Passes connections on to `server`. `flip_down` and `flip_up` are the bytes, counted over a connection, of which one bit
-    is flipped on the way from and to the server; after `mute_down` bytes of a connection nothing comes from the server any
-    more; when so many bytes have gone up over all connections (`cut_up`), or come down (`cut_down`), everything is closed,
-    the port too; `pause` is how long each piece that comes down takes."""
+    """Forwards connections to `server`.
+
+    * `flip_down`, `flip_up`: offsets within a connection of bytes in which one bit is flipped, from
+      and to the server.
+    * `mute_down`: number of bytes of a connection after which nothing arrives from the server.
+    * `cut_up`, `cut_down`: number of bytes over all connections, to and from the server, after
+      which all connections and the port are closed.
+    * `pause`: delay of each piece from the server."""
 
     def __init__(self, server, flip_down=(), flip_up=(), mute_down=None, cut_up=None, cut_down=None, pause=0):
         self.server = server
@@ -21,7 +26,7 @@ class Between:
         self.mute_down = mute_down
         self.pause = pause
         self.lock = threading.Lock()
-        # Bytes that have passed.
+        # Bytes forwarded.
         self.passed = {"down": 0, "up": 0}
         self.sockets = []
 
@@ -89,8 +94,9 @@ class Between:
 
 
 class Losing(Between):
-    """Passes connections on, but for the reply to the first request with the code `code`: when the server has answered it, both
-    ends are closed, and what it answered is lost. `seen` counts the requests with that code."""
+    """Forwards connections, except for the reply to the first request with the code `code`. When
+    the server has sent it, both ends are closed and the reply is dropped. `seen` counts the
+    requests with that code."""
 
     def __init__(self, server, code):
         super().__init__(server)
@@ -99,7 +105,7 @@ class Losing(Between):
         self.losing = threading.Event()
 
     def requests(self, piece):
-        """Notes the requests that begin in what a client sends. Clients send one at a time here."""
+        """Counts the requests that begin in the bytes of a client. Clients send one at a time here."""
         self.pending += piece
         if not self.greeted and len(self.pending) >= 20:
             self.greeted, self.pending = True, self.pending[20:]
@@ -134,7 +140,7 @@ class Losing(Between):
 
 
 class Withholding(Between):
-    """Passes connections on, but for one write: the first to byte `offset`."""
+    """Forwards connections, except for the first write to the offset `offset`."""
 
     WRITES = (3019, 3026)
 

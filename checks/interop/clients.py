@@ -1,5 +1,7 @@
-"""Clients of clusters whose nodes have namespaces of their own: they run in the clients' namespace, and know all managers by one
-name, `managers`, which a test gives its meaning with `Network.name_hosts`."""
+"""Clients of clusters whose nodes have network namespaces of their own.
+
+They run in the clients' namespace and know all managers by one name, `managers`. A test defines it
+with `Network.name_hosts`."""
 
 import hashlib
 import subprocess
@@ -8,18 +10,19 @@ import clusters
 import peers
 import tools
 
-# What a client is told about patience: a lost server is noticed in seconds.
+# Timeouts of clients, short enough to detect a lost server within seconds.
 PATIENCE = dict(XRD_CONNECTIONWINDOW="5", XRD_CONNECTIONRETRY="2", XRD_STREAMTIMEOUT="8", XRD_STREAMERRORWINDOW="0",
                 XRD_TIMEOUTRESOLUTION="1", XRD_REQUESTTIMEOUT="60")
 
 
-# Who makes a file: a manager may keep the client waiting for 30 s, without a word that would count for a shorter patience. Had it
-# less, it would ask again while its first request is still at work, and might meet its own file.
+# Timeouts for the creation of a file. A manager may let the client wait for 30 s without a reply.
+# With a shorter timeout the client would retry during its first request, and might find its own
+# file.
 MAKING = dict(XRD_STREAMTIMEOUT="60")
 
 
 def start(cluster, *command, **environment):
-    """A client's program, running in the clients' namespace."""
+    """Starts a client program in the clients' namespace."""
     return subprocess.Popen([*cluster.places.prefix(), *map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, env=peers.environment(**{**PATIENCE, **environment}), text=True)
 
@@ -38,7 +41,7 @@ def url(area, name, host="managers:1094"):
 
 
 class Steps:
-    """A Python client that goes on when it is told to."""
+    """A Python client that proceeds on command."""
 
     def __init__(self, cluster, python=clusters.PYTHONS[0], **environment):
         self.process = start(cluster, python, peers.REPOSITORY / "checks/interop" / "python_steps.py", **environment)
@@ -73,7 +76,7 @@ class Steps:
         self.process.stdout.close()
 
     def server(self, cluster):
-        """The node that the open file lies on."""
+        """Returns the node of the open file."""
         address = self("server").rpartition(":")[0].strip("[]").rpartition(":")[2]
         return next(node for node in cluster.servers if node.address == address or node.place.host == address)
 

@@ -1,8 +1,9 @@
-"""Clusters for the tests: managers, supervisors, servers and meta managers, each a real pair of xrootd and cmsd or one
-process of ours, from one configuration file for all of them.
+"""Clusters for the tests: managers, supervisors, servers and meta managers.
 
-A `Plan` says which nodes there are and who is whose parent; a `Cluster` runs it with a maker (`real` or `ours`) for each
-node. Nothing sleeps and hopes: a cluster is formed when every parent itself lists its children."""
+Each node is a real pair of xrootd and cmsd or one process of ours, with one configuration file for
+all of them. A `Plan` defines the nodes and their parents. A `Cluster` runs it with a maker (`real`
+or `ours`) for each node. Nothing waits by sleeping: a cluster is formed when each parent lists its
+children."""
 
 import itertools
 import math
@@ -27,18 +28,20 @@ import tools
 CMSD = "/usr/bin/cmsd"
 XROOTD = "/usr/bin/xrootd"
 XRDMAPC = "/usr/bin/xrdmapc"
-# The interpreters of the newest Python client and of the distribution's.
+# Interpreters of the newest Python client and of the distribution's client.
 PYTHONS = [sys.executable, "/usr/bin/python3"]
-# An option of kXR_locate: nodes that the client cannot reach too.
+# An option of kXR_locate: include nodes that the client cannot reach.
 ALL_NETS = 4
-# Real daemons poll each other every 10 to 12 s and retry after 9 s: several of these may come together.
-# The code of an error: there is no such file.
+# NOT_FOUND is the error code for a missing file. FORM_SECONDS covers several polls of real daemons,
+# which take 10 to 12 s, and retries after 9 s.
 NOT_FOUND = 3011
 FORM_SECONDS = 90 * peers.SLOWNESS
-# How long a real manager, which lets clients wait for 1 s, is asked for the same name.
+# Time in seconds for which a real manager, which lets clients wait for 1 s, is queried for the same
+# name.
 NEW_PROBE_SECONDS = 10
 
-# The waits of a real manager, shortened to what its parser takes. Tests about the waits themselves override them.
+# Waits of a real manager, shortened to the minimum of its parser. Tests of the waits themselves
+# override them.
 TIMING = """\
 cms.delay startup 1 servers 1 lookup 1 qdl 1 suspend 1 service 1
 cms.conwait 1
@@ -54,8 +57,9 @@ ofs.persist manual hold 20
 
 
 class Plan:
-    """The shape of a cluster: lines of `name role parent…`, parents first. Roles: meta, manager, supervisor, server. A parent
-    `a>b` stands for a node that is told of `a` and sent on by it to `b`."""
+    """The shape of a cluster: lines of `name role parent…`, parents first. Roles: meta, manager,
+    supervisor, server. A parent `a>b` is a node that is configured with `a` and redirected by it to
+    `b`."""
 
     def __init__(self, text):
         self.nodes = [(name, role, parents) for name, role, *parents in map(str.split, text.strip().splitlines())]
@@ -64,7 +68,7 @@ class Plan:
         return [name for name, role, _ in self.nodes if role in roles]
 
 
-# One manager of two servers.
+# One manager with two servers.
 PAIR = Plan("""
     man manager
     s1 server man
@@ -90,8 +94,8 @@ LEVELS = {
 
 
 class Node:
-    """One node: its role, who made it, its processes and its files. Speaks for its redirector or data server in `host` and
-    `port`, as a `peers.Server` does."""
+    """One node: its role, maker, processes and files. `host` and `port` are those of its redirector
+    or data server, like those of a `peers.Server`."""
 
     def __init__(self, cluster, name, role, maker, parents, place=None):
         self.cluster, self.name, self.role, self.maker, self.place = cluster, name, role, maker, place
@@ -100,8 +104,9 @@ class Node:
         self.kind = maker
         self.processes = []
         self.address = place.address if place else "localhost"
-        # Parents are named in everybody's configuration, and every node that is restarted has to find its port free: so the ports are
-        # chosen beforehand. In a network of its own a parent has those that the world knows, and a server takes any.
+        # Parents are named in the configuration of all nodes, and a restarted node must find its
+        # port free. Ports are therefore chosen in advance. In a network of its own a parent uses
+        # the standard ports, and a server uses any.
         inner = role != "server"
         self.port = peers.free_port() if not place else 1094 if inner else None
         self.cms_port = (1213 if place else peers.free_port()) if inner else None
@@ -121,14 +126,14 @@ class Node:
 
     @property
     def bare_address(self):
-        """An address for sockets of this process."""
+        """Returns an address for sockets of this process."""
         return self.place.addresses[0] if self.place else self.address
 
     def url(self, path):
         return f"root://{self.host}/{path}"
 
     def connect(self, **how):
-        """A bare client at its data port."""
+        """Opens a bare client connection to its data port."""
         return raw.Connection(self, **how)
 
     @property
@@ -138,8 +143,8 @@ class Node:
     # Processes.
 
     def launch(self, command, log, **more):
-        """Starts a program as the servers' user, in its own process group and, where there is one, in its namespace. What it has
-        written since then is what the returned function returns."""
+        """Starts a program as the servers' user, in its own process group and in its namespace, if
+        it has one. Returns a function that returns the output since then."""
         prefix = self.place.prefix() if self.place else []
         if os.geteuid() == 0:
             uid, gid = peers.unprivileged()
@@ -159,14 +164,14 @@ class Node:
         return said
 
     def start(self):
-        """Starts it; returns when its ports are open."""
+        """Starts the node. Returns when its ports are open."""
         raise NotImplementedError
 
     def alive(self):
         return bool(self.processes) and all(process.poll() is None for process in self.processes)
 
     def kill(self, number=signal.SIGKILL):
-        """Ends it at once, as a crash of the machine would."""
+        """Kills the node, like a crash of the machine."""
         for process in reversed(self.processes):
             try:
                 os.killpg(process.pid, number)
@@ -177,7 +182,7 @@ class Node:
         self.processes = []
 
     def signal(self, number):
-        """Sends it; a stop has come about when this returns."""
+        """Sends a signal. A stop has taken effect when this returns."""
         for process in self.processes:
             os.killpg(process.pid, number)
         for process in self.processes if number == signal.SIGSTOP else ():
@@ -185,7 +190,7 @@ class Node:
             self.await_(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", "stop")
 
     def stop(self):
-        """Asks it to end, as an administrator does."""
+        """Stops the node as an administrator does."""
         for process in reversed(self.processes):
             process.terminate()
         for process in self.processes:
@@ -193,12 +198,12 @@ class Node:
         self.processes = []
 
     def restart(self):
-        """Kills it and starts it again with the same ports."""
+        """Kills the node and starts it again with the same ports."""
         self.kill()
         return self.start()
 
     def memory(self):
-        """Resident bytes of all its processes."""
+        """Returns the resident bytes of all its processes."""
         return sum(peers.process_status(process.pid, "VmRSS") * 1024 for process in self.processes)
 
     def output(self):
@@ -224,10 +229,10 @@ class Node:
         except OSError:
             return False
 
-    # What it knows.
+    # State of the node.
 
     def locate(self, path, options=0):
-        """The words of its answer to kXR_locate; None where it says to wait, or that there is nobody."""
+        """Returns the words of its answer to kXR_locate, or None for a wait or a missing file."""
         try:
             with self.connect(timeout=20) as connection:
                 stream = connection.start(raw.LOCATE, struct.pack(">H14x", options), path.encode())
@@ -240,20 +245,20 @@ class Node:
             return None
 
     def scalla(self, *words):
-        """`scalla cluster …` for this node, which is one of ours, on its host."""
+        """Runs `scalla cluster …` for this node, which is one of ours, on its host."""
         prefix = self.place.prefix() if self.place else []
         which = ["--admin-path", self.cluster.work / "admin", "--instance", self.name]
         return tools.run([*prefix, peers.program(), "cluster", *which, *words])
 
     def children(self):
-        """Ports of the nodes it could send a client to now."""
+        """Returns the ports of the nodes to which it can redirect clients now."""
         return self.listed("*", ALL_NETS)
 
     def listed(self, path, options=0):
-        """Ports of the nodes that have a path, as it says."""
+        """Returns the ports of the nodes that have a path, according to this node."""
         words = [word for word in self.locate(path, options) or [] if word[:1] in "MS"]
         ports = {int(word.rpartition(":")[2]) for word in words if not word.endswith("]")}
-        # A real supervisor leaves out the port of a node that came back; redirects have it.
+        # A real supervisor omits the port of a node that reconnected; redirects contain it.
         bare = [word for word in words if word.endswith("]")]
         unlisted = {node.port for node in self.cluster.nodes.values() if self.name in node.parents and node.alive()} - ports
         return ports | unlisted if len(bare) >= len(unlisted) else ports
@@ -274,7 +279,7 @@ class Real(Node):
         return ["-c", self.cluster.configuration, "-n", self.name]
 
     def start_cmsd(self):
-        """The first of the two: an xrootd that finds no cmsd looks again only 10 s later."""
+        """Starts cmsd first, because an xrootd without a cmsd retries only after 10 s."""
         shutil.rmtree(self.cluster.work / "admin" / self.name / ".olb", ignore_errors=True)
         said = self.launch([CMSD, *self.arguments()], self.logs()[0])
         self.await_(lambda: "initialization completed" in said().rpartition("------ cmsd")[2], "cmsd")
@@ -289,7 +294,7 @@ class Real(Node):
 
 
 class Ours(Node):
-    """One process of ours, under the name `xrootd`, from the same configuration."""
+    """One process of ours, under the name `xrootd`, with the same configuration."""
 
     def command(self):
         port = ["-p", str(self.port)] if self.port else []
@@ -307,7 +312,7 @@ class Ours(Node):
 
 
 class Plain(Ours):
-    """Ours without any configuration file, from the command line of a newcomer."""
+    """Ours without a configuration file, with the command line of a new user."""
 
     def command(self):
         flags = ["--port", str(self.port or 0), "--instance", self.name, "--admin-path", self.cluster.work / "admin"]
@@ -315,7 +320,7 @@ class Plain(Ours):
             flags += ["--cluster-port", str(self.cms_port)]
         for parent in (self.cluster[name] for name in self.told_of):
             flags += ["--meta" if parent.role == "meta" else "--manager", f"{parent.address}:{parent.cms_port}"]
-        # The tests run on small disks too.
+        # The tests also run on small disks.
         what = ["serve", self.tree, "--min-free", "1m"] if self.role == "server" else [self.role]
         return [peers.program(), *what, *flags]
 
@@ -324,8 +329,9 @@ MAKERS = {"real": Real, "ours": Ours, "plain": Plain}
 
 
 class Cluster:
-    """All nodes of a plan. `makers` gives a maker for every node, or one for all; `kinds` those of the addresses of nodes whose
-    place has not those of the network, `sites` those of managers, for whom is told of them."""
+    """All nodes of a plan. `makers` has a maker for each node, or one for all. `kinds` has the
+    address families of nodes whose place differs from the network. `sites` has the sites of
+    managers."""
 
     kind = "cluster"
 
@@ -367,11 +373,11 @@ class Cluster:
 
     @property
     def top(self):
-        """Where clients go."""
+        """Returns the node to which clients connect."""
         return next(iter(self.nodes.values()))
 
     def socket(self, address, port, timeout=5, source=None):
-        """A TCP connection from where clients are, or from the loopback address `source`."""
+        """Opens a TCP connection from the clients' place, or from the loopback address `source`."""
         if self.places:
             found = self.places.bare_socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
             found.settimeout(timeout)
@@ -380,7 +386,7 @@ class Cluster:
         return socket.create_connection((address, port), timeout, source and (source, 0))
 
     def write_configuration(self):
-        """One file for all nodes and both programs."""
+        """Writes one file for all nodes and both programs."""
         lines = [f"all.adminpath {self.work}/admin", f"all.pidpath {self.work}/run", "all.export /", SETTINGS, self.timing]
         for node in self.nodes.values():
             lines.append(f"if named {node.name}")
@@ -397,7 +403,8 @@ class Cluster:
         self.configuration.write_text("\n".join([*lines, self.settings, ""]))
 
     def managers(self, node):
-        """The `all.manager` lines of a node: its own port where it is a manager, and its parents."""
+        """Returns the `all.manager` lines of a node: its own port if it is a manager, and its
+        parents."""
         lines = []
         if node.role == "meta":
             lines += [f"all.manager meta {twin.address}:{twin.cms_port}" for twin in self.twins(node)]
@@ -412,13 +419,14 @@ class Cluster:
         return lines
 
     def twins(self, node):
-        """A manager and those of its site who share its children with it, in the order of the plan."""
+        """Returns a manager and the managers of its site that share its children, in the order of
+        the plan."""
         shared = {parent for other in self.nodes.values() if node.name in other.parents for parent in other.parents
                   if self.sites.get(parent) == self.sites.get(node.name)}
         return [other for other in self.of(node.role) if other is node or other.name in shared]
 
     def start(self, between=None):
-        """Starts all nodes, parents first; `between` is called when the first of them is up."""
+        """Starts all nodes, parents first. `between` is called when the first node is up."""
         try:
             self.write_configuration()
             for node in self.nodes.values():
@@ -431,7 +439,7 @@ class Cluster:
             raise
 
     def formed(self, seconds=FORM_SECONDS):
-        """Waits until every living parent itself lists its living children."""
+        """Waits until each running parent lists its running children."""
         patience = peers.Patience(seconds)
         for parent in self.nodes.values():
             if not (parent.is_parent and parent.alive()):
@@ -444,7 +452,8 @@ class Cluster:
         return self
 
     def complete(self):
-        """The same cluster with all of its nodes up and known to their parents; an earlier test may have failed half way."""
+        """Returns the same cluster with all nodes running and known to their parents. An earlier
+        test may have failed midway."""
         for node in self.nodes.values():
             if not node.alive():
                 node.kill()
@@ -452,11 +461,11 @@ class Cluster:
         return self.formed()
 
     def answering(self, seconds=FORM_SECONDS):
-        """Waits until questions about a file that nobody has asked for are answered by every server, at every manager.
+        """Waits until each server answers queries for an unknown file, at each manager.
 
-        A real manager does not ask a server again whose connection broke before the answer came, not even when the server is
-        back: for hours it says that only the others have the file. So it is given another name now and then. Ours must find
-        the one name."""
+        A real manager does not query a server again whose connection was lost before the answer,
+        even after a reconnect. For hours it reports that only the others have the file. It is
+        therefore given another name from time to time. Ours must find the one name."""
         patience = peers.Patience(seconds)
         area = Area(self)
         for parent in self.of("manager", "supervisor"):
@@ -485,17 +494,18 @@ class Cluster:
         self.remove()
 
     def name_of(self, port):
-        """Which node has a data port."""
+        """Returns the name of the node with a data port."""
         return next((node.name for node in self.nodes.values() if node.port == int(port)), None)
 
     def named(self, text):
-        """The names of the nodes whose addresses stand in a text, in its order."""
+        """Returns the names of the nodes whose addresses are in a text, in the order of the text."""
         found = (self.name_of(port) for port in re.findall(r"[\w.\]]:(\d+)\b", text))
         return [name for name in found if name]
 
 
 class Area:
-    """A fresh folder of a test: `path` as clients name it; on the servers it exists once a file is put there."""
+    """A new directory of a test. `path` is its name for clients. It exists on a server once a file
+    is put there."""
 
     _numbers = itertools.count(1)
 
@@ -513,7 +523,7 @@ class Area:
         return self.cluster[server].tree / self.path[1:] / name
 
     def put(self, name, data, *servers):
-        """Places a file by hand on servers; returns the path as clients name it."""
+        """Creates a file directly on servers. Returns its path for clients."""
         for server in servers:
             self.folder(server)
             peers.place(self.local(server, name), data)
@@ -532,18 +542,19 @@ class Area:
             shutil.rmtree(self.local(node.name), ignore_errors=True)
 
     def holders(self, name):
-        """The servers on whose disks a name is."""
+        """Returns the servers with a name on their disks."""
         return [node.name for node in self.cluster.servers if os.path.lexists(self.local(node.name, name))]
 
     def get(self, name):
-        """The content of the only copy of a file."""
+        """Returns the content of the only copy of a file."""
         holders = self.holders(name)
         assert len(holders) == 1, f"{name} is on {holders}"
         return self.local(holders[0], name).read_bytes()
 
 
 def mixed(plan, **makers):
-    """A maker for every node: `mixed(FLAT, man="ours", servers="real")`; `servers` may be one for each, by letter: `ror`."""
+    """Returns a maker for each node: `mixed(FLAT, man="ours", servers="real")`. `servers` may have
+    one letter per server: `ror`."""
     chosen = {}
     for name, role, _ in plan.nodes:
         chosen[name] = makers.get(name) or makers.get(role + "s") or makers["rest"]
@@ -551,7 +562,8 @@ def mixed(plan, **makers):
 
 
 def parameters(name, plan, mixes, plan_in=False):
-    """Parameters of a cluster fixture, makers alone or with their plan: the tests of each mix run on one worker."""
+    """Returns the parameters of a cluster fixture, makers alone or with their plan. The tests of
+    each mix run on one worker."""
     only = os.environ.get("SCALLA_INTEROP_ONLY", "")
     found = []
     for mix, makers in mixes.items():
@@ -564,7 +576,8 @@ def parameters(name, plan, mixes, plan_in=False):
 
 
 def opened(node, path, options=raw.O_READ):
-    """What a node answers to one open: the port that it redirects to, the code of an error, "wait" or "open"."""
+    """Returns the answer of a node to one open: the port of a redirect, an error code, "wait" or
+    "open"."""
     with raw.Connection(node) as connection:
         stream = connection.start(raw.OPEN, struct.pack(">HH", 0o644, options), path.encode())
         frame = connection.answer()
@@ -579,7 +592,7 @@ def opened(node, path, options=raw.O_READ):
 
 
 def redirected(connection, stream, path, deferred=True):
-    """The port that an open is redirected to, after whatever waits the manager asks for."""
+    """Returns the port of the redirect of an open, after any waits."""
     while True:
         frame = connection.answer()
         if frame.status == raw.WAITRESP:

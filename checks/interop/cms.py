@@ -1,4 +1,4 @@
-"""Bare cms frames: nodes and redirectors that behave as they like. Layouts: cms protocol version 3."""
+"""Bare cms frames: nodes and redirectors with arbitrary behaviour. Layouts: cms protocol version 3."""
 
 import selectors
 import socket
@@ -29,7 +29,7 @@ def frame(code, data=b"", stream=0, modifier=0):
 
 
 def text(value):
-    """A packed string: its length with the NUL, or nothing at all for None."""
+    """Encodes a packed string: its length with the NUL, or nothing for None."""
     return struct.pack(">H", 0) if value is None else struct.pack(">H", len(value.encode()) + 1) + value.encode() + b"\0"
 
 
@@ -43,18 +43,18 @@ def u32(value):
 
 def login(sid="s-synthetic@nowhere nowhere", mode=MODE_SERVER | MODE_REDIRECT, version=3, port=1094, own_port=1095, paths="w /",
           interfaces=None, environment="myHN=localhost", more=b""):
-    """The record of a node: 1 TB, 500 GB free."""
+    """Returns the record of a node: 1 TB, 500 GB free."""
     return b"".join([u16(version), u32(mode), u32(4711), u32(1_000_000), u32(500_000), u32(10), u16(1), u16(50), u16(port), u16(own_port),
                      text(sid), text(paths), text(interfaces), text(environment), more])
 
 
 def checksum(path):
-    """The stream id of a `state`."""
+    """Computes the stream id of a `state`."""
     return zlib.crc32(path.encode()) or 1
 
 
 class Link(Bytes):
-    """A connection to a parent's cms port."""
+    """A connection to the cms port of a parent."""
 
     def __init__(self, node, timeout=20, source=None):
         self.socket = node.cluster.socket(node.bare_address, node.cms_port, timeout, source)
@@ -78,7 +78,7 @@ class Child(Link):
             self.send(status(RESUME, port))
 
     def __exit__(self, *_):
-        """Leaves in good order, if it is still in."""
+        """Disconnects cleanly, if it is still logged in."""
         try:
             self.send(frame(DISC))
             self.socket.settimeout(2)
@@ -89,7 +89,7 @@ class Child(Link):
 
 
 def status(bits, port=0):
-    """A `status`; with the resume bit the data port travels in the stream id, in network order."""
+    """Returns a `status`. With the resume bit the data port is in the stream id, in network order."""
     return struct.pack(">IBBH", port, STATUS, bits, 0)
 
 
@@ -102,7 +102,8 @@ def gone(path):
 
 
 class Crowd:
-    """Many silent servers in one thread: they log in, pong, and have no file. `stop` ends them."""
+    """Many silent servers in one thread: they log in, answer pings, and have no file. `stop` ends
+    them."""
 
     def __init__(self, parent, count):
         self.links = [Link(parent) for _ in range(count)]
@@ -142,7 +143,8 @@ class Accepted(Bytes):
 
 
 class Parent:
-    """A manager that does to every node that connects what `behave(link, login)` says; `login` is the frame it began with."""
+    """A manager that calls `behave(link, login)` for each node that connects; `login` is its first
+    frame."""
 
     def __init__(self, behave):
         self.behave = behave
@@ -184,7 +186,7 @@ class Parent:
 
 
 class Redirector(Link):
-    """A redirector that has logged in; numbers its requests."""
+    """A redirector that has logged in. It numbers its requests."""
 
     def __init__(self, manager):
         super().__init__(manager)
@@ -194,7 +196,7 @@ class Redirector(Link):
         self.stream = 0
 
     def ask(self, code, data, modifier=0):
-        """The answer to a request, deferred ones awaited."""
+        """Returns the answer to a request, after any deferral."""
         self.stream += 1
         self.send(frame(code, data, self.stream, modifier))
         while True:

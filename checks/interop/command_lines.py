@@ -1,5 +1,7 @@
-"""Command lines of `xrdfs`, and what in their output must be masked: for tests that compare our server with the real one, and
-our program with the real one. `@` stands for the folder of the test."""
+"""Command lines of `xrdfs`, and masks for their output.
+
+They are used by tests that compare our server or our program with the real one. `@` stands for the
+directory of the test."""
 
 import contextlib
 import re
@@ -9,20 +11,20 @@ from tools import pattern
 MASKS = [
     (re.compile(r"localhost:\d+|:\d{4,5}\b"), ":PORT"),
     (re.compile(r"^(Id: +)\d+", re.M), r"\1ID"),
-    # Times, but for those that were set.
+    # Times, except those that were set.
     (re.compile(r"(?!2023-11-14 22:13:20)\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "TIME"),
     (re.compile(r"^([CA]Time: +).*", re.M), r"\1TIME"),
-    # Space, which both take from the same busy file system.
+    # Space, which both read from the same busy file system.
     (re.compile(r"^((?:Size of|Utilization|Total|Free|Used|Largest).*: +)\d+", re.M), r"\1NUMBER"),
     (re.compile(r"(oss\.(?:space|free|maxf|used|mt|ct|at)=)\d+"), r"\1NUMBER"),
     (re.compile(r"^v?\d+\.\d+\.\d+\S*$", re.M), "VERSION"),
     (re.compile(r"^\d{6}:\d{6}\.\d$", re.M), "START"),
     (re.compile(r'tod="\d+"'), 'tod="TIME"'),
-    # A request id of prepare names the server and a counter.
+    # A request id of prepare contains the server and a counter.
     (re.compile(r"^(?:[0-9a-f]+:[0-9a-f]+\.[0-9a-f]+:\d+|scalla[0-9a-f.]+)$", re.M), "REQUEST"),
     (re.compile(r"^\S+ \S*localhost$", re.M), "SYSTEM"),
 ]
-# Where the installed 5.5.3 and the recorded 6.1 differ, ours does as the newer one.
+# Where the installed 5.5.3 and the recorded 6.1 differ, ours behaves like the newer one.
 SINCE_6 = [
     (re.compile(r"\[3005\] (Unable to .*; directory not empty)"), r"[3018] \1"),
     (re.compile(r"Error response: no such device"), "Error response: file exists"),
@@ -78,7 +80,8 @@ SEQUENCES = {
     "wrong use": ["nonsense", "ls @ @", "stat", "mkdir", "rm", "mv @/ten", "chmod @/ten", "truncate @/ten", "locate", "cat", "xattr @/ten", "query", "prepare"],
 }
 
-# What servers never see, or what no two servers answer alike: for programs on one server. Words are joined by blanks.
+# Lines that never reach a server, or for which no two servers give the same answer: for programs on
+# one server. Words are joined by blanks.
 USE = ["ls -x @", "ls @ -l", "ls @/dir @", "ls -l -u @", "ls -u -R @/dir", "ls -D -R @/dir", "ls -C @", "ls -C -R @/dir", "ls -R @", "ls d", "ls @/dir/",
        "stat -q", "stat -q IsDir", "stat -x", "stat ten", "stat @ -q IsDir", "stat -q IsDir&Offline|IsReadable @", "stat -q BackUpExists @", "stat -q IsWriteable @",
        "statvfs", "statvfs @ @", "statvfs relative", "spaceinfo", "spaceinfo @ @", "spaceinfo relative",
@@ -103,7 +106,8 @@ DIALOGUE = ["help", "ls", "cd @", "ls dir/sub", "stat ten", "cd dir", "stat ../t
 
 @contextlib.contextmanager
 def grow(*areas):
-    """A tree with files, folders, an empty folder, one that is closed, and an executable, in each of these folders."""
+    """Creates a tree with files, directories, an empty directory, an inaccessible one, and an
+    executable, in each of these directories."""
     for area in areas:
         for name in ("dir", "dir/sub", "dir/sub/empty", "closed"):
             area.mkdir(name)

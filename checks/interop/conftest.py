@@ -1,5 +1,7 @@
-"""Fixtures: one long-lived server of each kind, a fresh folder on it for each test, and the checks that the real
-programs are there. `SCALLA_INTEROP_ONLY=theirs` (or `ours`) leaves out the other server."""
+"""Fixtures: one long-running server of each kind, a new directory on it for each test, and checks
+that the real programs are installed.
+
+`SCALLA_INTEROP_ONLY=theirs` (or `ours`) omits the other server."""
 
 import itertools
 import os
@@ -15,20 +17,21 @@ import clusters
 import peers
 import tools
 
-# The real Python client stops and restarts its threads around every fork, and now and then waits for one of them for ever. These
-# processes fork only to run programs, which needs none of that. To be set before it is loaded.
+# The real Python client stops and restarts its threads around each fork, and sometimes waits for
+# one of them forever. These processes fork only to run programs, which does not need that. Must be
+# set before the client is loaded.
 os.environ["XRD_RUNFORKHANDLER"] = "0"
 
 ONLY = os.environ.get("SCALLA_INTEROP_ONLY", "")
 KINDS = [kind for kind in ("ours", "theirs") if ONLY in ("", kind)]
-# Tests of data, which must also hold where the kernel refuses what our data path would like to use.
+# Tests of data, which must also pass if the kernel refuses the system calls of our data path.
 DATA_MODULES = ("test_requests", "test_copy", "test_streams", "test_checksum", "test_python")
 _numbers = itertools.count(1)
 
 
 def pytest_sessionstart(session):
-    """A missing peer is a failure of the whole run. Tests that were started in the background ignore interrupts, and so would
-    all programs that they start."""
+    """Fails the whole run if a peer is missing. Tests started in the background ignore interrupts,
+    and so would all programs that they start."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     missing = [path for path in tools.PROGRAMS if not Path(path).is_file()]
     if missing:
@@ -36,7 +39,7 @@ def pytest_sessionstart(session):
 
 
 def pytest_collection_modifyitems(items):
-    """Without our server its own tests are left out, and only then."""
+    """Skips the tests of our server only if our server is omitted."""
     for item in items:
         if ONLY == "theirs" and {"ours", "refused", "serve", "recorded_ours"} & set(item.fixturenames):
             item.add_marker(pytest.mark.skip(reason="SCALLA_INTEROP_ONLY=theirs"))
@@ -45,7 +48,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_generate_tests(metafunc):
-    """Each kind of server in turn: what a test demands of ours must be true of theirs."""
+    """Parametrizes by kind of server: a test of ours must also hold for theirs."""
     if "server" in metafunc.fixturenames:
         kinds = list(KINDS)
         if "ours" in kinds and metafunc.module.__name__ in DATA_MODULES:
@@ -55,7 +58,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Shows the end of the servers' logs below a failure."""
+    """Appends the end of the servers' logs to a failure."""
     report = yield
     if report.when == "call" and report.failed:
         for name, value in getattr(item, "funcargs", {}).items():
@@ -78,7 +81,7 @@ def ours():
 
 @pytest.fixture(scope="session")
 def refused():
-    """Our server, refused by the kernel what it would like to use."""
+    """Our server, with system calls refused by the kernel."""
     yield from _long_lived(peers.Refused)
 
 
@@ -98,13 +101,13 @@ def server(request):
 
 @pytest.fixture
 def serve():
-    """Starts servers of our kind that this test may ill-treat: `serve(settings=…)`."""
+    """Starts servers of our kind that this test may damage: `serve(settings=…)`."""
     yield from _starter(peers.Ours)
 
 
 @pytest.fixture(params=KINDS)
 def launch(request):
-    """Starts servers that this test may ill-treat, of each kind in turn."""
+    """Starts servers that this test may damage, of each kind in turn."""
     yield from _starter({"ours": peers.Ours, "theirs": peers.Theirs}[request.param])
 
 
@@ -122,7 +125,8 @@ def _starter(kind):
 
 
 class Area:
-    """A folder on a server that belongs to one test: `path` as clients name it, `local` where it lies."""
+    """A directory on a server that belongs to one test. `path` is its name for clients, `local` its
+    location."""
 
     def __init__(self, server, name=None):
         self.server = server
@@ -139,7 +143,7 @@ class Area:
         return self.server.url(self / name)
 
     def put(self, name, data=b""):
-        """Places a file by hand; returns the path as clients name it."""
+        """Creates a file directly on the disk. Returns its path for clients."""
         local = self.local / name
         for folder in reversed(local.relative_to(self.local).parents):
             if not (self.local / folder).is_dir():
@@ -158,7 +162,7 @@ class Area:
         return (self.local / name).read_bytes()
 
     def age(self):
-        """Gives everything the same times."""
+        """Sets all times to the same value."""
         for folder, folders, files in os.walk(self.local):
             for path in [folder, *(os.path.join(folder, name) for name in folders + files)]:
                 os.utime(path, (tools.AGED, tools.AGED))
@@ -169,7 +173,7 @@ class Area:
 
 @pytest.fixture
 def area(server):
-    """A fresh folder on the server of this test."""
+    """A new directory on the server of this test."""
     area = Area(server)
     yield area
     area.remove()
@@ -185,7 +189,7 @@ def source(tmp_path):
 
 @pytest.fixture
 def local(tmp_path):
-    """A local file with content: `local(name, size)`."""
+    """Returns a function that creates a local file with content: `local(name, size)`."""
 
     def make(name="source", size=100_000, seed=1):
         path = tmp_path / name
@@ -211,7 +215,7 @@ def small_disk():
 
 @pytest.fixture
 def area_on():
-    """Fresh folders on servers that the test names."""
+    """Returns a function that creates directories on given servers."""
     made = []
 
     def make(server):
@@ -224,8 +228,9 @@ def area_on():
 
 
 class Twins:
-    """Folders of the same name on our server and the real one, for the same commands on both. Where only the real
-    one is there, a second one of it takes our place, which shows that the comparison itself is sound."""
+    """Directories of the same name on our server and the real one, for the same commands on both.
+    If ours is omitted, a second real server replaces it, which shows that the comparison itself is
+    sound."""
 
     def __init__(self, ours, theirs):
         name = f"twin-{next(_numbers)}"
@@ -243,20 +248,20 @@ class Twins:
 
 @pytest.fixture(scope="session")
 def other():
-    """What is compared with the real server: ours, or a second real one where ours is left out."""
+    """The server that is compared with the real one: ours, or a second real one if ours is omitted."""
     yield from _long_lived(peers.Theirs if ONLY == "theirs" else peers.Ours)
 
 
 @pytest.fixture
 def twins(other, theirs):
-    """The same folder on two servers."""
+    """The same directory on two servers."""
     twins = Twins(other, theirs)
     yield twins
     for area in twins.areas:
         area.remove()
 
 
-# A cluster with a level of supervisors in one of its branches, for those who draw it.
+# A cluster with a level of supervisors in one branch, for tests that draw it.
 MAPPED = clusters.Plan("""
     man manager
     sup supervisor man
@@ -268,7 +273,7 @@ MAPPED = clusters.Plan("""
 
 @pytest.fixture(scope="module", params=["real", "ours"])
 def mapped(request):
-    """All servers have `/all`, the one below the supervisor `/deep`."""
+    """All servers have `/all`; the one below the supervisor has `/deep`."""
     with clusters.Cluster(MAPPED, request.param) as cluster:
         for node in cluster.servers:
             peers.place(node.tree / "all", b"all")

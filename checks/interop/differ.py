@@ -1,10 +1,13 @@
-"""Random request sequences to the real server and to ours, on empty trees of the same shape: the first answers that differ end a
-sequence, and are an error. Run as a program: `differ.py SEQUENCES [SEED]`.
+"""Random request sequences to the real server and to ours, on empty trees of the same shape.
 
-What is compared: the status, the connection that the answer comes on, the error number, and every body that does not name times,
-ids, places or figures of a disk. A sequence that differs is shrunk to one from which no request can be left out. A request without an
-answer is a difference; only a checksum that the real server does not answer ends its sequence, and is counted. `docs/conformance.md`
-lists what is not generated."""
+The first difference between answers ends a sequence and is an error. As a program: `differ.py
+SEQUENCES [SEED]`.
+
+Compared are the status, the connection of the answer, the error number, and each body without
+times, ids, locations or disk values. A sequence with a difference is reduced until no request can
+be omitted. A request without an answer is a difference. Only a checksum that the real server does
+not answer ends its sequence and is counted. `docs/conformance.md` lists the requests that are not
+generated."""
 
 import itertools
 import random
@@ -23,12 +26,12 @@ NAMES = ("/a", "/b", "/d", "/d/x", "/d/e/y", "", "/nix/z", "/a/under", "/ä b", 
 TARGETS = ("/a", "/b", "/c", "/d")
 FOLDERS = ("/d", "/d/e", "/e")
 SLOTS = 3
-# Bits of an open that any other may have beside it: async, mkpath, refresh, force, retstat, nowait, seqio, compress, posc. Those for
-# replicas and, of new files, to refresh are about folders at 5.5.3.
+# Bits of an open that any other may have: async, mkpath, refresh, force, retstat, nowait, seqio,
+# compress, posc. Those for replicas and, for new files, refresh apply to directories at 5.5.3.
 REFRESH = 0x80
 EXTRA = (0x40, raw.O_MKPATH, REFRESH, raw.O_FORCE, raw.O_RETSTAT, 0x2000, 0x4000, 0x1, raw.O_POSC)
-# Append together with what creates, and without update, counts as a reader for 5.5.3 and as a writer for 6. A handle for writing
-# only can be read in 6.
+# Append with a creating option and without update counts as a reader for 5.5.3 and as a writer for
+# 6. A write-only handle can be read in 6.
 ACCESS = (
     0, raw.O_READ, raw.O_UPDT, raw.O_NEW, raw.O_DELETE, raw.O_APND, raw.O_APND | raw.O_UPDT, raw.O_NEW | raw.O_UPDT,
     raw.O_DELETE | raw.O_UPDT, raw.O_NEW | raw.O_WRTO, raw.O_DELETE | raw.O_WRTO, raw.O_READ | raw.O_UPDT, raw.O_NEW | raw.O_READ,
@@ -39,17 +42,19 @@ OFFSETS = (0, 0, 2, 3, 100, 4095, 4096, 5000, -1)
 LENGTHS = (0, 1, 10, 100, 4096, 8192)
 KEYS = ("chksum", "readv_ior_max readv_iov_max", "bind_max", "tpc", "role", "nix", "pio_max", "csname", "fattr", "tpcdlg")
 UNKNOWN = b"\x63\0\0\0"
-# Which connection data comes by: the control connection, the bound one, one that is not there.
+# The connection of the data: the control connection, the bound one, an unknown one.
 PATHS = (0, 0, 0, 1, 1, 77)
-# Error numbers that 6 has changed.
+# Error numbers that were changed in 6.
 NEWER = {("rmdir", 3018): 3005, ("rm", 3018): 3005, ("mv", 3018): 3005}
 
 
-# Generating. An operation is a tuple of its kind and what it is about; names are relative to the folder of the sequence.
+# Generation. An operation is a tuple of its kind and arguments. Names are relative to the directory
+# of the sequence.
 
 
 def without_dot(name):
-    """The name, unless the kernel refuses to remove, rename or create it: ours takes `/d/.` as `/d/`."""
+    """Returns the name unless the kernel refuses to remove, rename or create it: ours treats `/d/.`
+    as `/d/`."""
     return name.removesuffix(".") if name.endswith("/.") else name
 
 
@@ -62,7 +67,7 @@ def pick_open(dice, name):
     if options & (raw.O_NEW | raw.O_DELETE):
         options &= ~REFRESH
         if name.endswith("/"):
-            # The real server creates the directory, and refuses the open.
+            # The real server creates the directory, but refuses the open.
             options &= ~(0x40 | raw.O_MKPATH | raw.O_APND)
     if name.rstrip("/") in FOLDERS:
         options &= ~raw.O_POSC
@@ -75,14 +80,14 @@ def pick_vector(dice):
 
 
 def pick_executed(dice):
-    """A request under a checkpoint."""
+    """Returns a request under a checkpoint."""
     slot, offset = dice.randrange(SLOTS), dice.choice((0, 2, 4096, 5000))
     kind = dice.choice(("write", "pgwrite", "truncate", "writev"))
     return "executed", slot, kind, offset, dice.choice((1, 10, 5000))
 
 
 def pick(dice):
-    """One operation."""
+    """Returns one operation."""
     name, slot, other = dice.choice(NAMES), dice.randrange(SLOTS), dice.choice(NAMES)
     offset, length = dice.choice(OFFSETS), dice.choice(LENGTHS)
     kinds = {
@@ -125,16 +130,16 @@ def pick(dice):
 
 
 def sequence(seed):
-    """The operations of one sequence."""
+    """Returns the operations of one sequence."""
     dice = random.Random(seed)
     return [pick(dice) for _ in range(LENGTH)]
 
 
-# Running.
+# Execution.
 
 
 def pages(offset, length, wrong=False):
-    """The data of a pgwrite: pages with their checksums, or wrong ones."""
+    """Returns the data of a pgwrite: pages with correct or wrong checksums."""
     data, payload, at = b"p" * length, b"", 0
     while at < length:
         size = min(4096 - (offset + at) % 4096, length - at)
@@ -154,21 +159,24 @@ class Run:
         self.stream.socket.settimeout(20)
         self.slots = [UNKNOWN] * SLOTS
         self.writable = set()
-        # Those that may set attributes at the real server: an open that may both read and write does not count there.
+        # Handles that may set attributes at the real server, which excludes an open for both
+        # reading and writing.
         self.writers = set()
-        # Those that make a file persist on close. Ours keeps such a file and its mark where a request of any of its handles is
-        # refused, and where its mode is changed.
+        # Handles that make a file persist on close. Ours keeps such a file and its mark if a
+        # request of any of its handles is refused, or if its mode is changed.
         self.pending = set()
-        # The names that handles were opened with.
+        # Names with which handles were opened.
         self.names = {}
-        # Handles under a checkpoint. Ours also takes back what others than executed requests change; these are left out.
+        # Handles under a checkpoint. Ours also rolls back changes by other requests than executed
+        # ones; these are omitted.
         self.checkpoints = set()
-        # Whether a name may have come to lead to another file since it was opened.
+        # Set if a name may refer to another file than at its open.
         self.renamed = False
         self.control.ask(raw.MKDIR, struct.pack(">14xH", 0o755), self.base.encode())
 
     def bind(self, server, attempts=20):
-        """The other connection. The real server may not know a session yet whose login it has answered."""
+        """Opens the bound connection. The real server may not know a session yet whose login it has
+        answered."""
         while True:
             attempts -= 1
             try:
@@ -185,7 +193,7 @@ class Run:
         return (self.base + name).encode()
 
     def ask(self, code, body=b"", payload=b"", data=None, length=None):
-        """Where the answer comes, and the answer; `data` is sent on the other stream."""
+        """Returns the connection of the answer, and the answer. `data` is sent on the other stream."""
         stream = self.control.start(code, body, payload, length)
         if data is not None:
             self.stream.send(data)
@@ -212,7 +220,7 @@ class Run:
             return where, frame.status, whole + frame.body
 
     def step(self, operation):
-        """What of the answer has to be the same."""
+        """Returns the part of the answer that must be equal."""
         kind, *what = operation
         try:
             where, status, body = getattr(self, f"do_{kind.replace(' ', '_')}")(*what)
@@ -225,18 +233,18 @@ class Run:
         keep = getattr(self, f"same_{kind.replace(' ', '_')}", lambda body: body)
         return where, status, keep(body) if status in (raw.OK, raw.STATUS) else None
 
-    # Requests, and what of their answers is comparable.
+    # Requests, and the comparable parts of their answers.
 
     def left_out(self):
-        """In place of a request whose answers differ on purpose."""
+        """Replaces a request whose answers differ on purpose."""
         return self.ask(raw.PING)
 
     def do_open(self, slot, name, options, mode):
         if options & raw.O_DELETE and name in self.names.values():
-            # The real server does not persist on close what another handle writes.
+            # The real server does not persist on close if another handle writes.
             options &= ~raw.O_POSC
         if options & WRITING and name in {self.names[handle] for handle in self.pending}:
-            # Nor does it wait for that handle.
+            # It does not wait for that handle either.
             return self.left_out()
         where, status, body = self.ask(raw.OPEN, struct.pack(">HH12x", mode, options), self.path(name))
         if status == raw.OK:
@@ -256,7 +264,7 @@ class Run:
         return body[4:12], len(body) > 12 and body[12:].split()[1]
 
     def path_of(self, other):
-        """The path id for one of PATHS."""
+        """Returns the path id for an entry of PATHS."""
         return self.path_id if other == 1 else other
 
     def do_read(self, slot, offset, length, other):
@@ -268,11 +276,12 @@ class Run:
         return self.ask(raw.PGREAD, struct.pack(">4sqi", self.slots[slot], offset, length), extra)
 
     def is_unfinished(self, slot):
-        """Whether the file of this handle persists on close, be it by another handle."""
+        """Reports whether the file of this handle persists on close, even through another handle."""
         return self.names.get(self.slots[slot]) in {self.names[handle] for handle in self.pending}
 
     def send_data(self, code, slot, offset, data, other):
-        """A write. What is refused and announced data on another connection ends the session of the real server."""
+        """Sends a write. A refused write with announced data on another connection ends the session
+        of the real server."""
         if offset < 0 and self.is_unfinished(slot) or self.slots[slot] in self.checkpoints:
             return self.left_out()
         if self.slots[slot] not in self.writable or offset < 0 and code == raw.PGWRITE:
@@ -287,13 +296,15 @@ class Run:
         return self.send_data(raw.WRITE, slot, offset, data, other)
 
     def do_pgwrite(self, slot, offset, length, wrong, other):
-        # The real server counts wrong pages of a request that it refuses, and keeps a file that persists on close with them.
+        # The real server counts wrong pages of a request that it refuses, and keeps a file that
+        # persists on close with them.
         is_taken = offset >= 0 and other != 77 and self.slots[slot] in self.writable
         wrong = wrong and is_taken and self.slots[slot] not in self.pending
         return self.send_data(raw.PGWRITE, slot, offset, pages(offset, length, wrong), other)
 
     def elements(self, elements, usable):
-        """Elements with their handles. Of several handles all are usable, because ours checks them before it moves data."""
+        """Returns elements with their handles. With several handles, all must be usable because
+        ours checks them before it moves data."""
         handles = [self.slots[slot] for slot, _, _ in elements]
         if any(handle not in usable for handle in handles):
             handles = handles[:1] * len(handles)
@@ -328,7 +339,7 @@ class Run:
 
     def do_truncate_path(self, name, size):
         if self.checkpoints:
-            # Ours does not change a file beside its checkpoint.
+            # Ours does not change a file outside of its checkpoint.
             return self.left_out()
         return self.ask(raw.TRUNCATE, struct.pack(">4xq", size), self.path(name))
 
@@ -339,7 +350,7 @@ class Run:
         return self.ask(raw.STAT, b"", self.path(name))
 
     def same_stat(self, body):
-        """Flags and mode, and the size of what is no folder."""
+        """Returns flags and mode, and the size of entries that are not directories."""
         words = body.rstrip(b"\0").split()
         if len(words) < 3:
             return body
@@ -396,7 +407,8 @@ class Run:
         names = b"" if code == 2 else struct.pack(">H", 0) + attribute.encode() + b"\0"
         values = struct.pack(">i", 3) + attribute.encode() if code == 3 else b""
         if slot is not None:
-            # The real server goes by the name that the handle was opened with, and sets attributes by fewer handles.
+            # The real server uses the name with which the handle was opened, and sets attributes
+            # through fewer handles.
             handle = self.slots[slot]
             if self.renamed or code in (0, 3) and handle in self.writable - self.writers:
                 return self.left_out()
@@ -423,11 +435,12 @@ class Run:
 
     def do_checkpoint(self, slot, code):
         if self.renamed and code == 0:
-            # Ours does not begin one of a file whose name it cannot find, because it could not recover it.
+            # Ours does not begin a checkpoint of a file whose name it cannot find, because it could
+            # not recover it.
             return self.left_out()
         others = {self.names[handle] for handle in self.checkpoints if handle != self.slots[slot]}
         if self.names.get(self.slots[slot]) in others and code == 0:
-            # Ours keeps one checkpoint of a file.
+            # Ours keeps one checkpoint per file.
             return self.left_out()
         where, status, body = self.ask(raw.CHKPOINT, struct.pack(">4s11xB", self.slots[slot], code))
         if status == raw.OK and code == 0:
@@ -439,7 +452,7 @@ class Run:
     def do_executed(self, slot, kind, offset, length):
         handle, extra = self.slots[slot], b""
         if handle not in self.checkpoints:
-            # The real server takes the data of what it refuses for requests.
+            # The real server interprets the data of a refused request as requests.
             if handle not in self.writable and handle != UNKNOWN:
                 return self.left_out()
             kind = "truncate"
@@ -470,7 +483,7 @@ class Run:
 
 
 class Differ:
-    """A pair of servers, and what is asked of both."""
+    """A pair of servers that receive the same requests."""
 
     def __init__(self, theirs, ours):
         self.servers = theirs, ours
@@ -479,7 +492,7 @@ class Differ:
         self.silences = 0
 
     def difference(self, operations):
-        """The first operation whose answers differ, with both; None if there is none."""
+        """Returns the first operation whose answers differ, with both answers, or None."""
         number = next(self.numbers)
         runs = [Run(server, number) for server in self.servers]
         try:
@@ -488,7 +501,8 @@ class Differ:
                 self.compared += 1
                 theirs, ours = answers
                 if theirs == ("silent",) != ours and operation[0] == "checksum":
-                    # The refusal of a deferred checksum may precede the kXR_waitresp, and is then lost.
+                    # The refusal of a deferred checksum may precede the kXR_waitresp, and is then
+                    # lost.
                     self.silences += 1
                     return None
                 if theirs != ours or ours == ("silent",):
@@ -501,7 +515,7 @@ class Differ:
                 run.close()
 
     def shrink(self, operations):
-        """The operations without those that the difference does not need."""
+        """Returns the operations without those that the difference does not need."""
         at = len(operations) - 1
         while at >= 0:
             fewer = operations[:at] + operations[at + 1:]
@@ -511,7 +525,7 @@ class Differ:
         return operations
 
     def report(self, seed, operations, first):
-        """What a person needs to understand a difference."""
+        """Returns a readable report of a difference."""
         least = self.shrink(operations)
         found = self.difference(least)
         if not found:
@@ -521,7 +535,7 @@ class Differ:
 
 
 def compare(differ, seeds, stop=10):
-    """The reports of the sequences that differ; ends after `stop` of them."""
+    """Returns the reports of the sequences that differ. Stops after `stop` of them."""
     wrong = []
     for seed in seeds:
         operations = sequence(seed)

@@ -1,5 +1,7 @@
-"""A file system that hangs on order, as a network mount does whose server is gone: FUSE, served by this very file as a program of
-its own, which is stopped and continued by signals. The kernel asks it about every name and every file anew."""
+"""A file system that hangs on command, like a network mount whose server is gone.
+
+It is a FUSE file system, served by this file as a program of its own, which is stopped and
+continued by signals. The kernel asks it about each name and each file again, without caching."""
 
 import ctypes
 import errno
@@ -20,12 +22,13 @@ _REQUEST_BYTES = 1 << 20
 
 
 def possible():
-    """Whether this machine lets the tests mount one."""
+    """Reports whether the tests can mount one on this machine."""
     return os.geteuid() == 0 and Path("/dev/fuse").exists()
 
 
 class Frozen:
-    """A mounted file system; `folder` is where, `freeze` and `thaw` it. What lies on it lies in `backing`, without hanging."""
+    """A mounted file system at `folder`. `freeze` and `thaw` control it. Its content is in
+    `backing`, which does not hang."""
 
     def __init__(self):
         self.work = Path(tempfile.mkdtemp(prefix="scalla-frozen-", dir="/var/tmp"))
@@ -58,14 +61,14 @@ class Frozen:
 
     def __exit__(self, *_):
         _LIBC.umount2(os.fsencode(self.folder), _MNT_DETACH)
-        # Whoever still waits for it has an error now.
+        # Pending requests now fail.
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
         shutil.rmtree(self.work, ignore_errors=True)
 
 
-# The program: the kernel's side of the protocol is in linux/fuse.h, version 7.31.
+# The program. The kernel's side of the protocol is in linux/fuse.h, version 7.31.
 
 _HEADER = struct.Struct("<IIQQIII4x")
 _ANSWER = struct.Struct("<IiQ")
@@ -75,7 +78,7 @@ _SILENT = (FORGET, BATCH_FORGET, INTERRUPT)
 
 
 class Disk:
-    """Answers requests from a folder."""
+    """Answers requests from a directory."""
 
     def __init__(self, backing):
         self.backing = backing
@@ -195,12 +198,12 @@ def serve(backing, folder):
         try:
             os.write(device, _ANSWER.pack(_ANSWER.size + len(body), problem, unique) + body)
         except OSError as error:
-            # Who asked does not wait for it any more.
+            # The request was interrupted.
             if error.errno != errno.ENOENT:
                 raise
 
 
 if __name__ == "__main__":
-    # The tests end it; it does not outlive them. 1 is PR_SET_PDEATHSIG.
+    # The tests end it; it must not outlive them. 1 is PR_SET_PDEATHSIG.
     _LIBC.prctl(1, signal.SIGKILL)
     serve(sys.argv[1], sys.argv[2])

@@ -1,4 +1,4 @@
-"""Servers that are none: redirectors that say who is below them, whatever the truth is, and servers that owe answers for ever."""
+"""Fake servers: redirectors that report arbitrary nodes below them, and servers that never answer."""
 
 import socket
 import struct
@@ -10,7 +10,8 @@ IS_SERVER, IS_MANAGER, IS_SUPERVISOR = 0x1, 0x2, 0x402
 
 
 class Manager:
-    """Answers login, version and kXR_locate; everything else is refused. `below` is the answer to kXR_locate."""
+    """Answers login, version and kXR_locate, and refuses all other requests. `below` is the answer
+    to kXR_locate."""
 
     def __init__(self, flags=IS_MANAGER):
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -24,14 +25,14 @@ class Manager:
         return f"127.0.0.1:{self.port}"
 
     def named(self, kind):
-        """How its parent calls it: `Mr` or `Sw` and its address."""
+        """Returns its name in the answer of its parent: `Mr` or `Sw` and its address."""
         return f"{kind}[::127.0.0.1]:{self.port}"
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        # Whoever waits in accept is not woken by a close alone.
+        # A close alone does not wake a thread in accept.
         self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
 
@@ -61,7 +62,7 @@ class Manager:
         if code == raw.LOGIN:
             return raw.OK, bytes(range(16))
         if code == raw.QUERY:
-            # It does not tell its role, so that is known by the flags alone.
+            # It does not report its role, so the role is known by the flags alone.
             return raw.OK, b"role\nv0-hollow\n\0"
         if code == raw.LOCATE and self.below is not None:
             return raw.OK, self.below.encode() + b"\0"
@@ -69,8 +70,9 @@ class Manager:
 
 
 class Debtor(Manager):
-    """A server at which one thing is found, with `stat` as the protocol tells it (`None`: nothing is there), that answers pings, and
-    nothing else ever; with `later` it says each time that the answer comes later."""
+    """A server with one entry, whose status is `stat` as the protocol encodes it (`None`: no
+    entry). It answers pings and never anything else. With `later` it announces each time that the
+    answer is deferred."""
 
     def __init__(self, stat=None, later=False):
         super().__init__(flags=IS_SERVER)
@@ -88,8 +90,8 @@ class Debtor(Manager):
 
 
 class Miser(Manager):
-    """A server with one file, `content`, that answers each read behind the first MiB with at most 1,000 bytes, and has nothing from
-    byte `end` on although it says another size."""
+    """A server with one file, `content`. It answers each read after the first MiB with at most
+    1,000 bytes, and has no data from byte `end` on although it reports another size."""
 
     def __init__(self, content, end=None):
         super().__init__(flags=IS_SERVER)
@@ -119,9 +121,9 @@ class Miser(Manager):
 
 
 class Forger(Manager):
-    """A server that puts `text` (bytes without LF, blank and NUL) into everything that it can: names, owners, groups, checksums, values,
-    contents, addresses. With `refuses` it answers every request with an error of that text; with "login" in place of True, the login
-    already."""
+    """A server that puts `text` (bytes without LF, blank and NUL) into each possible field: names,
+    owners, groups, checksums, values, contents, addresses. With `refuses` it answers each request
+    with an error of that text; with "login" instead of True, even the login."""
 
     def __init__(self, text, refuses=False, flags=IS_SERVER):
         super().__init__(flags)
@@ -183,7 +185,7 @@ class Forger(Manager):
 
 
 class Deaf(Manager):
-    """A server that lets everybody in and then never answers anything."""
+    """A server that accepts logins and then never answers."""
 
     def __init__(self):
         super().__init__(flags=IS_SERVER)
@@ -193,12 +195,12 @@ class Deaf(Manager):
 
 
 def closed_port():
-    """A port at which nobody listens, and the socket that keeps it from others."""
+    """Returns a port on which no process listens, and the socket that reserves it."""
     holder = socket.socket()
     holder.bind(("127.0.0.1", 0))
     return holder.getsockname()[1], holder
 
 
 def silent():
-    """A socket that takes connections, behind which nobody ever says a word."""
+    """Returns a socket that accepts connections and never sends a byte."""
     return socket.create_server(("127.0.0.1", 0))

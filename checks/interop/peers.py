@@ -1,5 +1,7 @@
-"""Servers for the tests: ours and the real xrootd, on trees of the same shape, as the same user, in their own
-process groups, with everything they write below one temporary folder."""
+"""Servers for the tests: ours and the real xrootd.
+
+They serve trees of the same shape, as the same user, in their own process groups, and write only
+below one temporary directory."""
 
 import atexit
 import collections
@@ -20,16 +22,16 @@ from pathlib import Path
 import refusal
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# How many times the usual patience machines deserve that are slow, or stopped now and then.
+# Factor for timeouts on machines that are slow or suspended at times.
 SLOWNESS = float(os.environ.get("SCALLA_INTEROP_SLOWNESS", "1"))
 START_SECONDS = 30 * SLOWNESS
 STOP_SECONDS = 40 * SLOWNESS
 
-# What one look at a clock takes off a patience at most.
+# Maximum time by which one reading of the clock reduces a timeout.
 STRETCH_SECONDS = 5
 
-# What both servers are told beyond the tree they serve. Everything here is a deviation from the defaults that some
-# test needs; the defaults themselves are tested by servers that are given nothing.
+# Settings of both servers beyond the served tree. Each is a deviation from the defaults that some
+# test needs. The defaults themselves are tested by servers without settings.
 SETTINGS = """\
 xrootd.chksum max 3 adler32 crc32 crc32c md5 zcrc32
 ofs.ckslib zcrc32 libXrdCksCalczcrc32.so
@@ -39,8 +41,9 @@ ofs.chkpnt enable maxsz 1m
 
 
 class Patience:
-    """How long something is waited for. Of a stretch in which the test itself did not get to run only the beginning counts:
-    the machine was stopped or busy with others, and what is waited for had no more of that time than the test."""
+    """A timeout. If the test itself was not scheduled for a while, only the beginning of that time
+    counts: the machine was suspended or busy, and the awaited process had no more time than the
+    test."""
 
     def __init__(self, seconds):
         self.left = seconds
@@ -54,7 +57,8 @@ class Patience:
 
 
 def unprivileged():
-    """(uid, gid) under which servers run: `nobody` when the tests run as root, else nobody else."""
+    """Returns (uid, gid) of servers: `nobody` if the tests run as root, otherwise those of this
+    process."""
     if os.geteuid() == 0:
         entry = pwd.getpwnam("nobody")
         return entry.pw_uid, entry.pw_gid
@@ -62,21 +66,21 @@ def unprivileged():
 
 
 def give(path):
-    """Hands a file or folder to the user the servers run as."""
+    """Changes the owner of a file or directory to the servers' user."""
     if os.geteuid() == 0:
         os.chown(path, *unprivileged())
     return path
 
 
 def place(path, content):
-    """Writes a file by hand that belongs to the user the servers run as."""
+    """Creates a file directly on the disk that belongs to the servers' user."""
     path.write_bytes(content)
     path.chmod(0o644)
     return give(path)
 
 
 def process_status(pid, field):
-    """A number of /proc/PID/status."""
+    """Returns a number of /proc/PID/status."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == field:
@@ -85,25 +89,26 @@ def process_status(pid, field):
 
 
 def _die_with_parent():
-    # A test run that is killed must not leave servers behind. 1 is PR_SET_PDEATHSIG.
+    # A killed test run must not leave servers running. 1 is PR_SET_PDEATHSIG.
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-# Ports for programs, outside of those that the kernel gives to whoever asks for any, so that none is lost while its program is
-# down. A locked file for each keeps it for this process; locks end with it. Of a process that needs very many the oldest go.
+# Ports for programs, outside of the range from which the kernel assigns ports, so that none is lost
+# while its program is down. A locked file per port reserves it for this process; locks end with it.
+# A process that needs very many releases the oldest.
 _PORT_LOCKS = Path("/var/tmp/scalla-ports")
 _PORTS_KEPT = 400
 _kept_ports = collections.deque()
 
 
 def _ports_of_programs():
-    """Ports that the kernel gives to nobody by itself, of the larger side of its range."""
+    """Returns ports outside of the kernel's range, from the larger side of it."""
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     return max(range(10_000, low), range(high + 1, 65_536), key=len)
 
 
 def _lock_port(port):
-    """The locked file of a port that nobody else has; None if somebody has it."""
+    """Returns the locked file of a port, or None if another process has it."""
     if not _PORT_LOCKS.is_dir():
         _PORT_LOCKS.mkdir(exist_ok=True)
         _PORT_LOCKS.chmod(0o1777)
@@ -121,7 +126,8 @@ def _lock_port(port):
 
 
 def free_port():
-    """A port that is free, and stays so for a program that cannot say which one the kernel gave it, or that is restarted."""
+    """Returns a free port that stays reserved, for a program that cannot report the port the kernel
+    assigned, or that is restarted."""
     for port in random.sample(_ports_of_programs(), 1000):
         lock = _lock_port(port)
         if lock is not None:
@@ -133,7 +139,8 @@ def free_port():
 
 
 def environment(**more):
-    """An environment without settings of the person who runs the tests, and with short patience."""
+    """Returns an environment without settings of the person who runs the tests, and with short
+    timeouts."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("XRD", "PYTHON"))}
     kept.update(LC_ALL="C.UTF-8", TZ="UTC", XRD_CONNECTIONWINDOW="20", XRD_CONNECTIONRETRY="1", XRD_REQUESTTIMEOUT="120",
                 XRD_STREAMTIMEOUT="60", XRD_TIMEOUTRESOLUTION="1")
@@ -142,7 +149,7 @@ def environment(**more):
 
 
 class Server:
-    """One running server. `tree` is what it serves as `/`."""
+    """One running server. `tree` is served as `/`."""
 
     kind = None
 
@@ -168,7 +175,7 @@ class Server:
         self.port = None
 
     def configuration(self):
-        """The lines both programs read."""
+        """Returns the lines that both programs read."""
         return f"all.adminpath {self.work}/admin\nall.pidpath {self.work}/run\n{self.settings}"
 
     def command(self):
@@ -178,7 +185,7 @@ class Server:
         raise NotImplementedError
 
     def start(self):
-        """Starts it and returns when its port is open."""
+        """Starts the server and returns when its port is open."""
         command = self.command()
         user = dict(zip(("user", "group"), unprivileged())) if self.as_user and os.geteuid() == 0 else {}
         if user:
@@ -214,7 +221,7 @@ class Server:
             return False
 
     def output(self):
-        """What it has written since its last start."""
+        """Returns the output since its last start."""
         with open(self.log, "rb") as log:
             log.seek(self.log_start)
             return log.read().decode(errors="replace")
@@ -223,7 +230,7 @@ class Server:
         return self.process is not None and self.process.poll() is None
 
     def kill(self, number=signal.SIGKILL):
-        """Ends its whole process group at once, as a crash would."""
+        """Kills its whole process group, like a crash."""
         if self.process is not None:
             try:
                 os.killpg(self.process.pid, number)
@@ -233,19 +240,20 @@ class Server:
             self.process = None
 
     def stop(self):
-        """Asks it to end and returns its exit status."""
+        """Stops it and returns its exit status."""
         self.process.terminate()
         status = self.process.wait(STOP_SECONDS)
         self.process = None
         return status
 
     def restart(self):
-        """Kills it as a crash would and starts it again on the same tree and, where it can be chosen, the same port."""
+        """Kills it like a crash and starts it again on the same tree and, if possible, the same
+        port."""
         self.kill()
         return self.start()
 
     def remove(self):
-        """Ends it and removes what it wrote."""
+        """Stops it and removes its files."""
         self.kill()
         shutil.rmtree(self.work, ignore_errors=True)
 
@@ -264,11 +272,11 @@ class Server:
         return f"localhost:{self.port}"
 
     def url(self, path):
-        """The URL of an absolute path: `root://host:port//path`."""
+        """Returns the URL of an absolute path: `root://host:port//path`."""
         return f"root://{self.host}/{path}"
 
     def memory(self):
-        """Resident bytes of the process."""
+        """Returns the resident bytes of the process."""
         return process_status(self.process.pid, "VmRSS") * 1024
 
     def descriptors(self):
@@ -276,7 +284,8 @@ class Server:
 
 
 class Ours(Server):
-    """`scalla serve TREE`, started as a newcomer would, with a configuration file for what the tests change."""
+    """`scalla serve TREE`, started like a new user would, with a configuration file for the
+    settings of the tests."""
 
     kind = "ours"
 
@@ -293,7 +302,7 @@ class Ours(Server):
 
 
 class Refused(Ours):
-    """Ours, to which the kernel refuses what the data path would like to use."""
+    """Ours, with the system calls of the data path refused by the kernel."""
 
     def __init__(self, **how):
         super().__init__(limits=refusal.refuse, **how)
@@ -306,7 +315,7 @@ class Theirs(Server):
 
     def command(self):
         configuration = self.work / "xrootd.cfg"
-        # Names of clients are not looked up: where no name server answers, that takes seconds.
+        # Names of clients are not resolved, because that takes seconds without a name server.
         configuration.write_text(f"xrd.network nodnr\nall.export {self.export}\noss.localroot {self.tree}\n{self.configuration()}")
         if self.port is None:
             self.port = free_port()
@@ -317,7 +326,8 @@ class Theirs(Server):
 
 
 class Linked(Theirs):
-    """Our program through a link named `xrootd`, with the real one's command line and configuration."""
+    """Our program through a link named `xrootd`, with the real program's command line and
+    configuration."""
 
     kind = "ours"
 
@@ -332,7 +342,8 @@ _copied = None
 
 
 def program():
-    """Our program, copied to where the servers' user can reach it: a checkout may lie below somebody's home."""
+    """Our program, copied to a place that the servers' user can read: a checkout may be below a
+    home directory."""
     global _copied
     if _copied is None:
         source = Path(os.environ.get("SCALLA") or REPOSITORY / os.environ.get("CARGO_TARGET_DIR", "target") / "debug/scalla")

@@ -1,5 +1,7 @@
-"""Network namespaces for nodes whose addresses must differ or whose network is cut: one namespace for each node, and one
-with the bridge between them, where the clients run. Each has addresses of one kind, IPv4 or IPv6, or of both."""
+"""Network namespaces for nodes with different addresses or a network that can be cut.
+
+There is one namespace for each node, and one with the bridge between them, where the clients run.
+Each has IPv4 addresses, IPv6 addresses, or both."""
 
 import ctypes
 import itertools
@@ -14,9 +16,10 @@ NAMESPACES = Path("/run/netns")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
 _numbers = itertools.count(1)
-# What the addresses of each kind begin with, and how long that is.
+# Prefix and prefix length of the addresses of each family.
 _NETS = {4: ("10.213.0.", 24), 6: ("fd00:213::", 64)}
-# Runs a program with a host name of its own and the network's table of names; no name server is ever asked.
+# Runs a program with a host name of its own and the network's host table; no name server is ever
+# used.
 _DRESS = 'mount --bind "$1/hosts" /etc/hosts && mount --bind "$1/resolv.conf" /etc/resolv.conf && hostname "$2" && shift 2 && exec "$@"'
 
 
@@ -33,12 +36,13 @@ def _enter(handle):
 def _give_addresses(namespace, device, number, kinds):
     for kind in kinds:
         start, length = _NETS[kind]
-        # Nobody else can have it: it is in use at once.
+        # No duplicate is possible, so the address is usable immediately.
         ip("-n", namespace, "address", "add", f"{start}{number}/{length}", "dev", device, *(["nodad"] if kind == 6 else []))
 
 
 class Network:
-    """A bridge in a namespace of its own. `make` adds a namespace for a node. `kinds` are those of the addresses: 4, 6."""
+    """A bridge in a namespace of its own. `make` adds a namespace for a node. `kinds` are the
+    address families: 4, 6."""
 
     def __init__(self, kinds=(4,)):
         self.kinds = kinds
@@ -63,7 +67,7 @@ class Network:
         return place
 
     def name_hosts(self, more):
-        """Writes the table of names: every place, and for each further name the addresses that it stands for."""
+        """Writes the host table: each place, and the addresses of each further name."""
         lines = ["127.0.0.1 localhost", "::1 localhost"] if 6 in self.kinds else ["127.0.0.1 localhost"]
         lines += [f"{_NETS[kind][0]}1 client" for kind in self.kinds]
         lines += [f"{address} {place.host}" for place in self.made for address in place.addresses]
@@ -71,12 +75,12 @@ class Network:
         (self.folder / "hosts").write_text("\n".join([*lines, ""]))
 
     def prefix(self, name=None, host="client"):
-        """What the command line of a program in a namespace begins with, the clients' own if none is named."""
+        """Returns the prefix of a command line that runs in a namespace, by default the clients'."""
         return ["ip", "netns", "exec", name or self.name, "unshare", "--uts", "--", "/bin/sh", "-c", _DRESS, "sh",
                 str(self.folder), host]
 
     def bare_socket(self, family=socket.AF_INET, kind=socket.SOCK_STREAM, protocol=0):
-        """An unconnected socket in the clients' namespace, for this process."""
+        """Returns an unconnected socket in the clients' namespace, for this process."""
         with open("/proc/thread-self/ns/net") as home, open(NAMESPACES / self.name) as there:
             _enter(there.fileno())
             try:
@@ -98,8 +102,9 @@ class Network:
 
 
 class Place:
-    """A namespace with an address of each kind, 10.213.0.N and fd00:213::N, joined to the bridge by a cable that can be drawn.
-    `addresses` has them bare; `address` is what stands in front of a port: the one, or a name for both."""
+    """A namespace with an address of each family, 10.213.0.N and fd00:213::N, connected to the
+    bridge by a cable that can be cut. `addresses` has them bare; `address` is the form before a
+    port: the only one, or a name for both."""
 
     def __init__(self, network, host, number, kinds=(4,)):
         self.network, self.host, self.number = network, host, number
@@ -116,11 +121,11 @@ class Place:
         self.heal()
 
     def prefix(self):
-        """What the command line of a program in it begins with."""
+        """Returns the prefix of a command line that runs in it."""
         return self.network.prefix(self.name, self.host)
 
     def cut(self):
-        """From now on nothing arrives and nothing leaves, and nobody is told."""
+        """Drops all packets from now on, without any notification."""
         ip("-n", self.network.name, "link", "set", self.cable, "nomaster")
 
     def heal(self):
@@ -131,7 +136,7 @@ class Place:
 
 
 def _remove_left_over():
-    """Namespaces of test runs that were killed."""
+    """Removes namespaces of killed test runs."""
     for path in NAMESPACES.glob("scalla-*"):
         owner = path.name.split("-")[1]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists():

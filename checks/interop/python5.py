@@ -1,5 +1,7 @@
-"""A round with the distribution's Python client 5.5.3; run by its own interpreter: `python5.py root://host:port /folder`.
-The folder holds `file` with 10,000 bytes of the recorded pattern."""
+"""A round with the distribution's Python client 5.5.3; run by its own interpreter: `python5.py
+root://host:port /folder`.
+
+The directory contains `file` with 10,000 bytes of the recorded pattern."""
 
 import sys
 

@@ -1,5 +1,7 @@
 """A round at a redirector with a Python client of any generation; run by its own interpreter:
-`python_cluster.py root://host:port /folder`. The folder holds `there` with 10,000 bytes of the recorded pattern."""
+`python_cluster.py root://host:port /folder`.
+
+The directory contains `there` with 10,000 bytes of the recorded pattern."""
 
 import sys
 
@@ -48,7 +50,7 @@ assert content == pattern(100_000)[:50_000] + b"changed" + pattern(100_000)[50_0
 assert client.File().open(host + "/" + folder + "/made-by-python", OpenFlags.NEW)[0].errno == 3018
 assert names() == ["made-by-python", "there"]
 assert good(filesystem.query(QueryCode.CHECKSUM, folder + "/there")).startswith(b"adler32 ")
-if not client.__version__.lstrip("v").startswith("5."):  # that one aborts on an answer without an id
+if not client.__version__.lstrip("v").startswith("5."):  # version 5 aborts on an answer without an id
     good(filesystem.prepare([folder + "/there"], PrepareFlags.STAGE))
 assert good(filesystem.statvfs("/")).nodes_rw == 3
 good(filesystem.mv(folder + "/made-by-python", folder + "/renamed"))

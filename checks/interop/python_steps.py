@@ -1,5 +1,8 @@
-"""A Python client that goes on step by step, so that something can happen in between; run by its own interpreter. Each line
-of its input is a step, answered by one line: `ok` with what was found, or `error` with the number and text."""
+"""A Python client that proceeds step by step, so that events can occur in between; run by its own
+interpreter.
+
+Each line of its input is a step, answered by one line: `ok` with the result, or `error` with number
+and text."""
 
 import hashlib
 import sys
@@ -15,7 +18,7 @@ file = client.File()
 
 
 def step(word, *arguments):
-    """The status and what is said of it."""
+    """Returns the status and the text of a step."""
     if word == "open":
         return file.open(arguments[1], FLAGS[arguments[0]], timeout=100)[0], ""
     if word == "server":

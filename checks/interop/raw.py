@@ -1,4 +1,4 @@
-"""A small xroot client on a bare socket, which sends what no proper client would."""
+"""A small xroot client on a bare socket, which can send invalid requests."""
 
 import socket
 import struct
@@ -29,7 +29,7 @@ class Failed(Exception):
 
 
 class Redirected(AssertionError):
-    """The server answered with kXR_redirect, where the test expects an answer."""
+    """The server answered with kXR_redirect, but the test expects an answer."""
 
 
 class Closed(Exception):
@@ -37,7 +37,8 @@ class Closed(Exception):
 
 
 def header(stream, code, body=b"", length=0):
-    """24 bytes: stream id, request code, 16 bytes of parameters (zero filled), length of what follows."""
+    """Encodes 24 bytes: stream id, request code, 16 bytes of parameters (zero filled), length of
+    the payload."""
     return struct.pack(">HH16si", stream, code, body, length)
 
 
@@ -46,7 +47,7 @@ def request(stream, code, body=b"", payload=b""):
 
 
 class Bytes:
-    """The bytes of a connected `socket`, whatever the protocol."""
+    """The bytes of a connected `socket`, for any protocol."""
 
     def __enter__(self):
         return self
@@ -73,7 +74,8 @@ class Bytes:
         return bytes(parts)
 
     def closed(self):
-        """Whether the other side closes, after whatever it still says; False if it stays open without a word until the time-out."""
+        """Reports whether the other side closes, after any remaining bytes. False if it stays open
+        and silent until the timeout."""
         try:
             while True:
                 self.receive(1)
@@ -84,7 +86,7 @@ class Bytes:
 
 
 class Connection(Bytes):
-    """One TCP connection. Numbers its requests itself; `send` and `frame` are the bare ways in and out."""
+    """One TCP connection. It numbers its requests; `send` and `frame` bypass that."""
 
     def __init__(self, server, login=True, user="tester", pid=1234, timeout=30, receive_buffer=None):
         self.server = server
@@ -104,12 +106,12 @@ class Connection(Bytes):
             self.login(user, pid)
 
     def vanish(self):
-        """Ends with a reset, as a client that is killed or cut off."""
+        """Disconnects with a reset, like a client that is killed or cut off."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
     def frame(self):
-        """The next response; for kXR_status with the data that follows it."""
+        """Reads the next response; for kXR_status with the data that follows it."""
         stream, status, length = struct.unpack(">HHi", self.receive(8))
         body = self.receive(length)
         data = b""
@@ -118,7 +120,7 @@ class Connection(Bytes):
         return Frame(stream, status, body, data)
 
     def answer(self):
-        """The next response, where a deferred one comes as what it carries."""
+        """Reads the next response. A deferred one is unwrapped."""
         frame = self.frame()
         if frame.status == ATTN and struct.unpack(">i", frame.body[:4])[0] == ASYNCRESP:
             stream, status, _ = struct.unpack(">HHi", frame.body[8:16])
@@ -128,7 +130,7 @@ class Connection(Bytes):
     # Requests.
 
     def hello(self, expect=3, version=0x520):
-        """Handshake and kXR_protocol in one segment; returns the protocol reply."""
+        """Sends handshake and kXR_protocol in one segment. Returns the protocol reply."""
         self.send(HANDSHAKE + request(0, PROTOCOL, struct.pack(">iBB", version, 1, expect)))
         assert self.receive(16)[:8] == bytes(7) + b"\x08"
         return self.frame().body
@@ -145,7 +147,8 @@ class Connection(Bytes):
         return self.stream
 
     def result(self, stream):
-        """The whole answer to a request: oksofar parts joined, data of kXR_status joined; deferred answers awaited."""
+        """Returns the whole answer to a request: oksofar parts and data of kXR_status joined,
+        deferred answers awaited."""
         body = b""
         while True:
             frame = self.answer()
@@ -170,7 +173,7 @@ class Connection(Bytes):
         return self.result(self.start(code, body, payload, length))
 
     def error(self, code, body=b"", payload=b"", length=None):
-        """The error code that a request is answered with."""
+        """Returns the error code of the answer to a request."""
         try:
             answer = self.ask(code, body, payload, length)
         except Failed as failed:
@@ -200,7 +203,7 @@ class Connection(Bytes):
         return self.ask(CLOSE, handle)
 
     def stat(self, path=None, handle=b""):
-        """The words of the stat line."""
+        """Returns the words of the stat line."""
         body = struct.pack(">B11x4s", 0, handle)
         return self.ask(STAT, body, path.encode() if path else b"").rstrip(b"\0").decode().split()
 
@@ -216,7 +219,7 @@ class Connection(Bytes):
 
 
 def bind(server, session):
-    """A bound connection and its path id."""
+    """Returns a bound connection and its path id."""
     connection = Connection(server, login=False)
     try:
         connection.hello(expect=1)

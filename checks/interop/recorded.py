@@ -1,4 +1,4 @@
-"""The recorded exchanges of `vectors/xroot`, as questions and answers that a live server can be asked again."""
+"""The recorded exchanges of `vectors/xroot`, as requests and answers to replay at a live server."""
 
 import json
 import struct
@@ -9,7 +9,7 @@ from tools import pattern
 
 FOLDER = peers.REPOSITORY / "vectors" / "xroot"
 
-# Files that every scenario of the recorded server may rely on.
+# Files that each scenario of the recorded server may use.
 FILES = {"f10k": 10_000, "f5m": 5_000_000, "f0": 0, "dir1/ten": 10_000, "dir1/empty": 0}
 
 HANDLE_AT_4 = {raw.CLOSE, raw.READ, raw.SYNC, raw.WRITE, raw.FATTR, raw.PGWRITE, raw.PGREAD, raw.TRUNCATE, raw.CHKPOINT, raw.CLONE}
@@ -32,7 +32,8 @@ class Exchange:
 
 
 class Dialogue:
-    """One connection of a scenario. `steps` are `("ask", exchange)` and `("await", exchange)` in recorded order."""
+    """One connection of a scenario. `steps` are `("ask", exchange)` and `("await", exchange)` in
+    recorded order."""
 
     def __init__(self, connection):
         self.steps = []
@@ -88,7 +89,7 @@ class Scenario:
         self.dialogues = [Dialogue(connection) for connection in content["connections"]]
 
     def files_read(self):
-        """Content of files that the recording reads and that are none of the standard ones: path -> bytes."""
+        """Returns the content of non-standard files that the recording reads: path -> bytes."""
         files = {}
         for dialogue in self.dialogues:
             paths = {}
@@ -109,7 +110,7 @@ class Scenario:
 
 
 def without_checksums(offset, data):
-    """The file's bytes of a pgread answer."""
+    """Returns the file's bytes of a pgread answer."""
     out = bytearray()
     while data:
         page = min(4096 - offset % 4096, len(data) - 4)
@@ -120,7 +121,7 @@ def without_checksums(offset, data):
 
 
 def plant(tree):
-    """The recorded server's files below `tree/data`."""
+    """Creates the recorded server's files below `tree/data`."""
     data = tree / "data"
     for folder in (data, data / "dir1", data / "dir1/sub"):
         folder.mkdir()
@@ -131,7 +132,7 @@ def plant(tree):
 
 
 def plant_uploads(tree):
-    """What earlier scenarios had left when those of `xrdfs` were recorded."""
+    """Creates the files that earlier scenarios had left when those of `xrdfs` were recorded."""
     data = tree / "data"
     for name in ("newdir", "newdir/a", "newdir/a/b"):
         folder = data / name
@@ -145,7 +146,7 @@ def plant_uploads(tree):
 
 
 def plant_many(tree):
-    """A folder whose listing does not fit into one frame."""
+    """Creates a directory whose listing does not fit into one frame."""
     folder = tree / "data/big"
     folder.mkdir()
     peers.give(folder)
@@ -154,7 +155,7 @@ def plant_many(tree):
 
 
 class Replay:
-    """Asks a live server the questions of one dialogue."""
+    """Replays one dialogue at a live server."""
 
     def __init__(self, server, dialogue, sessions):
         self.dialogue = dialogue
@@ -177,7 +178,8 @@ class Replay:
         return [(exchange, *self.answers[exchange.number]) for exchange in self.dialogue.exchanges if exchange.status is not None]
 
     def live(self, exchange):
-        """The request with this server's handles and session ids in place of the recorded ones."""
+        """Returns the request with this server's handles and session ids instead of the recorded
+        ones."""
         data = exchange.bytes
         swap = lambda at: data[:at] + self.handles.get(data[at:at + 4], data[at:at + 4]) + data[at + 4:]
         if exchange.code in HANDLE_AT_4:

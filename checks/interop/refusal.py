@@ -1,11 +1,13 @@
-"""A process to which the kernel refuses what our data path would like to use, as old kernels and some containers do."""
+"""A process whose data path system calls are refused by the kernel, as by old kernels and some
+containers."""
 
 import ctypes
 import errno
 import platform
 import struct
 
-# Number of the architecture for seccomp, and of the calls on it: preadv2, sendfile, io_uring_setup, openat2, cachestat.
+# Number of the architecture for seccomp, and of its calls: preadv2, sendfile, io_uring_setup,
+# openat2, cachestat.
 _ARCHITECTURES = {
     "x86_64": (0xC000003E, (327, 40, 425, 437, 451)),
     "aarch64": (0xC00000B7, (286, 71, 425, 437, 451)),
@@ -15,8 +17,8 @@ _PR_SET_NO_NEW_PRIVS = 38
 _FILTER = 2
 _ALLOW = 0x7FFF0000
 _ERROR = 0x00050000
-_LOAD = 0x20  # a word of what is known of the call, at an offset
-_JUMP_IF_EQUAL = 0x15  # so many instructions on if equal, so many if not
+_LOAD = 0x20  # a word of the call's data, at an offset
+_JUMP_IF_EQUAL = 0x15  # skips the first count of instructions if equal, otherwise the second
 _RETURN = 0x06
 
 
@@ -25,7 +27,8 @@ class _Program(ctypes.Structure):
 
 
 def _filter(architecture, calls):
-    """Instructions for the kernel's filter machine: code, jump if true, jump if false, operand."""
+    """Encodes an instruction for the kernel's filter machine: code, jump if true, jump if false,
+    operand."""
     refuse = len(calls)
     program = [(_LOAD, 0, 0, 4), (_JUMP_IF_EQUAL, 0, refuse + 1, architecture), (_LOAD, 0, 0, 0)]
     program += [(_JUMP_IF_EQUAL, refuse - place, 0, call) for place, call in enumerate(calls)]
@@ -33,7 +36,7 @@ def _filter(architecture, calls):
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
 
-# Made before any process forks: between fork and exec as little as possible is to happen.
+# Loaded before any fork, because as little as possible should run between fork and exec.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CODE = _filter(*_ARCHITECTURES[platform.machine()]) if platform.machine() in _ARCHITECTURES else None
 _BUFFER = ctypes.create_string_buffer(_CODE, len(_CODE)) if _CODE else None
@@ -41,7 +44,7 @@ _PROGRAM = _Program(len(_CODE) // 8, ctypes.addressof(_BUFFER)) if _CODE else No
 
 
 def refuse():
-    """From now on the calls fail in this process, and in those it starts."""
+    """Makes the calls fail in this process and in its children."""
     if _PROGRAM is None:
         raise OSError(errno.ENOTSUP, f"no numbers of system calls are known for {platform.machine()}")
     for arguments in ((_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (_PR_SET_SECCOMP, _FILTER, ctypes.byref(_PROGRAM), 0, 0)):

@@ -1,9 +1,10 @@
-"""`make soak`: a cluster of ours under all kinds of clients for as long as wanted, while one node after the other is killed
-and comes back. Run as a program: `soak.py MINUTES`; ends with 0 when nothing of this was ever broken:
+"""`make soak`: a cluster of ours under all kinds of clients, while one node after another is killed
+and restarted.
 
-* a file with two copies is read whole and right by every client, whoever was killed in the meantime;
+As a program: `soak.py MINUTES`. The exit status is 0 if none of these rules was broken:
+* a file with two copies is read completely and correctly by each client, whichever node was killed;
 * a write that a client reports as done is on the disk of a server afterwards, with the right bytes;
-* no process panics, ends by itself, or grows without end."""
+* no process panics, exits by itself, or grows without limit."""
 
 import itertools
 import random
@@ -27,16 +28,19 @@ PLAN = clusters.Plan("""
     s3 server man
 """)
 MIB = 1 << 20
-# Sizes of the files that are read: an empty one, one in a single request, some in several, some in many chunks.
+# Sizes of the files that are read: an empty one, one in a single request, some in several, some in
+# many chunks.
 SIZES = (0, 24, 3000, 70_001, MIB, 5 * MIB + 17, 40 * MIB)
 WORKERS = 6
-# How long all is well between two kills, and how long a killed node stays away, in seconds.
+# Time between two kills, and time for which a killed node stays down, in seconds.
 QUIET_SECONDS = (2.0, 12.0)
 AWAY_SECONDS = (0.0, 6.0)
-# What a process may grow after the first tenth of the run: caches fill, allocators keep what they had.
+# Maximum growth of a process after the first tenth of the run: caches fill, and allocators keep
+# memory.
 GROWTH_MAX = 64 * MIB
-# Real clients wait in whole seconds and give up a server that is gone after this. Both kinds of clients give up at once where
-# nobody listens, as for a moment at the only manager: a copy is tried again then, as a site would have it.
+# Real clients wait in whole seconds and give up a lost server after this time. Both kinds of
+# clients give up immediately if the port is closed, as during a restart of the only manager. A copy
+# is then retried, as a site would do.
 PATIENCE = dict(XRD_CONNECTIONWINDOW="5", XRD_CONNECTIONRETRY="6", XRD_STREAMTIMEOUT="10", XRD_STREAMERRORWINDOW="0",
                 XRD_TIMEOUTRESOLUTION="1", XRD_CPRETRY="8")
 
@@ -64,7 +68,7 @@ class Soak:
         print(f"BROKEN {self.broken[-1]}", flush=True)
 
     def fill(self):
-        """Each file on two of the three servers."""
+        """Creates each file on two of the three servers."""
         servers = [node.name for node in self.cluster.servers]
         for number, size in enumerate(SIZES * 3):
             content = tools.data(size, number)
@@ -73,10 +77,10 @@ class Soak:
             self.files[f"file{number}"] = digest(content)
         self.area.folder(*servers)
 
-    # What clients do. Each gets a folder of its own.
+    # Actions of clients. Each has a directory of its own.
 
     def read(self, own, random_):
-        """Three programs read: the real client, ours, and ours from all copies at once."""
+        """Reads with three programs: the real client, ours, and ours from all copies at once."""
         name = random_.choice(list(self.files))
         target = own / "read"
         target.unlink(missing_ok=True)
@@ -93,7 +97,8 @@ class Soak:
         return way
 
     def write(self, own, random_):
-        """A write may fail when its server dies; one that is reported as done may not be lost."""
+        """Writes a file. A write may fail when its server dies; one that is reported as done must
+        not be lost."""
         name = f"new{next(self.numbers)}"
         content = tools.data(random_.choice(SIZES[1:]), random_.random())
         source = own / "write"
@@ -110,7 +115,7 @@ class Soak:
             self.say_broken(f"{way} of {name} is lost", result)
         for holder in holders:
             if self.area.local(holder, name).read_bytes() != content:
-                # A copy that a crash cut may be on another server than the whole one.
+                # A copy cut by a crash may be on another server than the complete one.
                 way += " beside a rest"
         if not any(self.area.local(holder, name).read_bytes() == content for holder in holders):
             self.say_broken(f"{way} of {name} has other bytes", result)
@@ -119,7 +124,7 @@ class Soak:
         return way
 
     def look(self, own, random_):
-        """The real shell asks for what is there and for what is not."""
+        """Queries existing and missing names with the real shell."""
         name = random_.choice([*self.files, f"nothing{next(self.numbers)}"])
         result = tools.xrdfs(self.cluster.top, "stat", self.area / name, **PATIENCE)
         if "onnection" in result.err:
@@ -129,7 +134,7 @@ class Soak:
         return "stat"
 
     def many(self, own, random_):
-        """All files at once, as a whole folder."""
+        """Copies all files at once, as a whole directory."""
         target = own / "all"
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
@@ -152,7 +157,7 @@ class Soak:
             except Exception as error:  # A program that hangs is a finding of the run, not its end.
                 self.say_broken("client", error)
 
-    # What happens to the nodes.
+    # Actions on the nodes.
 
     def trouble(self):
         random_ = random.Random(0)
@@ -174,7 +179,7 @@ class Soak:
             time.sleep(0.1)
 
     def watch(self):
-        """Resident memory by process, and panics in logs."""
+        """Checks resident memory by process, and panics in logs."""
         seen = set()
         while not self.over():
             self.wait(5)

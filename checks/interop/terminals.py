@@ -1,4 +1,4 @@
-"""A person at a pseudo terminal: types, and waits for what is to be seen."""
+"""A user at a pseudo terminal, who types and waits for output."""
 
 import fcntl
 import os
@@ -14,14 +14,15 @@ import time
 import peers
 import tools
 
-# Editors of lines switch bracketed paste on when they show a prompt, and off when a line is complete.
+# Line editors enable bracketed paste when they show a prompt, and disable it when a line is
+# complete.
 AT_PROMPT, LINE_DONE = b"\x1b[?2004h", b"\x1b[?2004l"
 ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\r|\x07")
 
 
 class Terminal:
-    """A program with a terminal of its own. Everything that it shows is kept in `shown`; `before` is how the
-    terminal was at first."""
+    """A program with a terminal of its own. All output is kept in `shown`; `before` is the initial
+    state of the terminal."""
 
     def __init__(self, command, cwd=None, columns=200, **environment):
         ours, its = pty.openpty()
@@ -52,7 +53,7 @@ class Terminal:
         os.write(self.file, text.encode())
 
     def until(self, text, seconds=tools.PATIENCE_SECONDS):
-        """Waits for bytes and returns what came before them, as a person sees it."""
+        """Waits for bytes and returns the output before them, as a user sees it."""
         text = text.encode() if isinstance(text, str) else text
         deadline = time.monotonic() + seconds
         while text not in self.shown[self.seen:]:
@@ -77,17 +78,17 @@ class Terminal:
         self.until(expected)
 
     def run(self, line):
-        """Types a line and returns what is shown until the next prompt."""
+        """Types a line and returns the output until the next prompt."""
         self.type(line + "\r")
         self.until(LINE_DONE)
-        # Some editors end the line before they switch it off, some behind that.
+        # Some editors end the line before they disable it, some after that.
         return self.until(AT_PROMPT).removeprefix("\n")
 
     def interrupt(self):
         self.type("\x03")
 
     def end(self):
-        """Waits until the program has ended; returns its exit status and what it has shown at last."""
+        """Waits until the program has ended. Returns its exit status and the remaining output."""
         deadline = time.monotonic() + tools.PATIENCE_SECONDS
         while self._read(deadline):
             pass

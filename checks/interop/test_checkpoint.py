@@ -15,7 +15,7 @@ BEGIN, COMMIT, QUERY, ROLLBACK = 0, 1, 2, 3
 
 @pytest.fixture
 def prepared(area):
-    """A file open for update and under a checkpoint."""
+    """Returns a file open for update with a checkpoint."""
     path = area.put("file", pattern(SIZE))
     connection = Connection(area.server)
     handle = connection.open(path, raw.O_UPDT)
@@ -25,7 +25,7 @@ def prepared(area):
 
 
 def change(connection, handle):
-    """Overwrites in the middle and appends."""
+    """Overwrites bytes in the middle and appends."""
     connection.checkpointed_write(handle, 1000, b"CHANGED")
     connection.checkpointed_write(handle, SIZE - 3, b"beyond the end")
 
@@ -61,7 +61,7 @@ def test_lost_client_rolls_back(prepared):
     change(connection, handle)
     connection.vanish()
     with Connection(area.server) as other:
-        # The lock of the lost client goes when its file is closed, and closing rolls back.
+        # The lock of the lost client is released when its file is closed, and closing rolls back.
         while True:
             try:
                 other.open(area / "file", raw.O_UPDT)
@@ -80,7 +80,7 @@ def test_truncate_is_undone(prepared):
     assert area.get("file") == pattern(SIZE)
 
 
-def test_query_tells_limit_and_use(prepared):
+def test_query_returns_limit_and_use(prepared):
     connection, handle, _ = prepared
     limit, used = struct.unpack(">II", connection.checkpoint(handle, QUERY))
     assert limit == 1 << 20
@@ -104,7 +104,8 @@ def test_errors(prepared):
 
 
 def test_more_than_the_limit(ours, area_on):
-    """Overwriting more than can be kept is refused, and the file can still be put back."""
+    """A change of more bytes than a checkpoint can keep is refused, and the file can still be
+    rolled back."""
     area = area_on(ours)
     path = area.put("file", pattern(3_000_000))
     with Connection(ours) as connection:
@@ -119,7 +120,8 @@ def test_more_than_the_limit(ours, area_on):
 
 
 def crash(server, then):
-    """Changes under a checkpoint, `then` something, and kill -9; returns the file after the restart."""
+    """Makes changes under a checkpoint, calls `then`, and kills the server. Returns the file after
+    the restart."""
     file = server.tree / "file"
     file.write_bytes(pattern(SIZE))
     peers.give(file)
@@ -150,7 +152,7 @@ def test_crash_after_rollback_is_as_before(launch):
 
 
 def test_crash_in_the_middle_of_a_change(serve):
-    """Killed while a change is on its way, many times over: never between."""
+    """Kills the server during a change, many times: the file is never between two states."""
     server = serve(settings=CHECKPOINTS)
     for length in (1, 5000, 100_000, 200_000):
         file = server.tree / "file"

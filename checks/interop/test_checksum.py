@@ -1,4 +1,4 @@
-"""`xrdcp --cksum` with each algorithm and form, and what the servers store for each other."""
+"""`xrdcp --cksum` with each algorithm and form, and checksums that one server stores for the other."""
 
 import hashlib
 import os
@@ -49,7 +49,7 @@ def cksum(content):
 
 
 def expected(algorithm, content):
-    """The value as servers print it."""
+    """Returns the value as servers print it."""
     return {
         "adler32": lambda: f"{zlib.adler32(content):08x}",
         "crc32": lambda: f"{cksum(content):08x}",
@@ -64,7 +64,7 @@ def expected(algorithm, content):
 def test_query(area, algorithm, size):
     content = data(size)
     path = area.put("file", content)
-    for _ in range(2):  # computed, then kept
+    for _ in range(2):  # computed, then stored
         answer = xrdfs(area.server, "query", "checksum", f"{path}?cks.type={algorithm}").ok()
         assert answer.out.split() == [algorithm, expected(algorithm, content)]
 
@@ -141,7 +141,8 @@ def test_changed_file_gets_a_new_value(area):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_stored_form(area, algorithm):
-    """96 bytes in an extended attribute, the same in both servers but for our fingerprint of size and time."""
+    """96 bytes in an extended attribute, equal in both servers except for our fingerprint of size
+    and time."""
     path = area.put("file", b"123456789")
     os.utime(area.local / "file", (1_700_000_000, 1_700_000_000))
     xrdfs(area.server, "query", "checksum", f"{path}?cks.type={algorithm}").ok()
@@ -159,8 +160,9 @@ def test_stored_form(area, algorithm):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("direction", ["theirs-to-ours", "ours-to-theirs"])
-def test_each_reads_what_the_other_stored(ours, theirs, area_on, algorithm, direction):
-    """A value planted by one server is believed by the other: it is wrong on purpose, so it cannot be computed."""
+def test_each_reads_the_other_s_stored_value(ours, theirs, area_on, algorithm, direction):
+    """A value stored by one server is used by the other. It is wrong on purpose, so it cannot be a
+    computed one."""
     first, second = (theirs, ours) if direction == "theirs-to-ours" else (ours, theirs)
     source, target = area_on(first), area_on(second)
     path = source.put("file", b"123456789")
@@ -174,7 +176,7 @@ def test_each_reads_what_the_other_stored(ours, theirs, area_on, algorithm, dire
     assert answer.out.split() == [algorithm, expected(algorithm, b"123456789")]
 
 
-def test_listing_shows_only_values_that_are_kept(area):
+def test_listing_shows_only_stored_values(area):
     path = area.put("known", b"123456789")
     area.put("unknown", b"123456789")
     xrdfs(area.server, "query", "checksum", path).ok()

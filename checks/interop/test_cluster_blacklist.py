@@ -1,6 +1,8 @@
-"""`cms.blacklist` and `cms.whitelist`: who may not join, and who shall go elsewhere, also when the list changes while clients are at
-work; each node in a network namespace of its own. Under managers of ours: a real one of 5.5.3 sends a banned server off and takes
-it in again when it comes back."""
+"""`cms.blacklist` and `cms.whitelist`: excluded nodes and redirected ones, also when the list
+changes while clients are active.
+
+Each node is in a network namespace of its own. The managers are ours, because a real one of 5.5.3
+disconnects a banned server and accepts it again when it reconnects."""
 
 import pytest
 
@@ -9,14 +11,14 @@ from clients import Steps, digest, url, xrdcp, xrdfs
 from test_cluster_settings import addresses, start  # noqa: F401 (a fixture)
 from tools import data, wait_until
 
-# The servers know `man` alone; `other` is where it may send them.
+# The servers know only `man`; `other` is the manager to which it may redirect them.
 PLAN = clusters.Plan("""
     man manager
     other manager
     s1 server man
     s2 server man
 """)
-# A real node that was refused comes again after a minute.
+# A real node that was refused reconnects after a minute.
 PATIENCE = 200
 MIB = 1 << 20
 UNDER_OURS = {mix: clusters.SIDES[mix] for mix in ("ours", "real-servers-under-ours")}
@@ -24,14 +26,14 @@ OTHER = " redirect other:1213"
 
 
 class List:
-    """The file, as an administrator replaces it."""
+    """The file, replaced as an administrator does."""
 
     def __init__(self, cluster, kind="blacklist"):
         self.path = cluster.work / "list"
         self.settings = f"if named man\ncms.{kind} check 2 {self.path}\nfi\n"
 
     def name(self, *nodes, then=""):
-        """Replaces it by one of these nodes."""
+        """Replaces it by a list of these nodes."""
         new = self.path.with_name("new")
         new.write_text("# nodes\n" + "".join(f"{node.address}{then}\n" for node in nodes))
         clusters.peers.give(new)
@@ -54,8 +56,9 @@ def listed(start, request):  # noqa: F811
 
 
 @pytest.mark.parametrize("makers", clusters.parameters("blacklist", PLAN, UNDER_OURS))
-def test_banned_while_clients_are_at_work(listed, makers):
-    """A server that is put on the list is left alone by new clients, those at work there finish; taken off, it comes back."""
+def test_banned_while_clients_are_active(listed, makers):
+    """A server that is put on the list gets no new clients, and its clients finish. Taken off, it
+    rejoins."""
     cluster, list_ = listed(makers)
     cluster.start()
     cluster.answering()
@@ -78,7 +81,8 @@ def test_banned_while_clients_are_at_work(listed, makers):
 
 @pytest.mark.parametrize("makers", clusters.parameters("blacklist", PLAN, UNDER_OURS))
 def test_sent_to_another_manager(listed, makers):
-    """A server with `redirect` in its line goes to the manager named there, at its login and while it is in use, and serves there."""
+    """A server with `redirect` in its line goes to the manager named there, at its login and while
+    it is in use, and serves there."""
     cluster, list_ = listed(makers, names=["s1"], then=OTHER)
     cluster.s1.parents = ["other"]
     cluster.start()
@@ -97,8 +101,8 @@ def test_sent_to_another_manager(listed, makers):
 
 
 @pytest.mark.parametrize("makers", clusters.parameters("whitelist", PLAN, {"ours": clusters.SIDES["ours"]}))
-def test_only_who_is_listed(listed, makers):
-    """A list of those who may join: nobody else does, until it is on it."""
+def test_only_listed_servers_join(listed, makers):
+    """A whitelist: no other server joins until it is on the list."""
     cluster, list_ = listed(makers, "whitelist", ["s1"])
     cluster.s2.parents = []
     cluster.start()

@@ -1,5 +1,6 @@
-"""A supervisor of ours whose last server is gone for good, under real managers and ours: clients that are still sent to it find what
-others have."""
+"""A supervisor of ours whose last server is lost permanently, under real managers and ours.
+
+Clients that are still redirected to it find the files of other servers."""
 
 import pytest
 
@@ -21,10 +22,10 @@ def test_deserted_supervisor(makers):
             xrdfs(cluster.man, "stat", area / f"file{number}").ok()
         cluster.s1.kill()
         cluster.s2.kill()
-        # The manager knows of copies below the supervisor, and has no reason to doubt it.
+        # The manager knows of copies below the supervisor, and has no reason to doubt them.
         for number in range(4):
             assert xrdcp(area.url(f"file{number}"), "-").ok().out == "content"
-        # It takes servers again.
+        # It accepts servers again.
         cluster.s2.start()
         cluster.formed()
         area.put("late", b"late", "s2")

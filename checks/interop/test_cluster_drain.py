@@ -1,5 +1,7 @@
-"""Nodes taken out of use by their administrator, each in a network namespace of its own, as command lines alone make them and in
-mixes: with clients at work, over a restart, and with the network cut meanwhile."""
+"""Nodes drained by their administrator, each in a network namespace of its own, configured by
+command lines alone and in mixes.
+
+They are drained with active clients, over a restart, and with the network cut meanwhile."""
 
 import json
 import struct
@@ -38,7 +40,7 @@ def running(request):
 
 @pytest.fixture
 def cluster(running):
-    """All there and in use."""
+    """All nodes running and in use."""
     for node in running.nodes.values():
         node.place.heal()
     running.complete()
@@ -56,17 +58,18 @@ def area(cluster):
 
 
 def state(node, of):
-    """What `scalla cluster status` on a node says of itself or of its child."""
+    """Returns the state that `scalla cluster status` on a node reports for itself or for its child."""
     status = json.loads(node.scalla("status", "--here", "--json").ok().out)
     if node is of:
         return status["state"]
-    # A supervisor forgets a child that it loses.
+    # A supervisor forgets a lost child.
     return next((child["state"] for child in status["children"] if child["address"].startswith(f"{of.address}:")), "away")
 
 
 def drain(cluster, name):
-    """By an order at the node itself, or for a real one at its parent; returns where to take it back. Done when its parent, if
-    ours, says so, and a real one has heard of it."""
+    """Drains by a command at the node itself, or for a real one at its parent. Returns the node at
+    which to end the drain. Waits until its parent, if ours, reports it, and a real one has received
+    it."""
     node = cluster[name]
     parent = cluster[node.parents[0]]
     at, words = (node, []) if node.maker != "real" else (parent, [node.host])
@@ -79,8 +82,9 @@ def drain(cluster, name):
 
 
 def goes_to(cluster, target, name):
-    """Clients are sent there, each of them. A real supervisor that was held up for long may be lost and back only after its pause:
-    meanwhile the draining server is the only one that is known to have what is below it."""
+    """All clients are redirected there. A real supervisor that was blocked for long may be lost and
+    back only after its pause. Meanwhile the draining server is the only known one with the files
+    below it."""
     for _ in range(3):
         if cluster.sup.maker == "real" and cluster.man.maker != "real":
             wait_until(lambda: state(cluster.man, cluster.sup) == "serving")
@@ -88,8 +92,8 @@ def goes_to(cluster, target, name):
 
 
 def both_known(cluster, path):
-    """Both servers that have it are known. A real supervisor that takes longer to answer than silence is listened to, which is a
-    second here, counts as one without the file until it answers."""
+    """Both servers with the file are known. A real supervisor that answers after the query timeout,
+    which is 1 s here, counts as a node without the file until it answers."""
     def found():
         return xrdfs(cluster, "locate", "-d", path).ok().out.count("Server") == 2
 
@@ -99,18 +103,21 @@ def both_known(cluster, path):
 
 
 def told_of(cluster, parent):
-    """The manager knows who is emptied below this node: itself, or a supervisor that can say so."""
+    """The manager knows the drained node below this one: it is itself, or a supervisor that can
+    report it."""
     return parent is cluster.man or {parent.maker, cluster.man.maker}.isdisjoint({"real"})
 
 
 def lets_wait(parent):
-    """A real supervisor lets clients wait for the one server below it that has the file and is suspended, whoever else has it."""
+    """A real supervisor lets clients wait for its one suspended server with the file, even if other
+    nodes have it."""
     return parent.maker == "real" and parent.role == "supervisor"
 
 
 def is_led_to(cluster, path, node):
-    """The manager sends a bare client there. It takes one in no time: a node that had fewer clients than another for a while, as
-    after an earlier test that drained it, gets all of them until it has had as many."""
+    """The manager redirects a bare client there, which takes almost no time. A node that had fewer
+    clients than another for a while, as after an earlier test that drained it, gets all of them
+    until it has had as many."""
     with cluster.man.connect() as connection:
         stream = connection.start(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), path.encode())
         return clusters.redirected(connection, stream, path) == node.port
@@ -126,7 +133,7 @@ def opened_at(cluster, target):
 
 @pytest.mark.parametrize("name", ["s1", "s3"])
 def test_server_is_drained_under_clients(cluster, area, name, tmp_path):
-    """What is open stays open; new clients go elsewhere, and come back when it is over."""
+    """Open files stay open. New clients go elsewhere, and return when the drain has ended."""
     content = pattern(2 * MIB)
     other = "s3" if name == "s1" else "s2"
     area.put("both", content, name, other)
@@ -147,10 +154,10 @@ def test_server_is_drained_under_clients(cluster, area, name, tmp_path):
             xrdcp(cluster, tmp_path / "source", url(area, f"new{number}")).ok()
             assert name not in area.holders(f"new{number}")
         if node.maker != "real" and told_of(cluster, parent) and parent.maker != "real":
-            # Who comes to it by itself is sent where another copy is.
+            # A client that connects to it directly is redirected to another copy.
             goes_to(cluster, url(area, "both", node.host), other)
         if all(one.maker != "real" for one in cluster.of("manager", "supervisor")):
-            # What nobody else has is still served. (A real parent lets clients wait.)
+            # Files without another copy are still served. (A real parent lets clients wait.)
             assert opened_at(cluster, url(area, "only")) == name
         assert reading("read", MIB, MIB) == digest(content[MIB:])
         writing("write", 0, len(content))
@@ -165,7 +172,7 @@ def test_server_is_drained_under_clients(cluster, area, name, tmp_path):
 
 @pytest.mark.parametrize("name", ["s1", "s3"])
 def test_drain_holds_over_a_restart_and_a_cut(cluster, area, name):
-    """The node itself remembers it; its parent hears of it again when the network is back."""
+    """The node itself remembers the drain. Its parent learns of it again when the network is back."""
     content = pattern(10_000)
     other = "s3" if name == "s1" else "s2"
     area.put("both", content, name, other)
@@ -204,7 +211,8 @@ def test_drain_holds_over_a_restart_and_a_cut(cluster, area, name):
 
 
 def test_supervisor_is_drained(cluster, area):
-    """With all that is below it: copies beside it are read, and what is only below it is still served."""
+    """The whole subtree is drained: copies elsewhere are read, and files that exist only below it
+    are still served."""
     if cluster.sup.maker == "real" and cluster.man.maker == "real":
         pytest.skip("there is nobody to give the order to")
     content = pattern(10_000)
@@ -221,7 +229,8 @@ def test_supervisor_is_drained(cluster, area):
 
 
 def test_all_below_a_supervisor_are_drained(cluster, area, tmp_path):
-    """New files go beside it, readers too; what only they have is read there, and what is read there moves when it can."""
+    """New files and readers go elsewhere. Files that exist only there are read there, and open
+    reads move when they can."""
     if "real" in {cluster.man.maker, cluster.sup.maker}:
         return
     content = pattern(2 * MIB)
@@ -255,7 +264,7 @@ def test_all_below_a_supervisor_are_drained(cluster, area, tmp_path):
 
 
 def test_suspended_by_its_manager(cluster, area):
-    """A parent has one way to keep clients off a child: what others have is read there."""
+    """A parent has one way to keep clients off a child: files with other copies are read there."""
     if cluster.man.maker == "real":
         pytest.skip("a real manager has no such order")
     content = pattern(10_000)

@@ -1,5 +1,8 @@
-"""What breaks: servers, managers and networks of clusters in all mixes, each node in a network namespace of its own, under
-the real `xrdcp` and a Python client. Never a wrong byte, never a hang, never an error the client could have been spared."""
+"""Failures of servers, managers and networks of clusters in all mixes, each node in a network
+namespace of its own.
+
+Clients are the real `xrdcp` and a Python client. There must be no wrong byte, no hang, and no
+avoidable error."""
 
 import signal
 
@@ -11,7 +14,7 @@ import tools
 from clients import MAKING, Steps, digest, start, url, xrdcp, xrdfs
 from tools import data, pattern, wait_until
 
-# Two managers that share two servers: every node logs in to both.
+# Two managers that share two servers: each node logs in to both.
 TWINS = clusters.Plan("""
     m1 manager
     m2 manager
@@ -35,7 +38,7 @@ def running(request):
 
 @pytest.fixture
 def cluster(running):
-    """All there, joined, and answering: connections that were cut take a while to notice that they are not any more."""
+    """All nodes running, joined, and answering. Connections that were cut take a while to recover."""
     for node in running.nodes.values():
         node.place.heal()
         node.signal(signal.SIGCONT)
@@ -50,7 +53,7 @@ def area(cluster):
 @pytest.mark.parametrize("way, python", [("killed", 0), ("killed", 1), ("cut off", 0), ("frozen", 1)],
                          ids=["killed-newest", "killed-5.5.3", "cut-newest", "frozen-5.5.3"])
 def test_server_lost_in_the_middle_of_a_read(cluster, area, way, python):
-    """The file has another copy: the read goes on there."""
+    """The file has another copy, where the read continues."""
     content = pattern(4 * MIB)
     area.put("file", content, "s1", "s2")
     with Steps(cluster, clusters.PYTHONS[python]) as steps:
@@ -79,7 +82,7 @@ def test_server_killed_under_xrdcp(cluster, area, tmp_path):
 
 
 def open_files(node):
-    """Paths that the node's processes hold open."""
+    """Returns the paths that the node's processes have open."""
     found = set()
     for process in node.processes:
         for link in clusters.Path(f"/proc/{process.pid}/fd").iterdir():
@@ -91,8 +94,9 @@ def open_files(node):
 
 
 def test_server_killed_in_the_middle_of_a_write(cluster, area):
-    """What was acknowledged there is gone with it, and the client is told. It can write elsewhere at once; the same name again
-    when the server is back and has removed the half file, which was to persist on close only. Nobody ever reads that one."""
+    """Acknowledged data on the lost server is unavailable, and the client receives an error. It can
+    write elsewhere immediately. It can use the same name again when the server is back and has
+    removed the partial file, which was to persist on close only. No client ever reads that one."""
     content = pattern(4 * MIB)
     with Steps(cluster, **MAKING) as steps:
         steps("open", "posc", url(area, "file"))
@@ -102,7 +106,7 @@ def test_server_killed_in_the_middle_of_a_write(cluster, area):
         steps.fails("write", 2 * MIB, 2 * MIB)
     names = ["file"]
     if {manager.maker for manager in cluster.of("manager")} == {"ours"}:
-        # A real manager lets clients wait with every new file until the server is back.
+        # A real manager lets clients wait with each new file until the server is back.
         names.append("other")
         write_whole(cluster, url(area, "other"), content)
     lost.start()
@@ -122,7 +126,8 @@ def write_whole(cluster, target, content):
 
 
 def test_manager_killed_with_a_second_one_alive(cluster, area, tmp_path):
-    """Clients that know both go on without noticing; so does a file that is open, and new ones are made."""
+    """Clients that know both managers continue without an error. So does an open file, and new ones
+    are created."""
     content = data(MIB)
     area.put("file", content, "s2")
     (tmp_path / "source").write_bytes(content)
@@ -140,7 +145,7 @@ def test_manager_killed_with_a_second_one_alive(cluster, area, tmp_path):
 
 
 def test_every_manager_killed(cluster, area, tmp_path):
-    """Files that are open stay open; who wants to open one waits until a manager is back."""
+    """Open files stay open. A client that opens a file waits until a manager is back."""
     content = data(MIB)
     area.put("file", content, "s1")
     with Steps(cluster) as steps:
@@ -159,8 +164,9 @@ def test_every_manager_killed(cluster, area, tmp_path):
 
 
 def test_network_split_and_healed(cluster, area):
-    """A server out of reach: its copy is not used, files that lie elsewhere are served, its own only file is not declared gone
-    for ever; after healing everything is found without an administrator."""
+    """A server is unreachable: its copies are not used, files elsewhere are served, and its only
+    file is not declared missing permanently. After the network is restored everything is found
+    without an administrator."""
     area.put("both", b"both", "s1", "s2")
     area.put("only", b"only", "s1")
     for name in ("both", "only"):
@@ -175,7 +181,7 @@ def test_network_split_and_healed(cluster, area):
 
 
 def test_managers_cut_off_from_the_servers(cluster, area):
-    """For longer than pings take; afterwards the servers log in again by themselves."""
+    """For longer than pings take. Afterwards the servers log in again by themselves."""
     area.put("file", b"content", "s2")
     for node in cluster.servers:
         node.place.cut()
@@ -187,7 +193,7 @@ def test_managers_cut_off_from_the_servers(cluster, area):
 
 
 def test_one_of_two_copies_vanished(cluster, area):
-    """Sent to a server that has lost the file, the client is sent on to the other one."""
+    """A client redirected to a server that has lost the file is redirected to the other one."""
     area.put("file", b"still there", "s1", "s2")
     assert xrdfs(cluster, "locate", area / "file").ok().out.count("Server") == 2
     area.local("s1", "file").unlink()
@@ -196,7 +202,7 @@ def test_one_of_two_copies_vanished(cluster, area):
 
 
 def test_same_files_at_another_address(cluster, area):
-    """A node is replaced by one with the same name and disk somewhere else."""
+    """A node is replaced by one with the same name and disk at another address."""
     area.put("file", b"moved", "s1")
     assert xrdfs(cluster, "stat", area / "file").ok()
     node = cluster.s1

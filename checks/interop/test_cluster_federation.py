@@ -1,5 +1,7 @@
-"""Meta managers and managers below them killed (kill -9) while clients go on, each node in a network namespace of its own: who reads
-reads on, who opens waits or goes elsewhere, and everything is found again."""
+"""Meta managers and managers below them are killed (kill -9) while clients are active, each node in
+a network namespace of its own.
+
+Reads continue, opens wait or go elsewhere, and everything is found again."""
 
 import pytest
 
@@ -10,7 +12,7 @@ from clients import Steps, digest, start, url, xrdcp, xrdfs
 from test_cluster_faults import MIB, write_whole
 from tools import data, wait_until
 
-# Two sites below two meta managers that stand in for each other.
+# Two sites below two redundant meta managers.
 PLAN = clusters.Plan("""
     t1 meta
     t2 meta
@@ -48,7 +50,8 @@ def area(cluster):
 
 
 def test_one_meta_manager_killed(cluster, area):
-    """Nobody notices: what is read is read on, files are opened and made through the other one."""
+    """Clients do not notice: reads continue, and files are opened and created through the other
+    one."""
     content = data(MIB)
     area.put("file", content, "s2")
     for number, top in enumerate((cluster.t1, cluster.t2)):
@@ -64,7 +67,8 @@ def test_one_meta_manager_killed(cluster, area):
 
 
 def test_all_meta_managers_killed(cluster, area, tmp_path):
-    """Who has a file open reads on; a site's own manager serves its clients; who wants to open from the top waits for it."""
+    """Open files are read on. A site's own manager serves its clients. Opens at the top wait for a
+    meta manager."""
     content = data(MIB)
     area.put("file", content, "s1")
     with Steps(cluster) as steps:
@@ -83,7 +87,8 @@ def test_all_meta_managers_killed(cluster, area, tmp_path):
 
 
 def test_manager_below_a_meta_manager_killed(cluster, area):
-    """Its clients read on; what the other site has too is read there; what only this one has is found when it is back."""
+    """Its clients continue to read. Files that the other site also has are read there. Files of
+    this site alone are found when it is back."""
     content = data(MIB)
     area.put("both", content, "s1", "s2")
     area.put("only", content, "s1")

@@ -1,5 +1,6 @@
-"""A cluster that starts for the first time, in which one real `xrootd` joins late: it began before its `cmsd`, and looks for that
-again only 10 s later."""
+"""A cluster at its first start, in which one real `xrootd` joins late.
+
+It started before its `cmsd`, and retries only after 10 s."""
 
 import pytest
 
@@ -7,7 +8,7 @@ import clusters
 import peers
 from tools import xrdfs
 
-# Nothing here says how many servers there are.
+# The number of servers is not configured.
 TIMING = "cms.delay startup 1 lookup 1 qdl 1 suspend 1 service 1\ncms.conwait 1\ncms.ping 3\ncms.space min 1m 2m\n"
 EARLY = ["ours", "real"]
 

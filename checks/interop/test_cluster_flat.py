@@ -1,5 +1,7 @@
-"""One manager and three servers, in all mixes of real daemons and ours: what clients do at the manager. What a test demands
-must hold for the all-real cluster too."""
+"""One manager and three servers, in all mixes of real daemons and ours: operations of clients at
+the manager.
+
+The tests must also pass for the all-real cluster."""
 
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -51,14 +53,14 @@ def area(cluster):
 
 @pytest.mark.parametrize("options", [(), ("-r",), ("-d",), ("-h",), ("-r", "-d"), ("-d", "-h")], ids=lambda options: "".join(options) or "plain")
 def test_locate(cluster, area, options):
-    """Those that have the file, and only those."""
+    """The servers with the file, and only those."""
     path = area.put("file", b"here", "s1", "s3")
     found = xrdfs(cluster.man, "locate", *options, path).ok()
     assert sorted(cluster.named(found.out)) == ["s1", "s3"], found
     assert found.out.count("Server ReadWrite") == 2, found
 
 
-def test_locate_everybody(cluster):
+def test_locate_all_servers(cluster):
     found = xrdfs(cluster.man, "locate", "*").ok()
     assert sorted(cluster.named(found.out)) == ["s1", "s2", "s3"], found
     assert sorted(cluster.named(xrdfs(cluster.man, "locate", "-d", "*").ok().out)) == ["s1", "s2", "s3"]
@@ -72,15 +74,15 @@ def test_missing_file(cluster, area):
 
 
 def test_file_placed_by_hand_after_it_was_missed(cluster, area):
-    """A refresh finds what nobody announced."""
+    """A refresh finds a file that was not announced."""
     xrdfs(cluster.man, "stat", area / "late").fails(54, NOT_FOUND)
     path = area.put("late", b"1234567", "s2")
     assert cluster.named(xrdfs(cluster.man, "locate", "-r", path).ok().out) == ["s2"]
     assert "Size:   7" in xrdfs(cluster.man, "stat", path).ok().out
 
 
-def test_many_ask_at_once(cluster, area):
-    """A file nobody has asked for, wanted by many in the same moment."""
+def test_concurrent_queries_for_one_file(cluster, area):
+    """An unknown file, requested by many clients at the same time."""
     path = area.put("wanted", b"w" * 10, "s2")
     connections = [cluster.man.connect() for _ in range(20)]
     streams = [connection.start(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), path.encode()) for connection in connections]
@@ -92,7 +94,7 @@ def test_many_ask_at_once(cluster, area):
 @pytest.mark.parametrize("version", [0x290, 0x300, 0x400, 0x520], ids=hex)
 @pytest.mark.parametrize("capability", [0, 2, 4, 5])
 def test_clients_of_all_ages(cluster, area, version, capability):
-    """None is sent what it cannot understand: those before version 3 get no deferred answer."""
+    """Clients before version 3 receive no deferred answer, because they cannot decode it."""
     path = area.put("file", b"old and new", "s3")
     with cluster.man.connect(login=False) as connection:
         connection.hello(version=version)
@@ -120,7 +122,8 @@ def test_existing_file_is_kept_without_force(cluster, area, source):
 
 
 def test_creations_are_spread(cluster, area, source):
-    """By chance where the manager is ours: that one of the servers gets none of so many happens once in a million runs."""
+    """By chance if the manager is ours. The probability that one of the servers gets none is one in
+    a million."""
     with ThreadPoolExecutor() as pool:
         for done in pool.map(lambda number: xrdcp(source, area.url(f"file{number}")), range(36)):
             done.ok()
@@ -129,7 +132,8 @@ def test_creations_are_spread(cluster, area, source):
 
 
 def test_creation_at_a_server_is_announced(cluster, area, source):
-    """The manager knows that nobody has it, and hears of the file a client then makes behind its back."""
+    """The manager knows that the file is missing, and learns of the file that a client then creates
+    directly at a server."""
     xrdfs(cluster.man, "stat", area / "file").fails(54, NOT_FOUND)
     xrdcp(source, cluster.s3.url(area / "file")).ok()
     wait_until(lambda: cluster.man.locate(area / "file"))
@@ -222,9 +226,9 @@ def test_space(cluster):
     def ratio(figure):
         return int(space(cluster.man)[figure]) / int(space(cluster.s1)[figure])
 
-    # All servers lie on one file system here, which is counted for each.
+    # All servers are on one file system here, which counts for each.
     assert abs(ratio("oss.space") - 3) < 0.05
-    # Other tests fill it meanwhile, and the manager hears of that later.
+    # Other tests use space meanwhile, and the manager learns of that later.
     wait_until(lambda: abs(ratio("oss.free") - 3) < 0.2, 60)
     assert "Total:" in xrdfs(cluster.man, "spaceinfo", "/").ok().out
     lines = xrdfs(cluster.man, "statvfs", "/").ok().out.splitlines()
@@ -256,10 +260,11 @@ def test_role(cluster):
     assert xrdfs(cluster.s1, "query", "config", "role").ok().out.strip() == "server"
 
 
-# Going wrong.
+# Failures.
 
 def test_file_vanished_behind_the_managers_back(cluster, area):
-    """The manager sends the client to where the file was; the client comes back saying so. No loop, no wait without end."""
+    """The manager redirects the client to the former location, and the client returns with that
+    reason. There is no loop and no endless wait."""
     path = area.put("file", b"x", "s2")
     xrdfs(cluster.man, "stat", path).ok()
     area.local("s2", "file").unlink()
@@ -290,12 +295,13 @@ def test_server_stops_in_good_order(cluster, area):
 
 
 def test_manager_is_restarted(cluster, area, source):
-    """Clients wait for it, nodes come back to it, and everything is found again."""
+    """Clients wait for it, nodes rejoin, and everything is found again."""
     path = area.put("file", b"before and after", "s3")
     xrdfs(cluster.man, "stat", path).ok()
     cluster.man.restart()
     if len({server.maker for server in cluster.servers}) > 1:
-        # Real nodes are back after 9 s only, ours at once, and one server is enough to serve by this configuration.
+        # Real nodes rejoin after 9 s, ours immediately. One server is enough to serve by this
+        # configuration.
         cluster.complete()
     assert xrdfs(cluster.man, "cat", path).ok().out == "before and after"
     cluster.complete()

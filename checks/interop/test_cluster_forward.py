@@ -1,4 +1,5 @@
-"""Changes of the name space that the redirector hands to every server, and space that runs out, in mixes."""
+"""Changes of the name space that the redirector forwards to all servers, and exhausted space, in
+mixes."""
 
 import pytest
 
@@ -13,7 +14,7 @@ def forwarding(request):
     cluster = clusters.Cluster(clusters.PAIR, request.param)
     operations = "ofs.forward 1way mkdir mv rm rmdir chmod trunc\n"
     if cluster.man.maker == "real":
-        # A real redirector forwards only where requests are authorized; the table allows everything.
+        # A real redirector forwards only authorized requests; the table allows everything.
         table = cluster.work / "authdb"
         table.write_text("u * / a\n")
         operations += f"ofs.authorize 1\nacc.authdb {table}\n"
@@ -49,14 +50,15 @@ def test_forwarded(forwarding, area):
 
 @pytest.fixture(params=clusters.parameters("space", clusters.PAIR, clusters.SIDES))
 def tight(request, small_disk):
-    """The disk of s1 is smaller than the space a server must have to be given new files."""
+    """The disk of s1 is smaller than the free space that a server needs for new files."""
     timing = clusters.TIMING.replace("cms.space min 1m 2m", "cms.space min 20m 30m")
     with clusters.Cluster(clusters.PAIR, request.param, timing=timing, trees={"s1": small_disk}) as cluster:
         yield cluster
 
 
 def test_new_files_go_where_there_is_space(tight, tmp_path):
-    """What is on the small disk is read from it, and nothing is put there; without the other server there is no space."""
+    """Files on the small disk are read, and no new file is put there. Without the other server
+    there is no space."""
     area = clusters.Area(tight)
     area.put("old", b"old", "s1")
     (tmp_path / "source").write_bytes(data(MIB))
@@ -67,7 +69,8 @@ def test_new_files_go_where_there_is_space(tight, tmp_path):
 
 
 def test_disk_that_fills_up_while_clients_write(small, tmp_path):
-    """A client is told, nothing half is left that was to persist on close, and the other server is not concerned."""
+    """The client receives an error, no partial file that was to persist on close remains, and the
+    other server is not affected."""
     area = clusters.Area(small)
     (tmp_path / "large").write_bytes(data(12 * MIB))
     told = set()

@@ -1,5 +1,8 @@
-"""Frames that no proper node would send, towards our manager, which has two good servers all the while: whatever comes, clients
-are served. (A real manager dies of several of these: a login without an id, a cancelled prepare, noise, too many redirectors.)"""
+"""Invalid frames sent to our manager, which has two good servers meanwhile: clients must be served
+in any case.
+
+(A real manager crashes on several of these: a login without an id, a cancelled prepare, noise, too
+many redirectors.)"""
 
 import random
 import re
@@ -25,7 +28,7 @@ def running(request):
 @pytest.fixture
 def cluster(running):
     yield running.complete()
-    # Whatever a test did: the manager is the same process, and serves.
+    # After each test the manager is the same process, and serves.
     assert running.man.alive(), running.man.output()[-3000:]
     served(running)
 
@@ -46,7 +49,7 @@ def served(cluster):
     cms.frame(cms.LOGIN, cms.login(paths="w \0/etc\0")), cms.frame(cms.LOGIN, cms.login(interfaces="[::" * 100)),
     cms.frame(cms.LOGIN, cms.u16(3) + cms.text("a string where a number is due")),
 ], ids=lambda what: f"{len(what)}-{what[:12].hex()}")
-def test_logins_that_make_no_sense(cluster, what):
+def test_invalid_logins(cluster, what):
     with cms.Link(cluster.man) as link:
         try:
             link.send(what)
@@ -57,7 +60,7 @@ def test_logins_that_make_no_sense(cluster, what):
 
 
 def test_silent_connections_are_closed(cluster):
-    """The head of a login must come at once, its body soon."""
+    """The header of a login has a short deadline, and so has its body."""
     with cms.Link(cluster.man) as silent, cms.Link(cluster.man) as half:
         half.send(cms.header(0, cms.LOGIN, 0, 100))
         assert silent.closed()
@@ -85,13 +88,14 @@ def test_login_byte_by_byte(cluster):
 
 @pytest.mark.parametrize("version", [2, 4, 99, 65535])
 def test_login_from_another_time(cluster, version):
-    """Versions from the past and the future are answered with 3, and more than is known of the record is ignored."""
+    """Versions from the past and the future are answered with 3. Extra bytes of the record are
+    ignored."""
     with cms.Child(cluster.man, sid=f"s-v{version}@nowhere nowhere", version=version, more=cms.u32(7) + cms.text("what is this") * 5) as child:
         assert child.reply.data[:3] == cms.u16(3)
 
 
 def test_node_without_an_id(cluster):
-    """A real manager dies of it."""
+    """A real manager crashes on it."""
     with cms.Link(cluster.man) as link:
         link.send(cms.frame(cms.LOGIN, cms.login(sid=None)))
         link.socket.settimeout(3)
@@ -99,7 +103,7 @@ def test_node_without_an_id(cluster):
 
 
 def test_cancelled_prepare_from_a_redirector(cluster):
-    """A real manager dies of it."""
+    """A real manager crashes on it."""
     with cms.Redirector(cluster.man) as redirector:
         redirector.send(cms.frame(cms.PREPDEL, cms.text("tester") + cms.text("some-id"), 1))
         redirector.select("/nothing-here")
@@ -120,12 +124,12 @@ def test_unknown_codes_are_skipped(cluster):
 
 
 def alive(child):
-    """The parent pings it still: with a ping of 3 s something comes soon."""
+    """The parent still sends pings: with an interval of 3 s one arrives soon."""
     assert child.frame().code in (cms.PING, cms.STATE, cms.USAGE)
 
 
 def test_requests_that_are_not_for_a_parent(cluster):
-    """Everything a node may not ask its parent, and payloads that do not parse."""
+    """All requests that a node must not send to its parent, and payloads that cannot be parsed."""
     with cms.Child(cluster.man, sid="s-wrong@nowhere nowhere") as child:
         for code in range(28):
             if code not in (cms.DISC, cms.LOGIN, cms.XAUTH, cms.PREPDEL, cms.STATUS):
@@ -143,7 +147,8 @@ def test_frames_too_large(cluster):
 
 
 def test_every_byte_of_frames_is_random(cluster):
-    """Ten thousand frames of noise from a node, and from a redirector; closing either is as good as ignoring it."""
+    """Ten thousand frames of noise from a node, and from a redirector. They may be ignored, or the
+    connection closed."""
     dice = random.Random(1)
     for kind in (lambda: cms.Child(cluster.man, sid="s-noise@nowhere nowhere"), lambda: cms.Redirector(cluster.man)):
         with kind() as link:
@@ -159,12 +164,13 @@ def test_every_byte_of_frames_is_random(cluster):
     served(cluster)
 
 
-# Nodes that lie or are silent.
+# Nodes that send wrong answers or none.
 
 def test_node_that_claims_every_file(cluster):
-    """It claims every file, and nothing listens at its port. Clients come back and get the file of the server that has it. The
-    node has an address of its own: clients name a failed server by its host alone, so with a shared host the manager cannot
-    tell which of its servers failed, and may choose the same one until all of them count as tried."""
+    """The node claims every file, and no process listens on its port. Clients return and are
+    redirected to the server with the file. The node has an address of its own: clients name a
+    failed server by its host alone. With a shared host the manager could not distinguish its
+    servers, and might select the same one until all of them count as tried."""
     port = peers.free_port()
     stop = threading.Event()
     with cms.Child(cluster.man, port=port, source="127.0.0.2", sid="s-liar@nowhere nowhere") as liar:
@@ -191,7 +197,7 @@ def test_node_that_claims_every_file(cluster):
             area.put("true", b"true", "s2")
             found = xrdcp(area.url("true"), "-", XRD_CONNECTIONWINDOW="2", XRD_CONNECTIONRETRY="1", XRD_STREAMERRORWINDOW="0")
             assert found.out == "true", found
-            # What nobody has: an error and an end, not a loop.
+            # A missing file gives an error, not a loop.
             assert xrdcp(area.url("false"), "-", XRD_CONNECTIONWINDOW="2", XRD_CONNECTIONRETRY="1", XRD_STREAMERRORWINDOW="0").status != 0
         finally:
             stop.set()
@@ -200,7 +206,8 @@ def test_node_that_claims_every_file(cluster):
 
 
 def test_node_that_never_answers(cluster):
-    """Neither questions nor pings: files that others have are found all the same, and it is dropped after three silent periods."""
+    """It answers neither queries nor pings. Files of others are found nevertheless, and it is
+    dropped after three silent periods."""
     with cms.Child(cluster.man, sid="s-mute@nowhere nowhere", port=9) as mute:
         wait_until(lambda: 9 in cluster.man.children())
         area = clusters.Area(cluster)
@@ -211,7 +218,7 @@ def test_node_that_never_answers(cluster):
 
 
 def test_node_that_reads_nothing(cluster):
-    """What it is told must not heap up or hold up others."""
+    """Messages to it must not accumulate or delay others."""
     deaf_port = 9
     with cms.Child(cluster.man, sid="s-deaf@nowhere nowhere", port=deaf_port) as deaf:
         wait_until(lambda: deaf_port in cluster.man.children())
@@ -220,14 +227,16 @@ def test_node_that_reads_nothing(cluster):
             for number in range(3000):
                 redirector.send(cms.frame(cms.SELECT, cms.text("t") + cms.u32(8) + cms.text(f"/deaf/{number}/" + "x" * 900), 0))
         served(cluster)
-        # It leaves in good order, but for what it has not read: through the small buffer that would take a minute.
+        # It disconnects cleanly without reading the rest: through the small buffer that would take
+        # a minute.
         deaf.send(cms.frame(cms.DISC))
         wait_until(lambda: deaf_port not in cluster.man.children())
         deaf.socket.close()
 
 
-def test_haves_that_nobody_asked_for(cluster):
-    """A hundred thousand of them: they cost no memory, and the questions of others are answered meanwhile."""
+def test_unsolicited_haves(cluster):
+    """A hundred thousand of them: they use no memory, and the queries of others are answered
+    meanwhile."""
     before = cluster.man.memory()
     with cms.Child(cluster.man, sid="s-talker@nowhere nowhere", port=9) as talker:
         talker.send(b"".join(cms.have(f"/talk/{number}", 0) for number in range(100_000)))
@@ -239,8 +248,8 @@ def test_haves_that_nobody_asked_for(cluster):
 # Floods.
 
 def test_flood_of_logins(cluster):
-    """Hundreds of nodes at once, more than there are places: those who find none are sent on or wait, and leave again. The good
-    servers stay."""
+    """Hundreds of nodes at the same time, more than there are slots. Nodes without a slot are
+    redirected or wait, and disconnect again. The good servers stay."""
     links = []
     for number in range(300):
         link = cms.Link(cluster.man)
@@ -265,14 +274,15 @@ def test_flood_of_logins(cluster):
 
 
 def test_flood_of_connections(cluster):
-    """Opened and closed, without a word."""
+    """Connections opened and closed without a byte."""
     for _ in range(1000):
         cms.Link(cluster.man).socket.close()
     served(cluster)
 
 
 def test_same_identity_many_times(cluster):
-    """One node's id on many connections: at most one is in, and the place is free again when they are gone."""
+    """The id of one node on many connections: at most one is accepted, and its slot is free again
+    when they are closed."""
     links = []
     for _ in range(20):
         link = cms.Link(cluster.man)
@@ -287,7 +297,7 @@ def test_same_identity_many_times(cluster):
 
 
 def test_many_redirectors(cluster):
-    """More than the 64 that a manager takes: the last are refused, the first are served."""
+    """More than the 64 that a manager accepts: the last are refused, the first are served."""
     links = [cms.Link(cluster.man) for _ in range(80)]
     record = cms.login(sid=None, mode=cms.MODE_DIRECTOR | cms.MODE_REDIRECT, version=0, port=0, own_port=0, paths=None)
     for link in links:
@@ -297,8 +307,9 @@ def test_many_redirectors(cluster):
         link.socket.close()
 
 
-def test_strangers_change_no_names(cluster):
-    """Orders at the cluster port are refused and logged with their host, unless `ofs.forward` allows them."""
+def test_unauthenticated_hosts_change_no_names(cluster):
+    """Commands at the cluster port are refused and logged with their host, unless `ofs.forward`
+    allows them."""
     area = clusters.Area(cluster)
     area.put("theirs", b"kept", "s1")
     path, ident = str(area / "theirs"), cms.text("stranger")
@@ -317,7 +328,7 @@ def test_strangers_change_no_names(cluster):
 
 
 def test_one_host_does_not_take_all_places_of_redirectors(cluster):
-    """The one that has been silent for longest makes room for the next."""
+    """The connection that has been silent for the longest time is evicted for the next."""
     silent = [cms.Redirector(cluster.man) for _ in range(300)]
     with cms.Redirector(cluster.man) as redirector:
         assert redirector.ask(cms.STATS, b"").code == cms.DATA

@@ -1,5 +1,7 @@
-"""Servers of ours that promise that nothing comes to exist but through them (`scalla.inventory complete`): what ends the promise for
-a while, and that managers ask again then."""
+"""Servers of ours with `scalla.inventory complete`, which promises that files are created only
+through them.
+
+The tests check which events suspend the promise, and that managers query again then."""
 
 import itertools
 import subprocess
@@ -32,14 +34,15 @@ def stat(area, name):
 
 
 def hides(area):
-    """Whether the manager answers for names nobody reported, without asking: a file put on a server's disk is not found."""
+    """Reports whether the manager answers for unreported names without a query: a file put on a
+    server's disk is not found."""
     name = f"by-hand-{next(NUMBERS)}"
     area.put(name, b"", "s1")
     return not stat(area, name)
 
 
-def test_what_clients_make_is_found(area):
-    """By every operation that makes a name, in every directory above it."""
+def test_files_created_by_clients_are_found(area):
+    """For each operation that creates a name, in each parent directory."""
     for name in ("file", "deep/er/file"):
         xrdcp("/etc/hostname", area.url(name)).ok()
     wait_until(lambda: stat(area, "file") and stat(area, "deep/er/file") and stat(area, "deep/er"), 60)
@@ -51,13 +54,13 @@ def test_what_clients_make_is_found(area):
     wait_until(lambda: stat(area, "moved/file") and stat(area, "moved"), 60)
     xrdfs(server, "mv", area / "moved", area / "renamed").ok()
     wait_until(lambda: stat(area, "renamed/file"), 60)
-    # The server lists all names anew some time after a directory was renamed.
+    # The server lists all names again some time after a directory was renamed.
     wait_until(lambda: hides(area), 60)
     assert stat(area, "renamed/file") and not stat(area, "none")
 
 
 def test_a_disk_that_is_mounted_is_found(area, small_disk):
-    """Nobody made what is on it through the server."""
+    """Its files were not created through the server."""
     below = area.local("s1", "disk")
     below.mkdir()
     (small_disk / "file").write_text("there")
@@ -71,7 +74,7 @@ def test_a_disk_that_is_mounted_is_found(area, small_disk):
         subprocess.run(["umount", "-l", below], check=True)
 
 
-def test_a_restart_lists_what_was_put_there(area):
+def test_a_restart_lists_files_put_on_the_disk(area):
     area.put("while-it-ran", b"", "s1")
     assert not stat(area, "while-it-ran")
     area.cluster.s1.restart()

@@ -1,5 +1,7 @@
-"""Load and space decide where clients go: programs that measure (`cms.perf pgm`) write what the test wants them to, the loads
-arrive at the manager, real or ours, and its weights (`cms.sched`) choose."""
+"""Selection of servers by load and space.
+
+Load programs (`cms.perf pgm`) write the values of the test. The loads arrive at the manager, real
+or ours, and its weights (`cms.sched`) decide."""
 
 import itertools
 import json
@@ -13,19 +15,20 @@ from tools import data, wait_until, xrdcp, xrdfs
 
 MIB = 1 << 20
 NUMBERS = itertools.count(1)
-# The order of a program's line.
+# The order of values in a program's line.
 FIGURES = ("runq", "cpu", "mem", "pag", "net")
-# The figure that each weight is for.
+# The value to which each weight applies.
 WEIGHTS = {"cpu": "cpu", "io": "net", "runq": "runq", "mem": "mem", "pag": "pag"}
 
 
 class Loads(clusters.Cluster):
-    """A cluster whose servers' loads are what the test says, and whose manager weighs them so."""
+    """A cluster whose servers have the loads of the test, and whose manager has these weights."""
 
     def __init__(self, makers, sched, fuzz=0, **how):
         super().__init__(clusters.PAIR, makers, **how)
         program = self.work / "measure"
-        # What it wrote last is said again: a real manager's figures of a new server are old by then.
+        # The last line is repeated, because a real manager's values of a new server are stale by
+        # then.
         program.write_text('#!/bin/sh\nwhile cat "$1"; do sleep 0.5; done\n')
         program.chmod(0o755)
         self.settings = f"cms.ping 3 usage 1\ncms.sched {sched} fuzz {fuzz}\n"
@@ -37,7 +40,7 @@ class Loads(clusters.Cluster):
         return self.work / f"load-of-{name}"
 
     def load(self, name, **figures):
-        """From now on the server's load is this; 10 where nothing is said."""
+        """Sets the load of the server from now on; the default of each value is 10."""
         new = self.work / "new"
         new.write_text(" ".join(str(figures.get(figure, 10)) for figure in FIGURES) + "\n")
         peers.give(new)
@@ -45,15 +48,15 @@ class Loads(clusters.Cluster):
 
 
 def new_file(area):
-    """Makes one; returns which server has it."""
+    """Creates a file. Returns its server."""
     name = f"new{next(NUMBERS)}"
     xrdcp("/etc/hostname", area.url(name)).ok()
     return area.holders(name)[0]
 
 
 def goes_to(area, name, path):
-    """Readers and new files go there, all of them, once the loads have arrived. Until then, with some loads old and some new, a
-    few may go there by chance; so it is not the first that counts."""
+    """All readers and new files go there, once the loads have arrived. Until then, with some loads
+    stale, a few may go there by chance, so the first one does not count."""
     def used():
         return new_file(area) == name and xrdfs(area.cluster.man, "cat", area / path).ok().out == name
 
@@ -64,7 +67,8 @@ def goes_to(area, name, path):
 @pytest.mark.parametrize("weight", WEIGHTS)
 @pytest.mark.parametrize("makers", clusters.parameters("weights", clusters.PAIR, clusters.SIDES))
 def test_weights_choose(makers, weight):
-    """The busier server is spared, by the figure that has weight alone, until it is the other one that is busy."""
+    """The busier server is avoided, by the value that alone has weight, until the other one is
+    busy."""
     with Loads(makers, f"{weight} 100") as cluster:
         area = clusters.Area(cluster)
         for name in ("s1", "s2"):
@@ -81,13 +85,14 @@ def test_weights_choose(makers, weight):
                 told = json.loads(cluster.man.scalla("status", "--here", "--json").ok().out)["children"]
                 return {cluster.name_of(child["address"].rpartition(":")[2]): child["load"][part] for child in told}
 
-            # s1, which was spared, is used for a while to make up for that, even if it has not told yet that it is idle.
+            # s1, which was avoided, is used for a while to compensate, even before it has reported
+            # that it is idle.
             wait_until(lambda: loads() == {"s1": 10, "s2": 80}, 60)
 
 
 @pytest.mark.parametrize("makers", clusters.parameters("weights", clusters.PAIR, clusters.SIDES))
 def test_too_busy(makers):
-    """A server above `maxload` gets nobody while another is below it, however the fuzz would have it."""
+    """A server above `maxload` gets no clients while another is below it, whatever the fuzz."""
     with Loads(makers, "cpu 100 maxload 50", fuzz=99) as cluster:
         area = clusters.Area(cluster)
         for name in ("s1", "s2"):
@@ -99,7 +104,8 @@ def test_too_busy(makers):
 
 @pytest.mark.parametrize("makers", clusters.parameters("weights", clusters.PAIR, clusters.SIDES))
 def test_affinity(makers):
-    """Everybody reads a file at the same one of the servers that have it, whoever had more clients; files are spread by their paths."""
+    """All clients read a file at the same server of those that have it, whichever had more clients.
+    Files are distributed by their paths."""
     with clusters.Cluster(clusters.PAIR, makers, settings="cms.sched affinity default strict\n") as cluster:
         area = clusters.Area(cluster)
         used = set()
@@ -114,7 +120,7 @@ def test_affinity(makers):
 
 @pytest.mark.parametrize("makers", clusters.parameters("weights", clusters.PAIR, clusters.SIDES))
 def test_space_counts_for_new_files(makers, small_disk):
-    """With the same load new files go to the emptier disk; readers go anywhere."""
+    """With equal load new files go to the emptier disk; readers go anywhere."""
     with Loads(makers, "cpu 1 space 100", trees={"s1": small_disk}) as cluster:
         area = clusters.Area(cluster)
         area.put("large", data(7 * MIB), "s1")
@@ -127,9 +133,11 @@ def test_space_counts_for_new_files(makers, small_disk):
 
 @pytest.mark.parametrize("makers", clusters.parameters("weights", clusters.PAIR, clusters.SIDES))
 def test_space_that_comes_and_goes(makers, small_disk):
-    """A server whose disk fills while it runs gets no new files until there is room again; what it has is read."""
+    """A server whose disk becomes full gets no new files until there is room again. Its files are
+    still read."""
     timing = clusters.TIMING.replace("cms.space min 1m 2m", "cms.space recalc 5 min 3m 5m")
-    # A real server says what it has when it is asked, which otherwise is every tenth ping: 30 s and more for each step.
+    # A real server reports its space on a query, by default at each tenth ping: 30 s and more for
+    # each step.
     timing = timing.replace("cms.ping 3", "cms.ping 3 usage 1")
     with clusters.Cluster(clusters.PAIR, makers, timing=timing, trees={"s1": small_disk}) as cluster:
         area = clusters.Area(cluster)

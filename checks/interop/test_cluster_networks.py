@@ -1,5 +1,7 @@
-"""Clusters whose nodes have IPv6 addresses alone, and clusters of nodes with addresses of either kind or of both: everybody is sent
-where he can go."""
+"""Clusters of nodes with IPv6 addresses only, and of nodes with addresses of either family or of
+both.
+
+Each client must be redirected to an address that it can reach."""
 
 import pytest
 
@@ -24,14 +26,14 @@ MIXES = {
     "our-servers-under-real": dict(servers="ours", rest="real"),
     "real-servers-under-ours": dict(servers="real", rest="ours"),
 }
-# The manager can be reached by all; the servers have addresses of one kind, or of both.
+# All nodes can reach the manager. The servers have addresses of one family, or of both.
 MIXED = clusters.Plan("""
     man manager
     v4 server man
     v6 server man
     both server man
 """)
-# All servers are sent on to the supervisor.
+# All servers are redirected to the supervisor.
 SENT_ON = clusters.Plan("""
     man manager
     sup supervisor man
@@ -56,7 +58,7 @@ def xrdcp(cluster, *words, **environment):
 
 @pytest.mark.parametrize("makers", clusters.parameters("ipv6", PLAN, MIXES))
 def test_ipv6_alone(makers, tmp_path):
-    """Location, reading, writing, changes, and the tree, where nobody has an IPv4 address."""
+    """Location, reading, writing, changes, and the tree, without any IPv4 address."""
     with places.Network((6,)) as network, clusters.Cluster(PLAN, makers, places=network) as cluster:
         cluster.answering()
         area = clusters.Area(cluster)
@@ -91,7 +93,8 @@ def mixed(request):
 
 @pytest.mark.parametrize("makers", clusters.parameters("sent-on", SENT_ON, MIXES))
 def test_supervisor_is_named_by_a_kind_that_the_server_has(makers):
-    """A full manager names it to each server so that the server reaches it, though two of three have one kind of address."""
+    """A full manager names it to each server with an address that the server can reach, although
+    two of three have one family."""
     with places.Network((4, 6)) as network, \
             started_full(clusters.Cluster(SENT_ON, makers, places=network, kinds=KINDS)) as cluster:
         area = clusters.Area(cluster)
@@ -105,7 +108,8 @@ REACHED = {"v4": ["v4", "both"], "v6": ["v6", "both"], "both": ["v4", "v6", "bot
 
 @pytest.mark.parametrize("kind", REACHED)
 def test_mixed_addresses(mixed, kind, tmp_path):
-    """Each client reads from every server that it can reach, also when others it cannot reach have the file too."""
+    """Each client reads from all servers that it can reach, even if unreachable servers have the
+    file too."""
     def xrdcp(*words):
         return tools.run([*mixed.clients[kind].prefix(), tools.XRDCP, "--nopbar", *words], **{**PATIENCE, **MAKING})
 

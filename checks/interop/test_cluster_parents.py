@@ -1,5 +1,7 @@
-"""A server of ours that was told of two managers, of which one does what no manager would: whatever comes, it serves its files,
-belongs to the good one, and nothing outside of its folder changes."""
+"""A server of ours with two managers, one of which behaves incorrectly.
+
+In any case it serves its files and belongs to the good manager, and nothing outside of its
+directory changes."""
 
 import random
 
@@ -23,13 +25,13 @@ def cluster():
 
 
 def reply(**how):
-    """The answer to a login of a manager that takes the node in."""
+    """Returns the answer to a login of a manager that accepts the node."""
     record = dict(sid="m-strange@nowhere nowhere", mode=0, port=0, own_port=0, paths=None, environment=None)
     return cms.frame(cms.LOGIN, cms.login(**{**record, **how}))
 
 
 def taken_in(then):
-    """First it behaves."""
+    """Behaves correctly first."""
 
     def behave(link, _):
         link.send(reply())
@@ -53,14 +55,14 @@ def every_code(link):
 
 
 def questions(link):
-    """More than anybody has files, without taking the answers."""
+    """Sends more queries than there are files, without reading the answers."""
     for number in range(50_000):
         path = f"/asked/{number}"
         link.send(cms.frame(cms.STATE, path.encode() + b"\0", cms.checksum(path), cms.RAW))
 
 
 def orders(link):
-    """To change what is not below the folder that is served; the last of them is in order."""
+    """Sends commands to change names outside of the served directory; the last of them is valid."""
     for path in ("/../../../etc/outside", "//..//..//outside", "/a/../../outside", "relative", "/\0/x", "/" + "x" * 5000):
         packed = cms.text("tester")
         link.send(cms.frame(cms.MKDIR, packed + cms.text("755") + cms.text(path), 1))
@@ -100,7 +102,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("what", STRANGE)
-def test_one_of_two_managers_is_strange(cluster, what):
+def test_one_of_two_managers_misbehaves(cluster, what):
     area = clusters.Area(cluster)
     path = area.put("file", b"served", "s1")
     peers.place(cluster.s1.tree / "kept", b"kept")
@@ -124,13 +126,13 @@ def test_one_of_two_managers_is_strange(cluster, what):
             wait_until((server.tree / "ordered").is_dir)
     assert (cluster.s1.tree / "kept").read_bytes() == b"kept"
     assert not [found for found in cluster.work.rglob("outside")]
-    # It goes on without.
+    # It continues without that manager.
     late = area.put("late", b"late", "s1")
     assert xrdfs(cluster.man, "cat", late).ok().out == "late"
 
 
 def test_sent_to_itself_and_in_a_ring(cluster):
-    """Managers that name each other, and the node itself: it asks on, at a pace, and serves."""
+    """Managers that name each other, and the node itself: it retries with a backoff, and serves."""
     path = clusters.Area(cluster).put("file", b"served", "s1")
     with cms.Parent(lambda link, _: None) as last:
         ring = {}
@@ -153,6 +155,6 @@ def test_sent_to_itself_and_in_a_ring(cluster):
             before = first.visits + second.visits
             for _ in range(3):
                 assert xrdfs(server, "cat", path).ok().out == "served"
-            # No storm: pauses grow to most of a second, and there are eight hops in a ring.
+            # No storm: the backoff grows to nearly a second, and there are eight hops in a ring.
             assert first.visits + second.visits - before < 1000
             assert "looking for a parent" in server.scalla("status", "--here").ok().out

@@ -1,5 +1,7 @@
-"""New files at two managers that share their servers: creators that take their time, readers that come first, a second creator. No
-file is ever on two servers. `make soak` runs more of them."""
+"""New files at two managers that share their servers: slow creators, earlier readers, a second
+creator.
+
+No file is ever on two servers. `make soak` runs more of these cases."""
 
 import os
 import random
@@ -33,22 +35,22 @@ def cluster(request):
 
 
 def creates(node, path, options=CREATE):
-    """A client may come before its lease, and is then told to ask once more."""
+    """A client may arrive before its lease. Then it is asked to retry."""
     return opened(node, path, options)[0] == "open" or opened(node, path, options)[0] == "open"
 
 
 def refuses(node, path):
-    """A client that comes without a lease is told to ask once more, because its lease may follow, and then sent back."""
+    """A client without a lease is asked to retry, because its lease may follow, and then sent back."""
     return [opened(node, path, CREATE)[0] for _ in range(2)] == ["wait", "redirect"]
 
 
 def came_from(path, port, reason):
-    """A path as a client asks for it that comes back from a server."""
+    """Returns a path as requested by a client that returns from a server."""
     return f"{path}?tried=127.0.0.1:{port}&triedrc={reason}"
 
 
 def read_in_vain(cluster, manager, path):
-    """A reader asks a manager, and comes back from where it was sent."""
+    """A reader queries a manager, and returns from the server to which it was redirected."""
     way, port = opened(manager, path, raw.O_READ)
     if way == "redirect":
         server = cluster.name_of(port)
@@ -57,7 +59,8 @@ def read_in_vain(cluster, manager, path):
 
 
 def test_a_file_is_created_once(cluster):
-    """The first creator is redirected, and arrives after readers and a second creator have asked both managers."""
+    """The first creator is redirected, and arrives after readers and a second creator have queried
+    both managers."""
     area, dice = clusters.Area(cluster), random.Random(14)
     managers = [cluster.m1, cluster.m2]
     for number in range(FILES):
@@ -80,7 +83,7 @@ def test_a_file_is_created_once(cluster):
 @pytest.mark.parametrize("reason", ["srverr", "ioerr", "enoent"])
 @pytest.mark.parametrize("options", [CREATE, raw.O_DELETE | raw.O_UPDT | raw.O_MKPATH], ids=["new", "replace"])
 def test_a_creator_that_cannot_reach_the_server_gets_another(cluster, options, reason):
-    """The first server ends the lease, and creates nothing for whoever is late."""
+    """The first server ends the lease, and creates nothing for a late client."""
     area = clusters.Area(cluster)
     path = area / "file"
     way, first = opened(cluster.m1, path, options)
@@ -94,13 +97,13 @@ def test_a_creator_that_cannot_reach_the_server_gets_another(cluster, options, r
 
 
 def test_a_creation_that_fails_frees_the_name(cluster):
-    """The creator's server refuses; the next creator does not wait for the end of the lease."""
+    """The creator's server refuses. The next creator does not wait for the end of the lease."""
     area = clusters.Area(cluster)
     path = area / "file"
     way, port = opened(cluster.m1, path, CREATE)
     assert way == "redirect"
     name = cluster.name_of(port)
-    # A file stands where the folder should be.
+    # A file has the name of the parent directory.
     blocker = cluster[name].tree / area.path[1:]
     blocker.write_bytes(b"")
     assert opened(cluster[name], path, CREATE)[0] == "error"
@@ -112,8 +115,9 @@ def test_a_creation_that_fails_frees_the_name(cluster):
     area.remove()
 
 
-def test_a_server_that_was_killed_tells_that_it_forgot_its_leases(cluster):
-    """Other creators do not wait for a client that may be on its way, and that client creates nothing when it comes."""
+def test_a_killed_server_reports_that_it_has_lost_its_leases(cluster):
+    """Other creators do not wait for a client that may be on its way, and that client creates
+    nothing when it arrives."""
     area = clusters.Area(cluster)
     path = area / "file"
     way, first = opened(cluster.m1, path, CREATE)
@@ -123,7 +127,7 @@ def test_a_server_that_was_killed_tells_that_it_forgot_its_leases(cluster):
     wait_until(lambda: record.exists() and record.read_text().strip().isdigit())
     server.restart()
     cluster.formed().answering()
-    # Whatever is created there now needs a lease of this run.
+    # A file created there now needs a lease of this run.
     assert refuses(server, path)
     way, second = opened(cluster.m1, path, CREATE)
     while way == "wait":
@@ -136,8 +140,9 @@ def test_a_server_that_was_killed_tells_that_it_forgot_its_leases(cluster):
     area.remove()
 
 
-def test_a_manager_that_begins_anew_waits_for_a_server_that_may_have_a_lease(cluster):
-    """One server is enough for service (`cms.delay servers 1`), and the one with the lease does not answer."""
+def test_a_restarted_manager_waits_for_a_server_that_may_have_a_lease(cluster):
+    """One server is enough for service (`cms.delay servers 1`), and the one with the lease does not
+    answer."""
     area = clusters.Area(cluster)
     path = area / "file"
     way, first = opened(cluster.m1, path, CREATE)
@@ -148,11 +153,11 @@ def test_a_manager_that_begins_anew_waits_for_a_server_that_may_have_a_lease(clu
         cluster.m1.restart()
         others = {node.port for node in cluster.servers if node is not server}
         wait_until(lambda: others <= cluster.m1.children())
-        # From now on the manager knows what is nowhere.
+        # From now on the manager knows which files are missing.
         wait_until(lambda: opened(cluster.m1, area / "nowhere", raw.O_READ) == ("error", NOT_FOUND))
         with raw.Connection(cluster.m1) as connection:
             connection.start(raw.OPEN, struct.pack(">HH", 0o644, CREATE), path.encode())
-            # A later question has its answer.
+            # A later query is answered.
             wait_until(lambda: opened(cluster.m1, area / "nowhere either", raw.O_READ) == ("error", NOT_FOUND))
             assert not select.select([connection.socket], [], [], 0)[0]
             server.signal(signal.SIGCONT)

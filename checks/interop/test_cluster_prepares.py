@@ -1,5 +1,7 @@
-"""Files prepared together through a manager of ours: each goes to the server that has it, real or ours, and nobody ends at it. And
-files that are wanted, which both kinds of managers say to servers of both kinds."""
+"""Files prepared together through a manager of ours: each request goes to the server with the file,
+real or ours, and no server crashes.
+
+Also access time updates, which both kinds of managers send to servers of both kinds."""
 
 import os
 
@@ -37,7 +39,7 @@ def test_several_files_on_different_servers(cluster):
     assert all(node.alive() for node in cluster.nodes.values())
 
 
-def test_files_nobody_has(cluster):
+def test_missing_files(cluster):
     area = clusters.Area(cluster)
     xrdfs(cluster, "prepare", "-s", area / "none", area / "neither").fails(54, "[3011]")
     there = area.put("there", b"content", "s1")
@@ -46,8 +48,9 @@ def test_files_nobody_has(cluster):
 
 
 @pytest.mark.parametrize("makers", clusters.parameters("wanted", clusters.PAIR, {**MIXES, **clusters.SIDES}))
-def test_access_time_of_what_is_wanted(makers):
-    """Is renewed where the file is, and the time of its last change is not; by a real server only if the file is to be staged, too."""
+def test_access_time_of_prepared_files(makers):
+    """It is updated where the file is, and the time of its last change is not. A real server does
+    so only if the file is also to be staged."""
     with clusters.Cluster(clusters.PAIR, makers) as cluster:
         area = clusters.Area(cluster.answering())
         for server in ("s1", "s2"):

@@ -1,5 +1,7 @@
-"""Directives that decide who belongs to a cluster and how its servers are seen, in mixes of real daemons and ours; each node in
-a network namespace of its own where hosts count."""
+"""Directives that define the members of a cluster and the view of its servers, in mixes of real
+daemons and ours.
+
+Each node is in a network namespace of its own where hosts matter."""
 
 import re
 import signal
@@ -14,13 +16,13 @@ from tools import data, wait_until
 
 
 def addresses(cluster):
-    """Addresses of the nodes that the first manager could send a client to."""
+    """Returns the addresses of the nodes to which the first manager could redirect a client."""
     return {word[2:].rpartition(":")[0].strip("[]:") for word in cluster.top.locate("*") or []}
 
 
 @pytest.fixture
 def start():
-    """A cluster in namespaces, made up by the test before it starts."""
+    """Returns a function that starts a cluster in namespaces, defined by the test."""
     entered = []
 
     def begin(plan, makers, settings, **how):
@@ -56,8 +58,8 @@ def test_only_hosts_that_are_allowed_join(start, makers):
 
 
 @pytest.mark.parametrize("forward", ["", "ofs.forward 2way mv rm\n"], ids=["files", "orders"])
-def test_a_cluster_port_that_is_open_to_all_is_warned_of(forward):
-    """The log says what strangers may do; servers have no such port."""
+def test_an_open_cluster_port_is_logged_as_a_warning(forward):
+    """The log states what unauthenticated hosts may do; servers have no such port."""
     makers = clusters.mixed(clusters.PAIR, rest="ours")
     with clusters.Cluster(clusters.PAIR, makers, settings=forward) as cluster:
         warnings = [line for line in cluster.man.output().splitlines() if "cms.allow is not set" in line]
@@ -68,7 +70,8 @@ def test_a_cluster_port_that_is_open_to_all_is_warned_of(forward):
 
 @pytest.mark.parametrize("makers", clusters.parameters("shared", clusters.PAIR, clusters.SIDES))
 def test_servers_that_share_their_files(start, makers, tmp_path):
-    """`cms.dfs`: both servers have one folder. Whoever is asked, the file is at both, and space counts as it does."""
+    """`cms.dfs`: both servers share one directory. Each file is reported at both, and space is
+    counted once."""
     cluster = start(clusters.PAIR, makers, lambda cluster: "cms.dfs lookup distrib redirect verify\n")
     cluster.s2.tree = cluster.s1.tree
     cluster.start()
@@ -79,7 +82,7 @@ def test_servers_that_share_their_files(start, makers, tmp_path):
         assert xrdcp(cluster, f"root://managers:1094/{area / 'file'}", "-").ok().raw == data(10_000)
     xrdfs(cluster, "mv", area / "file", area / "moved").ok()
     wait_until(lambda: xrdcp(cluster, f"root://managers:1094/{area / 'moved'}", "-").raw == data(10_000))
-    # With one server gone the other has it all.
+    # Without one server the other has all files.
     cluster.s1.kill()
     wait_until(lambda: xrdcp(cluster, f"root://managers:1094/{area / 'moved'}", "-").raw == data(10_000), 60)
     xrdfs(cluster, "rm", area / "moved").ok()
@@ -87,9 +90,9 @@ def test_servers_that_share_their_files(start, makers, tmp_path):
 
 
 @pytest.mark.parametrize("makers", clusters.parameters("central", clusters.PAIR, clusters.SIDES))
-def test_manager_that_looks_itself(start, makers):
-    """`cms.dfs lookup central`: the manager sees the servers' folder, too, and knows of files that no server was asked for; what is in
-    a folder that it missed is missing for `mdhold`, whoever asks."""
+def test_manager_that_looks_up_files_itself(start, makers):
+    """`cms.dfs lookup central`: the manager also sees the servers' directory, and finds files
+    without a query. Names in a missing directory are reported missing for `mdhold`."""
     cluster = start(clusters.PAIR, makers, lambda cluster: f"cms.dfs lookup central mdhold 1h\nif named man\noss.localroot {cluster.s1.tree}\nfi\n")
     cluster.s2.tree = cluster.s1.tree
     cluster.start()
@@ -101,7 +104,7 @@ def test_manager_that_looks_itself(start, makers):
         found = xrdfs(cluster, "locate", *options, area / name)
         return {word.rpartition(":")[0].strip("[]:") for word in re.findall(r"^\S+", found.out, re.M)} if found.status == 0 else set()
 
-    # Nobody is there who could be asked.
+    # There is no server to query.
     for server in cluster.servers:
         server.signal(signal.SIGSTOP)
     assert holders("file") == both
@@ -125,7 +128,7 @@ def test_manager_that_looks_itself(start, makers):
 
 @pytest.mark.parametrize("makers", clusters.parameters("named", clusters.PAIR, clusters.SIDES))
 def test_identity_by_configuration(start, makers):
-    """`cms.vnid`: a node that comes back at another address is the same node."""
+    """`cms.vnid`: a node that reconnects with another address is the same node."""
     cluster = start(clusters.PAIR, makers, lambda cluster: "".join(f"if named {name}\ncms.vnid =id-of-{name}\nfi\n" for name in cluster.nodes))
     cluster.start()
     area = clusters.Area(cluster)

@@ -1,4 +1,5 @@
-"""Names of sites, clusters below a manager of another one (`all.subcluster`), and servers that belong to the trees of two sites."""
+"""Names of sites, clusters below a manager of another one (`all.subcluster`), and servers that
+belong to the trees of two sites."""
 
 import json
 
@@ -7,7 +8,7 @@ import pytest
 import clusters
 from tools import wait_until, xrdcp, xrdfs
 
-# A server that has a manager at each of two sites, and one at each alone.
+# A server with a manager at each of two sites, and one server at each site alone.
 TWO = clusters.Plan("""
     east manager
     west manager
@@ -35,7 +36,8 @@ def named(names):
 
 @pytest.mark.parametrize("makers", clusters.parameters("sites", TWO, clusters.SIDES))
 def test_two_sites(makers):
-    """A server of two sites is found through the manager of each; what only one site has, only there. Each is shown with its site."""
+    """A server of two sites is found through the manager of each. Files of one site are found only
+    there. Each server is shown with its site."""
     with clusters.Cluster(TWO, makers, settings=named({"east": "EAST", "s1": "EAST", "west": "WEST", "s3": "WEST", "s2": "BOTH"}),
                           sites={"east": "EAST", "west": "WEST"}) as cluster:
         cluster.answering()
@@ -60,7 +62,7 @@ def test_two_sites(makers):
         if cluster.s2.maker != "real":
             assert {int(parent.rpartition(":")[2]) for parent in status(cluster.s2, "--here")["parents"]} == \
                 {cluster.east.cms_port, cluster.west.cms_port}
-        # One site without its manager does not concern the other.
+        # A site without its manager does not affect the other.
         cluster.east.kill()
         assert xrdfs(cluster.west, "cat", area / "on-s2").ok().out == "s2"
         cluster.east.start()
@@ -70,7 +72,8 @@ def test_two_sites(makers):
 
 @pytest.mark.parametrize("makers", clusters.parameters("subcluster", PART, SUBS))
 def test_subcluster(makers, source):
-    """Clients of the manager find what the cluster below it has, and may be sent to write there."""
+    """Clients of the manager find the files of the cluster below it, and may be redirected to write
+    there."""
     with clusters.Cluster(PART, makers) as cluster:
         cluster.answering()
         area = clusters.Area(cluster)

@@ -1,5 +1,8 @@
-"""`scalla cluster status` from every node of ours, in mixes of real daemons and ours: the tree as text and as JSON, whole as
-far as nodes know who is above them. A real node does not say that; what is below it, it does."""
+"""`scalla cluster status` from each node of ours, in mixes of real daemons and ours: the tree as
+text and as JSON.
+
+The tree is as complete as nodes know their parents. A real node does not report its parents, but
+its children."""
 
 import json
 import re
@@ -14,7 +17,8 @@ from tools import wait_until, xrdfs
 
 
 def shapes(name, plan, mixes):
-    """Without those of one kind: the real ones have no such status, and ours are made by command line."""
+    """Without mixes of one kind: the real ones have no such status, and ours are configured by
+    command line."""
     return clusters.parameters(name, plan, {mix: mixes[mix] for mix in mixes if mix not in ("real", "ours")}, plan_in=True)
 
 
@@ -46,7 +50,7 @@ def ours(cluster):
 
 
 def root_seen_from(node):
-    """A node of ours says who is above it, a real one does not."""
+    """A node of ours reports its parents, a real one does not."""
     first = node
     while node.parents and (node is first or node.maker != "real"):
         node = node.cluster[node.parents[0]]
@@ -54,7 +58,7 @@ def root_seen_from(node):
 
 
 def expected(node, path=()):
-    """The paths of names below a node, itself included."""
+    """Returns the paths of names below a node, including itself."""
     path = (*path, node.name)
     children = [other for other in node.cluster.nodes.values() if node.name in other.parents]
     return {path}.union(*(expected(child, path) for child in children))
@@ -65,7 +69,7 @@ def name_of(cluster, address):
 
 
 def drawn(cluster, text):
-    """The same from a drawing, and the rest of each line by name."""
+    """Parses a drawing into the same paths, and the rest of each line by name."""
     lines = [(LINE.match(line), line) for line in text.splitlines()]
     path, paths, rest = [], set(), {}
     for match, line in lines:
@@ -84,7 +88,7 @@ def drawn(cluster, text):
 
 
 def told(cluster, status, name, path=()):
-    """The same from an object."""
+    """Parses an object into the same paths."""
     path = (*path, name)
     found = {path}
     for child in status["children"]:
@@ -94,7 +98,7 @@ def told(cluster, status, name, path=()):
 
 
 def children(status):
-    """All children in an object, at every depth."""
+    """Returns all children in an object, at all depths."""
     for child in status["children"]:
         yield child
         yield from children(child.get("node") or {"children": []})
@@ -109,7 +113,8 @@ def test_tree_as_text(cluster):
         assert seen.err == ""
         for name, (role, words) in rest.items():
             one = cluster[name]
-            # A visitor is not told that a real manager is a supervisor; its managers know.
+            # A real manager does not report to other nodes that it is a supervisor; its managers
+            # know.
             known = one is not root or one.maker != "real"
             assert role == ROLES.get(one.role, one.role) or not known, seen
             assert "serving" in words, seen
@@ -119,7 +124,8 @@ def test_tree_as_text(cluster):
 
 
 def tells_all(start, name):
-    """Whether all that a node of ours knows can be had from another: real nodes above it do not say where it can be asked."""
+    """Reports whether the whole view of a node of ours is available from another: real nodes above
+    it do not report its status address."""
     cluster = start.cluster
     above = [start]
     while above[-1].parents:
@@ -144,18 +150,18 @@ def test_tree_as_json(cluster):
             assert child["role"] == ROLES.get(one.role, one.role) and child["state"] == "serving", child
             parent = cluster[one.parents[0]]
             if parent.maker != "real" and tells_all(node, parent.name):
-                # Its parent is ours and knows it well.
+                # Its parent is ours and has all its data.
                 assert child["age_seconds"] >= 0 and child["id"] and child["paths"] == ["w /"], child
                 assert child["version"].startswith("scalla v") == (one.maker != "real"), child
                 assert child["space"]["free_mb"] > 0, child
-                # A real supervisor or manager tells only its best server.
+                # A real supervisor or manager reports only its best server.
                 assert child["space"]["total_mb"] > 0 or one.is_parent and one.maker == "real", child
             if one.is_parent and one.maker == "real":
                 assert child["version"] == "v5.5.3", child
 
 
 def test_here(cluster):
-    """Without asking others: parents by address, children without what is below them."""
+    """Without queries to others: parents by address, children without their subtrees."""
     for node in ours(cluster):
         status = json.loads(node.scalla("status", "--here", "--json").ok().out)
         assert [address.rpartition(":")[2] for address in status["parents"]] == [str(cluster[name].cms_port) for name in node.parents]
@@ -181,7 +187,8 @@ def test_cache_is_counted(cluster):
 
 
 def test_lost_server(cluster):
-    """Our manager says that it is away, a real one that it does not serve; a supervisor of ours has forgotten it."""
+    """Our manager reports it as away, a real one as not serving; a supervisor of ours has forgotten
+    it."""
     lost = cluster.s2
     lost.kill()
     for node in ours(cluster):

@@ -1,5 +1,7 @@
-"""Supervisors between a manager and its servers: two that stand in for each other, and one to which a full manager sends those
-who find no place. In mixes of real daemons and ours."""
+"""Supervisors between a manager and its servers: two redundant ones, and one to which a full
+manager redirects further servers.
+
+In mixes of real daemons and ours."""
 
 import contextlib
 
@@ -34,12 +36,12 @@ SLOTS = 64
 @pytest.fixture(params=clusters.parameters("pair", PAIR, clusters.LEVELS))
 def pair(request):
     with clusters.Cluster(PAIR, request.param) as cluster:
-        # What a real supervisor asked a server that was not ready for it, it never asks again.
+        # A real supervisor never repeats a query to a server that was not ready for it.
         yield cluster.answering()
 
 
 def test_supervisor_killed(pair, tmp_path):
-    """Each in turn: files are found through the other one, and new ones are made."""
+    """Each in turn: files are found through the other one, and new ones are created."""
     area = clusters.Area(pair)
     (tmp_path / "source").write_bytes(data(100_000))
     path = area.put("file", b"below both", "s2")
@@ -59,7 +61,8 @@ def test_supervisor_killed(pair, tmp_path):
 
 @contextlib.contextmanager
 def started_full(cluster):
-    """Starts a cluster with one place at its manager, for the supervisor: 63 servers that have nothing have the others."""
+    """Starts a cluster with one free slot at its manager, for the supervisor: 63 servers without
+    files have the others."""
     crowd = None
 
     def fill():
@@ -77,7 +80,7 @@ def started_full(cluster):
 
 @pytest.mark.parametrize("makers", clusters.parameters("full", FULL, clusters.LEVELS))
 def test_full_manager_sends_servers_to_the_supervisor(makers):
-    """What is two levels down is found, also when the supervisor was away."""
+    """Files two levels down are found, also after the supervisor was away."""
     with started_full(clusters.Cluster(FULL, makers)) as cluster:
         area = clusters.Area(cluster)
         path = area.put("file", b"two levels down", "s1")
@@ -89,7 +92,8 @@ def test_full_manager_sends_servers_to_the_supervisor(makers):
 
 
 def test_supervisor_without_servers_sends_clients_back(tmp_path):
-    """Whoever was on the way to it when the last of its servers went elsewhere is told where the cluster begins."""
+    """A client that was redirected to it when its last server left is redirected to the root of the
+    cluster."""
     (tmp_path / "source").write_bytes(data(100_000))
     with clusters.Cluster(BESIDE, "ours") as cluster:
         cluster.s2.kill()

@@ -1,5 +1,7 @@
-"""Trees of more than one level, in mixes of real daemons and ours: supervisors between a manager and its servers, and
-meta managers above managers. One round of what clients do, at the top."""
+"""Trees of several levels, in mixes of real daemons and ours: supervisors between a manager and its
+servers, and meta managers above managers.
+
+One round of client operations, at the top."""
 
 import pytest
 
@@ -15,7 +17,7 @@ SUPERVISED = clusters.Plan("""
     s2 server sup
     s3 server man
 """)
-# Two sites; the second has a server more.
+# Two sites; the second has one more server.
 FEDERATION = clusters.Plan("""
     top meta
     m1 manager top
@@ -57,7 +59,7 @@ def area(cluster):
 
 
 def test_location(cluster, area):
-    """One step at a time as inner nodes, in one go to the servers."""
+    """One step at a time as inner nodes, in one step as servers."""
     path = area.put("file", b"deep", "s1", "s3")
     assert sorted(cluster.named(xrdfs(cluster.top, "locate", "-d", path).ok().out)) == ["s1", "s3"]
     step = xrdfs(cluster.top, "locate", path).ok()
@@ -90,8 +92,8 @@ def test_upload_rename_and_deletion(cluster, area, source, tmp_path):
     wait_until(lambda: xrdfs(cluster.top, "stat", area / "renamed").status == 54)
 
 
-def test_what_servers_are_told_reaches_the_top(cluster, area, source):
-    """A file made, and one removed, at a server two levels below a top that believed otherwise."""
+def test_changes_at_servers_reach_the_top(cluster, area, source):
+    """A file created, and one removed, at a server two levels below a top with stale information."""
     xrdfs(cluster.top, "stat", area / "made").fails(54, NOT_FOUND)
     xrdcp(source, cluster.s2.url(area / "made")).ok()
     wait_until(lambda: cluster.named(xrdfs(cluster.top, "locate", "-d", area / "made").out) == ["s2"])
@@ -126,7 +128,7 @@ def test_space(cluster):
 
 
 def test_restarts(cluster, area):
-    """A server, the inner node above it, and the top go one after the other and come back."""
+    """A server, the inner node above it, and the top are restarted one after another."""
     path = area.put("file", b"before and after", "s2")
     xrdfs(cluster.top, "stat", path).ok()
     for node in (cluster.s2, cluster[cluster.s2.parents[0]], cluster.top):

@@ -1,5 +1,7 @@
-"""A supervisor forgets a path before its manager does (`cms.fxhold`, each counts from its own last question). What happens below it then
-is known at the manager at once."""
+"""A supervisor forgets a path before its manager does, because each counts `cms.fxhold` from its
+own last query.
+
+Later changes below it must be known at the manager immediately."""
 
 import time
 
@@ -13,13 +15,13 @@ PLAN = clusters.Plan("""
     sup supervisor man
     s1 server sup
 """)
-# The shortest window that counts in whole seconds.
+# The shortest window in whole seconds.
 WINDOW_SECONDS = 64
-# The manager asks so late that it remembers for longer than the supervisor.
+# The manager queries so late that it remembers for longer than the supervisor.
 LATER_SECONDS = 45
 
 
-def test_what_a_supervisor_has_forgotten_is_known_above_at_once():
+def test_changes_of_paths_forgotten_by_a_supervisor_are_known_above_immediately():
     makers = clusters.mixed(PLAN, rest="ours")
     with clusters.Cluster(PLAN, makers, settings=f"cms.fxhold {WINDOW_SECONDS}\n") as cluster:
         area = clusters.Area(cluster.answering())
@@ -32,7 +34,7 @@ def test_what_a_supervisor_has_forgotten_is_known_above_at_once():
         wait_until(lambda: time.monotonic() > began + WINDOW_SECONDS + 1, WINDOW_SECONDS)
         assert opened(cluster.s1, made, raw.O_NEW | raw.O_UPDT | raw.O_MKPATH)[0] == "open"
         since = time.monotonic()
-        # The manager itself would ask again in half a minute.
+        # The manager itself would query again in half a minute.
         wait_until(lambda: opened(cluster.man, made) == ("redirect", cluster.sup.port), 10)
         print(f"found after {1000 * (time.monotonic() - since):.0f} ms")
         xrdfs(cluster.s1, "rm", removed).ok()

@@ -1,5 +1,7 @@
-"""The output of `xrdfs` against our server and against the real one on the same tree, line by line: standard output,
-standard error and exit status. Only what must differ between two servers is masked."""
+"""The output of `xrdfs` with our server and with the real one on the same tree, line by line.
+
+Standard output, standard error and exit status are compared. Only inevitable differences between
+two servers are masked."""
 
 import re
 
@@ -10,7 +12,7 @@ from tools import data, pattern, refused_checksum, xrdfs
 
 
 def compare(twins, *words, sort=False):
-    """Runs one command on both; `@` stands for the folder. Returns the masked text."""
+    """Runs one command on both; `@` stands for the directory. Returns the masked text."""
     words = [word.replace("@", twins.path) for word in words]
     texts = [masked(xrdfs(area.server, *words)) for area in twins.areas]
     if sort:
@@ -48,7 +50,7 @@ def test_locate(grown, words):
 
 @pytest.mark.parametrize("option", ["-m", "-h"])
 def test_locate_by_name(grown, option):
-    """Names of hosts are what each server finds out."""
+    """Each server finds the names of hosts by itself."""
     for area in grown.areas:
         assert re.fullmatch(r"\S+:\d+ Server ReadWrite \n", xrdfs(area.server, "locate", option, f"{grown.path}/ten").ok().out)
 

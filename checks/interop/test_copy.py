@@ -1,4 +1,4 @@
-"""`xrdcp` 5.5.3 in every mode that touches one server."""
+"""`xrdcp` 5.5.3 in each mode that uses one server."""
 
 import os
 import signal
@@ -11,7 +11,8 @@ from tools import data, xrdcp, xrdfs
 
 KIB = 1024
 MIB = 1024 * KIB
-# One chunk of the client is 8 MiB; one above and below a page, a chunk and a window of four.
+# One chunk of the client is 8 MiB. Sizes are one above and below a page, a chunk and a window of
+# four.
 SIZES = [0, 1, 4095, 4096, 4097, 8 * MIB - 1, 8 * MIB + 1, 33 * MIB + 5]
 
 
@@ -73,13 +74,13 @@ def test_missing_source(area, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_parents_are_made(area, local):
+def test_parents_are_created(area, local):
     source = local()
     xrdcp(source, area.url("new/dir/file")).ok()
     assert area.get("new/dir/file") == source.read_bytes()
 
 
-def test_target_folder_takes_the_name_of_the_source(area, local):
+def test_target_directory_gets_the_name_of_the_source(area, local):
     area.mkdir("folder")
     source = local("name")
     xrdcp(source, area.url("folder")).ok()
@@ -232,8 +233,9 @@ def test_zip_member(area, tmp_path, method, others):
     for name, words in [("out", ["--zip", "member", area.url("a.zip")]), ("out2", [area.url("a.zip") + "?xrdcl.unzip=member"])]:
         done = xrdcp(*words, tmp_path / name)
         if done.status == -signal.SIGSEGV and method == zipfile.ZIP_DEFLATED:
-            # Once in thousands of times the client ends so at its very end, with any server: the thread that unpacks the last
-            # piece still uses the buffers (XrdCl::ZipCache::Decompress) while the main one frees them. All is written by then.
+            # Once in thousands of runs the client crashes at its end, with any server. The thread
+            # that unpacks the last piece still uses the buffers (XrdCl::ZipCache::Decompress) while
+            # the main one frees them. All data is written by then.
             assert (tmp_path / name).read_bytes() == content
             done = xrdcp("--force", *words, tmp_path / name)
         done.ok()

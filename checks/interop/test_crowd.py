@@ -1,4 +1,4 @@
-"""Crowds: floods of logins, ten thousand idle connections, and no descriptors left."""
+"""Many clients: floods of logins, ten thousand idle connections, and exhausted descriptors."""
 
 import resource
 import time
@@ -11,13 +11,13 @@ from tools import pattern
 
 KIB = 1024
 IDLE = 10_000
-# What an idle connection may cost in the server's memory. The goal is below 1 KiB; the allocator of a test build and
-# what the kernel rounds up are not ours.
+# Maximum memory of an idle connection in the server. The goal is below 1 KiB; the allocator of a
+# test build and rounding by the kernel add to it.
 IDLE_BYTES_MAX = 4 * KIB
 
 
 def raise_limit(wanted):
-    """Lets this process have `wanted` descriptors."""
+    """Allows this process `wanted` descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(hard, wanted)))
@@ -28,7 +28,7 @@ def limit_descriptors(count):
 
 
 def test_flood_of_logins(launch):
-    """Thousands come and go: what they took is given back."""
+    """Thousands of logins and disconnects: their memory is freed."""
     server = launch()
     path = server.tree / "file"
     path.write_bytes(pattern(1000))
@@ -52,7 +52,7 @@ def test_flood_of_logins(launch):
 
 
 def test_ten_thousand_idle_connections(serve):
-    """All logged in; the next one is served as before; memory stays in proportion."""
+    """All logged in. The next one is served as before, and memory stays in proportion."""
     raise_limit(IDLE + 1000)
     server = serve(limits=lambda: raise_limit(IDLE + 1000))
     (server.tree / "file").write_bytes(pattern(1000))
@@ -94,7 +94,8 @@ def test_ten_thousand_connections_that_say_nothing(serve):
 
 
 def test_no_descriptors_left(serve):
-    """New clients are refused or wait; the old ones go on, even opening is an error and no end; then all is well."""
+    """New clients are refused or wait. Present ones continue; even an open fails with an error and
+    keeps the connection. Afterwards all are served."""
     server = serve(limits=limit_descriptors(128))
     (server.tree / "file").write_bytes(pattern(1000))
     crowd = []
@@ -126,7 +127,8 @@ def test_no_descriptors_left(serve):
 
 
 def until_served(server, path: str, content: bytes) -> None:
-    """A new client is served as soon as the server has closed what the old ones left, which may take a moment."""
+    """A new client is served as soon as the server has closed the previous connections, which may
+    take a moment."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -139,7 +141,7 @@ def until_served(server, path: str, content: bytes) -> None:
 
 
 def test_too_many_files_of_one_client(serve):
-    """A client that opens all there is gets an error, and others are served."""
+    """A client that opens all available files gets an error, and others are served."""
     server = serve(limits=limit_descriptors(256))
     for number in range(300):
         (server.tree / f"file{number}").write_bytes(pattern(10))

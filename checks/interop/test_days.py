@@ -1,4 +1,5 @@
-"""Bad days: clients that vanish or stall, disks that fill, files that change underneath, servers that are killed."""
+"""Failures: clients that disconnect or stall, disks that become full, files that change underneath,
+servers that are killed."""
 
 import os
 import struct
@@ -16,7 +17,7 @@ MIB = 1 << 20
 
 
 def until_open(server, path, options):
-    """Opens it as soon as the lock of a lost client is gone."""
+    """Opens a file as soon as the lock of a lost client is released."""
     connection = Connection(server, user="later")
     while True:
         try:
@@ -26,7 +27,8 @@ def until_open(server, path, options):
 
 
 def test_client_vanishes_in_the_middle_of_a_write(area):
-    """What it was told is written is there; its lock goes; the rest of its frame is nobody's request."""
+    """Acknowledged data is there, and its lock is released. The rest of its frame is not
+    interpreted as a request."""
     content = data(10 * MIB)
     path = area / "file"
     connection = Connection(area.server)
@@ -65,7 +67,7 @@ def test_clients_vanish_with_reads_in_flight(area, cold):
 
 
 def test_reader_that_stops_reading(area):
-    """Its answers wait in the socket, not in the server's memory, and nobody else waits."""
+    """Its answers wait in the socket, not in the server's memory, and no other client waits."""
     content = data(64 * MIB)
     path = area.put("file", content)
     with Connection(area.server) as other, Connection(area.server, receive_buffer=4096, timeout=1) as stalled:
@@ -102,7 +104,8 @@ def test_stalled_page_reader(ours, area_on):
 
 
 def test_writer_that_stops_writing(area):
-    """Half a frame, and silence: others go on, the half is not lost when it goes on."""
+    """Half a frame, then silence. Others continue, and the half is not lost when the client
+    continues."""
     content = data(2 * MIB)
     with Connection(area.server) as slow, Connection(area.server) as other:
         handle = slow.create(area / "file")
@@ -119,7 +122,7 @@ def test_writer_that_stops_writing(area):
 
 
 def test_disk_full_in_the_middle_of_a_write(launch, small_disk):
-    """3009, the connection in step, and room again after removing the file."""
+    """3009, the next request is found, and there is room again after the file is removed."""
     server = launch(tree=small_disk)
     content = data(12 * MIB)
     with Connection(server) as connection:
@@ -147,7 +150,7 @@ def test_disk_full_for_the_real_client(launch, small_disk, tmp_path):
     xrdcp(tmp_path / "large", server.url("/file")).fails(54, "[3009]")
     result = xrdcp("--posc", tmp_path / "large", server.url("/posc"))
     assert result.status == 54, result
-    # The client goes without closing it.
+    # The client disconnects without closing it.
     wait_until(lambda: not (small_disk / "posc").exists())
     xrdfs(server, "rm", "/file")
     (tmp_path / "small").write_bytes(data(MIB))
@@ -168,7 +171,7 @@ def test_disk_full_while_pages_are_written(serve, small_disk):
 
 
 def test_file_truncated_under_an_open_handle(ours, area_on):
-    """Reads end where the file ends now. (The real server closes the connection.)"""
+    """Reads end at the present end of the file. (The real server closes the connection.)"""
     area = area_on(ours)
     path = area.put("file", pattern(100_000))
     with Connection(ours) as connection:
@@ -207,8 +210,9 @@ def test_folder_removed_under_a_writer(area):
 
 
 def test_file_that_shrinks_during_a_reply(ours, area_on):
-    """Bytes that were promised and are gone: the connection ends; they are never made up. (Cut to nothing: the
-    kernel wipes the rest of a block that is cut in the middle, also where it is on its way already.)"""
+    """Announced bytes are missing: the connection ends; they are never invented. (Truncated to
+    zero, because the kernel zeroes the rest of a block that is cut in the middle, even if it is
+    being sent.)"""
     area = area_on(ours)
     content = data(64 * MIB)
     for _ in range(5):
@@ -240,7 +244,7 @@ def test_file_that_shrinks_during_a_reply(ours, area_on):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's files")
 def test_permission_denied(area):
-    """Files and folders of somebody else."""
+    """Files and directories of another user."""
     area.put("secret", b"x")
     area.mkdir("closed")
     for name in ("secret", "closed"):
@@ -285,8 +289,8 @@ def test_folder_with_a_hundred_thousand_entries(area):
     assert len(xrdfs(area.server, "ls", area / "many").ok().out.splitlines()) == 100_000
 
 
-def test_listing_that_nobody_reads(ours, area_on):
-    """A client that asks for huge listings and goes away, over and over."""
+def test_listing_without_a_reader(ours, area_on):
+    """A client that requests huge listings and disconnects, repeatedly."""
     area = area_on(ours)
     area.mkdir("many")
     for number in range(20_000):
@@ -304,7 +308,7 @@ def test_listing_that_nobody_reads(ours, area_on):
 
 
 def test_killed_during_uploads(launch):
-    """Every byte that was acknowledged is there after the restart."""
+    """Each acknowledged byte is there after the restart."""
     server = launch()
     content = data(64 * MIB)
     acknowledged = {}
@@ -342,8 +346,8 @@ def test_killed_during_uploads(launch):
 
 
 def test_real_client_survives_a_restart(launch, tmp_path):
-    """An upload during which the server is killed and comes back on its port ends well or with an error, never with
-    a wrong file that passes for a right one."""
+    """The server is killed during an upload and restarted on its port. The upload succeeds or fails
+    with an error, but never leaves a wrong file that looks complete."""
     server = launch()
     content = data(48 * MIB)
     (tmp_path / "source").write_bytes(content)

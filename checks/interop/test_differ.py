@@ -1,4 +1,4 @@
-"""A bounded part of what `make differ` does."""
+"""A bounded part of `make differ`."""
 
 import differ
 
@@ -6,7 +6,7 @@ FIRST_SEED = 1
 SEQUENCES = 250
 
 
-def test_random_sequences_are_answered_alike(theirs, ours):
+def test_random_sequences_have_equal_answers(theirs, ours):
     pair = differ.Differ(theirs, ours)
     assert differ.compare(pair, range(FIRST_SEED, FIRST_SEED + SEQUENCES), stop=3) == []
     print(f"{pair.silences} sequences ended by a checksum without an answer")

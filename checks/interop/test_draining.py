@@ -1,5 +1,7 @@
-"""A data server of ours is taken out of use while clients are in the middle of reading: they go on at another server that
-has the file, and whoever finds none elsewhere, or writes, stays until it is done. Never a wrong byte and never an error."""
+"""A data server of ours is drained while clients read.
+
+They continue at another server with the file. A client without another copy, or one that writes,
+stays until it is done. There must be no wrong byte and no error."""
 
 import json
 import time
@@ -59,7 +61,8 @@ def at(steps, cluster):
 
 
 def begun(steps, cluster, area, name, content):
-    """The client has the file open at the server that will leave, and has read the first piece."""
+    """The client has the file open at the server that will be drained, and has read the first
+    piece."""
     deadline = time.monotonic() + tools.PATIENCE_SECONDS
     while True:
         steps("open", "read", url(area, name))
@@ -72,7 +75,7 @@ def begun(steps, cluster, area, name, content):
 
 @pytest.mark.parametrize("python", [0, 1], ids=["newest", "5.5.3"])
 @pytest.mark.parametrize("order", ["drain", "suspend", "by its manager"])
-def test_a_reader_goes_on_elsewhere(cluster, area, python, order):
+def test_a_reader_continues_elsewhere(cluster, area, python, order):
     content = pattern(4 * MIB)
     area.put("file", content, "s1", "s2")
     with Steps(cluster, clusters.PYTHONS[python]) as steps:
@@ -112,8 +115,8 @@ def test_vector_reads_move_too(cluster, area, python):
         wait_until(moved, 60)
 
 
-def test_whoever_finds_nothing_elsewhere_stays(cluster, area):
-    """The only copy, another of another size, and a writer."""
+def test_clients_without_another_copy_stay(cluster, area):
+    """The only copy, another one of a different size, and a writer."""
     content = pattern(2 * MIB)
     area.put("only", content, "s1")
     area.put("other", content, "s1")
@@ -138,8 +141,8 @@ def test_whoever_finds_nothing_elsewhere_stays(cluster, area):
 
 @pytest.mark.parametrize("way", [[], ["-S", "2"]], ids=["one stream", "three"])
 @pytest.mark.parametrize("paged", ["0", "1"], ids=["read", "pgread"])
-def test_a_slow_copy_goes_on_elsewhere(cluster, area, way, paged):
-    """`xrdcp` with many reads in flight, whose reader is slow."""
+def test_a_slow_copy_continues_elsewhere(cluster, area, way, paged):
+    """`xrdcp` with many reads in flight, whose output is read slowly."""
     content = pattern(96 * MIB)
     area.put("file", content, "s1", "s2")
     for _ in range(100):

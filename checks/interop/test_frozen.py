@@ -1,4 +1,4 @@
-"""A partition of a server that hangs: what is asked of it waits, and nothing else does."""
+"""A hung partition of a server: requests to it wait, and no others."""
 
 import struct
 import tempfile
@@ -12,9 +12,9 @@ import raw
 
 pytestmark = pytest.mark.skipif(not frozen.possible(), reason="file systems in user space can only be mounted by root")
 
-# More than a server has threads for one file system.
+# More than the threads of a server for one file system.
 MANY = 80
-# Everything that asks the disk about a name.
+# All operations that access a name on the disk.
 NAMED = {
     "stat": lambda name: (raw.STAT, b"", name),
     "open": lambda name: (raw.OPEN, struct.pack(">HH", 0, raw.O_READ), name),
@@ -39,7 +39,7 @@ def disk():
 
 @pytest.fixture
 def well():
-    """A folder of the servers' user, where it can reach it."""
+    """A directory of the servers' user that it can reach."""
     with tempfile.TemporaryDirectory(prefix="scalla-well-", dir="/var/tmp") as folder:
         peers.give(Path(folder))
         yield folder
@@ -47,7 +47,7 @@ def well():
 
 @pytest.fixture
 def site(disk, well):
-    """`/ill` on the disk, `/well` on another partition, which is a folder beside the names."""
+    """`/ill` on the disk, `/well` on another partition, which is a directory beside the names."""
     settings = f"""\
 {peers.SETTINGS}oss.space well {well}
 oss.space ill {disk.folder}
@@ -66,7 +66,7 @@ oss.space ill assign /ill
 
 
 def served(server):
-    """What is not on the disk is served, on every loop of the server."""
+    """Files outside of the disk are served, on each loop of the server."""
     clients = [raw.Connection(server, timeout=30 * peers.SLOWNESS) for _ in range(8)]
     for number, client in enumerate(clients):
         assert client.stat("/well/file")[1] == "7"
@@ -82,7 +82,7 @@ def served(server):
 
 
 def hanging(server, question):
-    """Connections with many such requests that are not answered."""
+    """Opens connections with many such requests, which are not answered."""
     clients = [raw.Connection(server) for _ in range(8)]
     asked = []
     for number in range(MANY):
@@ -103,22 +103,22 @@ def answered(asked, *statuses):
 
 
 @pytest.mark.parametrize("question", NAMED)
-def test_names_on_a_disk_that_hangs(site, disk, question):
+def test_names_on_a_hung_disk(site, disk, question):
     disk.freeze()
     clients, asked = hanging(site, NAMED[question])
     served(site)
     threads = peers.process_status(site.process.pid, "Threads")
     assert threads < 100, f"{threads} threads"
     disk.thaw()
-    # Some are first told to wait.
+    # Some are first asked to wait.
     answered(asked, raw.OK, raw.ERROR, raw.WAIT)
     served(site)
     for client in clients:
         client.close_socket()
 
 
-def test_files_on_a_disk_that_hangs(site, disk):
-    """Reading, writing, asking, closing, and clients that vanish."""
+def test_files_on_a_hung_disk(site, disk):
+    """Reading, writing, status, closing, and clients that disconnect."""
     clients = [raw.Connection(site) for _ in range(16)]
     files = [(client, client.open(f"/ill/{number}", raw.O_UPDT if number % 2 else raw.O_READ)) for number, client in enumerate(clients)]
     idle = [raw.Connection(site) for _ in range(16)]
@@ -145,7 +145,7 @@ def test_files_on_a_disk_that_hangs(site, disk):
         client.close_socket()
 
 
-def test_names_on_a_disk_that_hangs_where_others_lie_on_partitions(disk, well):
+def test_names_on_a_hung_disk_beside_partitions(disk, well):
     """It is mounted among the names."""
     (disk.backing / "file").write_text("content")
     (disk.work / "well").mkdir()

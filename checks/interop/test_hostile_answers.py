@@ -1,4 +1,4 @@
-"""Listings without end: a command takes at most 64 MiB of memory and ends with the reason."""
+"""Endless listings: a command uses at most 64 MiB of memory and fails with the reason."""
 
 import os
 import struct
@@ -51,9 +51,9 @@ class Flood(hollow.Manager):
                     send(stream, *self._answer(code))
 
 
-# The most memory of a process counts that of the process which it was forked from, and a run of many tests has much. So a small
-# one is in between. It writes exit status and KiB to the descriptor that is its first argument. At the end of its input the
-# program is killed.
+# The maximum memory of a process includes that of the process from which it was forked, and a run
+# of many tests uses much. A small process is therefore in between. It writes exit status and KiB to
+# the descriptor in its first argument. At the end of its input the program is killed.
 MEASURE = """
 import os, sys, threading
 program = os.fork()
@@ -70,7 +70,8 @@ os.write(int(sys.argv[1]), f"{os.waitstatus_to_exitcode(status)} {usage.ru_maxrs
 
 
 def resident(command, until=None, **environment):
-    """Runs a command, until it has written a text if one is named; its exit status, what it wrote at the end, and the most memory that it had."""
+    """Runs a command, until it has written a text if one is given. Returns its exit status, its
+    last output, and its maximum memory."""
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as reader, os.fdopen(writer, "wb") as writer:
         measure = [sys.executable, "-S", "-E", "-c", MEASURE, str(writer.fileno()), *command]
@@ -93,7 +94,7 @@ PLAIN, LONG = b"a\n", b"n" * 200 + b"\n"
 
 @pytest.mark.parametrize("entry", [PLAIN, LONG], ids=["short", "long"])
 @pytest.mark.parametrize("words", ["ls U", "ls -l U", "find U", "du U", "tree U", "sync -n U HERE", "cp -N -r U HERE", "rm -r -f U"])
-def test_a_listing_without_end(words, entry, tmp_path):
+def test_an_endless_listing(words, entry, tmp_path):
     with Flood(entry, 96 * MIB) as server:
         words = [word.replace("U", f"root://{server.host}//dir").replace("HERE", str(tmp_path)) for word in words.split()]
         status, out, most = resident([peers.program(), *words])
@@ -101,7 +102,7 @@ def test_a_listing_without_end(words, entry, tmp_path):
         assert most <= RESIDENT_MAX, most
 
 
-def test_a_listing_without_end_of_xrdfs():
+def test_an_endless_listing_of_xrdfs():
     with Flood(PLAIN, 96 * MIB) as server:
         status, out, most = resident([peers.link("xrdfs"), server.host, "ls", "/dir"])
         assert status != 0 and "XRD_LISTINGBYTES" in out, out[-2000:]
@@ -109,7 +110,7 @@ def test_a_listing_without_end_of_xrdfs():
 
 
 class Endless(hollow.Manager):
-    """A server at which every directory has one directory."""
+    """A server where each directory contains one directory."""
 
     def __init__(self):
         super().__init__(flags=hollow.IS_SERVER)
@@ -121,7 +122,7 @@ class Endless(hollow.Manager):
             while len(head := requests.read(24)) == 24:
                 stream, code, length = struct.unpack(">HH16xi", head)
                 path = requests.read(length)
-                # Each has a number of its own, as directories have.
+                # Each has an inode number of its own, as directories have.
                 stat = b"%d 4096 19 99" % (len(path) + (3 if code == raw.DIRLIST else 1))
                 status, body = {
                     raw.STAT: (raw.OK, stat + b"\0"), raw.DIRLIST: (raw.OK, b".\n0 0 0 0\nd\n" + stat + b"\0"),
@@ -132,7 +133,7 @@ class Endless(hollow.Manager):
 
 @pytest.mark.parametrize("words", ["scalla ls -R U", "scalla find U", "scalla du U", "scalla tree U", "scalla sync -n U HERE", "scalla cp -N -r U HERE",
                                    "scalla rm -r -f U", "xrdfs S ls -R /d", "xrdcp -N -r U HERE"])
-def test_directories_without_end(words, tmp_path):
+def test_endless_directories(words, tmp_path):
     with Endless() as server:
         name, *words = [word.replace("U", f"root://{server.host}//d").replace("HERE", str(tmp_path)).replace("S", server.host) for word in words.split()]
         status, out, most = resident([peers.program() if name == "scalla" else peers.link(name), *words])
@@ -141,12 +142,13 @@ def test_directories_without_end(words, tmp_path):
 
 
 WIDE_MAX = 128 << 20
-# As the settings have it.
+# The value of the settings.
 LISTING_BYTES = 40_000_000
 
 
 class Wide(hollow.Manager):
-    """A server of directories with many directories or files, of which the first of each leads on. A listing is charged 16 bytes a line at least."""
+    """A server with directories of many directories or files, the first of which leads on. A
+    listing is charged at least 16 bytes per line."""
 
     def __init__(self, levels, directories, files=0, name=b"n"):
         super().__init__(flags=hollow.IS_SERVER)
@@ -210,7 +212,8 @@ COMMANDS = ["scalla ls -R -S U", "scalla find U --name x", "scalla du -s U", "sc
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_wide_directories_on_many_levels(words, tmp_path):
-    """More directories than fit: those for whose listing there is no room are told, and the walk goes on. It would go on for long."""
+    """More directories than fit: those whose listing does not fit are reported, and the walk
+    continues. It would take very long."""
     with Wide(100, 100_000) as server:
         _, out, most = run(server, words, tmp_path, until=b"XRD_LISTINGBYTES")
         assert "XRD_LISTINGBYTES" in out, out[-2000:]

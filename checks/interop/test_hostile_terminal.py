@@ -1,5 +1,6 @@
-"""Text that servers, files and command lines choose, on a terminal: no control character of it gets there. A pipe gets names and
-contents as they are."""
+"""Text chosen by servers, files and command lines: no control character of it reaches a terminal.
+
+A pipe receives names and contents unchanged."""
 
 import re
 
@@ -10,19 +11,20 @@ import peers
 import terminals
 import tools
 
-# A title, a cleared screen, a colour; the C1 form of it; what some terminals take for an end of the line; changes of direction.
+# A title, a cleared screen, a colour; the C1 form of it; a line end for some terminals; changes of
+# text direction.
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[31m\x7f\u009b2J\u0085\u2028\u202e\b"
-# Not UTF-8: the C1 control that begins a sequence, as terminals of eight bits take it.
+# Not UTF-8: the C1 control that begins a sequence on 8-bit terminals.
 BYTES = HOSTILE.encode() + b"\x9b2J\r"
-# Colours of our own, and of wrong command lines.
+# Our own colours, and those of usage errors.
 COLOURS = re.compile("\x1b\\[(0|1|2|4|31|32|33|1;34|1;32)m")
 RAW = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-# The one tab is that between the columns of `du`, and those of contents.
+# The only tabs are those between the columns of `du`, and those of contents.
 TABS = re.compile("^\\S+\t", re.M)
 
 
 def shown(command, cwd=None, typed="", **environment):
-    """What a command writes to a terminal."""
+    """Returns the output of a command on a terminal."""
     with terminals.Terminal(command, cwd=cwd, XRD_CONNECTIONRETRY="1", XRD_CONNECTIONWINDOW="2", XRD_STREAMERRORWINDOW="0", **environment) as person:
         if typed:
             person.type(typed)
@@ -31,7 +33,7 @@ def shown(command, cwd=None, typed="", **environment):
 
 
 def check(text, command):
-    """Nothing but lines of plain text and our colours."""
+    """Asserts that text consists of lines of plain text and our colours."""
     text = text.decode("utf-8").replace("\r\n", "\n")
     text = TABS.sub("", COLOURS.sub("", text))
     assert not RAW.search(text), (command, text)
@@ -81,7 +83,7 @@ def here(tmp_path_factory):
 
 
 def words(line, server, here):
-    """The words of a line with their letters replaced."""
+    """Returns the words of a line with their letters replaced."""
     url = f"root://{server.host}/"
     (here / "list").write_text(f"adler32:{HOSTILE}  {url}/file\n")
     return [word.format(u=url, s=server.host, here=here, h=HOSTILE, list=here / "list") for word in line.split()]
@@ -109,34 +111,34 @@ def test_questions_are_escaped(here):
 
 
 def test_a_prompt_and_its_completions(here):
-    """The editor of lines drives the terminal itself; nothing of a name does."""
+    """The line editor itself controls the terminal; a name does not."""
     with hollow.Forger(HOSTILE.encode()) as server:
         with terminals.Terminal([peers.program(), "shell", f"root://{server.host}//dir"], cwd=here, HOME=str(here), XDG_STATE_HOME="") as person:
             person.until(terminals.AT_PROMPT)
             person.type("ls n\t\t")
             person.type("\x15ls -l\r")
             person.until("\\u001b]0;owned")
-            # Before that the terminal is not the editor's, and would lose the end.
+            # Before the prompt the terminal is not in the editor's mode, and would lose the end.
             person.until(terminals.AT_PROMPT)
             person.type("\x04")
             person.end()
             assert not any(part in person.shown for part in (b"\x1b]0;", b"\x1b[2J", b"\xc2\x9b", b"\xe2\x80\xae")), person.shown
 
 
-def test_what_is_escaped_is_there(here):
-    """Names, owners, contents and checksums appear, as escapes."""
+def test_escaped_text_is_shown(here):
+    """Names, owners, contents and checksums appear, escaped."""
     with hollow.Forger(HOSTILE.encode()) as server:
         url = f"root://{server.host}/"
         for command in (["ls", "-l", f"{url}/dir"], ["stat", f"{url}/file"], ["cat", f"{url}/file"], ["query", "stats", url], ["du", f"{url}/dir"]):
             assert "\\u001b]0;owned\\u0007\\u001b[2J" in check(shown([peers.program(), *command]), command), command
         assert "o\\u001b]0;" in check(shown([peers.link("xrdfs"), server.host, "ls", "-l", "/dir"]), "xrdfs ls -l")
-    # Bytes that are not UTF-8 are not taken for characters.
+    # Bytes that are not UTF-8 are not interpreted as characters.
     with hollow.Forger(BYTES) as server:
         for command in ([peers.program(), "cat", f"root://{server.host}//file"], [peers.link("xrdfs"), server.host, "cat", "/file"]):
             assert "\\x9b2J\n" in check(shown(command), command)
 
 
-def test_a_pipe_gets_names_and_contents_as_they_are():
+def test_a_pipe_receives_names_and_contents_unchanged():
     with hollow.Forger(HOSTILE.encode()) as server:
         url = f"root://{server.host}/"
         content = (b"content" + HOSTILE.encode() + b"\n") * 3

@@ -1,4 +1,5 @@
-"""Text that peers choose, in every field that they can fill: nothing of it ends a line of a log or drives a terminal."""
+"""Text chosen by peers, in each field that they can set: none of it ends a log line or controls a
+terminal."""
 
 import re
 import socket
@@ -13,7 +14,8 @@ import peers
 import raw
 from tools import run, wait_until
 
-# A line that a log would take for its own, a colour, the C1 form of it, ends of lines beside LF, and a change of direction.
+# A forged log line, a colour, the C1 form of it, line ends other than LF, and a change of text
+# direction.
 FORGED = "261123 01:02:03 4242 error: storage: forged"
 HOSTILE = f"\n{FORGED}\r\x1b[31m\x07\x7f\u009b2J\u0085\u2028\u202e"
 TRACES = "".join(f"{part}.trace all\n" for part in ("xrd", "xrootd", "ofs", "oss", "cms"))
@@ -22,12 +24,13 @@ RAW = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u206
 
 
 def hostile(field):
-    """Text with the name of the field that it stands in, so that a log shows which fields it holds."""
+    """Returns hostile text with the name of its field, so that a log shows which fields it
+    contains."""
     return f"<{field}>{HOSTILE}"
 
 
 def check(log):
-    """Checks every byte of a log; returns the fields whose text stands in it, escaped."""
+    """Checks each byte of a log. Returns the fields whose escaped text it contains."""
     text = log.decode()
     assert not RAW.search(text), [line for line in text.split("\n") if RAW.search(line)]
     for line in filter(None, text.split("\n")):
@@ -52,7 +55,7 @@ class Liar(hollow.Manager):
 
 
 def attempt(work, *arguments):
-    """Makes a request; whether the server does what it asks, or redirects, is not the question."""
+    """Sends a request. Success, failure and redirect are all accepted."""
     try:
         return work(*arguments)
     except (raw.Failed, raw.Redirected):
@@ -60,7 +63,7 @@ def attempt(work, *arguments):
 
 
 def requests(client):
-    """Every request with a path or another text."""
+    """Sends each request with a path or another text."""
     def path(field):
         return f"/{hostile(field)}?cgi={hostile(field + '_cgi')}".encode()
 
@@ -84,7 +87,7 @@ def requests(client):
     ask(raw.FATTR, struct.pack(">4sBBB", b"", 1, 1, 0x10), path("fattr") + b"\0\0\0" + hostile("attribute").encode() + b"\0")
     for kind in (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 32, 64):
         ask(raw.QUERY, struct.pack(">H", kind), path(f"query{kind}"))
-    # A prepare with a notification, and the cancellation of one that nobody made.
+    # A prepare with a notification, and the cancellation of an unknown one.
     ask(raw.PREPARE, struct.pack(">BBH", 8 | 2, 0, 1), path("notify"))
     ask(raw.PREPARE, struct.pack(">BB", 1, 0), hostile("cancel").encode())
 
@@ -133,12 +136,13 @@ def test_clients_and_sources_of_copies():
         server.stop()
         assert not RAW.search(server.output())
         found = check((server.work / "run/server.log").read_bytes())
-    # Fields of each kind stand in the log, so the check is not about nothing.
+    # Fields of each kind are in the log, so the check is not vacuous.
     assert found >= {"theirs", "source_error", "redirect_host"}, found
 
 
 def test_nodes_and_parents():
-    """A node whose login and messages are hostile, at a manager; a manager whose requests are, at a server."""
+    """A node with a hostile login and messages, at a manager; a manager with hostile requests, at a
+    server."""
     def behave(link, _):
         environment = f"myHN={hostile('parent_host')}"
         link.send(cms.frame(cms.LOGIN, cms.login(mode=cms.MODE_MANAGER, sid=hostile("parent_id"), environment=environment)))
@@ -173,7 +177,8 @@ def test_nodes_and_parents():
 
 
 def hostile_nodes(manager):
-    """Logs in as nodes with one hostile field each, and with all; sends messages with hostile paths."""
+    """Logs in as nodes with one hostile field each, and with all; sends messages with hostile
+    paths."""
     fields = dict(sid=hostile("id"), paths=f"w /{hostile('paths')}", interfaces=hostile("interfaces"),
                   environment="&".join(f"{name}={hostile(name)}" for name in ("myHN", "site", "sw")))
     names = [[name] for name in fields] + [list(fields)]

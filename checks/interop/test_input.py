@@ -1,4 +1,5 @@
-"""Bad input on the wire: nothing a peer sends ends the server, confuses another connection or makes it grow."""
+"""Invalid input on the wire: no input ends the server, affects another connection or increases
+memory without bound."""
 
 import random
 import socket
@@ -16,7 +17,8 @@ GROWTH_MAX = 64 * MIB
 
 @pytest.fixture
 def calm(server):
-    """The server is as well at the end as at the start: others are served, memory is bounded."""
+    """After the test the server is in the same state as before: others are served, memory is
+    bounded."""
     with Connection(server) as witness:
         witness.ping()
         before = server.memory()
@@ -28,7 +30,7 @@ def calm(server):
 
 @pytest.fixture
 def calm_ours(ours):
-    """The same for what the real server does differently or not well."""
+    """The same check, for cases that the real server handles differently."""
     with Connection(ours) as witness:
         witness.ping()
         before = ours.memory()
@@ -45,7 +47,8 @@ def session_start(user=b"tester"):
 
 
 def test_everything_in_one_segment(calm_ours, area_on):
-    """Handshake to close without waiting for one reply: the requests run in order, the handle is the first."""
+    """Handshake to close without waiting for one reply: the requests run in order, the handle is
+    the first."""
     path = area_on(calm_ours).put("file", pattern(10_000)).encode()
     with Connection(calm_ours, login=False) as connection:
         connection.send(session_start() + request(2, raw.PING) + request(3, raw.STAT, payload=path)
@@ -54,7 +57,7 @@ def test_everything_in_one_segment(calm_ours, area_on):
         for stream in (0, 1, 2):
             frame = connection.frame()
             assert (frame.stream, frame.status) == (stream, raw.OK)
-        # Those that ask the disk may overtake each other.
+        # Requests that access the disk may overtake each other.
         frames = {frame.stream: frame for frame in (connection.frame(), connection.frame())}
         assert {stream: frame.status for stream, frame in frames.items()} == {3: raw.OK, 4: raw.OK}
         connection.stream = 10
@@ -78,12 +81,12 @@ def test_one_byte_at_a_time(calm_ours, area_on):
         for byte in session_start() + request(2, raw.STAT, payload=path) + request(3, raw.PING):
             connection.send(bytes([byte]))
         connection.receive(16)
-        # A status whose owner's name has to be looked up may be overtaken.
+        # A status whose owner must be resolved may be overtaken.
         assert sorted(connection.frame()[:2] for _ in range(4)) == [(stream, raw.OK) for stream in (0, 1, 2, 3)]
 
 
 def frames_of_each_kind(path, handle):
-    """One sound request of each code, as bytes."""
+    """One valid request of each code, as bytes."""
     read_write = struct.pack(">4sqi", handle, 0, 4)
     page = struct.pack(">I", 0) + b"x" * 16
     name = b"\0" + struct.pack(">H", 0) + b"attr\0"
@@ -128,7 +131,7 @@ KINDS = list(frames_of_each_kind(b"/x", b"\0\0\0\0"))
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_frame_truncated_at_each_byte(calm_ours, area_on, kind):
-    """A client that ends in the middle of a request, at every place."""
+    """A client that disconnects within a request, at each position."""
     area = area_on(calm_ours)
     path = area.put("file", pattern(10_000)).encode()
     length = len(frames_of_each_kind(path, b"\0\0\0\0")[kind])
@@ -153,7 +156,7 @@ def test_frame_split_at_each_byte(calm_ours, area_on, kind):
             connection.send(frame[:cut])
             connection.send(frame[cut:] + request(77, raw.PING))
             statuses = []
-            # The ping may be answered first, and a signature is not answered at all.
+            # The ping may be answered first, and a signature has no answer at all.
             waiting = {77} if kind == "sigver" else {9, 77}
             try:
                 while waiting:
@@ -169,7 +172,7 @@ def test_frame_split_at_each_byte(calm_ours, area_on, kind):
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("write", "pgwrite")])
 def test_absurd_length(calm_ours, kind):
-    """2 GB announced in a request that takes a short argument: refused at once, never collected."""
+    """2 GB announced in a request with a short argument: refused immediately, never buffered."""
     code = struct.unpack(">H", frames_of_each_kind(b"/x", b"\0\0\0\0")[kind][2:4])[0]
     for length in (-1, -(2**31), 2**31 - 1, 2**31 - 2, 3 * MIB):
         with Connection(calm_ours) as connection:
@@ -184,7 +187,7 @@ def test_absurd_length(calm_ours, kind):
 
 @pytest.mark.parametrize("code", ["WRITE", "PGWRITE"])
 def test_write_of_two_gigabytes_to_no_handle(calm_ours, code):
-    """The payload is streamed away, not collected; the client may go on or give up."""
+    """The payload is discarded, not buffered; the client may continue or give up."""
     with Connection(calm_ours) as connection:
         connection.send(header(9, getattr(raw, code), struct.pack(">4sq", b"\7\7\7\7", 0), 2**31 - 1))
         for _ in range(64):
@@ -204,7 +207,7 @@ def test_negative_length(calm):
 
 @pytest.mark.parametrize("code", [0, 1, 2000, 2999, 3033, 3034, 4000, 0x7FFF, 0xFFFF])
 def test_unknown_code(calm, code):
-    """Refused, and the connection goes on."""
+    """Refused, and the connection continues."""
     with Connection(calm) as connection:
         assert connection.error(code) in (3001, 3006)
         assert connection.error(code, payload=b"with some payload") == 3006
@@ -254,7 +257,7 @@ BY_HANDLE = ["close", "read", "sync", "write", "readv", "pgread", "truncate", "c
 
 @pytest.mark.parametrize("kind", BY_HANDLE)
 def test_handle_of_another_connection(calm, area, kind):
-    """A handle is good on its session only."""
+    """A handle is valid in its session only."""
     path = area.put("file", pattern(10_000))
     with Connection(calm) as owner, Connection(calm) as stranger:
         handle = owner.open(path, raw.O_UPDT)
@@ -283,7 +286,7 @@ EXTREMES_32 = [0, 1, -1, 2**31 - 1, -(2**31)]
 
 
 def test_offsets_and_lengths_at_their_extremes(calm_ours, area_on):
-    """Each combination is answered, by data or by an error, and the connection goes on."""
+    """Each combination is answered, by data or by an error, and the connection continues."""
     path = area_on(calm_ours).put("file", pattern(10_000))
     with Connection(calm_ours) as connection:
         handle = connection.open(path, raw.O_UPDT)
@@ -369,7 +372,7 @@ def test_nul_ends_a_path(calm, area):
 
 
 def test_names_with_any_byte(calm_ours, area_on):
-    """Newlines, bytes that are no UTF-8, control characters: made, seen, read and removed."""
+    """Newlines, bytes that are not UTF-8, control characters: created, listed, read and removed."""
     area = area_on(calm_ours)
     with Connection(calm_ours) as connection:
         for name in (b"new\nline", b"\xff\xfe", b"tab\tbell\x07", "größe".encode(), b"with blank", b"quo\"te'", b"back\\slash", b"100%", b"a&b"):
@@ -385,7 +388,7 @@ def test_names_with_any_byte(calm_ours, area_on):
             connection.ask(raw.RM, payload=renamed)
 
 
-def test_listing_leaves_out_names_that_it_cannot_express(calm_ours, area_on):
+def test_listing_omits_names_that_cannot_be_encoded(calm_ours, area_on):
     area = area_on(calm_ours)
     area.put("plain", b"")
     (area.local / "new\nline").write_bytes(b"")
@@ -407,7 +410,7 @@ def test_random_bytes_after_login(calm_ours):
 
 
 def test_random_fields_in_every_request(calm_ours, area_on):
-    """Sound framing around parameters and payloads that nobody chose."""
+    """Valid framing around random parameters and payloads."""
     chance = random.Random(8)
     area = area_on(calm_ours)
     path = area.put("file", pattern(10_000)).encode()

@@ -1,4 +1,5 @@
-"""A stored checksum does not outlive a change of the file behind the server's back, not even one within the same second."""
+"""A stored checksum does not outlive a direct change of the file on disk, not even one within the
+same second."""
 
 import os
 import struct
@@ -30,7 +31,8 @@ def test_a_change_within_the_same_second(ours, tmp_path):
 
 @pytest.mark.parametrize("delay", [0, 1])
 def test_a_checksum_that_another_server_stored_within_the_second(ours, delay):
-    """It knows no fractions: what was computed in the second of the change may be of what was there before."""
+    """It stores no fractions: a value computed in the second of the change may be that of the
+    earlier content."""
     path = ours.tree / "aging"
     path.write_bytes(b"123456789")
     try:

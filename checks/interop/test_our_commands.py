@@ -1,4 +1,5 @@
-"""`scalla ls`, `stat`, `cat` and the other commands for files and folders, at one server of each kind."""
+"""`scalla ls`, `stat`, `cat` and the other commands for files and directories, at one server of
+each kind."""
 
 import hashlib
 import json
@@ -26,13 +27,13 @@ def lines(result):
 
 
 def items(result):
-    """What a command told as lines of JSON."""
+    """Returns the JSON lines of a command's output."""
     return [json.loads(line) for line in result.out.split("\n")[:-1]]
 
 
 @pytest.fixture
 def full(area):
-    """A folder with files and folders."""
+    """A directory with files and directories."""
     area.put("a", b"hello")
     area.put("b/c", data(1000))
     area.put("b/d/e", data(2 * MIB))
@@ -119,7 +120,7 @@ def test_ls_as_json(full):
     assert found["a"]["mtime"] == int((full.local / "a").stat().st_mtime)
 
 
-def test_ls_of_what_is_not_there(full):
+def test_ls_of_a_missing_path(full):
     result = scalla("ls", full.url("nope"), full.url("a")).fails(1, full.url("nope"), "no such file")
     assert result.out == full.url("a") + "\n"
     scalla("ls", full.url("nope")).fails(1, "no such file", full.server.host)
@@ -153,7 +154,7 @@ def test_odd_names(area, name):
 
 
 def on_a_terminal(*words, **more):
-    """What a program writes to a terminal of 40 columns."""
+    """Returns the output of a program on a terminal of 40 columns."""
     ours, its = pty.openpty()
     with subprocess.Popen([peers.program(), *words], stdin=subprocess.DEVNULL, stdout=its, stderr=its,
                           env=peers.environment(COLUMNS="40", TERM="xterm", **more)) as process:
@@ -180,7 +181,7 @@ def test_on_a_terminal(area):
 
 
 def test_a_name_with_a_line_end(area):
-    """Listings of the protocol cannot tell it, but its owner can name it."""
+    """Listings of the protocol cannot contain it, but a user can name it."""
     area.put("a\nb", b"odd")
     assert scalla("cat", area.url("a\nb")).ok().raw == b"odd"
     assert items(scalla("stat", "--json", area.url("a\nb")).ok())[0]["size"] == 3
@@ -219,7 +220,7 @@ def test_cat(area, tmp_path):
 
 
 @pytest.mark.parametrize("words", [["cat"], ["find"]], ids=" ".join)
-def test_a_reader_that_has_enough(area, words):
+def test_a_reader_that_stops_early(area, words):
     area.put("big", data(20 * MIB))
     name = "big" if words == ["cat"] else ""
     with subprocess.Popen([peers.program(), *words, area.url(name)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -269,7 +270,7 @@ def test_tail_follows(area):
         assert process.wait(tools.PATIENCE_SECONDS) == 130
 
 
-# What changes
+# Changes
 
 def test_mkdir_and_rmdir(area):
     scalla("mkdir", area.url("x"), area.url("y")).ok().silent()
@@ -318,8 +319,8 @@ def test_rm(full):
     assert sorted(os.listdir(full.local)) == [".hidden", "empty"]
 
 
-def test_rm_asks(full):
-    """Each is asked for; what is not agreed to stays."""
+def test_rm_asks_for_confirmation(full):
+    """Each removal is confirmed; declined ones are kept."""
     names = ["one.txt", "two.txt", "three.txt"]
     files = [full.url(f"dir/{name}") for name in names]
     for name in names:
@@ -343,7 +344,7 @@ def test_rm_asks(full):
 
 
 def test_rm_of_directories_asks_once_with_numbers(full):
-    """A person is asked, a program is not; -f asks nobody, and -n only tells."""
+    """A person is asked, a program is not; -f never asks, and -n only lists."""
     planned = scalla("rm", "-r", "-n", full.url("b")).ok()
     assert planned.out.splitlines() == [f"would remove {full.url(name)}" for name in ("b/c", "b/d/e", "b/d", "b")]
     assert "2 files, 2.00 MiB, 2 directories" in planned.err
@@ -355,7 +356,7 @@ def test_rm_of_directories_asks_once_with_numbers(full):
         person.type("\n")
         assert person.end()[0] == 0
     assert (full.local / "b/d/e").exists() and (full.local / "a").exists()
-    # Of files alone it is not asked: the user has named them.
+    # For files alone there is no question: the user has named them.
     with terminals.Terminal([peers.program(), "rm", "-r", full.url("a")]) as person:
         assert person.end() == (0, "")
     with terminals.Terminal([peers.program(), "rm", "-r", full.url("b/d")]) as person:
@@ -405,7 +406,7 @@ def test_truncate(full):
     assert full.get("a") == b"hel" + bytes(1021)
 
 
-# Questions
+# Queries
 
 def test_locate(full):
     (found,) = items(scalla("locate", "--json", full.url("a")).ok())
@@ -550,7 +551,7 @@ def test_tree(full):
     scalla("tree", full.url("nope")).fails(1, "no such file")
 
 
-# What goes wrong
+# Failures
 
 URL = "root://{host}//a"
 COMMANDS = ["ls URL", "ls -R URL", "stat URL", "cat URL", "head URL", "tail URL", "mkdir URL", "mv URL URL", "rm URL", "rm -r URL",
@@ -559,7 +560,7 @@ COMMANDS = ["ls URL", "ls -R URL", "stat URL", "cat URL", "head URL", "tail URL"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_server_that_is_not_there(command):
+def test_an_unreachable_server(command):
     url = f"root://localhost:{peers.free_port()}//a"
     begun = time.monotonic()
     words = [word.replace("URL", url) for word in command.split()]
@@ -570,16 +571,17 @@ def test_a_server_that_is_not_there(command):
 @pytest.mark.parametrize("command", [*COMMANDS, "cp URL out", "cp -r URL out", "cp SOURCE URL", "sync URL out", "map --timeout 3 URL"])
 @pytest.mark.parametrize("kind", [hollow.Deaf, hollow.Debtor], ids=["deaf", "debtor"])
 def test_a_server_that_never_answers(kind, command, tmp_path):
-    """One that is silent after the login, and one that answers pings and nothing else: both are given up after seconds."""
+    """One server that is silent after the login, and one that answers pings only: both time out
+    after seconds."""
     (tmp_path / "source").write_bytes(b"source")
     with kind() as mute:
         words = [word.replace("URL", f"root://{mute.host}//a").replace("SOURCE", "source") for word in command.split()]
         done = scalla(*words, cwd=tmp_path, XRD_STREAMTIMEOUT="2", XRD_REQUESTTIMEOUT="3", XRD_CONNECTIONWINDOW="2")
         if command.startswith("query server") and kind is hollow.Debtor:
-            # What a server says of itself when it lets one in, and a ping, are all of it.
+            # Only the identification of the server at login, and a ping, are needed.
             done.ok()
             return
-        # What was sent to one that lives may have been done.
+        # A request to a live server may have been executed.
         uncertain = kind is hollow.Debtor and command in ("mkdir URL", "mv URL URL", "cp SOURCE URL")
         done.fails(3 if uncertain else 1, mute.host)
         assert os.listdir(tmp_path) == ["source"] or command.startswith(("cp -r", "sync"))
@@ -597,7 +599,7 @@ def test_without_arguments(command):
 
 
 def test_waiting_for_a_checksum_shows():
-    """Where a person looks on; the server works on it, or does not."""
+    """On a terminal; the server computes it, or does not."""
     with hollow.Debtor("1 4096 16 1700000000") as server:
         with terminals.Terminal([peers.program(), "checksum", f"root://{server.host}//file"], XRD_REQUESTTIMEOUT="60") as person:
             person.until("waiting for the server's checksum")

@@ -1,4 +1,4 @@
-"""`scalla ls` and the other commands at a manager: what all servers have, each name once."""
+"""`scalla ls` and the other commands at a manager: the files of all servers, each name once."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def ports(cluster):
     return {cluster.s1.port, cluster.s2.port}
 
 
-def test_listings_are_complete_and_tell_each_name_once(area):
+def test_listings_are_complete_and_have_each_name_once(area):
     here = area.url("").rstrip("/")
     assert lines(scalla("ls", here)) == ["both", "one", "other", "sub", "two"]
     assert lines(scalla("ls", area.url("sub"))) == ["deep1", "deep2"]
@@ -76,7 +76,7 @@ def test_locate_and_space(area):
     assert len(lines(scalla("space", area.url("")))) == 4
 
 
-def test_changes_are_made_wherever_there_is_a_copy(area):
+def test_changes_are_made_at_each_copy(area):
     scalla("chmod", "600", area.url("both")).ok()
     assert all(area.local(server, "both").stat().st_mode & 0o777 == 0o600 for server in ("s1", "s2"))
     scalla("truncate", "-s", "2", area.url("both")).ok()
@@ -99,13 +99,14 @@ def everywhere(area, name):
     return [area.local(server, name).is_dir() for server in ("s1", "s2")]
 
 
-def test_a_directory_is_made_at_all_servers(area):
-    """Whichever server a file in it goes to, it is there, with the same permissions. What is there already stays a failure."""
+def test_a_directory_is_created_at_all_servers(area):
+    """It exists on each server to which a file in it may go, with the same permissions. An existing
+    directory is still an error."""
     scalla("mkdir", "-m", "700", area.url("new")).ok().silent()
     assert everywhere(area, "new") == [True, True]
     assert all(area.local(server, "new").stat().st_mode & 0o777 == 0o700 for server in ("s1", "s2"))
     scalla("mkdir", area.url("new")).fails(1, "exists")
-    # Only one server has the directory above; what only the other one has is there already, too.
+    # Only one server has the parent directory; the entries of the other exist there already, too.
     scalla("mkdir", area.url("other/in")).ok()
     assert everywhere(area, "other/in") == [False, True]
     scalla("mkdir", area.url("other")).fails(1, "exists")
@@ -118,8 +119,8 @@ def test_a_directory_is_made_at_all_servers(area):
     assert everywhere(area, "deep") == [False, False]
 
 
-def test_a_directory_that_one_server_cannot_make(area):
-    """The others have it, and the failure is told."""
+def test_a_directory_that_one_server_cannot_create(area):
+    """The others have it, and the failure is reported."""
     scalla("mkdir", area.url("here")).ok()
     area.local("s1", "here").rmdir()
     (area.local("s1", "here")).write_bytes(b"a file")
@@ -132,16 +133,16 @@ def test_copies_are_complete_too(area, tmp_path):
     assert sorted(os.listdir(tmp_path / "sub")) == ["deep1", "deep2"]
 
 
-def test_a_folder_made_like_one_of_the_cluster(area, tmp_path):
-    """What only the other server has must not look as if it were gone."""
+def test_a_directory_synced_with_one_of_the_cluster(area, tmp_path):
+    """Files of the other server alone must not look removed."""
     for name in ("deep1", "deep2", "old"):
         (tmp_path / name).write_bytes(b"old")
     scalla("sync", "--delete", "--checksum", "adler32", area.url("sub"), tmp_path).ok()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"deep1": b"1", "deep2": b"22"}
 
 
-def test_a_server_that_is_gone_is_told_or_left_out(area):
-    """The manager may know it still: then what it has is said to be missing."""
+def test_a_lost_server_is_reported_or_omitted(area):
+    """The manager may still know it: then its files are reported missing."""
     area.cluster.s2.kill()
     try:
         result = scalla("ls", area.url(""), XRD_CONNECTIONWINDOW="3", XRD_CONNECTIONRETRY="1")

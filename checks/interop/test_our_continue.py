@@ -1,5 +1,7 @@
-"""`scalla cp --continue`: what an earlier copy left is completed where it is known to be a part of the source, and the result is
-the source, byte by byte, or the copy fails."""
+"""`scalla cp --continue`: the part of an earlier copy is completed if it is known to be part of the
+source.
+
+The result is the source, byte by byte, or the copy fails."""
 
 import json
 import os
@@ -16,7 +18,7 @@ SIZE = 16 * MIB
 
 
 def copied(result):
-    """Bytes that went over the network."""
+    """Returns the bytes that were transferred."""
     return json.loads(result.ok().out.splitlines()[0])["copied"]
 
 
@@ -28,7 +30,8 @@ def until(what):
 
 
 def killed_upload(area, source, between, state):
-    """An upload of which one write in the middle never arrives, and all others do; then its client is killed."""
+    """Runs an upload of which one write in the middle never arrives and all others do; then its
+    client is killed."""
     command = [peers.program(), "cp", "--continue", source, between.url(area / "file")]
     path = area.local / "file"
     with subprocess.Popen([str(word) for word in command], env=peers.environment(XDG_STATE_HOME=state)) as client:
@@ -50,7 +53,7 @@ def test_a_hole_in_a_file_of_full_size(area, local, tmp_path, noted):
 
 
 def test_the_source_of_an_upload_has_changed(area, local, tmp_path):
-    """Same size, same ends: the part is not that of the new source."""
+    """Same size, same ends: the part is not one of the new source."""
     source = local(size=SIZE)
     with Withholding(area.server, 4 * MIB) as between:
         killed_upload(area, source, between, tmp_path / "state")
@@ -78,7 +81,7 @@ def test_another_file_of_the_same_size_and_ends(area, local, way):
         assert source.read_bytes() == other
 
 
-def test_an_interrupted_download_goes_on_behind_what_it_has(area, local, tmp_path):
+def test_an_interrupted_download_continues_after_its_part(area, local, tmp_path):
     """Unless the source is another one by then."""
     content = data(SIZE)
     area.put("file", content)
@@ -107,9 +110,9 @@ def test_an_interrupted_download_goes_on_behind_what_it_has(area, local, tmp_pat
     assert not out.exists()
 
 
-def test_what_the_real_program_left_and_what_ours_leaves(area, local, tmp_path):
-    """It goes on behind the size of what has the name itself, and fails where nothing has. What it left, ours compares and completes;
-    our parts it does not know."""
+def test_parts_left_by_the_real_program_and_by_ours(area, local, tmp_path):
+    """The real program continues after the size of the file with the final name, and fails without
+    one. Ours compares and completes the part it left; it does not know our parts."""
     content = data(SIZE)
     area.put("file", content)
     out = tmp_path / "out"
@@ -122,5 +125,5 @@ def test_what_the_real_program_left_and_what_ours_leaves(area, local, tmp_path):
     out.write_bytes(content[: 5 * MIB + 3])
     run([XRDCP, "--nopbar", "--continue", area.url("file"), out]).ok()
     assert out.read_bytes() == content and (tmp_path / ".out.part").exists()
-    # Whole by now: nothing is copied, and the part stays what it was.
+    # Complete now: nothing is copied, and the part is unchanged.
     assert copied(scalla("cp", "--continue", "--json", area.url("file"), out)) == 0

@@ -1,4 +1,4 @@
-"""`scalla cp` with one server of each kind: the same must come of it as of `xrdcp`, and more."""
+"""`scalla cp` with one server of each kind: the results must be those of `xrdcp`, and more."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def test_from_server_to_server(area, area_on, local, ours, theirs):
     assert there.get("new/file") == source.read_bytes()
 
 
-def test_streams_of_the_shell(area):
+def test_standard_input_and_output(area):
     content = data(5 * MIB + 1)
     scalla("cp", "-", area.url("file"), input=content).ok()
     assert area.get("file") == content
@@ -76,7 +76,7 @@ def test_failures_name_the_file_and_leave_nothing(area, local, tmp_path):
     assert os.listdir(tmp_path) == [] and os.listdir(area.local) == ["folder"]
 
 
-def test_server_that_is_not_there(tmp_path):
+def test_unreachable_server(tmp_path):
     port = peers.free_port()
     scalla("cp", f"root://localhost:{port}//a", tmp_path / "out", XRD_CONNECTIONRETRY="1", XRD_CONNECTIONWINDOW="2").fails(
         1, f"localhost:{port}", "no connection", "check that the server runs")
@@ -134,8 +134,8 @@ def test_resume_of_an_upload(area, local, tmp_path):
     scalla("cp", "--continue", source, area.url("other")).fails(1, "cannot be continued")
 
 
-def test_what_is_no_part_of_the_source_is_not_continued(area, local, tmp_path):
-    """However small it is. Zeros may stand for writes that did not arrive."""
+def test_files_that_are_not_part_of_the_source_are_not_continued(area, local, tmp_path):
+    """However small it is. Zeros may represent writes that did not arrive."""
     source = local(size=MIB)
     area.put("file", source.read_bytes())
     (tmp_path / "mine").write_bytes(b"precious")
@@ -163,7 +163,7 @@ def test_a_file_is_not_copied_onto_itself(area, local, tmp_path):
 
 
 def test_a_file_is_not_copied_onto_itself_under_another_name(area):
-    """Neither of its server nor of the file; no lock is in the way."""
+    """Neither from its server nor from the file; no lock prevents it."""
     content = data(3 * MIB)
     area.put("file", content)
     os.link(area.local / "file", area.local / "link")
@@ -177,8 +177,8 @@ def test_a_file_is_not_copied_onto_itself_under_another_name(area):
     assert area.get("other") == area.get("new") == content
 
 
-def test_directories_that_are_there_already(area, tmp_path):
-    """Whatever their permissions are."""
+def test_existing_directories(area, tmp_path):
+    """With any permissions."""
     (tmp_path / "tree/empty").mkdir(parents=True)
     (tmp_path / "tree/file").write_bytes(b"x")
     for name in ("there", "there/empty"):
@@ -256,7 +256,7 @@ def test_posc_and_names(area, local):
 
 
 def test_full_disk(area):
-    """The message says so."""
+    """The message reports it."""
     area.put("file", data(3 * MIB))
     scalla("cp", area.url("file"), "/dev/full").fails(1, "no space left", "make room")
 

@@ -1,4 +1,4 @@
-"""`scalla cp` from several servers at once, from server to server, and `scalla sync`."""
+"""`scalla cp` from several servers in parallel, from server to server, and `scalla sync`."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def many(servers):
 
 
 def shares(out):
-    """What each source gave, from the output of `--json`."""
+    """Returns the bytes that each source sent, from the output of `--json`."""
     return {share["source"]: share for share in json.loads(out.splitlines()[0])["shares"]}
 
 
@@ -56,7 +56,7 @@ def test_to_standard_output_and_to_a_server(copies, area_on):
     assert area.get("file") == content
 
 
-def test_a_source_that_is_not_there_or_has_another_size_is_left_out(copies, tmp_path):
+def test_a_missing_source_or_one_of_another_size_is_omitted(copies, tmp_path):
     servers, content = copies
     with open(servers[1].tree / "many", "ab") as file:
         file.write(b"more")
@@ -72,7 +72,7 @@ def test_a_source_that_dies_costs_its_share_only(copies, tmp_path):
     small = dict(XRD_CPCHUNKSIZE="65536")
     copying = subprocess.Popen([peers.program(), "cp", "--json", many(servers), tmp_path / "out"], stdout=subprocess.PIPE,
                                env=peers.environment(**small))
-    # What is written grows block by block.
+    # The output grows block by block.
     tools.wait_until(lambda: copying.poll() is not None or any(e.stat().st_blocks for e in os.scandir(tmp_path)))
     servers[2].kill()
     out, _ = copying.communicate(timeout=tools.PATIENCE_SECONDS)
@@ -81,8 +81,8 @@ def test_a_source_that_dies_costs_its_share_only(copies, tmp_path):
     assert sum(share["bytes"] for share in given.values()) == len(content)
 
 
-def test_a_source_that_hangs_does_not_hold_up_the_end(copies, tmp_path):
-    """Its blocks are asked for elsewhere as soon as nothing else is left to do."""
+def test_a_hung_source_does_not_delay_the_end(copies, tmp_path):
+    """Its blocks are requested elsewhere as soon as no other work is left."""
     servers, content = copies
     small = dict(XRD_CPCHUNKSIZE="65536")
     copying = subprocess.Popen([peers.program(), "cp", many(servers), tmp_path / "out"], env=peers.environment(**small))
@@ -96,7 +96,8 @@ def test_a_source_that_hangs_does_not_hold_up_the_end(copies, tmp_path):
 
 
 def damage(server, spots):
-    """Flips a bit at each of these bytes; the time of the file stays, and so does what the server knows of it."""
+    """Flips a bit at each of these bytes. The time of the file and the server's metadata do not
+    change."""
     path = server.tree / "many"
     stat = os.stat(path)
     with open(path, "r+b") as file:
@@ -108,8 +109,8 @@ def damage(server, spots):
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
-def test_another_file_of_the_same_size_is_left_out(copies, tmp_path):
-    """Its pages are consistent, but they are not what the others have."""
+def test_another_file_of_the_same_size_is_omitted(copies, tmp_path):
+    """Its pages are consistent, but differ from those of the others."""
     servers, content = copies
     (servers[1].tree / "many").write_bytes(data(len(content), seed=2))
     told = scalla("cp", "--json", many(servers), tmp_path / "out").ok()
@@ -121,8 +122,9 @@ def test_another_file_of_the_same_size_is_left_out(copies, tmp_path):
 
 @pytest.mark.parametrize("to", ["local", "server"])
 @pytest.mark.parametrize("liar", [0, 1, 2])
-def test_what_a_lying_source_gave_is_replaced(copies, area_on, tmp_path, liar, to):
-    """One bit in every block, damaged after the checksums were computed: the server itself does not know."""
+def test_data_of_a_corrupt_source_is_replaced(copies, area_on, tmp_path, liar, to):
+    """One bit in each block, damaged after the checksums were computed: the server itself does not
+    notice."""
     servers, content = copies
     expected = f"{zlib.adler32(content):08x}"
     assert expected in scalla("cp", "--checksum", "adler32:source", servers[liar].url("/many"), "/dev/null").ok().err
@@ -135,7 +137,7 @@ def test_what_a_lying_source_gave_is_replaced(copies, area_on, tmp_path, liar, t
     assert [host for host, why in failed.items() if why] == [servers[liar].host], failed
 
 
-def test_all_sources_lie(copies, tmp_path):
+def test_all_sources_are_corrupt(copies, tmp_path):
     servers, content = copies
     for number, server in enumerate(servers):
         damage(server, range((2 * number + 1) * 8192 + 1, len(content), 65536))
@@ -154,14 +156,15 @@ def test_no_source_is_left(copies, tmp_path):
 def test_third_party(area_on):
     with peers.Theirs(settings=TPC) as source, peers.Theirs(settings=TPC) as target:
         here, there = area_on(source), area_on(target)
-        # Both servers must see one host under one name: addresses are not looked up here.
+        # Both servers must see one host under one name: addresses are not resolved here.
         here.url, there.url = (lambda name, url=area.url: url(name).replace("localhost", "127.0.0.1") for area in (here, there))
         content = data(20 * MIB + 3)
         here.put("file", content)
         told = scalla("cp", "--tpc", "only", "--json", "--checksum", "adler32", here.url("file"), there.url("new")).ok()
         assert there.get("new") == content and json.loads(told.out.splitlines()[0])["third_party"]
         scalla("cp", "--tpc", "only", here.url("file"), there.url("new")).fails(1, "exists")
-        # The name ends at the sign in what the servers say to each other, and another file has that name.
+        # The name ends at the `&` in the messages between the servers, and another file has that
+        # name.
         here.put("file&more", b"more")
         scalla("cp", "--tpc", "only", here.url("file&more"), there.url("more")).fails(1, "cannot name a source with `&`")
         assert not (there.local / "more").exists()
@@ -172,7 +175,8 @@ def test_third_party(area_on):
 
 
 def test_third_party_where_a_server_cannot(area, area_on, theirs, tmp_path):
-    """The real server here was not told to: the bytes pass through the client with `first`, not with `only`."""
+    """The real server is not configured for it here: the bytes pass through the client with
+    `first`, not with `only`."""
     here, there = area_on(theirs), area
     here.put("file", b"content")
     scalla("cp", "--tpc", "only", here.url("file"), there.url("new")).fails(1)
@@ -183,8 +187,9 @@ def test_third_party_where_a_server_cannot(area, area_on, theirs, tmp_path):
 
 
 @pytest.mark.parametrize("makers", ["ours", "real"])
-def test_folders_spread_over_a_cluster(makers, tmp_path):
-    """A manager sends who lists to one server; a folder is what all of them have, and nothing is removed for being elsewhere."""
+def test_directories_distributed_over_a_cluster(makers, tmp_path):
+    """A manager redirects a listing to one server. A directory contains the files of all servers,
+    and no file is removed because it is elsewhere."""
     with clusters.Cluster(clusters.PAIR, makers) as cluster:
         cluster.complete()
         for node, names in ((cluster.s1, ["one", "deep/a"]), (cluster.s2, ["two", "deep/b"])):
@@ -207,7 +212,7 @@ def test_folders_spread_over_a_cluster(makers, tmp_path):
 
 
 def tree(folder):
-    """Names and contents of all files below, and the names of folders."""
+    """Returns names and contents of all files below, and the names of directories."""
     found = {}
     for path in sorted(folder.rglob("*")):
         found[str(path.relative_to(folder))] = path.read_bytes() if path.is_file() else None
@@ -235,10 +240,10 @@ def test_sync(area, area_on, ours, theirs, tmp_path, way):
     assert not there.exists() or not os.listdir(there)
     scalla("sync", source, target).ok()
     assert tree(there) == tree(here)
-    # Nothing is left to do, by time and by checksum.
+    # No work is left, by time and by checksum.
     assert scalla("sync", "-v", source, target).ok().out == ""
     assert scalla("sync", "-v", "--checksum", "adler32", source, target).ok().out == ""
-    # The same size, not newer, another content: only the checksum tells.
+    # The same size, not newer, another content: only the checksum differs.
     (here / "a").write_bytes(b"b" * 100)
     os.utime(here / "a", (tools.AGED - 100, tools.AGED - 100))
     (there / "surplus").mkdir()

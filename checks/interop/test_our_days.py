@@ -1,5 +1,6 @@
-"""Bad days of `scalla cp`: servers that are gone or silent, networks that damage and lie, disks that are full. Never a hang,
-never a wrong file that passes for a right one, always a message that says what to do."""
+"""Failures of `scalla cp`: lost or silent servers, networks that corrupt data, full disks.
+
+There must be no hang and no wrong file that looks complete, and each message names a remedy."""
 
 import json
 import os
@@ -17,7 +18,7 @@ from between import Between
 from tools import data, scalla
 
 MIB = 1 << 20
-# A server that does not answer is given up after seconds.
+# Timeouts of seconds for a server that does not answer.
 SHORT = dict(XRD_CONNECTIONWINDOW="4", XRD_CONNECTIONRETRY="1", XRD_STREAMTIMEOUT="4", XRD_STREAMERRORWINDOW="4",
              XRD_REQUESTTIMEOUT="30", XRD_TIMEOUTRESOLUTION="1")
 
@@ -77,7 +78,7 @@ def test_server_that_comes_back_is_waited_for(launch, tmp_path):
     assert (tmp_path / "out").read_bytes() == content
 
 
-def test_servers_that_send_in_a_circle(tmp_path):
+def test_servers_that_redirect_in_a_circle(tmp_path):
     ports = [peers.free_port(), peers.free_port()]
     servers = [peers.Ours(settings=f"xrootd.redirect localhost:{port} /\n") for port in reversed(ports)]
     for server, port in zip(servers, ports):
@@ -88,7 +89,8 @@ def test_servers_that_send_in_a_circle(tmp_path):
 
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
 def test_a_checksum_that_never_comes(later):
-    """The server is there and answers everything else. After seconds it is looked what takes so long; a time that was set holds for files."""
+    """The server answers everything else. After seconds the client checks what takes so long; a
+    configured timeout applies to files."""
     unlimited = dict(XRD_REQUESTTIMEOUT="")
     with hollow.Debtor("1 4096 19 1700000000", later) as server:
         for words in (["checksum"], ["query", "checksum"]):
@@ -103,7 +105,8 @@ def test_a_checksum_that_never_comes(later):
 
 
 def test_bits_flipped_on_the_way_down(area, tmp_path):
-    """Page checksums show it, and the page is read again; without them the checksum of the file shows it."""
+    """Page checksums detect it, and the page is read again. Without them the checksum of the file
+    detects it."""
     content = data(20 * MIB)
     area.put("file", content)
     path = area.path + "/file"
@@ -140,13 +143,13 @@ def test_local_disk_full(area, small_disk):
     left = (small_disk / ".out.part").read_bytes()
     assert left == content[:len(left)]
     (small_disk / ".out.part").unlink()
-    # One after the other: beside the large one the small one may find no room either.
+    # One after another: beside the large one the small one may find no room either.
     scalla("cp", "-r", "--parallel", "1", area.url(""), f"{small_disk}/all").fails(1, "no space left")
     assert (small_disk / "all/small").read_bytes() == content[:MIB]
 
 
 def test_second_interrupt_ends_at_once(serve, area_on, tmp_path):
-    """The server does not answer, so what is half there cannot be removed."""
+    """The server does not answer, so the partial file cannot be removed."""
     area = area_on(serve())
     (tmp_path / "source").write_bytes(data(64 * MIB))
     copying = starting("cp", tmp_path / "source", area.url("file"), XRD_CPCHUNKSIZE="65536", XRD_CPPARALLELCHUNKS="1")
@@ -154,7 +157,7 @@ def test_second_interrupt_ends_at_once(serve, area_on, tmp_path):
     area.server.process.send_signal(signal.SIGSTOP)
     try:
         copying.send_signal(signal.SIGINT)
-        # It says so when it has seen the first.
+        # It reports the first interrupt.
         tools.wait_until(lambda: handles(copying, signal.SIGINT))
         copying.send_signal(signal.SIGINT)
         assert copying.wait(tools.PATIENCE_SECONDS) in (130, -signal.SIGINT)
@@ -164,7 +167,7 @@ def test_second_interrupt_ends_at_once(serve, area_on, tmp_path):
 
 
 def handles(process, number):
-    """Whether a signal has been taken, not just sent."""
+    """Reports whether a signal has been received, not just sent."""
     try:
         status = open(f"/proc/{process.pid}/status").read()
     except FileNotFoundError:
@@ -186,7 +189,7 @@ def three(ours, theirs, serve):
         (server.tree / "three").unlink(missing_ok=True)
 
 
-def test_what_a_source_that_dies_has_given_is_not_read_again(three, tmp_path):
+def test_data_of_a_lost_source_is_not_read_again(three, tmp_path):
     servers, content = three
     ways = [Between(server) for server in servers]
     ways[2].cuts["down"] = 4 * MIB
@@ -195,7 +198,8 @@ def test_what_a_source_that_dies_has_given_is_not_read_again(three, tmp_path):
         scalla("cp", f"root://{hosts}//three", tmp_path / "out", XRD_CPCHUNKSIZE="65536", **SHORT).ok()
     assert (tmp_path / "out").read_bytes() == content
     assert ways[2].passed["down"] > 4 * MIB
-    # Beyond the file itself: page checksums, samples, and a few blocks that were on their way or asked for twice.
+    # Beyond the file itself: page checksums, samples, and a few blocks that were in flight or
+    # requested twice.
     assert sum(way.passed["down"] for way in ways) < len(content) * 1.01 + 40 * 65536
 
 
@@ -211,7 +215,8 @@ def test_slow_source_among_fast_ones(three, tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs network namespaces")
 def test_dead_addresses_before_the_one_that_lives(tmp_path):
-    """A name with addresses where nobody is, of both families, in front of the right one; IPv6 is there, but leads nowhere."""
+    """A name with unreachable addresses of both families before the right one; IPv6 is configured,
+    but has no route."""
     plan = clusters.Plan("man manager\none server man")
     with places.Network() as network, clusters.Cluster(plan, "ours", places=network) as cluster:
         cluster.complete()
@@ -236,7 +241,7 @@ TPC = "ofs.tpc ttl 90 120 pgm /usr/bin/xrdcp --server\n"
 
 @pytest.mark.parametrize("makers", ["ours", "real", dict(man="ours", one="real", two="ours")], ids=["ours", "theirs", "mixed"])
 def test_third_party_copy_through_managers(makers):
-    """The servers that were chosen arrange it among themselves."""
+    """The selected servers arrange it between themselves."""
     plan = clusters.Plan("man manager\none server man\ntwo server man")
     content = data(5 * MIB + 3)
     with clusters.Cluster(plan, makers, settings=TPC) as source, clusters.Cluster(plan, makers, settings=TPC) as target:
@@ -251,8 +256,8 @@ def test_third_party_copy_through_managers(makers):
         assert [path.read_bytes() for path in copies] == [content]
 
 
-def test_a_copy_has_its_time(area, tmp_path):
-    """`XRD_CPTIMEOUT`: whoever needs longer is stopped, and nothing is left."""
+def test_a_copy_has_a_timeout(area, tmp_path):
+    """`XRD_CPTIMEOUT`: a copy that takes longer is stopped, and no file is left."""
     area.put("file", data(20 * MIB))
     (tmp_path / "source").write_bytes(data(20 * MIB))
     slowly = dict(XRD_CPTIMEOUT="2", XRD_CPCHUNKSIZE="65536")

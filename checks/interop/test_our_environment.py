@@ -1,5 +1,6 @@
-"""What the environment says to our client programs: settings, threads, open files, how much is told. Every name that users know does what
-it says, or it is said that it cannot."""
+"""Environment variables of our client programs: settings, threads, open files, log level.
+
+Each known name takes effect, or is reported as unsupported."""
 
 import resource
 import subprocess
@@ -15,7 +16,7 @@ from tools import data, scalla
 
 @pytest.fixture
 def slow_copy(area, tmp_path):
-    """A copy that takes its time; its process."""
+    """Starts a slow copy. Returns its process."""
     begun = []
 
     def begin(limit=None, **environment):
@@ -24,7 +25,7 @@ def slow_copy(area, tmp_path):
         limits = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limit)) if limit else None
         process = subprocess.Popen(command, env=peers.environment(**environment), preexec_fn=limits)
         begun.append(process)
-        # It writes, so everything runs that has to.
+        # It writes, so all its threads have started.
         tools.wait_until(lambda: [path for path in tmp_path.iterdir() if path.stat().st_size > 0])
         return process.pid
 
@@ -35,7 +36,7 @@ def slow_copy(area, tmp_path):
 
 
 def threads(pid):
-    """How many threads have each name, without their numbers."""
+    """Returns the number of threads by name, without their numbers."""
     names = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         name = (task / "comm").read_text().strip().rstrip("0123456789")
@@ -44,13 +45,13 @@ def threads(pid):
 
 
 def test_threads(slow_copy):
-    """One thread drives all connections, and few write, unless it is set."""
+    """One thread drives all connections, and few write, unless configured."""
     assert threads(slow_copy())["scalla"] == 1
 
 
 def test_threads_that_are_set(slow_copy):
     found = threads(slow_copy(XRD_PARALLELEVTLOOP="3", XRD_WORKERTHREADS="5"))
-    # One more looks names up.
+    # One more resolves names.
     assert found["disk-"] == 5 and found["tokio-rt-worker"] in (3, 4), found
 
 
@@ -61,8 +62,8 @@ def test_open_files(slow_copy):
     assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (hard, hard)
 
 
-def test_plug_ins_are_told_not_to_be_loaded(area, tmp_path):
-    """Once, and the command does what it is for; under XRootD's names too."""
+def test_unloaded_plug_ins_are_reported(area, tmp_path):
+    """Once, and the command does its work; under XRootD's names too."""
     area.put("file", b"content")
     environment = dict(XRD_CLIENTMONITOR="libMonitor.so", XRD_PLUGIN="libOther.so")
     for done in (scalla("cat", area.url("file"), **environment), tools.xrdfs(area.server, "cat", area / "file", program=peers.link("xrdfs"), **environment)):
@@ -73,13 +74,13 @@ def test_plug_ins_are_told_not_to_be_loaded(area, tmp_path):
     assert shell.err.count("plug-ins") == 2
 
 
-def test_what_is_no_number_is_told(area):
+def test_invalid_numbers_are_reported(area):
     scalla("ls", area.url(""), XRD_CPCHUNKSIZE="8M").ok()
     assert "XRD_CPCHUNKSIZE" in scalla("ls", area.url(""), XRD_CPCHUNKSIZE="8M").err
 
 
-def test_how_much_is_told(area, tmp_path):
-    """The levels have the names that users know; nothing is told unless it is asked for."""
+def test_log_levels(area, tmp_path):
+    """The levels have their usual names; nothing is logged by default."""
     area.put("file", b"content")
     scalla("cat", area.url("file")).ok()
     assert scalla("cat", area.url("file")).err == ""

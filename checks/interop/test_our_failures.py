@@ -1,4 +1,6 @@
-"""Failed requests in the log of our server: what an administrator can mend is a warning, at most one a minute for each cause."""
+"""Failed requests in the log of our server.
+
+A failure that an administrator can fix is a warning, at most one per minute and cause."""
 
 import re
 
@@ -38,11 +40,11 @@ def test_every_failure_at_debug(serve):
     scalla("stat", server.url("/nix\x1b[2J")).fails(1)
     wait_until(lambda: "/nix" in server.output())
     line = next(line for line in server.output().splitlines() if "/nix" in line)
-    # Who, what, why; what a user wrote is escaped.
+    # Client, operation, reason; text of users is escaped.
     assert re.search(r" xroot: \S+: .*/nix\\x1b\[2J; no such file or directory", line), line
 
 
-def test_failures_of_users_are_no_warnings(serve):
+def test_failures_of_users_are_not_warnings(serve):
     server = serve()
     for _ in range(5):
         scalla("stat", server.url("/nix")).fails(1)

@@ -1,4 +1,4 @@
-"""What a person is told who wrote a place wrongly."""
+"""Hints for users who mistyped a location."""
 
 import json
 
@@ -23,10 +23,10 @@ def test_nearest_name_or_missing_directory(area, tmp_path):
     assert f"the directory /{path}/sett is missing; is it /{path}/set?" in text
     text = shown("cp", "-N", area.url("readme.tx"), tmp_path)
     assert f"is it /{path}/readme.txt?" in text and "two slashes" not in text
-    # Nothing is near: nothing is guessed.
+    # No similar name exists, so there is no hint.
     text = shown("stat", area.url("zzzzzz"))
     assert "is it" not in text and "two slashes" not in text and "kXR_" not in text
-    # A program is told nothing but the failure.
+    # A program receives only the error.
     assert "is it" not in scalla("cat", area.url("readm.txt")).fails(1, "no such file").err
 
 
@@ -43,13 +43,13 @@ def test_codes_stay_for_programs(area):
     assert answer["code"] == "NotFound" and "kXR_NotFound" in answer["error"]
 
 
-def test_a_server_is_no_file_of_this_machine(area, local, tmp_path):
+def test_a_server_is_not_a_local_file(area, local, tmp_path):
     source = local()
     place = area.server.host
     for text in [place, f"{place}/x", f"root:/{place}"]:
         scalla("cp", source, text, cwd=tmp_path).fails(2, f"root://{place}//", f"./{text}")
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
-    # One that exists is meant, and so is one that says so.
+    # An existing file takes precedence, and so does explicit syntax.
     (tmp_path / "old:1").write_bytes(b"")
     scalla("cp", "-f", source, "old:1", cwd=tmp_path).ok()
     scalla("cp", source, "./new:2", cwd=tmp_path).ok()

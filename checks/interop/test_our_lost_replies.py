@@ -1,4 +1,5 @@
-"""Requests of our client whose replies are lost: none is sent twice, and the exit status tells what is known of them."""
+"""Requests of our client whose replies are lost: none is sent twice, and the exit status reports
+what is known."""
 
 import json
 import os
@@ -10,7 +11,7 @@ MKDIR, MV, OPEN, RM, RMDIR = 3008, 3009, 3010, 3014, 3015
 UNCERTAIN = 3
 
 
-def test_what_is_gone_afterwards_was_removed(area):
+def test_a_missing_file_afterwards_was_removed(area):
     area.put("file", b"content")
     with Losing(area.server, RM) as between:
         scalla("rm", between.url(area / "file")).ok().silent()
@@ -30,24 +31,24 @@ def test_a_rename_is_proven_by_the_file(area):
     assert os.listdir(area.local) == ["new"] and area.get("new") == b"content"
 
 
-def test_nothing_proves_who_made_a_directory(area):
+def test_the_creator_of_a_directory_is_uncertain(area):
     with Losing(area.server, MKDIR) as between:
         scalla("mkdir", between.url(area / "folder")).fails(
             UNCERTAIN, "may have been carried out", "there is a directory of that name", "look before you repeat it")
         assert between.seen == 1
     with Losing(area.server, MKDIR) as between:
-        # With parents it may be made twice.
+        # With parents it may be created twice.
         scalla("mkdir", "-p", between.url(area / "other")).ok()
         assert between.seen == 2
     assert sorted(os.listdir(area.local)) == ["folder", "other"]
 
 
-def test_a_new_file_is_not_made_twice(area, local):
+def test_a_new_file_is_not_created_twice(area, local):
     with Losing(area.server, OPEN) as between:
         result = scalla("cp", "--json", "--retry", "3", local(size=1000), between.url(area / "file"))
         result.fails(UNCERTAIN, "may have been carried out", "there is an empty file of that name")
         assert between.seen == 1
     told = [json.loads(line) for line in result.out.splitlines()]
     assert [line.get("uncertain") for line in told if "error" in line] == [True]
-    # It is there because it was made; nothing else has happened to it.
+    # It exists because it was created; nothing else has happened to it.
     assert area.get("file") == b""

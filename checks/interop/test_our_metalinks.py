@@ -1,5 +1,7 @@
-"""Metalinks as sources of `scalla cp`: places that fail in the middle of the file, names that are looked for at a redirector, what is too
-long or too slow to be one; and `xrdfs cat` and `tail` of them, beside the real program's."""
+"""Metalinks as sources of `scalla cp`: locations that fail in the middle, names resolved at a
+redirector, limits of length and time.
+
+Also `xrdfs cat` and `tail` of metalinks, compared with the real program."""
 
 import os
 
@@ -36,7 +38,7 @@ def copies(ours, theirs, area_on):
 @pytest.mark.parametrize("cut", [100_000, 9 * MIB], ids=["early", "in the middle"])
 @pytest.mark.parametrize("to", ["here", "server"])
 def test_a_place_that_fails_in_the_middle(copies, tmp_path, cut, to):
-    """The next one goes on where it ended, and what was read is not read again."""
+    """The next one continues at the same position, and no data is read twice."""
     (first, second), content = copies
     with Between(first.server, cut_down=cut) as dying, Between(second.server) as next_:
         (tmp_path / "two.meta4").write_bytes(metalink(dying.url(first / "file"), next_.url(second / "file"), size=len(content)))
@@ -56,7 +58,7 @@ def test_a_place_that_falls_silent_in_the_middle(copies, tmp_path):
 
 
 def test_all_places_fail(copies, tmp_path):
-    """The last failure is told, and nothing is left."""
+    """The last failure is reported, and no file is left."""
     (first, second), content = copies
     with Between(first.server, cut_down=MIB) as one, Between(second.server, cut_down=2 * MIB) as two:
         (tmp_path / "two.meta4").write_bytes(metalink(one.url(first / "file"), two.url(second / "file")))
@@ -65,7 +67,8 @@ def test_all_places_fail(copies, tmp_path):
 
 
 def test_a_place_with_another_file_takes_no_part(copies, tmp_path):
-    """Of another size, it is passed over in the middle too; of the same size, the checksum tells."""
+    """A location with another size is skipped, even in the middle; with the same size, the checksum
+    decides."""
     (first, second), content = copies
     second.put("other", b"other")
     with Between(first.server, cut_down=MIB) as dying:
@@ -79,7 +82,7 @@ def test_a_place_with_another_file_takes_no_part(copies, tmp_path):
 
 
 def test_global_names_are_looked_for_at_the_redirector(copies, tmp_path):
-    """`XRD_GLFNREDIRECTOR` names it; its place is behind all others."""
+    """`XRD_GLFNREDIRECTOR` names it; its position is after all others."""
     (first, second), content = copies
     for area in (first, second):
         area.put("names.meta4", metalink(area.url("nope"), glfn=second / "file"))
@@ -88,12 +91,12 @@ def test_global_names_are_looked_for_at_the_redirector(copies, tmp_path):
             scalla("cp", area.url("names.meta4"), tmp_path / "out", XRD_GLFNREDIRECTOR=redirector).ok()
             assert (tmp_path / "out").read_bytes() == content
             (tmp_path / "out").unlink()
-    # The real program goes to no host twice.
+    # The real program uses each host once.
     real = tools.run(["/usr/bin/xrdcp", "-N", first.url("names.meta4"), tmp_path / "real"], XRD_GLFNREDIRECTOR=f"127.0.0.1:{second.server.port}")
     assert real.ok() and (tmp_path / "real").read_bytes() == content
 
 
-def test_what_the_variables_switch(area, tmp_path):
+def test_environment_variables(area, tmp_path):
     area.put("file", b"the file")
     text = metalink(area.url("file"), size=8)
     area.put("a.meta4", text)
@@ -109,7 +112,7 @@ def test_what_the_variables_switch(area, tmp_path):
 
 
 def test_limits(area, tmp_path):
-    """Neither the length nor the number of places is without end."""
+    """The length and the number of locations are limited."""
     area.put("file", b"the file")
     good = metalink(area.url("file"))
     area.put("most.meta4", good.replace(b"</file>", b"</file>" + b" " * (MIB - len(good))))
@@ -125,7 +128,7 @@ def test_limits(area, tmp_path):
         assert not (tmp_path / name).exists()
 
 
-def test_a_metalink_that_does_not_come_is_waited_for_a_while(area, tmp_path):
+def test_a_metalink_that_does_not_arrive_times_out(area, tmp_path):
     """`XRD_MAXMETALINKWAIT`: seconds for the metalink itself."""
     area.put("a.meta4", metalink(area.url("file")))
     with Between(area.server, mute_down=100) as mute:
@@ -140,7 +143,8 @@ QUESTIONS = ["cat @/good.meta4", "cat @/nothing.meta4", "cat @/nope.meta4", "cat
 
 @pytest.mark.parametrize("processing", ["1", "0"], ids=["processed", "as they are"])
 def test_xrdfs(area, processing):
-    """`cat` and `tail` show what a metalink names, as the real program does; everything else is about the metalink."""
+    """`cat` and `tail` show the file that a metalink names, as the real program does; all other
+    commands apply to the metalink."""
     area.put("file", b"the file")
     good = metalink(area.url("file"), size=8)
     for name, text in (("good.meta4", good), ("old.metalink", good), ("nothing.meta4", metalink(area.url("no"), area.url("neither"))), ("text.meta4", b"text"), ("none.meta4", metalink())):
@@ -152,13 +156,14 @@ def test_xrdfs(area, processing):
         assert shown[0] == shown[1], question
     if processing == "1":
         assert tools.xrdfs(area.server, "cat", area / "good.meta4", program=peers.link("xrdfs")).raw == b"the file"
-        # A size that is not the file's is believed by the real program.
+        # The real program believes a wrong size.
         area.put("short.meta4", metalink(area.url("file"), size=4))
         tools.xrdfs(area.server, "cat", area / "short.meta4", program=peers.link("xrdfs")).fails(54, "3029")
 
 
 def test_xrdfs_cat_reads_as_copies_do(copies, tmp_path):
-    """A place that fails in the middle is followed by the next one, and the checksums count; a file that is wrong is not left."""
+    """After a location that fails in the middle the next one is used, and the checksums are
+    verified; a wrong file is not kept."""
     (first, second), content = copies
     cat = lambda *words: tools.run([peers.link("xrdfs"), second.server.host, "cat", *words], **SHORT, **PIECES)
     with Between(first.server, cut_down=9 * MIB) as dying:

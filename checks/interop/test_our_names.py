@@ -1,5 +1,6 @@
-"""Names that no request can carry: servers cut what a request names at the first `?`, so a request for `data?old` acts on `data`.
-Nothing that was not asked for may change, and the failure is reported."""
+"""Names that no request can carry, because servers cut the name in a request at the first `?`.
+
+A request for `data?old` would act on `data`. No other file may change, and the failure is reported."""
 
 import os
 
@@ -14,7 +15,7 @@ BAD = [b"data?old.tmp", b"data\xff.tmp"]
 
 @pytest.fixture(params=BAD, ids=["question-mark", "not-utf-8"])
 def bad(request, area):
-    """A folder with `data`, `x.tmp`, and a name that cannot be carried, which begins as `data` does."""
+    """A directory with `data`, `x.tmp`, and a name that cannot be carried and begins with `data`."""
     area.put("data", b"keep")
     area.put("x.tmp", b"x")
     peers.place(area.local / os.fsdecode(request.param), b"other")
@@ -26,7 +27,7 @@ def contents(folder):
     return {name: (folder / name).read_bytes() for name in os.listdir(folder) if (folder / name).is_file()}
 
 
-def test_a_pattern_acts_on_what_it_names_alone(bad):
+def test_a_pattern_acts_only_on_matching_names(bad):
     for words in (["chmod", "600"], ["truncate", "-s", "1"]):
         scalla(*words, bad.url("*.tmp")).fails(1, "cannot be named to a server")
     assert (bad.local / "data").stat().st_mode & 0o777 == 0o644
@@ -45,7 +46,7 @@ def test_a_tree_with_such_a_name_keeps_it(bad):
     assert contents(bad.local) == {bad.bad: b"other"}
 
 
-def test_a_folder_with_such_a_name_is_not_entered(bad):
+def test_a_directory_with_such_a_name_is_not_entered(bad):
     (bad.local / bad.bad).unlink()
     (bad.local / "data").unlink()
     bad.put("data/inside", b"keep")
@@ -58,7 +59,7 @@ def test_a_folder_with_such_a_name_is_not_entered(bad):
     assert (bad.local / "data" / "inside").read_bytes() == b"keep"
 
 
-def test_a_download_leaves_it_out(bad, tmp_path):
+def test_a_download_omits_it(bad, tmp_path):
     scalla("cp", "-r", bad.url(""), tmp_path / "cp").fails(1, "cannot be named to a server")
     scalla("sync", bad.url(""), tmp_path / "sync").fails(1, "cannot be named to a server")
     for way in ("cp", "sync"):
@@ -68,7 +69,7 @@ def test_a_download_leaves_it_out(bad, tmp_path):
     assert contents(tmp_path / "xrdcp" / bad.path[1:]) == {"data": b"keep", "x.tmp": b"x"}
 
 
-def test_an_upload_leaves_it_out(bad, tmp_path):
+def test_an_upload_omits_it(bad, tmp_path):
     here = tmp_path / "here"
     here.mkdir()
     for name, content in (("data", b"mine"), (bad.bad, b"not"), ("more", b"more")):
@@ -93,7 +94,7 @@ def test_sync_deletes_nothing_that_it_cannot_name(bad, tmp_path):
     os.utime(here / "data", (tools.AGED, tools.AGED))
     scalla("sync", "--delete", here, bad.url("")).fails(1, "cannot be named to a server")
     assert contents(bad.local) == {"data": b"keep", bad.bad: b"other"}
-    # Nothing at the target is taken for surplus because its counterpart cannot be named.
+    # No file at the target counts as extraneous because its counterpart cannot be named.
     target = tmp_path / "target"
     target.mkdir()
     (target / bad.bad).write_bytes(b"kept")

@@ -1,4 +1,5 @@
-"""What a person sees while a command runs: what is waited for, how far it is in one row, and what an interrupt leaves."""
+"""Progress of a running command for a user: reasons for waits, one row of progress, and the result
+of an interrupt."""
 
 import os
 import socket
@@ -17,7 +18,7 @@ MIB = 1024 * 1024
 
 
 class Hesitant(hollow.Manager):
-    """A manager that asks to wait whenever a file is to be opened or a directory to be listed."""
+    """A manager that asks to wait for each open and listing."""
 
     def _answer(self, code):
         if code in (raw.OPEN, raw.DIRLIST, raw.STAT, raw.LOCATE):
@@ -34,7 +35,7 @@ def test_a_manager_that_asks_to_wait(words, tmp_path):
     with Hesitant() as server:
         target = [tmp_path / "x"] if words == ["cp"] else []
         with person(*words, f"root://{server.host}//set/f3", *target) as user:
-            # What the server says is escaped.
+            # The text of the server is escaped.
             user.until(f"waiting for {server.host}: nobody has it\\u001b[2J; asked again in ")
             user.until("(Ctrl-C stops)")
             user.interrupt()
@@ -62,7 +63,7 @@ def test_a_port_that_accepts_and_is_silent():
             assert user.end()[0] == 130
 
 
-def test_programs_are_told_nothing_of_waits(tmp_path):
+def test_waits_are_not_shown_to_programs(tmp_path):
     with hollow.Debtor("1 4096 0 1700000000") as server:
         result = scalla("cat", f"root://{server.host}//f3", XRD_REQUESTTIMEOUT="3").fails(1)
         assert "waiting for" not in result.all
@@ -77,13 +78,13 @@ def test_a_bar_takes_one_row(serve_file, tmp_path, columns):
     for row in user.shown.replace(b"\n", b"\r").split(b"\r"):
         text = terminals.ESCAPES.sub(b"", row).decode()
         width = sum(2 if unicodedata.east_asian_width(letter) == "W" else 1 for letter in text)
-        # The sum at the end is no part of the bar.
+        # The summary at the end is not part of the bar.
         assert width <= columns or text.startswith("1 file"), (width, text)
     assert "run7.root".encode()[-4:] in user.shown
     assert (b"/3.00 MiB" in user.shown) == (columns >= 80)
 
 
-def test_an_interrupted_copy_says_what_is_kept(serve_file, tmp_path):
+def test_an_interrupted_copy_reports_the_kept_part(serve_file, tmp_path):
     url = serve_file("file", 8 * MIB)
     small = dict(XRD_CPCHUNKSIZE="65536", XRD_CPPARALLELCHUNKS="2")
     for words, expected in ((["-c"], "are kept, and the same command goes on there"), ([], "nothing is kept of what was on its way")):

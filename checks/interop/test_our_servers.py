@@ -1,4 +1,5 @@
-"""Short names of servers: `SCALLA_SERVER`, the file of named servers, hosts that are written alone; and help that shows how."""
+"""Short names of servers: `SCALLA_SERVER`, the file of named servers, hosts without a scheme; and
+help with examples."""
 
 import peers
 import pytest
@@ -24,7 +25,7 @@ def test_a_default_server(area, tmp_path):
         assert scalla("cat", f"/{path}/f", SCALLA_SERVER=server).ok().raw == b"content"
     assert scalla("ls", "-1", SCALLA_SERVER=f"root://{host}//{path}").ok().out == "f\n"
     assert scalla("cat", "f", SCALLA_SERVER=f"root://{host}//{path}").ok().raw == b"content"
-    # Copies take paths for those of this machine.
+    # Copies interpret paths as local ones.
     scalla("cp", f"/{path}/f", tmp_path / "x", SCALLA_SERVER=host).fails(1, "no such file")
     scalla("ls", "/", SCALLA_SERVER="gopher://x").fails(2, "SCALLA_SERVER")
 
@@ -44,7 +45,7 @@ def test_named_servers(area, tmp_path):
     assert scalla("ls", "-1", "site1:", **home).ok().out == "new\nset\n"
     assert scalla("cat", "set/f", SCALLA_SERVER="site1", **home).ok().raw == b"content"
     assert area.server.host in scalla("map", "site1", **home).all
-    # A port is no path, and other names stay what they were.
+    # A port is not a path, and other names are unchanged.
     scalla("cp", tmp_path / "copy", "site1:1094", **home).fails(2, "looks like a server")
     (tmp_path / "scalla/servers").write_text(f"root = {area.url('')}\nsite1 = {area.url('')}\n")
     result = scalla("cat", "site1:set/f", **home).ok()
@@ -58,11 +59,11 @@ def test_help_wraps_and_has_examples(words, columns):
         status, text = person.end()
     assert status == 0 and "Examples:" in text
     described = text[:text.index("Examples:")]
-    # Words are not cut: only those that are longer than a row are.
+    # Words are not split; only words longer than a row exceed it.
     assert all(len(row) <= columns or " " not in row.strip() for row in described.splitlines() if not row.startswith("Usage:")), text
 
 
-def test_manual_pages_are_whole(tmp_path):
+def test_manual_pages_are_complete(tmp_path):
     scalla("man", tmp_path).ok()
     page = (tmp_path / "scalla-sync.1").read_text()
     for text in ("EXAMPLES", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO", "[\\-\\-max\\-delete N]", "SOURCE TARGET"):

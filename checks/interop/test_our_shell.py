@@ -1,4 +1,5 @@
-"""What people meet who type: completions of shells, manual pages, the map of a cluster, the interactive shells."""
+"""Interactive use: completions of shells, manual pages, the map of a cluster, the interactive
+shells."""
 
 import json
 import os
@@ -59,7 +60,7 @@ def cluster(mapped):
 
 
 def drawn(cluster, text):
-    """The lines of a tree below its first one: depth, node, role and what is said of it."""
+    """Returns the lines of a tree below its first one: depth, node, role and remark."""
     found = []
     for line in text.splitlines()[1:-1]:
         branch, address, role, state = re.fullmatch(r"([ │├└─]*)(\S+)\s+(supervisor|manager|server) *(.*)", line).groups()
@@ -100,8 +101,8 @@ def test_map_of_a_single_server(server, area):
     tools.scalla("map", server.host, "--path", area / "nope").fails(1, "is on 0 servers")
 
 
-def test_map_tells_who_does_not_answer_and_why():
-    """A manager that is there names a server that is gone and a manager that never answers; all of it is told in time."""
+def test_map_reports_nodes_that_do_not_answer():
+    """A manager names a lost server and a manager that never answers; both are reported in time."""
     port, holder = hollow.closed_port()
     with holder, hollow.Manager() as top, hollow.Manager(hollow.IS_SUPERVISOR) as mute:
         mute.below = None
@@ -138,12 +139,12 @@ def xrdfs_program(request):
     return {"ours": lambda: peers.link("xrdfs"), "theirs": lambda: tools.XRDFS}[request.param]()
 
 
-def test_xrdfs_edits_lines_and_remembers_them(server, area, tmp_path, xrdfs_program):
+def test_xrdfs_has_line_editing_and_history(server, area, tmp_path, xrdfs_program):
     area.put("file", b"content\n")
     prompt = f"[{server.host}] / > "
     with terminals.Terminal([xrdfs_program, server.host], HOME=str(tmp_path)) as person:
         person.prompt(prompt)
-        # Ctrl-A goes to the beginning, Ctrl-E to the end.
+        # Ctrl-A moves to the beginning, Ctrl-E to the end.
         assert person.run(f"at {area / 'file'}\x01c\x05") == "content\n"
         assert "[ERROR]" in person.run("cd /nope-at-all")
         # The line before the last, by the arrow.
@@ -176,13 +177,13 @@ def test_xrdfs_is_ended_by_an_interrupt(server, xrdfs_program, tmp_path):
 
 @pytest.fixture
 def home(tmp_path):
-    """A home of one's own, and where one begins."""
+    """A home directory, and the initial directory."""
     (tmp_path / "here").mkdir()
     return tmp_path
 
 
 def shell(home, *words, **environment):
-    """A person at the shell. Files of this machine are those of `home/here`."""
+    """A user at the shell. Local files are those of `home/here`."""
     return terminals.Terminal([peers.program(), "shell", *words], cwd=home / "here", HOME=str(home), **{"XDG_STATE_HOME": "", **environment})
 
 
@@ -190,7 +191,7 @@ def prompt(server, path="/"):
     return f"{server.host} {path}> "
 
 
-def test_shell_goes_about(server, area, home):
+def test_shell_navigates(server, area, home):
     area.mkdir("dir")
     area.put("dir/file", b"content\n")
     area.put("dir/my file", b"blank\n")
@@ -217,7 +218,7 @@ def test_shell_goes_about(server, area, home):
         assert "unrecognized" in person.run("dance")
         assert "Copy from the server" in person.run("help get")
         assert "lpwd" in person.run("help")
-        # A quotation goes on in the next line.
+        # A quotation continues in the next line.
         person.type(f"cat '{area.path}\r")
         person.until(terminals.LINE_DONE)
         person.prompt("> ")
@@ -250,7 +251,7 @@ def test_shell_copies(server, area, home):
         person.run("sync dir file:synced")
         assert "exists" in person.run("get ../" + area.path[1:] + "/dir/one.root")
         person.type("exit\r")
-        # What failed last is how it ends.
+        # The exit status is that of the last failure.
         assert person.end()[0] == 1
     assert (here / "one.root").read_bytes() == (here / "sub/one.root").read_bytes() == area.get("a.txt") == area.get("dir/a.txt") == content
     assert (here / "sub/two.root").read_bytes() == area.get("three.root") == (here / "local.root").read_bytes() == b"2"
@@ -280,7 +281,7 @@ def test_shell_completes(server, area, home):
             assert completed in terminals.ESCAPES.sub(b"", person.shown).decode(), typed
             found = person.until(terminals.AT_PROMPT).removeprefix("\n")
             assert shown is None or found == shown, typed
-        # What is ambiguous is completed as far as it goes, and then listed. What was just made is found.
+        # An ambiguous name is completed as far as possible, and then listed. A new name is found.
         person.type("cat directory/w\t")
         person.until("ith")
         person.type("\t\t")
@@ -294,12 +295,12 @@ def test_shell_completes(server, area, home):
         person.prompt(prompt(server, area / "new/deep"))
 
 
-def test_shell_completion_waits_for_nobody(home):
-    """A server that is silent does not hold the prompt up for long, and an interrupt of the line works."""
+def test_shell_completion_has_a_timeout(home):
+    """A silent server does not block the prompt for long, and an interrupt of the line works."""
     with hollow.silent() as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
         with shell(home, host, XRD_STREAMTIMEOUT="60") as person:
-            # It is on its way when somebody knocks.
+            # The request is in progress when a connection arrives.
             knocked, _ = silent.accept()
             person.interrupt()
             person.prompt(f"{host} /> ")
@@ -311,7 +312,7 @@ def test_shell_completion_waits_for_nobody(home):
             knocked.close()
 
 
-def test_shell_remembers_lines(server, home):
+def test_shell_has_a_history(server, home):
     state = home / "state"
     with shell(home, server.host, XDG_STATE_HOME=str(state)) as person:
         person.prompt(prompt(server))
@@ -327,7 +328,7 @@ def test_shell_remembers_lines(server, home):
     with shell(home, server.host, XDG_STATE_HOME=str(state)) as person:
         person.prompt(prompt(server))
         assert person.run("\x1b[A").strip() == str(home / "here")
-        # Search backwards.
+        # Reverse search.
         assert "unexpected argument" in person.run("\x122499\x05")
     lines = kept.read_text().splitlines()
     assert len(lines) <= 1001 and lines[-1] == "lpwd 2499" and lines[-2] == "lpwd"
@@ -354,7 +355,8 @@ def test_shell_command_is_interrupted_and_the_shell_is_not(server, area, home):
 
 
 def test_shell_quotes_wildcards(server, area, home):
-    """A wildcard that is quoted is a sign like others, at the server and here; in options all of them reach the command."""
+    """A quoted wildcard is an ordinary character, at the server and locally; in options all of them
+    reach the command."""
     for name in ("a*b", "axb", "[x]", "x"):
         area.put(name, name.encode())
         (home / "here" / name).write_text(name)
@@ -411,7 +413,7 @@ def test_shell_outlives_its_server(serve, home):
         assert person.run("cat file") == "content\n"
 
 
-def test_shell_goes_to_other_servers(ours, theirs, area_on, home):
+def test_shell_changes_servers(ours, theirs, area_on, home):
     areas = {server: area_on(server) for server in (ours, theirs)}
     for server, area in areas.items():
         area.put("file", server.kind.encode() + b"\n")
@@ -443,7 +445,7 @@ def test_shell_runs_scripts(server, area, home):
     (home / "here/b c").write_text("b c")
     script(home, area.url("dir"), text="put 'b c'\nstat 'b\\\n c'").fails(1)
     assert area.get("dir/b c") == b"b c"
-    # The status is that of the last command; -e ends at the first that fails.
+    # The status is that of the last command; -e stops at the first failure.
     script(home, area.url(""), text="cat nope\ncat file").ok()
     script(home, area.url(""), text="cat file\ncat nope").fails(1, "nope")
     done = script(home, "-e", area.url(""), text="cat nope\ncat file\n").fails(1, "nope")

@@ -1,5 +1,7 @@
-"""Our `xrdmapc`, `xrdadler32`, `xrdcrc32c` and the real ones, with the same command lines: what they print and how they end.
-`xrdprep` is not among the installed programs; what it does is looked at on the servers."""
+"""Our `xrdmapc`, `xrdadler32`, `xrdcrc32c` and the real ones, with the same command lines: output
+and exit status.
+
+`xrdprep` is not among the installed programs; its effect is checked on the servers."""
 
 import os
 
@@ -37,11 +39,11 @@ def test_map(cluster, words):
     assert done.status == 0 and cluster.man.host in done.out
 
 
-def test_map_with_a_server_that_is_gone(cluster):
+def test_map_with_a_lost_server(cluster):
     cluster.s3.kill()
     try:
-        # A real manager that misses a server may let a question wait, which both give up after 30 s, whatever is set. Whether it lets only
-        # one of two wait says nothing of the programs.
+        # A real manager that misses a server may delay a query, which both give up after 30 s, with
+        # any setting. Whether it delays only one of two queries does not depend on the programs.
         theirs, ours = both("xrdmapc", "--verify", cluster.man.host, "/all", XRD_REQUESTTIMEOUT="600")
         assert "[connect error]" in ours.out
         if ("[op expired]" in theirs.out) == ("[op expired]" in ours.out):
@@ -97,8 +99,8 @@ def test_adler32_at_a_server(area, path):
     same("xrdadler32", f"/mapped/{path}", XROOTD_VMP=f"{area.server.host}:/mapped={area.path}")
 
 
-def test_adler32_is_kept_with_the_file(files):
-    """Ours trusts what the real one has kept and the other way round, but not for a file that has changed."""
+def test_adler32_is_stored_with_the_file(files):
+    """Ours trusts values stored by the real one and vice versa, but not for a changed file."""
     names = ["/usr/bin/xrdadler32", peers.link("xrdadler32")]
     for first, second in (names, names[::-1]):
         path = files / "small"
@@ -128,7 +130,7 @@ def test_usage_of_crc32c(files, words):
 
 @pytest.mark.parametrize("options", ["", "-s", "-n", "-nsx", "-d"])
 def test_crc32c_of_standard_input_without_a_path(files, options):
-    """As XRootD 6 does; 5.5.3 prints its usage then."""
+    """As XRootD 6; 5.5.3 prints its usage instead."""
     without = tools.run([peers.link("xrdcrc32c"), *options.split()], input=b"typed", cwd=files).ok()
     named = tools.run(["/usr/bin/xrdcrc32c", *options.split(), "-"], input=b"typed", cwd=files).ok()
     assert without.out == named.out and not without.err

@@ -1,5 +1,7 @@
-"""Trees with links, circles and parts that cannot be compared: `rm -r`, `sync`, `cp -r` and the other commands that walk through
-directories change nothing outside of what they were asked for."""
+"""Trees with links, cycles and parts that cannot be compared.
+
+`rm -r`, `sync`, `cp -r` and the other commands that walk directories change nothing outside of the
+requested tree."""
 
 import json
 import os
@@ -50,13 +52,14 @@ def test_rm_removes_everything_else(area):
     scalla("rm", "-rf", area.url("t")).ok().silent()
 
 
-def test_sync_removes_nothing_behind_links_of_the_server(linked, tmp_path):
+def test_sync_removes_nothing_through_links_of_the_server(linked, tmp_path):
     here = tmp_path / "here"
     put(here, x=b"x")
     scalla("sync", "--delete", here, linked.url("tmp")).fails(1, "link to a directory")
     assert (linked.local / "precious" / "p").read_bytes() == b"p"
     assert sorted(os.listdir(linked.local / "tmp")) == ["link", "x"]
-    # Where the source has a directory, the target has a link to one: what only that one has is not the target's.
+    # Where the source has a directory, the target has a link to one: the other entries of that one
+    # do not belong to the target.
     put(here / "link", q=b"q")
     scalla("sync", "--delete", here, linked.url("tmp")).fails(1, "link to a directory")
     assert (linked.local / "precious" / "p").read_bytes() == b"p"
@@ -90,7 +93,7 @@ def test_sync_removes_nothing_where_a_directory_of_the_source_cannot_be_listed(a
     assert (target / "surplus").exists() and (target / "bad" / "b").exists()
 
 
-def test_what_the_server_leaves_out_of_a_listing_is_not_taken_for_missing(area, tmp_path):
+def test_names_omitted_from_a_listing_do_not_count_as_missing(area, tmp_path):
     target = tmp_path / "target"
     put(target, x=b"x", loop=b"l", surplus=b"s")
     area.put("a", b"a")
@@ -131,7 +134,7 @@ def test_sync_plans_what_it_then_removes(area, tmp_path):
     assert os.listdir(area.local) == ["a"]
 
 
-def test_a_dry_run_tells_sizes_reasons_and_sums(area, tmp_path):
+def test_a_dry_run_shows_sizes_reasons_and_sums(area, tmp_path):
     here = tmp_path / "here"
     put(here, new=b"12", size=b"12345", newer=b"123", same=b"1")
     for name, content in (("size", b"1"), ("newer", b"321"), ("same", b"1"), ("old/x", b"1")):
@@ -154,7 +157,7 @@ def test_a_dry_run_tells_sizes_reasons_and_sums(area, tmp_path):
 
 
 def test_sync_removes_not_more_than_allowed(area, tmp_path):
-    """An empty source is mostly a mistake, and so is a removal of more than was thought."""
+    """An empty source is usually a mistake, and so is a removal of more files than expected."""
     here = tmp_path / "here"
     here.mkdir()
     for name in ("a", "old/x", "old/deep/y"):
@@ -171,7 +174,7 @@ def test_sync_removes_not_more_than_allowed(area, tmp_path):
     assert os.listdir(area.local) == []
 
 
-def test_circles_end(area, tmp_path):
+def test_cycles_end(area, tmp_path):
     area.put("t/a", b"12345")
     area.put("t/b/c", b"12345")
     os.symlink("..", area.local / "t" / "b" / "up")
@@ -195,19 +198,19 @@ def test_nothing_is_copied_into_itself(area, tmp_path):
                            (tmp_path / "L", tmp_path / "alias" / "sub")):
         scalla("cp", "-r", source, target).fails(1, "is inside")
         scalla("sync", source, target).fails(1, "is inside")
-    # A link of the server leads to what is above the source.
+    # A link of the server points above the source.
     area.put("t/below/b", b"b")
     os.symlink("t", area.local / "alias")
     scalla("sync", "--delete", area.url("t/below"), area.url("alias")).fails(1, "is inside")
     scalla("cp", "-r", area.url("t"), area.url("alias/below/new/")).fails(1, "is inside")
     assert sorted(os.listdir(area.local / "t")) == ["a", "below"] and os.listdir(area.local / "t" / "below") == ["b"]
-    # The source is not what the target has too much.
+    # The source does not count as extraneous at the target.
     scalla("sync", "--delete", tmp_path / "L", tmp_path).fails(1, "is inside")
     scalla("sync", "--delete", area.url("t"), area.url("")).fails(1, "is inside")
     assert (tmp_path / "L" / "a").exists() and (area.local / "t" / "a").exists()
 
 
-def test_sync_gives_permission_bits_only_when_told_to(area, tmp_path):
+def test_sync_sets_permission_bits_only_with_the_option(area, tmp_path):
     area.put("open", b"o")
     (area.local / "open").chmod(0o777)
     words = ["sh", "-c", 'umask 077; exec "$@"', "sh", peers.program(), "sync"]
@@ -231,7 +234,7 @@ def test_every_name_is_copied_between_directories_of_this_machine(tmp_path):
 
 
 @pytest.mark.parametrize("program", ["ours", "theirs"])
-def test_xrdcp_takes_local_links_for_what_they_lead_to(program, area, tmp_path):
+def test_xrdcp_follows_local_links(program, area, tmp_path):
     xrdcp = peers.link("xrdcp") if program == "ours" else "xrdcp"
     put(tmp_path / "t", a=b"a")
     put(tmp_path / "elsewhere", b=b"b")
@@ -245,7 +248,7 @@ def test_xrdcp_takes_local_links_for_what_they_lead_to(program, area, tmp_path):
     assert sorted(os.listdir(area.local / "up" / "t")) == ["a", "link"]
 
 
-def test_xrdcp_does_not_go_in_circles(area, tmp_path):
+def test_xrdcp_does_not_follow_cycles(area, tmp_path):
     put(tmp_path / "t" / "b", a=b"a")
     os.symlink("..", tmp_path / "t" / "b" / "up")
     (area.local / "up").mkdir()

@@ -1,4 +1,5 @@
-"""A client whose server dies under its upload, in a cluster where another server has an older file of that name."""
+"""A client whose server dies during its upload, in a cluster where another server has an older file
+of that name."""
 
 import os
 import subprocess
@@ -26,7 +27,7 @@ def test_an_upload_is_not_mixed_with_an_older_replica(makers, tmp_path):
         area = clusters.Area(cluster.complete())
         for server in ("s1", "s2"):
             area.put("other", b"", server)
-        # The first server gets the upload: it alone has the file then.
+        # The upload goes to the first server, which alone has the file then.
         area.put("file", data(SIZE, 2), "s1")
         command = [peers.program(), "cp", "--force", "--rate", "4m", source, area.url("file")]
         with subprocess.Popen([str(word) for word in command], env=peers.environment(), stderr=subprocess.PIPE) as client:
@@ -44,7 +45,7 @@ def test_an_upload_is_not_mixed_with_an_older_replica(makers, tmp_path):
 
 
 def written(area, source):
-    """The server where a MiB of the upload has arrived."""
+    """Returns the server at which a MiB of the upload has arrived."""
     with open(source, "rb") as file:
         begin = file.read(MIB)
     for server in ("s1", "s2"):

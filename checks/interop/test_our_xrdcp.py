@@ -1,7 +1,8 @@
-"""Our `xrdcp` and the real one on the same server, ours and the real one in turn: the same command lines, what they print, how
-they end, and which files are there then.
+"""Our `xrdcp` and the real one on the same server, ours and the real one in turn: the same command
+lines.
 
-`@` stands for the URL of a folder at the server, `%` for its path; other names are in a folder of this machine."""
+Output, exit status and the resulting files are compared. `@` stands for the URL of a directory at
+the server, `%` for its path; other names are in a local directory."""
 
 import io
 import re
@@ -17,7 +18,7 @@ PATIENCE = dict(XRD_CONNECTIONWINDOW="5", XRD_CONNECTIONRETRY="1")
 
 
 class Side:
-    """One program with its two folders."""
+    """One program with its two directories."""
 
     def __init__(self, program, area, local):
         self.program, self.area, self.local = program, area, local
@@ -28,7 +29,7 @@ class Side:
         text = f"{result.out}--- {result.err.replace(chr(0), '')}--- {result.status}"
         for name, sign in ((str(self.local), "HERE"), (self.area.path, "%"), (self.area.server.host, "HOST")):
             text = text.replace(name, sign)
-        # The real program has no newline behind a job's failure unless the server sent its text.
+        # The real program prints no newline after a job's failure unless the server sent its text.
         text = re.sub(r"(?<=[^\n])(?=Job #|Jobs total)", "\n", text)
         return re.sub(r"\n+", "\n", text)
 
@@ -65,7 +66,7 @@ MEMBER = b"a member\n" * 20
 
 
 def archive(how):
-    """A ZIP archive of some members, one of them larger than what is read at once."""
+    """Creates a ZIP archive of some members, one of them larger than a single read."""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", how) as made:
         for name, data in (("member", MEMBER), ("dir/", b""), ("dir/deep", tools.data(300_000)), ("empty", b"")):
@@ -74,7 +75,8 @@ def archive(how):
 
 
 def run_real(side, line):
-    """The real program, when its connection stands still, begins a copy again, and is then in its own way: once more without what it left."""
+    """Runs the real program. If its connection stalls, it restarts a copy and then fails on its own
+    file; it is run again without that file."""
     before = side.files()
     text = side.run(line, input=b"typed")
     left = side.files().keys() - before.keys()
@@ -133,7 +135,7 @@ def test_copies(sides, name):
 @pytest.mark.parametrize("line", ["", "-q", "--foo", "small", "-f", "--cksum", "--cksum foo small x", "-d", "-d 9 a b", "-d x a b", "--parallel 0 a b", "--parallel 129 a b", "-S 16 a b",
                                   "-y 0 a b", "-t x a b", "-X 5 a b", "-X 1x a b", "-T foo a b", "-T delegate a b", "-DICPChunkSize x a b", "-I /dev/null b", "-for a b",
                                   "http://h/x b", "small http://h/x"])
-def test_wrong_use(line):
+def test_usage_errors(line):
     """The first line is the same; the usage follows it."""
     theirs, ours = tools.both("xrdcp", *line.split(), **PATIENCE)
     first = [[text for text in result.err.splitlines() if "xrdcpCksMan" not in text][:5] for result in (theirs, ours)]
@@ -157,22 +159,23 @@ def test_list_of_sources(sides):
 
 
 def test_wrong_checksum(sides):
-    """The same words and status; the real program leaves the file that is not what it should be, ours does not."""
+    """The same text and status; the real program keeps the wrong file, ours does not."""
     for line in ("--cksum adler32:12345678 @/there bad", "--rm-bad-cksum --cksum adler32:12345678 -f @/there bad", "--cksum adler32:12345678 small @/bad"):
         theirs, ours = (side.run(line) for side in sides)
         assert ours == theirs
         assert not (sides[1].local / "bad").exists() and not (sides[1].area.local / "bad").exists()
 
 
-def test_new_folder_for_several_sources(sides):
-    """Later versions make it where it is written as a folder."""
+def test_new_directory_for_several_sources(sides):
+    """Later versions create it if it is written as a directory."""
     assert sides[1].run("small large @/not/there/") == "--- --- 0"
     assert (sides[1].area.local / "not/there/small").read_bytes() == b"hello"
     assert "target is not a directory" in sides[1].run("small large @/neither")
 
 
-def test_what_is_no_good_is_not_copied(sides):
-    """The words are the same; the real program leaves files behind. It does not look at the checksum of a member unless told to."""
+def test_invalid_sources_are_not_copied(sides):
+    """The text is the same; the real program keeps files. It does not verify the checksum of a
+    member by default."""
     damaged = archive(zipfile.ZIP_STORED).replace(b"a member", b"A member")
     for side in sides:
         side.area.put("damaged.zip", damaged)
@@ -192,7 +195,8 @@ def names(side, name):
 
 
 def test_appending_to_archives(area_on, ours, tmp_path):
-    """A member is added, to a new archive too; what was there stays as it was, and what cannot be changes nothing."""
+    """A member is added, to a new archive too. Present members are unchanged, and an impossible
+    addition changes nothing."""
     side = Side(peers.link("xrdcp"), area_on(ours), tmp_path)
     (tmp_path / "small").write_bytes(b"hello")
     (tmp_path / "large").write_bytes(tools.data(3_000_001))
@@ -208,7 +212,7 @@ def test_appending_to_archives(area_on, ours, tmp_path):
 
 
 def test_rates_and_attributes(sides):
-    """As fast as is allowed, not faster; attributes go along in both directions."""
+    """At the allowed rate, not faster; attributes are copied in both directions."""
     for side in sides:
         tools.xrdfs(side.area.server, "xattr", side.area / "there", "set", "a=1").ok()
     compare(sides, ["--xattr @/there x1", "--xattr @/there @/x2"])
@@ -254,7 +258,7 @@ def mirrored(sides):
 
 
 def test_metalinks(mirrored):
-    """What a metalink names is copied; words and status are the same."""
+    """The file of a metalink is copied; text and status are the same."""
     for line, status in METALINKS.items():
         theirs, ours = (side.run(line) for side in mirrored)
         assert ours == theirs and ours.endswith(f"--- {status}"), f"{line}\n{theirs}\nOURS:\n{ours}"
@@ -265,9 +269,9 @@ def test_metalinks(mirrored):
             (side.local / "o").unlink(missing_ok=True)
 
 
-def test_metalinks_are_believed_and_tried_to_the_end(mirrored):
-    """Of several places on one host the real program tries one; it does not look at sizes, nor at checksums unless told to. A server's
-    metalink makes nobody send a file of his own machine."""
+def test_metalinks_are_trusted_and_all_locations_tried(mirrored):
+    """Of several locations on one host the real program tries one. It does not verify sizes, nor
+    checksums by default. A metalink of a server never causes an upload of a local file."""
     side = mirrored[1]
     assert side.run("@/second.meta4 o") == "--- --- 0" and (side.local / "o").read_bytes() == b"there"
     assert side.run("@/lies.meta4 x") == "--- Run: [ERROR] CheckSum error\n--- 53"

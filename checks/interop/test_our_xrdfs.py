@@ -1,5 +1,7 @@
-"""Our `xrdfs` and the real one on the same server, ours and the real one in turn: what they print and how they end, for the
-same command lines. The NUL that ends a server's text is the only thing that the real one prints and ours does not."""
+"""Our `xrdfs` and the real one on the same server, ours and the real one in turn: output and exit
+status of the same command lines.
+
+Only the real one prints the NUL that ends a server's text."""
 
 import io
 import zipfile
@@ -13,7 +15,8 @@ from command_lines import DIALOGUE, LISTINGS, LOCATES, SEQUENCES, STATS, USE, gr
 
 @pytest.fixture
 def pair(area_on, server):
-    """The same tree in two folders of one server, for the real program and for ours. Names are of the same length."""
+    """The same tree in two directories of one server, for the real program and for ours. Names have
+    the same length."""
     pair = Pair(area_on(server), area_on(server))
     with grow(*pair.areas):
         yield pair
@@ -25,14 +28,15 @@ class Pair:
         self.programs = (tools.XRDFS, peers.link("xrdfs"))
 
     def run(self, *words, input=None):
-        """What the two print, and how they end."""
+        """Returns the output and exit status of both."""
         for area, program in zip(self.areas, self.programs):
             given = [word.replace("@", area.path) for word in words]
             typed = input and input.replace("@", area.path).encode()
             result = tools.xrdfs(area.server, *given, input=typed, program=program)
             text = masked(result).replace("\0", "").replace(area.path, "@")
             if words[:1] == ("rm",) and len(words) > 2:
-                # The real one removes all at once, and forgets a failure when the last to be answered is a success.
+                # The real one sends all removals in parallel, and forgets a failure if the last
+                # answer is a success.
                 text = text.partition("--- ")[0]
             yield "\n".join(sorted(text.splitlines())) if _has_no_order(words) else text
 
@@ -42,7 +46,8 @@ class Pair:
 
 
 def _has_no_order(words):
-    """Whether the real program prints in the order of a directory on disk, or in that in which answers come."""
+    """Reports whether the real program prints in the order of a directory on disk, or in that of
+    the answers."""
     return words[:1] in (("ls",), ("rm",)) or words[2:] == ("list",)
 
 
@@ -91,7 +96,8 @@ def test_dialogue_at_the_end_of_the_input(pair):
 
 
 def test_cat_to_a_file(pair, tmp_path):
-    """A new file is written, one that exists is left alone, and nothing stays of one that cannot be read."""
+    """A new file is written, an existing one is not changed, and no file is left if the source
+    cannot be read."""
     (tmp_path / "there").write_bytes(b"kept")
     for path, target in (("@/ten", "deep/new"), ("@/ten", "there"), ("@/nope", "nothing")):
         sides = []
@@ -108,22 +114,22 @@ def test_cat_to_a_file(pair, tmp_path):
 @pytest.mark.parametrize("words", ["localhost:1 ls /", "localhost:1 rm /x", "localhost:1 cat /x", "localhost:1 nonsense", "[::1]:1 stat /",
                                    "localhost:99999 ls /", "http://localhost:1 ls /", "xyz://h ls /", "/tmp ls /", "- ls",
                                    "--foo localhost:1 ls"])
-def test_servers_that_are_none(words):
+def test_invalid_servers(words):
     theirs, ours = tools.both("xrdfs", *words.split())
     assert (ours.status, ours.out, ours.err) == (theirs.status, theirs.out, theirs.err)
 
 
 @pytest.mark.parametrize("words", ["", "-h", "--help", ":::: ls", "localhost:1 help", "localhost:x ls"])
-def test_help_is_printed_and_ends_alike(words):
-    """The words are ours; each command has its line."""
+def test_help_has_the_same_exit_status(words):
+    """The text is ours; each command has its line."""
     theirs, ours = tools.both("xrdfs", *words.split())
     assert (ours.status, ours.err) == (theirs.status, theirs.err)
     names = [{line.split()[0] for line in result.out.splitlines() if line.startswith("   ") and line[3:4].isalpha()} for result in (theirs, ours)]
     assert names[0] <= names[1]
 
 
-def test_what_came_after_the_installed_version(ours, area_on):
-    """Several paths, letters together, and `cache`."""
+def test_features_of_newer_versions(ours, area_on):
+    """Several paths, combined letters, and `cache`."""
     area = area_on(ours)
     area.put("a", b"a")
     area.mkdir("b")
@@ -148,7 +154,8 @@ def test_members_of_archives(pair):
         area.age()
     options = (("-Z",), ("-l", "-Z"), ("-Z", "-u"), ("-C", "-Z"))
     assert not differences(pair, [("ls", *given, f"@/{name}") for given in options for name in ("a.zip", "no.zip", "nope.zip", "dir")])
-    # At an empty file the real program lists nothing, crashes, or says that nothing was opened, as its threads happen to run.
+    # For an empty file the real program lists nothing, crashes, or reports that no file was opened,
+    # depending on its threads.
     for given in options:
         area, program = pair.areas[1], pair.programs[1]
         tools.xrdfs(area.server, "ls", *given, area / "empty.zip", program=program).ok().silent()

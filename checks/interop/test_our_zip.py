@@ -1,5 +1,6 @@
-"""Members of ZIP archives by `scalla cp` and `scalla ls`, on our server and the real one: read, added, and what becomes of an archive when
-adding to it is cut off."""
+"""Members of ZIP archives by `scalla cp` and `scalla ls`, on our server and the real one.
+
+They are read and added, and the archive is checked after an addition is interrupted."""
 
 import io
 import os
@@ -17,7 +18,7 @@ from tools import data, scalla, xrdcp
 MEMBER = b"a line of a member\n" * 5_000
 LARGE = data(3_000_001)
 WAYS = dict(stored=zipfile.ZIP_STORED, deflated=zipfile.ZIP_DEFLATED)
-# Each chunk is on its way for a while, so that there is a middle in which something can happen.
+# Each chunk takes a while, so that events can occur in the middle.
 SLOWLY = ["--rate", "1m"]
 PIECES = dict(XRD_CPCHUNKSIZE="65536", XRD_CPPARALLELCHUNKS="1")
 
@@ -49,14 +50,14 @@ def test_members_are_read(area, tmp_path, way):
         (tmp_path / "cgi").unlink()
     scalla("cp", "--zip", "dir/large", "--checksum", "adler32", "--streams", "2", url, area.url("new/large")).ok()
     assert area.get("new/large") == LARGE
-    # Into a folder it goes under the last part of its name.
+    # In a directory it gets the last part of its name.
     scalla("cp", "--zip", "dir/large", url, tmp_path).ok()
     assert (tmp_path / "large").read_bytes() == LARGE
     listed = scalla("ls", "--zip", url).ok().out.split()
     assert {"member", "dir/large", "empty"} <= set(listed)
 
 
-def test_what_is_no_member_or_no_archive(area, tmp_path):
+def test_missing_members_and_invalid_archives(area, tmp_path):
     area.put("a.zip", archive())
     area.put("text", b"text")
     area.put("damaged.zip", archive().replace(b"a line", b"A line", 1))
@@ -72,7 +73,7 @@ def test_what_is_no_member_or_no_archive(area, tmp_path):
 
 
 def test_members_are_added(area, local, tmp_path):
-    """To an archive that is there and to one that is not; the real program reads them."""
+    """To an existing archive and to a new one; the real program reads them."""
     area.put("a.zip", archive(zipfile.ZIP_DEFLATED))
     before = members(area.local / "a.zip")
     source, empty = local("source", 3_000_001), local("nothing", 0)
@@ -90,7 +91,7 @@ def test_members_are_added(area, local, tmp_path):
 
 
 def test_an_archive_of_this_machine_is_not_added_to(local, tmp_path):
-    """There is no checkpoint that could put it back. The real program waits for ever."""
+    """No checkpoint could restore it. The real program waits forever."""
     before = archive()
     (tmp_path / "a.zip").write_bytes(before)
     source = local("source", 1000)
@@ -101,7 +102,7 @@ def test_an_archive_of_this_machine_is_not_added_to(local, tmp_path):
 
 
 def adding(area, source, name, program="scalla"):
-    """Adds slowly, and returns when some of it is in the archive."""
+    """Adds slowly, and returns when part of the data is in the archive."""
     size = (area.local / name).stat().st_size
     command = {"scalla": [peers.program(), "cp", *SLOWLY, "--zip-append"], "xrdcp": [peers.link("xrdcp"), "-N", "-X", "1m", "--zip-append"]}[program]
     process = subprocess.Popen([str(word) for word in [*command, source, area.url(name)]], env=peers.environment(**PIECES),
@@ -113,21 +114,21 @@ def adding(area, source, name, program="scalla"):
 
 @pytest.mark.parametrize("program", ["scalla", "xrdcp"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
-def test_adding_that_is_cut_off_leaves_the_archive_as_it_was(area, local, program, number):
-    """The server puts it back when its client is gone; one that is interrupted has it put back."""
+def test_an_interrupted_addition_leaves_the_archive_unchanged(area, local, program, number):
+    """The server restores it when its client is lost; an interrupted client requests it."""
     before = archive()
     area.put("a.zip", before)
     process = adding(area, local("source", 20_000_000), "a.zip", program)
     process.send_signal(number)
     process.communicate(timeout=tools.PATIENCE_SECONDS)
     tools.wait_until(lambda: area.get("a.zip") == before, seconds=60)
-    # And it can be added to again.
+    # A further addition succeeds.
     small = local("small", 1000)
     tools.wait_until(lambda: scalla("cp", "--zip-append", small, area.url("a.zip")).status == 0, seconds=60)
     assert members(area.local / "a.zip")["small"] == small.read_bytes()
 
 
-def test_adding_whose_server_dies_leaves_the_archive_as_it_was(launch, area_on, local):
+def test_an_addition_whose_server_dies_leaves_the_archive_unchanged(launch, area_on, local):
     area = area_on(launch(settings="ofs.chkpnt enable maxsz 1m\n"))
     before = archive()
     area.put("a.zip", before)
@@ -136,7 +137,7 @@ def test_adding_whose_server_dies_leaves_the_archive_as_it_was(launch, area_on, 
     process.kill()
     process.communicate()
     area.server.start()
-    # The real server puts it back when the file is next opened for writing, ours when it starts.
+    # The real server restores it when the file is next opened for writing, ours when it starts.
     small = local("small", 1000)
     tools.wait_until(lambda: scalla("cp", "--zip-append", small, area.url("a.zip")).status == 0, seconds=60)
     found = members(area.local / "a.zip")
@@ -144,9 +145,9 @@ def test_adding_whose_server_dies_leaves_the_archive_as_it_was(launch, area_on, 
     assert found == members(io.BytesIO(before))
 
 
-def test_a_directory_that_no_checkpoint_has_room_for(area, local):
-    """What would be overwritten is more than the server keeps: it is refused, and the archive is put back (the real server does so when the
-    client has gone)."""
+def test_a_directory_larger_than_a_checkpoint(area, local):
+    """The overwritten part is larger than the server's limit: the addition is refused, and the
+    archive is restored (by the real server when the client has disconnected)."""
     many = archive(members=[(f"{number:06}-{'x' * 90}", b"") for number in range(9_000)])
     assert len(many) - many.index(b"PK\x01\x02") > 1 << 20
     area.put("a.zip", many)
@@ -172,8 +173,9 @@ def described(area, **sums):
     area.put("a.meta4", text.encode())
 
 
-def test_checksums_of_a_metalink_are_those_of_the_member_when_told(area, tmp_path):
-    """`--zip-mtln-cksum`, `XRD_ZIPMTLNCKSUM`: else they are those of the archive, and say nothing of a member."""
+def test_checksums_of_a_metalink_apply_to_the_member_with_the_option(area, tmp_path):
+    """`--zip-mtln-cksum`, `XRD_ZIPMTLNCKSUM`: otherwise they are those of the archive, and do not
+    apply to a member."""
     content = b"the member"
     assert zlib.adler32(content) >> 28, "the real program compares zeros in front"
     area.put("a.zip", archive(members=[("member", content)]))
@@ -194,7 +196,7 @@ def test_checksums_of_a_metalink_are_those_of_the_member_when_told(area, tmp_pat
         for options in (["--cksum", "adler32"], ["--cksum", "adler32:source"], ["--cksum", "adler32:print"], ["--cksum", "auto:print"], ["--cksum", "md5"]):
             theirs, ours = (result(program, "--zip-mtln-cksum", *options) for program in ("/usr/bin/xrdcp", peers.link("xrdcp")))
             if told == bad and options[1] != "md5":
-                # The real program compares only if told to compare, and leaves the file behind.
+                # The real program verifies only if requested, and keeps the file.
                 assert ours == (53, "Run: [ERROR] CheckSum error", False), options
             else:
                 assert ours[:2] == theirs[:2], options

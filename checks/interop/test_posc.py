@@ -1,4 +1,5 @@
-"""Persist on successful close: what was not closed is never taken for a whole file, and may be finished by its creator."""
+"""Persist on successful close: a file that was not closed never counts as complete, and its creator
+may finish it."""
 
 import os
 import struct
@@ -13,7 +14,7 @@ from tools import wait_until
 
 POSC = raw.O_POSC | raw.O_RETSTAT
 PENDING = 64
-# The hold time that the tests' configuration sets, with some patience on top.
+# The hold time of the tests' configuration, with a tolerance.
 HOLD_SECONDS = 20
 SHORT = "ofs.persist manual hold 2\n"
 
@@ -99,7 +100,7 @@ def _bare_open(connection, path):
 
 
 def test_truncating_by_path_leaves_it_pending(area):
-    """The reference lets anybody who may write truncate an unfinished file by its path."""
+    """The reference lets any user with write access truncate an incomplete file by its path."""
     path = area / "file"
     connection, handle = begin(area.server, path)
     with connection, Connection(area.server, user="other") as other:
@@ -118,7 +119,7 @@ def test_removed_when_the_hold_has_passed(launch):
 
 
 def test_close_after_a_failed_write_removes_it(server, area):
-    """A checksum error that was not mended is no successful close."""
+    """An uncorrected checksum error is not a successful close."""
     connection, handle = begin(server, area / "file")
     with connection:
         connection.ask(raw.PGWRITE, struct.pack(">4sq", handle, 0), struct.pack(">I", 1) + b"not what was promised")
@@ -128,7 +129,7 @@ def test_close_after_a_failed_write_removes_it(server, area):
 
 
 def test_never_a_whole_file_after_a_crash(launch):
-    """After kill -9 and restart it still bears its marks; when the hold has passed it is gone."""
+    """After kill -9 and a restart it still has its marks; after the hold time it is removed."""
     server = launch(settings=SHORT)
     connection, _ = begin(server, "/file")
     with connection:
@@ -178,7 +179,7 @@ def test_excludes_checkpoints(area):
 
 
 def test_a_hundred_at_once(launch):
-    """All of them vanish; none stays behind, none is whole in between."""
+    """All clients disconnect; no file remains, and none is complete in between."""
     server = launch(settings=SHORT)
     connections = [begin(server, f"/many/{number}", user=f"u{number}")[0] for number in range(100)]
     for connection in connections:

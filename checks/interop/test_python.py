@@ -1,5 +1,7 @@
-"""The Python client 6.2.1, whose library is the one that ROOT and its kin use: every call of File, FileSystem and
-CopyProcess. A shorter round with the client 5.5.3 of the distribution stands at the end."""
+"""The Python client 6.2.1, whose library is also used by ROOT: each call of File, FileSystem and
+CopyProcess.
+
+A shorter round with the client 5.5.3 of the distribution is at the end."""
 
 import os
 import queue
@@ -15,14 +17,14 @@ SIZE = 10_000
 
 
 def good(answer):
-    """The response of a call that must succeed."""
+    """Returns the response of a call that must succeed."""
     status, response = answer
     assert status.ok, status.message
     return response
 
 
 def bad(answer, code):
-    """A call that must fail with an error code of the server."""
+    """Asserts that a call fails with an error code of the server."""
     status = answer[0]
     assert not status.ok
     assert status.errno == code, status.message
@@ -235,7 +237,7 @@ def test_stat(opened):
 
 
 def test_fcntl_and_visa(opened):
-    """Plug-ins of the file; there are none, which is a clean refusal."""
+    """Plug-ins of the file do not exist, which is a clean refusal."""
     bad(opened.fcntl("nothing"), 3013)
     bad(opened.visa(), 3013)
 
@@ -405,7 +407,7 @@ def test_filesystem_copy_and_cat(area, filesystem, tmp_path, capfd):
 
 
 class Progress(client.utils.CopyProgressHandler):
-    """What a copy tells of itself."""
+    """Records the progress of a copy."""
 
     def __init__(self, stop=False):
         self.calls = []
@@ -451,7 +453,7 @@ def test_copy_process(area, tmp_path):
 
 
 def test_copy_process_cancelled(area, tmp_path):
-    """A copy that is called off leaves no whole file."""
+    """A cancelled copy leaves no complete file."""
     (tmp_path / "source").write_bytes(data(50_000_000))
     process = client.CopyProcess()
     process.add_job(str(tmp_path / "source"), area.url("target"), posc=True, chunksize=1 << 16)

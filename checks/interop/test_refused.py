@@ -1,5 +1,7 @@
-"""A server to which the kernel refuses what its data path would like to use says so, once for each, however much it does.
-That it does the same all the same is shown by the modules in `conftest.DATA_MODULES`."""
+"""A server whose data path system calls are refused by the kernel logs this once per call, however
+often it is used.
+
+The modules in `conftest.DATA_MODULES` show that its behaviour is otherwise the same."""
 
 import time
 
@@ -13,7 +15,7 @@ def told(server):
     return [line for line in server.output().splitlines() if " is refused (" in line]
 
 
-def test_refusals_are_told_once(refused, area_on, tmp_path):
+def test_refusals_are_logged_once(refused, area_on, tmp_path):
     content = data(3_000_000)
     area = area_on(refused)
     for name in ("a", "b"):

@@ -1,5 +1,7 @@
-"""The recorded exchanges of a real 6.1 server, asked again: every answer must be the recorded one, but for what varies
-from run to run (ids, times, free space, ports, versions) and for the cutting into partial answers."""
+"""Replays the recorded exchanges of a real 6.1 server: each answer must equal the recorded one.
+
+Exceptions are values that vary between runs (ids, times, free space, ports, versions) and the cuts
+between partial answers."""
 
 import os
 import re
@@ -29,7 +31,7 @@ SCENARIOS = [
     "raw_handshake", "raw_large_readv", "raw_open_read", "raw_query", "raw_write",
 ]
 
-# Answers that differ on purpose: (scenario, request number or None) -> why.
+# Answers that differ on purpose: (scenario, request number or None) -> reason.
 DIFFERENT = {
     ("raw_query", 0x0F): "third-party copy is not offered yet",
     ("raw_query", 0x19): "third-party copy is not offered yet",
@@ -51,14 +53,14 @@ def recorded_ours():
 
 @pytest.fixture
 def fresh(recorded_ours):
-    """The same with the recorded files only."""
+    """The same server with the recorded files only."""
     shutil.rmtree(recorded_ours.tree / "data", ignore_errors=True)
     recorded.plant(recorded_ours.tree)
     return recorded_ours
 
 
 def normal(exchange, status, body):
-    """An answer without what varies."""
+    """Returns an answer without values that vary."""
     if status == raw.ERROR:
         return struct.unpack(">i", body[:4])[0], body[4:].rstrip(b"\0").decode(errors="replace")
     if status != raw.OK:
@@ -77,7 +79,7 @@ def normal(exchange, status, body):
     if code == raw.READV:
         return without_handles(body)
     if code == raw.LOCATE:
-        host = rb"[^\0 ]+" if exchange.bytes[4] & 1 else rb""  # 0x0100 asks for names, and names differ
+        host = rb"[^\0 ]+" if exchange.bytes[4] & 1 else rb""  # 0x0100 requests names, and names differ
         return re.sub(rb"(?<=\w\w)" + host + rb":\d+(?=[\0 ])" if host else rb":\d+(?=[\0 ])", b":PORT", body)
     if code == raw.PREPARE:
         return bool(body)
@@ -89,7 +91,7 @@ def normal(exchange, status, body):
 
 
 def without_handles(body):
-    """Elements of a vector read."""
+    """Returns the elements of a vector read."""
     elements = []
     while body:
         length, offset = struct.unpack(">iq", body[4:16])
@@ -99,7 +101,7 @@ def without_handles(body):
 
 
 def listing(body):
-    """Entries of a listing, in any order."""
+    """Returns the entries of a listing, in any order."""
     lines = body.rstrip(b"\0\n").split(b"\n")
     if lines[0] == b".":
         pairs = zip(lines[2::2], lines[3::2])
@@ -111,7 +113,7 @@ def query(kind, argument, body):
     if kind == 1:
         return sorted(set(re.findall(rb'<stats id="\w+"', body)))
     if kind in (4, 5):
-        # The real server sends a stray byte behind the NUL of an xattr answer.
+        # The real server sends a stray byte after the NUL of an xattr answer.
         return sorted(SPACE.sub(rb"\1X", body.split(b"\0")[0]).split(b"&"))
     if kind == 7 and argument in (b"start", b"version", b"window"):
         return body.count(b"\n")
@@ -119,7 +121,7 @@ def query(kind, argument, body):
 
 
 def remember(server, name):
-    """State of files that the recorded server had from earlier scenarios."""
+    """Creates the state of files that the recorded server had from earlier scenarios."""
     if name == "api_fattr_handle":
         os.setxattr(server.tree / "data/f10k", "user.U.key2", b"value two")
     known = {"fs_ls_cksum": ["up6"], "raw_dirlist": ["dir1/ten"]}.get(name, [])

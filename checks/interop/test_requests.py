@@ -1,4 +1,4 @@
-"""Requests, one by one: every option bit, limit and error that the protocol gives them, asked on a bare socket."""
+"""Requests one by one: each option bit, limit and error of the protocol, sent on a bare socket."""
 
 import os
 import struct
@@ -23,7 +23,7 @@ def connection(server):
 
 @pytest.fixture
 def modern(ours):
-    """A connection to our server, for what the installed real one is too old for."""
+    """A connection to our server, for features that the installed real one lacks."""
     with Connection(ours) as connection:
         yield connection
 
@@ -34,7 +34,7 @@ def modern_area(ours, area_on):
 
 
 def refused(code, call, *arguments):
-    """The text of the error `code` with which the call must end."""
+    """Asserts that the call fails with the error `code`. Returns its text."""
     with pytest.raises(Failed) as failed:
         call(*arguments)
     assert failed.value.code == code, failed.value
@@ -83,11 +83,11 @@ def test_set(connection, text, answer):
 
 
 @pytest.mark.parametrize("text", [b"nosuch thing", b"clttl 5", b"cache evict /x"])
-def test_set_of_something_else(connection, text):
+def test_set_of_an_unknown_parameter(connection, text):
     assert connection.error(raw.SET, b"", text) == 3000
 
 
-def test_sigver_that_nobody_asked_for(connection):
+def test_unsolicited_sigver(connection):
     """Accepted and ignored, without an answer of its own."""
     connection.send(raw.request(9, raw.SIGVER, struct.pack(">HBBQB", raw.PING, 0, 0, 1, 1), b"s" * 32))
     connection.ping()
@@ -100,7 +100,7 @@ def test_gpfile_is_not_supported(connection):
 # Opening.
 
 
-def test_open_gives_a_handle_alone(connection, area):
+def test_open_returns_only_a_handle(connection, area):
     path = area.put("file", pattern(SIZE))
     assert len(connection.ask(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), path.encode())) == 4
 
@@ -136,14 +136,14 @@ def test_open_new(connection, area):
     refused(3018, connection.open, area / "file", raw.O_NEW | raw.O_UPDT)
 
 
-def test_open_new_needs_its_folder(connection, area):
+def test_open_new_needs_its_directory(connection, area):
     refused(3011, connection.open, area / "no/file", raw.O_NEW | raw.O_UPDT)
     connection.open(area / "no/file", raw.O_NEW | raw.O_UPDT | raw.O_MKPATH)
     assert (area.local / "no/file").is_file()
 
 
-def test_open_async_makes_folders_too(connection, area):
-    """A habit of old that uploads rely on."""
+def test_open_async_creates_directories_too(connection, area):
+    """Old behaviour that uploads rely on."""
     connection.open(area / "way/down/file", raw.O_NEW | raw.O_UPDT | 0x40)
     assert (area.local / "way/down/file").is_file()
 
@@ -208,7 +208,7 @@ def test_open_locks(server, area):
 
 @pytest.mark.parametrize("first", [raw.O_NEW, raw.O_NEW | raw.O_READ | raw.O_UPDT, raw.O_DELETE, raw.O_DELETE | raw.O_READ | raw.O_WRTO])
 def test_open_that_creates_without_update_counts_as_a_reader(server, area, first):
-    """It may write, others may read meanwhile, and who opens for update is refused."""
+    """It may write, others may read meanwhile, and an open for update is refused."""
     with Connection(server) as one, Connection(server) as two:
         handle = one.open(area / "file", first)
         reader = two.open(area / "file")
@@ -238,7 +238,7 @@ def test_open_locks_end_with_their_connection(server, area):
 
 
 def test_open_for_third_party_copy_is_refused(modern, modern_area):
-    """Never taken for an ordinary open."""
+    """It never counts as an ordinary open."""
     path = modern_area.put("file", b"x")
     for cgi in ("tpc.key=0123&tpc.stage=placement", "tpc.stage=copy&tpc.key=0123&tpc.dst=somewhere"):
         refused(3013, modern.open, f"{path}?{cgi}")
@@ -247,7 +247,8 @@ def test_open_for_third_party_copy_is_refused(modern, modern_area):
 
 
 def test_open_same_file_system_and_duplicate(modern, modern_area):
-    """A template handle: `samefs` works everywhere, `dup` where the storage can clone, else it leaves nothing behind."""
+    """A template handle: `samefs` works everywhere; `dup` works where the storage can clone,
+    otherwise it leaves no file."""
     template = modern.open(modern_area.put("file", pattern(SIZE)))
 
     def open_with(name, options, more, handle=template):
@@ -301,7 +302,7 @@ def test_read_of_many_megabytes(connection, area):
 
 
 def test_read_with_hints(modern, modern_area):
-    """A list of reads to come is never answered."""
+    """A list of read-ahead hints is never answered."""
     handle = modern.open(modern_area.put("file", pattern(SIZE)))
     hints = b"".join(struct.pack(">4siq", handle, 100, offset) for offset in (0, 4096, 10**12, 9999))
     assert modern.ask(raw.READ, struct.pack(">4sqi", handle, 0, 100), bytes(8) + hints) == pattern(100)
@@ -318,7 +319,7 @@ def test_read_of_a_growing_file(connection, area):
 
 
 def test_many_reads_in_flight(connection, area):
-    """Answers in any order, each whole and each right."""
+    """Answers in any order, each complete and correct."""
     handle = connection.open(area.put("file", pattern(2_000_000)))
     wanted = {}
     for number in range(500):
@@ -336,7 +337,7 @@ def test_many_reads_in_flight(connection, area):
 
 
 def test_pgread(connection, area):
-    """Checksums of pages cut at multiples of 4096 of the file."""
+    """Checksums of pages aligned at multiples of 4096 of the file."""
     content = pattern(SIZE)
     handle = connection.open(area.put("file", content))
     for offset, length in ((0, SIZE), (100, 5000), (4090, 10), (8192, 5000), (SIZE - 1, 10), (SIZE, 10), (10 * SIZE, 10), (4095, 1)):
@@ -353,7 +354,7 @@ def test_pgread(connection, area):
 
 
 def test_order_of_checks(connection, area):
-    """Which of two faults of a request decides the answer."""
+    """The error that decides the answer to a request with two errors."""
     handle, unknown = connection.open(area.put("file", b"x"), raw.O_UPDT), b"\x55" * 4
     for offset, length in ((0, 0), (0, -1), (-1, 0)):
         assert refused(3000, connection.ask, raw.PGREAD, struct.pack(">4sqi", unknown, offset, length)) == "Read length is invalid"
@@ -364,7 +365,7 @@ def test_order_of_checks(connection, area):
     refused(3004, connection.read, unknown, -1, 0)
     assert connection.write(handle, -1, b"") == b""
     assert area.get("file") == b"x"
-    # Empty elements are passed over, whatever their handle.
+    # Empty elements are skipped, whatever their handle.
     assert writev(connection, [(unknown, 0, -1), (handle, 1, 0)], b"y") == b""
     assert area.get("file") == b"y"
     assert "Write vector is invalid" in refused(3000, connection.ask, raw.WRITEV)
@@ -423,8 +424,8 @@ def test_write_of_many_megabytes(connection, area):
     assert area.get("file") == content
 
 
-def test_write_errors_leave_the_stream_in_step(connection, area):
-    """The payload of a refused write is no request."""
+def test_the_next_request_is_found_after_write_errors(connection, area):
+    """The payload of a refused write is not a request."""
     handle = connection.open(area.put("file", b"x"))
     refused(3004, connection.write, handle, 0, raw.request(1, raw.RM, b"", (area / "file").encode()))
     refused(3004, connection.write, b"\x55" * 4, 0, bytes(3_000_000))
@@ -447,7 +448,7 @@ def test_many_writes_in_flight(connection, area):
 
 
 def test_close_waits_for_writes_before_it(connection, area):
-    """Sent without waiting: the close finds all writes done."""
+    """Sent without waiting: the close follows all writes."""
     content = pattern(3_000_000)
     for number in range(5):
         handle = connection.create(area / f"file{number}")
@@ -463,7 +464,7 @@ def test_close_waits_for_writes_before_it(connection, area):
 
 
 def pages(offset, content, wrong=()):
-    """Pages with checksums, wrong for those that begin at the given offsets."""
+    """Returns pages with checksums, wrong for those that begin at the given offsets."""
     out = bytearray()
     while content:
         size = 4096 - offset % 4096
@@ -474,7 +475,7 @@ def pages(offset, content, wrong=()):
 
 
 def pgwrite(connection, handle, offset, payload, flags=0):
-    """The list of bad pages that the answer holds."""
+    """Returns the list of bad pages in the answer."""
     stream = connection.start(raw.PGWRITE, struct.pack(">4sqBB", handle, offset, 0, flags), payload)
     frame = connection.frame()
     if frame.status == raw.ERROR:
@@ -497,7 +498,7 @@ def test_pgwrite(connection, area):
 
 
 def test_pgwrite_with_bad_pages(connection, area):
-    """They are written, named, remembered until a retry mends them, and reported at close."""
+    """They are written, listed, remembered until a retry corrects them, and reported at close."""
     content = pattern(SIZE)
     handle = connection.create(area / "file")
     assert pgwrite(connection, handle, 100, pages(100, content, wrong={100, 8192})) == [100, 8192]
@@ -508,7 +509,7 @@ def test_pgwrite_with_bad_pages(connection, area):
     refused(3004, connection.close, handle)
 
 
-def test_pgwrite_mended_closes_well(connection, area):
+def test_corrected_pgwrite_closes_successfully(connection, area):
     content = pattern(SIZE)
     handle = connection.create(area / "file")
     assert pgwrite(connection, handle, 0, pages(0, content, wrong={4096})) == [4096]
@@ -547,7 +548,7 @@ def test_writev(connection, area, sync):
 
 
 def test_writev_errors_end_the_connection(server, area):
-    """The place of the data cannot be told."""
+    """The position of the data is unknown."""
     for elements in ([(b"\x55" * 4, 4, 0)], [(None, -1, 0)], [(None, 1, 0)] * 1025):
         with Connection(server) as connection:
             handle = connection.open(area.put("file", b"x"), raw.O_UPDT | raw.O_FORCE)
@@ -577,7 +578,7 @@ def test_truncate_by_path_and_handle(connection, area):
 
 
 def test_clone(modern, modern_area):
-    """Ranges copied within the server; errors as the real one has them."""
+    """Ranges copied within the server; errors like those of the real one."""
     source = modern.open(modern_area.put("source", pattern(SIZE)))
     target = modern.create(modern_area / "target")
     ranges = struct.pack(">4s4xqqq", source, 0, 4096, 4096) + struct.pack(">4s4xqqq", source, 4096, 4096, 0)
@@ -726,7 +727,7 @@ def test_rmdir(connection, area):
     assert connection.error(raw.RMDIR, b"", area.put("file").encode()) == 3005
 
 
-def test_rmdir_of_a_full_folder(modern, modern_area):
+def test_rmdir_of_a_directory_with_entries(modern, modern_area):
     """3018 since 6.0, 3005 before."""
     modern_area.put("full/file")
     for code in (raw.RM, raw.RMDIR):
@@ -811,14 +812,14 @@ def test_fattr_limits(connection, area):
     assert fattr(connection, SET, path, 16, names(*sixteen) + values(*[b"v"] * 16))[:2] == b"\0\x10"
 
 
-def test_fattr_hides_what_is_not_the_users(connection, area):
+def test_fattr_hides_attributes_of_other_namespaces(connection, area):
     path = area.put("file", b"123456789")
     connection.ask(raw.QUERY, struct.pack(">H", 3), path.encode())
     os.setxattr(area.local / "file", "user.other", b"x")
     assert fattr(connection, LIST, path.encode(), 0) == b""
 
 
-# Questions.
+# Queries.
 
 
 def query(connection, kind, argument=b"", handle=b""):
@@ -832,15 +833,15 @@ def test_query_stats(connection, letter):
     assert text.startswith("<statistics ") and text.endswith("</statistics>")
 
 
-def test_query_stats_is_sound(connection):
+def test_query_stats_is_valid(connection):
     from xml.etree import ElementTree
     root = ElementTree.fromstring(query(connection, 1, b"a").rstrip(b"\0"))
     assert {"tod", "ver", "src", "tos", "pgm", "ins", "pid"} <= set(root.attrib)
     assert {"info", "link", "xrootd"} <= {part.attrib.get("id") for part in root}
 
 
-def test_query_stats_counts_what_was_done(server, connection, area):
-    """At the latest when the connection has ended: the real server adds up then."""
+def test_query_stats_counts_operations(server, connection, area):
+    """At the latest when the connection has ended, when the real server updates its totals."""
     from xml.etree import ElementTree
 
     def counted():
@@ -895,7 +896,7 @@ def test_query_space_and_attributes(connection, area):
 
 
 @pytest.mark.parametrize("kind, argument", [(16, "opaque"), (32, "/x?args")], ids=["opaque", "opaquf"])
-def test_query_plugins_that_are_not_there(connection, kind, argument):
+def test_query_of_missing_plugins(connection, kind, argument):
     refused(3013, query, connection, kind, argument)
 
 
@@ -914,16 +915,16 @@ def test_query_of_an_unknown_kind(connection):
     refused(3000, query, connection, 99, "x")
 
 
-def test_checksum_is_deferred_and_arrives(modern, modern_area):
-    """Too large to wait for: `waitresp` first, then the answer in its own time."""
+def test_deferred_checksum_arrives(modern, modern_area):
+    """Too large to wait for: `waitresp` first, then the deferred answer."""
     path = modern_area.put("file", pattern(30_000_000))
     answer = query(modern, 3, path + "?cks.type=md5")
     assert answer.split()[0] == b"md5" and len(answer.rstrip(b"\0").split()[1]) == 32
     assert query(modern, 6, path) == b""
 
 
-def test_many_ask_for_one_checksum(modern, modern_area):
-    """Computed once, told to all."""
+def test_concurrent_queries_of_one_checksum(modern, modern_area):
+    """Computed once, sent to all."""
     path = modern_area.put("file", pattern(20_000_000))
     with Connection(modern_area.server) as two, Connection(modern_area.server) as three:
         answers = {query(connection, 3, path) for connection in (modern, two, three)}

@@ -1,5 +1,7 @@
-"""Configuration at work: the same file for the real server and for ours under the name `xrootd`, the same commands of the
-real clients on both; output, errors, exit statuses and what lies on disk afterwards are compared."""
+"""Configuration: the same file for the real server and for ours under the name `xrootd`, the same
+commands of the real clients on both.
+
+Output, errors, exit statuses and the resulting files on disk are compared."""
 
 import contextlib
 import os
@@ -15,8 +17,8 @@ import peers
 from test_compare import masked
 from tools import pattern, wait_until, xrdcp, xrdfs
 
-# Name: what the file says beyond the export, the export itself, and the commands. `cp` uploads, `get` downloads, `hold`
-# keeps a file open; everything else is of `xrdfs`.
+# Name: the lines of the file beyond the export, the export itself, and the commands. `cp` uploads,
+# `get` downloads, `hold` keeps a file open; all others are commands of `xrdfs`.
 SETTINGS = {
     "read-only": ("", "/ r/o", [
         "ls /", "get /file", "cp /new", "cp -f /file", "mkdir /d", "rm /file", "rmdir /folder", "mv /file /x",
@@ -66,7 +68,8 @@ SETTINGS = {
 
 
 def newer(result):
-    """Exports that forbid changes are told by the protocol's code for that, where 5.5.3 has the one for all errors of files."""
+    """Exports that forbid changes return the protocol's code for that, where 5.5.3 has the general
+    error code for files."""
     result.err, count = re.subn(r"\[3005\] (Unable to .*); file path marked read/only", r"[3025] \1; read-only file system", result.err)
     if count:
         result.out = result.out.replace("no such device", "read-only file system")
@@ -74,7 +77,7 @@ def newer(result):
 
 
 def tree(server, *more):
-    """A small tree, and more files at its top."""
+    """Creates a small tree, and more files at its top."""
     for name in ("folder", "folder/empty"):
         (server.tree / name).mkdir()
         (server.tree / name).chmod(0o755)
@@ -87,7 +90,8 @@ def tree(server, *more):
 
 
 def lies_there(folder):
-    """Names, modes and contents below a folder. What lies in a space has a name of its server's choice there."""
+    """Returns names, modes and contents below a directory. A file in a space has a name there that
+    the server chooses."""
     found = []
     for at, folders, files in os.walk(folder):
         for name in sorted(folders + files):
@@ -117,12 +121,12 @@ def perform(server, command, tmp_path):
     else:
         result = xrdfs(server, *words)
     text = masked(newer(result))
-    # A file system lists attributes in an order of its own.
+    # A file system lists attributes in its own order.
     return "\n".join(sorted(text.splitlines())) if words[0] == "xattr" else text
 
 
 def started(stack, kind, settings, export):
-    """A server of that kind with its own target for redirections and its own spaces."""
+    """Starts a server of that kind with its own target for redirections and its own spaces."""
     spaces = Path(tempfile.mkdtemp(prefix="scalla-spaces-", dir="/var/tmp"))
     stack.callback(shutil.rmtree, spaces, ignore_errors=True)
     for folder in (spaces / "a", spaces / "b"):
@@ -152,7 +156,8 @@ def test_setting(name, tmp_path):
 
 
 def test_each_takes_over_from_the_other(tmp_path):
-    """Servers that take turns on one tree, one space and one admin folder: each finds what the other left, and may change it."""
+    """Servers take turns on one tree, one space and one admin directory: each finds the files of
+    the other, and may change them."""
     with contextlib.ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="scalla-turns-", dir="/var/tmp"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
@@ -177,13 +182,13 @@ def test_each_takes_over_from_the_other(tmp_path):
                          f"get /moved{number}", f"rm {two}", f"cp -f {three}", f"truncate {three} 10")
             assert found[2:4] == written[4:6] and 'key="value"' in found[1]
             turn(first, f"get {three}", f"rm /moved{number}", f"rm {three}")
-        # Nothing is left where the data lay.
+        # No data file is left in the space.
         assert [path for path in (home / "space").rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("kind", [peers.Theirs, peers.Linked], ids=["theirs", "ours"])
-def test_a_relative_pid_file_lies_in_the_folder_of_the_instance(kind):
-    """Scripts stop a server by the file that they named with `-s`."""
+def test_a_relative_pid_file_is_in_the_directory_of_the_instance(kind):
+    """Scripts stop a server by the file named with `-s`."""
     with kind(arguments=["-n", "one", "-s", "server.pid"]) as server:
         wait_until(lambda: "initialization completed" in server.output())
         assert Path(f"/proc/{server.process.pid}/cwd").resolve() == server.work / "one"
@@ -195,7 +200,7 @@ def test_a_relative_pid_file_lies_in_the_folder_of_the_instance(kind):
 
 
 @pytest.mark.parametrize("kind", [peers.Theirs, peers.Linked], ids=["theirs", "ours"])
-def test_the_environment_file_lies_beside_a_pid_file_with_a_full_path(kind):
+def test_the_environment_file_is_beside_a_pid_file_with_a_full_path(kind):
     server = kind()
     server.arguments = ["-n", "one", "-s", server.work / "server.pid"]
     with server:

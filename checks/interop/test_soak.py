@@ -1,4 +1,4 @@
-"""A short run of what `make soak` does for as long as wanted."""
+"""A short run of `make soak`."""
 
 import clusters
 import soak

@@ -15,7 +15,7 @@ def pathed_read(handle, offset, length, path_id):
     return struct.pack(">4sqi", handle, offset, length), bytes([path_id]) + bytes(7)
 
 
-def test_reads_come_on_the_bound_connection(area):
+def test_reads_arrive_on_the_bound_connection(area):
     path = area.put("file", pattern(SIZE))
     with Connection(area.server) as control:
         stream, path_id = bind(area.server, control.session)
@@ -51,7 +51,7 @@ def test_writes_carry_their_data_on_the_bound_connection(area):
         stream.close_socket()
 
 
-def test_all_fifteen_and_not_one_more(area):
+def test_at_most_fifteen_connections(area):
     path = area.put("file", pattern(SIZE))
     with Connection(area.server) as control:
         bound = [bind(area.server, control.session) for _ in range(15)]
@@ -82,7 +82,7 @@ def test_unbound_path_id(area):
 
 
 def test_bound_connection_takes_no_requests(ours, area_on):
-    """What comes there is data that was or will be announced, never a request."""
+    """Bytes on it are data that was or will be announced, never a request."""
     area = area_on(ours)
     path = area.put("file", pattern(SIZE))
     with Connection(ours) as control:
@@ -117,8 +117,8 @@ def test_end_of_the_control_connection_ends_the_bound_ones(server):
     assert stream.closed()
 
 
-def test_lost_bound_connection_leaves_the_session_in_step(ours, area_on):
-    """Its reads fail or move; what follows on the control connection is served."""
+def test_session_continues_after_a_lost_bound_connection(ours, area_on):
+    """Its reads fail or move; later requests on the control connection are served."""
     path = area_on(ours).put("file", pattern(SIZE))
     with Connection(ours) as control:
         stream, path_id = bind(ours, control.session)
@@ -132,21 +132,22 @@ def test_lost_bound_connection_leaves_the_session_in_step(ours, area_on):
         assert control.read(handle, 0, 100) == pattern(100)
 
 
-def test_endsess_of_oneself(server):
+def test_endsess_of_the_own_session(server):
     with Connection(server) as connection:
         connection.start(raw.ENDSESS, connection.session)
         assert connection.closed()
 
 
 def test_endsess_of_no_session(server):
-    """The id of zeros is answered with ok, and the session goes on."""
+    """The id of zeros is answered with ok, and the session continues."""
     with Connection(server) as connection:
         connection.ask(raw.ENDSESS, bytes(16))
         connection.ask(raw.PING)
 
 
 def test_endsess_of_an_earlier_connection(server):
-    """As a client does after it lost its connection: it waits while told to, then the old one is gone."""
+    """As a client does after it lost its connection: it waits as requested, then the old session
+    has ended."""
     with Connection(server, user="same", pid=77) as old, Connection(server, user="same", pid=77) as new:
         for _ in range(50):
             new.send(raw.request(9, raw.ENDSESS, old.session))
@@ -159,7 +160,7 @@ def test_endsess_of_an_earlier_connection(server):
         new.ping()
 
 
-def test_endsess_of_a_stranger(server):
+def test_endsess_of_another_client(server):
     with Connection(server, user="me", pid=1) as victim, Connection(server, user="you", pid=2) as other:
         assert other.error(raw.ENDSESS, victim.session) == 3010
         victim.ping()

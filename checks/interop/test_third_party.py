@@ -1,5 +1,7 @@
-"""Third-party copies: ours and the real server as source and as destination, driven by the real client. On one machine the
-real server knows hosts by address only, so its URLs name addresses."""
+"""Third-party copies: ours and the real server as source and as destination, driven by the real
+client.
+
+On one machine the real server knows hosts by address only, so its URLs use addresses."""
 
 import itertools
 import os
@@ -19,7 +21,7 @@ import raw
 import tools
 from tools import data, wait_until
 
-# Clients and servers may be stopped for a while by a busy machine; only what is about time has a short one.
+# A busy machine may delay clients and servers; only tests of timeouts use short ones.
 SETTINGS = peers.SETTINGS + "ofs.tpc ttl 90 120 logok{more}\n"
 PROGRAM = " pgm /usr/bin/xrdcp --server"
 SIZE = 5_000_000
@@ -29,7 +31,7 @@ KINDS = {"ours": peers.Ours, "theirs": peers.Theirs}
 
 
 def settings(kind, more=""):
-    """The real server has no client built in."""
+    """The real server has no built-in client."""
     return SETTINGS.format(more=more + (PROGRAM if kind == "theirs" else ""))
 
 
@@ -58,7 +60,7 @@ def started():
 
 @pytest.fixture(scope="module")
 def servers():
-    """Two servers of each kind that no test ill-treats."""
+    """Two servers of each kind that no test damages."""
     made = {}
     try:
         for kind, role in itertools.product(KINDS, ("source", "target")):
@@ -79,7 +81,7 @@ def names(server):
 
 
 class Slow:
-    """A way to a server over which little goes: so much of a second copy, and an end to it when a test wants that."""
+    """A slow path to a server: it forwards part of a second copy, and a test can cut it."""
 
     def __init__(self, server, rate=2_000_000, stops_after=None):
         self.to = server.port
@@ -118,14 +120,14 @@ class Slow:
                 pass
 
     def _gate(self, passed):
-        """Waits for `go_on` when so much has passed that nothing more is to pass without it."""
+        """Waits for `go_on` when the allowed bytes have passed."""
         if self.left is not None:
             self.left -= passed
             if self.left <= 0:
                 self.go_on.wait()
 
     def cut(self):
-        """Nothing goes any more, and nobody answers here."""
+        """Drops all traffic, and accepts no connection."""
         self.listener.close()
         self.go_on.set()
         for one in self.sockets:
@@ -175,8 +177,8 @@ def test_our_client_by_the_name_of_theirs(servers, source, target, when):
 
 @pytest.mark.parametrize("source,target", PAIRS)
 def test_delegation(servers, source, target):
-    """Servers say that they have none (`tpcdlg`); a client that would delegate, the real one or ours by its name, arranges the copy without, and
-    `scalla cp` does not offer what there is not."""
+    """Servers report that they do not support it (`tpcdlg`). A client that would delegate, the real
+    one or ours under its name, arranges the copy without, and `scalla cp` does not offer it."""
     source, target = servers[source, "source"], servers[target, "target"]
     put(source, "delegated", data(SIZE))
     words = url(source.port, "/delegated"), url(target.port, "/delegated-copy")
@@ -200,7 +202,7 @@ def test_an_empty_file(servers, source, target):
 
 
 def test_hosts_may_be_named(servers):
-    """Where only the name of a host differs, it is found out."""
+    """Where only the name of a host differs, it is resolved."""
     source, target = servers["ours", "source"], servers["ours", "target"]
     content = data(100_000)
     put(source, "named", content)
@@ -217,7 +219,7 @@ def test_a_program_of_the_site_copies(started):
     put(source, "file", content)
     copy(url(source.port, "/file"), url(target.port, "/file"), "--tpc", "only").ok()
     assert (target.tree / "file").read_bytes() == content
-    # Nobody permits it to the program: its last words are the reason.
+    # The program has no permission: its last output is the reason.
     with raw.Connection(target) as client:
         handle = client.open(f"/new?tpc.key=k&tpc.src=127.0.0.1:{strange.port}&tpc.lfn=/file&tpc.stage=copy", raw.O_NEW | raw.O_UPDT)
         client.sync(handle)
@@ -229,7 +231,7 @@ def test_a_program_of_the_site_copies(started):
 
 
 def test_a_source_that_does_not_permit_it(started):
-    """The ttl passes and nobody granted it: an error that names source and reason, and nothing is left."""
+    """The ttl expires without a permission: an error names source and reason, and no file is left."""
     source, target = started("ours", " ttl 2 2"), started("ours")
     put(source, "file", b"x")
     with raw.Connection(target) as client:
@@ -245,7 +247,7 @@ def test_a_source_that_does_not_permit_it(started):
 
 @pytest.mark.parametrize("source", ["ours", "theirs"])
 def test_the_client_is_stopped(started, source):
-    """Ctrl-C: nothing is left at the destination, and the source hears no more of it."""
+    """Ctrl-C: no file is left at the destination, and the source receives no more requests."""
     source, target = started(source), started("ours")
     put(source, "file", data(SIZE * 8))
     with Slow(source) as way:
@@ -259,14 +261,16 @@ def test_the_client_is_stopped(started, source):
 
 
 @pytest.mark.parametrize("target", ["ours", "theirs"])
-def test_a_copy_has_its_time(started, target):
-    """`XRD_CPTPCTIMEOUT`: our client gives up a copy that takes longer, and nothing stays at the destination."""
+def test_a_copy_has_a_timeout(started, target):
+    """`XRD_CPTPCTIMEOUT`: our client gives up a copy that takes longer, and no file stays at the
+    destination."""
     source, target = started("ours"), started(target)
     put(source, "file", data(SIZE * 8))
     with Slow(source) as way:
         words = "--tpc", "only", url(way.port, "/file"), url(target.port, "/new")
         tools.scalla("cp", *words, XRD_REQUESTTIMEOUT="", XRD_CPTPCTIMEOUT="4").fails(1, "no answer within", "new")
-        # A real destination lets go of it only when its hold time is over and it has come to that, which takes its time under load.
+        # A real destination removes it only after its hold time and a later scan, which is slow
+        # under load.
         wait_until(lambda: names(target) == [], seconds=HOLD_SECONDS[target.kind])
     tools.scalla("cp", "--tpc", "only", url(source.port, "/file"), url(target.port, "/new"), XRD_REQUESTTIMEOUT="", XRD_CPTPCTIMEOUT="100").ok()
     assert (target.tree / "new").read_bytes() == data(SIZE * 8)
@@ -274,7 +278,8 @@ def test_a_copy_has_its_time(started, target):
 
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
 def test_a_server_that_never_answers(started, later):
-    """`XRD_CPINITTIMEOUT`: a destination that is there and answers nothing is given up while the copy is arranged."""
+    """`XRD_CPINITTIMEOUT`: a destination that does not answer is given up while the copy is
+    arranged."""
     source = started("ours")
     put(source, "file", b"x")
     with hollow.Debtor("1 4096 19 1700000000", later) as mute:
@@ -295,13 +300,14 @@ def test_the_source_vanishes(started, source):
         way.cut()
         _, errors = client.communicate(timeout=180)
     assert client.returncode not in (0, 124)
-    # The stock client writes addresses in its own way.
+    # The stock client formats addresses in its own way.
     assert "Unable to copy root://" in errors and f":{way.port}//file; pgread: " in errors
     wait_until(lambda: names(target) == [])
 
 
 def test_the_destination_is_killed(started):
-    """What is left bears the mark of an unfinished file, is not read as a whole one, and makes room for the next copy."""
+    """The remaining file has the mark of an incomplete one, is not read as a complete one, and does
+    not block the next copy."""
     source, target = started("ours"), started("ours")
     content = data(SIZE * 4)
     put(source, "file", content)
@@ -322,7 +328,7 @@ def test_the_destination_is_killed(started):
 
 
 def test_a_checksum_that_differs_is_refused(started):
-    """The source tells the checksum it has stored, which is not that of what it sends."""
+    """The source reports the checksum it has stored, which differs from that of its data."""
     source, target = started("ours"), started("ours", " cksum adler32")
     put(source, "file", b"right")
     tools.xrdfs(source, "query", "checksum", "/file").ok()
@@ -335,9 +341,10 @@ def test_a_checksum_that_differs_is_refused(started):
     assert names(target) == []
 
 
-def test_progress_shows(started):
-    """While a copy stands still in its middle its target shows a part, and does not take it for the whole. Our destination writes in the
-    order of the file and reads four pieces of 2 MiB ahead, which come in any order: the first is there when all four are."""
+def test_progress_is_visible(started):
+    """While a copy stalls in its middle its target shows a part, and does not count it as complete.
+    Our destination writes in the order of the file and reads four pieces of 2 MiB ahead, which
+    arrive in any order: the first is there when all four are."""
     source, target = started("ours"), started("ours")
     whole = SIZE * 4
     put(source, "file", data(whole))
@@ -374,7 +381,7 @@ def test_copies_wait_for_their_turn(started):
 
 @pytest.mark.parametrize("mode", ["only", "first"])
 def test_without_the_directive_nothing_is_offered(mode, server, area):
-    """A destination refuses, and the stock client leaves it at that."""
+    """A destination refuses, and the stock client stops."""
     area.put("file", b"x")
     address = f"root://127.0.0.1:{server.port}/"
     refused = copy(address + (area / "file"), address + (area / "new"), "--tpc", mode)
@@ -385,7 +392,8 @@ def test_a_source_without_the_directive_is_copied_through_the_client(ours, area_
     area, target = area_on(ours), started("ours")
     area.put("file", b"x")
     source = f"root://127.0.0.1:{ours.port}/{area / 'file'}"
-    # Other names: the server may learn that the first client has gone after the second has come.
+    # Other names, because the server may notice the end of the first client after the second has
+    # connected.
     assert copy(source, url(target.port, "/refused"), "--tpc", "only").status != 0
     copy(source, url(target.port, "/new"), "--tpc", "first").ok()
     assert (target.tree / "new").read_bytes() == b"x"
@@ -408,7 +416,7 @@ def test_rules_of_the_site(started):
 
 
 def open_later(client, path, options):
-    """Opens, and again as long as the server says that it is to be asked again at once."""
+    """Opens a file, and retries while the server asks for an immediate retry."""
     while True:
         try:
             return client.open(path, options)
@@ -417,7 +425,8 @@ def open_later(client, path, options):
 
 
 def test_through_clusters():
-    """Source and destination stand behind managers: the servers that were chosen arrange it among themselves."""
+    """Source and destination are behind managers: the selected servers arrange it between
+    themselves."""
     plan = clusters.Plan("man manager\none server man\ntwo server man")
     content = data(SIZE)
     with clusters.Cluster(plan, "ours", settings="ofs.tpc ttl 90 120\n") as source, \
@@ -443,7 +452,7 @@ def test_python_client(servers):
 
 @pytest.mark.parametrize("redirected", [False, True])
 def test_a_source_outside_the_policy_is_never_connected_to(started, redirected):
-    """Neither the one that the client names nor one that another source redirects to."""
+    """Neither the one that the client names nor the target of another source's redirect."""
     with socket.create_server(("127.0.0.2", 0)) as inside:
         port = inside.getsockname()[1]
         target = started("ours", "\nscalla.tpcsource deny 127.0.0.2")

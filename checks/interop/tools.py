@@ -12,12 +12,12 @@ XRDFS = "/usr/bin/xrdfs"
 PROGRAMS = [XRDCP, XRDFS, "/usr/bin/xrootd", "/usr/bin/cmsd", "/usr/bin/xrdmapc", "/usr/bin/xrdadler32", "/usr/bin/xrdcrc32c", "/usr/bin/setpriv",
             "/usr/lib/python3/dist-packages/XRootD/__init__.py"]
 PATIENCE_SECONDS = 120 * peers.SLOWNESS
-# The time of files whose time is compared: 2023-11-14 22:13:20.
+# Time of files whose time is compared: 2023-11-14 22:13:20.
 AGED = 1_700_000_000
 
 
 class Result:
-    """How a program ended."""
+    """Result of a program."""
 
     def __init__(self, done):
         self.status = done.returncode
@@ -48,8 +48,9 @@ class Result:
 
 
 def run(command, input=None, cwd=None, **environment):
-    """Runs a program to its end. The real ones crash now and then when they are done (5.5.3 tears down what its threads still
-    use), and list an archive before they have opened it: they are run again then. Ours may not."""
+    """Runs a program to its end. The real ones sometimes crash at exit (5.5.3 destroys objects that
+    its threads still use), or list an archive before they have opened it. They are run again then;
+    ours must not fail."""
     for _ in range(6):
         done = subprocess.run([str(word) for word in command], input=input, cwd=cwd, capture_output=True, timeout=PATIENCE_SECONDS,
                               env=peers.environment(**environment), **({} if input is not None else {"stdin": subprocess.DEVNULL}))
@@ -64,24 +65,25 @@ def xrdcp(*arguments, input=None, cwd=None, **environment):
 
 
 def scalla(*arguments, input=None, cwd=None, **environment):
-    """Our program."""
+    """Runs our program."""
     return run([peers.program(), *arguments], input=input, cwd=cwd, **environment)
 
 
 def both(name, *words, input=None, cwd=None, **environment):
-    """The results of the real program of a name and of ours."""
+    """Returns the results of the real program of a name and of ours."""
     return [run([program, *words], input=input, cwd=cwd, **environment) for program in (f"/usr/bin/{name}", peers.link(name))]
 
 
 def xrdfs(server, *words, input=None, cwd=None, program=XRDFS, **environment):
-    """One command in batch mode."""
+    """Runs one command in batch mode."""
     return run([program, server.host, *words], input=input, cwd=cwd, **environment)
 
 
 def refused_checksum(server, *paths):
-    """The refusal of the real server may overtake the news that its answer comes later: then it is never sent, its client waits
-    in vain, and so does whoever asks for the same path again (3 to 14 in 1,000 folders; of thousands of small files none). It is
-    asked for the next path then; ours gets one attempt."""
+    """Returns the refusal of a checksum. The refusal of the real server may overtake the notice
+    that its answer is deferred. Then it is never sent, and its client and any other for the same
+    path wait forever (3 to 14 in 1,000 directories; none of thousands of small files). The next
+    path is tried then; ours gets one attempt."""
     for path in paths if server.kind == "theirs" else paths[:1]:
         result = xrdfs(server, "query", "checksum", path, XRD_REQUESTTIMEOUT="10", XRD_TIMEOUTRESOLUTION="1")
         if "expired" not in result.all:
@@ -90,7 +92,7 @@ def refused_checksum(server, *paths):
 
 
 def data(size, seed=1):
-    """`size` bytes that do not compress and differ by seed."""
+    """Returns `size` bytes that do not compress and differ by seed."""
     return random.Random(seed).randbytes(size)
 
 
@@ -98,12 +100,12 @@ _period = bytes((7 * i + 13 * (i >> 8) + 5) % 256 for i in range(65536))
 
 
 def pattern(size):
-    """The content of the recorded exchanges' files: byte[i] = 7 i + 13 (i >> 8) + 5."""
+    """Returns the content of the recorded exchanges' files: byte[i] = 7 i + 13 (i >> 8) + 5."""
     return (_period * (size // len(_period) + 1))[:size]
 
 
 def wait_until(condition, seconds=30):
-    """Waits for a change that the server makes in its own time."""
+    """Waits for a change that the server makes asynchronously."""
     patience = peers.Patience(seconds * peers.SLOWNESS)
     while not condition():
         assert not patience.over(), "it did not happen"
