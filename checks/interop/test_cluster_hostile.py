@@ -95,7 +95,7 @@ def test_login_from_another_time(cluster, version):
 
 
 def test_node_without_an_id(cluster):
-    """A real manager crashes on it."""
+    """The manager closes the connection."""
     with cms.Link(cluster.man) as link:
         link.send(cms.frame(cms.LOGIN, cms.login(sid=None)))
         link.socket.settimeout(3)
@@ -103,7 +103,7 @@ def test_node_without_an_id(cluster):
 
 
 def test_cancelled_prepare_from_a_redirector(cluster):
-    """A real manager crashes on it."""
+    """The manager continues to answer the redirector."""
     with cms.Redirector(cluster.man) as redirector:
         redirector.send(cms.frame(cms.PREPDEL, cms.text("tester") + cms.text("some-id"), 1))
         redirector.select("/nothing-here")

@@ -171,7 +171,7 @@ def test_disk_full_while_pages_are_written(serve, small_disk):
 
 
 def test_file_truncated_under_an_open_handle(ours, area_on):
-    """Reads end at the present end of the file. (The real server closes the connection.)"""
+    """Reads end at the present end of the file, and the connection stays open."""
     area = area_on(ours)
     path = area.put("file", pattern(100_000))
     with Connection(ours) as connection:

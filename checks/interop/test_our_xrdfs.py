@@ -154,8 +154,7 @@ def test_members_of_archives(pair):
         area.age()
     options = (("-Z",), ("-l", "-Z"), ("-Z", "-u"), ("-C", "-Z"))
     assert not differences(pair, [("ls", *given, f"@/{name}") for given in options for name in ("a.zip", "no.zip", "nope.zip", "dir")])
-    # For an empty file the real program lists nothing, crashes, or reports that no file was opened,
-    # depending on its threads.
+    # The result of the real program for an empty file varies from run to run, so only ours is tested.
     for given in options:
         area, program = pair.areas[1], pair.programs[1]
         tools.xrdfs(area.server, "ls", *given, area / "empty.zip", program=program).ok().silent()

@@ -100,7 +100,7 @@ def _bare_open(connection, path):
 
 
 def test_truncating_by_path_leaves_it_pending(area):
-    """The reference lets any user with write access truncate an incomplete file by its path."""
+    """Another user with write access may truncate an incomplete file by its path."""
     path = area / "file"
     connection, handle = begin(area.server, path)
     with connection, Connection(area.server, user="other") as other:

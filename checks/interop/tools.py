@@ -48,9 +48,8 @@ class Result:
 
 
 def run(command, input=None, cwd=None, **environment):
-    """Runs a program to its end. The real ones sometimes crash at exit (5.5.3 destroys objects that
-    its threads still use), or list an archive before they have opened it. They are run again then;
-    ours must not fail."""
+    """Runs a program to its end. A real one is run again, at most five times, after a segmentation
+    fault at its exit or the message "Archive not opened."; ours must not fail."""
     for _ in range(6):
         done = subprocess.run([str(word) for word in command], input=input, cwd=cwd, capture_output=True, timeout=PATIENCE_SECONDS,
                               env=peers.environment(**environment), **({} if input is not None else {"stdin": subprocess.DEVNULL}))
