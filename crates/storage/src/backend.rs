@@ -1,116 +1,127 @@
-//! What every kind of storage does: the contract between logical files and physical bytes.
+//! The traits that every storage backend implements: [`Backend`] for names, [`StoredFile`] for
+//! data.
 //!
-//! Calls may block and are made on a [`crate::Pool`] thread, except those whose names end in `_now`: these never wait for
-//! a disk and say [`Now::WouldBlock`] instead. Errors are the operating system's own; the logical room gives them words.
+//! They exist so that the `logical` crate never calls the operating system itself. Therefore tests
+//! can replace the disk by another backend, such as [`crate::Faulty`].
+//!
+//! Calls may block and are made on a [`crate::Pool`] thread. Calls whose names end in `_now` never
+//! wait for a disk; they return [`Now::WouldBlock`] instead. Errors are those of the operating
+//! system; the `logical` crate turns them into messages for clients.
 
 use base::{LogicalPath, Owner};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// The outcome of a call that must not block.
+/// The result of a call that must not block.
 #[derive(Debug)]
 pub enum Now<T> {
-    /// Done.
+    /// The call completed.
     Done(io::Result<T>),
-    /// It would have to wait: make the blocking call on the pool.
+    /// The call would have to wait; the caller makes the blocking call on the pool instead.
     WouldBlock,
 }
 
-/// How to create a file that is not there.
+/// The options for creating a file that does not exist.
 #[derive(Clone)]
 pub struct CreateHow {
-    /// It must not exist (`O_EXCL`).
+    /// Fail if the file exists (`O_EXCL`).
     pub exclusive: bool,
-    /// Permission bits, with the sticky bit where a file is to be marked as not yet whole.
+    /// Permission bits. The sticky bit marks a file that is not complete yet.
     pub mode: u32,
-    /// Missing parents are created, with this mode.
+    /// The mode of missing parent directories. `None`: do not create them.
     pub parents: Option<u32>,
-    /// Bytes it will have, if the client said so; a hint for choosing a partition.
+    /// The final size in bytes, if the client announced it; a hint for choosing a partition.
     pub size_hint: Option<u64>,
-    /// The space (`oss.cgroup`) it is to go to.
+    /// The space (`oss.cgroup`) in which to create the file.
     pub space: Option<String>,
-    /// The file system it is to go to: that of this file.
+    /// Create the file on the file system of this one.
     pub beside: Option<Arc<dyn StoredFile>>,
-    /// Where [`Backend::elsewhere`] found room for it.
+    /// The partition that [`Backend::elsewhere`] chose for the file.
     pub at: Option<Elsewhere>,
 }
 
-/// Where work on a path goes on that cannot be done in the pool of the path.
+/// The destination of work that cannot be done in the pool of its path: a pool, and for a new file
+/// a partition.
 #[derive(Clone)]
 pub struct Elsewhere {
-    /// The pool of the file system that is concerned.
+    /// The pool of the file system that the work is for.
     pub pool: Arc<crate::Pool>,
-    /// For a new file, its partition.
+    /// The partition of a new file.
     pub(crate) partition: Option<usize>,
 }
 
 impl Elsewhere {
-    /// In this pool.
+    /// Returns a destination without a partition.
     pub fn new(pool: Arc<crate::Pool>) -> Self {
         Self { pool, partition: None }
     }
 }
 
-/// How to open a file. Reading is always possible on what is opened.
+/// The options for opening a file. An open file is always readable.
 #[derive(Clone, Default)]
 pub struct OpenHow {
-    /// For writing too.
+    /// Open for writing as well.
     pub write: bool,
-    /// Cut to nothing at open.
+    /// Truncate to zero bytes at open.
     pub truncate: bool,
-    /// Create it if it is missing.
+    /// Create the file if it is missing.
     pub create: Option<CreateHow>,
 }
 
-/// What a file system says of a file.
+/// The status of a file or directory, as `stat` returns it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metadata {
-    /// Device and inode.
+    /// Device number.
     pub device: u64,
-    /// Inode.
+    /// Inode number.
     pub inode: u64,
     /// `st_mode`: type and permission bits.
     pub mode: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Owner's number.
+    /// User number of the owner.
     pub uid: u32,
-    /// Group's number.
+    /// Group number of the owner.
     pub gid: u32,
-    /// Seconds since the epoch.
+    /// Time of the last modification, in seconds since the epoch.
     pub modified: i64,
-    /// And nanoseconds: stored checksums are checked against seconds, our own caches against both.
+    /// The nanoseconds of the modification time. Stored checksums are compared with the seconds
+    /// only, our own caches with both.
     pub modified_nanoseconds: u32,
-    /// Seconds since the epoch.
+    /// Time of the last status change (`st_ctime`), in seconds since the epoch.
     pub changed: i64,
-    /// Seconds since the epoch.
+    /// Time of the last access, in seconds since the epoch.
     pub accessed: i64,
-    /// The file's data is elsewhere and needs staging.
+    /// The data of the file is not on disk and needs staging.
     pub offline: bool,
 }
 
-/// Identifies a file or directory among all others, also after a restart of the machine.
+/// The identity of a file or directory, which also holds after a reboot of the machine.
 ///
-/// Device numbers can change when a file system is mounted again, and inode numbers are reused for new files. The time of
-/// birth is therefore part of the identity where the file system records it. On NFS, which does not, the file handle of its
-/// server is: it names one file of one file system for ever, whatever the mount.
+/// Device numbers can change when a file system is mounted again, and inode numbers are reused for
+/// new files. The time of birth is therefore part of the identity where the file system records it.
+/// NFS does not record it. There the file handle of the NFS server is used instead, because it
+/// identifies one file for ever, independent of the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileIdentity {
     /// Device number of the file system.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
-    /// Time of birth in seconds and nanoseconds; `None` where the file system records none.
+    /// Time of birth in seconds and nanoseconds; `None` where the file system does not record it.
     pub born: Option<(i64, u32)>,
-    /// A digest of the NFS file handle; `None` on other file systems.
+    /// Digest of the NFS file handle; `None` on other file systems.
     pub handle: Option<(u64, u64)>,
 }
 
 impl FileIdentity {
-    /// Reports whether both name one file. Without times of birth and handles the device numbers must be the same too: inode
-    /// numbers are reused, and those of other file systems are alike. Device numbers may change at a restart, so such a file may
-    /// then be taken for another one, but never another one for it.
+    /// Reports whether both identities name the same file.
+    ///
+    /// Without times of birth and handles the device numbers must be equal too, because inode
+    /// numbers are reused and different file systems use the same ones. Device numbers may change
+    /// at a reboot. Such a file may then be taken for a different one, but a different file is
+    /// never taken for it.
     pub fn is_same(&self, other: &Self) -> bool {
         self.inode == other.inode
             && match ((self.born, other.born), (self.handle, other.handle)) {
@@ -127,136 +138,144 @@ impl From<&Metadata> for FileIdentity {
     }
 }
 
-/// One name of a directory; never `.` or `..`, nor what the storage keeps for itself.
+/// One name in a directory; never `.`, `..` or a name that the backend reserves for itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RawEntry {
-    /// One component.
+    /// The name: a single path component.
     pub name: Vec<u8>,
-    /// It is a link, or may be one.
+    /// The entry is a symbolic link, or may be one.
     pub link: bool,
 }
 
-/// A directory being read.
+/// An open directory whose entries are read in batches.
 pub trait DirectoryStream: Send {
-    /// Up to `most` further names; empty at the end.
+    /// Returns up to `most` further names; empty at the end of the directory.
     fn next(&mut self, most: usize) -> io::Result<Vec<RawEntry>>;
 
-    /// The pool in which the next two are to be called for this entry, if it is not the one that the directory is read in: a
-    /// link leads to another file system, or one is mounted there.
+    /// Returns the pool in which to call [`DirectoryStream::stat`] and
+    /// [`DirectoryStream::attribute`] for this entry. `None` means the pool in which the directory
+    /// is read. It differs for a link to another file system and for a mount point.
     fn elsewhere(&self, entry: &RawEntry) -> Option<Arc<crate::Pool>> {
         let _ = entry;
         None
     }
 
-    /// Reports whether an entry is a link that may lead to another name below the root, so that what it leads to has two paths.
+    /// Reports whether an entry is a link that may lead to another name below the root. The target
+    /// of such a link has two paths.
     fn is_alias(&self, entry: &RawEntry) -> bool {
         entry.link
     }
 
-    /// The status of an entry, without following a way out of the export.
+    /// Returns the status of an entry. A link that leads out of the export is not followed.
     fn stat(&self, name: &[u8]) -> io::Result<Metadata>;
 
-    /// An extended attribute of an entry (full local name); `None` if it has none.
+    /// Returns an extended attribute of an entry by its full local name; `None` if there is none.
     fn attribute(&self, name: &[u8], attribute: &str) -> io::Result<Option<Vec<u8>>>;
 }
 
-/// One range to read into a buffer.
+/// One range of a file to read into a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadPiece {
-    /// Bytes from the start of the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Bytes to read.
+    /// Number of bytes to read.
     pub length: usize,
-    /// Where they go in the buffer.
+    /// Position in the buffer.
     pub at: usize,
 }
 
-/// Space of one or more file systems, in bytes.
+/// The space of one or more file systems, in bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Usage {
-    /// In all.
+    /// Total size.
     pub total: u64,
-    /// Free for us.
+    /// Free for this server.
     pub free: u64,
-    /// Free on the one with the most.
+    /// Free on the file system with the most free space.
     pub largest_free: u64,
 }
 
-/// Space of one file system, in bytes.
+/// The space of one file system, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileSystemUsage {
-    /// Its device number: the same file system has the same one.
+    /// Device number, which identifies the file system.
     pub number: u64,
-    /// In all.
+    /// Total size.
     pub total: u64,
-    /// Free for us.
+    /// Free for this server.
     pub free: u64,
 }
 
-/// A tree of logical names and where their bytes lie. Export rules are not its concern; staying inside is.
+/// A tree of logical names stored somewhere.
+///
+/// A backend confines every access to its tree. It does not know the export rules; the caller
+/// applies them.
 pub trait Backend: Send + Sync {
-    /// Opens, and creates if told so.
+    /// Opens a file, and creates it if `how` allows that.
     fn open(&self, path: &LogicalPath, how: &OpenHow) -> io::Result<Arc<dyn StoredFile>>;
     /// Opens an existing file if its name is in memory.
     fn open_now(&self, path: &LogicalPath, how: &OpenHow) -> Now<Arc<dyn StoredFile>>;
-    /// Follows links inside the tree.
+    /// Returns the status of a file or directory, following links inside the tree.
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata>;
-    /// The same if it is in memory.
+    /// Returns the status if it is in memory, following links inside the tree.
     fn stat_now(&self, path: &LogicalPath) -> Now<Metadata>;
-    /// Returns the identity of what is at a path, following links inside the tree.
+    /// Returns the identity of the file or directory at a path, following links inside the tree.
     fn identity(&self, path: &LogicalPath) -> io::Result<FileIdentity> {
         Ok(FileIdentity::from(&self.stat(path)?))
     }
-    /// Reports whether the last name of a path exists, also if it is a link to something that is not there.
+    /// Reports whether the last component of a path exists. A dangling link exists.
     fn has_name(&self, path: &LogicalPath) -> io::Result<bool> {
         match self.stat(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             other => other.map(|_| true),
         }
     }
-    /// Waits until the name at a path has reached stable storage: that it exists, or that it no longer does.
+    /// Waits until the existence, or the removal, of the name at a path has reached stable storage.
     fn sync_name(&self, _path: &LogicalPath) -> io::Result<()> {
         Ok(())
     }
-    /// Whether names at this path are on a disk of this machine, where many are looked up in the time that waking another
-    /// thread takes.
+    /// Reports whether names at this path are on a disk of this machine. There, many lookups take
+    /// no longer than waking another thread.
     fn names_are_near(&self, _path: &LogicalPath) -> bool {
         true
     }
-    /// Reads a directory.
+    /// Opens a directory for reading.
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>>;
-    /// Creates a directory with exactly this mode, and missing parents too if told so.
+    /// Creates a directory with exactly this mode; with `parents` also its missing parents.
     fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_directory(&self, path: &LogicalPath) -> io::Result<()>;
-    /// Removes a file, with what the storage keeps for it.
+    /// Removes a file and the data that the backend keeps about it.
     fn remove_file(&self, path: &LogicalPath) -> io::Result<()>;
-    /// Renames; replaces a file; creates missing parents with this mode if given.
+    /// Renames a file or directory. An existing file is replaced; missing parents are created with
+    /// the mode `parents` if that is given.
     fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()>;
     /// Sets permission bits (07777).
     fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()>;
-    /// Sets the time of the last access to now. A storage that keeps no such time has nothing to do.
+    /// Sets the access time to now. A backend without access times ignores the call.
     fn renew_access(&self, _path: &LogicalPath) -> io::Result<()> {
         Ok(())
     }
-    /// Sets the size.
+    /// Sets the size of a file.
     fn truncate(&self, path: &LogicalPath, size: u64) -> io::Result<()>;
     /// Reads an extended attribute by its full local name (`user.…`).
     fn attribute(&self, path: &LogicalPath, name: &str) -> io::Result<Option<Vec<u8>>>;
-    /// Sets one; with `new` it must not exist (EEXIST).
+    /// Sets an extended attribute; with `new` it must not exist (EEXIST).
     fn set_attribute(&self, path: &LogicalPath, name: &str, value: &[u8], new: bool) -> io::Result<()>;
-    /// Removes one (ENODATA where it is missing).
+    /// Removes an extended attribute (ENODATA if it is missing).
     fn remove_attribute(&self, path: &LogicalPath, name: &str) -> io::Result<()>;
-    /// Full local names of all.
+    /// Returns the full local names of all extended attributes.
     fn attributes(&self, path: &LogicalPath) -> io::Result<Vec<String>>;
-    /// Space of the named space (nothing if there is none of that name), or of where `path` would be stored.
+    /// Returns the usage of the space with this name (zeros if there is no such space), or of the
+    /// file system where `path` would be stored.
     fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<Usage>;
-    /// Space of each file system that new files at or below `path` may go to. May wait, and is not to be called on a loop.
+    /// Returns the usage of each file system on which new files at or below `path` may be created.
+    /// It may wait for a disk and must not be called on an event loop.
     fn file_systems(&self, path: &LogicalPath) -> io::Result<Vec<FileSystemUsage>> {
         let usage = self.usage(path, None)?;
         let mut at = path.clone();
         let number = loop {
-            // What is not there yet would be stored where the nearest folder above it is.
+            // A path that does not exist would be stored where its nearest existing ancestor is.
             match (self.stat(&at), at.parent()) {
                 (Err(error), Some(above)) if error.kind() == io::ErrorKind::NotFound => at = above,
                 (metadata, _) => break metadata?.device,
@@ -264,20 +283,24 @@ pub trait Backend: Send + Sync {
         };
         Ok(vec![FileSystemUsage { number, total: usage.total, free: usage.free }])
     }
-    /// The space a file lies in, or a new one would go to without a wish (`public` without any configured). May wait.
+    /// Returns the space in which a file lies, or in which a new file would be created by default
+    /// (`public` if no spaces are configured). It may wait for a disk.
     fn space_of(&self, path: &LogicalPath) -> String;
-    /// The pool that work on this path is to begin in: one per file system, so that a hung one holds up nobody else.
+    /// Returns the pool in which work on this path begins. Each file system has its own pool, so
+    /// that a hung one does not delay work on others.
     fn pool(&self, path: &LogicalPath) -> &Arc<crate::Pool>;
-    /// Where work on this path is to go on ([`crate::Pool::take_over`]) because a link leads to another file system, or because a
-    /// new file will lie there (`create`, which is to be told of it). To be called in [`Backend::pool`]; what the link leads to
-    /// is not touched.
+    /// Returns where work on this path has to continue ([`crate::Pool::take_over`]), if a link
+    /// leads to another file system or a new file will be created there. A caller that is going to
+    /// create a file passes its options as `create`.
+    ///
+    /// To be called in [`Backend::pool`]. The target of the link is not accessed.
     fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<Elsewhere> {
         let _ = (path, create);
         None
     }
 }
 
-/// Appends by [`StoredFile::read_now`] into a place that is filled before.
+/// Appends by [`StoredFile::read_now`] into memory that is zeroed first.
 pub(crate) fn append_filled<F: StoredFile + ?Sized>(
     file: &F,
     offset: u64,
@@ -292,28 +315,32 @@ pub(crate) fn append_filled<F: StoredFile + ?Sized>(
     read
 }
 
-/// An open physical file. Reads and writes carry their offset; any number may run at once.
+/// An open physical file. Reads and writes carry their offset; any number may run concurrently.
 pub trait StoredFile: Send + Sync {
-    /// Reads what is in memory; fewer bytes than asked means end of file. Never [`Now::WouldBlock`] at end of file.
+    /// Reads if the data is in memory. Fewer bytes than requested mean end of file. Never returns
+    /// [`Now::WouldBlock`] at end of file.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Now<usize>;
-    /// Appends up to `length` bytes to `out` and is otherwise as [`StoredFile::read_now`]. `out` is
-    /// as it was if nothing is read.
+    /// Appends up to `length` bytes to `out`, under the conditions of [`StoredFile::read_now`].
+    /// `out` is unchanged if nothing was read.
     fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> Now<usize> {
         append_filled(self, offset, length, out)
     }
-    /// Reads one range that is in memory into several places, one after the other; `None` when not all of it can be had so.
+    /// Reads one range into several consecutive buffers; `None` unless the whole range is in
+    /// memory.
     fn read_scattered_now(&self, offset: u64, into: &mut [io::IoSliceMut<'_>]) -> Option<()> {
         let _ = (offset, into);
         None
     }
-    /// Reads; fewer bytes than asked means end of file.
+    /// Reads. Fewer bytes than requested mean end of file.
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
-    /// Writes all if the storage has been answering fast; after a slow answer says [`Now::WouldBlock`] for a while.
+    /// Writes all bytes if the storage has been fast. After a slow write it returns
+    /// [`Now::WouldBlock`] for a while.
     fn write_now(&self, offset: u64, from: &[u8]) -> Now<()>;
-    /// Writes all.
+    /// Writes all bytes.
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()>;
-    /// Starts reading pieces into `buffer` without a thread, where the current loop can ([`crate::ring`]); what `done` makes
-    /// is called on this thread later. Where it cannot, the buffer comes back, and the read is to be made on the pool.
+    /// Starts reading pieces into `buffer` without a thread, if the current event loop can
+    /// ([`crate::ring`]). The completion that `done` creates is called on this thread later.
+    /// Otherwise the buffer is returned, and the caller has to read on the pool.
     fn read_later(
         &self,
         buffer: Vec<u8>,
@@ -323,17 +350,17 @@ pub trait StoredFile: Send + Sync {
         let _ = (pieces, done);
         Err(buffer)
     }
-    /// Has a job of this owner read these pieces on the pool; it may share its thread with others. It comes back when the pool is
-    /// full.
+    /// Queues a job of this owner that reads these pieces on the pool. The job may share its thread
+    /// with other reads. It is returned when the pool is full.
     fn read_in_pool(&self, owner: Owner, pieces: &[ReadPiece], job: crate::Job) -> Result<(), crate::Job> {
         let _ = pieces;
         self.pool().run(owner, job)
     }
-    /// Sets the size.
+    /// Sets the size of the file.
     fn truncate(&self, size: u64) -> io::Result<()>;
-    /// Data and size reach stable storage.
+    /// Waits until data and size have reached stable storage.
     fn sync(&self) -> io::Result<()>;
-    /// Data, size, permission bits and extended attributes reach stable storage.
+    /// Waits until data, size, permission bits and extended attributes have reached stable storage.
     fn sync_all(&self) -> io::Result<()> {
         self.sync()
     }
@@ -341,27 +368,29 @@ pub trait StoredFile: Send + Sync {
     fn identity(&self) -> io::Result<FileIdentity> {
         Ok(FileIdentity::from(&self.stat()?))
     }
-    /// Status. May wait where a file system is not on a disk of this machine.
+    /// Returns the status of the file. It may wait on a file system that is not on a disk of this
+    /// machine.
     fn stat(&self) -> io::Result<Metadata>;
-    /// The same without waiting.
+    /// Returns the status without waiting.
     fn stat_now(&self) -> Now<Metadata> {
         Now::Done(self.stat())
     }
-    /// Its size without waiting: behind a network, the last one that was heard of.
+    /// Returns the size without waiting. On a network file system this is the size last received.
     fn size_now(&self) -> Option<u64> {
         self.stat().ok().map(|metadata| metadata.size)
     }
     /// Sets permission bits (07777).
     fn set_mode(&self, mode: u32) -> io::Result<()>;
-    /// Reads an extended attribute by its full local name.
+    /// Reads an extended attribute by its full local name (`user.…`).
     fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
-    /// Sets one; with `new` it must not exist.
+    /// Sets an extended attribute; with `new` it must not exist (EEXIST).
     fn set_attribute(&self, name: &str, value: &[u8], new: bool) -> io::Result<()>;
-    /// Removes one.
+    /// Removes an extended attribute (ENODATA if it is missing).
     fn remove_attribute(&self, name: &str) -> io::Result<()>;
-    /// Full local names of all.
+    /// Returns the full local names of all extended attributes.
     fn attributes(&self) -> io::Result<Vec<String>>;
-    /// Copies a range from another file of this backend: shares blocks where the file system can, else copies in the kernel.
+    /// Copies a range from another file of this backend. It shares blocks where the file system
+    /// supports that and otherwise copies in the kernel.
     fn clone_range(
         &self,
         from: &dyn StoredFile,
@@ -369,16 +398,17 @@ pub trait StoredFile: Send + Sync {
         length: u64,
         offset: u64,
     ) -> io::Result<()>;
-    /// The descriptor, where there is a plain one that can be sent from (`sendfile`).
+    /// Returns the file descriptor, if there is one from which `sendfile` can send.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-    /// Are all these bytes in memory, to be sent from the descriptor? `false` where it cannot be told, or be done. With `length`
-    /// 0 the kernel is not asked: `false` if it is known that none will ever be.
+    /// Reports whether all these bytes are in memory, so that they can be sent from the descriptor.
+    /// Returns `false` where that cannot be determined or sending is impossible. With `length` 0
+    /// the kernel is not asked; the result is `false` if no range of this file can ever be sent.
     fn is_resident(&self, offset: u64, length: usize) -> bool;
-    /// Tells the kernel that this range will be read soon.
+    /// Advises the kernel that this range will be read soon.
     fn prefetch(&self, offset: u64, length: u64);
-    /// The pool its blocking work is to run on.
+    /// Returns the pool for blocking work on this file.
     fn pool(&self) -> &Arc<crate::Pool>;
-    /// For backends that must know their own files again.
+    /// Allows a backend to downcast to its own file type.
     fn as_any(&self) -> &dyn std::any::Any;
 }
 
@@ -387,7 +417,7 @@ mod tests {
     use super::FileIdentity;
 
     #[test]
-    fn files_are_the_same_by_birth_or_handle_and_otherwise_by_device() {
+    fn files_are_compared_by_birth_or_handle_else_by_device() {
         let plain = FileIdentity { device: 1, inode: 2, born: None, handle: None };
         let born = |second| FileIdentity { born: Some((second, 0)), ..plain };
         let handle = |number| FileIdentity { handle: Some((number, 0)), ..plain };
@@ -399,9 +429,9 @@ mod tests {
             (born(1), elsewhere(born(1)), true),
             (born(1), born(2), false),
             (handle(1), elsewhere(handle(1)), true),
-            // The inode was given to another file.
+            // The inode number was reused for another file.
             (handle(1), handle(2), false),
-            // A record of a version before handles.
+            // A record written by a version that did not store handles.
             (plain, handle(1), true),
             (plain, elsewhere(handle(1)), false),
             (handle(1), FileIdentity { inode: 3, ..handle(1) }, false),

@@ -1,20 +1,23 @@
-//! A queue that serves the owners of its entries in turn.
+//! A fair queue: round-robin scheduling over the owners of its entries.
 //!
-//! Each owner has a queue of its own. An owner that has entries waiting and fewer than its share running has one place in the
-//! round; [`FairQueue::pop`] takes one entry of the owner whose turn it is. So an entry waits for at most one entry of
-//! each other owner, and for those that its own owner queued before it.
+//! It exists so that one session with a long backlog cannot starve the others in a [`crate::Pool`].
+//! Each owner has its own queue. An owner has one place in the round while it has a waiting entry
+//! and fewer running ones than its share. [`FairQueue::pop`] takes one entry of the owner whose
+//! turn it is. An entry therefore waits for at most one entry of each other owner, and for earlier
+//! entries of its own owner.
 
 use base::Owner;
 use std::collections::{HashMap, VecDeque};
 
-/// Empty queues that are kept for owners to come, so that an entry that waits for nobody allocates nothing.
+/// Maximum number of empty queues kept for reuse, so that an entry that need not wait causes no
+/// allocation.
 const SPARE_QUEUES_MAX: usize = 16;
 
 pub(crate) struct FairQueue<T> {
     owners: HashMap<Owner, OwnerQueue<T>>,
-    /// Owners that have an entry waiting and may run one more.
+    /// Owners that have a waiting entry and may run one more.
     round: VecDeque<Owner>,
-    /// Entries of one owner that may run at once. The server itself has no such limit.
+    /// Maximum number of running entries per owner. It does not apply to the server itself.
     share: usize,
     waiting: usize,
     running: usize,
@@ -33,27 +36,27 @@ impl<T> FairQueue<T> {
         Self { owners, round, share: share.max(1), waiting: 0, running: 0, spare }
     }
 
-    /// Entries that wait.
+    /// Returns the number of waiting entries.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Entries of this owner that wait.
+    /// Returns the number of waiting entries of this owner.
     pub(crate) fn waiting_of(&self, owner: Owner) -> usize {
         self.owners.get(&owner).map_or(0, |queue| queue.entries.len())
     }
 
-    /// Entries that run.
+    /// Returns the number of running entries.
     pub(crate) fn running(&self) -> usize {
         self.running
     }
 
-    /// Reports whether [`FairQueue::pop`] has something to give.
+    /// Reports whether [`FairQueue::pop`] would return an entry.
     pub(crate) fn is_ready(&self) -> bool {
         !self.round.is_empty()
     }
 
-    /// Reports whether one more entry of this owner may run.
+    /// Reports whether this owner may run one more entry.
     pub(crate) fn may_run(&self, owner: Owner) -> bool {
         owner.is_server() || self.owners.get(&owner).is_none_or(|queue| queue.running < self.share)
     }
@@ -64,7 +67,8 @@ impl<T> FairQueue<T> {
         self.enter_round(owner);
     }
 
-    /// Takes an entry of the owner whose turn it is; it counts as running until [`FairQueue::ended`].
+    /// Takes an entry of the owner whose turn it is. It counts as running until
+    /// [`FairQueue::ended`].
     pub(crate) fn pop(&mut self) -> Option<(Owner, T)> {
         while let Some(owner) = self.round.pop_front() {
             let Some(queue) = self.owners.get_mut(&owner) else { continue };
@@ -79,13 +83,13 @@ impl<T> FairQueue<T> {
         None
     }
 
-    /// An entry of this owner runs that was not taken from here.
+    /// Records the start of an entry of this owner that was not taken from this queue.
     pub(crate) fn began(&mut self, owner: Owner) {
         self.running += 1;
         self.queue_of(owner).running += 1;
     }
 
-    /// An entry of this owner runs no longer.
+    /// Records the end of a running entry of this owner.
     pub(crate) fn ended(&mut self, owner: Owner) {
         let Some(queue) = self.owners.get_mut(&owner) else { return };
         self.running = self.running.saturating_sub(1);
@@ -108,7 +112,8 @@ impl<T> FairQueue<T> {
         })
     }
 
-    /// Gives an owner its place at the end of the round, if it may have one and has none.
+    /// Appends an owner to the round, if it may run an entry, has one waiting and is not in the
+    /// round.
     fn enter_round(&mut self, owner: Owner) {
         let share = self.share;
         let Some(queue) = self.owners.get_mut(&owner) else { return };
@@ -128,7 +133,7 @@ mod tests {
     const POLITE: Owner = Owner(2);
 
     #[test]
-    fn an_entry_waits_for_at_most_one_of_each_other_owner() {
+    fn an_entry_waits_for_at_most_one_entry_of_each_other_owner() {
         let mut queue = FairQueue::new(usize::MAX);
         for owner in [GREEDY, Owner(7), Owner(8)] {
             (0..10_000).for_each(|n| queue.push(owner, n));
@@ -154,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn no_owner_runs_more_than_its_share_but_the_server() {
+    fn the_share_limits_every_owner_except_the_server() {
         let mut queue = FairQueue::new(2);
         for n in 0..4 {
             queue.push(GREEDY, n);
@@ -171,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_from_elsewhere_counts() {
+    fn entries_started_outside_the_queue_count_as_running() {
         let mut queue = FairQueue::new(1);
         queue.began(GREEDY);
         queue.push(GREEDY, 1);
@@ -179,6 +184,10 @@ mod tests {
         queue.ended(GREEDY);
         assert_eq!(queue.pop(), Some((GREEDY, 1)));
         queue.ended(GREEDY);
-        assert_eq!((queue.running(), queue.owners.len()), (0, 0), "nothing is kept of owners that are done");
+        assert_eq!(
+            (queue.running(), queue.owners.len()),
+            (0, 0),
+            "an owner without entries leaves no state behind"
+        );
     }
 }

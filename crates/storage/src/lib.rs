@@ -1,19 +1,23 @@
-//! Physical bytes: where logical names lie on file systems, and reading, writing and describing what lies there.
+//! Physical storage: maps logical names to file systems, reads and writes data and returns its
+//! metadata.
 //!
-//! | file | what it holds |
+//! The `logical` crate above it applies export rules and XRootD semantics. This crate is separate
+//! from it because system calls and `unsafe` code for disks are confined to this crate.
+//!
+//! | file | content |
 //! |---|---|
-//! | `backend` | [`Backend`] and [`StoredFile`]: what every kind of storage does |
-//! | `look_limit` | [`LookLimit`]: names that wait to be looked up at one file system |
-//! | `pool` | [`Pool`]: threads for work that may wait, bounded for each file system |
+//! | `backend` | [`Backend`] and [`StoredFile`]: the traits of every storage backend |
+//! | `look_limit` | [`LookLimit`]: limit of the lookups that wait for one file system |
+//! | `pool` | [`Pool`]: executor for blocking work; a bounded number of threads per file system |
 //! | `fair_queue` | a queue that serves the owners of its entries in turn |
-//! | `work` | [`Work`]: long work, which a pool does in bounded steps |
-//! | `together` | small reads that wait, several for one thread |
-//! | `ring` | reads that would wait, by the loop's own io_uring |
-//! | `names` | [`Names`]: users and groups by number |
-//! | `faulty` | [`Faulty`]: storage that goes wrong as a test tells it |
+//! | `work` | [`Work`]: long work that a pool does in bounded steps |
+//! | `together` | batches of small blocking reads, one thread per batch |
+//! | `ring` | reads that would block, through the event loop's own io_uring |
+//! | `names` | [`Names`]: names of users and groups by number |
+//! | `faulty` | [`Faulty`]: fault injection for tests |
 //! | `posix` | [`Posix`]: files on POSIX file systems |
-//! | `private` | [`PrivateDirectory`]: directories of the server's own state, whose owner and mode are proven |
-//! | `refusal` | what the kernel refuses, told once |
+//! | `private` | [`PrivateDirectory`]: directories of the server's state, with verified owner |
+//! | `refusal` | logs each kernel feature that is refused, once |
 
 #![allow(unsafe_code)]
 
@@ -43,13 +47,14 @@ pub use private::{PrivateDirectory, SharedDirectory, Untrusted};
 pub use together::READS_TOGETHER_MAX;
 pub use work::{Progress, STEP_BYTES_MAX, STEP_ITEMS_MAX, Work, WorkEnd};
 
-/// Reads that would wait and begin on this thread from now on go to the kernel, or to their pools, together, with [`release`].
+/// Holds back the reads of this thread that would block, until [`release`] submits them as one
+/// batch to the kernel or to their pools.
 pub fn hold() {
     ring::hold();
     together::hold();
 }
 
-/// Begins the reads that were held back since [`hold`].
+/// Submits the reads that were held back since [`hold`].
 pub fn release() {
     ring::release();
     together::release();

@@ -1,14 +1,15 @@
-//! Limits for the names that wait to be looked up at one file system, so that those at a hung disk leave room for others.
+//! Limits on the lookups that wait for one file system, so that those for a hung disk do not use up
+//! memory and queue space.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Names that may wait for one file system.
+/// Maximum number of names that wait for one file system.
 pub const LOOKS_MAX: usize = 16_384;
 
-/// Bytes of these names.
+/// Maximum total length of these names, in bytes.
 pub const LOOK_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The names that wait for one file system.
+/// Counts the names that wait for one file system.
 #[derive(Default)]
 pub struct LookLimit {
     waiting: Mutex<Waiting>,
@@ -20,14 +21,15 @@ struct Waiting {
     bytes: usize,
 }
 
-/// Room for some names; free again when dropped.
+/// A permit for a number of names; released when dropped.
 pub struct LookPermit {
     limit: Arc<LookLimit>,
     taken: Waiting,
 }
 
 impl LookLimit {
-    /// Takes room for so many names with so many bytes; `None` when there is not enough.
+    /// Takes a permit for this number of names with this total length; `None` if that exceeds a
+    /// limit.
     pub fn take(self: &Arc<Self>, names: usize, bytes: usize) -> Option<LookPermit> {
         let mut waiting = self.lock();
         let sum = Waiting { names: waiting.names + names, bytes: waiting.bytes + bytes };

@@ -1,23 +1,25 @@
-//! Names of users and groups by their numbers.
+//! A cache of user and group names by number.
 //!
-//! Asking for one may wait for a directory service, so it is done on a pool and remembered for a while.
+//! A lookup may wait for a directory service. It therefore runs on a pool thread, and the result is
+//! cached for [`NAMES_BELIEVED`].
 
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// Users and groups remembered each; beyond, all are forgotten and asked for again.
+/// Maximum number of cached users, and of cached groups. When it is reached, all entries are
+/// evicted and looked up again.
 pub const NAMES_MAX: usize = 4096;
-/// How long an answer is believed.
+/// Time after which a cached name is stale.
 pub const NAMES_BELIEVED: Duration = Duration::from_secs(300);
-/// First guess at the bytes an entry takes, and the most that is tried.
+/// First and maximum buffer size for an entry, in bytes.
 const ENTRY_BYTES: usize = 1024;
 const ENTRY_BYTES_MAX: usize = 1 << 20;
 
 type Table = RwLock<HashMap<u32, (Arc<str>, Instant)>>;
 
-/// Names that were asked for.
+/// The cached names of users and groups.
 #[derive(Default)]
 pub struct Names {
     users: Table,
@@ -25,27 +27,27 @@ pub struct Names {
 }
 
 impl Names {
-    /// Nothing is known yet.
+    /// Returns an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The user's name, or the number where there is none. May wait.
+    /// Returns the name of a user, or the number if it has no name. May wait.
     pub fn user(&self, uid: u32) -> Arc<str> {
         named(&self.users, uid, user_name)
     }
 
-    /// The group's name, or the number where there is none. May wait.
+    /// Returns the name of a group, or the number if it has no name. May wait.
     pub fn group(&self, gid: u32) -> Arc<str> {
         named(&self.groups, gid, group_name)
     }
 
-    /// The user's name if it was asked for lately.
+    /// Returns the name of a user if it is cached and not stale.
     pub fn user_now(&self, uid: u32) -> Option<Arc<str>> {
         known(&self.users, uid)
     }
 
-    /// The group's name if it was asked for lately.
+    /// Returns the name of a group if it is cached and not stale.
     pub fn group_now(&self, gid: u32) -> Option<Arc<str>> {
         known(&self.groups, gid)
     }
@@ -61,7 +63,7 @@ fn named(table: &Table, number: u32, ask: impl FnOnce(u32) -> Option<String>) ->
     if let Some(name) = known(table, number) {
         return name;
     }
-    // Without the lock: who asks for another name is not held up.
+    // The lookup runs without the lock, so that it does not delay lookups of other names.
     let name: Arc<str> = ask(number).unwrap_or_else(|| number.to_string()).into();
     let mut table = table.write().unwrap_or_else(PoisonError::into_inner);
     if table.len() >= NAMES_MAX {
@@ -71,7 +73,8 @@ fn named(table: &Table, number: u32, ask: impl FnOnce(u32) -> Option<String>) ->
     name
 }
 
-/// Runs a `get…_r` call with a buffer that is large enough. `call` says the error number, and the name if there is one.
+/// Runs a `get…_r` call, with a larger buffer after `ERANGE`. `call` returns the error number, and
+/// the name if there is one.
 fn entry(mut call: impl FnMut(&mut [libc::c_char]) -> (i32, Option<String>)) -> Option<String> {
     let mut bytes = ENTRY_BYTES;
     loop {
@@ -84,36 +87,40 @@ fn entry(mut call: impl FnMut(&mut [libc::c_char]) -> (i32, Option<String>)) -> 
 }
 
 /// # Safety
-/// `name` is null or a C string that stays as it is during the call.
+/// `name` is null or a C string that stays unchanged during the call.
 unsafe fn owned(name: *const libc::c_char) -> Option<String> {
-    // SAFETY: it is not null, and the caller promised the rest.
+    // SAFETY: the pointer is not null, and the caller guarantees the rest.
     (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
 }
 
 fn user_name(uid: u32) -> Option<String> {
     entry(|buffer| {
-        // SAFETY: the structure is made of integers and pointers, for which all zeros are values.
+        // SAFETY: the structure consists of integers and pointers, for which all zeros are valid
+        // values.
         let mut found: libc::passwd = unsafe { std::mem::zeroed() };
         let mut result = std::ptr::null_mut();
         // SAFETY: all pointers are to live objects, and the length is that of the buffer.
         let error = unsafe {
             libc::getpwuid_r(uid, &raw mut found, buffer.as_mut_ptr(), buffer.len(), &raw mut result)
         };
-        // SAFETY: with a result, the name is a C string in `buffer`, which lives until the end of this block.
+        // SAFETY: with a result, the name is a C string in `buffer`, which lives until the end of
+        // this block.
         (error, if result.is_null() { None } else { unsafe { owned(found.pw_name) } })
     })
 }
 
 fn group_name(gid: u32) -> Option<String> {
     entry(|buffer| {
-        // SAFETY: the structure is made of integers and pointers, for which all zeros are values.
+        // SAFETY: the structure consists of integers and pointers, for which all zeros are valid
+        // values.
         let mut found: libc::group = unsafe { std::mem::zeroed() };
         let mut result = std::ptr::null_mut();
         // SAFETY: all pointers are to live objects, and the length is that of the buffer.
         let error = unsafe {
             libc::getgrgid_r(gid, &raw mut found, buffer.as_mut_ptr(), buffer.len(), &raw mut result)
         };
-        // SAFETY: with a result, the name is a C string in `buffer`, which lives until the end of this block.
+        // SAFETY: with a result, the name is a C string in `buffer`, which lives until the end of
+        // this block.
         (error, if result.is_null() { None } else { unsafe { owned(found.gr_name) } })
     })
 }
@@ -123,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_and_numbers_stand_for_those_without() {
+    fn a_number_without_a_name_is_returned_as_digits() {
         let names = Names::new();
         assert_eq!(names.user_now(0), None);
         assert_eq!((&*names.user(0), &*names.group(0)), ("root", "root"));
@@ -134,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_names_are_kept_than_allowed() {
+    fn the_cache_never_exceeds_its_limit() {
         let table = Table::default();
         for number in 0..=NAMES_MAX as u32 {
             named(&table, number, |_| Some("x".to_owned()));

@@ -1,16 +1,19 @@
-//! Threads for work that may wait for a disk, bounded for each file system.
+//! An executor for work that may wait for a disk: a bounded number of threads per file system.
 //!
-//! One hung disk must not use up the threads of others, so each file system has a pool of its own. One session must not
-//! use up a pool either: every job belongs to an [`Owner`], owners are served in turn ([`FairQueue`]), and one owner occupies
-//! at most a share of the threads. When the queue is full, or the owner has too much in it, the job comes back to the
-//! caller, who answers that the server is overloaded.
+//! One hung disk must not use up the threads of others, so each file system has its own pool. One
+//! session must not use up a pool either. Every job belongs to an [`Owner`], owners are served in
+//! turn ([`FairQueue`]), and one owner occupies at most a share of the threads. Back-pressure: a
+//! job that exceeds the queue, or its owner's part of it, is returned to the caller, which replies
+//! that the server is overloaded.
 //!
-//! A job is short. Long work is done in steps ([`Work`]): after each step it goes to the back of its owner's queue. Steps occupy at
-//! most half of the threads, so that short jobs do not wait for them.
+//! A job is short. Long work is done in steps ([`Work`]): after each step it goes to the back of
+//! its owner's queue. Steps occupy at most half of the threads, so that short jobs do not wait for
+//! them.
 //!
-//! A job may find that its work belongs to another file system: a link leads there. It hands over what is left of it, whole
-//! ([`Pool::take_over`]): the thread goes along where it is welcome, and counts as one of the other pool's meanwhile, so that
-//! this one may have another in its place.
+//! A job may find that its work belongs to another file system, because a link leads there. It
+//! hands the rest of the work to that pool ([`Pool::take_over`]). If that pool has room, the thread
+//! moves along and counts as one of its threads meanwhile, and its own pool may start a
+//! replacement.
 
 use crate::fair_queue::FairQueue;
 use crate::look_limit::LookLimit;
@@ -23,13 +26,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// A short piece of work for a pool.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Jobs and works that may wait in one pool before further ones are refused.
+/// Maximum number of jobs and works that wait in one pool; further ones are refused.
 pub const QUEUED_JOBS_MAX: usize = 65_536;
 
-/// Jobs and works of one owner that may wait in one pool before further ones are refused. The server itself has only the other limit.
+/// Maximum number of jobs and works of one owner that wait in one pool; further ones are refused.
+/// This limit does not apply to the server itself.
 pub const QUEUED_JOBS_PER_OWNER_MAX: usize = QUEUED_JOBS_MAX / 8;
 
-/// Threads that serve one file system. Threads start when needed and live as long as the pool.
+/// The threads that serve one file system. They are started on demand and live as long as the pool.
 pub struct Pool {
     shared: Arc<Shared>,
     looks: Arc<LookLimit>,
@@ -38,7 +42,7 @@ pub struct Pool {
 struct Shared {
     name: String,
     threads_max: usize,
-    /// Threads that may be at steps of long work at once.
+    /// Maximum number of threads that run steps of long work at once.
     steps_max: usize,
     state: Mutex<State>,
     work: Condvar,
@@ -47,9 +51,10 @@ struct Shared {
 struct State {
     jobs: FairQueue<Job>,
     works: FairQueue<Box<dyn Work>>,
-    /// The next thread prefers a step to a job: neither kind keeps the other waiting.
+    /// The next thread prefers a step to a job, so that neither kind starves the other.
     prefers_work: bool,
-    /// Those that run its jobs: its own but for those that are with another pool, and others' that are here.
+    /// Threads that run jobs of this pool: its own that are not lent to another pool, and those
+    /// lent to it.
     threads: usize,
     idle: usize,
     closed: bool,
@@ -61,17 +66,18 @@ enum Task {
 }
 
 thread_local! {
-    /// The pool whose thread this is, as long as it is not with another one.
+    /// The home pool of this thread; `None` while the thread is lent to another pool.
     static HOME: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
-    /// The address of the pool whose jobs this thread runs.
+    /// Address of the pool whose jobs this thread runs.
     static AT: Cell<usize> = const { Cell::new(0) };
-    /// The owner of the job that this thread runs.
+    /// Owner of the job that this thread runs.
     static OWNER: Cell<Owner> = const { Cell::new(Owner::SERVER) };
 }
 
 impl State {
     fn new(threads_max: usize, steps_max: usize) -> Self {
-        // One owner leaves a quarter of the threads to others, and three quarters of those for steps where jobs share them.
+        // One owner may use at most three quarters of the threads. Where jobs and steps share
+        // threads, its steps may use a quarter of the threads for steps.
         let share = threads_max - threads_max / 4;
         let steps_share = if steps_max == threads_max { share } else { steps_max.div_ceil(4) };
         Self {
@@ -101,7 +107,7 @@ impl State {
         self.works.is_ready() && self.works.running() < steps_max
     }
 
-    /// Reports whether something waits that a thread may begin now.
+    /// Reports whether a waiting task may start on a thread now.
     fn is_ready(&self, steps_max: usize) -> bool {
         self.jobs.is_ready() || self.may_step(steps_max)
     }
@@ -123,22 +129,24 @@ impl Shared {
         std::ptr::from_ref(self).addr()
     }
 
-    /// A panicking job is caught before it could poison the lock; going on is right in any case.
+    /// Locks the state. A job's panic is caught before it could poison the lock, so poisoning is
+    /// ignored.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts one more thread, if there may be one more.
+    /// Starts another thread if the limit allows it.
     fn grow(self: &Arc<Self>, state: &mut State) {
         if state.threads < self.threads_max {
             let shared = self.clone();
             let started = std::thread::Builder::new().name(self.name.clone()).spawn(move || serve(&shared));
-            // Without a thread, those that run will come to what waits.
+            // If no thread can be started, the running ones take the waiting tasks later.
             state.threads += usize::from(started.is_ok());
         }
     }
 
-    /// Records that one of the pool's threads goes to another pool with a job of this owner. Queued jobs must not wait for its return.
+    /// Records that a thread of this pool is lent to another pool with a job of this owner. Queued
+    /// jobs must not wait for its return.
     fn part(self: &Arc<Self>, owner: Owner) {
         let mut state = self.lock();
         state.threads -= 1;
@@ -149,22 +157,23 @@ impl Shared {
         self.wake_for_ready(&state);
     }
 
-    /// It is back.
+    /// Records the return of a lent thread.
     fn rejoin(&self, owner: Owner) {
         let mut state = self.lock();
         state.threads += 1;
         state.jobs.began(owner);
     }
 
-    /// Wakes a thread that sleeps although something is ready: an end made it so, and nothing was queued that would have woken one.
+    /// Wakes an idle thread if a task is ready. This is needed when the end of a task made another
+    /// one ready, because nothing was queued that would wake a thread.
     fn wake_for_ready(&self, state: &State) {
         if state.idle > 0 && state.is_ready(self.steps_max) {
             self.work.notify_one();
         }
     }
 
-    /// Runs a job on a thread of another pool that counts as one of these, and whatever else waits here by now: there may be no
-    /// other thread to do it.
+    /// Runs a job on a thread lent by another pool, and then all waiting tasks, because this pool
+    /// may have no other thread for them.
     fn host(&self, owner: Owner, job: Job) {
         let before = (AT.replace(self.address()), OWNER.get());
         let mut next = Some((owner, Task::Job(job)));
@@ -180,7 +189,7 @@ impl Shared {
         OWNER.set(before.1);
     }
 
-    /// Does a job, or a step of a work, and notes that it has ended.
+    /// Runs a job, or one step of a work, and records its end.
     fn perform(&self, owner: Owner, task: Task) -> MutexGuard<'_, State> {
         OWNER.set(owner);
         match task {
@@ -194,7 +203,7 @@ impl Shared {
                 let rest = self.step(owner, work);
                 let mut state = self.lock();
                 if let Some(work) = rest {
-                    // It was accepted: it is not refused in the middle.
+                    // Accepted work is not refused later, so no limit is checked.
                     state.works.push(owner, work);
                 }
                 state.works.ended(owner);
@@ -203,7 +212,7 @@ impl Shared {
         }
     }
 
-    /// Does one step, and gives the work back if there is more to do here.
+    /// Runs one step; returns the work if this pool has more steps to run.
     fn step(&self, owner: Owner, mut work: Box<dyn Work>) -> Option<Box<dyn Work>> {
         let stepped = catch_unwind(AssertUnwindSafe(|| {
             if work.is_cancelled() {
@@ -226,7 +235,8 @@ impl Shared {
         })
     }
 
-    /// A panic ends the job, whose reply answers when it is dropped; the thread goes on.
+    /// Runs a job and catches a panic. The panic ends the job, whose reply object answers the
+    /// caller when it is dropped; the thread continues.
     fn guard(&self, job: Job) {
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             self.tell_panic();
@@ -234,17 +244,18 @@ impl Shared {
     }
 
     fn tell_panic(&self) {
-        tracing::error!(pool = %self.name, "a job panicked; its caller was told");
+        tracing::error!(pool = %self.name, "a job panicked; its caller gets an error; please report this");
     }
 }
 
 impl Pool {
-    /// A pool of at most `threads_max` threads, named for logs and thread lists.
+    /// Returns a pool of at most `threads_max` threads; `name` appears in logs and thread lists.
     pub fn new(name: &str, threads_max: usize) -> Arc<Self> {
         Self::with_steps(name, threads_max, threads_max.div_ceil(2))
     }
 
-    /// A pool whose threads may all be at steps of long work at once, because it does nothing else.
+    /// Returns a pool whose threads may all run steps of long work at once, because the pool does
+    /// nothing else.
     pub fn for_long_work(name: &str, threads_max: usize) -> Arc<Self> {
         Self::with_steps(name, threads_max, threads_max)
     }
@@ -261,17 +272,18 @@ impl Pool {
         Arc::new(Self { shared: Arc::new(shared), looks: Arc::default() })
     }
 
-    /// The names that wait to be looked up here.
+    /// Returns the limit of the lookups that wait for this pool.
     pub fn looks(&self) -> &Arc<LookLimit> {
         &self.looks
     }
 
-    /// The owner of the job that this thread runs; outside of pools the server itself.
+    /// Returns the owner of the job that this thread runs; outside of pools the server itself.
     pub fn current_owner() -> Owner {
         OWNER.get()
     }
 
-    /// Queues a job of this owner; gives it back when the queue is full or no thread can be had.
+    /// Queues a job of this owner; returns the job if the queue is full or no thread can be
+    /// started.
     pub fn run(&self, owner: Owner, job: Job) -> Result<(), Job> {
         let mut state = self.shared.lock();
         if !state.has_room(owner) || !self.provide_thread(&mut state) {
@@ -281,8 +293,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Queues a job that cannot be refused because it lets go of something: there is one for each open file at most.
-    /// If no thread can be had, it is done here.
+    /// Queues a job that must not be refused because it releases something; there is at most one
+    /// for each open file. If no thread can be started, it runs on the calling thread.
     pub fn run_surely(&self, owner: Owner, job: Job) {
         let mut state = self.shared.lock();
         if self.provide_thread(&mut state) {
@@ -293,7 +305,8 @@ impl Pool {
         }
     }
 
-    /// Queues long work of this owner. When the queue is full or no thread can be had, the work ends as refused.
+    /// Queues long work of this owner. If the queue is full or no thread can be started, the work
+    /// ends with [`WorkEnd::Refused`].
     pub fn start(&self, owner: Owner, work: Box<dyn Work>) {
         let mut state = self.shared.lock();
         if !state.has_room(owner) || !self.provide_thread(&mut state) {
@@ -319,12 +332,14 @@ impl Pool {
         self.shared.work.notify_one();
     }
 
-    /// Queues the rest of a job whose work another pool found to belong here; it stays with its owner. The thread runs it itself if
-    /// this pool may have one more and nothing waits, which saves waking another; else it waits its turn here, and the thread
-    /// goes on with its own.
+    /// Takes over the rest of a job that belongs to this pool; its owner stays the same.
+    ///
+    /// The calling thread runs it here if this pool may have one more thread and no task waits,
+    /// which saves waking another thread. Otherwise the rest is queued here, and the thread returns
+    /// to its own pool.
     pub fn take_over(&self, job: Job) -> Result<(), Job> {
         let owner = Self::current_owner();
-        // Who is with another pool already stays there: nothing is nested any deeper.
+        // A thread that is lent already is not lent again, so that lending never nests.
         let Some(home) = HOME.take() else { return self.run(owner, job) };
         if Arc::ptr_eq(&home, &self.shared) {
             HOME.set(Some(home));
@@ -349,22 +364,24 @@ impl Pool {
         Ok(())
     }
 
-    /// Jobs and works that wait.
+    /// Returns the number of waiting jobs and works.
     pub fn queued(&self) -> usize {
         self.shared.lock().waiting()
     }
 
-    /// Does this thread run one of its jobs? Then it is not to wait for another: all threads may be here.
+    /// Reports whether this thread runs a job of this pool. Such a job must not wait for another
+    /// job of the pool, because all threads may be waiting in the same way.
     pub(crate) fn is_here(&self) -> bool {
         AT.get() == self.shared.address()
     }
 
-    /// Would a job of this owner be given back?
+    /// Reports whether a job of this owner would be refused.
     pub(crate) fn is_full(&self, owner: Owner) -> bool {
         !self.shared.lock().has_room(owner)
     }
 
-    /// Runs a job that is part of another: if it panics, the rest goes on.
+    /// Runs a job that is part of another one and catches a panic, so that the other parts still
+    /// run.
     pub(crate) fn guard(&self, job: Job) {
         self.shared.guard(job);
     }
@@ -383,7 +400,7 @@ fn serve(shared: &Arc<Shared>) {
     let mut state = shared.lock();
     loop {
         if state.threads > shared.threads_max {
-            // It was with another pool, and others have taken its place here.
+            // This thread was lent to another pool, and others have taken its place here.
             state.threads -= 1;
             return shared.wake_for_ready(&state);
         }

@@ -1,12 +1,13 @@
-//! What a kernel, a container or a file system refuses, and which way is gone instead: told once.
+//! Logs the features that a kernel, a container or a file system refuses, each with its fallback,
+//! once per process.
 //!
-//! Each is found out at the start or on first use, and nothing is lost by it but speed. The log says so once in the life of a
-//! process for each facility, however many file systems and files it concerns.
+//! A refusal is detected at the start or on first use, and costs only speed. Without the limit, a
+//! process would log it for each file system and file.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What is refused.
+/// A feature that may be refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Facility {
     /// `openat2`.
@@ -15,11 +16,11 @@ pub(crate) enum Facility {
     ResolveCached,
     /// `preadv2` with `RWF_NOWAIT`, on a file system whose files are in memory anyway.
     NoWaitInMemory,
-    /// The same on any other.
+    /// `preadv2` with `RWF_NOWAIT`, on any other file system.
     NoWait,
     /// `cachestat`.
     Cachestat,
-    /// The same, for one file.
+    /// `cachestat`, for one file.
     CachestatOfFile,
     /// `sendfile`.
     Sendfile,
@@ -30,7 +31,7 @@ impl Facility {
         1 << self as u8
     }
 
-    /// What is refused, and what is done instead.
+    /// Returns the name of the feature and its fallback.
     fn text(self) -> (&'static str, &'static str) {
         match self {
             Self::Openat2 => ("openat2", "paths are followed name by name, on threads"),
@@ -53,7 +54,7 @@ impl Facility {
         }
     }
 
-    /// Says so, if it has not been said before.
+    /// Logs the refusal, unless it was logged before.
     pub(crate) fn refused(self, error: impl Display) {
         static TOLD: AtomicU8 = AtomicU8::new(0);
         if self.is_news(&TOLD) {
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_told_once() {
+    fn each_refusal_is_logged_once() {
         use Facility::*;
         let told = AtomicU8::new(0);
         for facility in [Openat2, ResolveCached, NoWaitInMemory, NoWait, Cachestat, CachestatOfFile, Sendfile]

@@ -1,11 +1,12 @@
-//! Reads that would wait, without a thread: by the loop's own io_uring.
+//! Reads that would block, without a thread: through an io_uring that belongs to the event loop.
 //!
-//! A loop that installs a ring ([`install`]) lets the kernel read what is not in memory while the loop goes on; the ring's
-//! eventfd wakes it, and [`Driver::complete`] hands the buffers back. Where the kernel forbids io_uring (many containers,
-//! some distributions), no ring is there, and the same reads go to the pool.
+//! A loop that installs a ring ([`install`]) lets the kernel read data that is not in memory while
+//! the loop continues. The ring's eventfd wakes the loop, and [`Driver::complete`] returns the
+//! buffers. Where the kernel forbids io_uring (many containers, some distributions), there is no
+//! ring, and the fallback is the pool (`together`).
 //!
-//! A buffer given to the kernel lives until its completion, whatever becomes of the connection that wanted it: it is owned
-//! by the operation, and operations by the ring.
+//! A buffer given to the kernel lives until its completion, even if the connection that requested
+//! it is closed: the operation owns the buffer, and the ring owns the operation.
 
 use crate::ReadPiece;
 use io_uring::{IoUring, Probe, opcode, types};
@@ -18,16 +19,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Reads one ring has under way at most; further ones wait for a place in it.
+/// Maximum number of reads in progress in one ring; further ones are queued.
 pub const RING_READS_MAX: usize = 256;
 
-/// Reads that may wait for a place in a ring; further ones go to the pool.
+/// Maximum number of reads queued for one ring; further ones go to the pool.
 pub const RING_WAITING_MAX: usize = 4096;
 
-/// Reads of one file system under way in all rings: one hung disk must not fill them.
+/// Maximum number of reads of one file system in all rings, so that a hung disk cannot fill them.
 pub const RING_READS_PER_VOLUME_MAX: u32 = 128;
 
-/// What is called when all pieces were read: the buffer, and the bytes of each piece or the first error.
+/// The callback after all pieces were read. Its arguments are the buffer, and the number of bytes
+/// of each piece or the first error.
 pub type Completion = Box<dyn FnOnce(Vec<u8>, io::Result<Vec<usize>>)>;
 
 /// A read of several pieces into one buffer.
@@ -36,14 +38,14 @@ struct Operation {
     buffer: Vec<u8>,
     lengths: Vec<usize>,
     error: Option<io::Error>,
-    /// Pieces that have not ended.
+    /// Number of pieces that have not completed.
     left: usize,
-    /// Counts the reads of the file system.
+    /// Number of reads in progress on the file system.
     share: Arc<AtomicU32>,
     done: Option<Completion>,
 }
 
-/// One piece, or what is left of it.
+/// The unread remainder of one piece.
 struct Part {
     operation: usize,
     index: usize,
@@ -58,13 +60,13 @@ struct Ring {
     parts: Slab<Part>,
     waiting: VecDeque<usize>,
     under_way: usize,
-    /// More may come before the kernel is called.
+    /// Submission is postponed until [`release`].
     held: bool,
-    /// Gives the kernel what is in the queue; tests have it refused.
+    /// Submits the queue to the kernel; tests replace it by a function that refuses.
     enter: fn(&IoUring) -> io::Result<usize>,
-    /// Written to when the loop is to try again.
+    /// Written to when the loop has to submit again.
     event: Arc<OwnedFd>,
-    /// It was logged that the kernel takes no reads.
+    /// Set after a refusal of the kernel was logged.
     is_refusal_logged: bool,
 }
 
@@ -72,7 +74,7 @@ thread_local! {
     static RING: RefCell<Option<Ring>> = const { RefCell::new(None) };
 }
 
-/// Wakes the loop when reads have ended.
+/// Wakes the event loop when reads have completed.
 pub struct Driver {
     event: Arc<OwnedFd>,
 }
@@ -83,14 +85,15 @@ impl AsFd for Driver {
     }
 }
 
-/// Gives the current thread a ring. Fails where the kernel or a container forbids it, or any part of it: a ring that takes no
-/// reads would lose them.
+/// Installs a ring for the current thread. Fails where the kernel or a container forbids any part
+/// of it, because a ring that accepts no reads would lose them.
 ///
 /// # Errors
-/// What the kernel says: `ENOSYS`, `EPERM`, `ENOMEM`; `EOPNOTSUPP` from one whose rings cannot read yet (before Linux 5.6).
+/// The error of the kernel: `ENOSYS`, `EPERM`, `ENOMEM`; `EOPNOTSUPP` if its rings do not support
+/// reads (before Linux 5.6).
 pub fn install() -> io::Result<Driver> {
     let entries = u32::try_from(RING_READS_MAX).unwrap_or(256);
-    // Completions need not interrupt the loop where it runs: it looks at the next call it makes.
+    // Completions need not interrupt the running loop, which sees them at its next system call.
     let mut ring =
         IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))?;
     prove(&mut ring)?;
@@ -115,14 +118,14 @@ pub fn install() -> io::Result<Driver> {
     Ok(Driver { event })
 }
 
-/// Has a ring do something, and asks whether it can read.
+/// Checks that the ring supports reads and executes an operation.
 fn prove(ring: &mut IoUring) -> io::Result<()> {
     let mut known = Probe::new();
     ring.submitter().register_probe(&mut known)?;
     if !known.is_supported(opcode::Read::CODE) {
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
-    // SAFETY: an operation that does nothing refers to no memory.
+    // SAFETY: a no-op refers to no memory.
     let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
     pushed.map_err(io::Error::other)?;
     while let Err(error) = ring.submit_and_wait(1) {
@@ -135,25 +138,29 @@ fn prove(ring: &mut IoUring) -> io::Result<()> {
 }
 
 impl Driver {
-    /// A descriptor that becomes readable when reads have ended.
+    /// Returns a descriptor that becomes readable when reads have completed.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// The process has no free descriptor.
     pub fn event(&self) -> io::Result<OwnedFd> {
         self.event.try_clone()
     }
 
-    /// Hands over what has been read. To be called on the thread that installed the ring, when its descriptor is readable.
+    /// Runs the callbacks of completed reads. To be called on the thread that installed the ring,
+    /// when its descriptor is readable.
     pub fn complete(&self) {
         let mut count = [0; 8];
-        // Empty when another wake-up has taken the count along; the queue decides.
+        // The counter may be zero after an earlier wake-up; only the completion queue counts.
         let _ = rustix::io::read(&self.event, &mut count);
         let ended = RING.with_borrow_mut(|place| place.as_mut().map(Ring::collect).unwrap_or_default());
-        // Called without the ring being borrowed: whoever gets a buffer may start the next read.
+        // The ring must not be borrowed here, because a callback may start the next read.
         for operation in ended {
-            // A panic ends one read: its reply answers when it is dropped. The others of the loop go on.
+            // A panic ends one read, whose reply object answers when it is dropped. Other reads
+            // continue.
             if catch_unwind(AssertUnwindSafe(|| operation.finish())).is_err() {
-                tracing::error!("the completion of a read panicked; its caller was told");
+                tracing::error!(
+                    "the completion of a read panicked; its caller gets an error; please report this"
+                );
             }
         }
     }
@@ -161,7 +168,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // The kernel may still write into buffers that have not come back: they stay where they are.
+        // The kernel may still write into the buffers of incomplete reads, so they are leaked.
         RING.with_borrow_mut(|place| {
             if let Some(ring) = place.take() {
                 if ring.operations.is_empty() {
@@ -169,7 +176,7 @@ impl Drop for Driver {
                 }
                 tracing::warn!(
                     reads = ring.operations.len(),
-                    "a loop ended before its reads; their memory is given up"
+                    "an event loop ended before its reads completed; their buffers are leaked"
                 );
                 std::mem::forget(ring);
             }
@@ -177,18 +184,18 @@ impl Drop for Driver {
     }
 }
 
-/// Has this thread a ring?
+/// Reports whether this thread has a ring.
 pub(crate) fn is_here() -> bool {
     RING.with_borrow(Option::is_some)
 }
 
-/// Reads that begin from now on are given to the kernel together, by [`release`]: one call instead of many, and one ring of
-/// the disk's bell.
+/// Postpones the submission of reads until [`release`], so that they need one system call and the
+/// disk receives them as one batch.
 pub(crate) fn hold() {
     RING.with_borrow_mut(|place| place.iter_mut().for_each(|ring| ring.held = true));
 }
 
-/// Gives the kernel what was begun since [`hold`].
+/// Submits the reads that were postponed since [`hold`].
 pub(crate) fn release() {
     RING.with_borrow_mut(|place| {
         if let Some(ring) = place
@@ -200,8 +207,9 @@ pub(crate) fn release() {
     });
 }
 
-/// Reads the pieces of `buffer` from `fd` by the thread's ring, or gives the buffer back: there is no ring, or too much is
-/// under way on this file system. Every piece must lie within the buffer.
+/// Reads the pieces of `buffer` from `fd` through the ring of this thread. Returns the buffer if
+/// there is no ring, or if too many reads are in progress on this file system. Each piece must lie
+/// within the buffer.
 pub(crate) fn read(
     fd: &Arc<OwnedFd>,
     share: &Arc<AtomicU32>,
@@ -221,7 +229,7 @@ pub(crate) fn read(
     if !RING.with_borrow(has_room) {
         return Err(buffer);
     }
-    // Made without the ring being borrowed: the caller may do anything here.
+    // The ring must not be borrowed here, because the caller's code may use it.
     let done = done();
     RING.with_borrow_mut(|place| {
         let Some(ring) = place else { return Err(buffer) };
@@ -258,7 +266,7 @@ impl Ring {
         }
     }
 
-    /// Gives the kernel as many parts as it has places for.
+    /// Submits queued parts until the ring is full.
     fn submit(&mut self) {
         while self.under_way < RING_READS_MAX {
             let Some(key) = self.waiting.pop_front() else { break };
@@ -270,8 +278,9 @@ impl Ring {
                 .offset(part.offset)
                 .build()
                 .user_data(key as u64);
-            // SAFETY: the descriptor and the buffer belong to the operation, which stays in the slab, unmoved on the heap
-            // and untouched by us, until the completion of each of its parts was collected.
+            // SAFETY: the descriptor and the buffer belong to the operation. It stays in the slab,
+            // unmoved on the heap and not accessed by this code, until the completion of each of
+            // its parts was collected.
             let pushed = unsafe { self.ring.submission().push(&read) };
             if pushed.is_err() {
                 self.waiting.push_front(key);
@@ -283,8 +292,9 @@ impl Ring {
         if self.ring.submission().is_empty() {
             return;
         }
-        // The kernel can take none or a part, for want of memory. The rest is submitted when something has ended; if nothing
-        // is left that could end, the loop tries again in its next turn.
+        // The kernel accepted only a part, for example for lack of memory. The rest is submitted
+        // after the next completion. If no read is in progress that could complete, the loop is
+        // woken to submit again in its next turn.
         if self.under_way <= self.ring.submission().len() {
             let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         }
@@ -292,11 +302,11 @@ impl Ring {
             && !matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EINTR))
             && !std::mem::replace(&mut self.is_refusal_logged, true)
         {
-            tracing::warn!("io_uring takes no reads at the moment ({error}); they are submitted again");
+            tracing::warn!("io_uring refuses reads ({error}); they are submitted again later");
         }
     }
 
-    /// Takes what has ended off the ring; operations whose last part it was.
+    /// Takes the completions from the ring and returns the operations that are complete.
     fn collect(&mut self) -> Vec<Operation> {
         let mut ended = Vec::new();
         let completions: Vec<(u64, i32)> =
@@ -315,7 +325,7 @@ impl Ring {
                     part.offset += read as u64;
                     part.at += read;
                     part.length -= read.min(part.length);
-                    // Fewer bytes than asked for are not yet the end of the file: only none are.
+                    // A short read does not mean end of file; only a read of 0 bytes does.
                     read > 0 && part.length > 0
                 }
                 Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => true,
@@ -354,7 +364,7 @@ impl Operation {
     }
 }
 
-/// A ring for those who look at readiness without a runtime: waits until something may have ended.
+/// Waits, without a runtime, until reads may have completed, and runs their callbacks.
 #[cfg(test)]
 fn wait(driver: &Driver) {
     let mut poll = [rustix::event::PollFd::new(driver, rustix::event::PollFlags::IN)];
@@ -376,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_read_and_the_end_of_the_file_is_told() {
+    fn pieces_are_read_up_to_the_end_of_the_file() {
         let driver = install().unwrap();
         let data: Vec<u8> = (0..100_000u32).map(|i| (i * 7 + (i >> 8)) as u8).collect();
         let share = Arc::default();
@@ -403,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn more_reads_than_places_all_end_and_one_file_system_has_its_limit() {
+    fn queued_reads_complete_and_each_file_system_is_limited() {
         let driver = install().unwrap();
         let share: Arc<AtomicU32> = Arc::default();
         let file = file(&[7; 4096]);
@@ -434,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_read_when_it_is_released() {
+    fn postponed_reads_start_at_release() {
         let driver = install().unwrap();
         let file = file(&[7; 64]);
         let ended = Rc::new(RefCell::new(0));
@@ -457,7 +467,8 @@ mod tests {
         release();
     }
 
-    /// Begins three reads of 16 bytes while the kernel refuses its calls in this way, and waits for all.
+    /// Starts three reads of 16 bytes while `enter` replaces the system call, and waits for all of
+    /// them.
     fn reads_all_while(enter: fn(&IoUring) -> io::Result<usize>) {
         let driver = install().unwrap();
         RING.with_borrow_mut(|ring| ring.as_mut().unwrap().enter = enter);
@@ -483,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_that_the_kernel_refused_for_a_while_are_submitted_again() {
+    fn reads_refused_by_the_kernel_are_submitted_again() {
         reads_all_while(|ring| {
             REFUSALS.set(REFUSALS.get() + 1);
             if REFUSALS.get() > 3 { ring.submit() } else { Err(io::Error::from_raw_os_error(libc::EAGAIN)) }
@@ -492,15 +503,16 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_which_the_kernel_took_one_at_a_time_all_end() {
+    fn reads_submitted_one_at_a_time_all_complete() {
         reads_all_while(|ring| {
-            // SAFETY: one of the entries that are in the queue, as the ring's own call would give them all.
+            // SAFETY: submits one of the queued entries, which the ring's own call would submit
+            // too.
             unsafe { ring.submitter().enter::<libc::sigset_t>(1, 0, 0, None) }
         });
     }
 
     #[test]
-    fn an_error_gives_the_buffer_back() {
+    fn an_error_returns_the_buffer() {
         let driver = install().unwrap();
         let directory: Arc<OwnedFd> = Arc::new(std::fs::File::open("/").unwrap().into());
         let got = Rc::new(RefCell::new(None));
@@ -519,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_ring_the_buffer_comes_back_at_once() {
+    fn without_a_ring_the_buffer_is_returned_at_once() {
         let piece = ReadPiece { offset: 0, length: 1, at: 0 };
         let outcome = std::thread::spawn(move || {
             read(&file(b"x"), &Arc::default(), vec![0; 1], &[piece], &mut || unreachable!()).is_err()

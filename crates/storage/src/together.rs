@@ -1,9 +1,10 @@
-//! Small reads that wait for a disk, several for one thread.
+//! Batches of small reads that wait for a disk: one thread for each batch.
 //!
-//! Where the kernel forbids io_uring, a read that would wait takes a thread of the pool, and to wake it, and to have it sleep
-//! until the disk has answered, costs more than the read. So those that one round of a loop begins go to one thread: it has
-//! the kernel fetch all of them, so that the disk works on them at the same time, and takes one after the other. While it
-//! waits for the first, most others arrive.
+//! Where the kernel forbids io_uring, a read that would block needs a pool thread. Waking it, and
+//! putting it to sleep until the disk answers, costs more than the read itself. Therefore the reads
+//! that one round of an event loop starts go to one thread. It first advises the kernel to fetch
+//! all of them, so that the disk works on them concurrently, and then makes one read after the
+//! other. While it waits for the first one, most of the others arrive.
 
 use crate::pool::{Job, Pool};
 use base::Owner;
@@ -13,10 +14,10 @@ use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Reads that one thread makes: the last is made when all others are.
+/// Maximum number of reads in a batch, because the last one starts after all the others.
 pub const READS_TOGETHER_MAX: usize = 16;
 
-/// Longer reads have a thread each, which they keep busy.
+/// Longer reads get their own thread, because they keep it busy.
 pub(crate) const BYTES_TOGETHER_MAX: usize = 16 * 1024;
 
 /// A read for a pool.
@@ -26,23 +27,23 @@ pub(crate) struct PoolRead {
     pub(crate) fd: Arc<OwnedFd>,
     pub(crate) offset: u64,
     pub(crate) length: usize,
-    /// Makes it.
+    /// The job that makes the read.
     pub(crate) job: Job,
 }
 
 thread_local! {
-    /// Reads begun since [`hold`]; `None` when each goes to its pool at once.
+    /// Reads started since [`hold`]; `None` if each one goes to its pool at once.
     static HELD: RefCell<Option<Vec<PoolRead>>> = const { RefCell::new(None) };
 }
 
-/// Reads that begin on this thread from now on go to their pools together, with [`release`].
+/// Collects the reads that start on this thread until [`release`].
 pub(crate) fn hold() {
     HELD.with_borrow_mut(|held| {
         held.get_or_insert_default();
     });
 }
 
-/// Gives the pools what was begun since [`hold`].
+/// Queues the reads collected since [`hold`] in their pools.
 pub(crate) fn release() {
     let mut reads = HELD.take().unwrap_or_default();
     while let Some(first) = reads.pop() {
@@ -50,7 +51,7 @@ pub(crate) fn release() {
         let same = |read: &mut PoolRead| group.first().is_some_and(|one| Arc::ptr_eq(&one.pool, &read.pool));
         let mut others: Vec<_> = reads.extract_if(.., same).collect();
         group.append(&mut others);
-        // Those of one session together, as far as may be.
+        // Reads of one session go into one batch where possible.
         group.sort_by_key(|read| read.owner.0);
         while !group.is_empty() {
             let rest = group.split_off(group.len().min(READS_TOGETHER_MAX));
@@ -59,7 +60,7 @@ pub(crate) fn release() {
     }
 }
 
-/// Gives a read to its pool, now or with others; the job comes back when the pool is full.
+/// Queues a read in its pool, at once or in the next batch; returns the job if the pool is full.
 pub(crate) fn begin(read: PoolRead) -> Result<(), Job> {
     let alone = HELD.with_borrow_mut(|held| match held {
         Some(held) if !read.pool.is_full(read.owner) => {
@@ -71,15 +72,16 @@ pub(crate) fn begin(read: PoolRead) -> Result<(), Job> {
     alone.map_or(Ok(()), |read| read.pool.run(read.owner, read.job))
 }
 
-/// Gives a pool reads for one thread, in the turn of one of their owners: they are few and small.
+/// Queues a batch in its pool under one of its owners; the reads are too few and small to account
+/// for each.
 fn give(reads: Vec<PoolRead>) {
     let Some((pool, owner)) = reads.first().map(|read| (read.pool.clone(), read.owner)) else { return };
-    // A pool that has filled up in this moment drops the jobs, and a job that is dropped answers.
+    // If the pool has become full meanwhile, it drops the jobs, and the drop answers their callers.
     let _ = pool.clone().run(
         owner,
         Box::new(move || {
             for read in reads.iter().skip(1) {
-                // A hint: what comes of it does not matter.
+                // This is only a hint, so its result does not matter.
                 let _ = rustix::fs::fadvise(
                     &read.fd,
                     read.offset,
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_goes_to_one_thread_of_its_own_pool_in_order() {
+    fn collected_reads_run_on_one_thread_of_each_pool() {
         let pools = [Pool::new("one", 8), Pool::new("other", 8)];
         let (tell, told) = mpsc::channel::<(usize, usize, ThreadId)>();
         hold();
@@ -113,7 +115,7 @@ mod tests {
             let job = move || tell.send((which, number, std::thread::current().id())).unwrap();
             assert!(begin(read(&pools[which], job)).is_ok());
         }
-        assert!(told.try_recv().is_err(), "a read went to its pool before all were begun");
+        assert!(told.try_recv().is_err(), "a read was queued before the release");
         release();
         drop(tell);
         let all: Vec<_> = told.iter().collect();
@@ -125,10 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn more_than_one_thread_makes_are_shared_out() {
+    fn reads_beyond_one_batch_use_several_threads() {
         let pool = Pool::new("test", 2);
         let (tell, told) = mpsc::channel();
-        // Each waits for one of the other thread.
+        // Each job waits for one on the other thread.
         let meeting = Arc::new(std::sync::Barrier::new(2));
         hold();
         for _ in 0..2 * READS_TOGETHER_MAX {
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_one_leaves_the_others_alone() {
+    fn a_panic_in_one_read_does_not_affect_the_others() {
         let pool = Pool::new("test", 1);
         let (tell, told) = mpsc::channel();
         hold();
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_held_goes_at_once() {
+    fn reads_outside_of_a_batch_start_at_once() {
         let (tell, told) = mpsc::channel();
         let pool = Pool::new("test", 1);
         assert!(begin(read(&pool, move || tell.send(7).unwrap())).is_ok());

@@ -1,45 +1,47 @@
 //! Long work, which a pool does in bounded steps.
 //!
-//! A job keeps its thread until it ends, so it has to be short: a few system calls, one block of data. What walks a list or
-//! copies data without a small bound is [`Work`] instead: each step does at most a quota, and between steps the pool gives others their
-//! turn and looks whether anybody still waits for the result.
+//! A job keeps its thread until it ends, so it has to be short: a few system calls, one block of
+//! data. Walking a list or copying data without a small bound is [`Work`] instead. Each step does
+//! at most a quota, and between steps the pool serves others and checks whether the result is still
+//! needed.
 
 use crate::Pool;
 use std::sync::Arc;
 
-/// Items (paths, names) that one step looks at.
+/// Maximum number of items (paths, names) in one step.
 pub const STEP_ITEMS_MAX: usize = 1024;
 
-/// Bytes that one step copies or reads.
+/// Maximum number of bytes copied or read in one step.
 pub const STEP_BYTES_MAX: u64 = 64 << 20;
 
-/// Long work, in steps.
+/// Long work that is done in steps.
 pub trait Work: Send {
-    /// Does the next step: at most [`STEP_ITEMS_MAX`] items or [`STEP_BYTES_MAX`] bytes. May block. Work that is done has given its answer.
+    /// Does the next step: at most [`STEP_ITEMS_MAX`] items or [`STEP_BYTES_MAX`] bytes. May block.
+    /// The last step also delivers the result.
     fn step(&mut self) -> Progress;
 
-    /// Reports whether nobody waits for it any longer. Asked before each step.
+    /// Reports whether the result is no longer needed. Called before each step.
     fn is_cancelled(&self) -> bool;
 
-    /// Ends before it is done, and answers.
+    /// Ends the work early and answers its caller.
     fn end(self: Box<Self>, reason: WorkEnd);
 }
 
 /// The result of a step.
 pub enum Progress {
-    /// There is more to do.
+    /// More steps follow.
     More,
-    /// There is more to do, in this pool, because the next step waits for another file system.
+    /// More steps follow in this pool, because the next one waits for another file system.
     MoveTo(Arc<Pool>),
-    /// It is done.
+    /// The work is complete.
     Done,
 }
 
-/// Why work ends before it is done.
+/// The reason for ending work early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkEnd {
-    /// [`Work::is_cancelled`].
+    /// [`Work::is_cancelled`] returned `true`.
     Cancelled,
-    /// A pool takes nothing more.
+    /// The queue of a pool is full.
     Refused,
 }

@@ -1,4 +1,4 @@
-//! The storage that goes wrong as it is told.
+//! Tests of the fault-injecting backend.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn with_parents() -> OpenHow {
 }
 
 #[test]
-fn rules_hit_where_and_when_they_say() {
+fn rules_apply_by_path_and_count() {
     let scratch = Scratch::new();
     let (storage, file) = faulty(&scratch);
     let other = storage.open(&path("/e"), &create(0o644)).unwrap();
@@ -35,7 +35,7 @@ fn rules_hit_where_and_when_they_say() {
     assert_eq!(other.read(0, &mut buffer).unwrap(), 0);
     assert!(file.descriptor().is_none() && other.descriptor().is_some());
     assert_eq!(errno(file.read(0, &mut buffer)), libc::EIO);
-    let Now::Done(done) = file.read_now(0, &mut buffer) else { panic!("an error does not wait") };
+    let Now::Done(done) = file.read_now(0, &mut buffer) else { panic!("a failing call must not block") };
     assert_eq!(errno(done), libc::EIO);
     assert_eq!(file.read(0, &mut buffer).unwrap(), 4);
     storage.rules().remove(id);
@@ -48,7 +48,7 @@ fn rules_hit_where_and_when_they_say() {
 }
 
 #[test]
-fn reads_that_keep_a_rate_never_come_on_the_spot_or_past_it() {
+fn reads_with_a_rate_limit_would_block() {
     let scratch = Scratch::new();
     let (storage, file) = faulty(&scratch);
     storage.rules().set_rate(Some(1_000_000_000));
@@ -63,7 +63,7 @@ fn reads_that_keep_a_rate_never_come_on_the_spot_or_past_it() {
 }
 
 #[test]
-fn hanging_calls_hang_until_released_and_never_on_the_spot() {
+fn hanging_calls_block_until_released() {
     let scratch = Scratch::new();
     let (storage, file) = faulty(&scratch);
     let gate = Gate::new();
@@ -86,7 +86,7 @@ fn hanging_calls_hang_until_released_and_never_on_the_spot() {
 }
 
 #[test]
-fn a_full_disk_takes_what_fits() {
+fn a_full_disk_accepts_the_bytes_that_fit() {
     let scratch = Scratch::new();
     let (storage, file) = faulty(&scratch);
     storage.rules().set_room(Some(15));

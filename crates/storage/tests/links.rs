@@ -1,4 +1,5 @@
-//! Names that lead to other file systems: found out without touching these, and work that goes on there.
+//! Tests of links to other file systems: detection without access to the target, and the pool in
+//! which work continues.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +13,8 @@ use std::sync::Arc;
 use storage::posix::{Config, Posix, SpaceConfig, Without};
 use storage::{Backend, CreateHow, OpenHow, Pool};
 
-/// Names on one file system, a partition of `here` beside them, and two of `there` in memory.
+/// Names on one file system, a partition `here` on the same one, and two partitions `there` in
+/// memory.
 struct Site {
     names: Scratch,
     here: Scratch,
@@ -53,7 +55,7 @@ fn elsewhere(storage: &Posix, name: &str) -> Option<Arc<Pool>> {
     storage.elsewhere(&path(name), None).map(|place| place.pool)
 }
 
-/// The pool of what is at a path that is there.
+/// Returns the pool of the existing file at a path.
 fn pool_of(storage: &Posix, path: &LogicalPath) -> Arc<Pool> {
     storage.open(path, &OpenHow::default()).unwrap().pool().clone()
 }
@@ -63,7 +65,7 @@ fn check(storage: &Posix, prefix: &str) {
     let memory = pool_of(storage, &path(&at("/file")));
     let own = storage.pool(&path(&at("/file")));
     assert!(!Arc::ptr_eq(&memory, own));
-    // By every way that names have.
+    // All forms of names.
     for name in
         ["/file", "/file/", "/dir/x", "/dir/none", "/to-file", "/to-to", "/deep/up", "/deep/far/x", "/gone"]
     {
@@ -73,7 +75,7 @@ fn check(storage: &Posix, prefix: &str) {
     for name in ["/plain", "/none", "/deep", "/deep/none/x", "/near", "/loop", "/plain/x", "/", "/to-plain"] {
         assert!(elsewhere(storage, &at(name)).is_none(), "{name}");
     }
-    // Entries of a directory likewise.
+    // Entries of a directory give the same results.
     let mut stream = storage.list(&path(&at("/"))).unwrap();
     let entries = stream.next(100).unwrap();
     assert!(entries.len() < 100);
@@ -86,7 +88,7 @@ fn check(storage: &Posix, prefix: &str) {
         let status = stream.stat(&entry.name);
         assert_eq!(status.is_ok(), !["gone", "loop"].map(str::as_bytes).contains(&entry.name.as_slice()));
     }
-    // In that directory itself the same names are at home.
+    // In the target directory itself the same names do not lead elsewhere.
     let mut stream = storage.list(&path(&at("/dir"))).unwrap();
     let entries = stream.next(100).unwrap();
     assert_eq!(entries.len(), 2);
@@ -121,12 +123,12 @@ fn filled() -> Site {
 }
 
 #[test]
-fn where_names_lead_is_told_by_their_text() {
+fn the_target_file_system_is_found_from_link_texts() {
     let site = filled();
     let without = [Without::default(), Without { openat2: true, ..Without::default() }];
     for without in without {
         check(&Posix::new(&Config { without, ..site.config() }).unwrap(), "");
-        // With `/` as root the kernel follows links by itself.
+        // With `/` as root the kernel follows links itself.
         let served = vec![path(site.names.path().to_str().unwrap())];
         let everything = Config { root: "/".into(), served, without, ..site.config() };
         check(&Posix::new(&everything).unwrap(), site.names.path().to_str().unwrap());
@@ -134,16 +136,16 @@ fn where_names_lead_is_told_by_their_text() {
 }
 
 #[test]
-fn where_nothing_can_lead_elsewhere_nothing_is_asked() {
+fn without_spaces_no_path_leads_elsewhere() {
     let site = Site::new();
     site.link("link", "/dev/shm");
     let storage = Posix::new(&Config::new(site.names.path())).unwrap();
-    assert!(elsewhere(&storage, "/link/x").is_none(), "it is not followed either");
+    assert!(elsewhere(&storage, "/link/x").is_none(), "it is not followed");
     assert!(storage.elsewhere(&path("/new"), Some(&creating("public"))).is_none());
 }
 
 #[test]
-fn a_new_file_is_made_where_room_was_found() {
+fn a_new_file_is_created_on_the_chosen_partition() {
     let site = Site::new();
     let storage = Posix::new(&site.config()).unwrap();
     let mut counts = [0; 2];
@@ -172,11 +174,12 @@ fn a_new_file_is_made_where_room_was_found() {
 }
 
 #[test]
-fn another_partition_is_taken_when_the_one_that_was_found_fails() {
+fn another_partition_is_used_when_the_chosen_one_fails() {
     let site = Site::new();
     let storage = Posix::new(&site.config()).unwrap();
     let place = storage.elsewhere(&path("/f"), Some(&creating("there"))).unwrap();
-    // Whichever of them was found: files cannot be made where there is no folder.
+    // Independent of the partition that was chosen: files cannot be created where the directory is
+    // missing.
     let moved: Vec<_> = site.there.iter().map(|disk| disk.path().with_extension("moved")).collect();
     std::fs::rename(site.there[0].path(), &moved[0]).unwrap();
     let how = |name: &str| {
@@ -193,9 +196,10 @@ fn another_partition_is_taken_when_the_one_that_was_found_fails() {
     }
 }
 
-/// What is mounted on a name of a directory is asked in its own pool, by whatever way the directory was reached.
+/// An entry that is a mount point has the pool of its own file system, however the directory was
+/// reached.
 #[test]
-fn entries_that_are_mounts_are_told() {
+fn entries_that_are_mounts_have_their_own_pool() {
     let (site, without) = (Site::new(), Without::default());
     site.link("devices", "/dev");
     let devices = site.names.path().join("devices");

@@ -1,4 +1,5 @@
-//! Data on POSIX storage: reading and writing on the spot and in the pool, attributes, clones, room, pools.
+//! Tests of data on POSIX storage: reads and writes with and without waiting, attributes, clones,
+//! usage, pools.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +27,7 @@ fn all(file: &dyn StoredFile) -> Vec<u8> {
 }
 
 #[test]
-fn reading_on_the_spot_gives_what_reading_gives_or_nothing() {
+fn reading_without_waiting_returns_the_same_data_or_would_block() {
     let without_nowait = Without { nowait: true, ..Without::default() };
     for (folder, without) in
         folders().into_iter().flat_map(|f| [(f.clone(), Without::default()), (f, without_nowait)])
@@ -51,7 +52,7 @@ fn reading_on_the_spot_gives_what_reading_gives_or_nothing() {
             assert!(out == [b"before", read_bytes].concat(), "{offset} {length}");
             read
         };
-        // A layered file system, as in containers, cannot read without waiting either.
+        // overlayfs, as in containers, cannot read without waiting either.
         const OVERLAYFS: u64 = 0x794c_7630;
         let refuses = without.nowait || rustix::fs::statfs(&folder).unwrap().f_type as u64 == OVERLAYFS;
         let is_disk = refuses && folder != Path::new("/dev/shm");
@@ -59,16 +60,16 @@ fn reading_on_the_spot_gives_what_reading_gives_or_nothing() {
             let want = &data[offset..data.len().min(offset + length)];
             match on_the_spot(offset as u64, length) {
                 Some(got) => assert!(got == want && !is_disk, "{offset} {length}"),
-                None => assert!(is_disk, "what was just written is in memory"),
+                None => assert!(is_disk, "data just written is in memory"),
             }
         }
-        // At the end and behind it there is nothing to wait for.
+        // At and beyond the end of the file a read never waits.
         for offset in [100_000, 100_001, 1 << 40, i64::MAX as u64, u64::MAX] {
             assert_eq!(on_the_spot(offset, 10), Some(Vec::new()), "{offset}");
             assert_eq!(file.read(offset, &mut [0; 10]).unwrap(), 0, "{offset}");
         }
         assert_eq!(file.read(i64::MAX as u64 - 5, &mut [0; 100]).unwrap(), 0);
-        // A file that shrinks under the reader ends where it now ends.
+        // A file truncated during reading ends at its new end.
         file.truncate(5000).unwrap();
         assert_eq!(file.read(4000, &mut [0; 4000]).unwrap(), 1000);
         if let Some(got) = on_the_spot(4000, 4000) {
@@ -78,7 +79,7 @@ fn reading_on_the_spot_gives_what_reading_gives_or_nothing() {
 }
 
 #[test]
-fn cold_data_is_not_waited_for() {
+fn reading_cold_data_without_waiting_is_correct() {
     let scratch = Scratch::new();
     let storage = scratch.posix();
     let data = pattern(8 << 20);
@@ -86,7 +87,7 @@ fn cold_data_is_not_waited_for() {
     file.write(0, &data).unwrap();
     file.sync().unwrap();
     rustix::fs::fadvise(file.descriptor().unwrap(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    // Whether the kernel obeyed and where it reads ahead is its affair; what it gives must be right.
+    // The kernel may ignore the advice and may read ahead, but the data must be right.
     let mut buffer = vec![0; 1 << 20];
     for piece in (0..8).rev() {
         let offset = piece << 20;
@@ -97,7 +98,8 @@ fn cold_data_is_not_waited_for() {
     }
     file.prefetch(0, data.len() as u64);
     assert!(all(&*file) == data);
-    // It is in memory now, and a file that was cold a moment ago is no cold one: at the latest when it has stopped asking.
+    // The data is in memory now. The file leaves the state of asking before each read at the latest
+    // after its limit.
     let here = (0..100)
         .any(|_| matches!(file.read_now(0, &mut buffer), Now::Done(Ok(read)) if read == buffer.len()));
     let never = matches!(file.read_now(0, &mut []), Now::WouldBlock);
@@ -105,7 +107,7 @@ fn cold_data_is_not_waited_for() {
 }
 
 #[test]
-fn writing_on_the_spot_arrives() {
+fn writing_without_waiting_stores_the_data() {
     for folder in folders() {
         let scratch = Scratch::within(&folder);
         let storage = scratch.posix();
@@ -122,14 +124,14 @@ fn writing_on_the_spot_arrives() {
                 Now::WouldBlock => file.write(offset, piece).unwrap(),
             }
         }
-        assert!(now > 0, "no write at all was made on the spot");
+        assert!(now > 0, "no write was made without waiting");
         assert!(all(&*file) == data);
         file.sync().unwrap();
     }
 }
 
 #[test]
-fn a_file_grows_no_larger_than_allowed() {
+fn the_maximum_file_size_is_enforced() {
     let scratch = Scratch::new();
     let config = Config { file_bytes_max: Some(1000), ..Config::new(scratch.path()) };
     let storage = Posix::new(&config).unwrap();
@@ -137,14 +139,14 @@ fn a_file_grows_no_larger_than_allowed() {
     file.write(990, &[1; 10]).unwrap();
     assert_eq!(errno(file.write(991, &[1; 10])), libc::EFBIG);
     assert_eq!(errno(file.write(u64::MAX, &[1; 10])), libc::EFBIG);
-    let Now::Done(done) = file.write_now(1000, &[1]) else { panic!("nothing is written, so nothing waits") };
+    let Now::Done(done) = file.write_now(1000, &[1]) else { panic!("a refused write must not block") };
     assert_eq!(errno(done), libc::EFBIG);
     assert_eq!(errno(file.truncate(1001)), libc::EFBIG);
     assert_eq!(errno(storage.truncate(&path("/f"), 1001)), libc::EFBIG);
     assert_eq!(errno(file.clone_range(&*file, 0, 500, 501)), libc::EFBIG);
     file.truncate(1000).unwrap();
     assert_eq!(file.stat().unwrap().size, 1000);
-    // Without a limit of ours, the one of the system holds.
+    // Without a configured limit, that of the operating system applies.
     let file = scratch.posix().open(&path("/f"), &update()).unwrap();
     assert_eq!(errno(file.write(i64::MAX as u64, &[1])), libc::EFBIG);
     assert_eq!(errno(file.truncate(u64::MAX)), libc::EFBIG);
@@ -164,7 +166,7 @@ fn attributes_of_paths_and_files_are_the_same() {
         assert_eq!(file.attribute("user.a").unwrap().as_deref(), Some(&b""[..]));
         assert_eq!(errno(file.set_attribute("user.a", b"x", true)), libc::EEXIST);
         assert_eq!(errno(storage.set_attribute(&at, "user.a", b"x", true)), libc::EEXIST);
-        // Larger than the first guess at its size.
+        // Larger than the first buffer for a value.
         let long = pattern(2000);
         file.set_attribute("user.a", &long, false).unwrap();
         assert!(storage.attribute(&at, "user.a").unwrap() == Some(long));
@@ -188,19 +190,19 @@ fn attributes_of_paths_and_files_are_the_same() {
 }
 
 #[test]
-fn a_file_system_without_attributes_says_so() {
+fn a_file_system_without_attributes_returns_eopnotsupp() {
     let storage = Posix::new(&Config::new("/")).unwrap();
     let at = path("/proc/self/comm");
     assert_eq!(errno(storage.attribute(&at, "user.a")), libc::EOPNOTSUPP);
     assert_eq!(errno(storage.set_attribute(&at, "user.a", b"x", false)), libc::EOPNOTSUPP);
     let file = storage.open(&at, &OpenHow::default()).unwrap();
     assert_eq!(errno(file.attribute("user.a")), libc::EOPNOTSUPP);
-    // And files of a size that says nothing are still read.
+    // Files that report a size of zero are still readable.
     assert!(all(&*file).len() <= 1 && file.read(0, &mut [0; 5]).unwrap() > 0);
 }
 
 #[test]
-fn clones_are_exact_wherever_they_lie() {
+fn clones_are_exact_for_all_offsets_and_methods() {
     let copies = Without { reflink: true, ..Without::default() };
     let ways = [Without::default(), copies, Without { copy_file_range: true, ..copies }];
     for (folder, without) in folders().into_iter().flat_map(|folder| ways.map(|way| (folder.clone(), way))) {
@@ -220,10 +222,14 @@ fn clones_are_exact_wherever_they_lie() {
             assert!(all(&*to) == want, "{at} {length} {offset} {without:?}");
         }
         to.clone_range(&*from, 0, 0, 9_999_999).unwrap();
-        assert_eq!(errno(to.clone_range(&*from, 3_000_000, 2, 0)), libc::EINVAL, "the source ends before");
+        assert_eq!(
+            errno(to.clone_range(&*from, 3_000_000, 2, 0)),
+            libc::EINVAL,
+            "the source ends before the range"
+        );
         assert_eq!(errno(to.clone_range(&*from, u64::MAX, 2, 0)), libc::EINVAL);
-        assert!(all(&*to) == want, "what failed changed nothing");
-        // Within one file, onto itself, in both directions.
+        assert!(all(&*to) == want, "a failed clone must not change the file");
+        // Within one file: overlapping ranges in both directions.
         for (at, length, offset) in [(0, 2_500_000, 100), (100, 2_900_000, 0), (7, 100, 7)] {
             let file = storage.open(&path("/self"), &OpenHow { truncate: true, ..create(0o644) }).unwrap();
             file.write(0, &source).unwrap();
@@ -246,11 +252,11 @@ fn clones_cross_file_systems() {
 }
 
 #[test]
-fn room_is_that_of_the_file_system() {
+fn usage_is_that_of_the_file_system() {
     for folder in folders() {
         let scratch = Scratch::within(&folder);
         let figures = rustix::fs::statvfs(scratch.path()).unwrap();
-        // A name that is not there yet counts for where it would lie.
+        // A path that does not exist counts for its future file system.
         let usage = scratch.posix().usage(&path("/not/yet/there"), None).unwrap();
         assert_eq!(usage.total, figures.f_blocks * figures.f_frsize);
         assert!(usage.free > 0 && usage.free <= usage.total && usage.largest_free == usage.free);
@@ -258,7 +264,7 @@ fn room_is_that_of_the_file_system() {
 }
 
 #[test]
-fn a_file_system_that_hangs_holds_up_no_other() {
+fn a_hung_file_system_does_not_delay_others() {
     let storage = Posix::new(&Config::new("/")).unwrap();
     let (disk, memory) = (path("/etc/passwd"), path("/dev/shm/x"));
     assert!(!Arc::ptr_eq(storage.pool(&disk), storage.pool(&memory)));
@@ -274,12 +280,12 @@ fn a_file_system_that_hangs_holds_up_no_other() {
         assert!(storage.pool(&memory).run(base::Owner::SERVER, Box::new(hang)).is_ok());
     }
     entered.iter().take(POOL_THREADS_MAX).for_each(drop);
-    assert_eq!(storage.pool(&memory).queued(), 5, "all its threads hang");
+    assert_eq!(storage.pool(&memory).queued(), 5, "all threads of the pool hang");
     let (tell, told) = mpsc::channel();
     assert!(storage.pool(&disk).run(base::Owner::SERVER, Box::new(move || tell.send(7).unwrap())).is_ok());
     assert_eq!(told.recv(), Ok(7));
     drop(release);
-    // An open file works on the pool of the file system it is on, however it was found.
+    // An open file uses the pool of its own file system, independent of its path.
     let scratch = Scratch::within(Path::new("/dev/shm"));
     let name = path(&format!("{}/f", scratch.path().display()));
     let file = storage.open(&name, &create(0o644)).unwrap();
@@ -294,5 +300,5 @@ fn descriptors_do_not_pass_to_children() {
     let flags = rustix::io::fcntl_getfd(file.descriptor().unwrap()).unwrap();
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     let status = rustix::fs::fcntl_getfl(file.descriptor().unwrap()).unwrap();
-    assert!(!status.contains(rustix::fs::OFlags::NONBLOCK), "reads by the kernel's own queues must wait");
+    assert!(!status.contains(rustix::fs::OFlags::NONBLOCK), "reads through io_uring must be able to wait");
 }

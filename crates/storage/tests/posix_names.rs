@@ -1,4 +1,5 @@
-//! Names on POSIX storage: staying inside, exact modes, creating, renaming, removing, listing.
+//! Tests of names on POSIX storage: confinement, exact modes, creating, renaming, removing,
+//! listing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +11,7 @@ use std::path::Path;
 use storage::posix::{Config, Posix, Without};
 use storage::{Backend, CreateHow, Now, OpenHow};
 
-/// Every way of resolving names that a kernel may leave us.
+/// All ways of resolving names, by the features that a kernel may lack.
 fn ways() -> [Without; 3] {
     let openat2 = Without { openat2: true, ..Without::default() };
     [Without::default(), openat2, Without { proc: true, ..openat2 }]
@@ -24,7 +25,7 @@ fn content(storage: &Posix, name: &str) -> std::io::Result<String> {
 }
 
 #[test]
-fn links_are_followed_inside_and_nowhere_else() {
+fn links_are_followed_only_inside_the_root() {
     let (scratch, outside, beside) = (Scratch::new(), Scratch::new(), Scratch::new());
     let at = |name: &str| scratch.path().join(name);
     std::fs::write(outside.path().join("secret"), "secret").unwrap();
@@ -73,7 +74,7 @@ fn links_are_followed_inside_and_nowhere_else() {
 }
 
 #[test]
-fn with_the_whole_machine_as_root_links_lead_anywhere_but_into_processes() {
+fn with_root_slash_all_links_but_magic_ones_are_followed() {
     let scratch = Scratch::new();
     std::fs::write(scratch.path().join("file"), "x").unwrap();
     symlink(scratch.path().join("file"), scratch.path().join("link")).unwrap();
@@ -90,7 +91,7 @@ fn with_the_whole_machine_as_root_links_lead_anywhere_but_into_processes() {
 }
 
 #[test]
-fn whoever_swaps_a_folder_for_a_link_gets_nothing() {
+fn swapping_a_directory_for_a_link_does_not_escape_the_root() {
     let (scratch, outside) = (Scratch::new(), Scratch::new());
     std::fs::create_dir(scratch.path().join("a")).unwrap();
     std::fs::write(scratch.path().join("a/f"), "inside").unwrap();
@@ -118,9 +119,9 @@ fn whoever_swaps_a_folder_for_a_link_gets_nothing() {
 }
 
 #[test]
-fn modes_are_exact_whatever_the_mask() {
+fn modes_are_exact_for_any_umask() {
     let scratch = Scratch::new();
-    // The mask is the process's; this file's tests that run beside this one do not look at modes.
+    // The umask belongs to the process; tests that run concurrently do not check modes.
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let mode = |name: &str| std::fs::metadata(scratch.path().join(name)).unwrap().mode() & 0o7777;
     for without in ways() {
@@ -129,7 +130,7 @@ fn modes_are_exact_whatever_the_mask() {
             storage.open(&path("/f"), &create(wanted)).unwrap();
             assert_eq!(mode("f"), wanted, "{wanted:o}");
             storage.open(&path("/f"), &create(0o777)).map(drop).unwrap_or_default();
-            assert_eq!(mode("f"), wanted, "opening what is there changes nothing");
+            assert_eq!(mode("f"), wanted, "opening an existing file does not change it");
             storage.remove_file(&path("/f")).unwrap();
             storage.make_directory(&path("/p/q/d"), wanted | 0o700, true).unwrap();
             assert_eq!([mode("p"), mode("p/q"), mode("p/q/d")], [wanted | 0o700; 3], "{wanted:o}");
@@ -151,7 +152,7 @@ fn modes_are_exact_whatever_the_mask() {
 }
 
 #[test]
-fn the_access_time_is_renewed_and_nothing_else() {
+fn renewing_the_access_time_keeps_the_other_times() {
     let scratch = Scratch::new();
     let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     let times = std::fs::FileTimes::new().set_accessed(long_ago).set_modified(long_ago);
@@ -173,7 +174,7 @@ fn the_access_time_is_renewed_and_nothing_else() {
 }
 
 #[test]
-fn creating_says_what_was_there() {
+fn creating_over_an_existing_object_returns_its_error() {
     let scratch = Scratch::new();
     let storage = scratch.posix();
     let exclusive = |how: OpenHow| {
@@ -194,11 +195,11 @@ fn creating_says_what_was_there() {
     assert_eq!(errno(storage.make_directory(&path("/f/m"), 0o755, true)), libc::ENOTDIR);
     assert_eq!(errno(storage.open(&path("/d"), &create(0o644))), libc::EISDIR);
     assert_eq!(errno(storage.open(&path("/d"), &OpenHow::default())), libc::EISDIR);
-    // A link to nothing must not make a file grow somewhere else: its partition may only be not mounted.
+    // A dangling link must not create a file elsewhere: its partition may only be unmounted.
     symlink(scratch.path().join("lost"), scratch.path().join("link")).unwrap();
     assert_eq!(errno(storage.open(&path("/link"), &create(0o644))), libc::ENOENT);
     assert!(!scratch.path().join("lost").exists());
-    // Pipes and devices are neither opened for good nor waited for.
+    // Opening a pipe or device fails and does not block.
     rustix::fs::mknodat(
         rustix::fs::CWD,
         scratch.path().join("pipe"),
@@ -212,7 +213,7 @@ fn creating_says_what_was_there() {
 }
 
 #[test]
-fn renaming_replaces_files_and_makes_parents() {
+fn renaming_replaces_files_and_creates_parents() {
     let scratch = Scratch::new();
     let storage = scratch.posix();
     storage.open(&path("/a"), &create(0o644)).unwrap().write(0, b"aa").unwrap();
@@ -221,7 +222,7 @@ fn renaming_replaces_files_and_makes_parents() {
     assert_eq!(content(&storage, "/b").unwrap(), "aa");
     assert_eq!(errno(storage.rename(&path("/b"), &path("/x/y/c"), None)), libc::ENOENT);
     assert_eq!(errno(storage.rename(&path("/a"), &path("/x/y/c"), Some(0o755))), libc::ENOENT);
-    assert!(!scratch.path().join("x").exists(), "no parents for a source that is not there");
+    assert!(!scratch.path().join("x").exists(), "a missing source creates no parents");
     storage.rename(&path("/b"), &path("/x/y/c"), Some(0o755)).unwrap();
     assert_eq!(content(&storage, "/x/y/c").unwrap(), "aa");
     storage.make_directory(&path("/e"), 0o755, false).unwrap();
@@ -248,7 +249,7 @@ fn a_link_is_removed_and_not_its_target() {
 }
 
 #[test]
-fn names_in_memory_are_served_on_the_spot() {
+fn names_in_memory_are_looked_up_without_waiting() {
     for folder in [std::env::temp_dir().as_path(), Path::new("/dev/shm")] {
         let scratch = Scratch::within(folder);
         let storage = scratch.posix();
@@ -257,12 +258,12 @@ fn names_in_memory_are_served_on_the_spot() {
         assert_eq!(metadata, storage.stat(&path("/f")).unwrap());
         let Now::Done(Ok(file)) = storage.open_now(&path("/f"), &update()) else { panic!("open") };
         assert_eq!(file.stat().unwrap(), metadata);
-        // What must change something goes to the pool.
+        // A call that changes something goes to the pool.
         assert!(matches!(storage.open_now(&path("/g"), &create(0o644)), Now::WouldBlock));
         let cut = OpenHow { write: true, truncate: true, create: None };
         assert!(matches!(storage.open_now(&path("/f"), &cut), Now::WouldBlock));
         assert_eq!(file.stat().unwrap().size, 3);
-        // A link that needs judging does too.
+        // So does a link that has to be checked.
         symlink(scratch.path().join("f"), scratch.path().join("l")).unwrap();
         storage.stat(&path("/l")).unwrap();
         assert!(matches!(storage.stat_now(&path("/l")), Now::WouldBlock));
@@ -277,7 +278,7 @@ fn names_in_memory_are_served_on_the_spot() {
 }
 
 #[test]
-fn a_large_directory_comes_in_pages() {
+fn a_large_directory_is_read_in_pages() {
     const NAMES: usize = 100_000;
     const PAGE: usize = 1000;
     let scratch = Scratch::within(Path::new("/dev/shm"));
@@ -338,11 +339,11 @@ fn names_are_bytes_and_entries_stay_in_their_directory() {
 }
 
 #[test]
-fn no_descriptor_is_left_behind() {
+fn no_descriptor_leaks() {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let scratch = Scratch::new();
     symlink(scratch.path().join("f"), scratch.path().join("l")).unwrap();
-    // Tests beside this one open files too, so what counts is that repetition adds nothing.
+    // Concurrent tests open files too, so the test compares the count after repetition.
     let repeat = || {
         for without in ways() {
             let storage = scratch.posix_without(without);
@@ -361,5 +362,5 @@ fn no_descriptor_is_left_behind() {
     for _ in 0..500 {
         repeat();
     }
-    assert!(open() < before + 500, "a descriptor is lost on each repetition");
+    assert!(open() < before + 500, "each repetition leaks a descriptor");
 }

@@ -1,8 +1,8 @@
-//! Directories and files that another user created, links of other users, and what a server does with them.
+//! Tests of private state: directories, files and links of other users are refused.
 //!
-//! Most of it needs root, who can create files of another user.
+//! Most tests need root, because only root can create files of another user.
 
-#![allow(clippy::unwrap_used)] // a test fails where it is
+#![allow(clippy::unwrap_used)] // a panic is the failure of a test
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -18,7 +18,7 @@ const OTHER: u32 = 65_534;
 struct Scratch(PathBuf);
 
 impl Scratch {
-    /// A directory like `/tmp`: everybody may create files, and only remove their own.
+    /// Creates a directory like `/tmp`: all users may create files and remove only their own.
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("scalla-private-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
@@ -56,7 +56,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Checks that it was refused, and that the message holds all of `parts`.
+/// Asserts that the call was refused with a message that contains all `parts`.
 fn assert_refused<T: std::fmt::Debug>(result: io::Result<T>, parts: &[&str]) {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
@@ -76,7 +76,7 @@ fn a_directory_of_another_user_is_refused_with_its_owner() {
     assert_refused(PrivateDirectory::open(&planted), &parts);
     assert_refused(PrivateDirectory::create(&planted), &parts);
     assert_refused(SharedDirectory::create(&planted, 0o700), &parts);
-    // What lies below it can be exchanged by that user, whoever owns it.
+    // That user can replace everything below it, even files of other owners.
     fs::create_dir(planted.join("deep")).unwrap();
     assert_refused(PrivateDirectory::open(&planted.join("deep")), &parts);
     assert_refused(SharedDirectory::create(&scratch.0, 0o700).unwrap().private("planted"), &parts);
@@ -123,7 +123,7 @@ fn links_of_another_user_are_not_followed_anywhere_in_a_path() {
 }
 
 #[test]
-fn links_of_this_user_lead_on_but_never_to_a_private_file() {
+fn links_of_this_user_are_followed_except_to_a_private_file() {
     let scratch = Scratch::new("own-links");
     fs::create_dir(scratch.join("real")).unwrap();
     symlink("real", scratch.join("relative")).unwrap();
@@ -143,7 +143,7 @@ fn links_of_this_user_lead_on_but_never_to_a_private_file() {
 }
 
 #[test]
-fn a_directory_for_all_must_keep_entries_to_their_owners() {
+fn a_directory_writable_for_all_needs_the_sticky_bit() {
     let scratch = Scratch::new("sticky");
     let shared = || SharedDirectory::create(&scratch.0, 0o755).unwrap();
     shared().prove().unwrap();
@@ -155,7 +155,7 @@ fn a_directory_for_all_must_keep_entries_to_their_owners() {
 }
 
 #[test]
-fn a_file_that_was_prepared_for_the_server_is_used() {
+fn a_file_prepared_for_the_server_is_used() {
     let scratch = Scratch::new("prepared");
     let shared = SharedDirectory::create(&scratch.0, 0o755).unwrap();
     for content in ["1234567", "89"] {
@@ -169,7 +169,7 @@ fn a_file_that_was_prepared_for_the_server_is_used() {
     assert!(shared.write("x.pid".as_ref(), b"1").is_err());
 }
 
-/// What `work` returns as the user `nobody` in the group `nogroup`. Only this thread changes its user.
+/// Runs `work` as the user `nobody` in the group `nogroup`. Only this thread changes its user.
 fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let job = || {
@@ -190,12 +190,13 @@ fn a_directory_prepared_for_the_group_of_the_server_is_used() {
     }
     let scratch = Scratch::new("group");
     fs::set_permissions(&scratch.0, Permissions::from_mode(0o755)).unwrap();
-    // Of a user and a group that the server shares with nobody else, as images for containers with any user have it.
+    // Its user is different, but the server is in its group, as in container images for arbitrary
+    // users.
     let admin = scratch.directory("admin", 1001, 0o770);
     let prove = || SharedDirectory::create(&admin, 0o700).and_then(|shared| shared.prove().map(|()| shared));
     chown(&admin, None, Some(OTHER)).unwrap();
     as_nobody(|| prove().unwrap().private(".own").map(drop)).unwrap();
-    // Not where the group may not write, where it is another group, or where everybody could have created it.
+    // Refused if the group may not write, for another group, and if every user may write.
     fs::set_permissions(&admin, Permissions::from_mode(0o755)).unwrap();
     assert_refused(as_nobody(prove), &["admin belongs to ", "(uid 1001)", "start it as that user"]);
     fs::set_permissions(&admin, Permissions::from_mode(0o775)).unwrap();
@@ -207,7 +208,7 @@ fn a_directory_prepared_for_the_group_of_the_server_is_used() {
 }
 
 #[test]
-fn what_an_earlier_start_as_root_left_is_named_with_the_remedy() {
+fn the_error_for_files_of_root_contains_the_remedy() {
     if !is_root() {
         return;
     }
@@ -222,7 +223,7 @@ fn what_an_earlier_start_as_root_left_is_named_with_the_remedy() {
 }
 
 #[test]
-fn a_log_may_have_a_second_name_where_nobody_else_could_give_it() {
+fn a_log_may_have_hard_links_in_a_directory_of_its_owner() {
     let scratch = Scratch::new("second-name");
     let own = scratch.join("own");
     fs::create_dir(&own).unwrap();

@@ -1,4 +1,4 @@
-//! Spaces: names here, data there, and nothing left over.
+//! Tests of spaces: names in one tree, data on partitions, and no data left without a name.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ struct Site {
 }
 
 impl Site {
-    /// Two partitions of `public`, one of `other` in memory.
+    /// Creates two partitions of `public` on disk, and one of `other` in memory.
     fn new() -> Self {
         let disks = vec![Scratch::new(), Scratch::new(), Scratch::within(Path::new("/dev/shm"))];
         Self { names: Scratch::new(), disks }
@@ -49,7 +49,7 @@ impl Site {
         Posix::new(&self.config()).unwrap()
     }
 
-    /// All data files of a partition.
+    /// Returns all data files of a partition.
     fn data(&self, disk: usize) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut todo = vec![self.disks[disk].path().to_owned()];
@@ -87,7 +87,7 @@ fn get(storage: &Posix, name: &str) -> String {
 }
 
 #[test]
-fn files_go_where_rules_and_wishes_say() {
+fn files_go_to_the_assigned_or_requested_space() {
     let site = Site::new();
     let storage = site.posix();
     let cases = [
@@ -103,7 +103,7 @@ fn files_go_where_rules_and_wishes_say() {
         let status = storage.stat(&path(name)).unwrap();
         assert_eq!((status.mode & 0o170_7777, status.size), (0o100_640, name.len() as u64));
     }
-    // Before it is there, a path belongs to where it would go without a wish.
+    // The space of a path that does not exist is the one without a requested space.
     assert_eq!(
         ["/x", "/default/x", "/assigned/x"].map(|name| storage.space_of(&path(name))),
         ["public", "other", "other"]
@@ -139,7 +139,7 @@ fn the_layout_is_that_of_xrootd() {
 }
 
 #[test]
-fn removing_and_replacing_leave_nothing_behind() {
+fn removing_and_replacing_leave_no_data_behind() {
     let site = Site::new();
     let storage = site.posix();
     for name in ["/a", "/b", "/c", "/d"] {
@@ -150,18 +150,18 @@ fn removing_and_replacing_leave_nothing_behind() {
     assert_eq!((site.count()[2], get(&storage, "/c").as_str()), (2, "/b"));
     storage.rename(&path("/c"), &path("/c"), None).unwrap();
     assert_eq!((site.count()[2], get(&storage, "/c").as_str()), (2, "/b"));
-    // A file that lies in place is replaced by one that does not, and the other way round.
+    // A file stored in place replaces one on a partition, and the other way round.
     put(&storage, "/inplace/f", None);
     storage.rename(&path("/d"), &path("/inplace/f"), None).unwrap();
     assert_eq!((site.count()[2], get(&storage, "/inplace/f").as_str()), (2, "/d"));
     put(&storage, "/inplace/g", None);
     storage.rename(&path("/inplace/g"), &path("/c"), None).unwrap();
-    // What was replaced on another file system goes when that one has the time: nobody waits for it.
+    // Replaced data on another file system is removed asynchronously in its pool.
     while site.count()[2] > 1 {
         std::thread::yield_now();
     }
     assert_eq!((site.count()[2], get(&storage, "/c").as_str()), (1, "/inplace/g"));
-    // Exclusive creation over what is there makes no data either.
+    // Exclusive creation over an existing name creates no data.
     let mut exclusive = how(Some("other"));
     exclusive.create.as_mut().unwrap().exclusive = true;
     assert_eq!(errno(storage.open(&path("/inplace/f"), &exclusive)), libc::EEXIST);
@@ -171,7 +171,7 @@ fn removing_and_replacing_leave_nothing_behind() {
 }
 
 #[test]
-fn links_of_others_are_removed_without_their_targets() {
+fn links_to_foreign_files_are_removed_without_their_targets() {
     let site = Site::new();
     let storage = site.posix();
     let disk = site.disks[0].path();
@@ -182,7 +182,7 @@ fn links_of_others_are_removed_without_their_targets() {
         storage.remove_file(&path("/link")).unwrap();
         assert!(disk.join(name).exists(), "{name}");
     }
-    // Nor does a link lead the removal out of the partition.
+    // A crafted link must not direct the removal out of the partition.
     let outside = site.names.path().join("victim%");
     std::fs::write(&outside, "x").unwrap();
     let crooked = disk.join("public/..").join(outside.strip_prefix("/").unwrap());
@@ -192,7 +192,7 @@ fn links_of_others_are_removed_without_their_targets() {
 }
 
 #[test]
-fn data_without_a_partition_is_missing_and_not_made_anew() {
+fn a_missing_partition_is_an_error_and_creates_no_new_data() {
     let mut site = Site::new();
     put(&site.posix(), "/b", Some("other"));
     let storage = site.posix();
@@ -221,7 +221,7 @@ fn partitions_take_turns() {
 }
 
 #[test]
-fn a_file_lies_beside_the_one_it_is_told_to() {
+fn a_file_is_created_on_the_file_system_of_another() {
     let site = Site::new();
     let mut config = site.config();
     config.spaces.rules.clear();
@@ -240,7 +240,7 @@ fn a_file_lies_beside_the_one_it_is_told_to() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn a_file_that_does_not_fit_is_refused() {
     let site = Site::new();
     let mut config = site.config();
     config.spaces.allocation.headroom_percent = 50;
@@ -254,7 +254,7 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(errno(storage.stat(&path("/large"))), libc::ENOENT);
     large.create.as_mut().unwrap().size_hint = Some(free / 2);
     let open = storage.open(&path("/large"), &large).unwrap();
-    // It counts as taken although nothing is written yet.
+    // The announced size counts as used although nothing is written yet.
     assert_eq!(errno(storage.open(&path("/second"), &large)), libc::ENOSPC);
     drop(open);
     storage.open(&path("/second"), &large).unwrap();
@@ -272,7 +272,7 @@ fn size_hints_of_clients_leave_room_for_others() {
     let free = storage.usage(&path("/assigned/x"), None).unwrap().free;
     let mut large = how(Some("other"));
     large.create.as_mut().unwrap().size_hint = Some(free / 10 * 4);
-    // Each fits, and together they are all that is free, many times over.
+    // Each size fits, and their sum is many times the free space.
     let greedy: Vec<_> = (0..20).map(|n| storage.open(&path(&format!("/greedy-{n}")), &large)).collect();
     assert!(greedy.iter().all(Result::is_ok));
     storage.open(&path("/modest"), &how(Some("other"))).unwrap();
@@ -292,7 +292,7 @@ fn partitions_are_checked_at_start() {
     assert!(long.contains("longer than 254 bytes"), "{long}");
     let check = |optional| Some(config::MountCheck { id: "disk7".to_owned(), optional });
     let unmounted = start(&|space| space.mount_check = check(false)).unwrap_err();
-    assert!(unmounted.contains("not to be mounted: disk7."), "{unmounted}");
+    assert!(unmounted.contains("no file system is mounted there: disk7."), "{unmounted}");
     start(&|space| space.mount_check = check(true)).unwrap();
     let disk = site.disks[1].path();
     std::fs::write(disk.join(format!("disk7.{}", disk.file_name().unwrap().to_str().unwrap())), "").unwrap();
@@ -317,7 +317,7 @@ fn partitions_are_checked_at_start() {
 }
 
 #[test]
-fn many_replace_one_name_and_one_file_stays() {
+fn concurrent_replacements_of_one_name_leave_one_file() {
     let site = Site::new();
     let storage = site.posix();
     std::thread::scope(|threads| {
@@ -338,7 +338,7 @@ fn many_replace_one_name_and_one_file_stays() {
 }
 
 #[test]
-fn each_file_system_tells_its_room_once() {
+fn each_file_system_reports_its_usage_once() {
     let site = Site::new();
     let posix = site.posix();
     let device = |disk: usize| {
@@ -348,11 +348,15 @@ fn each_file_system_tells_its_room_once() {
     let numbers = |name: &str| -> HashSet<u64> {
         let systems = posix.file_systems(&path(name)).unwrap();
         let numbers: HashSet<u64> = systems.iter().map(|system| system.number).collect();
-        assert_eq!(numbers.len(), systems.len(), "each once");
+        assert_eq!(numbers.len(), systems.len(), "each file system once");
         assert!(systems.iter().all(|system| system.total > 0 && system.free <= system.total));
         numbers
     };
-    assert_eq!(numbers("/any/where"), HashSet::from([device(0), device(2)]), "two partitions are on one");
+    assert_eq!(
+        numbers("/any/where"),
+        HashSet::from([device(0), device(2)]),
+        "two partitions share a file system"
+    );
     assert_eq!(numbers("/inplace/not/there"), HashSet::from([device(0)]));
     let plain = Posix::new(&Config::new(site.names.path())).unwrap();
     assert_eq!(plain.file_systems(&path("/not/there")).unwrap().len(), 1);

@@ -1,4 +1,5 @@
-//! An open file whose calls go wrong by rules.
+//! An open file of the fault-injecting backend: each call first applies the rules, then calls the
+//! wrapped file.
 
 use super::rules::{Call, Rules, Verdict};
 use crate::{FileIdentity, Metadata, Now, Pool, StoredFile};
@@ -24,7 +25,8 @@ impl FaultyFile {
         io::Error::from_raw_os_error(libc::ENOSPC)
     }
 
-    /// Writes what there is room for, as a file system does, and then says that there is no more.
+    /// Writes as many bytes as there is room for, as a file system does, and then fails with
+    /// ENOSPC.
     fn write_with_room(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         let room = self.rules.take_room(from.len());
         self.inner.write(offset, from.get(..room).unwrap_or(from))?;
@@ -51,7 +53,7 @@ impl StoredFile for FaultyFile {
         }
     }
 
-    /// Not as long as rules concern reading: piece by piece they are met.
+    /// Returns `None` while rules apply to reads, because the rules are applied to each piece.
     fn read_scattered_now(&self, offset: u64, into: &mut [io::IoSliceMut<'_>]) -> Option<()> {
         (!self.rules.concern(Call::Read, &self.path)).then(|| self.inner.read_scattered_now(offset, into))?
     }
@@ -67,7 +69,8 @@ impl StoredFile for FaultyFile {
         match self.rules.meet_now(Call::Write, &self.path) {
             Err(error) => Now::Done(Err(error)),
             Ok(Verdict::WouldBlock) => Now::WouldBlock,
-            // Room is counted on what is written, so a write that would block must not have taken any.
+            // Room is counted when bytes are written. A write that would block must not have taken
+            // any.
             Ok(_) if self.rules.room().is_some() => Now::Done(self.write_with_room(offset, from)),
             Ok(_) => self.inner.write_now(offset, from),
         }
@@ -158,7 +161,8 @@ impl StoredFile for FaultyFile {
         self.inner.clone_range(from, from_offset, length, offset)
     }
 
-    /// None as long as rules concern reading: what goes to a socket in the kernel would escape them.
+    /// Returns `None` while rules apply to reads, because the kernel would send data to a socket
+    /// without applying them.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         if self.rules.concern(Call::Read, &self.path) { None } else { self.inner.descriptor() }
     }

@@ -1,13 +1,13 @@
-//! A storage that goes wrong as it is told: for tests of whatever stands on storage.
+//! A fault-injecting storage backend for tests of everything that is built on storage.
 //!
-//! It wraps another one. Rules make calls fail, wait, hang until released, read short or panic; room for writing and the rate
-//! of reading can be limited; and paths can be given pools of their own, as if they were other file systems, or were links into
-//! other file systems.
+//! It wraps another backend. Rules make calls fail, wait, hang until released, read short or panic.
+//! The room for writing and the rate of reading can be limited. Paths can be given their own pools,
+//! as if they were other file systems, or links into other file systems.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | `rules` | what goes wrong, when and where |
-//! | `pace` | so many bytes a second |
+//! | `rules` | the rules: which calls go wrong, when and at which paths |
+//! | `pace` | a rate limit in bytes per second |
 //! | `file` | an open file whose calls go wrong |
 
 mod file;
@@ -27,7 +27,7 @@ use rules::Verdict;
 use std::io;
 use std::sync::Arc;
 
-/// A storage that goes wrong as it is told; without rules it is the one it wraps.
+/// A fault-injecting storage backend. Without rules it behaves like the one it wraps.
 pub struct Faulty {
     inner: Arc<dyn Backend>,
     rules: Arc<Rules>,
@@ -35,10 +35,10 @@ pub struct Faulty {
     links: Arc<Pools>,
 }
 
-/// Pools of what is at and below paths.
+/// The pools of the trees at these paths.
 type Pools = Vec<(LogicalPath, Arc<Pool>)>;
 
-/// The pool of this path: that of the longest one at or above it.
+/// Returns the pool of a path: that of the longest prefix that contains it.
 fn pool_of<'p>(pools: &'p Pools, path: &LogicalPath) -> Option<&'p Arc<Pool>> {
     let pools = pools.iter().filter(|(prefix, _)| path.is_within(prefix));
     pools.max_by_key(|(prefix, _)| prefix.as_bytes().len()).map(|(_, pool)| pool)
@@ -50,21 +50,22 @@ impl Faulty {
         Self { inner, rules: Arc::default(), pools: Vec::new(), links: Arc::default() }
     }
 
-    /// What is at and below `path` has this pool, as if it were a file system of its own. The longest path wins.
+    /// Gives the tree at `path` this pool, as if it were its own file system. The longest path
+    /// wins.
     pub fn with_pool(mut self, path: &LogicalPath, pool: Arc<Pool>) -> Self {
         self.pools.push((path.clone(), pool));
         self
     }
 
-    /// What is at `path` is a link into a file system that has this pool, and so is what is or will be below it. On the spot
-    /// nothing is known of it.
+    /// Makes `path` a link into a file system with this pool, for everything at and below it,
+    /// existing or not. The `_now` calls would block there.
     pub fn with_link(mut self, path: &LogicalPath, pool: Arc<Pool>) -> Self {
         let links = [self.links.as_slice(), &[(path.clone(), pool)]].concat();
         self.links = Arc::new(links);
         self
     }
 
-    /// The rules: to be added and taken away at any time.
+    /// Returns the rules, which can be changed at any time.
     pub fn rules(&self) -> &Arc<Rules> {
         &self.rules
     }
@@ -75,7 +76,7 @@ impl Faulty {
         Arc::new(FaultyFile { inner, rules: self.rules.clone(), path: path.clone(), pool })
     }
 
-    /// What the wrapped storage opened, where a file is told to lie beside it.
+    /// Replaces `beside` in the options by the file that it wraps.
     fn unwrapped(how: &OpenHow) -> OpenHow {
         let mut how = how.clone();
         if let Some(create) = &mut how.create
@@ -240,19 +241,20 @@ struct FaultyDirectory {
     rules: Arc<Rules>,
     links: Arc<Pools>,
     mounted: Pools,
-    /// Its own pool, if it was given one.
+    /// The pool of the directory, if it was given its own.
     home: Option<Arc<Pool>>,
     path: LogicalPath,
 }
 
 impl FaultyDirectory {
-    /// The pool of an entry that is, or is in, another file system than the directory.
+    /// Returns the pool of an entry that lies on another file system than the directory.
     fn pool_elsewhere(&self, entry: &LogicalPath) -> Option<&Arc<Pool>> {
         let pool = pool_of(&self.links, entry).or_else(|| pool_of(&self.mounted, entry))?;
         self.home.as_ref().is_none_or(|home| !Arc::ptr_eq(home, pool)).then_some(pool)
     }
 
-    /// An entry that is a link or a mount has rules of its own.
+    /// Applies the rules for an entry. A link or mount has its own rules; other entries have those
+    /// of the directory.
     fn meet(&self, call: Call, name: &[u8]) -> io::Result<()> {
         let entry = self.path.join(name).ok().filter(|entry| self.pool_elsewhere(entry).is_some());
         self.rules.meet(call, entry.as_ref().unwrap_or(&self.path)).map(drop)

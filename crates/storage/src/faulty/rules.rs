@@ -1,4 +1,7 @@
-//! What goes wrong, when and where: rules that a test adds and takes away while the storage is in use.
+//! The rules of the fault-injecting backend: which calls go wrong, when and where.
+//!
+//! They are shared between the backend and its open files, so that a test can change them while the
+//! storage is in use.
 
 use super::pace::Pace;
 use base::LogicalPath;
@@ -7,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What the storage is asked to do. A call and its `_now` form are one.
+/// A kind of storage call. A call and its `_now` form are the same kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "each is the call of that name; Attribute is all four on attributes")]
 pub enum Call {
@@ -30,24 +33,24 @@ pub enum Call {
     Clone,
 }
 
-/// How it goes wrong.
+/// The way a call goes wrong.
 #[derive(Clone)]
 pub enum Fault {
-    /// It fails with this error number.
+    /// The call fails with this error number.
     Error(i32),
-    /// It waits before it is done; on the spot it would block.
+    /// The call waits before it is made; its `_now` form would block.
     Delay(Duration),
-    /// It waits until the gate is opened; on the spot it would block.
+    /// The call waits until the gate is opened; its `_now` form would block.
     Hang(Arc<Gate>),
-    /// On the spot it would block; nothing else.
+    /// The `_now` form would block; the blocking form is unaffected.
     WouldBlock,
-    /// A read gives at most so many bytes, as if the file ended there.
+    /// A read returns at most this number of bytes, as if the file ended there.
     Short(usize),
-    /// It panics.
+    /// The call panics.
     Panic,
 }
 
-/// Where calls hang until a test lets them go.
+/// A gate at which calls hang until a test opens it.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<(bool, usize)>,
@@ -55,7 +58,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Closed.
+    /// Returns a closed gate.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
@@ -64,19 +67,19 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets all go, and whoever comes later.
+    /// Releases all hanging calls and lets later ones pass.
     pub fn open(&self) {
         self.lock().0 = true;
         self.changed.notify_all();
     }
 
-    /// Waits until so many calls hang here at once.
+    /// Waits until this number of calls hang at the gate at once.
     pub fn wait_for(&self, hanging: usize) {
         let state = self.lock();
         drop(self.changed.wait_while(state, |(_, now)| *now < hanging));
     }
 
-    /// Calls that hang now.
+    /// Returns the number of calls that hang now.
     pub fn hanging(&self) -> usize {
         self.lock().1
     }
@@ -90,7 +93,7 @@ impl Gate {
     }
 }
 
-/// One thing that goes wrong.
+/// A rule: the kinds of calls it affects, the conditions, and the fault.
 pub struct Rule {
     calls: Vec<Call>,
     below: Option<LogicalPath>,
@@ -100,22 +103,22 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// These calls go wrong in this way, from now on and everywhere.
+    /// Returns a rule that applies this fault to these calls, from now on and at all paths.
     pub fn new(calls: &[Call], fault: Fault) -> Self {
         Self { calls: calls.to_vec(), below: None, skip: 0, times: u64::MAX, fault }
     }
 
-    /// Only at and below this path.
+    /// Limits the rule to the tree at this path.
     pub fn below(self, path: &LogicalPath) -> Self {
         Self { below: Some(path.clone()), ..self }
     }
 
-    /// Only after so many calls went well.
+    /// Skips the first `calls` matching calls.
     pub fn after(self, calls: u64) -> Self {
         Self { skip: calls, ..self }
     }
 
-    /// Only so many times.
+    /// Limits the number of times the rule applies.
     pub fn times(self, times: u64) -> Self {
         Self { times, ..self }
     }
@@ -124,7 +127,7 @@ impl Rule {
         self.calls.contains(&call) && self.below.as_ref().is_none_or(|below| path.is_within(below))
     }
 
-    /// Counts a call that matches; is it its turn?
+    /// Counts a matching call and reports whether the rule applies to it.
     fn hits(&mut self) -> bool {
         if self.skip > 0 {
             self.skip -= 1;
@@ -138,26 +141,26 @@ impl Rule {
     }
 }
 
-/// What is left to do of a call after its faults.
+/// The remainder of a call after its faults were applied.
 pub(super) enum Verdict {
-    /// Do it.
+    /// Make the call.
     Go,
-    /// Do it, for so many bytes.
+    /// Make the call for at most this number of bytes.
     Short(usize),
-    /// It would block.
+    /// Return [`Now::WouldBlock`](crate::Now::WouldBlock).
     WouldBlock,
 }
 
-/// Names a rule, to take it away again.
+/// Identifies a rule, so that it can be removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RuleId(u64);
 
-/// The rules in force; shared by a [`Faulty`](super::Faulty) storage and its open files.
+/// The active rules, shared by a [`Faulty`](super::Faulty) backend and its open files.
 pub struct Rules {
     rules: Mutex<(u64, Vec<(RuleId, Rule)>)>,
-    /// Bytes that may still be written; all ones without a limit.
+    /// Bytes that may still be written; `u64::MAX` means no limit.
     room: AtomicU64,
-    /// How fast everything that is read comes.
+    /// The rate limit of all reads.
     pace: Mutex<Option<Arc<Pace>>>,
 }
 
@@ -172,7 +175,8 @@ impl Rules {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one. Waiting rules apply all, in order; of the others the first that hits.
+    /// Adds a rule. All matching delays and hangs apply, in order; of the other faults only the
+    /// first that matches.
     pub fn add(&self, rule: Rule) -> RuleId {
         let mut state = self.lock();
         state.0 += 1;
@@ -181,25 +185,25 @@ impl Rules {
         id
     }
 
-    /// Takes one away. Calls that hang by it go on hanging until its gate opens.
+    /// Removes a rule. Calls that hang because of it continue to hang until its gate opens.
     pub fn remove(&self, id: RuleId) {
         self.lock().1.retain(|(other, _)| *other != id);
     }
 
-    /// Takes all away, and the limits on room and rate.
+    /// Removes all rules and the limits on room and rate.
     pub fn clear(&self) {
         self.lock().1.clear();
         self.set_room(None);
         self.set_rate(None);
     }
 
-    /// All reads together give no more than so many bytes a second; on the spot they would block.
+    /// Limits the rate of all reads together; the `_now` forms would block.
     pub fn set_rate(&self, bytes_per_second: Option<u64>) {
         let pace = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
         *self.pace.lock().unwrap_or_else(PoisonError::into_inner) = pace;
     }
 
-    /// Keeps the rate after so many bytes were read.
+    /// Applies the rate limit after `bytes` were read.
     pub(super) fn pace(&self, bytes: usize) {
         if let Some(pace) = self.rate() {
             pace.keep(bytes);
@@ -210,12 +214,13 @@ impl Rules {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The disk is full after so many further bytes. Overwriting counts as writing.
+    /// Lets writes fail with ENOSPC after this number of further bytes. Overwriting counts as
+    /// writing.
     pub fn set_room(&self, bytes: Option<u64>) {
         self.room.store(bytes.unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
-    /// Takes room for a write: how many of these bytes still fit.
+    /// Takes room for a write and returns the number of bytes that fit.
     pub(super) fn take_room(&self, bytes: usize) -> usize {
         let take = |room: u64| match room {
             u64::MAX => None,
@@ -231,7 +236,7 @@ impl Rules {
         Some(self.room.load(Ordering::SeqCst)).filter(|&room| room != u64::MAX)
     }
 
-    /// Has anything been said about this call here?
+    /// Reports whether any rule or limit applies to this call at this path.
     pub(super) fn concern(&self, call: Call, path: &LogicalPath) -> bool {
         if call == Call::Read && self.rate().is_some() {
             return true;
@@ -239,7 +244,7 @@ impl Rules {
         self.lock().1.iter().any(|(_, rule)| rule.matches(call, path))
     }
 
-    /// A call that may wait.
+    /// Applies the rules to a call that may block.
     pub(super) fn meet(&self, call: Call, path: &LogicalPath) -> io::Result<Verdict> {
         let mut waits = Vec::new();
         let mut last = None;
@@ -264,7 +269,8 @@ impl Rules {
         end(last)
     }
 
-    /// A call that must not wait. One that would is not counted: its other form will be.
+    /// Applies the rules to a call that must not block. A call that would block does not count; the
+    /// blocking call that follows does.
     pub(super) fn meet_now(&self, call: Call, path: &LogicalPath) -> io::Result<Verdict> {
         let mut last = None;
         if call == Call::Read && self.rate().is_some() {

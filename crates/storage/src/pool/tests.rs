@@ -1,4 +1,5 @@
-//! Pools: threads, turns, steps, and work that goes to another pool.
+//! Tests of pools: threads, fairness between owners, steps of long work, and work that moves to
+//! another pool.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ const GREEDY: Owner = Owner(1);
 const POLITE: Owner = Owner(2);
 
 #[test]
-fn a_panicking_job_does_not_take_the_pool_along() {
+fn a_panicking_job_does_not_stop_the_pool() {
     let pool = Pool::new("test", 1);
     let (tell, told) = mpsc::channel();
     assert!(pool.run(ANYBODY, Box::new(|| panic!("injected"))).is_ok());
@@ -17,7 +18,7 @@ fn a_panicking_job_does_not_take_the_pool_along() {
     assert_eq!(told.recv(), Ok(7));
 }
 
-/// A job that reports its begin and waits.
+/// Returns a job that reports its start and waits for the gate.
 fn waiting(begun: &mpsc::Sender<&'static str>, name: &'static str, gate: &Arc<Mutex<()>>) -> Job {
     let (begun, gate) = (begun.clone(), gate.clone());
     Box::new(move || {
@@ -26,14 +27,14 @@ fn waiting(begun: &mpsc::Sender<&'static str>, name: &'static str, gate: &Arc<Mu
     })
 }
 
-/// A job that hands another over.
+/// Returns a job that hands another job to a pool.
 fn handing(to: &Arc<Pool>, job: Job) -> Job {
     let to = to.clone();
     Box::new(move || assert!(to.take_over(job).is_ok()))
 }
 
 #[test]
-fn what_is_handed_over_takes_no_thread_from_others() {
+fn a_job_handed_over_takes_no_thread_from_other_jobs() {
     let (own, other) = (Pool::new("own", 2), Pool::new("other", 2));
     let (begun, begins) = mpsc::channel();
     let gate = Arc::new(Mutex::new(()));
@@ -42,7 +43,8 @@ fn what_is_handed_over_takes_no_thread_from_others() {
         assert!(own.run(ANYBODY, handing(&other, waiting(&begun, "handed over", &gate))).is_ok());
     }
     assert_eq!([begins.recv(), begins.recv()], [Ok("handed over"); 2]);
-    // Both threads are with the other pool, whose others wait there; this one has two more.
+    // Both threads are lent to the other pool, where the other jobs wait. This pool starts two
+    // more.
     let (other_gate, far) = (Arc::new(Mutex::new(())), other.clone());
     let own_closed = other_gate.lock().unwrap();
     for _ in 0..2 {
@@ -53,12 +55,12 @@ fn what_is_handed_over_takes_no_thread_from_others() {
     assert_eq!((far.shared.lock().threads, own.shared.lock().threads), (2, 2));
     drop((closed, own_closed));
     assert_eq!(begins.iter().take(18).filter(|name| *name == "handed over").count(), 18);
-    // Those that came back when others had taken their places are gone.
+    // Threads that returned after others had taken their places have ended.
     wait_for_threads(&other, 0);
     wait_for_threads(&own, 2);
 }
 
-/// Waits until at most so many threads are with a pool.
+/// Waits until a pool has at most `most` threads.
 fn wait_for_threads(pool: &Pool, most: usize) {
     while pool.shared.lock().threads > most {
         std::thread::yield_now();
@@ -66,7 +68,7 @@ fn wait_for_threads(pool: &Pool, most: usize) {
 }
 
 #[test]
-fn a_thread_with_another_pool_goes_no_further() {
+fn a_lent_thread_is_not_lent_again() {
     let [a, b, c] = ["a", "b", "c"].map(|name| Pool::new(name, 1));
     let (tell, told) = mpsc::channel();
     let name = move |tell: &mpsc::Sender<_>| {
@@ -81,15 +83,15 @@ fn a_thread_with_another_pool_goes_no_further() {
     });
     assert!(a.run(ANYBODY, handing(&b, here)).is_ok());
     assert_eq!([told.recv().unwrap(), told.recv().unwrap()], ["a", "c"]);
-    // While the first one is there, it takes the next job as well.
+    // The lent thread runs the next job as well while it is there.
     wait_for_threads(&b, 0);
-    // Nor does one that is of no pool.
+    // A thread of no pool is not lent either.
     assert!(b.take_over(Box::new(move || name(&tell))).is_ok());
     assert_eq!(told.recv().unwrap(), "b");
 }
 
 #[test]
-fn a_thread_knows_whose_jobs_it_runs() {
+fn a_thread_reports_the_pool_whose_job_it_runs() {
     let (own, other) = (Pool::new("own", 1), Pool::new("other", 1));
     let (tell, told) = mpsc::channel();
     let here = |tell: &mpsc::Sender<_>| {
@@ -99,13 +101,13 @@ fn a_thread_knows_whose_jobs_it_runs() {
     here(&tell)();
     assert!(own.run(ANYBODY, handing(&other, here(&tell))).is_ok());
     let known = [told.recv().unwrap(), told.recv().unwrap()];
-    // The same thread, or another in its place.
+    // The same thread, or its replacement.
     assert!(own.run(ANYBODY, here(&tell)).is_ok());
     assert_eq!((known, told.recv().unwrap()), ([[false, false], [false, true]], [true, false]));
 }
 
 #[test]
-fn what_lets_go_is_queued_however_full_a_pool_is() {
+fn a_job_that_releases_is_queued_in_a_full_pool() {
     let pool = Pool::new("test", 1);
     let (begun, begins) = mpsc::channel();
     let gate = Arc::new(Mutex::new(()));
@@ -120,7 +122,7 @@ fn what_lets_go_is_queued_however_full_a_pool_is() {
 }
 
 #[test]
-fn a_panic_in_what_was_handed_over_brings_the_thread_back() {
+fn a_panic_in_a_job_handed_over_returns_the_thread() {
     let (own, other) = (Pool::new("own", 1), Pool::new("other", 1));
     assert!(own.run(ANYBODY, handing(&other, Box::new(|| panic!("injected")))).is_ok());
     let (tell, told) = mpsc::channel();
@@ -130,7 +132,7 @@ fn a_panic_in_what_was_handed_over_brings_the_thread_back() {
 }
 
 #[test]
-fn no_more_threads_than_allowed() {
+fn the_number_of_threads_is_limited() {
     let pool = Pool::new("test", 2);
     let (enter, entered) = mpsc::channel();
     let gate = Arc::new(Mutex::new(()));
@@ -143,7 +145,7 @@ fn no_more_threads_than_allowed() {
         };
         assert!(pool.run(ANYBODY, Box::new(job)).is_ok());
     }
-    // Two threads take the first two; either may report first.
+    // Two threads take the first two jobs; either may report first.
     let mut first = [entered.recv().unwrap(), entered.recv().unwrap()];
     first.sort_unstable();
     assert_eq!(first, [0, 1]);
@@ -152,7 +154,7 @@ fn no_more_threads_than_allowed() {
     assert_eq!(entered.iter().take(3).collect::<Vec<_>>().len(), 3);
 }
 
-/// Work of a number of steps, which counts them; cancelled from outside.
+/// Work that counts its steps and can be cancelled from outside.
 struct Steps {
     left: usize,
     made: Arc<AtomicUsize>,
@@ -189,7 +191,7 @@ fn steps(left: usize, tell: &mpsc::Sender<&'static str>) -> Steps {
 }
 
 #[test]
-fn the_job_of_a_polite_owner_waits_for_one_round_only() {
+fn a_job_of_a_polite_owner_waits_for_one_round_only() {
     let pool = Pool::new("test", 1);
     let (begun, begins) = mpsc::channel();
     let gate = Arc::new(Mutex::new(()));
@@ -201,7 +203,7 @@ fn the_job_of_a_polite_owner_waits_for_one_round_only() {
     drop(closed);
     let order: Vec<_> = begins.iter().take(4).collect();
     let at = order.iter().position(|name| *name == "polite");
-    // One runs already, and the greedy owner has the next turn.
+    // One job runs already, and the greedy owner has the next turn.
     assert!(at.is_some_and(|at| at <= 2), "{order:?}");
 }
 
@@ -217,7 +219,7 @@ fn one_owner_leaves_threads_to_others() {
     for _ in 0..2 {
         assert!(pool.run(POLITE, waiting(&begun, "polite", &gate)).is_ok());
     }
-    // None of those that run ends, and yet the polite ones begin.
+    // None of the running jobs ends, and yet the polite ones start.
     let first: Vec<_> = begins.iter().take(8).collect();
     assert_eq!(first.iter().filter(|name| **name == "polite").count(), 2, "{first:?}");
     drop(closed);
@@ -225,7 +227,7 @@ fn one_owner_leaves_threads_to_others() {
 }
 
 #[test]
-fn jobs_have_their_turn_between_the_steps_of_long_work() {
+fn jobs_run_between_the_steps_of_long_work() {
     let pool = Pool::new("test", 1);
     let (tell, told) = mpsc::channel();
     let gate = Arc::new(Mutex::new(()));
@@ -237,7 +239,7 @@ fn jobs_have_their_turn_between_the_steps_of_long_work() {
     pool.start(GREEDY, Box::new(work));
     let (seen, sees) = (made.clone(), tell.clone());
     let job = move || {
-        assert!(seen.load(Ordering::Relaxed) <= 1, "more than a step was made before the job");
+        assert!(seen.load(Ordering::Relaxed) <= 1, "more than one step ran before the job");
         sees.send("job").unwrap();
     };
     assert!(pool.run(GREEDY, Box::new(job)).is_ok());
@@ -247,7 +249,7 @@ fn jobs_have_their_turn_between_the_steps_of_long_work() {
 }
 
 #[test]
-fn long_work_ends_between_two_steps_when_nobody_waits_for_it() {
+fn cancelled_long_work_ends_between_two_steps() {
     let pool = Pool::new("test", 2);
     let (tell, told) = mpsc::channel();
     let gate = Arc::new(Mutex::new(()));
@@ -256,7 +258,7 @@ fn long_work_ends_between_two_steps_when_nobody_waits_for_it() {
     let cancelled: Vec<_> = all.iter().map(|work| work.cancelled.clone()).collect();
     all.drain(..).for_each(|work| pool.start(GREEDY, Box::new(work)));
     assert!(pool.run(POLITE, waiting(&tell, "polite", &gate)).is_ok());
-    assert_eq!(told.recv(), Ok("polite"), "although work without end occupies the pool");
+    assert_eq!(told.recv(), Ok("polite"), "although endless work occupies the pool");
     drop(closed);
     cancelled.iter().for_each(|cancelled| cancelled.store(true, Ordering::Relaxed));
     assert_eq!(told.iter().take(32).filter(|name| *name == "cancelled").count(), 32);
@@ -264,7 +266,7 @@ fn long_work_ends_between_two_steps_when_nobody_waits_for_it() {
 }
 
 #[test]
-fn long_work_goes_on_in_another_pool_and_is_refused_where_too_much_waits() {
+fn long_work_moves_to_another_pool_and_is_refused_when_that_is_full() {
     let (one, other) = (Pool::new("one", 1), Pool::new("other", 1));
     let (tell, told) = mpsc::channel();
     let mut work = steps(3, &tell);
@@ -283,11 +285,11 @@ fn long_work_goes_on_in_another_pool_and_is_refused_where_too_much_waits() {
     assert_eq!(told.recv(), Ok("refused"));
     other.start(POLITE, Box::new(steps(1, &tell)));
     drop(closed);
-    assert_eq!(told.recv(), Ok("done"), "the other owner's limit is its own");
+    assert_eq!(told.recv(), Ok("done"), "each owner has its own limit");
 }
 
 #[test]
-fn a_panic_in_a_step_ends_the_work_alone() {
+fn a_panic_in_a_step_ends_only_that_work() {
     let pool = Pool::new("test", 1);
     let (tell, told) = mpsc::channel();
     pool.start(GREEDY, Box::new(steps(0, &tell)));
@@ -296,7 +298,7 @@ fn a_panic_in_a_step_ends_the_work_alone() {
 }
 
 #[test]
-fn what_is_handed_over_stays_its_owners() {
+fn a_job_handed_over_keeps_its_owner() {
     let (own, other) = (Pool::new("own", 4), Pool::new("other", 16));
     let (tell, told) = mpsc::channel();
     let gate = Arc::new(Mutex::new(()));
@@ -309,7 +311,7 @@ fn what_is_handed_over_stays_its_owners() {
         });
         assert!(own.run(GREEDY, handing(&other, there)).is_ok());
     }
-    // Its share here is three threads: its jobs in the other pool do not count against it.
+    // The owner's share here is three threads. Its jobs in the other pool do not count against it.
     assert_eq!(told.iter().take(8).collect::<Vec<_>>(), [GREEDY; 8]);
     drop(closed);
 }

@@ -1,6 +1,6 @@
-//! A read behind the bytes of a buffer, into memory that is not filled before.
+//! A positional read that appends to a buffer without zeroing its memory first.
 //!
-//! To fill the place of a small read costs a tenth of the read, and the kernel overwrites it at once.
+//! Zeroing costs a tenth of a small read, and the kernel overwrites the memory at once.
 
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io;
@@ -10,8 +10,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 const HIGH_HALF_OF_OFFSET: libc::c_long = 0;
 const _: () = assert!(libc::c_long::BITS == 64);
 
-/// Appends up to `length` bytes of the file at `offset` to `out` by one call with these flags.
-/// Returns how many there were.
+/// Appends up to `length` bytes of the file at `offset` to `out` by one system call with these
+/// flags. Returns the number of bytes read.
 pub(super) fn read(
     fd: BorrowedFd<'_>,
     (offset, length): (u64, usize),
@@ -24,12 +24,12 @@ pub(super) fn read(
     let iov_len = length.min(room.len());
     let place = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len };
     let read = if flags.is_empty() {
-        // Where `preadv2` is unknown or forbidden, this is not.
-        // SAFETY: the place belongs to `out`, and the kernel writes at most its length there.
+        // `pread64` also works where `preadv2` is unknown or forbidden. SAFETY: the memory belongs
+        // to `out`, and the kernel writes at most its length there.
         unsafe { libc::syscall(libc::SYS_pread64, fd.as_raw_fd(), place.iov_base, place.iov_len, offset) }
     } else {
-        // The function of the C library costs twice as much: it can be cancelled.
-        // SAFETY: there is one place, it belongs to `out`, and the kernel writes at most its length there.
+        // The C library's function costs twice as much, because it is a cancellation point. SAFETY:
+        // there is one buffer, it belongs to `out`, and the kernel writes at most its length there.
         unsafe {
             libc::syscall(
                 libc::SYS_preadv2,
@@ -45,7 +45,8 @@ pub(super) fn read(
     let Ok(read) = usize::try_from(read) else {
         return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
     };
-    // SAFETY: that many bytes behind the present ones are there, and the kernel has written them.
+    // SAFETY: the capacity holds that many bytes behind the present ones, and the kernel has
+    // written them.
     unsafe { out.set_len(out.len() + read.min(iov_len)) };
     Ok(read)
 }
@@ -56,11 +57,11 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn a_read_appends_what_there_is_and_nothing_else() {
+    fn a_read_appends_exactly_the_bytes_of_the_file() {
         let (end, start) = rustix::pipe::pipe().unwrap();
         let plain = ReadWriteFlags::empty();
         let mut out = b"before".to_vec();
-        // A pipe has no offsets, and no end without its writer has none either.
+        // A pipe has no offsets.
         assert_eq!(read(end.as_fd(), (0, 4), &mut out, plain), Err(Errno::SPIPE));
         drop((end, start));
         let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();

@@ -1,4 +1,8 @@
-//! Extended attributes by their full local names, on descriptors and on files that are only reached.
+//! Extended attributes by their full local names, for open files and for files reached by `O_PATH`
+//! only.
+//!
+//! An `O_PATH` descriptor does not support `fgetxattr` and the like, so these go through its name
+//! in `/proc`.
 
 use super::tree::{Reach, proc_name};
 use rustix::buffer::spare_capacity;
@@ -7,7 +11,7 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// What bears the attributes.
+/// The object that has the attributes.
 pub(super) enum Bearer<'a> {
     Descriptor(BorrowedFd<'a>),
     Name(String),
@@ -28,12 +32,12 @@ impl<'a> From<&'a Reach> for Bearer<'a> {
     }
 }
 
-/// First guess at the size of a value or list; most are shorter.
+/// First buffer size for a value or list; most are shorter.
 const GUESS_BYTES: usize = 256;
-/// The most that Linux keeps in a value (`XATTR_SIZE_MAX`) or a list (`XATTR_LIST_MAX`).
+/// Maximum size of a value (`XATTR_SIZE_MAX`) or a list (`XATTR_LIST_MAX`) in Linux.
 const BYTES_MAX: usize = 65_536;
 
-/// Calls with a larger buffer until it is large enough.
+/// Runs a call, and again with the maximum buffer after `ERANGE`.
 fn grown(mut call: impl FnMut(&mut Vec<u8>) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
     let mut buffer = Vec::with_capacity(GUESS_BYTES);
     match call(&mut buffer) {
@@ -48,7 +52,7 @@ fn grown(mut call: impl FnMut(&mut Vec<u8>) -> rustix::io::Result<usize>) -> rus
     Ok(buffer)
 }
 
-/// A value; `None` if there is no such attribute.
+/// Returns a value; `None` if there is no such attribute.
 pub(super) fn get(bearer: &Bearer<'_>, name: &str) -> io::Result<Option<Vec<u8>>> {
     let value = grown(|buffer| match bearer {
         Bearer::Descriptor(fd) => rustix::fs::fgetxattr(fd, name, spare_capacity(buffer)),
@@ -61,7 +65,7 @@ pub(super) fn get(bearer: &Bearer<'_>, name: &str) -> io::Result<Option<Vec<u8>>
     }
 }
 
-/// Sets a value; with `new` there must be none yet.
+/// Sets a value; with `new` there must not be one yet.
 pub(super) fn set(bearer: &Bearer<'_>, name: &str, value: &[u8], new: bool) -> io::Result<()> {
     let flags = if new { XattrFlags::CREATE } else { XattrFlags::empty() };
     match bearer {
@@ -71,7 +75,7 @@ pub(super) fn set(bearer: &Bearer<'_>, name: &str, value: &[u8], new: bool) -> i
     Ok(())
 }
 
-/// Removes one.
+/// Removes an attribute.
 pub(super) fn remove(bearer: &Bearer<'_>, name: &str) -> io::Result<()> {
     match bearer {
         Bearer::Descriptor(fd) => rustix::fs::fremovexattr(fd, name)?,
@@ -80,7 +84,7 @@ pub(super) fn remove(bearer: &Bearer<'_>, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// All names. One that is not UTF-8 cannot be asked for and is left out.
+/// Returns all names. A name that is not UTF-8 is omitted, because a client cannot request it.
 pub(super) fn list(bearer: &Bearer<'_>) -> io::Result<Vec<String>> {
     let names = grown(|buffer| match bearer {
         Bearer::Descriptor(fd) => rustix::fs::flistxattr(fd, spare_capacity(buffer)),

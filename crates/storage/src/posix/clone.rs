@@ -1,4 +1,5 @@
-//! Copying a range from one file to another: by sharing blocks, else in the kernel, else through memory.
+//! Copies a range from one file to another: by sharing blocks, as a fallback in the kernel, and
+//! otherwise through memory.
 
 use super::file::File;
 use crate::StoredFile;
@@ -6,13 +7,14 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Bytes that one call copies in the kernel, so that no call lasts for minutes.
+/// Maximum number of bytes that one call copies in the kernel, so that no call takes minutes.
 const KERNEL_COPY_BYTES: usize = 64 << 20;
-/// Bytes copied through memory at a time.
+/// Number of bytes copied through memory at a time.
 const MEMORY_COPY_BYTES: u64 = 1 << 20;
 
-/// Copies `length` bytes at `from_offset` of `from` to `offset` of `to`; 0 bytes are nothing. A source that ends before
-/// is `EINVAL`. Ranges of one file may overlap: what arrives is what was there before.
+/// Copies `length` bytes at `from_offset` of `from` to `offset` of `to`. With `length` 0 nothing is
+/// copied. A source that ends before the range is `EINVAL`. Ranges of one file may overlap: the
+/// target receives the bytes that were in the source range before.
 pub(super) fn range(
     to: &File,
     from: &dyn StoredFile,
@@ -48,7 +50,8 @@ fn is_same(a: &File, b: &File) -> io::Result<bool> {
     Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
 }
 
-/// Shares blocks; `false` if that cannot be done here. The kernel does all or nothing.
+/// Shares blocks; `false` if that is not possible here. The kernel shares either all blocks or
+/// none.
 fn share(to: &File, from: &File, from_offset: u64, length: u64, offset: u64) -> io::Result<bool> {
     let range = libc::file_clone_range {
         src_fd: i64::from(from.fd.as_raw_fd()),
@@ -56,27 +59,29 @@ fn share(to: &File, from: &File, from_offset: u64, length: u64, offset: u64) -> 
         src_length: length,
         dest_offset: offset,
     };
-    // SAFETY: the structure has the kernel's layout and outlives the call, which keeps nothing of it.
+    // SAFETY: the structure has the kernel's layout and outlives the call, which keeps no reference
+    // to it.
     let result = unsafe { libc::ioctl(to.fd.as_raw_fd(), libc::FICLONERANGE, &raw const range) };
     if result == 0 {
         return Ok(true);
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        // No room and a broken disk stay so when copying; everything else is about sharing alone.
+        // Copying would fail in the same way. All other errors concern sharing only.
         Some(libc::ENOSPC | libc::EDQUOT | libc::EIO | libc::EBADF) => Err(error),
         _ => Ok(false),
     }
 }
 
-/// Copies in the kernel as far as it can, and says how far.
+/// Copies in the kernel as far as possible and returns the number of bytes copied.
 fn in_kernel(to: &File, from: &File, from_offset: u64, length: u64, offset: u64) -> io::Result<u64> {
     let mut copied = 0;
     while copied < length {
         let (mut at, mut into) = (from_offset + copied, offset + copied);
         let piece = usize::try_from(length - copied).unwrap_or(usize::MAX).min(KERNEL_COPY_BYTES);
         match rustix::fs::copy_file_range(&*from.fd, Some(&mut at), &*to.fd, Some(&mut into), piece) {
-            // Either the source ended, which reading will tell, or the file system has nothing to give this way.
+            // Either the source ended, which reading will report, or the file system does not
+            // support this copy.
             Ok(0) => break,
             Ok(more) => copied += more as u64,
             Err(Errno::INTR) => {}
@@ -93,7 +98,7 @@ struct Range {
     from: u64,
     to: u64,
     length: u64,
-    /// The last piece first.
+    /// Copy the last piece first, because the ranges overlap.
     backwards: bool,
 }
 

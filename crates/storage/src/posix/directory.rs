@@ -1,4 +1,5 @@
-//! Reading directories, a page of names at a time.
+//! Reads directories one page of names at a time, so that a large directory never occupies a thread
+//! or memory as a whole.
 
 use super::attribute::{self, Bearer};
 use super::file::metadata;
@@ -21,9 +22,9 @@ pub(super) struct Directory {
     volumes: Arc<Volumes>,
     path: LogicalPath,
     names: Dir,
-    /// What it is on; found out when it matters.
+    /// The file system of the directory; determined on first use.
     here: OnceLock<Arc<Volume>>,
-    /// What is mounted on its names, ordered by them; found out when it matters.
+    /// The file systems mounted on entries, sorted by name; determined on first use.
     mounted: OnceLock<Vec<(Vec<u8>, Arc<Volume>)>>,
 }
 
@@ -35,7 +36,7 @@ impl Directory {
         Ok(Self { tree, volumes, path, names, here: OnceLock::new(), mounted: OnceLock::new() })
     }
 
-    /// The file system that the directory is on.
+    /// Returns the file system of the directory.
     fn here(&self) -> &Arc<Volume> {
         self.here.get_or_init(|| match leads(&self.tree, &self.volumes, &self.path) {
             Leads::There(volume) => volume.clone(),
@@ -43,14 +44,14 @@ impl Directory {
         })
     }
 
-    /// The file system that is mounted on a name of this directory.
+    /// Returns the file system that is mounted on an entry of this directory.
     fn mounted(&self, name: &[u8]) -> Option<&Arc<Volume>> {
         let all = self.mounted.get_or_init(|| self.volumes.mounted_in(&self.local_path()));
         let at = all.binary_search_by(|(point, _)| point.as_slice().cmp(name)).ok()?;
         all.get(at).map(|(_, volume)| volume)
     }
 
-    /// Its local path without links, where the kernel tells it.
+    /// Returns the local path without links; without `/proc` it is the path as configured.
     fn local_path(&self) -> PathBuf {
         let fd = self.names.fd().ok().filter(|_| self.tree.has_proc());
         match fd.map(|fd| rustix::fs::readlinkat(CWD, proc_name(fd), Vec::new())) {
@@ -68,7 +69,7 @@ impl Directory {
     }
 }
 
-/// Names of this directory only: nothing that could lead elsewhere.
+/// Checks that a name is a single component of this directory and cannot lead elsewhere.
 fn checked(name: &[u8]) -> io::Result<&[u8]> {
     let bad = name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0);
     if bad { Err(Errno::INVAL.into()) } else { Ok(name) }
@@ -119,7 +120,7 @@ impl DirectoryStream for Directory {
             rustix::fs::readlinkat(folder, name, Vec::new()).map_err(io::Error::from)
         });
         match target {
-            // Data of a space lies outside.
+            // The data of a space lies outside the root.
             Ok(target) if target.to_bytes().starts_with(b"/") => {
                 let place = self.tree.real(target.to_bytes());
                 place.is_none_or(|place| place.starts_with(self.volumes.root()))

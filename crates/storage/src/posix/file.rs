@@ -1,4 +1,7 @@
-//! An open file on a POSIX file system.
+//! An open file on a POSIX file system: reads and writes with and without waiting.
+//!
+//! Which calls can be made without waiting depends on the file system; `volume` keeps that
+//! knowledge for all its files.
 
 use super::append;
 use super::attribute::{self, Bearer};
@@ -22,28 +25,28 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// An open file.
+/// An open regular file.
 pub(super) struct File {
-    /// Until it is dropped.
+    /// Taken in `drop`, because closing may have to happen on the pool.
     pub(super) fd: ManuallyDrop<Arc<OwnedFd>>,
     pub(super) volume: Arc<Volume>,
     pub(super) without: Without,
-    /// Bytes it may have at most.
+    /// Maximum size in bytes.
     pub(super) bytes_max: u64,
-    /// Reads that ask first whether what they want is in memory.
+    /// Number of further reads that first ask the kernel whether their pages are in memory.
     pub(super) asking: AtomicU8,
-    /// The kernel does not tell which of its pages are in memory.
+    /// The kernel refuses to report which pages of this file are in memory.
     pub(super) is_secretive: AtomicBool,
-    /// Room that was set aside for it, given back when it is closed.
+    /// Reserved space, released when the file is closed.
     pub(super) _promise: Option<Promise>,
 }
 
-/// After a read that would have waited, so many more first ask whether they would wait as well. The attempt itself costs far
-/// more when it fails, because the kernel begins to read from the disk in it, each piece by itself; a ring is given what
-/// comes together in one go.
+/// Number of reads that first ask the kernel whether they would wait, after one that would have
+/// waited. A failed attempt costs far more than asking, because the kernel starts to read from the
+/// disk, piece by piece. A ring submits concurrent reads as one batch.
 const ASKING_READS: u8 = 16;
 
-/// The contract's status from the system's.
+/// Converts the status of the operating system to that of this crate.
 pub(super) fn metadata(status: &Stat) -> Metadata {
     Metadata {
         device: status.st_dev,
@@ -60,15 +63,15 @@ pub(super) fn metadata(status: &Stat) -> Metadata {
     }
 }
 
-/// Largest offset a file can have on Linux.
+/// Largest offset that a file can have on Linux.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: it is taken here alone, and nothing can use it any more.
+        // SAFETY: the descriptor is taken only here, and nothing uses it afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if !self.volume.is_near() {
-            // To close a file may ask those behind a network.
+            // Closing a file on a network file system may wait for its server.
             self.volume.pool.run_surely(Owner::SERVER, Box::new(move || drop(fd)));
         }
     }
@@ -79,30 +82,30 @@ impl File {
         Bearer::from(self.fd.as_fd())
     }
 
-    /// The last size that was heard of. Does not wait.
+    /// Returns the last size known to the kernel. Does not wait.
     fn last_size(&self) -> Option<u64> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         rustix::fs::statx(&*self.fd, "", flags, StatxFlags::SIZE).ok().map(|status| status.stx_size)
     }
 
-    /// Is `offset` at or behind the end? Does not wait.
+    /// Reports whether `offset` is at or beyond the end of the file. Does not wait.
     fn is_end(&self, offset: u64) -> bool {
         self.last_size().is_some_and(|size| offset >= size)
     }
 
-    /// Is it known, without an attempt, that a read would wait?
+    /// Reports whether a read is known to wait, without attempting it.
     fn would_wait(&self, offset: u64, length: usize) -> bool {
         let asking = self.asking.load(Ordering::Relaxed);
-        // For the pool's thread it is of use that the kernel has begun to read.
+        // On a pool thread the attempt is useful, because the kernel starts to read from the disk.
         if asking == 0 || self.without.ring || !ring::is_here() {
             return false;
         }
-        // Another thread may count the same one: nothing depends on the number.
+        // Another thread may decrement the same value; nothing depends on the exact number.
         self.asking.store(asking - 1, Ordering::Relaxed);
         self.look(offset, length) == Look::NotThere
     }
 
-    /// Are all pages of this piece in memory?
+    /// Asks the kernel whether all pages of this range are in memory.
     fn look(&self, offset: u64, length: usize) -> Look {
         if self.is_secretive.load(Ordering::Relaxed) {
             return Look::Forbidden;
@@ -114,8 +117,8 @@ impl File {
         look
     }
 
-    /// Reads what can be had without waiting, by as many calls as it takes. `read` reads what lies
-    /// behind the bytes that it has read before, with these flags.
+    /// Reads as much as is possible without waiting, in as many calls as necessary. `read` reads
+    /// after the given number of bytes already read, with the given flags.
     fn read_no_wait(
         &self,
         (offset, length): (u64, usize),
@@ -131,7 +134,7 @@ impl File {
                 Ok(0) => break,
                 Ok(more) => done += more,
                 Err(Errno::INTR) => {}
-                // Some file systems say so without looking at the size first.
+                // Some file systems return EAGAIN before they check the size.
                 Err(Errno::AGAIN) if self.is_end(offset + done as u64) => break,
                 Err(Errno::AGAIN) => {
                     self.asking.store(ASKING_READS, Ordering::Relaxed);
@@ -149,7 +152,8 @@ impl File {
         Now::Done(Ok(done))
     }
 
-    /// Returns the flags of a call that reads without waiting; `None` if there is none.
+    /// Returns the flags of a call that reads without waiting; `None` if the file system has no
+    /// such call.
     fn flags_now(&self) -> Option<ReadWriteFlags> {
         match self.volume.read_now() {
             ReadNow::NoWait => Some(ReadWriteFlags::NOWAIT),
@@ -165,7 +169,7 @@ impl File {
         let mut done = 0;
         while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {
             match rustix::io::pwrite(&*self.fd, rest, offset + done as u64) {
-                // Does not happen for files; without an error nothing better can be said.
+                // This does not happen for regular files; EIO is the nearest error.
                 Ok(0) => return Err(Errno::IO.into()),
                 Ok(more) => done += more,
                 Err(Errno::INTR) => {}
@@ -187,7 +191,7 @@ impl StoredFile for File {
         self.read_no_wait((offset, into.len()), flags, |done, flags| {
             let rest = into.get_mut(done..).unwrap_or_default();
             let at = offset + done as u64;
-            // Where `preadv2` is unknown or forbidden, `pread` is not.
+            // `pread` also works where `preadv2` is unknown or forbidden.
             if flags.is_empty() {
                 rustix::io::pread(&*self.fd, rest, at)
             } else {
@@ -212,11 +216,12 @@ impl StoredFile for File {
     fn read_scattered_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Option<()> {
         let wanted: usize = into.iter().map(|place| place.len()).sum();
         let flags = self.flags_now()?;
-        // Others have just found that they would have to wait: what follows asks first.
+        // Other reads have just found that they would wait, so the caller asks the kernel for each
+        // range first.
         if self.asking.load(Ordering::Relaxed) > 0 && !self.without.ring && ring::is_here() {
             return None;
         }
-        // Whatever goes wrong is found again, and told, by reading piece by piece.
+        // Errors are found again, and reported, when the caller reads piece by piece.
         match rustix::io::preadv2(&*self.fd, into, offset, flags) {
             Ok(read) => (read == wanted).then_some(()),
             Err(error) => {
@@ -229,7 +234,7 @@ impl StoredFile for File {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        // Nothing lies behind the largest offset.
+        // A file has no bytes beyond the largest offset.
         let room = usize::try_from(OFFSET_MAX.saturating_sub(offset)).unwrap_or(usize::MAX);
         let wanted = into.len().min(room);
         let mut done = 0;
@@ -251,7 +256,8 @@ impl StoredFile for File {
         done: &mut dyn FnMut() -> Completion,
     ) -> Result<(), Vec<u8>> {
         let within = |piece: &ReadPiece| piece.offset.saturating_add(piece.length as u64) <= OFFSET_MAX;
-        // Behind a network or another process the kernel may wait for it where a read is begun, and that is on a loop.
+        // On a network file system or FUSE the kernel may wait when a read is submitted, which
+        // would block an event loop.
         if self.without.ring || !self.volume.is_near() || !pieces.iter().all(within) {
             return Err(buffer);
         }
@@ -261,7 +267,8 @@ impl StoredFile for File {
     fn read_in_pool(&self, owner: Owner, pieces: &[ReadPiece], job: Job) -> Result<(), Job> {
         let pool = &self.volume.pool;
         match pieces {
-            // Elsewhere one that hangs says nothing of the others.
+            // On other file systems a hanging read does not imply that the others hang, so they
+            // must not share a thread.
             &[ReadPiece { offset, length, .. }]
                 if length <= BYTES_TOGETHER_MAX && self.volume.kind() == Kind::Local =>
             {
@@ -369,7 +376,7 @@ impl StoredFile for File {
         if self.volume.kind() != Kind::Memory
             && let Some(length) = NonZeroU64::new(length)
         {
-            // A hint: what comes of it does not matter.
+            // This is only a hint, so its result does not matter.
             let _ = rustix::fs::fadvise(&*self.fd, offset, Some(length), Advice::WillNeed);
         }
     }

@@ -1,8 +1,9 @@
-//! Where names lead, told without touching what they lead to: by the text of links and the table of mounts.
+//! Determines the file system that a path leads to, without accessing the target: from the text of
+//! links and the table of mounts.
 //!
-//! Whoever follows a link into a disk that hangs, hangs. So before that is done it is found out which file system the link leads
-//! into, and all that concerns the name goes on in that one's pool. What is found is a hint: if the link changes before the
-//! work is done, a thread of the wrong pool waits, and no more than that.
+//! A thread that follows a link to a hung disk blocks. So the target's file system is determined
+//! first, and all work on the path then runs in the pool of that file system. The result is a hint:
+//! if the link changes before the work is done, at worst a thread of the wrong pool waits.
 
 use super::tree::Tree;
 use super::volume::{Volume, Volumes};
@@ -15,28 +16,29 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Where a name leads.
+/// The result of resolving a path.
 pub(super) enum Leads<'v> {
-    /// It stays on the file system that its path is on; or nothing is known, and whoever opens it will learn why.
+    /// The path stays on its own file system, or nothing is known and opening it will show the
+    /// error.
     Here,
-    /// Nothing of this name is there.
+    /// The path does not exist.
     Nowhere,
-    /// To another file system.
+    /// The path leads to another file system.
     There(&'v Arc<Volume>),
 }
 
-/// Where links of one file system lead.
+/// Resolves links that start on one file system.
 pub(super) struct Links<'v> {
     pub(super) tree: &'v Tree,
     pub(super) volumes: &'v Volumes,
     pub(super) here: &'v Arc<Volume>,
 }
 
-/// Where a path leads. Touches only the file system that the path is on.
+/// Determines where a path leads. Accesses only the file system of the path itself.
 pub(super) fn leads<'v>(tree: &'v Tree, volumes: &'v Volumes, path: &LogicalPath) -> Leads<'v> {
     let (prefix, here) = volumes.mount_of(path);
     let links = Links { tree, volumes, here };
-    // Mostly nothing before the last name is a link, or a mount.
+    // Fast path: usually no component before the last one is a link or a mount point.
     if prefix.is_root() {
         match tree.link_at(path) {
             Some(Ok(target)) if target.starts_with(b"/") => return links.turn(&target, &[], 1),
@@ -52,7 +54,8 @@ pub(super) fn leads<'v>(tree: &'v Tree, volumes: &'v Volumes, path: &LogicalPath
 }
 
 impl<'v> Links<'v> {
-    /// Where an absolute target of a link leads, with these names behind it, the next one last; `links` were looked at.
+    /// Resolves an absolute link target followed by the names in `behind`, which are in reverse
+    /// order. `links` is the number of links read until now.
     pub(super) fn turn(&self, target: &[u8], behind: &[OsString], links: usize) -> Leads<'v> {
         let Some(place) = self.tree.real(target) else { return Leads::Here };
         let (volume, point) = self.volumes.of_local(&place);
@@ -63,7 +66,7 @@ impl<'v> Links<'v> {
         self.walk(point, [behind, &names(rest)].concat(), links)
     }
 
-    /// Goes name by name from a directory, and stops before it would leave the file system.
+    /// Resolves name by name from a directory, and stops before it would leave the file system.
     fn walk(&self, mut at: PathBuf, mut todo: Vec<OsString>, mut links: usize) -> Leads<'v> {
         while let Some(name) = todo.pop() {
             if name == ".." {
@@ -95,7 +98,7 @@ impl<'v> Links<'v> {
     }
 }
 
-/// The names of a path, the first of them last.
+/// Returns the names of a path in reverse order.
 fn names(path: &Path) -> Vec<OsString> {
     let names = path.components().rev().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),

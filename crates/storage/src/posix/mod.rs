@@ -1,18 +1,23 @@
-//! Files on POSIX file systems: a local root, its links, and what lies below.
+//! The storage backend for POSIX file systems: a local root, its links and the tree below it.
 //!
-//! | file | what it holds |
+//! Two properties determine its structure. No path may leave the root and the configured
+//! directories, and no thread of one file system may block on another one.
+//!
+//! | file | content |
 //! |---|---|
-//! | `tree` | staying inside: paths to descriptors in one system call |
-//! | `walk` | the same name by name, for links and kernels that need it |
-//! | `link` | where names lead, without touching it |
+//! | `tree` | confinement: resolves paths to descriptors in one system call |
+//! | `walk` | fallback of `tree` name by name, for links and kernels that need it |
+//! | `link` | the file system that a path leads to, without access to the target |
 //! | `volume` | file systems: what each can do without waiting, and its pool |
 //! | `file` | an open file |
-//! | `resident` | is a piece of a file in memory? |
-//! | `clone` | copying ranges between files |
-//! | `directory` | reading directories |
+//! | `append` | a read that appends to a buffer without zeroing it |
+//! | `resident` | asks the kernel whether a range of a file is in memory |
+//! | `clone` | copies ranges between files |
+//! | `directory` | reads directories |
 //! | `attribute` | extended attributes |
+//! | `stable` | file identities, and syncs of names |
 //! | `space` | spaces: data of new files on several partitions |
-//! | `partition` | one partition and its room |
+//! | `partition` | one partition and its free space |
 
 mod append;
 mod attribute;
@@ -56,25 +61,26 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 use tree::{Parent, Tree};
 use volume::{Volume, Volumes};
 
-/// What a [`Posix`] is told.
+/// The configuration of a [`Posix`] backend.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What `/` stands for (`oss.localroot`).
+    /// The directory that is `/` in logical paths (`oss.localroot`).
     pub root: PathBuf,
-    /// The parts of the name space that are served; file systems mounted elsewhere are not looked at.
+    /// The parts of the name space that are served. File systems mounted elsewhere are ignored.
     pub served: Vec<LogicalPath>,
-    /// Folders outside the root that symbolic links may lead into, beside the partitions of spaces.
+    /// Directories outside the root that symbolic links may lead into, in addition to the
+    /// partitions of spaces.
     pub links_to: Vec<PathBuf>,
-    /// Spaces; without any, data lies where its name is.
+    /// The spaces. Without any, data is stored where its name is.
     pub spaces: SpaceConfig,
-    /// Bytes a file may have at most (`oss.maxsize`).
+    /// Maximum size of a file in bytes (`oss.maxsize`).
     pub file_bytes_max: Option<u64>,
-    /// For tests.
+    /// Kernel features that are not used; for tests.
     pub without: Without,
 }
 
 impl Config {
-    /// Everything below `root`, and nothing else.
+    /// Returns a configuration that serves everything below `root`, and nothing else.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
@@ -86,7 +92,7 @@ impl Config {
         }
     }
 
-    /// As the directives say.
+    /// Returns the configuration that corresponds to the directives.
     pub fn from_effective(storage: &config::Storage) -> Self {
         let root = storage.local_root.value.clone().unwrap_or_else(|| PathBuf::from("/"));
         let exports = storage.exports.iter().filter_map(|export| {
@@ -105,7 +111,7 @@ impl Config {
     }
 }
 
-/// Files on POSIX file systems below a local root.
+/// A backend for POSIX file systems below a local root.
 pub struct Posix {
     tree: Arc<Tree>,
     volumes: Arc<Volumes>,
@@ -114,10 +120,11 @@ pub struct Posix {
     file_bytes_max: u64,
 }
 
-/// Tries to create or open a name that others create and remove meanwhile.
+/// Number of attempts to create or open a name that is created and removed concurrently.
 const CREATE_TRIES: usize = 16;
 
-/// Nothing that is opened may make the process wait, take its terminal, or pass to a child.
+/// Opening must not block the process, acquire a controlling terminal, or leak into a child
+/// process.
 const QUIET: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 fn is_error<T>(result: &io::Result<T>, errno: Errno) -> bool {
@@ -125,7 +132,8 @@ fn is_error<T>(result: &io::Result<T>, errno: Errno) -> bool {
 }
 
 impl Posix {
-    /// Opens the root, which must be a directory, and looks at all partitions. May wait. The error says which of them.
+    /// Opens the root, which must be a directory, and checks all partitions. May wait. The error
+    /// names the directory that failed.
     pub fn new(config: &Config) -> io::Result<Self> {
         let links_to = [config.links_to.clone(), Spaces::folders(&config.spaces)?].concat();
         let tree = Arc::new(Tree::new(&config.root, &links_to, config.without)?);
@@ -141,7 +149,7 @@ impl Posix {
         access | QUIET | if how.truncate { OFlags::TRUNC } else { OFlags::empty() }
     }
 
-    /// Only regular files are files; others could do anything when read.
+    /// Wraps the descriptor of a regular file.
     fn opened(&self, fd: OwnedFd, volume: Arc<Volume>, promise: Option<Promise>) -> Arc<dyn StoredFile> {
         Arc::new(File {
             fd: ManuallyDrop::new(Arc::new(fd)),
@@ -161,7 +169,8 @@ impl Posix {
             libc::S_IFDIR => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::NOTBLK.into()),
         }
-        // It was for the opening alone; some kernels would refuse to wait for such a file's data later.
+        // `O_NONBLOCK` was needed for opening only; some kernels would refuse to wait for the data
+        // of such a file later.
         rustix::fs::fcntl_setfl(fd, OFlags::empty())?;
         Ok(status.st_dev)
     }
@@ -185,7 +194,8 @@ impl Posix {
                 return made;
             }
             let opened = self.tree.open(path, Self::flags(how), 0);
-            // It is gone again; or it is a link to nothing, in whose place nothing may grow.
+            // ENOENT: the file was removed again, or it is a dangling link, whose target must not
+            // be created.
             if !is_error(&opened, Errno::NOENT) {
                 return opened.map(|fd| (fd, None));
             }
@@ -209,7 +219,8 @@ impl Backend for Posix {
         if how.create.is_some() || how.truncate || !self.volumes.of_path(path).names_are_near() {
             return Now::WouldBlock;
         }
-        // Opening asks those behind a network, whatever is in memory; a link might lead there.
+        // On a network file system opening asks its server even if the name is in memory, and a
+        // link might lead there.
         let fd = match self.tree.open_now(path, Self::flags(how), self.volumes.are_near()) {
             None => return Now::WouldBlock,
             Some(Err(error)) => return Now::Done(Err(error)),
@@ -300,14 +311,14 @@ impl Backend for Posix {
 
     fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()> {
         let (old, old_name) = self.tree.parent(from)?;
-        // Parents are not created for a source that is not there.
+        // The source must exist before missing parents are created.
         rustix::fs::statat(&old, old_name, AtFlags::SYMLINK_NOFOLLOW)?;
         let (new, new_name) = self.tree.parent_made(to, parents)?;
         let Some(spaces) = &self.spaces else {
             return Ok(rustix::fs::renameat(&old, old_name, &new, new_name)?);
         };
         let (data, replaced) = {
-            // No name moves to another file system.
+            // A rename never moves a name to another file system, so this lock covers both names.
             let _changing = self.volumes.of_path(from).changing();
             let data = spaces.data_behind((&old, old_name));
             let replaced = spaces.data_behind((&new, new_name));
@@ -320,7 +331,7 @@ impl Backend for Posix {
         let Some(replaced) = replaced.filter(|replaced| data.as_ref() != Some(replaced)) else {
             return Ok(());
         };
-        // What was replaced may be on a disk that hangs, which is no concern of who renames.
+        // The replaced data may be on a hung disk, which must not block the rename.
         match spaces.volume_of(&replaced) {
             Some(there)
                 if data
@@ -333,7 +344,7 @@ impl Backend for Posix {
                     .run(Pool::current_owner(), Box::new(move || Spaces::remove_data(&replaced)))
                     .is_err()
                 {
-                    tracing::warn!(data = %lost.display(), "data without a name stays: its disk takes no more work");
+                    tracing::warn!(data = %lost.display(), "cannot remove data of a replaced name: the queue of its disk is full; remove the file by hand");
                 }
             }
             _ => Spaces::remove_data(&replaced),
@@ -373,7 +384,7 @@ impl Backend for Posix {
         if let Some(spaces) = self.spaces.as_ref().filter(|spaces| space.is_some() || spaces.take(path)) {
             return Ok(spaces.usage(space.unwrap_or(&self.space_of(path))));
         }
-        // What is not there yet would be stored where the nearest folder above it is.
+        // A path that does not exist would be stored where its nearest existing ancestor is.
         let mut path = path.clone();
         let place = loop {
             let place = self.tree.open(&path, OFlags::PATH, 0);
@@ -392,7 +403,8 @@ impl Backend for Posix {
         let mut path = path.clone();
         loop {
             match (self.tree.open(&path, OFlags::PATH, 0), path.parent()) {
-                // What is not there yet would be stored where the nearest folder above it is.
+                // A path that does not exist would be stored where its nearest existing ancestor
+                // is.
                 (Err(error), Some(above)) if error.kind() == io::ErrorKind::NotFound => path = above,
                 (place, _) => {
                     let place = place?;
@@ -433,7 +445,7 @@ impl Backend for Posix {
     }
 }
 
-/// Creates a file that is not there.
+/// Creates a file that must not exist.
 fn make_file(parent: &Parent<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | QUIET;
     let fd = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(mode))?;
@@ -444,7 +456,7 @@ fn make_file(parent: &Parent<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd>
     Ok(fd)
 }
 
-/// Gives a new file the bits that the process's mask took away, or a default list of its folder did.
+/// Sets the mode bits of a new file that the umask or a default ACL of its directory removed.
 fn exact_mode(fd: &OwnedFd, mode: u32) -> io::Result<()> {
     if rustix::fs::fstat(fd)?.st_mode & 0o7777 != mode {
         rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
@@ -452,7 +464,7 @@ fn exact_mode(fd: &OwnedFd, mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Status without asking a server behind a network file system.
+/// Returns the status without asking the server of a network file system.
 fn stat_cached(place: &OwnedFd) -> io::Result<Metadata> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let status = rustix::fs::statx(place, "", flags, StatxFlags::BASIC_STATS)?;

@@ -1,4 +1,7 @@
-//! A partition of a space: a folder on a file system, and how much room it has.
+//! A partition of a space: a directory on a file system, and its free space.
+//!
+//! Free space is cached and queried on the partition's own pool, because otherwise a hung disk
+//! would block the creation of files on all others.
 
 use super::volume::{Volume, Volumes};
 use crate::Usage;
@@ -10,25 +13,28 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Figures older than this are taken anew before a partition is chosen by them.
+/// Maximum age of the usage by which a partition is chosen; older usage is queried again.
 pub(super) const FIGURES_AGE_MAX: Duration = Duration::from_secs(10);
-/// How long a partition may take to say how much room it has; until it has answered it is not chosen.
+/// Timeout of a usage query. A partition that has not answered is not chosen.
 pub const FIGURES_WAIT: Duration = Duration::from_secs(2);
-/// The longest path of a partition: its length with a `/` must fit into two hexadecimal digits.
+/// Maximum length of a partition's path, because its length with a `/` must fit into two
+/// hexadecimal digits.
 pub const PARTITION_BYTES_MAX: usize = 254;
 
-/// Size hints of open files may hold at most one part in `PROMISED_SHARE` of the free space, because clients name any number.
+/// Size hints of open files may reserve at most one part in `PROMISED_SHARE` of the free space,
+/// because a client can announce any size.
 const PROMISED_SHARE: u64 = 2;
 
 struct Figures {
     usage: Usage,
-    /// Bytes that open files will need by their size hints, which the file system did not know when it was asked.
+    /// Bytes that open files will need by their size hints, and that were not in use when the file
+    /// system was queried.
     promised: u64,
     taken: Instant,
     asked: Option<Instant>,
 }
 
-/// See the module.
+/// A directory of a space on one file system.
 pub(super) struct Partition {
     pub(super) space: String,
     pub(super) folder: PathBuf,
@@ -37,7 +43,8 @@ pub(super) struct Partition {
     answered: Condvar,
 }
 
-/// The folders that one directive names; with a wildcard all whose names begin like its path, in order.
+/// Returns the directories that one directive names; with a wildcard all that start with its path,
+/// sorted.
 pub(super) fn folders(space: &config::Space) -> io::Result<Vec<PathBuf>> {
     if !space.wildcard {
         return Ok(vec![space.path.clone()]);
@@ -45,7 +52,7 @@ pub(super) fn folders(space: &config::Space) -> io::Result<Vec<PathBuf>> {
     let (Some(above), Some(begin)) = (space.path.parent(), space.path.file_name()) else {
         return Ok(vec![space.path.clone()]);
     };
-    // A path that ends in `/` begins no name: all folders in it are meant.
+    // A path that ends in `/` matches all directories in it.
     let all = space.path.as_os_str().as_bytes().ends_with(b"/");
     let (above, begin) = if all { (space.path.as_path(), &b""[..]) } else { (above, begin.as_bytes()) };
     let mut found = Vec::new();
@@ -65,15 +72,15 @@ fn told(space: &config::Space, folder: &Path, error: io::Error) -> io::Error {
 }
 
 impl Partition {
-    /// The partitions that one directive names. One whose mount check fails is left out with a warning if it may be, and
-    /// an error otherwise. May wait.
+    /// Returns the partitions that one directive names. A partition whose mount check fails is
+    /// omitted with a warning if the check is optional; otherwise it is an error. May wait.
     pub(super) fn all_of(space: &config::Space, volumes: &Volumes) -> io::Result<Vec<Arc<Self>>> {
         let mut all = Vec::new();
         for folder in folders(space)? {
             match Self::new(space, &folder, volumes) {
                 Ok(partition) => all.push(Arc::new(partition)),
                 Err(error) if space.mount_check.as_ref().is_some_and(|check| check.optional) => {
-                    tracing::warn!(%error, "this partition is left out");
+                    tracing::warn!(%error, "a partition is not used because its optional mount check failed");
                 }
                 Err(error) => return Err(error),
             }
@@ -88,12 +95,15 @@ impl Partition {
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, text)));
         }
         if let Some(check) = &space.mount_check {
-            // `ID.NAME` in the folder, where NAME is the folder's own.
+            // `ID.NAME` in the directory, where NAME is the name of the directory itself.
             let mut mark = std::ffi::OsString::from(&check.id);
             mark.push(".");
             mark.push(folder.file_name().unwrap_or_default());
             std::fs::metadata(folder.join(&mark)).map_err(|error| {
-                let text = format!("it seems not to be mounted: {}: {error}", mark.display());
+                let text = format!(
+                    "no file system is mounted there: {}: {error}; mount it, or create the mark file",
+                    mark.display()
+                );
                 failed(io::Error::new(error.kind(), text))
             })?;
         }
@@ -107,7 +117,7 @@ impl Partition {
         Ok(Self { space, folder, volume, figures, answered: Condvar::new() })
     }
 
-    /// Bytes of the folder's path with a `/` behind it.
+    /// Returns the length of the directory's path with a trailing `/`, in bytes.
     pub(super) fn prefix_length(&self) -> usize {
         self.folder.as_os_str().len() + 1
     }
@@ -116,9 +126,11 @@ impl Partition {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How much room there is, not older than `age`; `None` if the file system does not say in time. It is asked on its own
-    /// pool, so one that hangs holds up nobody for longer, and those who come later not at all. Who is a thread of that pool asks
-    /// itself: the others may all be waiting for the answer too.
+    /// Returns the usage, at most `age` old; `None` if the file system does not answer in time.
+    ///
+    /// The query runs on the pool of the partition, so a hung disk delays a caller for at most
+    /// [`FIGURES_WAIT`], and later callers not at all. A thread of that same pool makes the query
+    /// itself, because all the other threads may be waiting for the answer too.
     pub(super) fn figures(self: &Arc<Self>, age: Duration) -> Option<Usage> {
         let mut figures = self.lock();
         if figures.taken.elapsed() < age {
@@ -148,18 +160,18 @@ impl Partition {
         figures.asked.is_none().then(|| figures.left())
     }
 
-    /// Asks the file system.
+    /// Queries the file system.
     fn take(&self) {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let place = rustix::fs::open(&self.folder, flags, Mode::empty()).map_err(io::Error::from);
-        // One that cannot be asked has no room.
+        // A partition that cannot be queried counts as full.
         let usage = place.and_then(super::usage_of).unwrap_or_default();
         *self.lock() = Figures { usage, promised: 0, taken: Instant::now(), asked: None };
         self.answered.notify_all();
     }
 
-    /// Reserves space for `bytes` that a client announces to write: as far as hints may hold space, they count as taken until the
-    /// file system is asked again, or the promise is dropped.
+    /// Reserves space for `bytes` that a client announces to write, up to the limit for hints. The
+    /// reservation holds until the file system is queried again or the promise is dropped.
     pub(super) fn promise(self: &Arc<Self>, bytes: u64) -> Promise {
         let mut figures = self.lock();
         let bytes = bytes.min((figures.usage.free / PROMISED_SHARE).saturating_sub(figures.promised));
@@ -169,7 +181,7 @@ impl Partition {
 }
 
 impl Figures {
-    /// The room that is left when the promises are kept.
+    /// Returns the usage after subtracting the reservations.
     fn left(&self) -> Usage {
         let mut usage = self.usage;
         usage.free = usage.free.saturating_sub(self.promised);
@@ -178,11 +190,11 @@ impl Figures {
     }
 }
 
-/// Room that an open file will need. Dropping it gives the room back.
+/// Space reserved for an open file; released when dropped.
 pub(super) struct Promise {
     partition: Arc<Partition>,
     bytes: u64,
-    /// Of which figures it was subtracted.
+    /// Time of the usage from which the space was subtracted.
     taken: Instant,
 }
 
@@ -214,9 +226,10 @@ mod tests {
         partition
     }
 
-    /// Names and data lie on one disk, and the figures are old when many files are made there at once.
+    /// Names and data lie on one disk, and the cached usage is stale when many files are created
+    /// there at once.
     #[test]
-    fn all_threads_of_a_disk_may_ask_for_its_room() {
+    fn all_threads_of_a_disk_may_query_its_usage() {
         let partition = partition();
         let (tell, told) = mpsc::channel();
         let meeting = Arc::new(Barrier::new(POOL_THREADS_MAX));

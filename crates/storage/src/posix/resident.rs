@@ -1,10 +1,13 @@
-//! Asking the kernel whether a piece of a file is in memory (`cachestat`, Linux 6.5).
+//! Asks the kernel whether a range of a file is in memory (`cachestat`, Linux 6.5).
+//!
+//! This decides between `sendfile`, which would block on a page that is missing, and a read on
+//! another thread.
 
 use crate::refusal::Facility;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The same number on every architecture.
+/// System call number, equal on all architectures.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 #[repr(C)]
@@ -23,24 +26,25 @@ struct Pages {
     recently_evicted: u64,
 }
 
-/// The kernel does not have it.
+/// The kernel does not have the call.
 static MISSING: AtomicBool = AtomicBool::new(false);
 
-/// What the kernel says of a piece of a file.
+/// The kernel's answer about a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Look {
     /// All its pages are in memory.
     There,
-    /// Some are not.
+    /// Some pages are missing.
     NotThere,
-    /// It cannot be told of any file, or not of such a piece.
+    /// The kernel cannot answer for any file, or not for this range.
     Unknown,
-    /// It is not told of this file: since Linux 6.14 only those may ask who own it or may write to it. Containers that forbid
-    /// the call say so of every file.
+    /// The kernel refuses to answer for this file. Since Linux 6.14 it answers only to the owner
+    /// and to users with write permission. Containers that forbid the call refuse it for every
+    /// file.
     Forbidden,
 }
 
-/// Are all pages of this piece in memory?
+/// Asks the kernel whether all pages of this range are in memory.
 pub(super) fn look(fd: BorrowedFd<'_>, offset: u64, length: usize) -> Look {
     if MISSING.load(Ordering::Relaxed) {
         return Look::Unknown;
@@ -51,7 +55,8 @@ pub(super) fn look(fd: BorrowedFd<'_>, offset: u64, length: usize) -> Look {
     let Some(last) = offset.checked_add(length as u64 - 1) else { return Look::Unknown };
     let range = Range { offset, length: length as u64 };
     let mut pages = Pages::default();
-    // SAFETY: both structures have the kernel's layout and outlive the call, which keeps neither.
+    // SAFETY: both structures have the kernel's layout and outlive the call, which keeps no
+    // reference to them.
     let result = unsafe { libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut pages, 0) };
     if result == 0 {
         let page = rustix::param::page_size() as u64;
@@ -80,7 +85,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn what_was_just_written_is_in_memory_and_a_hole_is_not() {
+    fn written_pages_are_resident_and_holes_are_not() {
         let path = std::env::temp_dir().join(format!("scalla-resident-{}", std::process::id()));
         let mut file =
             std::fs::File::options().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
@@ -89,7 +94,8 @@ mod tests {
         file.set_len(1 << 20).unwrap();
         let is_resident = |offset, length| look(file.as_fd(), offset, length) == Look::There;
         if !is_resident(0, 1) {
-            // Kernels before 6.5 cannot tell, and then it must be `false` for all.
+            // Kernels before 6.5 do not have the call, so the result must be `false` for every
+            // range.
             assert!(MISSING.load(Ordering::Relaxed));
         } else {
             assert!(is_resident(100, 9_900));
@@ -101,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_somebody_else_says_nothing_about_ours() {
+    fn a_refusal_for_a_file_of_another_user_does_not_affect_others() {
         let path = std::env::temp_dir().join(format!("scalla-resident-ours-{}", std::process::id()));
         std::fs::write(&path, [7; 10_000]).unwrap();
         let ours = std::fs::File::open(&path).unwrap();
@@ -111,11 +117,12 @@ mod tests {
         let stranger = std::thread::spawn(|| {
             std::fs::read("/etc/passwd").unwrap();
             let theirs = std::fs::File::open("/etc/passwd").unwrap();
-            // SAFETY: takes no pointer. It makes this thread alone nobody where it was root, and else does nothing.
+            // SAFETY: the call takes no pointer. It changes the user of this thread only, if that
+            // was root.
             unsafe { libc::setfsuid(65534) };
             look(theirs.as_fd(), 0, 1)
         });
-        // Kernels differ in whom they tell.
+        // Kernels differ in which users they answer.
         assert_ne!(stranger.join().unwrap(), Look::NotThere);
         assert_eq!(look(ours.as_fd(), 0, 10_000), before);
     }

@@ -1,14 +1,16 @@
-//! Spaces: names in one place, data on several partitions (`oss.space`).
+//! Spaces: names in one directory tree, data on several partitions (`oss.space`).
 //!
-//! A new file's data goes to a partition of its space, under a name of its own, and a symbolic link in the name space leads
-//! there. The layout is XRootD's, so that either system serves what the other stored:
+//! The data of a new file goes to a partition of its space under a unique name. A symbolic link in
+//! the name space points to it. The layout is that of XRootD, so that either system serves the
+//! files that the other one stored:
 //!
-//! `PARTITION/SPACE/xx/UNIQUE%`, where `xx` spreads files over 256 folders and `UNIQUE` is 36 characters, then two upper-case
-//! hexadecimal digits: the length of `PARTITION/`, and one lower-case: the length of the space's name, 15 for all longer ones.
-//! The data file's attribute `user.XrdFrm.Pfn` holds the local path of the name, with a NUL.
+//! `PARTITION/SPACE/xx/UNIQUE%`. `xx` spreads files over 256 directories. `UNIQUE` is 36
+//! characters; then two upper-case hexadecimal digits, the length of `PARTITION/`; then one
+//! lower-case digit, the length of the space's name, or 15 for longer ones. The data file's
+//! attribute `user.XrdFrm.Pfn` holds the local path of the name, with a NUL.
 //!
-//! Data is there before its name, and its name goes before the data: a crash in between leaves data that nobody sees, never
-//! a name with half a file.
+//! Data is created before its name, and a name is removed before its data. A crash in between
+//! leaves data without a name, never a name with half a file.
 
 use super::file::File;
 use super::partition::{FIGURES_AGE_MAX, Partition, Promise};
@@ -27,25 +29,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The space of what belongs to no other.
+/// The space of paths to which no other space applies.
 pub const SPACE_DEFAULT: &str = "public";
 /// Attribute of a data file that holds the local path of its name.
 pub const NAME_ATTRIBUTE: &str = "user.XrdFrm.Pfn";
-/// The folders in which data files lie.
+/// Mode of the directories in which data files lie.
 const FOLDER_MODE: u32 = 0o755;
-/// Names tried for a data file; the first is free unless clocks went back.
+/// Number of names tried for a data file. The first is free unless the clock was set back.
 const NAME_TRIES: usize = 16;
 
-/// What is said of spaces.
+/// The configuration of spaces.
 #[derive(Clone, Default, Debug)]
 pub struct SpaceConfig {
     /// Partitions and their spaces (`oss.space NAME PATH`).
     pub partitions: Vec<config::Space>,
-    /// Which space a path belongs to (`oss.space NAME assign|default PREFIX`).
+    /// Rules that map paths to spaces (`oss.space NAME assign|default PREFIX`).
     pub rules: Vec<config::SpaceRule>,
-    /// How a partition is chosen (`oss.alloc`).
+    /// Parameters for choosing a partition (`oss.alloc`).
     pub allocation: config::Allocation,
-    /// Exports, and whether files under them stay out of spaces (`inplace`). The longest one counts.
+    /// Exports, and whether their files are stored outside of spaces (`inplace`). The longest
+    /// prefix applies.
     pub in_place: Vec<(LogicalPath, bool)>,
 }
 
@@ -55,24 +58,24 @@ struct Rule {
     prefix: LogicalPath,
 }
 
-/// The partitions and what goes where.
+/// The partitions and the rules by which files are placed on them.
 pub(super) struct Spaces {
     partitions: Vec<Arc<Partition>>,
     rules: Vec<Rule>,
     in_place: Vec<(LogicalPath, bool)>,
     allocation: config::Allocation,
     root: PathBuf,
-    /// Turn among partitions with equal room, and number of the next data file.
+    /// Round-robin counter for partitions with equal free space, and number of the next data file.
     turn: AtomicUsize,
     number: AtomicUsize,
-    /// Tells the names this process makes from those of others.
+    /// Distinguishes the names created by this process from those of others.
     stamp: String,
 }
 
-/// What came of creating a file on a partition.
+/// The result of creating a file on one partition.
 enum Tried {
     Done(io::Result<(OwnedFd, Option<Promise>)>),
-    /// Another one may do.
+    /// Creation failed, but another partition may succeed.
     Failed(io::Error),
 }
 
@@ -82,7 +85,7 @@ fn longest<'a, T>(all: impl Iterator<Item = (&'a LogicalPath, T)>, path: &Logica
 }
 
 impl Spaces {
-    /// Looks at all partitions; `None` where there are no spaces. May wait.
+    /// Checks all partitions; `None` if no spaces are configured. May wait.
     pub(super) fn new(config: &SpaceConfig, root: &Path, volumes: &Volumes) -> io::Result<Option<Self>> {
         let mut partitions = Vec::new();
         for space in &config.partitions {
@@ -96,7 +99,7 @@ impl Spaces {
             prefixes.map(|prefix| Rule { space: rule.name.clone(), assign: rule.assign, prefix })
         });
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // 28 characters: seconds, process, and a part of the second.
+        // 28 characters: seconds, process, and a fraction of the second.
         let (seconds, part) = (started.as_secs() & 0xffff_ffff, started.subsec_nanos());
         let stamp = format!("{seconds:08X}{:08X}{part:012X}", std::process::id());
         Ok(Some(Self {
@@ -111,12 +114,13 @@ impl Spaces {
         }))
     }
 
-    /// Do new files here go to a partition?
+    /// Reports whether new files at this path are stored on a partition.
     pub(super) fn take(&self, path: &LogicalPath) -> bool {
         !longest(self.in_place.iter().map(|(prefix, stay)| (prefix, *stay)), path).unwrap_or(false)
     }
 
-    /// The space of a new file: what is assigned, else what is wished for, else what is the default here.
+    /// Returns the space of a new file: the assigned one, else the requested one, else the default
+    /// of the path.
     pub(super) fn space_for<'a>(&'a self, path: &LogicalPath, wish: Option<&'a str>) -> &'a str {
         let rule = |assign| {
             let rules = self.rules.iter().filter(move |rule| rule.assign == assign);
@@ -125,28 +129,28 @@ impl Spaces {
         rule(true).or(wish).or_else(|| rule(false)).unwrap_or(SPACE_DEFAULT)
     }
 
-    /// The partition that a new file is to go to, by its number.
+    /// Returns the number of the partition for a new file.
     pub(super) fn choose(&self, path: &LogicalPath, create: &CreateHow) -> Option<usize> {
         let candidates = self.candidates(self.space_for(path, create.space.as_deref()), create).ok()?;
         let best = candidates.first()?;
         self.partitions.iter().position(|partition| Arc::ptr_eq(partition, best))
     }
 
-    /// The folder of a partition.
+    /// Returns the directory of a partition.
     pub(super) fn folder(&self, number: usize) -> Option<&Path> {
         self.partitions.get(number).map(|partition| partition.folder.as_path())
     }
 
-    /// The file system that data lies on.
+    /// Returns the file system of a data file.
     pub(super) fn volume_of(&self, data: &Path) -> Option<&Arc<Volume>> {
         let partition = self.partitions.iter().find(|partition| data.starts_with(&partition.folder));
         partition.map(|partition| &partition.volume)
     }
 
-    /// Partitions for a new file, the best first.
+    /// Returns the partitions for a new file, the best one first.
     fn candidates(&self, space: &str, create: &CreateHow) -> io::Result<Vec<&Arc<Partition>>> {
         let device = match &create.beside {
-            // Its disk is not asked: it may hang.
+            // The disk is not queried because it may hang.
             Some(beside) => match beside.as_any().downcast_ref::<File>() {
                 Some(file) => Some(file.volume.device),
                 None => Some(beside.stat()?.device),
@@ -169,7 +173,8 @@ impl Spaces {
         if !known {
             return Err(Errno::NOENT.into());
         }
-        // Those whose room differs little take turns; what is left is tried when these fail.
+        // Partitions whose free space differs by less than `fuzz` take turns; the others are
+        // fallbacks.
         let most = fitting.iter().map(|(free, _)| *free).max().unwrap_or(0);
         let fuzz = u128::from(self.allocation.fuzz_percent.min(100));
         let least = u64::try_from(u128::from(most) * (100 - fuzz) / 100).unwrap_or(0);
@@ -190,7 +195,8 @@ impl Spaces {
         }
     }
 
-    /// Creates a file that is not there: its data, then its name. `EEXIST` if somebody was faster.
+    /// Creates a file that must not exist: first its data, then its name. `EEXIST` if another
+    /// thread created it first.
     pub(super) fn create(
         &self,
         (parent, name): (&Parent<'_>, &[u8]),
@@ -238,7 +244,7 @@ impl Spaces {
                 Tried::Done(Ok((fd, promise)))
             }
             Err(error) => {
-                tracing::warn!(partition = %partition.folder.display(), %error, "no file can be created here");
+                tracing::warn!(partition = %partition.folder.display(), %error, "cannot create a file on this partition");
                 Tried::Failed(error)
             }
         }
@@ -283,23 +289,23 @@ impl Spaces {
         [root, path.without_slash().as_bytes(), &[0]].concat()
     }
 
-    /// Notes the name on the data. Tools that mend a name space want it; serving does not need it.
+    /// Stores the name in an attribute of the data. Repair tools need it; serving does not.
     fn set_name(&self, data: impl AsFd, path: &LogicalPath) {
         let noted = rustix::fs::fsetxattr(data, NAME_ATTRIBUTE, &self.local_name(path), XattrFlags::empty());
         if let Err(error) = noted {
-            tracing::debug!(%error, "a data file could not be told its name");
+            tracing::debug!(%error, "cannot store the name of a data file in its attribute");
         }
     }
 
-    /// The same for data at a place.
+    /// Stores a new name in the attribute of the data at a path.
     pub(super) fn rename(&self, data: &Path, path: &LogicalPath) {
         let noted = rustix::fs::setxattr(data, NAME_ATTRIBUTE, &self.local_name(path), XattrFlags::empty());
         if let Err(error) = noted {
-            tracing::debug!(%error, "a data file could not be told its new name");
+            tracing::debug!(%error, "cannot store the new name of a data file in its attribute");
         }
     }
 
-    /// The partition and space of a link's target, if it is a data file of ours.
+    /// Returns the space of a link's target if that is a data file on one of the partitions.
     fn placed<'a>(&self, target: &'a Path) -> Option<&'a str> {
         let rest =
             self.partitions.iter().find_map(|partition| target.strip_prefix(&partition.folder).ok())?;
@@ -319,27 +325,29 @@ impl Spaces {
         Some(PathBuf::from(std::ffi::OsString::from_vec(target.into_bytes())))
     }
 
-    /// The data file behind a name, if it lies on a partition.
+    /// Returns the data file behind a name, if it lies on a partition.
     pub(super) fn data_behind(&self, at: (&Parent<'_>, &[u8])) -> Option<PathBuf> {
         Self::target(at).filter(|target| self.placed(target).is_some())
     }
 
-    /// The space a name's data lies in.
+    /// Returns the space in which the data of a name lies.
     pub(super) fn space_behind(&self, at: (&Parent<'_>, &[u8])) -> Option<String> {
         self.placed(&Self::target(at)?).map(str::to_owned)
     }
 
-    /// Removes data whose name is gone. What cannot be removed is lost room, told in the log, and no error: the name is gone.
+    /// Removes data whose name was removed. A failure is logged and not returned, because the name
+    /// no longer exists; the space remains in use.
     pub(super) fn remove_data(data: &Path) {
         match rustix::fs::unlinkat(CWD, data, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => {
-                tracing::warn!(data = %data.display(), %error, "data without a name could not be removed");
+                tracing::warn!(data = %data.display(), %error, "cannot remove data whose name was removed; remove the file by hand");
             }
         }
     }
 
-    /// Room of a space: each file system counts once. Nothing for one that is not there.
+    /// Returns the usage of a space, counting each file system once; zeros if there is no such
+    /// space.
     pub(super) fn usage(&self, space: &str) -> Usage {
         let mut usage = Usage::default();
         let mut seen = Vec::new();
@@ -357,7 +365,8 @@ impl Spaces {
         usage
     }
 
-    /// Room of each file system with a partition, but for those that do not say in time.
+    /// Returns the usage of each file system with a partition, except those that do not answer in
+    /// time.
     pub(super) fn file_systems(&self) -> Vec<FileSystemUsage> {
         let mut seen = Vec::new();
         let mut all = Vec::new();
@@ -374,7 +383,7 @@ impl Spaces {
         all
     }
 
-    /// Folders that links lead into.
+    /// Returns the directories that links may lead into.
     pub(super) fn folders(config: &SpaceConfig) -> io::Result<Vec<PathBuf>> {
         let mut all = Vec::new();
         for space in &config.partitions {

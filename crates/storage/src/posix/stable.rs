@@ -1,4 +1,6 @@
 //! The identity of a file, and syncs that bring its name to stable storage.
+//!
+//! Both exist for records that must still be valid after a restart or a power failure.
 
 use super::tree::Tree;
 use crate::FileIdentity;
@@ -10,10 +12,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
-/// Longest file handle (`MAX_HANDLE_SZ`).
+/// Maximum length of a file handle (`MAX_HANDLE_SZ`).
 const HANDLE_BYTES_MAX: usize = 128;
 
-/// Returns the identity of an open file or place.
+/// Returns the identity of an open file or `O_PATH` descriptor.
 pub(super) fn identity(fd: impl AsFd) -> io::Result<FileIdentity> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
     let status = match rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, wanted) {
@@ -34,14 +36,14 @@ pub(super) fn identity(fd: impl AsFd) -> io::Result<FileIdentity> {
     })
 }
 
-/// Returns a digest of the handle of a file on NFS. Handles of other file systems prove less: those of FUSE, for example, are
-/// numbers that a mount gives out anew.
+/// Returns a digest of the handle of a file on NFS. Handles of other file systems prove less: those
+/// of FUSE, for example, are numbers that each mount assigns anew.
 fn nfs_handle(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     let is_nfs = rustix::fs::fstatfs(fd).ok()?.f_type == libc::NFS_SUPER_MAGIC;
     if is_nfs { handle(fd) } else { None }
 }
 
-/// Returns a digest of the handle of a file; `None` where the kernel gives none.
+/// Returns a digest of the handle of a file; `None` where the kernel does not provide one.
 fn handle(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     #[repr(C)]
     struct Handle {
@@ -51,8 +53,8 @@ fn handle(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     }
     let mut handle = Handle { bytes: HANDLE_BYTES_MAX as u32, kind: 0, content: [0; HANDLE_BYTES_MAX] };
     let mut mount = 0;
-    // SAFETY: `Handle` begins as a `file_handle` does, and `bytes` tells how many bytes follow for its content. The descriptor, the
-    // name and both results live as long as the call.
+    // SAFETY: `Handle` starts like a `file_handle`, and `bytes` is the number of bytes that follow
+    // for its content. The descriptor, the name and both results live as long as the call.
     let result = unsafe {
         libc::name_to_handle_at(
             fd.as_raw_fd(),
@@ -71,7 +73,7 @@ fn handle(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     Some((u64::from_le_bytes(*one), u64::from_le_bytes(*rest.first_chunk()?)))
 }
 
-/// Reports whether the last name of a path exists, without following it.
+/// Reports whether the last component of a path exists, without following it.
 pub(super) fn has_name(tree: &Tree, path: &LogicalPath) -> io::Result<bool> {
     if path.is_root() {
         return Ok(true);
@@ -93,8 +95,8 @@ pub(super) fn sync_directory(place: impl AsFd) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let synced = rustix::fs::openat(place, ".", flags, Mode::empty()).and_then(rustix::fs::fsync);
     match synced {
-        // File systems that cannot sync a directory write names through, and a directory that may be written but not read
-        // cannot be synced by anybody but its owner.
+        // File systems that cannot sync a directory write names through. A directory with write but
+        // without read permission can be synced only by its owner.
         Err(Errno::INVAL | Errno::NOTSUP | Errno::ACCESS) => Ok(()),
         other => Ok(other?),
     }
@@ -108,7 +110,7 @@ pub(super) fn sync_local_name(path: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test fails where it is
+#[allow(clippy::unwrap_used)] // a panic is the failure of a test
 mod tests {
     use super::*;
     use std::fs::{self, File};
@@ -121,7 +123,7 @@ mod tests {
         let before = of(&one);
         fs::rename(&path, path.with_extension("moved")).unwrap();
         assert_eq!(of(&File::open(path.with_extension("moved")).unwrap()), before);
-        // Not every file system has handles.
+        // Some file systems do not have handles.
         assert!(before.is_none() || of(&two) != before);
         assert!(is_known_by_birth_or_inode(&one));
         fs::remove_file(path.with_extension("moved")).unwrap();

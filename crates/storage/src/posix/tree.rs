@@ -1,11 +1,14 @@
-//! Staying inside: turns a logical path into a descriptor without ever leaving what the server may touch.
+//! Confinement: resolves a logical path to a descriptor without ever leaving the directories that
+//! the server may access.
 //!
-//! The kernel does it in one call (`openat2` with `RESOLVE_BENEATH`). Where it refuses, because a link is absolute or leads
-//! upwards or because a container forbids the call, the [`walk`](super::walk) goes name by name.
+//! The kernel does it in one call (`openat2` with `RESOLVE_BENEATH`). It refuses links that are
+//! absolute or lead upwards, and some containers forbid the call. As a fallback, the
+//! [`walk`] resolves the path name by name.
 //!
-//! **Links.** A symbolic link is followed if its target lies within the local root or within one of the folders that were
-//! named beside it (`oss.space` partitions among them); all others end in `EACCES`. XRootD follows every link. With `/` as
-//! root every link is followed as there, but for the magic ones of `/proc`, which lead into other processes.
+//! **Links.** A symbolic link is followed if its target lies within the local root or within one of
+//! the configured directories, which include the `oss.space` partitions. All other links end in
+//! `EACCES`. XRootD follows every link. With `/` as root, every link is followed as in XRootD,
+//! except for the magic links of `/proc`, which lead into other processes.
 
 use super::walk;
 use crate::refusal::Facility;
@@ -20,7 +23,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What the storage is to do without although the kernel has it: so that tests see the ways for kernels that lack it.
+/// Kernel features that the storage does not use although the kernel has them, so that tests cover
+/// the fallbacks for kernels without them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Without {
     /// `openat2`, which some containers forbid.
@@ -37,14 +41,15 @@ pub struct Without {
     pub copy_file_range: bool,
 }
 
-/// Tries for a name that others are renaming meanwhile.
+/// Number of attempts to resolve a path that is being renamed concurrently.
 const RACE_TRIES: usize = 8;
 
-/// A folder that names may lie in, with all its names.
+/// A directory that paths and links may lead into, with all its names.
 struct Base {
-    /// As links may name it: as configured, and with its own links resolved.
+    /// The names by which links may refer to it: as configured, and with its own links resolved.
     names: Vec<PathBuf>,
-    /// The local root stays open; partitions may be mounted later and are opened at each use.
+    /// The descriptor of the local root, which stays open. Partitions may be mounted later, so they
+    /// are opened at each use.
     root: Option<OwnedFd>,
 }
 
@@ -58,11 +63,11 @@ impl Base {
     }
 }
 
-/// The local root, and what else links may lead to.
+/// The local root, and the other directories that links may lead into.
 pub(super) struct Tree {
     root: OwnedFd,
     bases: Vec<Base>,
-    /// The root is `/`: every link leads inside.
+    /// The root is `/`, so that every link leads inside.
     pub(super) everything: bool,
     resolve: ResolveFlags,
     has_openat2: bool,
@@ -70,7 +75,7 @@ pub(super) struct Tree {
     has_proc: bool,
 }
 
-/// The directory that holds a name.
+/// The directory that contains a name.
 pub(super) enum Parent<'a> {
     Root(BorrowedFd<'a>),
     Below(OwnedFd),
@@ -85,11 +90,12 @@ impl AsFd for Parent<'_> {
     }
 }
 
-/// A file that is described or marked, not read: how system calls get at it.
+/// A file whose metadata is accessed but not its data; determines the form of the system calls.
 pub(super) enum Reach {
-    /// Opened in earnest.
+    /// Opened for reading.
     Open(OwnedFd),
-    /// Opened as a place only, which needs no permission on the file and disturbs no device: reached through `/proc`.
+    /// Opened with `O_PATH`, which needs no permission on the file and does not disturb a device;
+    /// accessed through `/proc`.
     Place(OwnedFd),
 }
 
@@ -101,7 +107,7 @@ impl AsFd for Reach {
     }
 }
 
-/// The name by which `/proc` knows an open descriptor of this process.
+/// Returns the name of an open descriptor of this process in `/proc`.
 pub(super) fn proc_name(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
@@ -112,7 +118,7 @@ fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(CWD, path, PLACE | OFlags::DIRECTORY, Mode::empty())
 }
 
-/// Did the kernel do what it was asked for, or is it only not to be done at once?
+/// Reports whether the kernel supports the call: it succeeded, or it would only have to wait.
 fn is_granted(asked: rustix::io::Result<OwnedFd>, facility: Facility) -> bool {
     match asked {
         Ok(_) | Err(Errno::AGAIN) => true,
@@ -143,7 +149,7 @@ impl Tree {
         Ok(Self { root: fd, bases, everything, resolve, has_openat2, has_cached, has_proc })
     }
 
-    /// Are descriptors to be found in `/proc`?
+    /// Reports whether descriptors can be accessed through `/proc`.
     pub(super) fn has_proc(&self) -> bool {
         self.has_proc
     }
@@ -152,7 +158,7 @@ impl Tree {
         self.root.as_fd()
     }
 
-    /// Opens; the flags are as for `open`. Devices, pipes and the like do not make it wait.
+    /// Opens a path with the flags of `open`. Devices and pipes do not make the call wait.
     pub(super) fn open(&self, path: &LogicalPath, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
         self.open_below(relative(path), flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode))
     }
@@ -175,8 +181,8 @@ impl Tree {
         walk::open(self, name, flags, mode)
     }
 
-    /// The usual case of what the kernel does not follow: the last name is a link to a partition, and nothing before it is
-    /// one of that kind. `None` for all others.
+    /// Opens the most frequent path that the kernel refuses: the last name is a link to a
+    /// partition, and no name before it is. `None` for all other paths.
     fn open_by_link(&self, name: &[u8], flags: OFlags, mode: Mode) -> Option<io::Result<OwnedFd>> {
         let (folder, last) = split(name);
         if flags.contains(OFlags::NOFOLLOW) || last.ends_with(b"/") {
@@ -188,7 +194,8 @@ impl Tree {
         self.open_target(folder, last, flags, mode)
     }
 
-    /// Opens what a link in this directory leads to; `None` if it is none that is absolute, or leads on to others.
+    /// Opens the target of a link in this directory; `None` unless it is an absolute link whose
+    /// target needs no further resolution.
     fn open_target(
         &self,
         folder: impl AsFd,
@@ -210,21 +217,22 @@ impl Tree {
         }
     }
 
-    /// The base an absolute target of a link lies in, and the rest of the target within it.
+    /// Returns the base in which an absolute link target lies, and the path of the target within
+    /// it.
     pub(super) fn base_of(&self, target: &[u8]) -> io::Result<(OwnedFd, Vec<u8>)> {
         if self.everything {
             return Ok((self.root.try_clone()?, target.to_vec()));
         }
         let target = Path::new(OsStr::from_bytes(target));
         let Some((base, rest)) = self.within(target) else {
-            tracing::debug!(target = %target.display(), "a symbolic link leads out of what may be served");
+            tracing::debug!(target = %target.display(), "refused to follow a symbolic link: its target is outside of the directories that may be served");
             return Err(Errno::ACCESS.into());
         };
         let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
         Ok((base.open()?, rest.as_os_str().as_bytes().to_vec()))
     }
 
-    /// The innermost base that a local path lies in, and the rest of the path.
+    /// Returns the innermost base in which a local path lies, and the rest of the path.
     fn within<'p>(&self, path: &'p Path) -> Option<(&Base, &'p Path)> {
         let rest = |base: &Base| {
             let rests = base.names.iter().filter_map(|name| path.strip_prefix(name).ok());
@@ -234,19 +242,20 @@ impl Tree {
         found.min_by_key(|(_, rest)| rest.as_os_str().len())
     }
 
-    /// An absolute target of a link without the links that lead to its base; `None` outside of all bases.
+    /// Returns an absolute link target after resolving the links of its base; `None` outside of all
+    /// bases.
     pub(super) fn real(&self, target: &[u8]) -> Option<PathBuf> {
         let (base, rest) = self.within(Path::new(OsStr::from_bytes(target)))?;
         Some(base.names.last()?.join(rest))
     }
 
-    /// May links lead out of the root?
+    /// Reports whether links may lead out of the root.
     pub(super) fn leads_out(&self) -> bool {
         self.everything || self.bases.len() > 1
     }
 
-    /// The target of a link at a path to which no other link leads, and no mount; `EINVAL` for what is no link. `None` for all
-    /// other paths.
+    /// Returns the target of the link at a path; `EINVAL` if the path is not a link. `None` for a
+    /// path that leads through other links or mounts.
     pub(super) fn link_at(&self, path: &LogicalPath) -> Option<rustix::io::Result<Vec<u8>>> {
         if !self.has_openat2 || path.is_root() {
             return None;
@@ -267,8 +276,8 @@ impl Tree {
         }
     }
 
-    /// Opens what exists if its name is in memory; `None` if that cannot be told without waiting, or if links are not to be
-    /// followed and there is one.
+    /// Opens an existing file if its name is in memory. `None` if that cannot be decided without
+    /// waiting, or if `follow` is not set and the path contains a link.
     pub(super) fn open_now(
         &self,
         path: &LogicalPath,
@@ -287,7 +296,8 @@ impl Tree {
         }
     }
 
-    /// The directory that holds the last name of `path`, and that name with the slash that may follow it.
+    /// Returns the directory that contains the last name of `path`, and that name with its trailing
+    /// slash if it has one.
     pub(super) fn parent<'p>(&self, path: &'p LogicalPath) -> io::Result<(Parent<'_>, &'p [u8])> {
         if path.is_root() {
             return Err(Errno::BUSY.into());
@@ -299,7 +309,7 @@ impl Tree {
         Ok((Parent::Below(self.open_below(folder, PLACE | OFlags::DIRECTORY, Mode::empty())?), name))
     }
 
-    /// The same; creates directories that are missing, with this mode.
+    /// Returns the same as [`Tree::parent`] after creating missing directories with this mode.
     pub(super) fn parent_made<'p>(
         &self,
         path: &'p LogicalPath,
@@ -314,7 +324,7 @@ impl Tree {
         }
     }
 
-    /// Creates a directory and those above it that are missing. Existing ones are left as they are.
+    /// Creates a directory and its missing ancestors. Existing ones stay unchanged.
     fn make_directories(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
         let mut missing = vec![path.clone()];
         while let Some(above) = missing.last().and_then(LogicalPath::parent) {
@@ -333,7 +343,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Creates one directory with exactly this mode, whatever the process's mask.
+    /// Creates one directory with exactly this mode, independent of the umask.
     pub(super) fn make_directory(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
         if path.is_root() {
             return Err(Errno::EXIST.into());
@@ -344,7 +354,8 @@ impl Tree {
         let place =
             rustix::fs::openat(&parent, name, PLACE | OFlags::DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
         let status = rustix::fs::fstat(&place)?;
-        // A directory inherits the set-group bit of the one above it; that is the site's wish and stays.
+        // A directory inherits the set-group bit of its parent. It stays, because the administrator
+        // set it for this purpose.
         let inherited = status.st_mode & libc::S_ISGID;
         if status.st_mode & 0o7777 == mode | inherited {
             return Ok(());
@@ -352,7 +363,7 @@ impl Tree {
         self.change_mode(&Reach::Place(place), mode | inherited)
     }
 
-    /// Gets at a file or directory to describe or mark it.
+    /// Opens a file or directory to access its metadata.
     pub(super) fn reach(&self, path: &LogicalPath) -> io::Result<Reach> {
         if self.has_proc {
             return Ok(Reach::Place(self.open(path, PLACE, 0)?));
@@ -361,7 +372,8 @@ impl Tree {
         Ok(Reach::Open(self.open(path, quiet, 0)?))
     }
 
-    /// The same for what a link in this directory leads to, in fewer steps than by its path; `None` if it takes that.
+    /// Opens the target of a link in this directory like [`Tree::reach`], in fewer steps than by
+    /// its path; `None` if the path has to be resolved.
     pub(super) fn reach_target(&self, folder: impl AsFd, link: &[u8]) -> Option<io::Result<Reach>> {
         if !self.has_openat2 || !self.has_proc || self.everything {
             return None;
@@ -383,7 +395,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Sets the time of the last access to now, and leaves that of the last change.
+    /// Sets the access time to now and leaves the modification time.
     pub(super) fn renew_access(&self, reach: &Reach) -> io::Result<()> {
         let [last_access, last_modification] =
             [UTIME_NOW, UTIME_OMIT].map(|tv_nsec| Timespec { tv_sec: 0, tv_nsec });
@@ -407,7 +419,7 @@ fn is_same(fd: &OwnedFd, path: &[u8]) -> bool {
     }
 }
 
-/// A logical path as one below the root: without the `/` at its front, `.` for the root itself.
+/// Returns a logical path relative to the root: without the leading `/`; `.` for the root itself.
 pub(super) fn relative(path: &LogicalPath) -> &[u8] {
     match path.as_os_str().as_bytes() {
         [b'/', rest @ ..] if !rest.is_empty() => rest,
@@ -415,7 +427,8 @@ pub(super) fn relative(path: &LogicalPath) -> &[u8] {
     }
 }
 
-/// The folder (empty for the root) and the last name with a slash that may follow it.
+/// Splits a path into its directory (empty for the root) and its last name, including a trailing
+/// slash.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let named = path.strip_suffix(b"/").unwrap_or(path);
     match named.iter().rposition(|&byte| byte == b'/').and_then(|at| path.split_at_checked(at)) {

@@ -1,7 +1,9 @@
-//! File systems: what each one can do without waiting, how fast it has been answering, and its pool.
+//! File systems: what each one can do without waiting, how fast its recent writes were, and its
+//! pool.
 //!
-//! A path's file system is told from the table of mounts, which costs no access to a disk that may hang; an open file's
-//! from its device number. The lists only grow, so looking something up takes no lock.
+//! The file system of a path is determined from the table of mounts, because that needs no access
+//! to a disk that may hang. That of an open file is determined from its device number. The lists
+//! only grow, so that a lookup takes no lock.
 
 use crate::Pool;
 use crate::refusal::Facility;
@@ -15,39 +17,42 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// Threads for the blocking work of one file system.
+/// Number of threads for the blocking work of one file system.
 pub const POOL_THREADS_MAX: usize = 32;
-/// File systems kept apart; those beyond share the pool of the root.
+/// Maximum number of separate file systems; further ones share the pool of the root.
 pub const VOLUMES_MAX: usize = 1024;
-/// A write that took longer than this, and a microsecond for each KiB, was slow. More than a thread loses when others have
-/// its processor for a few slices of time: that is no fault of the disk's, and the pool would have no more of the processor.
+/// A write is slow if it takes longer than this plus 1 µs per KiB.
+///
+/// The value is larger than the time a thread loses when others use its processor for a few time
+/// slices. That delay is not caused by the disk, and a pool thread would not get more of the
+/// processor either.
 pub const WRITE_SLOW: Duration = Duration::from_millis(20);
-/// After a slow write none is made on the spot for this long.
+/// Backoff: after a slow write, writes use the pool for this long.
 pub const WRITE_COOL_DOWN: Duration = Duration::from_millis(100);
-/// The table of mounts is read again at most this often.
+/// Minimum interval between two reads of the table of mounts.
 const MOUNTS_READ_AGAIN: Duration = Duration::from_secs(1);
 
-/// What sort of file system it is.
+/// The kind of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Not asked yet.
+    /// Not determined yet.
     Unknown,
-    /// On a disk of this machine: what is in memory never waits for others.
+    /// On a disk of this machine: data and names in memory never wait for others.
     Local,
-    /// In memory as a whole.
+    /// Entirely in memory.
     Memory,
-    /// Behind a network or another process: anything may wait.
+    /// On a network or in another process: any call may wait.
     Remote,
 }
 
-/// How reading without waiting is done.
+/// The method for reading without waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ReadNow {
-    /// The kernel is asked not to wait.
+    /// `RWF_NOWAIT`.
     NoWait,
-    /// Plain reads never wait here.
+    /// Plain reads, which never wait on this file system.
     Plain,
-    /// It cannot be done.
+    /// Not possible.
     Never,
 }
 
@@ -55,24 +60,24 @@ pub(super) enum ReadNow {
 pub(super) struct Volume {
     pub(super) device: u64,
     pub(super) pool: Arc<Pool>,
-    /// Where it is mounted, if a mount led to it.
+    /// The mount point, if it was found by one.
     point: Option<PathBuf>,
     asked: AtomicBool,
     kind: AtomicU8,
     read: AtomicU8,
     started: Instant,
-    /// Microseconds after `started` until which no write is made on the spot.
+    /// Microseconds after `started` until which writes use the pool.
     slow_until: AtomicU64,
-    /// Writes on pool threads that have not ended.
+    /// Writes in progress on pool threads.
     writing: AtomicU32,
-    /// Reads in the loops' rings.
+    /// Reads in progress in the rings of the event loops.
     pub(super) reading: Arc<AtomicU32>,
     lends: AtomicU8,
-    /// Held while a name on it that may have data behind it is replaced or removed.
+    /// Held while a name on this file system that may have data behind it is replaced or removed.
     changing: Mutex<()>,
 }
 
-/// May files be sent by `sendfile`?
+/// The support of `sendfile`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lends {
     /// Not tried yet.
@@ -100,7 +105,8 @@ impl Volume {
         })
     }
 
-    /// Held while names on it are replaced or removed. Each has its own: it may hang.
+    /// Locks the replacement and removal of names. Each file system has its own lock, because it
+    /// may hang.
     pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,12 +120,14 @@ impl Volume {
         }
     }
 
-    /// Is it on this machine? Then data may be written on the spot, and what is known of a file never waits.
+    /// Reports whether the file system is on this machine. Then data may be written on the event
+    /// loop, and the status of an open file never waits.
     pub(super) fn is_near(&self) -> bool {
         matches!(self.kind(), Kind::Local | Kind::Memory)
     }
 
-    /// May names be looked up on the spot? Not until it is known what sort it is; that is asked on its own pool.
+    /// Reports whether names may be looked up on the event loop. The answer is no until the kind is
+    /// known; it is determined on the pool of the file system.
     pub(super) fn names_are_near(self: &Arc<Self>) -> bool {
         if self.kind() == Kind::Unknown && self.point.is_some() && !self.asked.swap(true, Ordering::Relaxed) {
             let volume = self.clone();
@@ -136,7 +144,7 @@ impl Volume {
         self.is_near()
     }
 
-    /// Asks the file system of an open descriptor what it is, once. May wait.
+    /// Determines the kind of the file system from an open descriptor, once. May wait.
     pub(super) fn learn(&self, fd: impl AsFd) {
         if self.kind() == Kind::Unknown
             && let Ok(facts) = rustix::fs::fstatfs(fd)
@@ -161,7 +169,8 @@ impl Volume {
         self.read.store(how as u8, Ordering::Relaxed);
     }
 
-    /// The kernel refused to read without waiting: says how it is done from now on.
+    /// Records that the kernel refused to read without waiting, and returns the method to use from
+    /// now on.
     pub(super) fn refused_nowait(&self, error: Errno) -> ReadNow {
         let (how, facility) = match self.kind() {
             Kind::Memory => (ReadNow::Plain, Facility::NoWaitInMemory),
@@ -172,20 +181,21 @@ impl Volume {
         how
     }
 
-    /// Is `sendfile` known to be refused here?
+    /// Reports whether `sendfile` is known to fail here.
     pub(super) fn refuses_sendfile(&self) -> bool {
         self.lends.load(Ordering::Relaxed) == Lends::No as u8
     }
 
-    /// Does `sendfile` work here? Found out with the first range that is in memory, at `offset` of `file`: what a reply's
-    /// header has promised can be sent in no other way later.
+    /// Reports whether `sendfile` works here. It is tried once, with the first range that is in
+    /// memory, at `offset` of `file`. This happens before the reply header is sent, because after
+    /// it there is no fallback to another way of sending.
     pub(super) fn takes_sendfile(&self, file: impl AsFd, offset: u64) -> bool {
         match self.lends.load(Ordering::Relaxed) {
             1 => return true,
             2 => return false,
             _ => {}
         }
-        // Without a pipe nothing is known, which is no refusal.
+        // If no pipe can be created, the result is unknown rather than a refusal.
         let Ok((_reading, writing)) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) else {
             return false;
         };
@@ -206,7 +216,8 @@ impl Volume {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// May this write be made on the spot? Then it is to be made within [`Volume::timed`].
+    /// Reports whether a write may be made on the event loop. The caller makes it within
+    /// [`Volume::timed`].
     pub(super) fn writes_fast(&self) -> bool {
         if !self.is_near() || self.writing.load(Ordering::Relaxed) > 0 {
             return false;
@@ -217,7 +228,7 @@ impl Volume {
         }
     }
 
-    /// Runs a write and remembers if it was slow.
+    /// Runs a write and records whether it was slow.
     pub(super) fn timed<T>(&self, bytes: usize, write: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let done = write();
@@ -225,7 +236,7 @@ impl Volume {
         done
     }
 
-    /// A write of so many bytes took so long.
+    /// Records the duration of a write.
     fn took(&self, bytes: usize, time: Duration) {
         if self.kind() != Kind::Memory && time > WRITE_SLOW + Duration::from_micros(bytes as u64 / 1024) {
             let until = self.now().saturating_add(WRITE_COOL_DOWN.as_micros() as u64);
@@ -233,7 +244,8 @@ impl Volume {
         }
     }
 
-    /// Runs a write on a pool thread: as long as it lasts, none is made on the spot, because the disk may hang.
+    /// Runs a write on a pool thread. Until it ends, no write is made on the event loop, because
+    /// the disk may hang.
     pub(super) fn timed_in_pool<T>(&self, bytes: usize, write: impl FnOnce() -> T) -> T {
         self.writing.fetch_add(1, Ordering::Relaxed);
         let done = self.timed(bytes, write);
@@ -242,7 +254,7 @@ impl Volume {
     }
 }
 
-/// File systems on local disks and in memory, by the number `statfs` gives. All others count as remote.
+/// Returns the kind by the magic number of `statfs`. All unknown numbers count as remote.
 fn kind_of(magic: u64) -> Kind {
     match magic {
         0x0102_1994 | 0x8584_58f6 => Kind::Memory, // tmpfs, ramfs
@@ -260,28 +272,28 @@ fn kind_of(magic: u64) -> Kind {
 }
 
 struct Node {
-    /// Where it is mounted in the name space; `None` for one that only files led to.
+    /// The mount point in the name space; `None` for a file system that was found by an open file.
     prefix: Option<LogicalPath>,
     volume: Arc<Volume>,
     next: OnceLock<Box<Node>>,
 }
 
-/// All file systems that were met.
+/// All file systems found until now.
 pub(super) struct Volumes {
     root: PathBuf,
     top: LogicalPath,
-    /// Only mounts at, above or below these matter.
+    /// Only mounts at, above or below these paths matter.
     served: Vec<LogicalPath>,
     first: Node,
     without_nowait: bool,
-    /// When the table of mounts was last read; taken by whoever adds to the list.
+    /// Time at which the table of mounts was last read; locked while a file system is added.
     growing: Mutex<Option<Instant>>,
-    /// What it said: all mounts of this machine, with the later ones behind those that they cover.
+    /// All mounts of this machine, in the order of the table: later ones cover earlier ones.
     mounts: RwLock<Vec<(PathBuf, u64)>>,
 }
 
 impl Volumes {
-    /// Begins with the file system of the root.
+    /// Starts with the file system of the root.
     pub(super) fn new(
         root: &Path,
         fd: impl AsFd,
@@ -307,12 +319,12 @@ impl Volumes {
         std::iter::successors(Some(&self.first), |node| node.next.get().map(Box::as_ref))
     }
 
-    /// The file system a path is on, as far as the mounts tell.
+    /// Returns the file system of a path by the table of mounts.
     pub(super) fn of_path(&self, path: &LogicalPath) -> &Arc<Volume> {
         self.mount_of(path).1
     }
 
-    /// The same, with where in the name space it is mounted.
+    /// Returns the file system of a path and its mount point in the name space.
     pub(super) fn mount_of(&self, path: &LogicalPath) -> (&LogicalPath, &Arc<Volume>) {
         let mut best = (&self.top, &self.first.volume);
         let mut length = 0;
@@ -327,7 +339,8 @@ impl Volumes {
         best
     }
 
-    /// The file system of a local path without links, and where it is mounted. Nothing but the table of mounts is looked at.
+    /// Returns the file system of a local path without links, and its mount point. Reads only the
+    /// table of mounts.
     pub(super) fn of_local(&self, path: &Path) -> (&Arc<Volume>, PathBuf) {
         self.read_mounts();
         let (point, device, is_root) = {
@@ -339,7 +352,8 @@ impl Volumes {
             let Some((point, device)) = of(path) else { return (&self.first.volume, PathBuf::from("/")) };
             (point.clone(), *device, of(&self.root).is_some_and(|(root, _)| root == point))
         };
-        // What numbers devices differently in the table and in files is to be one file system here.
+        // A file system whose device number differs between the table and its files must not count
+        // twice.
         if is_root {
             return (&self.first.volume, point);
         }
@@ -348,12 +362,13 @@ impl Volumes {
         (volume.unwrap_or(&self.first.volume), point)
     }
 
-    /// The file systems mounted on names of a local directory (path without links), ordered by name.
+    /// Returns the file systems mounted on entries of a local directory (a path without links),
+    /// sorted by name.
     pub(super) fn mounted_in(&self, folder: &Path) -> Vec<(Vec<u8>, Arc<Volume>)> {
         self.read_mounts();
         let found: BTreeMap<PathBuf, u64> = {
             let mounts = self.mounts.read().unwrap_or_else(PoisonError::into_inner);
-            // Later ones cover earlier ones.
+            // Later mounts cover earlier ones.
             mounts.iter().filter(|(point, _)| point.parent() == Some(folder)).cloned().collect()
         };
         let volume = |(point, device): (PathBuf, u64)| {
@@ -364,27 +379,27 @@ impl Volumes {
         found.into_iter().filter_map(volume).collect()
     }
 
-    /// The local root, without links.
+    /// Returns the local root without links.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Has more than one file system been met?
+    /// Reports whether more than one file system was found.
     pub(super) fn are_several(&self) -> bool {
         self.first.next.get().is_some()
     }
 
-    /// Is every file system that has been met a near one?
+    /// Reports whether all file systems found are on this machine.
     pub(super) fn are_near(&self) -> bool {
         self.nodes().all(|node| node.volume.names_are_near())
     }
 
-    /// The file system of that device, if it has been met.
+    /// Returns the file system with this device number, if it was found before.
     pub(super) fn known(&self, device: u64) -> Option<&Arc<Volume>> {
         self.nodes().map(|node| &node.volume).find(|volume| volume.device == device)
     }
 
-    /// The file system an open file is on. May wait.
+    /// Returns the file system of an open file. May wait.
     pub(super) fn of_file(&self, device: u64, fd: impl AsFd) -> &Arc<Volume> {
         let volume = match self.known(device) {
             Some(known) => known,
@@ -397,7 +412,8 @@ impl Volumes {
         volume
     }
 
-    /// Appends one; `None` when there are too many. One device is one volume, wherever it is mounted.
+    /// Adds a file system; `None` when the limit is reached. One device is one volume, independent
+    /// of its number of mounts.
     fn add(&self, prefix: Option<LogicalPath>, point: Option<PathBuf>, device: u64) -> Option<&Arc<Volume>> {
         let growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.known(device);
@@ -418,7 +434,8 @@ impl Volumes {
         Some(&added.volume)
     }
 
-    /// Adds what was mounted below the root since the last look. Reads a file of the kernel that never waits.
+    /// Adds the file systems mounted below the root since the last read. It reads a kernel file
+    /// that never waits.
     fn read_mounts(&self) {
         {
             let mut growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -444,7 +461,7 @@ impl Volumes {
     }
 }
 
-/// Device and mount point of a line of `/proc/self/mountinfo`.
+/// Parses the device and mount point of a line of `/proc/self/mountinfo`.
 fn mount(line: &[u8]) -> Option<(u64, PathBuf)> {
     let mut fields = line.split(|&byte| byte == b' ').skip(2);
     let device = std::str::from_utf8(fields.next()?).ok()?;
@@ -454,7 +471,7 @@ fn mount(line: &[u8]) -> Option<(u64, PathBuf)> {
     Some((device, PathBuf::from(std::ffi::OsString::from_vec(point))))
 }
 
-/// `\ooo` stands for a byte that would split fields.
+/// Decodes `\ooo`, which stands for a byte that would split fields.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -469,9 +486,9 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Did the kernel say that this file system cannot do it at all?
+/// Reports whether the error means that the file system does not support the call at all.
 pub(super) fn is_unsupported(error: Errno) -> bool {
-    // Containers forbid calls by EPERM.
+    // Containers forbid calls with EPERM.
     matches!(error, Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM)
 }
 
@@ -489,19 +506,19 @@ mod tests {
     }
 
     #[test]
-    fn after_a_slow_write_none_is_made_on_the_spot() {
+    fn after_a_slow_write_further_writes_use_the_pool() {
         let volume = Volume::new(7, "test", None, false);
-        assert!(!volume.writes_fast(), "nothing is known of it");
+        assert!(!volume.writes_fast(), "the kind is unknown");
         volume.learn(std::fs::File::open("/dev/shm").unwrap());
         assert!(volume.writes_fast());
         volume.took(1, WRITE_SLOW * 2);
-        assert!(volume.writes_fast(), "memory does not get slow");
+        assert!(volume.writes_fast(), "a file system in memory is never slow");
         volume.kind.store(Kind::Local as u8, Ordering::Relaxed);
         volume.took(0, WRITE_SLOW);
         assert!(volume.writes_fast());
         volume.took(1023, WRITE_SLOW + Duration::from_micros(1));
         assert!(!volume.writes_fast());
-        // The time has come, but another write still hangs.
+        // The backoff has ended, but another write still hangs.
         volume.slow_until.store(1, Ordering::Relaxed);
         volume.timed_in_pool(1, || assert!(!volume.writes_fast()));
         while volume.now() < 1 {}
@@ -510,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_mount_wins_and_devices_are_met_once() {
+    fn the_longest_mount_wins_and_a_device_is_one_volume() {
         let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
         let with = |served| {
             Volumes::new(Path::new("/"), std::fs::File::open("/").unwrap(), vec![path(served)], false)
@@ -523,7 +540,7 @@ mod tests {
         let of_file = volumes.of_file(shm, std::fs::File::open("/dev/shm").unwrap());
         assert!(Arc::ptr_eq(of_file, volumes.of_path(&path("/dev/shm"))));
         assert_eq!(of_file.kind(), Kind::Memory);
-        // Mounts elsewhere do not count; those above and below what is served do.
+        // Mounts elsewhere do not count; those above and below a served path do.
         let shm_in = |served| with(served).nodes().any(|node| node.volume.device == shm);
         assert_eq!(["/etc", "/dev", "/dev/shm/x"].map(shm_in), [false, true, true]);
     }

@@ -1,7 +1,9 @@
-//! Resolving a path name by name, for links that `openat2` does not follow and kernels that do not have it.
+//! Resolves a path name by name: the fallback for links that `openat2` does not follow and for
+//! kernels without it.
 //!
-//! Every step opens one name without following links, relative to a descriptor that was reached the same way, so nobody who
-//! renames things meanwhile can lead it outside. Links are read and judged here.
+//! Each step opens one name without following links, relative to a descriptor that was opened in
+//! the same way. Therefore a concurrent rename cannot lead it outside. Links are read and checked
+//! here.
 
 use super::tree::Tree;
 use rustix::fs::{Mode, OFlags};
@@ -9,7 +11,7 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Links followed for one path, as the kernel has it.
+/// Maximum number of links in one path, as in the kernel.
 pub(super) const LINKS_MAX: usize = 40;
 
 /// Opens `name`, relative to the root, with the flags of `open`.
@@ -46,16 +48,16 @@ pub(super) fn open(tree: &Tree, name: &[u8], flags: OFlags, mode: Mode) -> io::R
         }
         walk.down(&name)?;
     }
-    // What was left of the path is the directory we stand in.
+    // The path ended in `..` or was empty, so that the current directory is its target.
     Ok(rustix::fs::openat(walk.here(), ".", flags, mode)?)
 }
 
 struct Walk<'a> {
     tree: &'a Tree,
     base: OwnedFd,
-    /// Directories from the base downwards.
+    /// The directories below the base that lead to the current one.
     above: Vec<OwnedFd>,
-    /// Names to come, the next one last.
+    /// Remaining names in reverse order.
     todo: Vec<Vec<u8>>,
 }
 
@@ -77,11 +79,11 @@ impl Walk<'_> {
     }
 
     fn up(&mut self) -> io::Result<()> {
-        // Above `/` is `/`; above any other base is outside.
+        // The parent of `/` is `/`. The parent of any other base is outside.
         if self.above.pop().is_none() && !self.tree.everything { Err(Errno::ACCESS.into()) } else { Ok(()) }
     }
 
-    /// The target if `name` is a link.
+    /// Returns the target if `name` is a link.
     fn link(&self, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
         match rustix::fs::readlinkat(self.here(), name, Vec::new()) {
             Ok(target) => Ok(Some(target.into_bytes())),
@@ -90,7 +92,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Goes on along the target of a link.
+    /// Continues with the target of a link.
     fn turn(&mut self, target: &[u8]) -> io::Result<()> {
         if target.starts_with(b"/") {
             let (base, rest) = self.tree.base_of(target)?;

@@ -1,14 +1,16 @@
-//! Directories and files of the server's own state, opened once and proven before anything in them is believed.
+//! Directories and files of the server's own state, whose owner and mode are verified before their
+//! content is used.
 //!
 //! | file | content |
 //! |---|---|
 //! | `walk` | opens a path component by component and refuses links of other users |
-//! | `proof` | [`Untrusted`]: the owner and the writers of a file, and the error with the remedy |
+//! | `proof` | [`Untrusted`]: checks the owner and the writers of a file |
 //!
-//! A path says nothing about who can change what it names: another user may have created it first, or put a link there. So
-//! a [`PrivateDirectory`] is opened once, its owner and mode are checked on the open descriptor, and every file is opened
-//! relative to that descriptor, without following links, and checked as well. A [`SharedDirectory`] is one that other users
-//! may use too, such as `/tmp` or `/run`; only its files are checked.
+//! A path does not show who can change the file it names: another user may have created it first,
+//! or put a link there. Therefore a [`PrivateDirectory`] is opened once, and its owner and mode are
+//! checked on the open descriptor. Every file is opened relative to that descriptor, without
+//! following links, and checked as well. A [`SharedDirectory`] may also be used by other users,
+//! such as `/tmp` or `/run`; only its files are checked.
 //!
 //! All calls block.
 
@@ -27,14 +29,14 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The name of a replacement until it is complete.
+/// Suffix of a replacement until it is complete.
 const NEW_SUFFIX: &str = ".new";
 
 /// Mode of files in a private directory, and of the directories themselves.
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 const PRIVATE_DIRECTORY: Mode = Mode::RWXU;
 
-/// Attempts to create or open a file that others create and remove at the same time.
+/// Number of attempts to create or open a file that is created and removed concurrently.
 const RACES_MAX: usize = 100;
 
 /// A directory that belongs to the user of this process and that no other user can change.
@@ -45,10 +47,11 @@ pub struct PrivateDirectory {
 }
 
 impl PrivateDirectory {
-    /// Opens the directory at `path`; creates it, and what leads to it, for this user alone where it is missing.
+    /// Opens the directory at `path`. If it is missing, creates it and its missing parents with
+    /// access for this user only.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the system.
+    /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn create(path: &Path) -> io::Result<Self> {
         Self::prove(walk::directory(path, Some(PRIVATE_DIRECTORY))?, path)
     }
@@ -56,7 +59,7 @@ impl PrivateDirectory {
     /// Opens the directory at `path`.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the system.
+    /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::prove(walk::directory(path, None)?, path)
     }
@@ -67,15 +70,15 @@ impl PrivateDirectory {
         Ok(Self { fd: fs::openat(&found, ".", flags, Mode::empty())?, path: path.to_owned() })
     }
 
-    /// Where it was found.
+    /// Returns the path that was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Names of all files, except of replacements that were never completed.
+    /// Returns the names of all files, except of incomplete replacements.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Errors of the operating system.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in fs::Dir::read_from(&self.fd)? {
@@ -91,26 +94,29 @@ impl PrivateDirectory {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the system.
+    /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn open_file(&self, name: &str) -> io::Result<File> {
         self.open_with(name, OFlags::RDONLY)
     }
 
-    /// The content of a file.
+    /// Returns the content of a file.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the system.
+    /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         self.open_file(name)?.read_to_end(&mut content)?;
         Ok(content)
     }
 
-    /// The content of a file that an earlier version may have created with the umask of the process. If its mode lets
-    /// others write it, nobody but this user could reach it, and its mode becomes that of private files.
+    /// Returns the content of a file that an earlier version may have created with the umask of the
+    /// process.
+    ///
+    /// A mode that lets others write the file is accepted if only this user can reach it, and is
+    /// then changed to that of private files.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the system.
+    /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn read_inherited(&self, name: &str) -> io::Result<Vec<u8>> {
         let (fd, how) = (self.fd.as_fd(), OFlags::RDONLY);
         let mut file = open_proven(fd, &self.path, OsStr::new(name), how, PRIVATE_FILE, Rule::Inherited)?;
@@ -122,27 +128,28 @@ impl PrivateDirectory {
         Ok(content)
     }
 
-    /// Opens a file for reading and writing; creates an empty one where it is missing.
+    /// Opens a file for reading and writing; creates an empty one if it is missing.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the system.
+    /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn open_or_create(&self, name: &str) -> io::Result<File> {
         self.open_with(name, OFlags::RDWR | OFlags::CREATE)
     }
 
-    /// Creates a new, empty file that replaces an earlier one.
+    /// Creates a new, empty file and replaces an existing one.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Errors of the operating system.
     pub fn create_file(&self, name: &str) -> io::Result<File> {
         self.unlink(name)?;
         self.open_with(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
     }
 
-    /// Replaces a file by one with this content, open for appending. After a crash the old or the new file is there.
+    /// Replaces a file by one with this content and returns it, open for appending. After a crash
+    /// either the old or the new file exists.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Errors of the operating system.
     pub fn replace(&self, name: &str, content: &[u8]) -> io::Result<File> {
         let new = format!("{name}{NEW_SUFFIX}");
         let mut file = self.create_file(&new)?;
@@ -153,21 +160,22 @@ impl PrivateDirectory {
         Ok(file)
     }
 
-    /// Removes a file for good; one that is missing is fine.
+    /// Removes a file and syncs the directory. A missing file is not an error.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Errors of the operating system.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         self.unlink(name)?;
         self.sync()
     }
 
-    /// Whether it was removed after it was opened: then nothing can be created in it any more.
+    /// Reports whether the directory was removed after it was opened, so that nothing can be
+    /// created in it.
     pub fn is_removed(&self) -> bool {
         fs::fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
-    /// Locks the directory for this process as long as this lives.
+    /// Locks the directory for this process until the value is dropped.
     ///
     /// # Errors
     /// [`TryLockError::WouldBlock`] when another process holds the lock.
@@ -179,10 +187,10 @@ impl PrivateDirectory {
         }
     }
 
-    /// The names in it survive a loss of power.
+    /// Syncs the directory, so that its names survive a power failure.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Errors of the operating system.
     pub fn sync(&self) -> io::Result<()> {
         Ok(fs::fsync(&self.fd)?)
     }
@@ -205,7 +213,8 @@ impl AsFd for PrivateDirectory {
     }
 }
 
-/// A directory in which other users may have files too, such as `/tmp`, `/run` or the directory of a log.
+/// A directory that may contain files of other users, such as `/tmp`, `/run` or the directory of a
+/// log.
 #[derive(Debug)]
 pub struct SharedDirectory {
     fd: OwnedFd,
@@ -213,36 +222,42 @@ pub struct SharedDirectory {
 }
 
 impl SharedDirectory {
-    /// Opens the directory at `path`; creates it, and what leads to it, with `mode` where it is missing.
+    /// Opens the directory at `path`. If it is missing, creates it and its missing parents with
+    /// `mode`.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the system.
+    /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn create(path: &Path, mode: u32) -> io::Result<Self> {
         Ok(Self { fd: walk::directory(path, Some(Mode::from_raw_mode(mode)))?, path: path.to_owned() })
     }
 
-    /// Opens the directory of the file at `path`, as [`SharedDirectory::create`] does, and returns it with the file's name.
+    /// Opens the directory of the file at `path`, as [`SharedDirectory::create`] does, and returns
+    /// it with the file's name.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the system.
+    /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn of_file(path: &Path, mode: u32) -> io::Result<(Self, OsString)> {
         let Some(name) = path.file_name() else { return Err(Errno::ISDIR.into()) };
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         Ok((Self::create(parent.unwrap_or(Path::new(".")), mode)?, name.to_owned()))
     }
 
-    /// Opens the log file at `path` for appending, and returns it with its directory and name; creates what is missing. A
-    /// link of this user or of root is followed, because sites send logs to other disks or to `/dev/stdout` so.
+    /// Opens the log file at `path` for appending, and returns it with its directory and name.
+    /// Creates missing directories and the file.
+    ///
+    /// A link of this user or of root is followed, because administrators redirect logs to other
+    /// disks or to `/dev/stdout` in this way.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the system.
+    /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn of_log(path: &Path, mode: u32) -> io::Result<(Self, OsString, File)> {
         let how = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
         let (fd, path, last) = walk::log(path, Mode::from_raw_mode(mode))?;
         let directory = Self { fd, path };
         let file = match &last {
             walk::Last::Name(name) => directory.open_with(name, how, 0o666, Rule::Log)?,
-            // What /proc/self/fd leads to is open already: nobody else chose it.
+            // The target of /proc/self/fd is open in this process already, so no other user chose
+            // it.
             walk::Last::OpenDescriptor(name) => {
                 File::from(fs::openat(&directory.fd, name, how | OFlags::CLOEXEC, Mode::empty())?)
             }
@@ -251,8 +266,9 @@ impl SharedDirectory {
         Ok((directory, name, file))
     }
 
-    /// Checks that no other user can replace what lies in it: it belongs to this user or root, or was prepared for a group
-    /// of this process, and if everybody may write it, the sticky bit is set.
+    /// Checks that no other user can replace files in the directory. It must belong to this user or
+    /// to root, or be writable for a group of this process. If every user may write to it, the
+    /// sticky bit must be set.
     ///
     /// # Errors
     /// [`Untrusted`] within the error.
@@ -260,10 +276,10 @@ impl SharedDirectory {
         prove_directory(&self.fd, &self.path, Rule::Shared)
     }
 
-    /// The directory `name` in it, for this user alone; created where it is missing.
+    /// Opens the subdirectory `name`, which only this user can access; creates it if it is missing.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the system.
+    /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn private(&self, name: &str) -> io::Result<PrivateDirectory> {
         let path = self.path.join(name);
         match fs::mkdirat(&self.fd, name, PRIVATE_DIRECTORY) {
@@ -273,13 +289,14 @@ impl SharedDirectory {
         PrivateDirectory::prove(walk::step(self.fd.as_fd(), OsStr::new(name), &path)?, &path)
     }
 
-    /// Puts `content` into a file of this user: a new one, or the one that is there already.
+    /// Writes `content` to a file of this user, which is created if it is missing.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the system.
+    /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn write(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
         for _ in 0..RACES_MAX {
-            // Never both in one call: the system refuses to "create" what is there already in a directory like /tmp.
+            // Creating and opening need separate calls, because in a directory like /tmp the kernel
+            // refuses `O_CREAT` for an existing file.
             let new =
                 self.open_with(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o644, Rule::Shared);
             let mut file = match new {
@@ -289,7 +306,7 @@ impl SharedDirectory {
                         other => other?,
                     }
                 }
-                // An init script may have prepared the file in a directory that is root's.
+                // An init script may have prepared the file in a directory of root.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     match self.open_with(name, OFlags::WRONLY, 0, Rule::Shared) {
                         Err(other) if other.kind() == io::ErrorKind::NotFound => return Err(error),
@@ -307,15 +324,15 @@ impl SharedDirectory {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the system.
+    /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
         self.open_with(name, OFlags::RDONLY, 0, Rule::Shared)
     }
 
-    /// Gives a file another name in the same directory.
+    /// Renames a file within the directory.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Errors of the operating system.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         Ok(fs::renameat(&self.fd, from, &self.fd, to)?)
     }
@@ -323,12 +340,12 @@ impl SharedDirectory {
     /// Removes a file.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Errors of the operating system.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
-    /// Where it was found, with links resolved.
+    /// Returns the path of the directory with links resolved.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -338,7 +355,8 @@ impl SharedDirectory {
     }
 }
 
-/// Opens a file without following links and checks what was opened. It is emptied or written only after that.
+/// Opens a file without following links and checks it. It is truncated or written only after the
+/// check.
 fn open_proven(
     directory: BorrowedFd<'_>,
     path: &Path,
@@ -347,7 +365,7 @@ fn open_proven(
     mode: Mode,
     rule: Rule,
 ) -> io::Result<File> {
-    // A FIFO of another user must not hold up the start.
+    // Opening must not block on a FIFO of another user.
     let how = how | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let path = path.join(name);
     match fs::openat(directory, name, how, mode) {

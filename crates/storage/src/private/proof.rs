@@ -1,4 +1,8 @@
-//! Who owns a file of the server's state and who may write it, and the error that says what to do.
+//! Checks the owner and the writers of files of the server's state, and formats the error with its
+//! remedy.
+//!
+//! The checks work on open descriptors, so that a file cannot be exchanged between the check and
+//! its use.
 
 use crate::names::Names;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -7,22 +11,22 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is demanded of a file or directory.
+/// The requirements for a file or directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rule {
-    /// It belongs to this user, and nobody else may write it.
+    /// Owned by this user and not writable for others.
     Private,
-    /// As private, but an earlier version may have created the file with the umask of the process: others may write it by
-    /// its mode if its directory is for this user alone, so that they cannot reach it.
+    /// As `Private`, but an earlier version may have created the file with the umask of the
+    /// process. Its mode may let others write it if only this user can access its directory.
     Inherited,
-    /// It belongs to this user or root, or, as a directory, to the group of this process, which may write it. A file must
-    /// not be writable for everybody; a directory may be with the sticky bit.
+    /// Owned by this user or root. A directory may instead be writable for a group of this process.
+    /// A file must not be writable for everybody; a directory may be if it has the sticky bit.
     Shared,
-    /// As shared, but it is only appended to, and may be a terminal or a pipe.
+    /// As `Shared`, but the file is only appended to, and may be a terminal or a pipe.
     Log,
 }
 
-/// A file or directory that another user can change, or could have planted.
+/// The error for a file or directory that another user can change or could have created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Untrusted {
     path: PathBuf,
@@ -45,17 +49,17 @@ impl Untrusted {
         Self { path: path.to_owned(), problem, user: user() }
     }
 
-    /// A link where none is followed.
+    /// Returns the error for a link where none is followed.
     pub(super) fn link(path: &Path, owner: u32) -> Self {
         Self::new(path, Problem::Link(owner))
     }
 
-    /// A file in the place of a directory.
+    /// Returns the error for a file in the place of a directory.
     pub(super) fn no_directory(path: &Path) -> Self {
         Self::new(path, Problem::NotDirectory)
     }
 
-    /// A file or directory of another user.
+    /// Returns the error for a file or directory of another user.
     pub(super) fn owner(path: &Path, owner: u32) -> Self {
         Self::new(path, Problem::Owner(owner))
     }
@@ -67,7 +71,8 @@ impl fmt::Display for Untrusted {
         let name = |uid: u32| format!("{} (uid {uid})", names.user(uid));
         write!(f, "{} ", self.path.display())?;
         match self.problem {
-            // What root created is of an earlier start without the option to become another user.
+            // A file of root is usually left by an earlier start without the option to switch to
+            // another user.
             Problem::Owner(0) => write!(
                 f,
                 "belongs to {}, but this server runs as {}; if an earlier start as root created it, hand it over with \
@@ -117,12 +122,13 @@ impl From<Untrusted> for io::Error {
     }
 }
 
-/// The user whose files this process may trust.
+/// Returns the effective user of this process.
 pub(super) fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether files of that user can be trusted: root can change everything anyway.
+/// Reports whether files of this owner are trusted. Those of root are, because root can change
+/// everything.
 pub(super) fn is_trusted(owner: u32) -> bool {
     owner == user() || owner == 0
 }
@@ -131,7 +137,7 @@ pub(super) fn mode_of(stat: &Stat) -> u32 {
     Mode::from_raw_mode(stat.st_mode).as_raw_mode()
 }
 
-/// Whether every user may create entries in a directory of this mode.
+/// Reports whether every user may create entries in a directory of this mode.
 pub(super) fn is_for_everybody(stat: &Stat) -> bool {
     mode_of(stat) & 0o002 != 0
 }
@@ -144,8 +150,8 @@ fn check_owner(stat: &Stat, path: &Path, rule: Rule) -> Result<(), Untrusted> {
     if owned { Ok(()) } else { Err(Untrusted::owner(path, stat.st_uid)) }
 }
 
-/// Whether a directory was prepared for a group of this process: containers run as users whose numbers nobody knew when
-/// the directory was created, but in a known group.
+/// Reports whether a directory is writable for a group of this process. Containers run as users
+/// whose numbers are unknown when the directory is created, but in a known group.
 fn is_for_own_group(stat: &Stat) -> bool {
     let is_own = || {
         let groups = rustix::process::getgroups().unwrap_or_default();
@@ -155,12 +161,13 @@ fn is_for_own_group(stat: &Stat) -> bool {
     mode_of(stat) & 0o020 != 0 && is_own()
 }
 
-/// Whether nobody but this user and root can create names in a directory.
+/// Reports whether only this user and root can create names in a directory.
 fn keeps_others_out(directory: BorrowedFd<'_>) -> bool {
     fs::fstat(directory).is_ok_and(|stat| is_trusted(stat.st_uid) && mode_of(&stat) & 0o022 == 0)
 }
 
-/// Whether only this user and root can reach what lies in a directory, whatever the modes of the files in it.
+/// Reports whether only this user and root can access the content of a directory, independent of
+/// the modes of its files.
 fn is_for_owner_alone(directory: BorrowedFd<'_>) -> bool {
     fs::fstat(directory).is_ok_and(|stat| stat.st_uid == user() && mode_of(&stat) & 0o077 == 0)
 }
@@ -181,7 +188,7 @@ pub(super) fn prove_directory(directory: &impl AsFd, path: &Path, rule: Rule) ->
     if open { Err(Untrusted::new(path, Problem::Writable(mode)).into()) } else { Ok(()) }
 }
 
-/// Proves a file that was opened in `directory`.
+/// Checks a file that was opened in `directory`.
 pub(super) fn prove_file(
     directory: BorrowedFd<'_>,
     file: &impl AsFd,
@@ -198,7 +205,8 @@ pub(super) fn prove_file(
         };
     }
     check_owner(&stat, path, rule)?;
-    // A log is only appended to, and a second name is harmless where nobody else could give it: sites keep old logs so.
+    // A log is only appended to. A second name is harmless where only trusted users could create
+    // it; administrators keep old logs in this way.
     if stat.st_nlink > 1 && (rule != Rule::Log || !keeps_others_out(directory)) {
         return Err(Untrusted::new(path, Problem::HardLinks(stat.st_nlink as u64)).into());
     }

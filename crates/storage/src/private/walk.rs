@@ -1,8 +1,9 @@
 //! Opens a path component by component, so that links of other users are not followed.
 //!
-//! Links of this user and of root are followed: `/var/run` is one, and administrators move state to other disks so. Where
-//! everybody may create entries, as in `/tmp`, a directory must belong to this user or root too: another user may have
-//! created it under the name that the server expects.
+//! Links of this user and of root are followed: `/var/run` is one, and administrators move state to
+//! other disks in this way. In a directory in which every user may create entries, such as `/tmp`,
+//! a subdirectory must also belong to this user or root. Otherwise another user may have created it
+//! under the name that the server expects.
 
 use super::proof::{Untrusted, is_for_everybody, is_trusted, user};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,18 +15,19 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Links that one path may lead through.
+/// Maximum number of links in one path.
 const LINKS_MAX: usize = 40;
 
 /// The last component of a path.
 pub(super) enum Last {
-    /// A file, or nothing yet.
+    /// A file, or a name that does not exist.
     Name(OsString),
-    /// A descriptor of this process, as `/dev/stdout` leads to.
+    /// A descriptor of this process, to which for example `/dev/stdout` leads.
     OpenDescriptor(OsString),
 }
 
-/// Opens the directory at `path`, not for reading. With `create` it is created, with all that leads to it.
+/// Opens the directory at `path` with `O_PATH`. With `create`, missing directories are created with
+/// this mode.
 pub(super) fn directory(path: &Path, create: Option<Mode>) -> io::Result<OwnedFd> {
     let mut walk = Walk::start(path, create)?;
     while let Some(name) = walk.rest.pop_front() {
@@ -34,7 +36,8 @@ pub(super) fn directory(path: &Path, create: Option<Mode>) -> io::Result<OwnedFd
     Ok(walk.at)
 }
 
-/// Opens the directory of the log file at `path`, following links at the end too, and returns it with its path and the name.
+/// Opens the directory of the log file at `path`, following links in the last component too.
+/// Returns the directory with its path and the name.
 pub(super) fn log(path: &Path, create: Mode) -> io::Result<(OwnedFd, PathBuf, Last)> {
     let mut walk = Walk::start(path, Some(create))?;
     loop {
@@ -55,7 +58,7 @@ pub(super) fn log(path: &Path, create: Mode) -> io::Result<(OwnedFd, PathBuf, La
     }
 }
 
-/// Opens the directory `name` in `directory`, not for reading and without following a link.
+/// Opens the directory `name` in `directory` with `O_PATH`, without following a link.
 pub(super) fn step(directory: BorrowedFd<'_>, name: &OsStr, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match fs::openat(directory, name, flags, Mode::empty()) {
@@ -72,19 +75,20 @@ pub(super) fn step(directory: BorrowedFd<'_>, name: &OsStr, path: &Path) -> io::
     }
 }
 
-/// The owner of a link, for the message; this user if it has gone meanwhile.
+/// Returns the owner of a link for the error message; this user if the link was removed meanwhile.
 pub(super) fn owner_of(directory: BorrowedFd<'_>, name: &OsStr) -> u32 {
     fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_or_else(|_| user(), |stat| stat.st_uid)
 }
 
-/// Whether a directory is of `/proc`, whose links lead to open files whatever their text says.
+/// Reports whether a directory is in `/proc`, whose links lead to open files independent of their
+/// text.
 fn is_proc(directory: &OwnedFd) -> io::Result<bool> {
     Ok(fs::fstatfs(directory)?.f_type == fs::PROC_SUPER_MAGIC)
 }
 
 struct Walk {
     at: OwnedFd,
-    /// Where `at` is, for messages.
+    /// Path of `at`, for error messages.
     path: PathBuf,
     rest: VecDeque<OsString>,
     links: usize,
@@ -110,7 +114,7 @@ impl Walk {
         }
     }
 
-    /// Goes one component down.
+    /// Enters the next component.
     fn enter(&mut self, name: &OsStr) -> io::Result<()> {
         let path = self.path.join(name);
         let found = match self.down(name) {
@@ -137,14 +141,14 @@ impl Walk {
         Ok(())
     }
 
-    /// Opens the directory `name`. That a directory is demanded has the system mount what an automount point stands for;
-    /// to open it as a mere name would not.
+    /// Opens the directory `name`. `O_DIRECTORY` makes the kernel mount an automount point, which
+    /// `O_PATH` alone does not.
     fn down(&self, name: &OsStr) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         fs::openat(&self.at, name, flags, Mode::empty())
     }
 
-    /// Goes where the link `name` leads.
+    /// Follows the link `name` to a directory.
     fn enter_link(&mut self, name: &OsStr, path: &Path) -> io::Result<()> {
         let found = self.peek(name)?;
         if FileType::from_raw_mode(fs::fstat(&found)?.st_mode) != FileType::Symlink {
@@ -159,7 +163,8 @@ impl Walk {
         Ok(())
     }
 
-    /// The error where this user may not go on: a directory of another user is named, and what to do about it.
+    /// Returns the error for missing permission: it names a directory of another user, with the
+    /// remedy.
     fn no_access(&self) -> io::Error {
         match fs::fstat(&self.at) {
             Ok(stat) if stat.st_uid != user() => Untrusted::owner(&self.path, stat.st_uid).into(),
@@ -167,13 +172,13 @@ impl Walk {
         }
     }
 
-    /// The component itself, also when it is a link.
+    /// Opens the component itself, even if it is a link.
     fn peek(&self, name: &OsStr) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(fs::openat(&self.at, name, flags, Mode::empty())?)
     }
 
-    /// Puts what the open link says in the place of its name.
+    /// Replaces a link by its target in the remaining path.
     fn follow(&mut self, link: &OwnedFd, name: &OsStr) -> io::Result<()> {
         let owner = fs::fstat(link)?.st_uid;
         if !is_trusted(owner) {

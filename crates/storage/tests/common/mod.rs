@@ -1,4 +1,4 @@
-//! A folder of its own for each test, removed afterwards.
+//! A separate directory for each test, removed afterwards.
 
 #![allow(dead_code, reason = "not every test file needs all of it")]
 #![allow(clippy::unwrap_used)]
@@ -9,18 +9,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use storage::posix::{Config, Posix, Without};
 use storage::{CreateHow, OpenHow};
 
-/// See [`Scratch::new`].
+/// A temporary directory that is removed on drop.
 pub(crate) struct Scratch(PathBuf);
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 impl Scratch {
-    /// On the disk of temporary files.
+    /// Creates a directory on the disk of temporary files.
     pub(crate) fn new() -> Self {
         Self::within(&std::env::temp_dir())
     }
 
-    /// On the file system of `folder`.
+    /// Creates a directory on the file system of `folder`.
     pub(crate) fn within(folder: &Path) -> Self {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = folder.join(format!("scalla-storage-{}-{count}", std::process::id()));
@@ -68,7 +68,7 @@ pub(crate) fn update() -> OpenHow {
     OpenHow { write: true, ..OpenHow::default() }
 }
 
-/// The number of the error that must be there.
+/// Returns the number of the error that the result must contain.
 pub(crate) fn errno<T>(result: std::io::Result<T>) -> i32 {
     match result {
         Ok(_) => panic!("it should have failed"),
