@@ -278,11 +278,11 @@ mod tests {
     fn a_list_that_is_not_complete_says_why() {
         let answer = serde_json::json!({
             "ok": true, "files": [{ "path": "/a", "state": "open (1)" }], "complete": false,
-            "stopped": "1000 names were looked at",
+            "stopped": "1000 names were examined",
             "unreadable": [{ "path": "/b\\n", "reason": "Permission denied (os error 13)" }], "more_unreadable": 7,
         });
         let expected = "open (1)  /a\n\
-            ... stopped because 1000 names were looked at; name a directory further down\n\
+            ... stopped because 1000 names were examined; name a directory further down\n\
             ... not looked at: /b\\n (Permission denied (os error 13))\n\
             ... not looked at: 7 further directories or files\n";
         assert_eq!(files(&answer).unwrap(), expected);

@@ -112,7 +112,7 @@ fn a_start_without_the_tree_forgets_nothing() {
         }
         handle(client.try_open("/new", NEW | UPDATE));
         let said = server.ended();
-        for what in ["an unfinished file is not there", "the file of an uncommitted checkpoint"] {
+        for what in ["an unfinished file is missing", "the file of an uncommitted checkpoint"] {
             let line = said.iter().find(|line| line.contains(what));
             assert!(line.is_some_and(|line| line.contains("mount its file")), "{}", said.join("\n"));
         }
@@ -226,7 +226,7 @@ fn the_record_of_a_file_that_is_not_there_can_be_ended() {
     handle(client.try_open("/in/upload", NEW | UPDATE | PERSIST));
     let said = server.ended();
     let journal = scratch.text("admin");
-    let line = said.iter().find(|line| line.contains("an unfinished file is not there"));
+    let line = said.iter().find(|line| line.contains("an unfinished file is missing"));
     assert!(line.is_some_and(|line| line.contains(&journal)), "{}", said.join("\n"));
 }
 

@@ -1,4 +1,7 @@
-//! Everything that has a name here, for parents that conclude from it what is not here.
+//! Walks all names of the exports, for the inventory that parent nodes in a cluster use to conclude
+//! which names do not exist here.
+//!
+//! Because of that use the walk reports a [`Gap`] whenever it may have missed a name.
 
 use crate::describe;
 use crate::presence::{NAMES_AT_ONCE, Presences};
@@ -9,12 +12,12 @@ use std::io;
 use storage::RawEntry;
 use vfs::FileKind;
 
-/// Why a list of all names is not complete.
+/// The reason why a list of all names is incomplete.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gap {
-    /// The file or directory that is the reason.
+    /// The file or directory that caused the gap.
     pub path: LogicalPath,
-    /// The reason.
+    /// The reason, as text.
     pub why: String,
 }
 
@@ -22,25 +25,25 @@ pub struct Gap {
 struct NameWalk<'w> {
     presences: &'w Presences,
     with: &'w mut dyn FnMut(&LogicalPath) -> bool,
-    /// Directories to read.
+    /// Directories that still have to be read.
     waiting: Vec<LogicalPath>,
     /// Directories that were read, by device and inode.
     visited: HashMap<(u64, u64), LogicalPath>,
-    /// The first one that was met.
+    /// The first gap.
     gap: Option<Gap>,
 }
 
-/// The receiver of the names wants no more of them.
+/// The error when the receiver accepts no more names.
 struct Stopped;
 
 impl Presences {
-    /// See [`crate::Logical::walk_names`].
+    /// Implements [`crate::Logical::walk_names`].
     pub(crate) fn walk_names(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) -> Option<Gap> {
         let waiting = self.exports.all().iter().map(|export| export.prefix.without_slash()).collect();
         let mut walk = NameWalk { presences: self, with, waiting, visited: HashMap::new(), gap: None };
         while let Some(directory) = walk.waiting.pop() {
             if walk.is_new(&directory) && walk.read(&directory).is_err() {
-                walk.note(&directory, "not all names were wanted");
+                walk.note(&directory, "the receiver stopped the walk");
                 break;
             }
         }
@@ -59,7 +62,7 @@ impl NameWalk<'_> {
         }
     }
 
-    /// Reports whether a directory was not read yet.
+    /// Reports whether a directory was not read before.
     fn is_new(&mut self, directory: &LogicalPath) -> bool {
         let found = match self.presences.backend.stat(directory) {
             Ok(found) => found,
@@ -69,14 +72,14 @@ impl NameWalk<'_> {
             }
         };
         let before = self.visited.insert((found.device, found.inode), directory.clone());
-        // An export that lies in another is met twice, by one path.
+        // A nested export is reached twice, by the same path.
         if let Some(before) = before.as_ref().filter(|before| *before != directory) {
             self.note(directory, format_args!("it is the same directory as {}", before.shown()));
         }
         before.is_none()
     }
 
-    /// Tells a directory and all names in it, and adds the directories among them to those that are to be read.
+    /// Reports a directory and all names in it, and queues its subdirectories.
     fn read(&mut self, directory: &LogicalPath) -> Result<(), Stopped> {
         self.tell(directory)?;
         let mut stream = match self.presences.backend.list(directory) {
@@ -96,7 +99,7 @@ impl NameWalk<'_> {
                 }
             };
             for entry in names {
-                // Names that no client can say need not be told.
+                // A name that no client can request is omitted.
                 let Ok(path) = directory.join(&entry.name) else { continue };
                 let found = stream.stat(&entry.name).map(|metadata| describe::kind(&metadata));
                 self.entry(path, &entry, found, stream.is_alias(&entry))?;
@@ -112,13 +115,14 @@ impl NameWalk<'_> {
         is_alias: bool,
     ) -> Result<(), Stopped> {
         if is_alias {
-            // What comes to exist by the other name, or below it, has this one as well and is not reported by it.
-            self.note(&path, "a link gives something in the exports a second path");
+            // A name created through the link also appears under this path, but no event reports
+            // that.
+            self.note(&path, "a link gives a file or directory in the exports a second path");
         }
         match found {
             Ok(FileKind::Directory) => self.waiting.push(path),
             Ok(_) => self.tell(&path)?,
-            Err(_) if entry.link => self.note(&path, "it cannot be told what this link leads to"),
+            Err(_) if entry.link => self.note(&path, "the target of this link cannot be determined"),
             Err(error) => self.note_error(&path, &error),
         }
         Ok(())

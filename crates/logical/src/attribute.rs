@@ -1,7 +1,8 @@
 //! User attributes of files and directories.
 //!
-//! They are stored below the prefix `user.U.`, which clients never see; what else a file carries (stored checksums, other
-//! programs' attributes) is invisible and out of reach.
+//! They are stored below the prefix `user.U.`, which clients never see. All other extended
+//! attributes (stored checksums, attributes of other programs) are invisible and inaccessible, so
+//! that a client cannot forge them.
 
 use crate::config::AttributeLimits;
 use crate::errno;
@@ -13,10 +14,10 @@ use std::sync::Arc;
 use storage::{Backend, StoredFile};
 use vfs::{AttributeResult, AttributeWork, ReplyTo, Started, Target, Value};
 
-/// What stands before a user's name on disk.
+/// Prefix of the stored name of a user attribute.
 const PREFIX: &str = "user.U.";
 
-/// Attributes of one thing, by name or by handle.
+/// Access to the attributes of one object, by path or by open file.
 trait Place {
     fn get(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
     fn set(&self, name: &str, value: &[u8], new: bool) -> io::Result<()>;
@@ -58,7 +59,7 @@ impl Place for ByFile<'_> {
     }
 }
 
-/// How the texts name this work.
+/// Returns the name of the operation in error texts.
 fn verb(work: &AttributeWork) -> &'static str {
     match work {
         AttributeWork::Get(_) => "get fattr",
@@ -72,14 +73,14 @@ fn modifies(work: &AttributeWork) -> bool {
     matches!(work, AttributeWork::Set { .. } | AttributeWork::Remove(_))
 }
 
-/// Serves attributes by path.
+/// Serves requests for attributes by path.
 pub(crate) struct Attributes {
     pub(crate) limits: AttributeLimits,
     pub(crate) exports: Arc<Exports>,
     pub(crate) backend: Arc<dyn Backend>,
 }
 
-/// Attributes by path.
+/// Starts a request for attributes by path.
 pub(crate) fn start(
     attributes: &Arc<Attributes>,
     target: Target,
@@ -102,7 +103,7 @@ pub(crate) fn start(
     })
 }
 
-/// May this be done by this handle?
+/// Checks whether an open file permits this request.
 pub(crate) fn check_handle(
     limits: AttributeLimits,
     writable: bool,
@@ -115,7 +116,7 @@ pub(crate) fn check_handle(
     check_limits(limits, work)
 }
 
-/// Attributes of an open file.
+/// Serves a request for the attributes of an open file.
 pub(crate) fn on_file(
     file: &dyn StoredFile,
     path: &LogicalPath,
@@ -177,7 +178,7 @@ fn get(place: &dyn Place, name: Vec<u8>) -> AttributeResult {
     with_name(name, |full| place.get(full)?.ok_or_else(|| io::Error::from_raw_os_error(errno::NO_DATA)))
 }
 
-/// One attribute: its result or what was wrong with it.
+/// Runs an operation on one attribute and returns its result or error.
 fn with_name(name: Vec<u8>, act: impl FnOnce(&str) -> io::Result<Vec<u8>>) -> AttributeResult {
     let result = match std::str::from_utf8(&name) {
         Ok(text) => act(&format!("{PREFIX}{text}")),

@@ -1,4 +1,8 @@
-//! What changes the name space: directories, removing, renaming, modes, sizes.
+//! Operations that change the name space: creating and removing directories, removing, renaming,
+//! modes, sizes.
+//!
+//! Every operation claims its names first, because the persist journal, checkpoints and stored
+//! checksums have to be updated together with the names.
 
 use crate::checkpoint::Checkpoints;
 use crate::checksum::{Checksums, stored};
@@ -19,10 +23,10 @@ use std::sync::Arc;
 use storage::Backend;
 use vfs::{ReplyTo, Started, Target, Value};
 
-/// Directories that a rename makes on the way, as clients know them.
+/// Mode of the missing directories that a rename creates, as clients expect it.
 const RENAME_PARENT_MODE: u32 = 0o750;
 
-/// Operations that change names.
+/// The components that operations on names use.
 pub(crate) struct NameChanges {
     pub(crate) creation_modes: CreationModes,
     pub(crate) exports: Arc<Exports>,
@@ -35,7 +39,8 @@ pub(crate) struct NameChanges {
     pub(crate) events: Arc<Announcer>,
 }
 
-/// Creates a directory. One that is there with exactly these permission bits is fine, as clients are used to.
+/// Creates a directory. An existing one with exactly these permission bits is not an error, as
+/// clients expect.
 pub(crate) fn make_directory(
     changes: &Arc<NameChanges>,
     target: Target,
@@ -67,7 +72,7 @@ pub(crate) fn make_directory(
     })
 }
 
-/// Removes an empty directory. A missing one is fine, as clients are used to.
+/// Removes an empty directory. A missing one is not an error, as clients expect.
 pub(crate) fn remove_directory(changes: &Arc<NameChanges>, target: Target, reply: &ReplyTo) -> Started {
     if let Err(error) = changes.exports.find_writable(&target.path, "Removing", "remove") {
         return done(Err(error));
@@ -118,7 +123,7 @@ pub(crate) fn remove(changes: &Arc<NameChanges>, target: Target, reply: &ReplyTo
     })
 }
 
-/// Keeps others from changing these names meanwhile.
+/// Claims names, so that other operations do not change them meanwhile.
 fn claim<'a>(
     changes: &'a NameChanges,
     verb: &str,
@@ -144,7 +149,7 @@ pub(crate) fn rename(changes: &Arc<NameChanges>, from: Target, to: Target, reply
             return Err(unable("rename", &from.path, errno::NOT_A_DIRECTORY));
         }
         let (old, new) = (from.path.without_slash(), to.path.without_slash());
-        // A checkpoint must find its file again after a crash.
+        // Recovery after a crash finds the file of a checkpoint by its name, so it must not change.
         if changes.checkpoints.keeps_names_below(&old) || changes.checkpoints.keeps_names_below(&new) {
             return Err(unable("rename", &from.path, errno::TEXT_BUSY));
         }
@@ -189,10 +194,10 @@ pub(crate) fn set_mode(changes: &Arc<NameChanges>, target: Target, mode: u32, re
         let path = target.path.without_slash();
         let _claim = claim(changes, "change", &target.path, &[&path], Scope::Name)?;
         let metadata = lookup::metadata(changes.backend.as_ref(), &target.path, "stat")?;
-        // Its owner is the server, which must get at it for whoever comes next.
+        // The server owns the file and needs access to it for later clients.
         let owner = if describe::is_directory(&metadata) { OWNER_DIRECTORY_BITS } else { OWNER_FILE_BITS };
         let mode = (mode | owner) & CLIENT_MODE_BITS;
-        // The mark of a file that is not yet whole must survive a change of its mode.
+        // The mark of an unfinished file must survive a change of its mode.
         let pending = changes.wholeness.at(&path, &metadata) != Wholeness::Whole;
         let kept = if pending { metadata.mode & describe::MODE_PENDING } else { 0 };
         changes.backend.set_mode(&path, mode | kept).map_err(|e| Error::unable("change", &target.path, e))?;
@@ -210,13 +215,13 @@ pub(crate) fn truncate(changes: &Arc<NameChanges>, target: Target, size: u64, re
     }
     on_pool(&changes.backend, changes, target, reply, move |changes, target| {
         let path = target.path.without_slash();
-        // The name must lead to the same file until its size is set.
+        // The name must stay with the same file until its size is set.
         let _claim = claim(changes, "trunc", &target.path, &[&path], Scope::Name)?;
         let metadata = lookup::metadata(changes.backend.as_ref(), &target.path, "trunc")?;
         if describe::is_directory(&metadata) {
             return Err(unable("trunc", &target.path, errno::IS_A_DIRECTORY));
         }
-        // A client may have sent a negative one.
+        // A client may have sent a negative size.
         if i64::try_from(size).is_err() {
             return Err(unable("trunc", &target.path, errno::INVALID));
         }
@@ -229,7 +234,7 @@ pub(crate) fn truncate(changes: &Arc<NameChanges>, target: Target, size: u64, re
             .check_path(&path, true)
             .and_then(|()| checkpoints.check_file(key, || changes.backend.identity(&path), true));
         checked.map_err(|e| Error::unable("trunc", &target.path, e))?;
-        // Counts as a writer meanwhile, so that no checksum is stored or believed.
+        // Counts as a writer meanwhile, so that no checksum is stored or trusted.
         let _lock = changes.open_table.locks.acquire(&path, Use::Write, false)?;
         let writer = changes.open_table.writers.add(key);
         stored::drop_all_of_path(&changes.checksums.memory, changes.backend.as_ref(), &path, writer.key());

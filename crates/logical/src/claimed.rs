@@ -1,7 +1,8 @@
-//! Orders of the administrator: the parts that they use, and the name and file that one concerns.
+//! The components for administrator commands, and the claim on the file of a command.
 //!
-//! An order looks at a file, decides, and changes it. All three must concern the same file, so the name is claimed first, and
-//! the file is opened once; nothing looks it up by name again.
+//! A command examines a file, decides, and changes it. All three steps must concern the same file.
+//! Therefore the name is claimed first and the file is opened once; the name is not looked up
+//! again.
 
 use crate::checkpoint::Checkpoints;
 use crate::checksum::Checksums;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use storage::{Backend, Metadata, OpenHow, StoredFile};
 use vfs::FileKind;
 
-/// Carries out the orders of the administrator.
+/// Executes administrator commands.
 pub(crate) struct AdminOrders {
     pub(crate) exports: Arc<Exports>,
     pub(crate) backend: Arc<dyn Backend>,
@@ -31,17 +32,19 @@ pub(crate) struct AdminOrders {
     pub(crate) events: Arc<Announcer>,
 }
 
-/// A name that nobody else changes as long as this lives, and what lay there.
+/// A claimed name, which no other operation changes while this exists, and its file.
 pub(crate) struct ClaimedName<'a> {
     pub(crate) path: LogicalPath,
-    /// `None` if no regular file lay there, or none that could be opened.
+    /// `None` if there was no regular file, or it could not be opened.
     pub(crate) file: Option<ClaimedFile>,
-    /// Why what lay there could not be used. An order that only ends a record does not need it.
+    /// The reason why an existing file could not be used. A command that only ends a record does
+    /// not need it.
     pub(crate) obstacle: Option<Error>,
     _claim: Claim<'a>,
 }
 
-/// The regular file at a claimed name. It counts as open for writing, so nobody stores a checksum of it meanwhile.
+/// The regular file at a claimed name. It counts as open for writing, so that no checksum of it is
+/// stored meanwhile.
 pub(crate) struct ClaimedFile {
     pub(crate) file: Arc<dyn StoredFile>,
     pub(crate) metadata: Metadata,
@@ -55,7 +58,7 @@ impl ClaimedFile {
 }
 
 impl<'a> ClaimedName<'a> {
-    /// Claims a name in an export and opens the file there. Blocks.
+    /// Claims a name in an export and opens its file. Blocks.
     pub(crate) fn take(
         orders: &'a AdminOrders,
         path: &LogicalPath,

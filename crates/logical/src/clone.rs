@@ -1,7 +1,7 @@
-//! Copies of ranges between files of this server, and new files that begin as a copy of another.
+//! Copies of ranges between files of this server, and new files created as a copy of another one.
 //!
-//! A range may be as long as a file, and a request has many of them; so they are copied in steps of
-//! [`STEP_BYTES_MAX`] bytes.
+//! A range may be as long as a file, and a request may contain many ranges. Therefore they are
+//! copied in steps of [`STEP_BYTES_MAX`] bytes.
 
 use crate::errno::{self, os, unable};
 use crate::flying::Flying;
@@ -21,12 +21,14 @@ struct RangeCopy {
     to: u64,
     length: u64,
     done: u64,
-    /// The last piece is copied first, because the ranges overlap and the copy must have the bytes from before.
+    /// Copy the last piece first, because the ranges overlap and the copy must contain the original
+    /// bytes.
     backwards: bool,
 }
 
 impl RangeCopy {
-    /// Prepares the copy. A source that ends before is `EINVAL`, before anything is copied. May block.
+    /// Prepares the copy. A source that ends before the range is `EINVAL`, before any byte is
+    /// copied. May block.
     fn new(
         into: &dyn StoredFile,
         source: Arc<dyn StoredFile>,
@@ -35,7 +37,7 @@ impl RangeCopy {
         to: u64,
     ) -> io::Result<Self> {
         let mut backwards = false;
-        // A shorter one is a single piece, of which the storage takes care.
+        // A shorter range is a single piece, for which the storage makes these checks.
         if length > STEP_BYTES_MAX {
             let end = from.checked_add(length).ok_or_else(|| os(errno::INVALID))?;
             let (of_source, of_target) = (source.stat()?, into.stat()?);
@@ -48,7 +50,7 @@ impl RangeCopy {
         Ok(Self { source, from, to, length, done: 0, backwards })
     }
 
-    /// Copies at most this many bytes; returns the number of copied bytes. May block.
+    /// Copies at most this number of bytes; returns the number of copied bytes. May block.
     fn copy(&mut self, into: &dyn StoredFile, bytes_max: u64) -> io::Result<u64> {
         let bytes = (self.length - self.done).min(bytes_max);
         let at = if self.backwards { self.length - self.done - bytes } else { self.done };
@@ -62,7 +64,7 @@ impl RangeCopy {
     }
 }
 
-/// Clones ranges into a file, in order.
+/// Starts cloning ranges into a file, in order.
 pub(crate) fn start(flying: Flying, ranges: Vec<CloneRange>, reply: &ReplyTo) -> Started {
     let (pool, caller) = (flying.open().file.pool().clone(), flying.open().caller.clone());
     let ranges = ranges.into_iter();
@@ -70,14 +72,15 @@ pub(crate) fn start(flying: Flying, ranges: Vec<CloneRange>, reply: &ReplyTo) ->
 }
 
 struct CloneRanges {
-    /// Taken when it is done: whoever waits for the last operation is not to wait for the answer too.
+    /// Taken when the work is done, so that closing the file waits for the copy but not for the
+    /// answer.
     flying: Option<Flying>,
     ranges: std::vec::IntoIter<CloneRange>,
     current: Option<RangeCopy>,
 }
 
 impl CloneRanges {
-    /// Copies the next bytes; `true` when all is copied.
+    /// Copies the next bytes; `true` when all are copied.
     fn advance(&mut self, open: &Open) -> Result<bool, Error> {
         let mut left = STEP_BYTES_MAX;
         while left > 0 {
@@ -119,7 +122,8 @@ impl Steps for CloneRanges {
     }
 }
 
-/// What is to be overwritten by a range is saved before its first byte is, as a whole, if there is a checkpoint.
+/// Starts a range. With an active checkpoint, all bytes that the range overwrites are saved before
+/// the first one is written.
 fn begin_range(open: &Open, range: &CloneRange) -> Result<RangeCopy, Error> {
     let source = Open::of(range.source.as_ref());
     let source = source.ok_or_else(|| unable_to_clone(open, os(errno::UNSUPPORTED)))?.file.clone();
@@ -140,8 +144,8 @@ fn unable_to_clone(open: &Open, error: io::Error) -> Error {
     Error { kind: ErrorKind::from_io(&error), text, source: Some(error) }
 }
 
-/// Fills a file that was created a moment ago with the content of another, then answers with it. If that fails, or its client
-/// leaves meanwhile, the file is removed.
+/// Fills a new file with the content of another one, then sends the answer of the open. If that
+/// fails, or the client leaves meanwhile, the file is removed.
 pub(crate) fn fill(opened: Opened, template: &Arc<dyn OpenFile>, reply: Reply) {
     let (open, source) = (Open::of(opened.file.as_ref()), Open::of(template.as_ref()));
     let (Some(flying), Some(source)) = (open.and_then(Flying::new), source) else {
@@ -159,7 +163,7 @@ struct Fill {
 }
 
 impl Fill {
-    /// Copies the next bytes; `true` when all is copied.
+    /// Copies the next bytes; `true` when all are copied.
     fn advance(&mut self, open: &Open) -> io::Result<bool> {
         let mut copy = match self.copy.take() {
             Some(copy) => copy,
@@ -214,7 +218,7 @@ impl Created {
         let Self { mut opened, flying } = self;
         let open = flying.open();
         if opened.stat.is_some() {
-            // It has another size now.
+            // The size has changed since the file was opened.
             match open.stat() {
                 Ok(Value::Stat(stat)) => opened.stat = Some(stat),
                 Ok(_) => {}
@@ -236,7 +240,7 @@ impl Created {
         if !open.persists_on_close()
             && let Err(error) = remove_same(&open)
         {
-            tracing::warn!(path = %open.path.shown(), %error, "a file that could not be filled stays behind");
+            tracing::warn!(path = %open.path.shown(), %error, "cannot remove a new file whose copy failed; remove it by hand");
         }
         drop(flying);
         if let Some(open) = Open::of(opened.file.as_ref()) {
@@ -245,7 +249,7 @@ impl Created {
     }
 }
 
-/// Removes a file, unless another one has its name by now. May block.
+/// Removes a file, unless its name belongs to another file by now. May block.
 fn remove_same(open: &Open) -> io::Result<()> {
     let services = &open.services;
     let _claim = services.persist.claim(&[&open.path], Scope::Name);

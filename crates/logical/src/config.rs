@@ -1,60 +1,63 @@
-//! What a logical file system is told. Plain values; the assembly fills them from the configuration language.
+//! The configuration of a logical file system.
+//!
+//! It consists of plain values, so that this crate does not depend on the configuration language;
+//! the `server` crate fills them from the directives.
 
 use base::LogicalPath;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A part of the name space that is served.
+/// An exported part of the name space.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Export {
-    /// Everything at or below it. The longest prefix wins.
+    /// The root of the export. A path belongs to the export with the longest matching prefix.
     pub prefix: LogicalPath,
-    /// Nothing may change below it.
+    /// Refuse all changes.
     pub read_only: bool,
-    /// Opens for writing become opens for reading.
+    /// Turn opens for writing into opens for reading.
     pub force_read_only: bool,
-    /// Readers and writers of a file exclude each other.
+    /// Enforce that readers and writers of a file exclude each other.
     pub lock: bool,
 }
 
 impl Export {
-    /// A writable export with locking.
+    /// Returns a writable export with locking.
     pub fn new(prefix: LogicalPath) -> Self {
         Self { prefix, read_only: false, force_read_only: false, lock: true }
     }
 
-    /// Reports whether nothing may change below it.
+    /// Reports whether changes are refused.
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only || self.force_read_only
     }
 }
 
-/// Bits that created things always get (`min`) and may get (`max`).
+/// The permission bits that created files always get (`min`) and may get (`max`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ModeRange {
-    /// Or-ed in.
+    /// Bits that are always set.
     pub min: u32,
-    /// And-ed with.
+    /// Bits that may be set.
     pub max: u32,
 }
 
 impl ModeRange {
-    /// The mode that something asked for with `mode` is created with.
+    /// Applies the range to a requested mode.
     pub fn apply(self, mode: u32) -> u32 {
         (mode | self.min) & self.max
     }
 }
 
-/// Permission bits that clients may set: others never write.
+/// Permission bits that clients may set; others never get write permission.
 pub(crate) const CLIENT_MODE_BITS: u32 = 0o775;
 
-/// Permission bits that files and directories always have: the server itself needs them.
+/// Permission bits that files and directories always have, because the server itself needs them.
 /// Source: xroot protocol, permission bits.
 pub(crate) const OWNER_FILE_BITS: u32 = 0o600;
 pub(crate) const OWNER_DIRECTORY_BITS: u32 = 0o700;
 
-/// The modes of what clients create.
+/// The modes of files and directories that clients create.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CreationModes {
     file: ModeRange,
@@ -74,104 +77,106 @@ impl CreationModes {
     }
 }
 
-/// Which new files persist only when closed properly.
+/// Selects the new files that persist only after a successful close (POSC).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum PersistMode {
-    /// Every one.
+    /// All files.
     Auto,
-    /// Those whose open asks for it.
+    /// Files whose open requests it.
     #[default]
     Manual,
-    /// None: the request is ignored.
+    /// No file; the request is ignored.
     Off,
 }
 
-/// Whether a file is synced before it counts as whole.
+/// Selects whether a file is synced before it counts as complete.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Durability {
-    /// A file that was closed successfully survives a loss of power as a whole.
+    /// A successfully closed file survives a power failure completely.
     #[default]
     Synced,
-    /// The system writes data when it likes; after a loss of power, a file that was closed may look whole without being so.
+    /// The operating system decides when to write data. After a power failure, a closed file may
+    /// look complete without being so.
     Relaxed,
 }
 
-/// Persist on successful close.
+/// The settings of persist on successful close (POSC).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Persist {
-    /// Which files.
+    /// The files to which it applies.
     pub mode: PersistMode,
-    /// How long the unfinished file of a lost client is kept for its return; zero removes it at once.
+    /// The time for which the unfinished file of a lost client is kept for its return; zero removes
+    /// it at once.
     pub hold: Duration,
-    /// Journal entries between two syncs; 0 leaves syncing to the system.
+    /// Number of journal entries between two syncs; 0 leaves syncing to the operating system.
     pub sync: u32,
-    /// Whether files are synced.
+    /// Selects whether files are synced.
     pub durability: Durability,
 }
 
-/// What happens to a file whose checkpoint cannot be restored.
+/// Treatment of a file whose checkpoint cannot be restored.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum CheckpointFailure {
-    /// It becomes read-only.
+    /// The file becomes read-only.
     #[default]
     MakeReadOnly,
-    /// Nobody may read or write it.
+    /// The file can be neither read nor written.
     StopIo,
 }
 
-/// Checkpoints.
+/// The settings of checkpoints.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checkpoints {
-    /// May clients ask for them?
+    /// Allow clients to create checkpoints.
     pub enabled: bool,
-    /// Bytes that one may save.
+    /// Maximum number of bytes saved by one checkpoint.
     pub bytes_max: u32,
-    /// What to do with a file that cannot be restored.
+    /// Treatment of a file that cannot be restored.
     pub on_failure: CheckpointFailure,
 }
 
-/// Checksums.
+/// The settings of checksums.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checksums {
-    /// Types on offer; the first is the default. Empty: no checksums.
+    /// Supported algorithms; the first one is the default. Empty: no checksums.
     pub types: Vec<digest::Algorithm>,
-    /// How many are computed at once.
+    /// Maximum number of checksums computed at once, for each file system.
     pub concurrent: usize,
-    /// Bytes per read while one is computed.
+    /// Bytes per read while a checksum is computed.
     pub read_bytes: usize,
 }
 
-/// User attributes.
+/// The limits of user attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AttributeLimits {
-    /// May clients use them at all?
+    /// Allow clients to use attributes.
     pub enabled: bool,
-    /// Longest name, in bytes.
+    /// Maximum length of a name in bytes.
     pub name_bytes_max: usize,
-    /// Longest value, in bytes.
+    /// Maximum length of a value in bytes.
     pub value_bytes_max: usize,
 }
 
-/// How this server names itself in the answer to a locate: `host:port` as it goes on the wire.
+/// The address of this server in the reply to a locate request: `host:port` as sent to clients.
 #[derive(Clone)]
 pub struct OwnAddress {
-    /// The address form, `[::127.0.0.1]:1094`.
+    /// The numeric form, `[::127.0.0.1]:1094`.
     pub address: Arc<str>,
     /// The name form, `host:1094`.
     pub name: Arc<str>,
 }
 
-/// Everything a logical file system is told.
+/// The configuration of a logical file system.
 #[derive(Clone)]
 pub struct Config {
-    /// What is served.
+    /// The exports.
     pub exports: Vec<Export>,
-    /// Modes of created files. Their owner may always read and write them, as far as `max` allows: clients leave the bits
-    /// out at times.
+    /// The mode of created files. The owner can always read and write them, as far as `max` allows,
+    /// because some clients omit these bits.
     pub file_mode: ModeRange,
-    /// Modes of created directories. Their owner may always use them, as far as `max` allows.
+    /// The mode of created directories. The owner can always use them, as far as `max` allows.
     pub directory_mode: ModeRange,
-    /// Bits that created files and directories do not get: the process's umask.
+    /// Bits removed from the modes of created files and directories: the umask of the process.
     pub umask: u32,
     /// Persist on successful close.
     pub persist: Persist,
@@ -181,23 +186,23 @@ pub struct Config {
     pub checksums: Checksums,
     /// User attributes.
     pub attributes: AttributeLimits,
-    /// The longest wait a client is told.
+    /// Maximum time after which a client is asked to retry.
     pub delay_max: Duration,
-    /// For locate.
+    /// The address in replies to locate requests.
     pub own_address: OwnAddress,
-    /// Where the journal of files that are not yet whole lies. Made when needed.
+    /// Directory of the journal of unfinished files. Created on first use.
     pub persist_folder: PathBuf,
-    /// Where the saved bytes of checkpoints lie. Made when needed.
+    /// Directory of the journals of checkpoints. Created on first use.
     pub checkpoint_folder: PathBuf,
 }
 
 impl Config {
-    /// The modes of what clients create.
+    /// Returns the modes of created files and directories.
     pub(crate) fn creation_modes(&self) -> CreationModes {
         CreationModes { file: self.file_mode, directory: self.directory_mode, umask: self.umask }
     }
 
-    /// The defaults, with these exports and journals below `folder`.
+    /// Returns the defaults, with these exports and with journals below `folder`.
     pub fn new(exports: Vec<Export>, folder: PathBuf) -> Self {
         Self {
             exports,

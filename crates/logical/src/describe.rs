@@ -1,4 +1,7 @@
-//! Metadata in the terms that clients see.
+//! Converts metadata of the storage to the status that clients see.
+//!
+//! Access bits depend on the user of this process, because the server and not the client opens the
+//! file.
 
 use std::sync::Arc;
 use storage::Metadata;
@@ -7,34 +10,38 @@ use vfs::{FileKind, Stat};
 const TYPE_BITS: u32 = 0o170_000;
 const TYPE_DIRECTORY: u32 = 0o040_000;
 const TYPE_FILE: u32 = 0o100_000;
-/// Permission bits with set-id and sticky.
+/// Permission bits including set-id and sticky bits.
 pub(crate) const MODE_BITS: u32 = 0o7777;
-/// The bit of a regular file that is not yet whole. Others may have set it too: see [`crate::wholeness`].
+/// The sticky bit, which marks an unfinished file. Other programs may have set it too: see
+/// [`crate::wholeness`].
 pub(crate) const MODE_PENDING: u32 = 0o1000;
-/// The mode of a file that is being created, until a journal record and its number prove that it is unfinished.
+/// The mode of a file that is being created, until a journal record and its number prove that it is
+/// unfinished.
 pub(crate) const MODE_CREATING: u32 = 0o1600;
 
-/// Names of users and groups, and who this process is.
+/// A directory of user and group names, and the identity of this process.
 pub trait Users: Send + Sync {
-    /// The name of a user, its number where it has none. May wait for a directory service.
+    /// Returns the name of a user, or its number if it has no name. May wait for a directory
+    /// service.
     fn user(&self, uid: u32) -> Arc<str>;
-    /// The name of a group, its number where it has none. May wait for a directory service.
+    /// Returns the name of a group, or its number if it has no name. May wait for a directory
+    /// service.
     fn group(&self, gid: u32) -> Arc<str>;
-    /// The name of a user if it can be told without waiting.
+    /// Returns the name of a user if it is known without waiting.
     fn user_now(&self, uid: u32) -> Option<Arc<str>> {
         Some(self.user(uid))
     }
-    /// The name of a group if it can be told without waiting.
+    /// Returns the name of a group if it is known without waiting.
     fn group_now(&self, gid: u32) -> Option<Arc<str>> {
         Some(self.group(gid))
     }
-    /// The user this process runs as.
+    /// Returns the user of this process.
     fn own_uid(&self) -> u32;
-    /// Is this process in that group?
+    /// Reports whether this process is in that group.
     fn is_own_group(&self, gid: u32) -> bool;
 }
 
-/// Users known by their numbers only, for one who is root. For tests.
+/// A directory without names, for a process of root. For tests.
 pub struct NumberedUsers;
 
 impl Users for NumberedUsers {
@@ -52,7 +59,7 @@ impl Users for NumberedUsers {
     }
 }
 
-/// What kind of thing it is.
+/// Returns the kind of file.
 pub(crate) fn kind(metadata: &Metadata) -> FileKind {
     match metadata.mode & TYPE_BITS {
         TYPE_FILE => FileKind::File,
@@ -65,38 +72,38 @@ pub(crate) fn is_directory(metadata: &Metadata) -> bool {
     kind(metadata) == FileKind::Directory
 }
 
-/// Reports whether it is a file with the bit of those that persist only on a close that has not come yet.
+/// Reports whether this is a regular file with the mark of an unfinished file.
 pub(crate) fn has_mark_bit(metadata: &Metadata) -> bool {
     kind(metadata) == FileKind::File && metadata.mode & MODE_PENDING != 0
 }
 
-/// Reports whether it is a file that was created to persist on close, and whose creator has not marked it yet.
+/// Reports whether this is a file that was created to persist on close and is not marked yet.
 pub(crate) fn is_being_created(metadata: &Metadata) -> bool {
     kind(metadata) == FileKind::File && metadata.mode & MODE_BITS == MODE_CREATING && metadata.size == 0
 }
 
-/// The parts of a status that do not come from the metadata.
+/// The parts of a status that are not in the metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct View {
-    /// Nothing below a read-only export is writable.
+    /// The path is in a read-only export, so it is not writable.
     pub(crate) read_only: bool,
-    /// It is a file that is not yet whole.
+    /// The file is unfinished.
     pub(crate) pending: bool,
 }
 
-/// The status as clients see it.
+/// Returns the status as clients see it. May wait for a directory service.
 pub(crate) fn stat(metadata: &Metadata, users: &dyn Users, view: View) -> Stat {
     let names = (users.user(metadata.uid), users.group(metadata.gid));
     stat_with(metadata, users, view, names)
 }
 
-/// The same if the names of its owners are known.
+/// Returns the status as clients see it, if the names of its owners are known without waiting.
 pub(crate) fn stat_now(metadata: &Metadata, users: &dyn Users, view: View) -> Option<Stat> {
     let names = (users.user_now(metadata.uid)?, users.group_now(metadata.gid)?);
     Some(stat_with(metadata, users, view, names))
 }
 
-/// The same with the names of its owners.
+/// Returns the status with these names of the owners.
 pub(crate) fn stat_with(
     metadata: &Metadata,
     users: &dyn Users,
@@ -123,7 +130,7 @@ pub(crate) fn stat_with(
     }
 }
 
-/// What this process may do: read, write, execute or search.
+/// Returns whether this process may read, write, and execute or search.
 fn access(metadata: &Metadata, users: &dyn Users) -> (bool, bool, bool) {
     let mode = metadata.mode;
     let own = users.own_uid();
@@ -178,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn access_is_that_of_the_first_class_that_fits() {
+    fn access_is_that_of_the_first_matching_class() {
         for (mode, uid, gid, want) in [
             (0o100_640, 7, 0, (true, true, false)),
             (0o100_077, 7, 8, (false, false, false)),
@@ -201,7 +208,7 @@ mod tests {
             (0x2_0000_0004, FileKind::File, true, 0o1644)
         );
         assert_eq!((&*one.owner, &*one.group), ("u7", "g8"));
-        // The sticky bit of a directory means something else.
+        // The sticky bit of a directory has another meaning.
         assert!(!has_mark_bit(&metadata(0o041_777, 7, 8)));
         assert!(has_mark_bit(&metadata(0o101_644, 7, 8)));
         assert_eq!(stat(&metadata(0o020_644, 7, 8), &Somebody, WRITABLE).kind, FileKind::Other);

@@ -1,4 +1,7 @@
-//! Error numbers of Linux that this crate produces itself, and errors made from them.
+//! Linux error numbers that this crate produces itself, and errors made from them.
+//!
+//! They are defined here because this crate makes no system calls and so needs no crate that binds
+//! them.
 
 use base::{Error, LogicalPath};
 use std::io;
@@ -23,12 +26,12 @@ pub(crate) const UNSUPPORTED: i32 = 95;
 pub(crate) const OVER_QUOTA: i32 = 122;
 pub(crate) const CANCELLED: i32 = 125;
 
-/// An error as the operating system would give it.
+/// Returns an error as the operating system would return it.
 pub(crate) fn os(number: i32) -> io::Error {
     io::Error::from_raw_os_error(number)
 }
 
-/// `Unable to VERB PATH; REASON` for an error number of ours.
+/// Returns the error `Unable to VERB PATH; REASON` for an error number.
 pub(crate) fn unable(verb: &str, path: &LogicalPath, number: i32) -> Error {
     Error::unable(verb, path, os(number))
 }

@@ -1,32 +1,37 @@
-//! What becomes of names, told to whoever keeps track of where files are.
+//! Events about changed names, for a receiver that tracks where files are, such as the cluster node
+//! of this server.
 
 use base::{ErrorKind, LogicalPath};
 use std::sync::{Arc, OnceLock};
 use storage::Backend;
 
-/// Who is told what becomes of names. Called by pools and by loops after the thing was done: it must not block, and by
-/// the time it is called somebody else may have changed the same name again.
+/// A receiver of events about names.
+///
+/// It is called on pool threads and event loops after the change, so it must not block. Another
+/// change of the same name may have happened before the call.
 pub trait Events: Send + Sync {
-    /// A file or directory of this name was made. `pending`: a file that is not yet whole.
+    /// Reports that a file or directory was created. `pending`: the file is unfinished.
     fn made(&self, path: &LogicalPath, pending: bool);
-    /// A name was removed or renamed away.
+    /// Reports that a name was removed or renamed.
     fn gone(&self, path: &LogicalPath);
-    /// A name was sought in vain: it may have been removed beside the server. Clients cause this as often as they like.
+    /// Reports that a name was requested but not found: it may have been removed without the
+    /// server. Clients can cause this event at any rate.
     fn missing(&self, path: &LogicalPath) {
         self.gone(path);
     }
-    /// A directory was renamed with all that is below it. [`Events::gone`] and [`Events::made`] were told of itself.
+    /// Reports that a directory was renamed with its content. The directory itself is reported by
+    /// [`Events::gone`] and [`Events::made`].
     fn moved(&self, from: &LogicalPath, to: &LogicalPath);
 }
 
-/// Passes events on to their receiver, if there is one.
+/// Forwards events to the receiver, if there is one.
 #[derive(Default)]
 pub(crate) struct Announcer {
     receiver: OnceLock<Arc<dyn Events>>,
 }
 
 impl Announcer {
-    /// Sets the receiver. Only the first one counts.
+    /// Sets the receiver. Only the first call has an effect.
     pub(crate) fn set(&self, receiver: Arc<dyn Events>) {
         let _ = self.receiver.set(receiver);
     }
@@ -58,7 +63,7 @@ impl Announcer {
         }
     }
 
-    /// Returns the directories above `path` that do not exist, which an operation will create on the way and report
+    /// Returns the missing directories above `path`, which an operation will create and report
     /// afterwards with [`Self::made_above`]. Empty if there is no receiver. May block.
     pub(crate) fn missing_above(&self, backend: &dyn Backend, path: &LogicalPath) -> Vec<LogicalPath> {
         if self.receiver.get().is_none() {
@@ -67,7 +72,7 @@ impl Announcer {
         missing_above(backend, path)
     }
 
-    /// Reports directories that were created on the way.
+    /// Reports parent directories that were created.
     pub(crate) fn made_above(&self, made: &[LogicalPath]) {
         for path in made.iter().rev() {
             self.made(path, false);
@@ -75,7 +80,7 @@ impl Announcer {
     }
 }
 
-/// Returns the directories above `path` that do not exist, the deepest first. May block.
+/// Returns the missing directories above `path`, the deepest first. May block.
 pub(crate) fn missing_above(backend: &dyn Backend, path: &LogicalPath) -> Vec<LogicalPath> {
     let mut missing = Vec::new();
     let mut at = path.parent();

@@ -1,4 +1,5 @@
-//! The exported parts of the name space, and which of them a path lies in.
+//! The exported parts of the name space, and the lookup of a path's export. Every operation starts
+//! with this lookup, because a path outside of all exports is refused.
 
 use crate::config::Export;
 use crate::errno::{self, unable};
@@ -6,7 +7,7 @@ use base::{Error, ErrorKind, LogicalPath};
 
 /// All exports of a server.
 pub(crate) struct Exports {
-    /// Longest prefix first.
+    /// Sorted by length of the prefix, the longest first.
     sorted: Vec<Export>,
 }
 
@@ -22,8 +23,8 @@ impl Exports {
         &self.sorted
     }
 
-    /// Returns the export that a path lies in. Outside of all exports the error is
-    /// `Stating path '/x' is disallowed.` with the operation's participle.
+    /// Returns the export of a path. Outside of all exports the error is `Stating path '/x' is
+    /// disallowed.` with the participle of the operation.
     pub(crate) fn find(&self, path: &LogicalPath, participle: &str) -> Result<&Export, Error> {
         self.sorted.iter().find(|export| path.is_within(&export.prefix)).ok_or_else(|| {
             Error::new(
@@ -33,7 +34,7 @@ impl Exports {
         })
     }
 
-    /// Returns the export that a path lies in, if clients may change it.
+    /// Returns the export of a path, unless it is read-only.
     pub(crate) fn find_writable(
         &self,
         path: &LogicalPath,

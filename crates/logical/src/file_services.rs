@@ -1,4 +1,5 @@
-//! The parts of a server that open files use.
+//! The components that open files use. They are in one struct so that each open file needs only one
+//! reference.
 
 use crate::checkpoint::Checkpoints;
 use crate::checksum::Checksums;
@@ -12,7 +13,7 @@ use digest::Algorithm;
 use std::sync::Arc;
 use storage::Backend;
 
-/// The parts of a server that its open files use. Each open file has a reference to them.
+/// The components that open files use.
 pub(crate) struct FileServices {
     pub(crate) attribute_limits: AttributeLimits,
     pub(crate) backend: Arc<dyn Backend>,
@@ -22,7 +23,7 @@ pub(crate) struct FileServices {
     pub(crate) persist: Arc<Persist>,
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) checksums: Arc<Checksums>,
-    /// The type of the checksums that are computed while clients write new files.
+    /// Algorithm of the checksums that are computed while clients write new files.
     pub(crate) checksum_type: Option<Algorithm>,
     pub(crate) events: Arc<Announcer>,
 }

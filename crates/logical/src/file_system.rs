@@ -1,4 +1,5 @@
-//! Each operation of the contract and who does it.
+//! The entry point of the crate, [`Logical`]: owns the components and dispatches each operation of
+//! [`vfs`] to one of them.
 
 use crate::all_names::Gap;
 use crate::attribute::Attributes;
@@ -32,35 +33,35 @@ use std::time::Duration;
 use storage::Backend;
 use vfs::{Caller, FileSystem, Operation, ReplyTo, Started};
 
-/// How often the hold times of unfinished files are looked at.
+/// Interval of [`Logical::tick`], which checks the hold times of unfinished files.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What a logical file system is made of.
+/// The parts from which a logical file system is built.
 pub struct Parts {
-    /// What it is told.
+    /// The configuration.
     pub config: Config,
-    /// Where the bytes are.
+    /// The storage.
     pub backend: Arc<dyn Backend>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Names of owners.
     pub users: Arc<dyn Users>,
-    /// Who knows where else files are; `None` for a server that stands alone.
+    /// The cluster's locations of files; `None` for a stand-alone server.
     pub locator: Option<Arc<dyn Locator>>,
-    /// Where it keeps what must survive the process.
+    /// The journals.
     pub journals: Journals,
 }
 
-/// Where a logical file system keeps what must survive the process.
+/// The storage of data that must survive the process.
 pub struct Journals {
-    /// Files that are not yet whole.
+    /// The journal of unfinished files.
     pub persist: Arc<dyn JournalFolder>,
-    /// What checkpoints saved.
+    /// The journals of checkpoints.
     pub checkpoints: Arc<dyn JournalFolder>,
 }
 
 impl Journals {
-    /// In the folders that the configuration names.
+    /// Returns the directories that the configuration names.
     pub fn on_disk(config: &Config) -> Self {
         Self {
             persist: Arc::new(DiskFolder::new(config.persist_folder.clone())),
@@ -84,7 +85,7 @@ pub struct Logical {
     presences: Arc<Presences>,
 }
 
-/// The parts that features are made of.
+/// The parts that all features share.
 struct CommonParts {
     config: Config,
     exports: Arc<Exports>,
@@ -135,7 +136,8 @@ impl CommonParts {
 }
 
 impl Logical {
-    /// Builds it, after what an earlier run left unfinished was put right. Blocks; for the start of the server.
+    /// Builds the file system after recovery of the state that an earlier run left. Blocks; for the
+    /// start of the server.
     pub fn new(parts: Parts) -> Result<Arc<Self>, Error> {
         let Parts { config, backend, clock, users, locator, journals } = parts;
         let (checkpoints, persist) = recover(&config, &backend, &clock, journals)?;
@@ -227,25 +229,28 @@ impl Logical {
         }
     }
 
-    /// Where the bytes are.
+    /// Returns the storage.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.services.backend
     }
 
-    /// From now on `events` is told what becomes of names. To be set once, before anything is served; later ones are ignored.
+    /// Sets the receiver of events about names. To be called once, before the first request; later
+    /// calls are ignored.
     pub fn set_events(&self, events: Arc<dyn Events>) {
         self.services.events.set(events);
     }
 
-    /// From now on files are copied from and to other servers. To be called once, before anything is served; without it an
-    /// open that belongs to such a copy is refused.
+    /// Enables third-party copies. To be called once, before the first request. Without it, an open
+    /// that belongs to such a copy is refused.
     pub fn copy_for_others(&self, parts: ThirdPartyParts) {
         let third = ThirdParty::new(parts, self.services.clock.clone());
         let _ = self.opener.third_party.set(Arc::new(third));
     }
 
-    /// Removes unfinished files whose creators did not come back in time, ends third-party copies whose other side does not
-    /// come, and lets listings begin that have waited too long for others. To be called about once a second; never blocks. [`Logical::start_timer`] does it.
+    /// Handles all timeouts: removes unfinished files after their hold time, ends third-party
+    /// copies without progress, and starts listings that have waited too long for others.
+    ///
+    /// To be called about once per second; [`Logical::start_timer`] does so. Never blocks.
     pub fn tick(&self) {
         scan::tick(&self.listings);
         if let Some(third) = self.opener.third_party.get() {
@@ -264,7 +269,8 @@ impl Logical {
         }
     }
 
-    /// Starts the thread that calls [`Logical::tick`] as long as this file system lives; `supervisor` gets its faults.
+    /// Starts the thread that calls [`Logical::tick`] as long as this file system lives; faults go
+    /// to `supervisor`.
     pub fn start_timer(self: &Arc<Self>, supervisor: &Supervisor) -> std::io::Result<()> {
         let weak = Arc::downgrade(self);
         let beat = move || {
@@ -284,7 +290,7 @@ impl Logical {
         std::thread::Builder::new().name("logical-timer".into()).spawn(run).map(|_| ())
     }
 
-    /// The present figures.
+    /// Returns the present counters.
     pub fn status(&self) -> Status {
         let services = &self.services;
         let locks = services.open_table.locks.counts();
@@ -301,32 +307,35 @@ impl Logical {
     }
 }
 
-/// Orders of the administrator.
+/// Administrator commands.
 impl Logical {
-    /// Returns the unfinished files that this server has a record of, ordered by path. Never blocks.
+    /// Returns the unfinished files that have a record, sorted by path. Never blocks.
     pub fn unfinished(&self) -> Vec<Unfinished> {
         self.orders.unfinished()
     }
 
-    /// Lists the unfinished files at and below a path in an export, also those that bear the mark without a record. It ends
-    /// early when nobody waits for the list. Never blocks: `reply` gets the list on a thread of a pool, or the reason why there is
-    /// none.
+    /// Lists the unfinished files at and below a path in an export, including files with the mark
+    /// but without a record. The walk ends early when the list is no longer needed.
+    ///
+    /// Never blocks: `reply` is called on a pool thread with the list or an error.
     pub fn list_unfinished(&self, below: &LogicalPath, limits: WalkLimits, reply: impl ListReply) {
         self.orders.list_unfinished(below, limits, reply);
     }
 
-    /// Declares an unfinished file whole, or ends the record of one that is not there. Without `force` a file that another server
-    /// may be writing is refused. Blocks.
+    /// Declares an unfinished file complete, or ends the record of a file that does not exist.
+    /// Without `force` a file that another server may be writing is refused. Blocks.
     pub fn clear_unfinished(&self, path: &LogicalPath, force: bool) -> Result<Cleared, Error> {
         self.orders.clear_unfinished(path, force)
     }
 
-    /// Files whose checkpoint is neither committed nor undone, and which nobody may change.
+    /// Returns the files whose checkpoint is neither committed nor undone, and which no client may
+    /// change.
     pub fn blocked_files(&self) -> Vec<BlockedFile> {
         self.orders.blocked_files()
     }
 
-    /// Resolves the checkpoint of a blocked file, and says what was done to the file. The checkpoint is kept aside. Blocks.
+    /// Resolves the checkpoint of a blocked file, and returns the effect on the file. The journal
+    /// is renamed and kept. Blocks.
     pub fn resolve_checkpoint(
         &self,
         path: &LogicalPath,
@@ -336,22 +345,25 @@ impl Logical {
     }
 }
 
-/// What the rest of a cluster asks a server.
+/// Queries by the cluster node of this server.
 impl Logical {
-    /// Reports whether a path lies in an export, whatever is there.
+    /// Reports whether a path lies in an export, independent of its existence.
     pub fn exports(&self, path: &LogicalPath) -> bool {
         self.presences.is_exported(path)
     }
 
-    /// Returns whether a path is here, if that is in memory; `None`: see [`Self::look`]. Never blocks.
+    /// Returns whether a path exists here, if that is in memory; `None` otherwise, see
+    /// [`Self::look`]. Never blocks.
     pub fn look_now(&self, path: &LogicalPath) -> Option<Presence> {
         self.presences.look_now(path)
     }
 
-    /// Looks up whether these paths are here. `then` gets the results, several at a time, on a thread of
-    /// the pool of their file system or of the one that links among them lead to; or at once if that pool
-    /// takes no more. One thread looks up names that are near one after the other, because waking a thread
-    /// for each would take longer. Never blocks.
+    /// Looks up whether these paths exist here.
+    ///
+    /// `then` receives the results, several at a time, on a pool thread of their file system. For
+    /// links it is that of the target. If that pool is full, it is called at once. Names on local
+    /// disks are looked up one after the other on one thread, because waking a thread for each
+    /// would take longer. Never blocks.
     pub fn look<T, F>(&self, paths: Vec<(LogicalPath, T)>, then: &F)
     where
         T: Copy + Send + 'static,
@@ -360,24 +372,29 @@ impl Logical {
         self.presences.look(paths, then);
     }
 
-    /// Sets the access time of a file to now, if it is here, because somebody wants it. Never blocks.
+    /// Sets the access time of a file to now, if it exists here, because a prepare request named
+    /// it. Never blocks.
     pub fn freshen(&self, path: &LogicalPath) {
         if self.exports.find(path, "Preparing").is_ok() {
             prepare::freshen(&self.services.backend, path);
         }
     }
 
-    /// Calls `with` for files that are here, those of one directory after the other, until there are no
-    /// more or it returns `false`. Leaves out files that are not yet whole. Visits a directory that links
-    /// lead to once, under one of its paths. Blocks for long: for a thread of its own.
+    /// Calls `with` for each file that exists here, directory by directory, until it returns
+    /// `false`.
+    ///
+    /// Unfinished files are omitted. A directory that is reached through links is visited once,
+    /// under one of its paths. Blocks for long and needs its own thread.
     pub fn walk(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) {
         self.presences.walk(with);
     }
 
-    /// Calls `with` for everything that has a name below the exports, directories and files that are not yet whole included,
-    /// until it returns `false`. Returns why the list is not complete, if it is not: the storage fails, `with` stopped it, or
-    /// links give something a second path, by which it is not reported when it comes to exist. Blocks for long: for a thread of
-    /// its own.
+    /// Calls `with` for each name below the exports, including directories and unfinished files,
+    /// until it returns `false`.
+    ///
+    /// Returns the reason if the list is incomplete: a failure of the storage, an early stop by
+    /// `with`, or links that give a file a second path. No event reports a file under its second
+    /// path. Blocks for long and needs its own thread.
     pub fn walk_names(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) -> Option<Gap> {
         self.presences.walk_names(with)
     }
@@ -422,7 +439,7 @@ impl FileSystem for Logical {
     }
 }
 
-/// Puts right what an earlier run left unfinished. Blocks.
+/// Recovers the state that an earlier run left. Blocks.
 fn recover(
     config: &Config,
     backend: &Arc<dyn Backend>,
@@ -433,10 +450,10 @@ fn recover(
         let what = what.to_owned();
         move |e: io::Error| Error { kind: ErrorKind::from_io(&e), text: what, source: Some(e) }
     };
-    // Checkpoints first: a file must be whole again before anything else is decided about it.
+    // Checkpoints are undone first, because all other decisions need the file in its proper state.
     let checkpoints = Checkpoints::new(config.checkpoints.clone(), journals.checkpoints, backend.as_ref())
-        .map_err(fail("checkpoints of an earlier run cannot be undone"))?;
+        .map_err(fail("cannot undo the checkpoints of an earlier run"))?;
     let persist = Persist::new(config.persist.clone(), clock.clone(), journals.persist, backend.as_ref())
-        .map_err(fail("the journal of unfinished files cannot be read or written"))?;
+        .map_err(fail("cannot read or write the journal of unfinished files"))?;
     Ok((Arc::new(checkpoints), Arc::new(persist)))
 }

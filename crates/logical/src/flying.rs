@@ -1,13 +1,14 @@
-//! Operations in flight: a file is let go only when the last of them has ended.
+//! A count of operations in progress on an open file, because the file may be released only after
+//! the last one has ended.
 
 use crate::open_file::Open;
 use std::sync::Arc;
 
-/// One operation that the file is kept open for.
+/// An operation in progress that keeps its file open.
 pub(crate) struct Flying(Arc<Open>);
 
 impl Flying {
-    /// `None` if the file is being let go.
+    /// Starts an operation; `None` if the file is being closed.
     pub(crate) fn new(open: &Arc<Open>) -> Option<Self> {
         let mut flight = open.flight();
         if flight.closing {

@@ -1,7 +1,8 @@
-//! A session's hold on an open file: the contract.
+//! The file handle of a session: implements [`vfs::OpenFile`] for [`Open`].
 //!
-//! What is served on the spot takes no lock that another connection could hold. Operations on the pool are counted, so
-//! that a file whose client vanished is released only when the last of them has ended.
+//! Operations served without waiting take no lock that another connection could hold. Operations on
+//! the pool are counted, so that the file of a client that disconnected is released only after the
+//! last of them has ended.
 
 use crate::attribute;
 use crate::clone;
@@ -21,13 +22,13 @@ use vfs::{Answer, CheckpointWork, FileOperation, OpenFile, Piece, ReplyTo, Spot,
 
 /// Code of a query with an argument on a handle. Source: xroot protocol 5.2.0, kXR_Qopaqug.
 const QUERY_OPAQUE_HANDLE: u16 = 64;
-/// Its argument that cancels a third-party copy.
+/// The argument that cancels a third-party copy.
 const CANCEL_COPY: &[u8] = b"ofs.tpc cancel";
 
-/// A session's hold on an open file. Dropped without a close, it counts as abandoned.
+/// The file handle of a session. Dropping it without a close counts as a disconnect.
 pub(crate) struct Handle {
     open: Arc<Open>,
-    /// It is the destination of this copy.
+    /// The third-party copy of which this file is the destination.
     copy: Option<Arc<Copy>>,
 }
 
@@ -36,7 +37,7 @@ impl Handle {
         Arc::new(Self { open: Open::new(services, new), copy })
     }
 
-    /// Lets the file go when nothing is in flight any more, and then answers.
+    /// Releases the file after the last operation in progress, and then answers.
     fn part(&self, parting: Parting, reply: Option<&ReplyTo>) -> Started {
         let mut flight = self.open.flight();
         if flight.closing {
@@ -56,7 +57,8 @@ impl Handle {
             }
         };
         let (pool, owner) = (self.open.file.pool().clone(), self.open.owner);
-        // A full pool must not keep a lock for ever, nor this thread, which may be a loop.
+        // A full pool must not keep a lock for ever. The release must not run on this thread
+        // either, which may be an event loop.
         let on_pool = move || pool.run_surely(owner, Box::new(release));
         if flight.count > 0 {
             flight.then = Some(Box::new(on_pool));
@@ -67,7 +69,8 @@ impl Handle {
         Started::Pending
     }
 
-    /// Reads what is not in memory: without a thread where the loop can, else on the pool.
+    /// Reads data that is not in memory: without a thread if the event loop can, otherwise on the
+    /// pool.
     fn read(&self, buffer: Vec<u8>, pieces: Vec<Piece>, reply: &ReplyTo) -> Started {
         let ranges: Vec<_> = pieces
             .iter()
@@ -81,7 +84,8 @@ impl Handle {
             let (flying, reply) = (Flying::new(open), reply.defer());
             let path = open.path.clone();
             Box::new(move |buffer, result| {
-                // Whoever waits for the last operation is not to wait for the answer too.
+                // Dropped before the reply, so that a close waits for the operation but not for the
+                // reply.
                 drop(flying);
                 reply.send(match result {
                     Ok(lengths) => Answer::Value(Value::Data { buffer, lengths }),
@@ -98,12 +102,12 @@ impl Handle {
         }
     }
 
-    /// Runs `work` on the file's pool.
+    /// Runs `work` on the pool of the file.
     fn on_pool(&self, reply: &ReplyTo, work: impl FnOnce(&Arc<Open>) -> Answer + Send + 'static) -> Started {
         self.by(|job| self.open.file.pool().run(reply.owner(), job), reply, work)
     }
 
-    /// The same where `run` gives it to the pool.
+    /// Runs `work` on the pool of the file, to which `run` passes the job.
     fn by(
         &self,
         run: impl FnOnce(Job) -> Result<(), Job>,
@@ -130,7 +134,8 @@ fn fail(error: Error) -> Started {
     Started::Done(Answer::Error(error))
 }
 
-/// Queries that only plug-ins answer, but for one: a third-party copy is cancelled so.
+/// Answers a query on a handle. The only supported one cancels a third-party copy; the others are
+/// for plug-ins.
 fn query(handle: &Handle, code: u16, argument: &[u8]) -> Started {
     if code != QUERY_OPAQUE_HANDLE || argument != CANCEL_COPY || !handle.open.offers_copies {
         return fail(Error::new(ErrorKind::Unsupported, "fctl operation not supported"));
@@ -282,7 +287,7 @@ impl OpenFile for Handle {
         }
     }
 
-    /// See [`Open::of`].
+    /// Allows [`Open::of`] to downcast.
     fn as_any(&self) -> &dyn Any {
         &self.open
     }

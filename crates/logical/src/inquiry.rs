@@ -1,4 +1,7 @@
-//! Questions about files that are not their status: where they are, what space there is.
+//! Queries about files and space: locate, space, and the attribute line of a file.
+//!
+//! They are separate from `stat` because in a cluster the locations come from a [`Locator`], and
+//! space from the whole file system.
 
 use crate::config::OwnAddress;
 use crate::describe;
@@ -17,27 +20,27 @@ const QUERY_FSINFO: u16 = 10;
 /// Query code of the opaque query with a path.
 const QUERY_OPAQUE_FILE: u16 = 32;
 
-/// Where something is, as one who knows the cluster says.
+/// The result of locating a file in the cluster.
 pub enum Located {
-    /// Here; this server answers for itself.
+    /// On this server, which answers itself.
     Here,
-    /// There; the client shall ask there.
+    /// At another server, to which the client is redirected.
     There(Redirect),
-    /// The text of the answer.
+    /// The text of the reply.
     Known(Vec<u8>),
-    /// Ask again after so many seconds.
+    /// Not known yet; the client retries after this number of seconds.
     Wait(u32),
-    /// Nobody has it.
+    /// No server has the file.
     Nowhere,
 }
 
-/// Who knows where files are in a cluster. A server that stands alone has none.
+/// The source of file locations in a cluster. A stand-alone server has none.
 pub trait Locator: Send + Sync {
-    /// Where `path` is (all servers for `None`); answers from memory and never blocks.
+    /// Locates `path` (all servers for `None`). Answers from memory and never blocks.
     fn locate(&self, caller: &Caller, path: Option<&LogicalPath>, options: LocateOptions) -> Located;
 }
 
-/// Answers questions about files and space.
+/// The components that queries use.
 pub(crate) struct Inquiries {
     pub(crate) exports: Arc<Exports>,
     pub(crate) backend: Arc<dyn Backend>,
@@ -45,7 +48,7 @@ pub(crate) struct Inquiries {
     pub(crate) own_address: OwnAddress,
 }
 
-/// Where a file is. Alone, this server names itself, for a path that exists.
+/// Locates a file. A stand-alone server returns its own address for a path that exists.
 pub(crate) fn locate(
     inquiries: &Arc<Inquiries>,
     caller: &Arc<Caller>,
@@ -91,13 +94,13 @@ fn own_text(inquiries: &Inquiries, writable: bool, options: LocateOptions) -> Va
     Value::Text(format!("S{}{address}", if writable { 'w' } else { 'r' }).into_bytes())
 }
 
-/// Space of where `path` is or would be stored; may block.
+/// Returns the usage of the file system where `path` is or would be stored; may block.
 fn usage(inquiries: &Inquiries, path: &LogicalPath, space: Option<&str>) -> Result<Usage, Error> {
     let mut at = path.without_slash();
     loop {
         match inquiries.backend.usage(&at, space) {
             Ok(usage) => return Ok(usage),
-            // What does not exist yet would come to where its parent is.
+            // A path that does not exist would be stored where its parent is.
             Err(error) if proof::is_missing(&error) => match at.parent() {
                 Some(parent) => at = parent,
                 None => return Err(Error::unable("statfs", path, error)),
@@ -119,13 +122,13 @@ fn figures(usage: &Usage) -> SpaceFigures {
     }
 }
 
-/// Space for new files, in the terms of a status of the file system.
+/// Returns the space for new files in the format of a file system status.
 pub(crate) fn stat_space(inquiries: &Arc<Inquiries>, target: Target, reply: &ReplyTo) -> Started {
     let export = match inquiries.exports.find(&target.path, "Stating") {
         Ok(export) => export,
         Err(error) => return done(Err(error)),
     };
-    // Where nothing can be written there is no space for new files.
+    // A read-only export has no space for new files.
     if export.is_read_only() {
         return done(Ok(Value::Space(SpaceFigures::default())));
     }
@@ -135,7 +138,7 @@ pub(crate) fn stat_space(inquiries: &Arc<Inquiries>, target: Target, reply: &Rep
     })
 }
 
-/// `query space`.
+/// Answers `query space`.
 pub(crate) fn query_space(inquiries: &Arc<Inquiries>, target: Target, reply: &ReplyTo) -> Started {
     if let Err(error) = inquiries.exports.find(&target.path, "Stating") {
         return done(Err(error));
@@ -148,7 +151,7 @@ pub(crate) fn query_space(inquiries: &Arc<Inquiries>, target: Target, reply: &Re
     })
 }
 
-/// `query xattr`: what there is to know of a file, in one line.
+/// Answers `query xattr`: the metadata of a file in one line.
 pub(crate) fn query_attributes(inquiries: &Arc<Inquiries>, target: Target, reply: &ReplyTo) -> Started {
     if let Err(error) = inquiries.exports.find(&target.path, "Stating") {
         return done(Err(error));
@@ -175,7 +178,7 @@ pub(crate) fn query_attributes(inquiries: &Arc<Inquiries>, target: Target, reply
     })
 }
 
-/// Queries that only plug-ins answer; there is none.
+/// Refuses the queries that only plug-ins answer, because this server has none.
 pub(crate) fn query_opaque(inquiries: &Inquiries, code: u16, argument: &[u8]) -> Answer {
     let has_path = matches!(code, QUERY_FSINFO | QUERY_OPAQUE_FILE);
     if has_path

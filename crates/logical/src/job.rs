@@ -1,14 +1,16 @@
-//! Work on a pool, and that its answer always comes.
+//! Runs work on a pool, and guarantees that its client gets an answer, even if the work panics or
+//! is refused.
 //!
-//! Work on a path begins in the pool of its file system. Where a link leads elsewhere it goes on there as a whole, so that a
-//! disk that hangs holds up only what is asked of it ([`at`]).
+//! Work on a path starts in the pool of its file system. Where a link leads to another file system,
+//! all of the work moves to that pool ([`at`]). So a hung disk delays only requests for its own
+//! files.
 
 use base::{Error, ErrorKind, LogicalPath, Owner};
 use std::sync::{Arc, Mutex, PoisonError};
 use storage::{Backend, CreateHow, Elsewhere, Job, Pool};
 use vfs::{Answer, Caller, Reply, ReplyTo, Started, Target, Value};
 
-/// Runs `work` with this context where blocking on `target`'s file system is allowed.
+/// Runs `work` with this context on the pool of the file system of `target`, where it may block.
 pub(crate) fn on_pool<C: Send + Sync + 'static>(
     backend: &Arc<dyn Backend>,
     context: &Arc<C>,
@@ -20,13 +22,13 @@ pub(crate) fn on_pool<C: Send + Sync + 'static>(
     spawn_at(backend, &path, None, reply, move |_, reply| reply.send(work(&inside, &target).into()))
 }
 
-/// An answer that is there already.
+/// Returns an answer that is available at once.
 pub(crate) fn done(result: Result<Value, Error>) -> Started {
     Started::Done(Answer::from(result))
 }
 
-/// Runs `work` in the pool to which `run` gives jobs, and sends what it yields. A full pool answers that the server is overloaded;
-/// a panic in the work answers with an error when its reply is dropped.
+/// Runs `work` as a job that `run` queues, and sends its result. A full pool answers that the
+/// server is overloaded. A panic in the work drops the reply, which then answers with an error.
 pub(crate) fn spawn_by(
     run: impl FnOnce(Job) -> Result<(), Job>,
     reply: &ReplyTo,
@@ -35,7 +37,7 @@ pub(crate) fn spawn_by(
     spawn_to(run, reply, |reply| reply.send(work()))
 }
 
-/// The same for work that answers itself.
+/// Runs work that sends its reply itself as a job that `run` queues.
 pub(crate) fn spawn_to(
     run: impl FnOnce(Job) -> Result<(), Job>,
     reply: &ReplyTo,
@@ -45,7 +47,8 @@ pub(crate) fn spawn_to(
     Started::Pending
 }
 
-/// Has `run` do `work` with something that `refused` gets if a pool takes no more.
+/// Runs `work` with `what` as a job that `run` queues; if the pool is full, `refused` gets `what`
+/// instead.
 pub(crate) fn give<T: Send + 'static>(
     run: impl FnOnce(Job) -> Result<(), Job>,
     what: T,
@@ -58,7 +61,7 @@ pub(crate) fn give<T: Send + 'static>(
     }
 }
 
-/// Runs `work` where blocking on what is at `path` is allowed ([`at`]).
+/// Runs `work` on the pool of the file at `path` ([`at`]), where it may block.
 pub(crate) fn spawn_at(
     backend: &Arc<dyn Backend>,
     path: &LogicalPath,
@@ -72,9 +75,11 @@ pub(crate) fn spawn_at(
     Started::Pending
 }
 
-/// Runs a job of this owner where what it waits for is that which is at `path`: in the pool of the path, or in that of the file system to which
-/// a link leads or to which a file is to come that `create` tells of; of such a place it is told. `refused` is called instead if
-/// a pool takes no more.
+/// Runs a job of this owner in the pool of the file at `path`.
+///
+/// This is the pool of the path, unless a link leads to another file system, or a file with the
+/// options `create` will be created there. In these cases the job runs in that pool and gets the
+/// destination as its argument. `refused` is called instead if a pool is full.
 pub(crate) fn at(
     backend: &Arc<dyn Backend>,
     owner: Owner,
@@ -98,10 +103,10 @@ pub(crate) fn at(
     }
 }
 
-/// What goes to other pools, that of each together.
+/// Items grouped by the pool that they need.
 pub(crate) type ByPool<T> = Vec<(Arc<Pool>, Vec<T>)>;
 
-/// Adds one that goes to this pool.
+/// Adds an item to the group of its pool.
 pub(crate) fn sort_in<T>(all: &mut ByPool<T>, pool: Arc<Pool>, one: T) {
     match all.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &pool)) {
         Some((_, group)) => group.push(one),
@@ -109,7 +114,8 @@ pub(crate) fn sort_in<T>(all: &mut ByPool<T>, pool: Arc<Pool>, one: T) {
     }
 }
 
-/// What lies outside of a job too, because a refused job cannot be asked for it: mostly a reply.
+/// A value shared between a job and its caller, mostly a reply, because a refused job does not
+/// return its captures.
 struct Slot<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> Clone for Slot<T> {
@@ -124,7 +130,8 @@ impl<T> Slot<T> {
         (slot.clone(), slot)
     }
 
-    /// Taken before the work, so that unwinding drops it, and a reply that is dropped answers.
+    /// Takes the value before the work, so that unwinding drops it; a dropped reply answers with an
+    /// error.
     fn with(&self, work: impl FnOnce(T)) {
         let what = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(what) = what {
@@ -133,7 +140,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// A client that waits for the answer of work that it shares with others.
+/// A client that waits for the result of shared work.
 pub(crate) struct Waiting {
     pub(crate) reply: Reply,
     pub(crate) caller: Arc<Caller>,
@@ -145,22 +152,23 @@ impl Waiting {
     }
 }
 
-/// The answer to a client that has left: nobody gets it, but the duty to answer ends.
+/// Returns the answer to a client that has left. It is sent to nobody but fulfils the duty to
+/// answer.
 pub(crate) fn left() -> Answer {
     Answer::error(ErrorKind::Cancelled, "The client has left")
 }
 
-/// Answers that too much waits already.
+/// Sends the answer that the server is overloaded.
 pub(crate) fn refuse(reply: Reply) {
     reply.send(overloaded());
 }
 
-/// The answer when too much waits already.
+/// Returns the answer that the server is overloaded.
 pub(crate) fn overloaded() -> Answer {
     Answer::Error(overload())
 }
 
-/// The error of that answer.
+/// Returns the error that the server is overloaded.
 pub(crate) fn overload() -> Error {
     Error::new(ErrorKind::Overloaded, "The server is overloaded; too many operations wait for the disk")
 }

@@ -1,7 +1,7 @@
-//! Where this room keeps what must survive the process: small append-only files in a folder of its own.
+//! Storage of data that must survive the process: small append-only files in a private directory.
 //!
-//! All calls block, so they are made at start and on pool threads only. The folder is a trait so that tests can stop the
-//! process, or cut the power, between any two calls.
+//! All calls block and are made only at start and on pool threads. The directory is behind a trait
+//! so that tests can stop the process, or simulate a power failure, between any two calls.
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -11,58 +11,61 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use storage::PrivateDirectory;
 
-/// A folder of journals.
+/// A directory of journals.
 pub trait JournalFolder: Send + Sync {
-    /// Where it is, for log lines.
+    /// Returns the location for log messages.
     fn location(&self) -> String {
         "memory".to_owned()
     }
-    /// Names of all journals.
+    /// Returns the names of all journals.
     fn names(&self) -> io::Result<Vec<String>>;
-    /// The content of one.
+    /// Returns the content of a journal.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
-    /// Up to `length` bytes of one from `offset`; fewer at its end.
+    /// Returns up to `length` bytes of a journal from `offset` on; fewer at its end.
     fn read_at(&self, name: &str, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
         Ok(self.read(name)?.into_iter().skip(skipped).take(length).collect())
     }
-    /// A new or emptied journal, whose name survives a loss of power.
+    /// Creates or truncates a journal. Its name survives a power failure.
     fn create(&self, name: &str) -> io::Result<Box<dyn Journal>>;
-    /// Puts `content` in the place of what was there: after a crash it is the one or the other. Open for appending.
+    /// Replaces a journal by one with `content` and returns it, open for appending. After a crash
+    /// either the old or the new one exists.
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<Box<dyn Journal>>;
-    /// Removes one, for good.
+    /// Removes a journal. The removal survives a power failure.
     fn remove(&self, name: &str) -> io::Result<()>;
 }
 
 /// An open journal.
 pub trait Journal: Send {
-    /// Appends; survives the process.
+    /// Appends bytes, which survive the end of the process.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// What was appended survives a loss of power.
+    /// Waits until the appended bytes survive a power failure.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// A directory on disk, for the server's user alone. Created when first needed, and held by one server at a time: another
-/// would undo at its start what this one has under way.
+/// A directory on disk that only the user of the server can access. It is created on first use and
+/// locked for one server. A second one would at its start undo the operations in progress of the
+/// first.
 pub struct DiskFolder {
     path: PathBuf,
-    /// The directory itself, open, proven and locked from when it is there as long as this lives.
+    /// The directory, open, verified and locked from its first use on.
     held: Mutex<Option<Arc<PrivateDirectory>>>,
 }
 
 impl DiskFolder {
-    /// The directory at `path`.
+    /// Returns the directory at `path` without accessing it.
     pub fn new(path: PathBuf) -> Self {
         Self { path, held: Mutex::new(None) }
     }
 
-    /// The directory, opened with `open` and locked if that has not been done yet.
+    /// Returns the directory, after opening it with `open` and locking it if that has not happened
+    /// yet.
     fn hold(
         &self,
         open: impl FnOnce(&Path) -> io::Result<PrivateDirectory>,
     ) -> io::Result<Arc<PrivateDirectory>> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that an administrator removed is created again.
+        // A directory that an administrator removed is created again.
         if let Some(directory) = held.as_ref().filter(|directory| !directory.is_removed()) {
             return Ok(directory.clone());
         }
@@ -70,12 +73,16 @@ impl DiskFolder {
         match directory.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let text = format!("another server is using {}; give each its own", self.path.display());
+                let text = format!(
+                    "another server is using {}; configure a separate directory for each server",
+                    self.path.display()
+                );
                 return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
             }
-            // Not every file system knows locks; then the admin folder's alone keeps others out.
+            // Some file systems do not support locks. Then only the lock of the admin directory
+            // excludes other servers.
             Err(TryLockError::Error(error)) => {
-                tracing::debug!(folder = %self.path.display(), %error, "the folder of a journal cannot be locked");
+                tracing::debug!(folder = %self.path.display(), %error, "cannot lock the directory of a journal");
             }
         }
         Ok(held.insert(Arc::new(directory)).clone())
@@ -159,7 +166,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn a_folder_on_disk_keeps_what_is_put_into_it() {
+    fn a_directory_on_disk_stores_journals() {
         let path = std::env::temp_dir().join(format!("journal-test-{}", std::process::id()));
         let folder = DiskFolder::new(path.join("deep"));
         assert!(folder.names().unwrap().is_empty());
@@ -181,10 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_held_by_one_server_until_it_ends() {
+    fn a_directory_is_locked_by_one_server_until_it_ends() {
         let path = std::env::temp_dir().join(format!("journal-held-{}", std::process::id()));
         let (first, second) = (DiskFolder::new(path.clone()), DiskFolder::new(path.clone()));
-        assert!(second.names().unwrap().is_empty(), "there is nothing to hold yet");
+        assert!(second.names().unwrap().is_empty(), "there is no directory to lock yet");
         drop(first.create("one").unwrap());
         let refused = [second.names().map(drop), second.create("two").map(drop)];
         assert!(refused.iter().all(|r| r.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::ResourceBusy)));
@@ -197,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_could_have_planted_is_refused_with_owner_and_remedy() {
+    fn untrusted_files_are_refused_with_owner_and_remedy() {
         let path = std::env::temp_dir().join(format!("journal-planted-{}", std::process::id()));
         drop(DiskFolder::new(path.clone()).create("one").unwrap());
         let refused = |what: &str| {
@@ -205,7 +212,8 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
             assert!(error.to_string().contains(what), "{error}");
         };
-        // Another name of the file: the owner of that name reads, and the server would write, something else.
+        // Through the second name, the owner of that name could read or replace what the server
+        // writes.
         fs::hard_link(path.join("one"), path.with_extension("link")).unwrap();
         refused("has 2 names");
         fs::remove_file(path.with_extension("link")).unwrap();
@@ -223,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn links_in_the_place_of_new_journals_are_replaced_and_not_written_through() {
+    fn links_in_the_place_of_new_journals_are_replaced_not_followed() {
         let path = std::env::temp_dir().join(format!("journal-link-{}", std::process::id()));
         let folder = DiskFolder::new(path.clone());
         drop(folder.create("first").unwrap());

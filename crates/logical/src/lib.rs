@@ -1,46 +1,50 @@
-//! Logical files: what a client may do with a name, and what an open file is beyond its bytes.
+//! Logical files: the operations that clients may perform on names and open files, with XRootD
+//! semantics.
 //!
-//! Between the doors (which speak [`vfs`]) and the bytes (which [`storage`] keeps). Answers come on the spot where the
-//! system has in memory what they need; everything that may wait for a disk runs on the pool of its file system.
+//! The crate lies between the protocol front ends, which use [`vfs`], and the bytes in [`storage`].
+//! An operation is answered without waiting if all its data is in memory. Everything that may wait
+//! for a disk runs on the pool of its file system.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | `config` | [`Config`]: what the room is told |
+//! | `config` | [`Config`]: the configuration of a logical file system |
 //! | `exports` | the exported parts of the name space |
 //! | `errno` | error numbers, and errors made from them |
 //! | `lookup` | the metadata of a path, with errors as clients see them |
-//! | `file_system` | [`Logical`]: each operation of the contract and who does it |
-//! | `events` | [`Events`]: who is told what becomes of names |
-//! | `job` | work on a pool, and that its answer always comes |
-//! | `steps` | long work, done in steps on a pool |
-//! | `open` | from a name to an open file |
-//! | `file_services` | the parts of a server that open files use |
-//! | `handle` | a session's hold on an open file: the contract |
-//! | `flying` | operations in flight, which keep a file open |
-//! | `open_file` | the open file itself: reads, writes, checkpoints, letting go |
-//! | `clone` | copies of ranges between files, and new files that begin as a copy |
-//! | `open_table` | the files that clients have open |
-//! | `names` | the names of files open for writing, which a sync makes stable |
-//! | `claimed` | orders of the administrator: their parts, and the name and file of one |
-//! | `lock` | readers and writers of a path exclude each other |
-//! | `writers` | files that are open for writing, by device and inode |
-//! | `wholeness` | whether a file is whole or unfinished |
-//! | `persist` | files that persist only on a successful close |
-//! | `checkpoint` | changes that can be undone, also after a crash |
-//! | `third_party` | copies between servers, as source and as destination; [`Fetcher`], who pulls |
-//! | `checksum` | checksums on demand, stored, and of files while they are written |
-//! | `journal` | where the two keep what must survive the process |
-//! | `describe` | metadata in the terms that clients see; [`Users`], names of owners |
-//! | `change` | directories, removing, renaming, modes, sizes |
+//! | `file_system` | [`Logical`]: dispatches each operation of [`vfs`] |
+//! | `events` | [`Events`]: events about changed names |
+//! | `job` | work on a pool, with a guaranteed answer |
+//! | `steps` | long work in steps on a pool |
+//! | `open` | opening files |
+//! | `file_services` | the components that open files use |
+//! | `handle` | the file handle of a session |
+//! | `flying` | operations in progress, which keep a file open |
+//! | `open_file` | the open file: reads, writes, checkpoints, release |
+//! | `clone` | copies of ranges between files, and new files created as a copy |
+//! | `open_table` | all open files |
+//! | `names` | the names of files open for writing, which a sync makes durable |
+//! | `claimed` | administrator commands: their components, and the claim on a file |
+//! | `lock` | mutual exclusion of readers and writers by path |
+//! | `writers` | files open for writing, by device and inode |
+//! | `wholeness` | decides whether a file is complete or unfinished |
+//! | `proof` | proofs that a record belongs to the file at its path |
+//! | `persist` | persist on successful close (POSC) |
+//! | `checkpoint` | changes that can be undone, even after a crash |
+//! | `third_party` | copies between servers, as source and as destination; [`Fetcher`] |
+//! | `checksum` | checksums on demand, stored checksums, and those of files being written |
+//! | `journal` | journals, which survive the process |
+//! | `describe` | metadata as clients see it; [`Users`], names of owners |
+//! | `change` | creating and removing directories, removing, renaming, modes, sizes |
 //! | `stat` | the status of paths |
-//! | `listing` | directories, page by page |
-//! | `lists` | lists of paths that a request names, in steps |
-//! | `scan` | one reading of a directory for all who asked before it began |
+//! | `listing` | directory listings in pages |
+//! | `lists` | lists of paths in requests, processed in steps |
+//! | `scan` | one reading of a directory for all concurrent listings |
 //! | `attribute` | user attributes |
 //! | `inquiry` | locate, space and file queries |
-//! | `presence` | whether a path is here, and all that is, for a cluster |
+//! | `presence` | whether a path exists here, and all that do, for a cluster |
+//! | `all_names` | all names of the exports, for the inventory of a cluster |
 //! | `prepare` | prepare requests of a server without mass storage |
-//! | `status` | what the administrator sees |
+//! | `status` | counters for the administrator |
 
 pub mod config;
 

@@ -1,10 +1,10 @@
-//! Directories, page by page.
+//! Directory listings in pages.
 //!
-//! Pages are read once for all who asked before the reading began ([`crate::scan`]); what a directory has beyond what is kept for
-//! them, each listing reads for itself.
+//! Concurrent listings of a directory share one reading of it ([`crate::scan`]). Each listing reads
+//! the part of a large directory that exceeds the shared buffer itself.
 //!
-//! A name that holds a line feed cannot be expressed in the protocol's listing, so such entries are left out of it; they
-//! can be reached by their path.
+//! A name that contains a line feed cannot be expressed in the protocol's listing, so it is
+//! omitted; the file can still be opened by its path.
 
 use crate::checksum::stored;
 use crate::config::Checksums;
@@ -26,10 +26,10 @@ use vfs::{
     Answer, Caller, Entries, Entry, FileKind, ListDetail, Listing, Reply, ReplyTo, Started, Target, Value,
 };
 
-/// Entries of one page.
+/// Maximum number of entries in a page.
 const PAGE_ENTRIES_MAX: usize = 512;
 
-/// Lists directories.
+/// The components that listings use.
 pub(crate) struct Listings {
     pub(crate) exports: Arc<Exports>,
     pub(crate) backend: Arc<dyn Backend>,
@@ -37,20 +37,20 @@ pub(crate) struct Listings {
     pub(crate) users: Arc<dyn Users>,
     pub(crate) open_table: Arc<OpenTable>,
     pub(crate) wholeness: Arc<WholenessRule>,
-    /// Types of checksums that may be shown.
+    /// The algorithms of checksums that may be shown.
     pub(crate) checksums: Checksums,
     /// Directories that are being read.
     pub(crate) scans: Scans,
 }
 
-/// What is listed, and what is told of it: who wants the same gets the same.
+/// The parameters of a listing. Listings with equal parameters can share a reading.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Wanted {
-    /// As it was asked for.
+    /// The path as the client wrote it.
     pub(crate) path: LogicalPath,
     detail: ListDetail,
     read_only: bool,
-    /// The type of checksum to show.
+    /// The algorithm of the checksum to show.
     algorithm: Option<Algorithm>,
 }
 
@@ -59,16 +59,16 @@ pub(crate) struct Reading {
     wanted: Wanted,
     stream: Box<dyn DirectoryStream>,
     owners: Owners,
-    /// Names that were told already.
+    /// Names that were listed already.
     told: Arc<HashSet<Vec<u8>>>,
     pool: Arc<Pool>,
 }
 
-/// What is left of a listing.
+/// The remainder of a listing.
 pub(crate) enum Rest {
-    /// From this page on.
+    /// From this page of a shared reading on.
     Shared(Arc<Scan>, usize),
-    /// What it reads for itself.
+    /// The listing's own reading.
     Own(Box<Reading>),
 }
 
@@ -78,7 +78,7 @@ impl Listing for Rest {
     }
 }
 
-/// Starts a listing: the first page.
+/// Starts a listing with its first page.
 pub(crate) fn start(
     listings: &Arc<Listings>,
     caller: &Arc<Caller>,
@@ -101,7 +101,7 @@ pub(crate) fn start(
     Started::Pending
 }
 
-/// The next page.
+/// Returns the next page.
 pub(crate) fn more(
     listings: &Arc<Listings>,
     caller: &Arc<Caller>,
@@ -115,7 +115,7 @@ pub(crate) fn more(
     }
 }
 
-/// The next page of what a listing reads for itself.
+/// Returns the next page of a listing's own reading.
 pub(crate) fn go_on(
     listings: &Arc<Listings>,
     caller: &Arc<Caller>,
@@ -133,8 +133,8 @@ fn queue_own(listings: Arc<Listings>, caller: Arc<Caller>, reading: Box<Reading>
     job::give(|job| pool.run(owner, job), reply, read, job::refuse);
 }
 
-/// A page of what a listing reads for itself. May wait. If no name of a page can be listed, others have their turn before the
-/// next one.
+/// Reads a page of a listing's own reading. May wait. If a page has no name that can be listed, the
+/// next page is queued, so that other jobs get their turn.
 pub(crate) fn own_page(
     listings: &Arc<Listings>,
     caller: Arc<Caller>,
@@ -173,15 +173,16 @@ fn send_page(reading: Box<Reading>, entries: Vec<Entry>, reply: Reply) {
     reply.send(Answer::Value(Value::Listing { entries: entries.into(), rest }));
 }
 
-/// What came of a page of names.
+/// The result of describing a page of names.
 pub(crate) enum Described {
-    /// What is to be told of them.
+    /// The complete entries.
     Here(Box<Reading>, Vec<Entry>),
-    /// Some are links to other file systems, which must be asked.
+    /// Some entries are links to other file systems, which must be queried there.
     Elsewhere(Errand),
 }
 
-/// A page that is taken to the file systems to which some of its names lead, so that one that hangs holds up this page alone.
+/// A page that moves through the pools of all file systems to which its names lead, so that a hung
+/// one delays only this page.
 pub(crate) struct Errand {
     reading: Box<Reading>,
     entries: Vec<Entry>,
@@ -189,7 +190,8 @@ pub(crate) struct Errand {
 }
 
 impl Errand {
-    /// Goes there, and calls `then` on a thread of the last one; with nothing if one takes no more.
+    /// Queries these file systems, and calls `then` on a thread of the last one; with `None` if a
+    /// pool is full.
     pub(crate) fn go<T>(mut self, listings: &Arc<Listings>, then: T)
     where
         T: FnOnce(Option<(Box<Reading>, Vec<Entry>)>) + Send + 'static,
@@ -207,7 +209,7 @@ impl Errand {
 }
 
 impl Reading {
-    /// Opens the directory, in the pool that it is to be read in. May wait.
+    /// Opens the directory in the pool in which it is read. May wait.
     pub(crate) fn begin(
         listings: &Listings,
         wanted: &Wanted,
@@ -220,23 +222,23 @@ impl Reading {
         Ok(Box::new(Self { wanted, stream, owners, told, pool }))
     }
 
-    /// Leaves out names that were told already.
+    /// Omits names that were listed already.
     pub(crate) fn skip(&mut self, told: Arc<HashSet<Vec<u8>>>) {
         self.told = told;
     }
 
-    /// The pool that it is to be read in.
+    /// Returns the pool in which the directory is read.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// The next names, as many as a page has at most; empty at the end. May wait.
+    /// Returns the names of the next page; empty at the end. May wait.
     pub(crate) fn names(&mut self) -> Result<Vec<RawEntry>, Error> {
         let path = self.wanted.path.without_slash();
         self.stream.next(PAGE_ENTRIES_MAX).map_err(|error| Error::unable("read directory", &path, error))
     }
 
-    /// What is to be told of these names. May wait.
+    /// Describes these names. May wait.
     pub(crate) fn describe(mut self: Box<Self>, listings: &Listings, names: Vec<RawEntry>) -> Described {
         let mut entries = Vec::with_capacity(names.len());
         let mut away = ByPool::new();
@@ -255,18 +257,18 @@ impl Reading {
         Described::Elsewhere(Errand { reading: self, entries, names: away })
     }
 
-    /// Is anything to be told of entries but their names?
+    /// Reports whether the listing contains more than names.
     fn asks(&self) -> bool {
         let detail = self.wanted.detail;
         detail.stat || detail.checksum || detail.online
     }
 
-    /// Where an entry must be asked for, if not here.
+    /// Returns the pool in which an entry must be queried, if it is another one.
     fn elsewhere(&self, raw: &RawEntry) -> Option<Arc<Pool>> {
         if self.asks() { self.stream.elsewhere(raw) } else { None }
     }
 
-    /// One entry; `None` if it vanished meanwhile and its status was asked for.
+    /// Returns an entry; `None` if it was removed meanwhile and its status was requested.
     fn entry(&mut self, listings: &Listings, name: Vec<u8>) -> Option<Entry> {
         let detail = self.wanted.detail;
         if !self.asks() {
@@ -302,7 +304,7 @@ impl Reading {
         listings.wholeness.decide(&path, metadata, number) != Wholeness::Whole
     }
 
-    /// The stored checksum of an entry, if there is one that speaks for it.
+    /// Returns the stored checksum of an entry if it is valid.
     fn stored_checksum(
         &self,
         listings: &Listings,
@@ -320,10 +322,10 @@ impl Reading {
     }
 }
 
-/// Names of a user and a group.
+/// The names of a user and a group.
 type Names = (Arc<str>, Arc<str>);
 
-/// Who owns the last entry: mostly the owners of the next one too.
+/// A cache of the owners of the last entry, which are mostly those of the next one too.
 #[derive(Default)]
 struct Owners(Option<((u32, u32), Names)>);
 

@@ -1,4 +1,5 @@
-//! Lists of paths that a request names: walked in steps, and never on a loop beyond a few of them.
+//! Lists of paths in requests, processed in steps because a list may be long: on the event loop
+//! only the first few paths.
 
 use crate::steps::{self, Step, Steps};
 use base::Error;
@@ -6,30 +7,30 @@ use std::sync::Arc;
 use storage::{Backend, Pool, STEP_ITEMS_MAX};
 use vfs::{Answer, Caller, ReplyTo, Started, Target, TargetCursor, TargetList};
 
-/// Paths of a list that are looked at on a loop; longer lists go to a pool.
+/// Maximum number of paths checked on an event loop; longer lists go to a pool.
 const ITEMS_NOW_MAX: usize = 64;
 
-/// Goes through a list in the pools of its paths.
+/// An iteration over a list that moves through the pools of its paths.
 pub(crate) struct Walk {
     backend: Arc<dyn Backend>,
     cursor: TargetCursor,
-    /// The next one, which belongs in another pool.
+    /// The next path, which needs another pool.
     next: Option<Target>,
-    /// The pool that the present step runs in.
+    /// The pool of the present step.
     pool: Arc<Pool>,
-    /// The next one is a link whose way was followed to this pool.
+    /// The next path is a link that was resolved to this pool.
     followed: bool,
 }
 
-/// What comes next of a list.
+/// The next element of a list.
 pub(crate) enum Next {
-    /// This one, here.
+    /// A path to process here.
     Target(Target),
-    /// One that belongs in this pool.
+    /// The next path needs this pool.
     MoveTo(Arc<Pool>),
-    /// One that cannot be parsed.
+    /// A path that cannot be parsed.
     Wrong(Error),
-    /// Nothing.
+    /// The end of the list.
     End,
 }
 
@@ -39,12 +40,12 @@ impl Walk {
         Self { backend: backend.clone(), cursor: list.cursor(), next: None, pool, followed: false }
     }
 
-    /// The pool to begin in.
+    /// Returns the pool of the first path.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// The next path. May block.
+    /// Returns the next path. May block.
     pub(crate) fn next(&mut self) -> Next {
         let target = match self.next.take().map_or_else(|| self.cursor.next(), |target| Some(Ok(target))) {
             None => return Next::End,
@@ -69,7 +70,8 @@ impl Walk {
     }
 }
 
-/// Checks every path of a list, then answers. A short list is checked on the spot, a long one in this pool; neither asks a disk.
+/// Checks each path of a list, then answers. A short list is checked at once, a long one in this
+/// pool; neither accesses a disk.
 pub(crate) fn check_each(
     pool: &Pool,
     caller: &Arc<Caller>,
@@ -92,7 +94,7 @@ struct CheckEach<C, T> {
 }
 
 impl<C: Fn(&Target) -> Result<(), Error>, T: FnOnce() -> Answer> CheckEach<C, T> {
-    /// Checks so many paths; the answer if it is known then.
+    /// Checks up to `items` paths; returns the answer if it is known then.
     fn advance(&mut self, items: usize) -> Option<Answer> {
         for _ in 0..items {
             match self.cursor.next() {

@@ -1,7 +1,8 @@
-//! Readers and writers of a path exclude each other, on this server and by path.
+//! Locks that let readers and writers of a path exclude each other on this server.
 //!
-//! Every open file is counted, also where an export does not enforce the rule or a client overrides it, because other
-//! parts must know who writes: a checksum is not stored for a file that has a writer.
+//! Every open file is counted, even where an export does not enforce the rule or a client overrides
+//! it. Other components need the number of writers: for example, no checksum is stored for a file
+//! that has one.
 
 use base::{Error, ErrorKind, LogicalPath};
 use std::collections::HashMap;
@@ -9,28 +10,29 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Parts of the table; each has its own lock so that loops rarely meet.
+/// Number of shards; each has its own lock, so that event loops rarely contend.
 const SHARDS: usize = 64;
 
-/// What an open file is used for.
+/// The purpose of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     /// Reading.
     Read,
-    /// Writing; counts as a reader in the rules of use, as XRootD has it for opens that create without asking for updates.
+    /// Writing, but counted as a reader by the locks, as in XRootD for opens that create without
+    /// requesting updates.
     WriteAsReader,
     /// Writing.
     Write,
 }
 
-/// Who has a path open.
+/// The numbers of open files of a path.
 #[derive(Default, Debug)]
 struct Users {
-    /// Those who count as readers, and of these the ones that may write.
+    /// Files that count as readers, and how many of these may write.
     readers: u32,
     writing_readers: u32,
     writers: u32,
-    /// Counts what may have changed the content other than the present writer's own writes.
+    /// Number of possible changes to the content, except for those by the present writer.
     disturbances: u32,
 }
 
@@ -40,13 +42,13 @@ impl Users {
     }
 }
 
-/// All open paths.
+/// The locks of all open paths.
 pub(crate) struct Locks {
     shards: Vec<Mutex<HashMap<LogicalPath, Users>>>,
     hasher: RandomState,
 }
 
-/// How many paths, readers and writers there are.
+/// The numbers of open paths, readers and writers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct LockCounts {
     pub(crate) paths: usize,
@@ -65,8 +67,8 @@ impl Locks {
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one more user of `path`, which has no trailing `/`. With `enforce`, a writer must be alone and a
-    /// reader must not meet a writer.
+    /// Adds a user of `path`, which has no trailing `/`. With `enforce`, a writer must be alone,
+    /// and a reader must not coincide with a writer.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         path: &LogicalPath,
@@ -95,12 +97,12 @@ impl Locks {
         Ok(LockTicket { locks: self.clone(), path: path.clone(), usage, alone, disturbances })
     }
 
-    /// Is the path open with permission to write?
+    /// Reports whether the path is open with permission to write.
     pub(crate) fn has_writer(&self, path: &LogicalPath) -> bool {
         self.shard(path).get(path).is_some_and(|users| users.may_write() > 0)
     }
 
-    /// Notes that something other than an open file changed the content of `path`.
+    /// Records that the content of `path` was changed other than through an open file.
     pub(crate) fn disturb(&self, path: &LogicalPath) {
         if let Some(users) = self.shard(path).get_mut(path) {
             users.disturbances += 1;
@@ -131,18 +133,19 @@ fn denied(path: &LogicalPath, write: bool, users: &Users) -> Error {
     Error::new(ErrorKind::FileLocked, text)
 }
 
-/// One reader or writer of a path, until dropped.
+/// A reader or writer of a path, until dropped.
 pub(crate) struct LockTicket {
     locks: Arc<Locks>,
     path: LogicalPath,
     usage: Use,
-    /// There was no other writer when it was acquired.
+    /// There was no other writer when the lock was acquired.
     alone: bool,
     disturbances: u32,
 }
 
 impl LockTicket {
-    /// Since this one was acquired, was the content possibly changed by anybody else of this server?
+    /// Reports whether another user of this server may have changed the content since the lock was
+    /// acquired.
     pub(crate) fn was_disturbed(&self) -> bool {
         let shard = self.locks.shard(&self.path);
         !self.alone || shard.get(&self.path).is_none_or(|users| users.disturbances != self.disturbances)
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_is_alone_and_the_texts_say_why() {
+    fn a_writer_excludes_others_with_explaining_errors() {
         let locks = Locks::new();
         let first = locks.acquire(&path(), Use::Read, true).unwrap();
         let text = |result: Result<LockTicket, Error>| result.map(|_| ()).unwrap_err().text;
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_writer_is_remembered_after_it_left() {
+    fn a_second_writer_counts_as_a_disturbance_after_it_left() {
         let locks = Locks::new();
         let first = locks.acquire(&path(), Use::Write, false).unwrap();
         assert!(!first.was_disturbed());
@@ -221,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_creates_without_updates_counts_as_a_reader_and_is_known_to_write() {
+    fn creating_without_updates_counts_as_a_reader_and_as_writing() {
         let locks = Locks::new();
         let first = locks.acquire(&path(), Use::WriteAsReader, true).unwrap();
         assert!(locks.has_writer(&path()) && !first.was_disturbed());

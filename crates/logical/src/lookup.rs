@@ -1,11 +1,12 @@
-//! The metadata of what lies at a path, with errors as clients see them.
+//! Looks up the metadata of a path and converts errors to those that clients expect. Most
+//! operations need this, so it is separate from `stat`.
 
 use crate::describe;
 use crate::errno::{self, unable};
 use base::{Error, LogicalPath};
 use storage::{Backend, Metadata, Now};
 
-/// Returns the metadata of a path. A trailing `/` asks for a directory. May block.
+/// Returns the metadata of a path. A trailing `/` requires a directory. May block.
 pub(crate) fn metadata(backend: &dyn Backend, path: &LogicalPath, verb: &str) -> Result<Metadata, Error> {
     let metadata = backend.stat(&path.without_slash()).map_err(|e| Error::unable(verb, path, e))?;
     check_slash(path, &metadata, verb)?;

@@ -1,8 +1,11 @@
-//! The names of files that are open for writing, which must survive a loss of power together with what was synced.
+//! The names of files open for writing, which must survive a power failure together with the synced
+//! data.
 //!
-//! A client that syncs its file must find the data by the name that the file has then. So a sync makes that name stable, and those
-//! of all directories above it, whoever made or renamed them. The name is another one than at the opening if the file, or a
-//! directory above it, was renamed by this server; a rename enters the names that it gives to open files before it begins.
+//! A client that syncs its file must find the data under the name that the file has then. Therefore
+//! a sync makes that name durable, and those of all directories above it, independent of who
+//! created or renamed them. The name differs from that at the open if this server renamed the file
+//! or a directory above it. Before a rename starts, it registers the new names of the open files
+//! that it moves.
 
 use crate::errno;
 use crate::proof;
@@ -12,12 +15,14 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use storage::Backend;
 
-/// How often a sync begins anew because the file was renamed meanwhile.
+/// Maximum number of attempts of a sync when the file is renamed meanwhile.
 const ATTEMPTS_MAX: usize = 16;
 
-/// Makes the name of a file and those of the directories above it on the same file system stable: a mount point is there already,
-/// and the disk that it is on may hang. Reports whether the file's directory is there. A directory that this process may not
-/// search is left to the file system. May wait.
+/// Makes the name of a file durable, and those of the directories above it on the same file system.
+/// A mount point exists already, and the disk that it is on may hang.
+///
+/// Reports whether the directory of the file exists. A directory that this process may not search
+/// is left to the file system. May wait.
 pub(crate) fn sync_above(backend: &dyn Backend, path: &LogicalPath) -> io::Result<bool> {
     let mut is_there = true;
     let home = backend.pool(path);
@@ -41,7 +46,8 @@ pub(crate) struct NameTable(Mutex<Entries>);
 #[derive(Default)]
 struct Entries {
     next: u64,
-    /// By the present name and the number of the entry: what is below a directory stands side by side.
+    /// Sorted by the present name and the number of the entry, so that all entries below a
+    /// directory are adjacent.
     names: BTreeMap<(LogicalPath, u64), Weak<State>>,
 }
 
@@ -50,16 +56,16 @@ type State = Mutex<Names>;
 /// The names of one file.
 struct Names {
     present: LogicalPath,
-    /// The name that a rename under way gives it.
+    /// The new name during a rename.
     becoming: Option<LogicalPath>,
-    /// Counts beginnings and ends of renames.
+    /// Number of starts and ends of renames.
     changes: u64,
-    /// The number of changes at which the names were last made stable.
+    /// The number of changes for which the names were last made durable.
     synced: Option<u64>,
 }
 
 impl NameTable {
-    /// Enters a file that was opened.
+    /// Registers a file that was opened.
     pub(crate) fn enter(self: &Arc<Self>, path: &LogicalPath) -> FileName {
         let names = Names { present: path.clone(), becoming: None, changes: 0, synced: None };
         let names = Arc::new(Mutex::new(names));
@@ -70,16 +76,17 @@ impl NameTable {
         FileName { table: self.clone(), number, names: names.clone() }
     }
 
-    /// Prepares a rename, for which both names are claimed: no other rename concerns them, and nobody creates files there.
+    /// Prepares a rename. Both names must be claimed, so that no other rename concerns them and no
+    /// file is created there.
     pub(crate) fn renaming(self: &Arc<Self>, from: &LogicalPath, to: &LogicalPath) -> Renaming {
         let mut moved = Vec::new();
-        // Nothing becomes of a rename into itself.
+        // A rename of a directory into itself fails.
         if !from.is_within(to) && !to.is_within(from) {
             moved = self.entries().within(from);
         }
         for (_, state) in &moved {
             let mut names = lock(state);
-            // Without a name, because it would be too long, nobody reaches the file.
+            // `None` if the new name is too long; then the file cannot be reached by a name.
             names.becoming = names.present.moved(from, to);
             names.changes += 1;
         }
@@ -92,7 +99,7 @@ impl NameTable {
 }
 
 impl Entries {
-    /// The open files at and below a path.
+    /// Returns the open files at and below a path.
     fn within(&self, path: &LogicalPath) -> Vec<(u64, Arc<State>)> {
         let at = self.names.range((path.clone(), 0)..=(path.clone(), u64::MAX));
         let below = LogicalPath::parse(&[path.as_bytes(), b"/"].concat()).ok();
@@ -108,7 +115,7 @@ fn lock(state: &State) -> MutexGuard<'_, Names> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A rename that has begun.
+/// A rename in progress.
 pub(crate) struct Renaming {
     table: Arc<NameTable>,
     moved: Vec<(u64, Arc<State>)>,
@@ -116,7 +123,7 @@ pub(crate) struct Renaming {
 }
 
 impl Renaming {
-    /// It has succeeded.
+    /// Records that the rename succeeded.
     pub(crate) fn done(mut self) {
         self.done = true;
     }
@@ -138,7 +145,7 @@ impl Drop for Renaming {
     }
 }
 
-/// The name of an open file.
+/// The registered name of an open file.
 pub(crate) struct FileName {
     table: Arc<NameTable>,
     number: u64,
@@ -146,7 +153,7 @@ pub(crate) struct FileName {
 }
 
 impl FileName {
-    /// Makes the names that the file has now stable.
+    /// Makes the present names of the file durable.
     ///
     /// # Errors
     /// Those of the storage, and `EBUSY` if the file is renamed again and again. May wait.
@@ -159,7 +166,7 @@ impl FileName {
                 }
                 (names.present.clone(), names.becoming.clone(), names.changes)
             };
-            // A file whose directory is not there was removed with it.
+            // A file whose directory does not exist was removed with it.
             sync_above(backend, &present)?;
             if let Some(becoming) = becoming {
                 sync_above(backend, &becoming)?;

@@ -1,15 +1,15 @@
-//! From a name to an open file.
+//! Opening files.
 //!
-//! Opening a file for reading is answered on the spot when its name is in memory. Everything that creates, truncates or
-//! writes goes to the pool.
+//! Opening for reading is answered without waiting if the name is in memory. Opens that create,
+//! truncate or write go to the pool, because they wait for the disk.
 //!
 //! | file | content |
 //! |---|---|
-//! | `start` | starts an open, by way of the rendezvous if it belongs to a copy between servers |
-//! | `plan` | [`Opener`]; a permissible open |
+//! | `start` | starts an open; an open of a third-party copy goes through the rendezvous |
+//! | `plan` | [`Opener`]; checks an open and decides how to execute it |
 //! | `pending` | files that persist only on successful close |
-//! | `finish` | checks a file that was opened, and makes its handle |
-//! | `refusals` | answers to opens of files that are not whole |
+//! | `finish` | checks an opened file and creates its handle |
+//! | `refusals` | errors of opens of unfinished files |
 
 mod finish;
 mod pending;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 use storage::{Now, OpenHow};
 use vfs::{Answer, ReplyTo, Started, Value};
 
-/// Opens a file whose open was found permissible.
+/// Opens a file after its request was checked.
 pub(crate) fn proceed(opener: &Arc<Opener>, plan: Plan, reply: &ReplyTo) -> Started {
     if !plan.write
         && let Some(answer) = open_now(opener, &plan)
@@ -64,7 +64,7 @@ fn lock(opener: &Opener, plan: &Plan) -> Result<LockTicket, Error> {
     opener.services.open_table.locks.acquire(&plan.plain, usage, plan.enforce_lock)
 }
 
-/// Opens for reading what is in memory.
+/// Opens a file for reading if its name is in memory.
 fn open_now(opener: &Arc<Opener>, plan: &Plan) -> Option<Answer> {
     if plan.path != plan.plain {
         return None;
@@ -77,7 +77,7 @@ fn open_now(opener: &Arc<Opener>, plan: &Plan) -> Option<Answer> {
         return Some(refusals::being_created(opener, plan));
     }
     if opener.services.checkpoints.check_path(&plan.plain, false).is_err() {
-        // The refusal looks at the disk.
+        // Refusing needs access to the disk.
         return None;
     }
     match opener.services.backend.open_now(&plan.plain, &OpenHow::default()) {
@@ -90,7 +90,7 @@ fn open_now(opener: &Arc<Opener>, plan: &Plan) -> Option<Answer> {
     }
 }
 
-/// Opens where blocking is allowed.
+/// Opens a file where blocking is allowed.
 pub(crate) fn open(opener: &Arc<Opener>, plan: &Plan) -> Answer {
     if plan.path != plan.plain {
         return Answer::Error(slash_error(opener, plan));
@@ -111,7 +111,7 @@ pub(crate) fn open(opener: &Arc<Opener>, plan: &Plan) -> Answer {
         return refusals::being_created(opener, plan);
     }
     if plan.copy.is_some() && lock.was_disturbed() {
-        // Without the lock of the export, two would write one file.
+        // If the export does not enforce locks, two clients would write one file.
         return Answer::Error(unable(plan.verb(), &plan.path, errno::TEXT_BUSY));
     }
     let must_be_there =
@@ -119,7 +119,7 @@ pub(crate) fn open(opener: &Arc<Opener>, plan: &Plan) -> Answer {
     if must_be_there && opener.services.backend.stat(&plan.plain).is_err() {
         return Answer::Error(refusals::absent(plan));
     }
-    // What must not exist cannot be resumed.
+    // An open for a new file never resumes an existing one.
     let admission = if plan.write && !plan.request.new {
         opener.services.persist.admit(&plan.plain, &plan.caller.identity, plan.asks_persist)
     } else {
@@ -146,7 +146,7 @@ pub(crate) fn open(opener: &Arc<Opener>, plan: &Plan) -> Answer {
     match found {
         found @ Wholeness::Whole if persists => create_pending(opener, plan, lock, found),
         Wholeness::Whole => plain(opener, plan, lock),
-        // Whoever asks for persist on close takes it over, as that of a creator that is known.
+        // An open that requests persist on close takes the file over as its creator.
         found @ (Wholeness::Marked | Wholeness::Left | Wholeness::Unresolved) if plan.asks_persist => {
             create_pending(opener, plan, lock, found)
         }
@@ -157,7 +157,8 @@ pub(crate) fn open(opener: &Arc<Opener>, plan: &Plan) -> Answer {
     }
 }
 
-/// The wholeness of what lies at a path and is to be written; nothing is whole too. Fails if a checkpoint blocks the file.
+/// Decides whether the file at a path is complete; a missing file counts as complete. Fails if a
+/// checkpoint blocks the file.
 fn found_at(opener: &Opener, path: &LogicalPath) -> io::Result<Wholeness> {
     let Ok(metadata) = opener.services.backend.stat(path) else { return Ok(Wholeness::Whole) };
     let identity = || opener.services.backend.identity(path);
@@ -165,7 +166,7 @@ fn found_at(opener: &Opener, path: &LogicalPath) -> io::Result<Wholeness> {
     Ok(opener.wholeness.at(path, &metadata))
 }
 
-/// Opens a file for which persist on close plays no part.
+/// Opens a file without persist on close.
 fn plain(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket) -> Answer {
     let how = match how(opener, plan, plan.request.delete && !plan.request.new, None) {
         Ok(how) => how,
@@ -183,18 +184,19 @@ fn plain(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket) -> Answer {
     };
     if plan.creates {
         opener.services.events.made_above(&above);
-        // It is new or was emptied, so it is not the unfinished file of an earlier run.
+        // The file is new or was truncated, so it is not the unfinished file of an earlier run.
         opener.services.persist.end_absent_created(&plan.plain, opener.services.backend.as_ref());
     }
     let answer = finish(opener, plan, file, lock, Share::Plain);
-    // One that is to be filled is told of when it is.
+    // A file created as a copy is announced after its content was copied.
     if plan.creates && plan.request.duplicate_of.is_none() && matches!(answer, Answer::Value(_)) {
         opener.services.events.made(&plan.plain, false);
     }
     answer
 }
 
-/// What is wrong with a name that ends in `/`: it asks for a directory, and a directory cannot be opened.
+/// Returns the error for a name that ends in `/`: such a name is a directory, which cannot be
+/// opened.
 fn slash_error(opener: &Opener, plan: &Plan) -> Error {
     let has_parent =
         || plan.plain.parent().is_none_or(|parent| opener.services.backend.stat(&parent).is_ok());

@@ -1,4 +1,7 @@
-//! The open file itself: reads, writes, checkpoints, and letting it go.
+//! The open file: reads, writes, checkpoints, and its release.
+//!
+//! It is separate from [`crate::handle`], because it lives until its last operation has ended, even
+//! if the session has closed the handle.
 
 use crate::checkpoint::Checkpoint;
 use crate::checksum::{Growing, stored};
@@ -17,31 +20,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::{Metadata, Now, StoredFile};
 use vfs::{Answer, Caller, CheckpointWork, OpenFile, Piece, Spot, Value};
 
-/// What an open file is made of.
+/// The parts from which an open file is built.
 pub(crate) struct NewFile {
     pub(crate) path: LogicalPath,
     pub(crate) key: FileKey,
     pub(crate) caller: Arc<Caller>,
     pub(crate) owner: Owner,
     pub(crate) file: Arc<dyn StoredFile>,
-    /// It may be written.
+    /// Present if the file may be written.
     pub(crate) writer: Option<WriterTicket>,
     pub(crate) lock: LockTicket,
     pub(crate) persist: Option<Ticket>,
     pub(crate) read_only_export: bool,
-    /// It is empty: what is written in order from now on is all there is to it.
+    /// The file is empty. If it is written in order, its checksum can be computed while it is
+    /// written.
     pub(crate) empty: bool,
-    /// Checksums may be stored with it.
+    /// Checksums may be stored with the file.
     pub(crate) has_checksums: bool,
-    /// It is the destination of a copy.
+    /// The file is the destination of a third-party copy.
     pub(crate) pull: Option<Arc<PullState>>,
-    /// It was opened for a copy of which it is the source.
+    /// The file was opened as the source of a third-party copy.
     pub(crate) stays_here: bool,
-    /// This server copies files from and to others.
+    /// This server offers third-party copies.
     pub(crate) offers_copies: bool,
 }
 
-/// Operations on the pool, and what to do when the last has ended.
+/// The operations in progress on the pool, and the action after the last one has ended.
 #[derive(Default)]
 pub(crate) struct Flight {
     pub(crate) count: usize,
@@ -49,61 +53,61 @@ pub(crate) struct Flight {
     pub(crate) then: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// The open file itself, which lives until its last operation has ended.
+/// The open file, which lives until its last operation has ended.
 pub(crate) struct Open {
     pub(crate) services: Arc<FileServices>,
     pub(crate) path: LogicalPath,
     /// The client, which may have left.
     pub(crate) caller: Arc<Caller>,
-    /// Its session.
+    /// The session of the client.
     pub(crate) owner: Owner,
     pub(crate) file: Arc<dyn StoredFile>,
     pub(crate) writable: bool,
     key: FileKey,
     read_only_export: bool,
-    /// A write failed: what is there is not what the client sent.
+    /// A write failed, so the content differs from what the client sent.
     pub(crate) failed: AtomicBool,
-    /// Its share in a file that persists only on successful close.
+    /// The ticket of a file that persists only on successful close.
     persist: Option<Ticket>,
-    /// There is a checkpoint: writes must save first.
+    /// A checkpoint is active, so changes must save the old bytes first.
     has_checkpoint: AtomicBool,
     checkpoint: Mutex<Option<Checkpoint>>,
-    /// No checksum is stored with it any more.
+    /// No checksum is stored with the file.
     bare: AtomicBool,
-    /// Its name, which a sync makes stable, if it may be written.
+    /// The registered name of a writable file, which a sync makes durable.
     name: Option<FileName>,
-    /// It was changed by this handle.
+    /// The file was changed through this handle.
     changed: AtomicBool,
     growing: Growing,
-    /// It is the destination of a copy, which alone writes it.
+    /// The file is the destination of a third-party copy, and only that copy writes it.
     pull: Option<Arc<PullState>>,
     pub(crate) stays_here: bool,
     pub(crate) offers_copies: bool,
-    /// It was opened to grant it to a destination.
+    /// The grant to a destination for which this file was opened.
     grant: Mutex<Option<HeldGrant>>,
     tickets: Mutex<Option<Tickets>>,
     flight: Mutex<Flight>,
 }
 
-/// What excludes or warns others while a file is open.
+/// The tickets by which other operations know that the file is open.
 struct Tickets {
     lock: LockTicket,
     writer: Option<WriterTicket>,
 }
 
 impl Tickets {
-    /// Reports whether anybody else of this server may have changed the content, under this name or another.
+    /// Reports whether another user of this server may have changed the content, under any name.
     fn were_disturbed(&self) -> bool {
         self.lock.was_disturbed() || self.writer.as_ref().is_some_and(WriterTicket::was_disturbed)
     }
 }
 
-/// How a file is let go.
+/// The reason for releasing a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Parting {
-    /// The client closed it; `failed` if it knows that what it wrote is bad.
+    /// The client closed it; `failed` if the client reports that its data is bad.
     Close { failed: bool },
-    /// The client vanished.
+    /// The client disconnected.
     Abandon,
 }
 
@@ -143,7 +147,7 @@ impl Open {
         file.as_any().downcast_ref()
     }
 
-    /// Releases a file that has not been announced, because its creation failed. May block.
+    /// Releases a file that was not announced, because its creation failed. May block.
     pub(crate) fn release_here(&self) {
         let mut flight = self.flight();
         if !flight.closing && flight.count == 0 {
@@ -157,13 +161,14 @@ impl Open {
         self.flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A grant of its client to a destination ends with this file.
+    /// Stores a grant of the client to a destination, which ends with this file.
     pub(crate) fn hold(&self, grant: HeldGrant) {
         *self.grant.lock().unwrap_or_else(PoisonError::into_inner) = Some(grant);
     }
 
-    /// Takes back what was granted, and settles what becomes of the destination of a copy: what is not whole is as good as
-    /// failed, and what is whole stays so without its client, unless that asked for more.
+    /// Withdraws the grant, and decides about the destination of a third-party copy. An incomplete
+    /// copy counts as failed. A complete one stays even if its client disconnects, unless the
+    /// client requested persist on close.
     fn settle_copy(&self, parting: Parting) -> Parting {
         let grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(grant) = grant {
@@ -180,13 +185,14 @@ impl Open {
         }
     }
 
-    /// Can it be let go without waiting for a disk?
+    /// Reports whether the file can be released without waiting for a disk.
     pub(crate) fn is_quick_to_release(&self) -> bool {
         let touched = self.changed.load(Ordering::Acquire) || self.has_checkpoint.load(Ordering::Acquire);
         !touched && self.persist.is_none()
     }
 
-    /// Lets the file go: afterwards it may be opened by anybody. An error is the first that what was written met.
+    /// Releases the file, after which other clients may open it. Returns the first error that a
+    /// write met.
     pub(crate) fn release(&self, parting: Parting) -> Answer {
         let parting = self.settle_copy(parting);
         let undone = self.undo_checkpoint();
@@ -197,15 +203,15 @@ impl Open {
         undone.and(persisted).map(|()| Value::Nothing).into()
     }
 
-    /// A checkpoint that was not committed is undone.
+    /// Undoes a checkpoint that was not committed.
     fn undo_checkpoint(&self) -> Result<(), Error> {
         let Some(mut checkpoint) = self.checkpoint().take() else { return Ok(()) };
         self.has_checkpoint.store(false, Ordering::Release);
         checkpoint.roll_back().map_err(|e| Error::unable("restore checkpoint for", &self.path, e))
     }
 
-    /// Stores the checksum of a file that was written in order. Of another that was changed, what a concurrent reading may
-    /// have stored is removed.
+    /// Stores the checksum of a file that was written in order. Removes the stored checksums of any
+    /// other file that was changed, because a concurrent read may have stored one.
     fn settle_checksum(&self, parting: Parting) {
         if !self.changed.load(Ordering::Acquire) {
             return;
@@ -266,7 +272,7 @@ impl Open {
         self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file that changes has no stored checksum any more.
+    /// Removes the stored checksums before a change.
     fn before_change(&self) {
         if !self.bare.load(Ordering::Acquire) {
             self.drop_checksums();
@@ -275,12 +281,13 @@ impl Open {
         self.changed.store(true, Ordering::Release);
     }
 
-    /// May a write happen on the spot? Not while something must be saved or removed first, which waits for a disk.
+    /// Reports whether a write may be made without waiting. It may not while old bytes must be
+    /// saved or checksums removed first.
     pub(crate) fn is_free_to_write(&self) -> bool {
         !self.has_checkpoint.load(Ordering::Acquire) && self.bare.load(Ordering::Acquire)
     }
 
-    /// These bytes were written on the spot.
+    /// Records a write that was made without waiting.
     pub(crate) fn written_now(&self, offset: u64, bytes: &[u8]) {
         if !self.changed.load(Ordering::Relaxed) {
             self.changed.store(true, Ordering::Release);
@@ -289,12 +296,13 @@ impl Open {
         self.growing.count(bytes.len() as u64);
     }
 
-    /// These bytes are on their way to [`Open::write`].
+    /// Records the bytes that [`Open::write`] is going to write.
     pub(crate) fn about_to_write(&self, offset: u64, bytes: &[u8]) {
         self.growing.feed(offset, bytes);
     }
 
-    /// Changes the file, under its checkpoint if it has one. With `protected` it must have one.
+    /// Changes the file, and first saves the old bytes if there is a checkpoint. With `protected` a
+    /// checkpoint is required.
     fn change<T>(
         &self,
         verb: &str,
@@ -306,7 +314,8 @@ impl Open {
         if !protected && !self.has_checkpoint.load(Ordering::Acquire) {
             return act();
         }
-        // Held over both, so that no other change comes between what is saved and what overwrites it.
+        // The lock is held during both steps, so that no other change comes between saving and
+        // overwriting.
         let mut checkpoint = self.checkpoint();
         match checkpoint.as_mut() {
             Some(active) => {
@@ -336,7 +345,7 @@ impl Open {
         self.check_range("write", offset, length)
     }
 
-    /// May it be read, as far as a checkpoint that could not be undone is concerned?
+    /// Checks whether the file may be read. It may not if its checkpoint could not be undone.
     pub(crate) fn check_read(&self, offset: u64, length: usize) -> Result<(), Error> {
         self.check_range("read", offset, length)?;
         let opened = (self.key, self.file.as_ref());
@@ -344,7 +353,7 @@ impl Open {
         checked.map_err(|e| Error::unable("read", &self.path, e))
     }
 
-    /// The answer to a read on the spot.
+    /// Converts the result of a read without waiting.
     pub(crate) fn read_spot(&self, read: Now<usize>) -> Spot<usize> {
         match read {
             Now::Done(Ok(read)) => Spot::Done(read),
@@ -353,7 +362,8 @@ impl Open {
         }
     }
 
-    /// A file whose checkpoint could not be undone is not changed further, and a copy not by its client.
+    /// Refuses changes of a file whose checkpoint could not be undone, and changes by a client of
+    /// the destination of a copy.
     fn check_blocked(&self, verb: &str) -> Result<(), Error> {
         if self.pull.is_some() {
             let text = format!("Unable to {verb} {}; it is copied from another server", self.path.text());
@@ -364,7 +374,7 @@ impl Open {
         checked.map_err(|e| Error::unable(verb, &self.path, e))
     }
 
-    /// Do all pieces lie in a buffer of this length, and may they be read?
+    /// Checks that all pieces fit into a buffer of this length, and may be read.
     pub(crate) fn check_pieces(&self, length: usize, pieces: &[Piece]) -> Result<(), Error> {
         for piece in pieces {
             self.check_read(piece.offset, piece.length)?;
@@ -398,7 +408,7 @@ impl Open {
         Ok(Value::Written { buffer })
     }
 
-    /// Writes what a copy has brought, after [`Open::about_to_write`].
+    /// Writes data received by a copy, after [`Open::about_to_write`].
     pub(crate) fn write_pulled(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.check_range("write", offset, bytes.len())?;
         self.before_change();
@@ -407,7 +417,7 @@ impl Open {
         Ok(())
     }
 
-    /// An operation that makes what was written doubtful.
+    /// Records that a failed operation makes the content doubtful, and returns its error.
     pub(crate) fn write_failed(&self, verb: &str, error: io::Error) -> Error {
         if self.writable {
             self.failed.store(true, Ordering::Release);
@@ -429,19 +439,20 @@ impl Open {
 
     pub(crate) fn sync(&self) -> Result<Value, Error> {
         self.file.sync().map_err(|e| self.write_failed("sync", e))?;
-        // Data that was synced must be found by its name after a loss of power.
+        // Synced data must be found under its name after a power failure.
         let synced = self.name.as_ref().map(|name| name.sync(self.services.backend.as_ref()));
         synced.transpose().map_err(|e| Error::unable("sync", &self.path, e))?;
         Ok(Value::Nothing)
     }
 
-    /// May a range be cloned to here?
+    /// Checks whether a range may be cloned to this offset.
     pub(crate) fn check_clone(&self, offset: u64) -> Result<(), Error> {
         self.check_range("clone", offset, 0)?;
         self.check_blocked("clone")
     }
 
-    /// Does `begin` after the range that it is about to overwrite was saved, if there is a checkpoint.
+    /// Saves the range that is about to be overwritten if there is a checkpoint, and then runs
+    /// `begin`.
     pub(crate) fn before_clone<T>(
         &self,
         offset: u64,
@@ -452,22 +463,22 @@ impl Open {
         self.change("clone", false, |checkpoint| checkpoint.before_write(offset, length), begin)
     }
 
-    /// The file is written in another way than in order from its start.
+    /// Ends the running checksum, because the file is not written in order from its start.
     pub(crate) fn end_running_checksum(&self) {
         self.growing.end();
     }
 
-    /// What was written is not what its client wanted.
+    /// Records that the content differs from what the client sent.
     pub(crate) fn note_failure(&self) {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// Is it a file that persists only on successful close?
+    /// Reports whether the file persists only on successful close.
     pub(crate) fn persists_on_close(&self) -> bool {
         self.persist.is_some()
     }
 
-    /// May a checkpoint be started by this handle?
+    /// Checks whether this handle may start a checkpoint.
     pub(crate) fn check_begin(&self) -> Result<(), Error> {
         let conflict = |what: &str, context: &str| {
             let reason = errno_text(&os(errno::NOT_A_TERMINAL));
@@ -519,7 +530,8 @@ impl Open {
             }
             CheckpointWork::Commit => active.commit().map_err(fail)?,
             _ => {
-                // Whatever comes of it, this checkpoint is over: what it could not restore is blocked.
+                // The checkpoint ends in any case, because a file that could not be restored is
+                // blocked.
                 let undone = active.roll_back().map_err(fail);
                 self.has_checkpoint.store(false, Ordering::Release);
                 *slot = None;
@@ -539,14 +551,15 @@ impl Open {
         Ok(Value::Stat(describe::stat(&metadata, self.services.users.as_ref(), self.view(&metadata))))
     }
 
-    /// The same if it can be told without waiting.
+    /// Returns the status if it is available without waiting.
     pub(crate) fn stat_now(&self) -> Option<Value> {
         let Now::Done(Ok(metadata)) = self.file.stat_now() else { return None };
         describe::stat_now(&metadata, self.services.users.as_ref(), self.view(&metadata)).map(Value::Stat)
     }
 
-    /// A marked file is pending if this server knows its name as such, or if this handle would have made it whole: it may have
-    /// lost its name.
+    /// Returns the view for a status. A marked file is pending if this server has a record of it.
+    /// It also is if the close of this handle would complete it, because its name may have been
+    /// removed.
     fn view(&self, metadata: &Metadata) -> View {
         let pending = describe::has_mark_bit(metadata)
             && (self.persist.is_some() || self.services.persist.is_known(metadata));

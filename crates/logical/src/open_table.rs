@@ -1,4 +1,5 @@
-//! The files that clients have open, by path and by identity.
+//! The table of open files, by path and by identity. Components that change or read files without
+//! opening them use it to detect writers.
 
 use crate::lock::Locks;
 use crate::names::NameTable;
@@ -11,11 +12,11 @@ use storage::Metadata;
 /// All open files of a server.
 pub(crate) struct OpenTable {
     pub(crate) locks: Arc<Locks>,
-    /// Files that are open for writing, whatever their names.
+    /// Files that are open for writing, by identity and therefore independent of their names.
     pub(crate) writers: Arc<Writers>,
-    /// Their names.
+    /// The names of these files.
     pub(crate) names: Arc<NameTable>,
-    /// Open handles, for the administrator.
+    /// Number of open handles, for the administrator.
     handles: AtomicUsize,
 }
 

@@ -1,8 +1,8 @@
-//! Prepare requests of a server whose files are all on disk: there is nothing to bring and nothing to wait for, but
-//! clients want an id that they can ask about and cancel.
+//! Prepare requests of a server whose files are all on disk. There is nothing to stage, but clients
+//! expect an id that they can query and cancel.
 //!
-//! Nothing is remembered. An id carries the server's own mark, so that it is known again at any time, also after the
-//! request is long done or the server was restarted, and a server that never issued it says so.
+//! No request is stored. An id contains a mark of the server. Therefore the server recognises its
+//! ids even after a restart, and refuses ids that it never issued.
 
 use crate::errno::{self, unable};
 use crate::exports::Exports;
@@ -15,29 +15,30 @@ use std::time::UNIX_EPOCH;
 use storage::{Backend, Pool, Progress, STEP_ITEMS_MAX, Work, WorkEnd};
 use vfs::{Answer, Caller, PrepareRequest, ReplyTo, Started, Target, TargetList, Value};
 
-/// Bytes of lists whose access times wait to be renewed, those of all sessions together. What comes beyond is not renewed.
+/// Maximum total length of the lists whose access times are to be renewed, over all sessions, in
+/// bytes. Lists beyond that are ignored.
 const FRESHEN_BYTES_MAX: usize = 16 << 20;
 
-/// Issues ids of prepare requests and knows them again, also those of earlier runs.
+/// Issues ids of prepare requests and recognises them, including those of earlier runs.
 pub struct Prepares {
-    /// What all ids of this server start with, in every run of it.
+    /// Prefix of all ids of this server in every run.
     mark: String,
-    /// What those of this run go on with.
+    /// The part of the ids that identifies this run.
     run: u32,
     next: AtomicU64,
 }
 
-/// Threads that look at paths of long lists without asking a disk.
+/// Maximum number of threads that check the paths of long lists, which accesses no disk.
 const CHECK_THREADS_MAX: usize = 2;
 
-/// Serves prepare requests.
+/// The components that serve prepare requests.
 pub(crate) struct PrepareRequests {
     ids: Prepares,
     exports: Arc<Exports>,
     backend: Arc<dyn Backend>,
-    /// Checks long lists of paths, which waits for no disk.
+    /// The pool that checks long lists of paths.
     checks: Arc<Pool>,
-    /// Bytes of lists of files whose access times are being renewed.
+    /// Total length of the lists whose access times are being renewed, in bytes.
     freshening: AtomicUsize,
 }
 
@@ -49,20 +50,20 @@ impl PrepareRequests {
 }
 
 impl Prepares {
-    /// For the server that is known by `name`, of this run, which began now.
+    /// Returns the ids of the server `name` in this run, which starts now.
     pub fn new(name: &str, clock: &dyn Clock) -> Self {
         let mark = format!("scalla{:08x}", digest::crc32c(name.as_bytes()));
-        // The second of the start, as far as eight digits go: until 2106.
+        // The start time in seconds, in eight hexadecimal digits: until 2106.
         let run = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as u32;
         Self { mark, run, next: AtomicU64::new(1) }
     }
 
-    /// One more id.
+    /// Returns a new id.
     pub fn issue(&self) -> String {
         format!("{}{:08x}.{}", self.mark, self.run, self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Was it issued by this server, in this run or an earlier one?
+    /// Reports whether an id was issued by this server, in this run or an earlier one.
     pub fn knows(&self, id: &[u8]) -> bool {
         let rest = std::str::from_utf8(id).ok().and_then(|text| text.strip_prefix(self.mark.as_str()));
         let Some((run, number)) = rest.and_then(|rest| rest.split_once('.')) else { return false };
@@ -78,7 +79,7 @@ impl Prepares {
     }
 }
 
-/// Accepts a request. With staging asked for, the answer is its id.
+/// Starts a prepare request. If it requests staging, the answer is its id.
 pub(crate) fn start(
     requests: &Arc<PrepareRequests>,
     caller: &Arc<Caller>,
@@ -106,21 +107,22 @@ pub(crate) fn start(
     lists::check_each(&requests.checks, caller, &list, reply, check, accept)
 }
 
-/// Renews the access time of all files of a list. Nobody waits for that, so lists of more than [`FRESHEN_BYTES_MAX`] together
-/// are not kept for it: a server that has so much to do has more important things to do.
+/// Renews the access times of all files of a list. No client waits for that, so lists beyond a
+/// total of [`FRESHEN_BYTES_MAX`] are ignored.
 fn freshen_all(requests: &Arc<PrepareRequests>, owner: Owner, targets: &TargetList) {
     let bytes = targets.bytes();
     let before = requests.freshening.fetch_add(bytes, Ordering::Relaxed);
     let walk = Walk::new(&requests.backend, targets);
     let pool = walk.pool().clone();
     let work = Freshen { requests: requests.clone(), walk, bytes };
-    // Dropped, it gives back the bytes.
+    // Dropping the work returns its bytes.
     if before + bytes <= FRESHEN_BYTES_MAX {
         pool.start(owner, Box::new(work));
     }
 }
 
-/// Renews access times. Its client may leave: it only said that it will come for the files.
+/// Renews access times. It continues when its client leaves, because the request only announces
+/// later opens.
 struct Freshen {
     requests: Arc<PrepareRequests>,
     walk: Walk,
@@ -155,25 +157,25 @@ impl Work for Freshen {
 
 fn renew(backend: &dyn Backend, name: &LogicalPath) {
     if let Err(error) = backend.renew_access(name) {
-        tracing::debug!(path = %name.shown(), "its access time is not renewed: {error}");
+        tracing::debug!(path = %name.shown(), "cannot renew the access time of a file: {error}");
     }
 }
 
-/// Says that a file is wanted: whoever makes room by the time of the last access spares it. A hint; nobody waits for it, and
-/// nobody hears what became of it.
+/// Renews the access time of a file in the background, so that eviction by access time spares it.
+/// This is a hint, and its result is not reported.
 pub(crate) fn freshen(backend: &Arc<dyn Backend>, path: &LogicalPath) {
     let (inside, name) = (backend.clone(), path.without_slash());
     let job = move |_| renew(inside.as_ref(), &name);
-    // A pool that is full has more important things to do.
+    // A full pool ignores the hint.
     job::at(backend, Owner::SERVER, path, None, job, || {});
 }
 
-/// Cancels: what is done already cannot be undone, which is fine.
+/// Cancels a request. It has completed already, so there is nothing to undo.
 pub(crate) fn cancel(requests: &PrepareRequests, id: &[u8]) -> Result<Value, Error> {
     requests.ids.check(id).map(|()| Value::Nothing)
 }
 
-/// The state of a request: there is nothing in progress.
+/// Answers a query for the state of a request: nothing is in progress.
 pub(crate) fn query(
     requests: &Arc<PrepareRequests>,
     caller: &Arc<Caller>,
@@ -186,13 +188,13 @@ pub(crate) fn query(
     }
     let answer = || Answer::Value(nothing_known());
     match targets {
-        // They have to be paths; that is all.
+        // The paths only have to be valid.
         Some(list) => lists::check_each(&requests.checks, caller, &list, reply, |_| Ok(()), answer),
         None => Started::Done(answer()),
     }
 }
 
-/// What is said of a request of which nothing is in progress.
+/// Returns the answer for a request of which nothing is in progress.
 pub fn nothing_known() -> Value {
     Value::Text(b"No information found.".to_vec())
 }
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_own_ids_are_known() {
+    fn only_ids_of_this_server_are_recognised() {
         let ours = Prepares::new("a:1094", &At(5));
         let theirs = Prepares::new("b:1094", &At(5));
         let (first, second) = (ours.issue(), ours.issue());

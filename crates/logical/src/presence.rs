@@ -1,5 +1,5 @@
-//! Whether a path is here, and all that is: what the rest of a cluster asks a server. What comes and goes meanwhile it
-//! hears through [`crate::Events`].
+//! Presence of paths on this server, and walks over all of them, for its cluster node. The node
+//! learns of later changes from [`crate::Events`].
 
 use crate::describe;
 use crate::exports::Exports;
@@ -14,29 +14,29 @@ use std::sync::Arc;
 use storage::{Backend, Job, LookPermit, Metadata, Now, Pool};
 use vfs::FileKind;
 
-/// Names that one thread looks up for one question.
+/// Maximum number of names that one thread looks up for one query.
 const LOOKS_TOGETHER_MAX: usize = 16;
 
-/// Names of a directory that a walk reads at once.
+/// Number of names of a directory that a walk reads at once.
 pub(crate) const NAMES_AT_ONCE: usize = 512;
 
-/// Whether a path is here.
+/// The presence of a path on this server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
-    /// A file or directory of this name is here.
+    /// A file or directory with this path exists.
     Here {
-        /// It is a file that is not yet whole.
+        /// It is an unfinished file.
         pending: bool,
     },
-    /// Nothing of this name is here, or nothing that is exported.
+    /// The path does not exist or is not exported.
     NotHere,
-    /// It cannot be told now: the storage failed.
+    /// Unknown, because the storage failed.
     Unknown,
-    /// It was not looked up: too much waits for the storage.
+    /// Not looked up, because too many lookups wait for the storage.
     Overloaded,
 }
 
-/// Tells what is here.
+/// The components that determine presence.
 #[derive(Clone)]
 pub(crate) struct Presences {
     pub(crate) exports: Arc<Exports>,
@@ -46,12 +46,12 @@ pub(crate) struct Presences {
 }
 
 impl Presences {
-    /// Reports whether a path lies in an export, whatever is there.
+    /// Reports whether a path lies in an export, independent of its existence.
     pub(crate) fn is_exported(&self, path: &LogicalPath) -> bool {
         self.exports.find(path, "Locating").is_ok()
     }
 
-    /// See [`crate::Logical::look_now`].
+    /// Implements [`crate::Logical::look_now`].
     pub(crate) fn look_now(&self, path: &LogicalPath) -> Option<Presence> {
         let plain = path.without_slash();
         if !self.is_exported(&plain) {
@@ -63,7 +63,7 @@ impl Presences {
         }
     }
 
-    /// See [`crate::Logical::look`].
+    /// Implements [`crate::Logical::look`].
     pub(crate) fn look<T, F>(self: &Arc<Self>, mut paths: Vec<(LogicalPath, T)>, then: &F)
     where
         T: Copy + Send + 'static,
@@ -96,13 +96,14 @@ impl Presences {
                 if !here.is_empty() {
                     hears(inside.seen(here));
                 }
-                // What is looked up elsewhere waits there.
+                // Names that are looked up in another pool count there.
                 drop(permit);
                 let last = elsewhere.pop();
                 for (pool, group) in elsewhere {
                     look_there(&inside, &pool, group, &hears, |job| pool.run(Owner::SERVER, job));
                 }
-                // This thread may go along with the last ones only: it may not come back for long.
+                // This thread may be lent to another pool only for the last group, because it may
+                // not return for long.
                 if let Some((pool, group)) = last {
                     look_there(&inside, &pool, group, &hears, |job| pool.take_over(job));
                 }
@@ -113,12 +114,13 @@ impl Presences {
         }
     }
 
-    /// See [`crate::Logical::walk`].
+    /// Implements [`crate::Logical::walk`].
     pub(crate) fn walk(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) {
         let backend = &self.backend;
         let mut directories: Vec<LogicalPath> =
             self.exports.all().iter().map(|export| export.prefix.without_slash()).collect();
-        // Links to directories make many paths of one, without end where a link leads above itself.
+        // Links can give a directory many paths, and endlessly many if a link leads to its own
+        // ancestor.
         let mut visited = HashSet::new();
         while let Some(directory) = directories.pop() {
             let Ok(found) = backend.stat(&directory) else { continue };
@@ -148,7 +150,7 @@ impl Presences {
     }
 }
 
-/// What is to be looked for, and what its asker knows it by.
+/// A path to look up, and the tag by which the caller identifies it.
 type Sought<T> = (LogicalPath, T);
 
 fn refused<T: Copy>(group: &[Sought<T>]) -> Vec<(LogicalPath, T, Presence)> {
@@ -156,7 +158,7 @@ fn refused<T: Copy>(group: &[Sought<T>]) -> Vec<(LogicalPath, T, Presence)> {
 }
 
 impl Presences {
-    /// Looks where it may wait.
+    /// Looks up paths where blocking is allowed.
     fn seen<T>(&self, group: Vec<Sought<T>>) -> Vec<(LogicalPath, T, Presence)> {
         let look = |(path, tag): Sought<T>| {
             let plain = path.without_slash();
@@ -171,7 +173,7 @@ impl Presences {
         self.here(path, found, wholeness).unwrap_or(Presence::Unknown)
     }
 
-    /// The same if it can be told without waiting.
+    /// Returns the presence if that is possible without waiting.
     fn presence_now(&self, path: &LogicalPath, found: io::Result<Metadata>) -> Option<Presence> {
         self.here(path, found, |metadata| self.wholeness.now(path, metadata))
     }
@@ -193,13 +195,13 @@ impl Presences {
     }
 }
 
-/// Takes room for names that a pool is to look up; `None` when too many wait there.
+/// Takes a permit for names that a pool looks up; `None` if too many wait there.
 fn admit<T>(pool: &Pool, group: &[Sought<T>]) -> Option<LookPermit> {
     let bytes = group.iter().map(|(path, _)| path.as_bytes().len()).sum();
     pool.looks().take(group.len(), bytes)
 }
 
-/// Has another pool look.
+/// Queues a lookup in another pool.
 fn look_there<T, F>(
     presences: &Arc<Presences>,
     pool: &Pool,

@@ -1,9 +1,11 @@
-//! Recognises a file again after a restart, and tells one that is gone from one whose file system is not there.
+//! Proofs that identify a file after a restart, and distinguish a removed file from one whose
+//! file system is not mounted.
 //!
-//! A journal record names its file by identity and not by path alone: by a random number in an attribute of the file where
-//! the file system has attributes, otherwise by inode and time of birth, or by its handle on NFS. It also names the directories above the file. A
-//! missing file counts as removed only if the directory that would hold it is the one that held it; an empty mount point or
-//! a restored tree is another directory, and proves nothing.
+//! A journal record identifies its file by more than its path. Where the file system supports
+//! attributes, it is a random number in an attribute of the file. Otherwise it is the inode and
+//! time of birth, or the handle on NFS. The record also identifies the directories above the file.
+//! A missing file counts as removed only if its directory is the same one as before. An empty mount
+//! point or a restored tree has another directory and proves nothing.
 
 use crate::errno;
 use base::LogicalPath;
@@ -13,32 +15,32 @@ use std::hash::BuildHasher;
 use std::io;
 use storage::{Backend, FileIdentity, StoredFile};
 
-/// The attribute that holds the number of an unfinished file. Full local name; clients do not see it.
+/// Attribute with the number of an unfinished file: the full local name, which clients do not see.
 pub(crate) const NONCE: &str = "user.scalla.pending";
-/// The same of a file with a checkpoint.
+/// Attribute with the number of a file with a checkpoint.
 pub(crate) const CHECKPOINT: &str = "user.scalla.checkpoint";
 
-/// What recovery finds where a record says that a file is.
+/// The result of searching for the file of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Finding {
-    /// The file of the record.
+    /// The file of the record was found.
     Same,
-    /// Another file, or none: the record no longer applies.
+    /// There is another file or none, so the record no longer applies.
     Replaced,
-    /// Nothing can be said, because this directory is not what it was: its file system may not be mounted.
+    /// Unknown, because this directory has changed: its file system may not be mounted.
     NotThere(LogicalPath),
-    /// Nothing can be said, because what is at this path cannot be looked at now.
+    /// Unknown, because this path cannot be read now.
     Unreadable(LogicalPath),
 }
 
-/// What an identity and a number say of a file that lies where a record says.
+/// The result of comparing a file with a record by identity and number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Likeness {
-    /// It is the file of the record.
+    /// The file is the one of the record.
     Same,
-    /// It is the file of the record by its inode, and somebody gave it another number since.
+    /// The file is the one of the record by its inode, but its number was changed.
     Renumbered,
-    /// It is another file.
+    /// The file is another one.
     Other,
 }
 
@@ -76,20 +78,20 @@ impl Place {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Proof {
     file: Place,
-    /// The root of the tree first, the directory of the file last.
+    /// From the root of the tree to the directory of the file.
     above: Vec<Place>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nonce: Option<String>,
 }
 
-/// Returns a number that no other file has.
+/// Returns a random number for a file.
 pub(crate) fn nonce() -> String {
-    // The keys of each are random.
+    // Each `RandomState` has random keys.
     let part = || RandomState::new().hash_one(NONCE);
     format!("{:016x}{:016x}", part(), part())
 }
 
-/// The directories above a path, the root first.
+/// Returns the directories above a path, the root first.
 fn directories(path: &LogicalPath) -> Vec<LogicalPath> {
     let mut all: Vec<_> = std::iter::successors(path.parent(), LogicalPath::parent).collect();
     all.reverse();
@@ -100,13 +102,13 @@ fn above(backend: &dyn Backend, path: &LogicalPath) -> io::Result<Vec<Place>> {
     directories(path).iter().map(|path| Ok(backend.identity(path)?.into())).collect()
 }
 
-/// Reports whether nothing is there, which is an answer; other errors are none.
+/// Reports whether the error means that the file does not exist. Other errors leave that open.
 pub(crate) fn is_missing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY))
 }
 
 impl Proof {
-    /// Describes an open file that lies at `path`.
+    /// Returns the proof for an open file at `path`.
     pub(crate) fn of(
         backend: &dyn Backend,
         path: &LogicalPath,
@@ -116,9 +118,10 @@ impl Proof {
         Ok(Self { file: file.identity()?.into(), above: above(backend, path)?, nonce })
     }
 
-    /// The file was renamed to `path`.
+    /// Returns the proof after the file was renamed to `path`.
     pub(crate) fn moved(self, backend: &dyn Backend, path: &LogicalPath) -> Self {
-        // Without them a file that is missing later is taken for one whose file system is not there.
+        // Without these directories, a file that is missing later counts as one whose file system
+        // is not mounted.
         Self { above: above(backend, path).unwrap_or_default(), ..self }
     }
 
@@ -137,7 +140,8 @@ impl Proof {
         }
     }
 
-    /// Returns the number of a file if the record has one too; `None` also where the file system has no attributes.
+    /// Returns the number of a file if the record has one too; `None` also where the file system
+    /// does not support attributes.
     fn number(&self, read: impl FnOnce() -> io::Result<Option<Vec<u8>>>) -> io::Result<Option<Vec<u8>>> {
         if self.nonce.is_none() {
             return Ok(None);
@@ -154,8 +158,10 @@ impl Proof {
         Ok(self.compare(&file.identity()?, number.as_deref()) == Likeness::Same)
     }
 
-    /// Looks for the file at a path. `attribute`: where its number is. A file that is the same by inode and has another number was
-    /// taken over by another server if it is unfinished; with a checkpoint, nobody knows its state.
+    /// Searches for the file at a path; `attribute` contains its number.
+    ///
+    /// A file with the same inode but another number was taken over by another server if it is
+    /// unfinished. If it has a checkpoint, its state is unknown.
     pub(crate) fn find(&self, backend: &dyn Backend, path: &LogicalPath, attribute: &str) -> Finding {
         let found = match backend.identity(path) {
             Ok(found) => found,
@@ -173,12 +179,12 @@ impl Proof {
         }
     }
 
-    /// The file is not at a path. Was it removed, or is its file system not there?
+    /// Decides whether a missing file was removed, or its file system is not mounted.
     fn missing(&self, backend: &dyn Backend, path: &LogicalPath) -> Finding {
         for (directory, place) in directories(path).into_iter().zip(&self.above) {
             match backend.identity(&directory) {
                 Ok(found) if place.is(&found) => {}
-                // The directory that held it is the same, and does not hold it any more.
+                // The directory is the same, and no longer contains the file.
                 Err(error) if is_missing(&error) && backend.has_name(&directory).is_ok_and(|has| !has) => {
                     return Finding::Replaced;
                 }

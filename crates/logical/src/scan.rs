@@ -1,17 +1,21 @@
-//! One reading of a directory for all who asked for it before it began.
+//! Shared readings of directories: one reading serves all listings that were requested before it
+//! started.
 //!
-//! Jobs of a site list the same directories at the same time, and each entry of each listing costs a system call. So while a
-//! directory is being read, those who ask for it wait, and are served by the next reading together. What is told was there
-//! after it was asked for: nobody joins a reading that has begun. Whoever has waited for a second ([`tick`] tells) is not kept
-//! any longer by a disk that is slow or hangs, but has a reading beside the old one, as long as those are few.
+//! Clients of a site list the same directories at the same time, and each entry of each listing
+//! costs a system call. Therefore a request that arrives while a directory is being read waits for
+//! the next reading, together with all others that do. No request joins a reading that has already
+//! started, so every listing reflects a state after its request. Deadline: a request that has
+//! waited for 1 s ([`tick`]) gets another concurrent reading, up to a limit. So a slow or hung disk
+//! does not delay it further.
 //!
-//! What is told of entries that are links to other file systems is asked for in the pools of these, so that only listings of
-//! directories with names on a disk that hangs wait for it.
+//! Entries that are links to other file systems are queried in the pools of those. So a hung disk
+//! delays only listings of directories with names that lead to it.
 //!
-//! A reading goes through the directory as fast as the disk allows and keeps its pages, so that each listing takes them at its
-//! client's pace. What is kept is limited: behind that each listing reads for itself, the first to come there from the same
-//! stream, others from the beginning without the names that were told already (places in a directory are not the same in
-//! every stream of every file system).
+//! A reading proceeds as fast as the disk allows and buffers its pages, so that each listing takes
+//! them at the pace of its client. The buffer is bounded. Beyond it each listing reads by itself.
+//! The first one to get there continues with the same stream. The others start from the beginning
+//! and skip the names that were listed already, because positions are not valid across streams on
+//! every file system.
 
 use crate::job::{self, Waiting};
 use crate::listing::{Described, Listings, Reading, Rest, Wanted, go_on, own_page};
@@ -24,43 +28,44 @@ use std::time::Duration;
 use storage::{Elsewhere, Pool};
 use vfs::{Answer, Caller, Entries, Entry, Listing, ReplyTo, Started, Value};
 
-/// Bytes kept of one directory: some 15,000 entries with their status.
+/// Maximum size of the buffer of one directory, in bytes: some 15,000 entries with their status.
 const KEPT_BYTES_MAX: usize = 5 << 20;
 
-/// Bytes kept of all directories.
+/// Maximum size of the buffers of all directories, in bytes.
 const ALL_KEPT_BYTES_MAX: usize = 64 << 20;
 
-/// What the text of an entry takes, beside its name, once it has been written out, and what allocations add.
+/// Size of the text of an entry without its name once it has been formatted, plus the overhead of
+/// allocations.
 const TEXT_BYTES: usize = 112;
 
-/// Nobody waits longer for a reading that has begun to end.
+/// Maximum time that a request waits for the end of a reading in progress.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Readings of one directory beside each other, all but one of which have been slow: what waits for the same disk hangs there
-/// together, however many ask.
+/// Maximum number of concurrent readings of one directory, all but one of which are slow. On a hung
+/// disk they all hang, independent of the number of requests.
 const READINGS_MAX: usize = 4;
 
-/// What is being read, and who waits for it.
+/// All directories that are being read, with the requests that wait.
 #[derive(Default)]
 pub(crate) struct Scans {
     turns: Mutex<HashMap<Wanted, Turns>>,
     kept: Arc<AtomicUsize>,
 }
 
-/// Readings of one directory. At least one of them is there.
+/// The readings of one directory; there is at least one.
 #[derive(Default)]
 struct Turns {
-    /// The last that has begun, and when.
+    /// The last reading that started, and its start time.
     running: Option<(ScanId, Duration)>,
-    /// All that have begun and not ended.
+    /// Number of readings in progress.
     alive: usize,
-    /// It has not begun: one may join.
+    /// The next reading, which requests may join because it has not started.
     next: Option<Arc<Scan>>,
-    /// A job that begins the next one is on its way.
+    /// A job that starts the next reading is queued.
     called: bool,
 }
 
-/// The address of a scan that is alive.
+/// The address of a live scan.
 type ScanId = usize;
 
 /// One reading.
@@ -74,7 +79,7 @@ pub(crate) struct Scan {
 struct State {
     pages: Vec<Entries>,
     kept: usize,
-    /// Those who have had all pages so far.
+    /// Requests that have received all pages so far.
     waiting: Vec<Waiting>,
     end: End,
 }
@@ -83,10 +88,10 @@ struct State {
 enum End {
     #[default]
     NotYet,
-    /// The directory has no more.
+    /// The end of the directory was reached.
     Whole,
     Failed(Error),
-    /// What may be kept is kept. The stream goes to the first who asks for more.
+    /// The buffer is full. The first listing that needs more takes the stream.
     Full(Option<Box<Reading>>),
 }
 
@@ -99,7 +104,7 @@ fn listing(entries: Entries, rest: Option<Rest>) -> Answer {
     Answer::Value(Value::Listing { entries, rest })
 }
 
-/// Answers with the first page of a reading that begins after this.
+/// Answers with the first page of a reading that starts after this call.
 pub(crate) fn join(listings: &Arc<Listings>, caller: &Arc<Caller>, wanted: Wanted, reply: &ReplyTo) {
     let calls = {
         let mut turns = lock(&listings.scans.turns);
@@ -113,7 +118,7 @@ pub(crate) fn join(listings: &Arc<Listings>, caller: &Arc<Caller>, wanted: Wante
     }
 }
 
-/// Answers with this page.
+/// Answers with a page of a reading.
 pub(crate) fn more(
     listings: &Arc<Listings>,
     caller: &Arc<Caller>,
@@ -153,7 +158,7 @@ pub(crate) fn more(
     })
 }
 
-/// Those who have waited too long wait no more. Never blocks.
+/// Starts readings for requests that have waited too long. Never blocks.
 pub(crate) fn tick(listings: &Arc<Listings>) {
     let now = listings.clock.now();
     let late: Vec<Wanted> = {
@@ -164,12 +169,12 @@ pub(crate) fn tick(listings: &Arc<Listings>) {
 }
 
 impl Scans {
-    /// Directories that are being read or are to be.
+    /// Returns the number of directories that are being read or will be.
     pub(crate) fn count(&self) -> usize {
         lock(&self.turns).len()
     }
 
-    /// The session for which the next reading of a directory is done: the first that waits for it.
+    /// Returns the session to which the next reading is accounted: the first one that waits for it.
     fn owner_of_next(&self, wanted: &Wanted) -> Owner {
         let turns = lock(&self.turns);
         let next = turns.get(wanted).and_then(|turns| turns.next.as_ref());
@@ -179,12 +184,12 @@ impl Scans {
 }
 
 impl Turns {
-    /// Does nobody read, or want to?
+    /// Reports whether no reading is in progress or requested.
     fn is_over(&self) -> bool {
         self.alive == 0 && self.next.is_none()
     }
 
-    /// Is a job to begin the next reading now? The caller has to see to it.
+    /// Reports whether a job has to start the next reading now; the caller queues that job.
     fn calls(&mut self, now: Duration) -> bool {
         let waits = self.running.is_some_and(|(_, since)| now < since + PATIENCE);
         let calls = self.next.is_some() && !self.called && !waits && self.alive < READINGS_MAX;
@@ -193,7 +198,7 @@ impl Turns {
     }
 }
 
-/// Has the pool begin the next reading of a directory.
+/// Queues a job that starts the next reading of a directory.
 fn call(listings: &Arc<Listings>, wanted: Wanted) {
     let (inside, path, what) = (listings.clone(), wanted.path.clone(), wanted.clone());
     let (backend, owner) = (listings.backend.clone(), listings.scans.owner_of_next(&wanted));
@@ -204,7 +209,7 @@ fn call(listings: &Arc<Listings>, wanted: Wanted) {
     job::at(&backend, owner, &path, None, move |place| begin(&inside, &what, place), refused);
 }
 
-/// A pool takes nothing more: those who wait for the next reading are told.
+/// Refuses the requests for the next reading, because a pool is full.
 fn refuse(listings: &Arc<Listings>, wanted: &Wanted) {
     let refused = {
         let mut all = lock(&listings.scans.turns);
@@ -220,7 +225,7 @@ fn refuse(listings: &Arc<Listings>, wanted: &Wanted) {
     waiting.into_iter().flatten().for_each(|one| one.reply.send(job::overloaded()));
 }
 
-/// Begins the next reading of a directory: who asks from now on is for the one after it.
+/// Starts the next reading of a directory. Later requests wait for the one after it.
 fn begin(listings: &Arc<Listings>, wanted: &Wanted, place: Option<Elsewhere>) {
     let now = listings.clock.now();
     let scan = {
@@ -239,7 +244,7 @@ fn begin(listings: &Arc<Listings>, wanted: &Wanted, place: Option<Elsewhere>) {
     }
 }
 
-/// Reads on. Where others wait for the pool they have their turn after each page.
+/// Reads on. If other jobs wait for the pool, they get their turn after each page.
 fn run(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
     let pool = reading.pool().clone();
     let mut at = (reading, ready);
@@ -267,23 +272,24 @@ fn run(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
     }
 }
 
-/// Has its pool read on.
+/// Queues the continuation in the pool of the directory.
 fn queue(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
     let pool = reading.pool().clone();
-    // A pool that takes nothing more does not end what has begun.
+    // A full pool must not end a reading that has started.
     if let Err(job) = pool.run(Pool::current_owner(), Box::new(move || run(work, reading, ready))) {
         job();
     }
 }
 
-/// A reading that has begun. Dropped, it ends: also by a panic.
+/// A reading in progress, which ends on drop, even after a panic.
 struct Work {
     listings: Arc<Listings>,
     scan: Arc<Scan>,
 }
 
 impl Work {
-    /// Reads a page, and tells the one before it, of which is known now whether it is the last.
+    /// Reads a page and publishes the previous one, which is known now not to be, or to be, the
+    /// last.
     fn step(&self, mut reading: Box<Reading>, ready: Option<Vec<Entry>>) -> Option<Described> {
         let names = match reading.names() {
             Ok(names) => names,
@@ -305,7 +311,7 @@ impl Work {
         Some(reading.describe(&self.listings, names))
     }
 
-    /// Keeps a page as long as there is room; the last one that there is room for is told at once.
+    /// Buffers a page. The last page that fits is published at once.
     fn keep(&self, reading: Box<Reading>, entries: Vec<Entry>) -> Option<(Box<Reading>, Option<Vec<Entry>>)> {
         if !entries.is_empty() && !self.scan.may_keep(&entries) {
             self.scan.publish(Some(entries), End::Full(Some(reading)));
@@ -336,7 +342,7 @@ impl Drop for Work {
     }
 }
 
-/// Bytes that entries take as long as they are kept.
+/// Returns the size of entries in the buffer, in bytes.
 fn bytes_of(entries: &[Entry]) -> usize {
     let of = |entry: &Entry| size_of::<Entry>() + 2 * entry.name.len() + TEXT_BYTES;
     entries.iter().map(of).sum()
@@ -351,7 +357,7 @@ impl Scan {
         Arc::as_ptr(self).addr()
     }
 
-    /// May these be kept, and more behind them? They count as kept from now on.
+    /// Adds entries to the size of the buffer, and reports whether more may follow.
     fn may_keep(&self, entries: &[Entry]) -> bool {
         let bytes = bytes_of(entries);
         let all = self.all_kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -360,7 +366,7 @@ impl Scan {
         state.kept < KEPT_BYTES_MAX && all < ALL_KEPT_BYTES_MAX
     }
 
-    /// Adds a page, and tells those who wait.
+    /// Adds a page and answers the requests that wait for it.
     fn publish(self: &Arc<Self>, page: Option<Vec<Entry>>, end: End) {
         let mut state = lock(&self.state);
         let at = state.pages.len();
@@ -382,25 +388,25 @@ impl Scan {
         answers.into_iter().for_each(|(reply, answer)| reply.send(answer));
     }
 
-    /// Is there still a listing that goes on? Not that of a client that has left.
+    /// Reports whether a listing still needs the reading; one of a client that has left does not.
     fn is_wanted(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1 || lock(&self.state).waiting.iter().any(|one| !one.caller.has_left())
     }
 
-    /// It does not go on: whoever waits for more has an error.
+    /// Ends the reading with an error for all requests that need more.
     fn abandon(&self) {
         let mut state = lock(&self.state);
         if matches!(state.end, End::NotYet) {
-            let text = "the directory was not read to its end; see the server's log";
+            let text = "cannot read the directory to its end: internal error; see the server's log";
             state.end = End::Failed(Error::new(ErrorKind::ServerError, text));
         }
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        // Dropped, they are answered.
+        // Dropping the replies answers them.
         drop(waiting);
     }
 
-    /// The names of all entries that are kept.
+    /// Returns the names of all buffered entries.
     fn told(&self) -> Arc<HashSet<Vec<u8>>> {
         let state = lock(&self.state);
         let names = state.pages.iter().flat_map(|page| page.iter().map(|entry| entry.name.clone()));
@@ -415,7 +421,7 @@ impl Drop for Scan {
 }
 
 impl State {
-    /// The answer with this page, if it is there.
+    /// Returns the answer with a page, if the page exists.
     fn page(&self, scan: &Arc<Scan>, at: usize) -> Option<Answer> {
         let entries = self.pages.get(at)?.clone();
         let last = at + 1 == self.pages.len() && matches!(self.end, End::Whole);

@@ -1,4 +1,5 @@
-//! The status of paths.
+//! The status of paths. Most stat requests are answered without waiting; the pool is used for a
+//! disk or for names of owners.
 
 use crate::config::Export;
 use crate::describe::{self, Users, View};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use storage::{Backend, Metadata, STEP_ITEMS_MAX};
 use vfs::{Answer, BriefStat, Caller, ReplyTo, Started, Stat, Target, TargetList, Value};
 
-/// Serves the status of paths.
+/// The components that serve the status of paths.
 pub(crate) struct Stats {
     pub(crate) exports: Arc<Exports>,
     pub(crate) backend: Arc<dyn Backend>,
@@ -57,7 +58,8 @@ pub(crate) fn start(stats: &Arc<Stats>, target: Target, reply: &ReplyTo) -> Star
     })
 }
 
-/// Returns the brief status of several paths, one after the other, each in the pool of where it leads.
+/// Returns the brief status of several paths in order, each in the pool of the file system to which
+/// it leads.
 pub(crate) fn stat_many(
     stats: &Arc<Stats>,
     caller: &Arc<Caller>,

@@ -1,22 +1,22 @@
-//! What the administrator sees.
+//! Counters for the administrator, collected from all components by [`crate::Logical::status`].
 
-/// A moment's figures.
+/// The counters at one moment.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Files that are open, counting each handle.
+    /// Open handles.
     pub open_files: usize,
-    /// Paths that have a reader or writer.
+    /// Paths with a reader or writer.
     pub open_paths: usize,
     /// Handles for reading.
     pub readers: usize,
     /// Handles for writing.
     pub writers: usize,
-    /// Files that persist only on a close that has not come yet.
+    /// Unfinished files with a record (persist on successful close).
     pub pending_files: usize,
-    /// Files with a checkpoint.
+    /// Files with an active checkpoint.
     pub checkpoints: usize,
-    /// Checksums in the making.
+    /// Checksums in progress.
     pub checksums: usize,
-    /// Directories that are being read for listings, or are to be.
+    /// Directories that are being read for listings, or will be.
     pub scans: usize,
 }

@@ -1,43 +1,47 @@
-//! Long work on files: done in steps on a pool, and always answered.
+//! Long work on files in steps on a pool, with a guaranteed answer. It is the counterpart of
+//! [`crate::job`] for work that is not bounded.
 
 use crate::job;
 use std::sync::Arc;
 use storage::{Pool, Progress, Work, WorkEnd};
 use vfs::{Answer, Caller, Reply, ReplyTo, Started};
 
-/// Long work whose end is an answer.
+/// Long work that ends with an answer.
 pub(crate) trait Steps: Send + 'static {
-    /// Does the next step, of at most [`storage::STEP_ITEMS_MAX`] items or [`storage::STEP_BYTES_MAX`] bytes. May block.
+    /// Does the next step, of at most [`storage::STEP_ITEMS_MAX`] items or
+    /// [`storage::STEP_BYTES_MAX`] bytes. May block.
     fn step(&mut self) -> Step;
 
-    /// Takes back what was done, because it ends before it is done. May block.
+    /// Undoes the work, because it ends early. May block.
     fn abandon(&mut self) {}
 }
 
-/// What a step came to.
+/// The result of a step.
 pub(crate) enum Step {
-    /// There is more to do.
+    /// More steps follow.
     More,
-    /// There is more to do, in this pool.
+    /// More steps follow, in this pool.
     MoveTo(Arc<Pool>),
-    /// The answer.
+    /// The work is complete, with this answer.
     Done(Answer),
 }
 
-/// Starts long work in a pool. It ends when its client has gone; dropped by a panic, it answers with an error.
+/// Starts long work in a pool. It ends early when its client leaves. If a panic drops it, it
+/// answers with an error.
 pub(crate) fn start(pool: &Pool, caller: &Arc<Caller>, reply: &ReplyTo, steps: impl Steps) -> Started {
     start_with(pool, caller, reply.defer(), steps);
     Started::Pending
 }
 
-/// Starts long work whose duty to answer was made already.
+/// Starts long work with an existing reply.
 pub(crate) fn start_with(pool: &Pool, caller: &Arc<Caller>, reply: Reply, steps: impl Steps) {
     let owner = reply.owner();
     pool.start(owner, Box::new(Answered { steps, caller: caller.clone(), reply: Some(reply) }));
 }
 
 struct Answered<S> {
-    // Dropped before the reply: whoever waits for the answer finds nothing in use.
+    // Declared, and so dropped, before the reply: when the client gets the answer, nothing is in
+    // use any more.
     steps: S,
     caller: Arc<Caller>,
     reply: Option<Reply>,

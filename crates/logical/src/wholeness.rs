@@ -1,19 +1,23 @@
-//! Decides whether a file is whole or unfinished.
+//! Decides whether a file is complete ("whole") or unfinished. All components ask here, so that a
+//! status, a listing and an open never disagree.
 //!
 //! An unfinished file has the sticky bit. The bit is a mark if one of these holds:
 //!
-//! * the file belongs to the user of this server, so that a server wrote it: this one, an earlier version of it, another one with
-//!   the same tree, or an XRootD before it;
-//! * the file has the number attribute [`proof::NONCE`];
-//! * a record of this server names the file;
-//! * the file is empty and has exactly the mode of a file under creation ([`describe::MODE_CREATING`]), which has no number yet;
-//! * the file system has no attributes, and this server lets files of this export persist on close: where servers have other
-//!   users on the file server, the owner proves nothing.
+//! * The file belongs to the user of this server, so that a server wrote it: this one, an earlier
+//!   version of it, another one with the same tree, or an XRootD before it.
+//! * The file has the number attribute [`proof::NONCE`].
+//! * A record of this server names the file.
+//! * The file is empty and has exactly the mode of a file under creation
+//!   ([`describe::MODE_CREATING`]), which has no number yet.
+//! * The file system does not support attributes, and this server lets files of this export persist
+//!   on close. The owner proves nothing where servers have other users on the file server.
 //!
-//! On a file of another user the bit alone proves nothing, because an administrator or another program may have set it.
+//! On a file of another user the bit alone proves nothing, because an administrator or another
+//! program may have set it.
 //!
-//! A file without the bit is whole, unless a record names its path and the directories above it are not those of the record: a
-//! copy of the tree may have lost the bit and the number.
+//! A file without the bit is complete, with one exception: a record names its path, and the
+//! directories above it are not those of the record. In that case a copy of the tree may have lost
+//! the bit and the number.
 //!
 //! Where the attribute cannot be read for another reason, the file counts as unfinished.
 
@@ -30,26 +34,27 @@ use std::time::{Duration, UNIX_EPOCH};
 use storage::{Backend, Metadata, StoredFile};
 use vfs::FileKind;
 
-/// Whether a file is whole.
+/// The state of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wholeness {
-    /// It is whole.
+    /// Complete.
     Whole,
-    /// It is pending here, perhaps under another name.
+    /// Unfinished with a record of this server, possibly under another name.
     Pending,
-    /// It bears the mark of an unfinished file, and somebody may be writing it.
+    /// Marked as unfinished, and possibly being written.
     Marked,
-    /// It bears the mark, and nobody has changed it for the hold time.
+    /// Marked as unfinished, and not changed for the hold time.
     Left,
-    /// It bears no mark, but a record names its path and not its identity: it may be an unfinished file whose mark a copy lost.
+    /// Not marked, but a record names its path with another identity. It may be an unfinished file
+    /// whose mark was lost in a copy.
     Unresolved,
 }
 
-/// Decides the wholeness of files.
+/// Decides the state of files.
 pub(crate) struct WholenessRule {
-    /// Which new files persist only when closed properly.
+    /// Selects the new files that persist only after a successful close.
     pub(crate) persist_mode: PersistMode,
-    /// The time after which nobody is expected to write an unfinished file any more.
+    /// Time after the last change at which a file no longer counts as being written.
     pub(crate) hold: Duration,
     pub(crate) exports: Arc<Exports>,
     pub(crate) backend: Arc<dyn Backend>,
@@ -59,7 +64,7 @@ pub(crate) struct WholenessRule {
 }
 
 impl WholenessRule {
-    /// Returns the wholeness of an open file. May block.
+    /// Returns the state of an open file. May block.
     pub(crate) fn of_open(
         &self,
         path: &LogicalPath,
@@ -69,12 +74,12 @@ impl WholenessRule {
         self.decide(path, metadata, || file.attribute(proof::NONCE))
     }
 
-    /// Returns the wholeness of the file at a path. May block.
+    /// Returns the state of the file at a path. May block.
     pub(crate) fn at(&self, path: &LogicalPath, metadata: &Metadata) -> Wholeness {
         self.decide(path, metadata, || self.backend.attribute(path, proof::NONCE))
     }
 
-    /// Returns the wholeness of a file whose number attribute `number` reads.
+    /// Returns the state of a file whose number attribute is read by `number`.
     pub(crate) fn decide(
         &self,
         path: &LogicalPath,
@@ -97,7 +102,7 @@ impl WholenessRule {
         self.persist.has_absent()
     }
 
-    /// Returns the wholeness if the number attribute is not needed for that. Never blocks.
+    /// Returns the state if the number attribute is not needed. Never blocks.
     pub(crate) fn now(&self, path: &LogicalPath, metadata: &Metadata) -> Option<Wholeness> {
         if !describe::has_mark_bit(metadata) {
             let is_unresolved =
@@ -119,7 +124,7 @@ impl WholenessRule {
         metadata.uid == self.users.own_uid()
     }
 
-    /// Reports whether this server itself may make unfinished files at a path.
+    /// Reports whether this server itself may create unfinished files at a path.
     fn may_mark(&self, path: &LogicalPath) -> bool {
         self.persist_mode != PersistMode::Off
             && self.exports.find(path, "Opening").is_ok_and(|export| !export.is_read_only())

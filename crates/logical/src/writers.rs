@@ -1,7 +1,8 @@
-//! Files that are open for writing, by device and inode.
+//! The table of files that are open for writing, by device and inode.
 //!
-//! A file can have several names: hard links, and links to it inside the tree. [`crate::lock`] applies the rules of use to
-//! paths, as XRootD does. A checksum needs to know about every writer of the file, whatever name the writer used.
+//! A file can have several names: hard links, and links to it inside the tree. [`crate::lock`]
+//! works by path, as in XRootD. Checksums however need to detect every writer of a file, under
+//! whatever name it was opened.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -9,7 +10,7 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::{FileIdentity, Metadata};
 
-/// Number of parts of the table. Each part has its own lock, so that threads rarely wait for each other.
+/// Number of shards. Each has its own lock, so that threads rarely wait for each other.
 const SHARDS: usize = 64;
 
 /// Identifies a file while it is open or named.
@@ -124,7 +125,7 @@ mod tests {
     const KEY: FileKey = FileKey { device: 1, inode: 2 };
 
     #[test]
-    fn a_second_writer_disturbs_the_first_also_after_it_left() {
+    fn a_second_writer_disturbs_the_first_even_after_it_left() {
         let writers = Writers::new();
         let first = writers.add(KEY);
         let _other_file = writers.add(FileKey { device: 2, inode: 2 });
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observer_notices_writers_and_disturbs_nobody() {
+    fn an_observer_detects_writers_and_does_not_disturb_them() {
         let writers = Writers::new();
         let before = writers.observe(KEY);
         assert!(!writers.has_any(KEY));

@@ -1,4 +1,5 @@
-//! Checkpoints: begin, commit, query, roll back; limits and refusals; and a crash at every step.
+//! Tests of checkpoints: begin, commit, query, roll back, limits, refusals, and a crash at every
+//! step.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +46,7 @@ fn content(server: &Server) -> Vec<u8> {
     server.memory.content("/data/f").unwrap()
 }
 
-/// Overwrites, shortens, overwrites again, lengthens.
+/// Overwrites, truncates, overwrites again, extends.
 fn changes(server: &Server, file: &File) -> bool {
     let ok = |call: support::Call| matches!(call.answer(), Answer::Value(_));
     ok(write(server, file, 2, b"XXXX"))
@@ -56,7 +57,7 @@ fn changes(server: &Server, file: &File) -> bool {
         && ok(write(server, file, 1, b"zz"))
 }
 
-/// What the file is then.
+/// Returns the content of the file after these changes.
 fn changed() -> Vec<u8> {
     let mut bytes = b"YzzYYYYY".to_vec();
     bytes.resize(30, 0);
@@ -65,7 +66,7 @@ fn changed() -> Vec<u8> {
 }
 
 #[test]
-fn changes_can_be_undone_or_kept() {
+fn changes_can_be_undone_or_committed() {
     for (end, want) in [(RollBack, OLD.to_vec()), (Commit, changed())] {
         let (server, file) = opened(|_| {});
         work(&server, &file, Begin).done();
@@ -75,7 +76,7 @@ fn changes_can_be_undone_or_kept() {
         work(&server, &file, end).done();
         assert_eq!(content(&server), want);
         assert_eq!((server.logical.status().checkpoints, server.checkpoints.len()), (0, 0));
-        // It can be had again.
+        // Another checkpoint can be started.
         work(&server, &file, Begin).done();
         server.close(&file).done();
         assert_eq!(content(&server), want);
@@ -83,7 +84,7 @@ fn changes_can_be_undone_or_kept() {
 }
 
 #[test]
-fn a_file_let_go_without_commit_is_as_before() {
+fn a_file_released_without_commit_is_restored() {
     for abandon in [false, true] {
         let (server, file) = opened(|_| {});
         work(&server, &file, Begin).done();
@@ -99,7 +100,7 @@ fn a_file_let_go_without_commit_is_as_before() {
 }
 
 #[test]
-fn writes_that_do_not_ask_for_it_are_protected_too() {
+fn ordinary_writes_are_protected_too() {
     let (server, file) = opened(|_| {});
     work(&server, &file, Begin).done();
     assert!(matches!(file.write_now(0, b"x"), Spot::WouldBlock));
@@ -110,7 +111,7 @@ fn writes_that_do_not_ask_for_it_are_protected_too() {
 }
 
 #[test]
-fn the_figures_are_those_of_the_field() {
+fn the_query_returns_the_values_of_real_servers() {
     let server = Server::new();
     server.memory.put("/data/w1", &[7; 5000]);
     let file = server.open("/data/w1", updating()).file();
@@ -126,7 +127,7 @@ fn the_figures_are_those_of_the_field() {
 }
 
 #[test]
-fn the_limit_holds_at_the_limit_and_one_past_it() {
+fn the_limit_is_exact() {
     let (server, file) = opened(|config| config.checkpoints.bytes_max = 10);
     work(&server, &file, Begin).done();
     write(&server, &file, 0, b"1234567890").done();
@@ -141,7 +142,7 @@ fn the_limit_holds_at_the_limit_and_one_past_it() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_as_recorded() {
+fn invalid_requests_are_refused_as_recorded() {
     let (server, file) = opened(|_| {});
     let refusal = |what| work(&server, &file, what).refusal();
     let missing = "no such file or directory";
@@ -221,7 +222,7 @@ fn a_full_journal_disk_changes_nothing_and_can_be_undone() {
 }
 
 #[test]
-fn a_commit_that_fails_can_still_be_undone() {
+fn a_failed_commit_can_still_be_undone() {
     let (server, file) = opened(|_| {});
     work(&server, &file, Begin).done();
     assert!(changes(&server, &file));
@@ -234,13 +235,14 @@ fn a_commit_that_fails_can_still_be_undone() {
 }
 
 #[test]
-fn a_begin_that_fails_leaves_nothing_to_undo() {
+fn a_failed_begin_leaves_nothing_to_undo() {
     let (server, file) = opened(|_| {});
     server.memory.faults().fail("journal", Some(28));
     assert_eq!(work(&server, &file, Begin).error().kind, NoSpace);
     server.memory.faults().fail("journal", None);
     server.close(&file).done();
-    // Nobody knows whether the journal is gone: the file is not changed until a start has looked.
+    // It is unknown whether the journal was removed, so the file must not change before the next
+    // start has checked.
     assert_eq!(server.open("/data/f", updating()).error().kind, FsReadOnly);
     let server = server.restarted();
     let file = server.open("/data/f", updating()).file();
@@ -300,7 +302,8 @@ fn a_crash_while_undoing_is_undone_by_the_next_start() {
             let (server, file) = opened(|_| {});
             work(&server, &file, Begin).done();
             assert!(changes(&server, &file));
-            // The first process dies with the checkpoint active, the second while it undoes.
+            // The first process stops with the checkpoint active, the second one while it undoes
+            // it.
             server.memory.faults().stop_after(stop);
             let _ = work(&server, &file, RollBack).answer();
             let finished = !server.memory.faults().is_dead();

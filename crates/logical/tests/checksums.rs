@@ -1,4 +1,5 @@
-//! Checksums: on demand, stored, of files while they are written; who waits, who cancels, and what ends their validity.
+//! Tests of checksums: on demand, stored, and of files being written; waiting and cancelling
+//! clients; invalidation.
 
 #![allow(clippy::unwrap_used)]
 
@@ -42,13 +43,13 @@ fn stored(server: &Server, name: &str, algorithm: Algorithm) -> Option<Record> {
     Some(Record::decode(&raw).unwrap())
 }
 
-/// An old client, which cannot be answered later.
+/// Returns a client that does not accept a deferred reply.
 fn impatient() -> Arc<Caller> {
     Arc::new(Caller::new(caller("old", 3).identity.clone(), false, false))
 }
 
 #[test]
-fn a_checksum_is_computed_later_then_stored_then_known_on_the_spot() {
+fn a_checksum_is_computed_then_stored_then_cached() {
     let server = server();
     server.memory.put("/data/f", NINE);
     for (name, want) in [
@@ -74,11 +75,11 @@ fn a_checksum_is_computed_later_then_stored_then_known_on_the_spot() {
 }
 
 #[test]
-fn what_is_stored_is_believed_while_the_file_is_as_it_was() {
+fn a_stored_checksum_is_valid_while_the_file_is_unchanged() {
     let mut server = server();
     server.memory.put("/data/f", NINE);
     let fake = Running::of(Algorithm::Adler32, b"something else");
-    // One that was computed within the second of the change may be of what was there before.
+    // A checksum computed within the second of the change may be of the earlier content.
     let nine = NINE_ADLER.to_owned();
     let table = [
         (1_000_000, 1_000_001, fake.hex()),
@@ -96,7 +97,7 @@ fn what_is_stored_is_believed_while_the_file_is_as_it_was() {
 }
 
 #[test]
-fn a_change_beside_the_server_within_the_same_second_is_noticed() {
+fn an_external_change_within_the_same_second_is_detected() {
     type Change = fn(&Server);
     let longer: Change = |server| server.memory.put("/data/f", b"12345678");
     let same_size: Change = |server| {
@@ -139,7 +140,7 @@ fn refusals() {
 }
 
 #[test]
-fn many_who_ask_wait_for_one_reading() {
+fn concurrent_requests_share_one_reading() {
     let server = server();
     server.memory.put("/data/f", NINE);
     server.memory.faults().hold("read");
@@ -158,7 +159,7 @@ fn many_who_ask_wait_for_one_reading() {
 }
 
 #[test]
-fn one_who_cannot_be_answered_later_is_told_to_come_back() {
+fn a_client_without_deferred_replies_is_asked_to_retry() {
     let server = server();
     server.memory.put("/data/f", NINE);
     let ask = || server.call_as(&impatient(), Operation::Checksum(target("/data/f")));
@@ -167,14 +168,14 @@ fn one_who_cannot_be_answered_later_is_told_to_come_back() {
         std::thread::yield_now();
     }
     assert_eq!(value(ask()).1, NINE_ADLER);
-    // From what is stored, at once although nothing is in memory.
+    // A stored checksum is returned at once although nothing is in memory.
     let server = server.restarted();
     let ask = server.call_as(&impatient(), Operation::Checksum(target("/data/f")));
     assert_eq!(value(ask).1, NINE_ADLER);
 }
 
 #[test]
-fn cancelling_answers_those_who_wait() {
+fn cancelling_answers_waiting_clients() {
     let server = server();
     server.memory.put("/data/f", &[1; 100_000]);
     server.memory.faults().hold("read");
@@ -191,7 +192,7 @@ fn cancelling_answers_those_who_wait() {
     server.call(Operation::CancelChecksum(target("/data/nope"))).done();
 }
 
-/// A server with a file that is longer than a step, and what is read at once.
+/// Returns a server with a file that is longer than a step, and the content of the file.
 fn server_of_a_long_file() -> (Server, Vec<u8>) {
     let server = Server::with(|config| {
         config.checksums.types = vec![Algorithm::Adler32, Algorithm::Md5];
@@ -206,7 +207,7 @@ const READ_BYTES: usize = 4 << 20;
 const READS_OF_A_STEP: usize = STEP_BYTES_MAX as usize / READ_BYTES;
 
 #[test]
-fn a_file_is_read_no_further_when_all_who_asked_have_left() {
+fn reading_stops_when_all_clients_have_left() {
     for patient in [true, false] {
         let (server, _) = server_of_a_long_file();
         server.memory.faults().hold("read");
@@ -230,14 +231,14 @@ fn a_file_is_read_no_further_when_all_who_asked_have_left() {
 }
 
 #[test]
-fn a_file_is_read_to_its_end_as_long_as_one_who_asked_is_there() {
+fn reading_continues_while_one_client_is_left() {
     let (server, content) = server_of_a_long_file();
     server.memory.faults().hold("read");
     let (ann, old) = (caller("ann", 1), impatient());
     let ask = |who| server.call_as(who, Operation::Checksum(target("/data/f")));
     let leaving = ask(&ann);
     server.memory.faults().wait_for_held("read", 1);
-    // Told to come back: it waits as well.
+    // A client that was asked to retry counts as waiting.
     assert!(matches!(ask(&old).answer(), Answer::Wait { .. }));
     ann.leave();
     server.memory.faults().release("read");
@@ -272,7 +273,7 @@ fn an_error_or_a_panic_while_reading_answers() {
 }
 
 #[test]
-fn a_file_that_changes_has_no_stored_checksum_any_more() {
+fn a_changed_file_has_no_stored_checksum() {
     type Change = fn(&Server);
     let by_write: Change = |server| {
         let file = server.open("/data/f", updating()).file();
@@ -281,7 +282,7 @@ fn a_file_that_changes_has_no_stored_checksum_any_more() {
     };
     let on_the_spot: Change = |server| {
         let file = server.open("/data/f", updating()).file();
-        // Not on the spot as long as something is stored.
+        // Writes wait as long as a checksum is stored.
         assert!(matches!(file.write_now(1, b"Y"), vfs::Spot::WouldBlock));
         server.write(&file, 1, b"Y").done();
         assert!(matches!(file.write_now(2, b"Z"), vfs::Spot::Done(())));
@@ -304,7 +305,7 @@ fn a_file_that_changes_has_no_stored_checksum_any_more() {
         server.memory.put("/data/f", NINE);
         value(checksum(&server, "/data/f"));
         value(checksum(&server, "/data/f?cks.type=md5"));
-        // All of it within the resolution of modification times.
+        // All changes happen within the resolution of modification times.
         change(&server);
         assert!(stored(&server, "/data/f", Algorithm::Adler32).is_none());
         assert!(stored(&server, "/data/f", Algorithm::Md5).is_none());
@@ -342,7 +343,7 @@ fn a_file_written_in_order_has_its_checksum_at_close() {
 }
 
 #[test]
-fn nothing_is_stored_where_it_could_be_wrong() {
+fn no_checksum_is_stored_where_it_could_be_wrong() {
     type Upload = fn(&Server);
     let out_of_order: Upload = |server| {
         let file = server.open("/nolock/f", creating()).file();
@@ -409,7 +410,7 @@ fn nothing_is_stored_where_it_could_be_wrong() {
 }
 
 #[test]
-fn a_change_within_the_resolution_of_times_ends_what_is_remembered() {
+fn a_change_within_the_resolution_of_times_invalidates_the_cache() {
     let server = server();
     server.memory.put("/data/f", NINE);
     value(checksum(&server, "/data/f"));
@@ -433,7 +434,7 @@ fn a_writer_under_another_name_is_a_writer_of_the_file() {
     assert!(stored(&server, "/data/f", Algorithm::Adler32).is_none());
     assert_eq!(value(checksum(&server, "/data/f")), adler(b"1X34"));
 
-    // The checksum is in memory and stored now; neither is believed while the file is open for writing.
+    // The checksum is cached and stored now; neither is used while the file is open for writing.
     let other = server.open_as(&caller("bob", 2), "/data/g", updating()).file();
     server.write(&other, 0, b"Y").done();
     assert_eq!(value(checksum(&server, "/data/f")), adler(b"YX34"));
@@ -456,7 +457,7 @@ fn a_truncation_under_another_name_ends_a_running_checksum() {
 }
 
 #[test]
-fn a_checksum_asked_for_while_somebody_writes_is_answered_and_not_stored() {
+fn a_checksum_computed_during_a_write_is_not_stored() {
     let server = server();
     server.memory.put("/nolock/f", NINE);
     value(checksum(&server, "/nolock/f"));
@@ -470,7 +471,7 @@ fn a_checksum_asked_for_while_somebody_writes_is_answered_and_not_stored() {
 }
 
 #[test]
-fn listings_show_what_is_stored_and_compute_nothing() {
+fn listings_show_stored_checksums_and_compute_none() {
     let server = server();
     server.memory.put("/data/d/known", NINE);
     server.memory.put("/data/d/unknown", NINE);

@@ -1,5 +1,5 @@
-//! Many clients on few names at once, from seeds: nothing is left behind, nobody waits for ever, and what was acknowledged
-//! is there.
+//! Randomised test of many clients on few names, from seeds: no state is left behind, no call waits
+//! for ever, and acknowledged data exists.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use vfs::{Answer, CheckpointWork, FileOperation, OpenFile, OpenRequest, Operatio
 const CLIENTS: u32 = 8;
 const STEPS: u32 = 400;
 
-/// Numbers that look random and are the same for the same seed.
+/// A pseudo-random generator; the same seed gives the same numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -71,7 +71,7 @@ fn step(client: &Client, dice: &mut Dice, open: &mut Vec<Arc<dyn OpenFile>>) {
     }
 }
 
-/// The options without templates, which cannot be copied.
+/// Copies the options without templates, which cannot be cloned.
 trait Flags {
     fn clone_flags(&self) -> OpenRequest;
 }
@@ -84,7 +84,7 @@ impl Flags for OpenRequest {
 }
 
 #[test]
-fn a_crowd_leaves_nothing_behind() {
+fn many_clients_leave_no_state_behind() {
     for seed in 1..=4_u64 {
         let server = Server::with(|config| config.checksums.types = vec![digest::Algorithm::Adler32]);
         let crowd: Vec<_> = (0..CLIENTS)
@@ -110,7 +110,7 @@ fn a_crowd_leaves_nothing_behind() {
         }
         assert_eq!(server.logical.status(), logical::Status::default(), "seed {seed}");
         assert_eq!(server.checkpoints.len(), 0, "seed {seed}");
-        // No file that is still there bears a mark that nobody would ever take off.
+        // No remaining file has a mark that would never be removed.
         for folder in ["/data", "/nolock"] {
             for name in 0..4 {
                 let path = format!("{folder}/{name}");

@@ -1,4 +1,5 @@
-//! What becomes of names is told: once for each name, after it was done, and nothing that did not happen.
+//! Tests of events: each change of a name is reported once, after the change, and nothing else is
+//! reported.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use support::{Server, creating, reading, replacing, target, updating};
 use vfs::{FileOperation, OpenRequest, Operation};
 
-/// What was told, as lines.
+/// The reported events, as lines.
 #[derive(Default)]
 struct Diary(Mutex<Vec<String>>);
 
@@ -50,29 +51,29 @@ fn posc(request: OpenRequest) -> OpenRequest {
 }
 
 #[test]
-fn files_made_and_removed() {
+fn created_and_removed_files() {
     let (server, diary) = watched();
     let file = server.open("/data/f", creating()).file();
     assert_eq!(diary.taken(), ["+/data/f"]);
     server.write(&file, 0, b"x").done();
     server.close(&file).done();
-    assert!(diary.taken().is_empty(), "it was told at open");
+    assert!(diary.taken().is_empty(), "it was reported at the open");
     server.open("/data/f", reading()).done();
     server.open("/data/f", updating()).done();
-    assert!(diary.taken().is_empty(), "what was there before is no news");
+    assert!(diary.taken().is_empty(), "an existing file is not reported");
     server.open("/data/f", creating()).error();
-    assert!(diary.taken().is_empty(), "it was not made");
+    assert!(diary.taken().is_empty(), "it was not created");
     server.open("/data/f", replacing()).done();
     assert_eq!(diary.taken(), ["+/data/f"]);
     server.settle();
     server.call(Operation::Remove(target("/data/f"))).done();
     assert_eq!(diary.taken(), ["-/data/f"]);
     server.call(Operation::Remove(target("/data/f"))).error();
-    assert_eq!(diary.taken(), ["-/data/f"], "whoever sent the client here was wrong");
+    assert_eq!(diary.taken(), ["-/data/f"], "the client was redirected here by mistake");
 }
 
 #[test]
-fn what_is_sought_in_vain() {
+fn requested_but_missing_names() {
     let (server, diary) = watched();
     for cold in [false, true] {
         server.memory.set_cold(cold);
@@ -92,7 +93,7 @@ fn a_file_that_persists_on_close() {
     let (server, diary) = watched();
     let file = server.open("/data/a/b/f", posc(OpenRequest { make_path: true, ..creating() })).file();
     assert_eq!(diary.taken(), ["+/data/a", "+/data/a/b", "?/data/a/b/f"]);
-    // Renamed while it is written, it is whole under its new name.
+    // The file was renamed while it was written, so it is complete under its new name.
     server.call(Operation::Rename { from: target("/data/a/b/f"), to: target("/data/a/g") }).done();
     assert_eq!(diary.taken(), ["-/data/a/b/f", "?/data/a/g"]);
     server.close(&file).done();
@@ -123,5 +124,5 @@ fn directories() {
     server.call(Operation::RemoveDirectory(target("/data/new/d/g"))).done();
     assert_eq!(diary.taken(), ["-/data/new/d/g"]);
     server.call(Operation::RemoveDirectory(target("/data/new/d"))).error();
-    assert!(diary.taken().is_empty(), "it is not empty");
+    assert!(diary.taken().is_empty(), "the directory is not empty");
 }

@@ -1,4 +1,4 @@
-//! Open files: options, locks, reads and writes, errors in the middle, clients that vanish.
+//! Tests of open files: options, locks, reads and writes, errors midway, clients that disconnect.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use vfs::{Answer, CloneRange, FileOperation, OpenFile, OpenRequest, Piece, Spot,
 const ENOSPC: i32 = 28;
 
 #[test]
-fn opening_for_reading_is_answered_on_the_spot() {
+fn opening_for_reading_is_answered_at_once() {
     let server = Server::new();
     server.memory.put("/data/f", b"12345");
     for cold in [false, true] {
@@ -26,7 +26,7 @@ fn opening_for_reading_is_answered_on_the_spot() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
+fn a_refused_open_returns_the_reason() {
     let server = Server::new();
     server.memory.put("/data/f", b"");
     server.memory.put("/data/d/f", b"");
@@ -58,7 +58,7 @@ fn what_cannot_be_opened_says_why() {
 }
 
 #[test]
-fn created_files_get_their_mode_their_parents_and_nothing_else() {
+fn created_files_get_their_mode_and_parents() {
     let server = Server::new();
     for (name, mode, want) in [("a", 0, 0o600), ("b", 0o7777, 0o775), ("c", 0o124, 0o724 & 0o775)] {
         let request = OpenRequest { mode, make_path: true, ..creating() };
@@ -75,7 +75,7 @@ fn created_files_get_their_mode_their_parents_and_nothing_else() {
 }
 
 #[test]
-fn readers_share_and_a_writer_is_alone() {
+fn readers_share_a_file_and_a_writer_excludes_others() {
     let server = Server::new();
     server.memory.put("/data/f", b"");
     server.memory.put("/nolock/f", b"");
@@ -116,7 +116,7 @@ fn the_lock_is_free_when_close_or_abandon_is_answered() {
             1 => server.abandon(&file).done(),
             _ => {
                 drop(file);
-                server.settle(); // dropping answers nobody
+                server.settle(); // nobody receives the answer of a drop
             }
         }
         drop(server.open("/data/f", updating()).file());
@@ -146,7 +146,7 @@ fn an_abandoned_file_is_released_only_when_its_last_operation_ended() {
 }
 
 #[test]
-fn reads_and_writes_on_the_spot_and_on_the_pool() {
+fn reads_and_writes_at_once_and_on_the_pool() {
     let server = Server::new();
     let file = server.open("/data/f", creating()).file();
     assert!(matches!(file.write_now(0, b"hello "), Spot::Done(())));
@@ -182,7 +182,7 @@ fn refused(
 }
 
 #[test]
-fn what_a_handle_cannot_do_it_refuses_as_recorded() {
+fn invalid_operations_on_a_handle_are_refused_as_recorded() {
     let server = Server::new();
     server.memory.put("/data/f", b"12345");
     let file = server.open("/data/f", reading()).file();
@@ -213,7 +213,7 @@ fn what_a_handle_cannot_do_it_refuses_as_recorded() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_the_handle_goes_on() {
+fn a_full_disk_is_reported_and_the_handle_stays_usable() {
     let server = Server::new();
     let file = server.open("/data/f", creating()).file();
     server.memory.faults().fail("write", Some(ENOSPC));
@@ -226,7 +226,7 @@ fn a_full_disk_is_said_and_the_handle_goes_on() {
 }
 
 #[test]
-fn a_panic_answers_and_poisons_nothing() {
+fn a_panic_is_answered_and_poisons_no_lock() {
     let server = Server::new();
     let file = server.open("/data/f", creating()).file();
     server.memory.faults().panic_on("write", true);
@@ -261,7 +261,7 @@ fn cloning_ranges_and_whole_files() {
     assert_eq!(refusal, (Unsupported, text.to_owned()));
     let duplicate = || OpenRequest { duplicate_of: Some(source.clone()), ..creating() };
     assert_eq!(server.open("/data/copy", duplicate()).error().kind, Unsupported);
-    assert_eq!(server.memory.content("/data/copy"), None, "a failed clone leaves nothing behind");
+    assert_eq!(server.memory.content("/data/copy"), None, "a failed clone leaves no file behind");
     server.memory.faults().fail("clone", None);
     server.open("/data/copy", duplicate()).done();
     assert_eq!(server.memory.content("/data/copy").as_deref(), Some(&b"0123456789"[..]));
@@ -276,7 +276,7 @@ fn cloning_ranges_and_whole_files() {
 }
 
 #[test]
-fn a_closed_file_answers_no_more() {
+fn a_closed_file_refuses_operations() {
     let server = Server::new();
     let file = server.open("/data/f", creating()).file();
     server.close(&file).done();

@@ -1,6 +1,6 @@
-//! A file system that hangs, into which names of another one lead: only what is asked of it waits.
+//! Tests of a hung file system to which names of another one lead: only requests for it wait.
 
-#![allow(clippy::unwrap_used)] // a test fails where it is
+#![allow(clippy::unwrap_used)] // a panic is the failure of a test
 
 mod support;
 
@@ -33,15 +33,15 @@ const EVERYTHING: [Asked; 14] = [
     Asked::Read,
 ];
 const STAT: ListDetail = ListDetail { stat: true, checksum: false, online: false };
-/// Threads of the file system that hangs.
+/// Threads of the hung file system.
 const HUNG_THREADS: usize = 2;
-/// Questions that are answered by long work, for which a pool has half of its threads.
+/// Requests that are answered by long work, for which a pool has half of its threads.
 const LONG: [&str; 2] = ["stat of many", "renewing"];
-/// More than all threads there are.
+/// More requests than there are threads.
 const MANY: usize = 2 * POOL_THREADS + HUNG_THREADS;
 
-/// A server whose `/data/hung` leads to a file system that hangs until the gate is opened, and on which nothing is known on the
-/// spot.
+/// Returns a server whose `/data/hung` leads to a file system that hangs until the gate is opened,
+/// and where every call would block.
 fn server(threads: usize) -> (Server, Arc<Gate>) {
     let gate = Gate::new();
     let hung = path("/data/hung");
@@ -61,7 +61,7 @@ fn server(threads: usize) -> (Server, Arc<Gate>) {
     (server, gate)
 }
 
-/// What can be asked of the file with this number.
+/// A request for the file with this number.
 type Question = fn(&Server, usize) -> Call;
 
 fn name(number: usize) -> String {
@@ -96,7 +96,7 @@ const QUESTIONS: [(&str, Question); 17] = [
 ];
 
 #[test]
-fn whatever_is_asked_of_a_file_system_that_hangs_others_are_answered() {
+fn requests_for_a_hung_file_system_do_not_delay_others() {
     for (what, question) in QUESTIONS {
         let (server, gate) = server(HUNG_THREADS);
         let asked: Vec<Call> = (0..MANY).map(|number| question(&server, number)).collect();
@@ -108,7 +108,7 @@ fn whatever_is_asked_of_a_file_system_that_hangs_others_are_answered() {
         gate.open();
         for call in asked {
             if let Answer::Error(error) = call.answer() {
-                // The entries of what is no directory cannot be told.
+                // Listing a file is an error.
                 assert_eq!(what, "listing", "{error:?}");
             }
         }
@@ -116,7 +116,7 @@ fn whatever_is_asked_of_a_file_system_that_hangs_others_are_answered() {
 }
 
 #[test]
-fn a_cluster_hears_of_what_is_elsewhere() {
+fn presence_of_names_on_another_file_system_is_reported() {
     let (server, gate) = server(HUNG_THREADS);
     let (tell, told) = mpsc::channel();
     let names = (0..MANY).map(|number| (path(&name(number)), number));
@@ -134,7 +134,7 @@ fn a_cluster_hears_of_what_is_elsewhere() {
 }
 
 #[test]
-fn looks_at_a_disk_that_hangs_leave_room_for_others() {
+fn lookups_on_a_hung_disk_do_not_use_up_those_of_others() {
     let (server, gate) = server(HUNG_THREADS);
     let (tell, told) = mpsc::channel();
     let look = |sought: Vec<_>| {
@@ -143,7 +143,7 @@ fn looks_at_a_disk_that_hangs_leave_room_for_others() {
     };
     let all = LOOKS_MAX + LOOKS_MAX / 2;
     look((0..all).map(|number| (path(&name(number)), number)).collect());
-    // What does not fit is refused at once.
+    // Lookups beyond the limit are refused at once.
     let mut refused = HashSet::new();
     while refused.len() < all - LOOKS_MAX {
         for (_, number, presence) in told.recv().unwrap() {
@@ -161,7 +161,7 @@ fn looks_at_a_disk_that_hangs_leave_room_for_others() {
     };
     assert_eq!(looked, Presence::Here { pending: false });
     gate.open();
-    // The permits come back with the answers.
+    // The permits are released with the answers.
     let mut rest = all - refused.len();
     while rest > 0 {
         rest -= told.recv().unwrap().len();
@@ -170,21 +170,21 @@ fn looks_at_a_disk_that_hangs_leave_room_for_others() {
     assert_eq!(told.recv().unwrap()[0].2, Presence::Here { pending: false });
 }
 
-/// Pages are 512 names.
+/// Pages have 512 names.
 const ENTRIES: usize = 1100;
 
 fn list(server: &Server, folder: &str, detail: ListDetail) -> Call {
     server.call(Operation::List(target(folder), detail))
 }
 
-/// All names of a listing, and how many came with a status.
+/// Returns all names of a listing, and the number of entries with a status.
 fn read(server: &Server, call: Call) -> (HashSet<Vec<u8>>, usize) {
     let (mut names, mut described) = (HashSet::new(), 0);
     let mut next = Some(call);
     while let Some(call) = next.take() {
         let Value::Listing { entries, rest } = call.value() else { panic!("no listing") };
         for entry in entries.iter() {
-            assert!(names.insert(entry.name.clone()), "told twice");
+            assert!(names.insert(entry.name.clone()), "reported twice");
             described += usize::from(entry.stat.is_some());
         }
         next = rest.map(|rest| server.call(Operation::ListMore(rest)));
@@ -193,7 +193,7 @@ fn read(server: &Server, call: Call) -> (HashSet<Vec<u8>>, usize) {
 }
 
 #[test]
-fn listings_wait_only_for_names_that_lead_there() {
+fn listings_wait_only_for_names_on_the_hung_file_system() {
     let (server, gate) = server(16);
     for number in 0..ENTRIES {
         server.memory.put(&format!("/data/{number:04}"), b"1");
@@ -201,11 +201,12 @@ fn listings_wait_only_for_names_that_lead_there() {
     let first = list(&server, "/data", STAT);
     gate.wait_for(1);
     assert_eq!(read(&server, list(&server, "/data/well", STAT)).1, 1);
-    // Their names alone are told without asking for what they lead to.
+    // Listing only names does not query the targets.
     let plain = ListDetail { stat: false, checksum: false, online: false };
     let all = ENTRIES + 3; // with `x`, `well` and `hung`
     assert_eq!(read(&server, list(&server, "/data", plain)).0.len(), all);
-    // However long it lasts and however many ask, few readings hang beside each other.
+    // The number of concurrent hung readings is limited, independent of duration and number of
+    // requests.
     let mut others = Vec::new();
     for second in 0..20 {
         others.push(list(&server, "/data", STAT));
@@ -225,9 +226,9 @@ fn listings_wait_only_for_names_that_lead_there() {
     }
 }
 
-/// Whatever is asked of a file system whose pool takes no more, the answer says why.
+/// A request that moves to a file system whose pool is full is answered with the reason.
 #[test]
-fn who_is_sent_on_to_a_full_pool_hears_that_the_server_is_overloaded() {
+fn moving_to_a_full_pool_answers_that_the_server_is_overloaded() {
     let (gate, pool, hung) = (Gate::new(), Pool::new("hung", 1), path("/data/hung"));
     let server = Server::over(
         |_| {},
@@ -249,10 +250,10 @@ fn who_is_sent_on_to_a_full_pool_hears_that_the_server_is_overloaded() {
     first.stat();
 }
 
-/// More waits for the file system than its pool takes. Whoever closes a file there, or vanishes, is still not waited for: both
-/// are done on the loops of connections.
+/// The pool of a file system is full. A close or disconnect still does not wait for it, because
+/// both happen on event loops.
 #[test]
-fn a_file_is_let_go_on_no_loop_however_much_waits_for_its_disk() {
+fn releasing_a_file_never_waits_for_a_full_pool() {
     let (gate, pool) = (Gate::new(), Pool::new("hung", 1));
     let hung = path("/data/hung");
     let server = Server::over(
@@ -275,7 +276,7 @@ fn a_file_is_let_go_on_no_loop_however_much_waits_for_its_disk() {
     let closed = server.close(&files[0]);
     drop(files);
     assert!(!closed.was_on_the_spot());
-    assert_eq!(server.logical.status().open_files, 2, "nothing was done on this thread");
+    assert_eq!(server.logical.status().open_files, 2, "no work ran on this thread");
     gate.open();
     closed.done();
     first.stat();
@@ -284,9 +285,9 @@ fn a_file_is_let_go_on_no_loop_however_much_waits_for_its_disk() {
     }
 }
 
-/// The folder of a file that is being made on a disk that hangs is as it was for everybody else.
+/// A directory stays usable for others while a file in it is being created on a hung disk.
 #[test]
-fn a_folder_can_be_changed_while_a_name_in_it_hangs() {
+fn a_directory_can_be_changed_while_a_name_in_it_hangs() {
     let (server, gate) = server(HUNG_THREADS);
     let creator = server.open("/data/hung/new", creating());
     gate.wait_for(1);

@@ -1,4 +1,5 @@
-//! Listings: who shares a reading of the directory with whom, and what that must not change.
+//! Tests of listings: which requests share a reading of a directory, and that sharing does not
+//! change results.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +15,7 @@ use vfs::{Answer, FileSystem, ListDetail, Listing, Mailbox, Operation, ReplyTo, 
 
 const STAT: ListDetail = ListDetail { stat: true, checksum: false, online: false };
 
-/// `/data/d` with so many files.
+/// Creates `/data/d` with this number of files.
 fn server(files: usize) -> Server {
     let server = Server::new();
     for number in 0..files {
@@ -38,7 +39,7 @@ fn page(call: Call) -> Page {
     (entries.iter().map(|entry| String::from_utf8(entry.name.clone()).unwrap()).collect(), rest)
 }
 
-/// All names that are left.
+/// Returns all remaining names.
 fn read_on(server: &Server, (mut names, mut rest): Page) -> Vec<String> {
     while let Some(more) = rest.take() {
         let (further, then) = page(server.call(Operation::ListMore(more)));
@@ -52,14 +53,14 @@ fn names(server: &Server, call: Call) -> Vec<String> {
     read_on(server, page(call))
 }
 
-/// Nothing is left of readings that have ended.
+/// Waits until all readings have ended.
 fn until_all_is_read(server: &Server) {
     while server.logical.status().scans > 0 {
         std::thread::yield_now();
     }
 }
 
-/// Has listings wait for one that is held up; gives that one and the others.
+/// Starts a listing that is held, and others that wait behind it.
 fn behind_another(server: &Server, others: usize) -> (Call, Vec<Call>) {
     let faults = server.memory.faults();
     faults.hold("list");
@@ -69,7 +70,7 @@ fn behind_another(server: &Server, others: usize) -> (Call, Vec<Call>) {
 }
 
 #[test]
-fn who_asks_while_a_directory_is_read_shares_the_next_reading() {
+fn requests_during_a_reading_share_the_next_one() {
     let server = server(1300);
     let (first, others) = behind_another(&server, 5);
     server.memory.faults().release("list");
@@ -81,14 +82,14 @@ fn who_asks_while_a_directory_is_read_shares_the_next_reading() {
     assert_eq!((count(&server, "list"), count(&server, "stat")), (2, 2 * 1300));
     until_all_is_read(&server);
     assert_eq!(names(&server, list(&server)).len(), 1300);
-    assert_eq!(count(&server, "list"), 3, "nothing is kept for those who come later");
+    assert_eq!(count(&server, "list"), 3, "later requests start a new reading");
 }
 
 #[test]
-fn what_is_there_when_it_is_asked_for_is_told() {
+fn a_listing_contains_names_that_exist_at_its_request() {
     let server = server(3);
     let faults = server.memory.faults();
-    // The names are known by then, and not yet told.
+    // The names are read by then, but not sent yet.
     faults.hold("next");
     let early = list(&server);
     faults.wait_for_held("next", 1);
@@ -100,7 +101,7 @@ fn what_is_there_when_it_is_asked_for_is_told() {
 }
 
 #[test]
-fn only_those_who_want_the_same_share() {
+fn only_equal_requests_share_a_reading() {
     let server = server(3);
     let faults = server.memory.faults();
     faults.hold("list");
@@ -114,7 +115,7 @@ fn only_those_who_want_the_same_share() {
 }
 
 #[test]
-fn a_slow_client_holds_nobody_up_and_has_the_same_listing() {
+fn a_slow_client_does_not_delay_others_and_gets_the_same_listing() {
     let server = server(3000);
     let (first, mut others) = behind_another(&server, 2);
     server.memory.faults().release("list");
@@ -122,14 +123,14 @@ fn a_slow_client_holds_nobody_up_and_has_the_same_listing() {
     let slow = page(others.pop().unwrap());
     assert_eq!(names(&server, others.pop().unwrap()).len(), 3000);
     server.memory.take("/data/d/02999");
-    // A listing that began meanwhile is another one.
+    // A listing that started meanwhile is separate.
     assert_eq!(names(&server, list(&server)).len(), 2999);
     assert_eq!(read_on(&server, slow).len(), 3000);
     assert_eq!((count(&server, "list"), count(&server, "stat")), (3, 8999));
 }
 
 #[test]
-fn an_error_reaches_all_who_share() {
+fn an_error_reaches_all_sharing_requests() {
     let server = server(600);
     let faults = server.memory.faults();
     let (first, others) = behind_another(&server, 2);
@@ -140,7 +141,7 @@ fn an_error_reaches_all_who_share() {
     others.into_iter().for_each(|other| assert_eq!(other.refusal(), wanted));
     assert_eq!(count(&server, "list"), 2);
     faults.fail("list", None);
-    // In the middle: some have had a page by then.
+    // An error midway: some clients have received a page by then.
     faults.hold("stat");
     let (first, second) = (list(&server), list(&server));
     faults.wait_for_held("stat", 1);
@@ -162,7 +163,7 @@ fn an_error_reaches_all_who_share() {
 }
 
 #[test]
-fn a_panic_is_an_error_for_all_and_the_next_reading_goes_well() {
+fn a_panic_is_an_error_for_all_and_the_next_reading_succeeds() {
     let server = server(3);
     let faults = server.memory.faults();
     let (first, others) = behind_another(&server, 2);
@@ -175,12 +176,12 @@ fn a_panic_is_an_error_for_all_and_the_next_reading_goes_well() {
     until_all_is_read(&server);
 }
 
-/// With names of this length what is kept of a directory ends after some 7,800 entries.
+/// With names of this length the buffer of a directory is full after some 7,800 entries.
 const LONG_NAME: usize = 200;
 const HUGE: usize = 9000;
 
 #[test]
-fn of_a_huge_directory_only_the_beginning_is_kept() {
+fn the_buffer_of_a_huge_directory_is_bounded() {
     let server = Server::new();
     for number in 0..HUGE {
         server.memory.put(&format!("/data/d/{number:0LONG_NAME$}"), b"1");
@@ -193,33 +194,34 @@ fn of_a_huge_directory_only_the_beginning_is_kept() {
     server.memory.faults().release("list");
     let first = page(first);
     let slow = page(others.pop().unwrap());
-    // Nobody has asked for more than a page, and what is read ahead has a limit.
+    // No client has requested more than one page, and reading ahead is limited.
     until_all_is_read(&server);
     let kept = count(&server, "stat") / 2;
     assert!((1000..HUGE).contains(&kept), "{kept}");
     whole(read_on(&server, first));
-    assert_eq!(count(&server, "list"), 2, "the first to come to the end reads on where the reading stopped");
+    assert_eq!(count(&server, "list"), 2, "the first listing at the end of the buffer continues the stream");
     whole(names(&server, others.pop().unwrap()));
-    // Its stream is gone. One that has to begin anew tells nothing twice, and asks for no status twice.
+    // The shared stream was taken. A listing that starts anew repeats no name and queries no status
+    // twice.
     whole(read_on(&server, slow));
     assert_eq!(count(&server, "list"), 3);
     assert_eq!(count(&server, "stat"), 2 * kept + 3 * (HUGE - kept));
 }
 
 #[test]
-fn nobody_waits_long_for_a_reading_that_hangs() {
+fn requests_do_not_wait_long_for_a_hung_reading() {
     let server = server(3);
     let faults = server.memory.faults();
     let (first, others) = behind_another(&server, 2);
     server.logical.tick();
     server.clock.advance(Duration::from_secs(1));
     server.logical.tick();
-    // Beside the one that hangs, another for both who wait.
+    // One more reading beside the hung one serves both waiting requests.
     faults.wait_for_held("list", 2);
     let third = list(&server);
     server.clock.advance(Duration::from_secs(1));
     let fourth = list(&server);
-    // Whoever asks then does not wait for the tick, either.
+    // A later request does not wait for the tick either.
     faults.wait_for_held("list", 3);
     faults.release("list");
     for call in others.into_iter().chain([first, third, fourth]) {
@@ -230,8 +232,8 @@ fn nobody_waits_long_for_a_reading_that_hangs() {
 }
 
 #[test]
-fn nobody_reads_on_for_clients_that_are_gone() {
-    /// Answers find nobody there.
+fn reading_stops_for_clients_that_have_left() {
+    /// A mailbox that drops answers.
     struct Gone;
     impl Mailbox for Gone {
         fn deliver(&self, _token: Token, _answer: Answer) {}
@@ -244,13 +246,13 @@ fn nobody_reads_on_for_clients_that_are_gone() {
     assert_eq!(count(&server, "stat"), 512);
 }
 
-/// Some pages of names that cannot be listed, behind all others.
+/// Creates several pages of names that cannot be listed, sorted after all others.
 fn put_unlistable(server: &Server) {
     (0..3000).for_each(|number| server.memory.put(&format!("/data/d/z\n{number}"), b"1"));
 }
 
 #[test]
-fn names_that_cannot_be_listed_are_read_no_further_when_the_client_leaves() {
+fn reading_unlistable_names_stops_when_the_client_leaves() {
     let server = Server::new();
     put_unlistable(&server);
     let faults = server.memory.faults();
@@ -267,7 +269,7 @@ fn names_that_cannot_be_listed_are_read_no_further_when_the_client_leaves() {
 }
 
 #[test]
-fn a_listing_that_reads_for_itself_ends_when_its_client_leaves() {
+fn a_separate_reading_ends_when_its_client_leaves() {
     let server = Server::new();
     for number in 0..HUGE {
         server.memory.put(&format!("/data/d/{number:0LONG_NAME$}"), b"1");
@@ -293,7 +295,7 @@ fn a_listing_that_reads_for_itself_ends_when_its_client_leaves() {
 }
 
 #[test]
-fn a_full_pool_refuses_listings_but_ends_those_that_have_begun() {
+fn a_full_pool_refuses_new_listings_and_completes_started_ones() {
     let server = server(1300);
     let faults = server.memory.faults();
     faults.hold("next");

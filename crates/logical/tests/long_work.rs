@@ -1,6 +1,6 @@
-//! Long work is done in steps: others have their turn between them, and it ends when its client has gone.
+//! Tests of long work in steps: other work runs in between, and it ends when its client leaves.
 
-#![allow(clippy::unwrap_used)] // a test fails where it is
+#![allow(clippy::unwrap_used)] // a panic is the failure of a test
 
 mod support;
 
@@ -13,7 +13,7 @@ use vfs::{
     CloneRange, FileKind, FileOperation, OpenFile, OpenRequest, Operation, PrepareRequest, TargetList, Value,
 };
 
-/// Bytes of one range of a clone, and ranges of one request: the most that the protocol allows.
+/// Length of one range of a clone, and number of ranges of one request: the maxima of the protocol.
 const RANGE_BYTES: u64 = 16 << 20;
 const RANGES: usize = 1024;
 const CLONES: usize = 32;
@@ -24,7 +24,7 @@ fn ranges(source: &Arc<dyn OpenFile>) -> FileOperation {
 }
 
 #[test]
-fn clones_of_a_client_that_left_end_and_others_are_served_meanwhile() {
+fn clones_end_when_the_client_leaves_and_do_not_delay_others() {
     let (server, rules) = Server::with_rules();
     server.memory.put("/data/source", &vec![7; RANGE_BYTES as usize]);
     let greedy = caller("greedy", 2);
@@ -35,12 +35,12 @@ fn clones_of_a_client_that_left_end_and_others_are_served_meanwhile() {
     let hang = rules.add(Rule::new(&[Asked::Clone], Fault::Hang(gate.clone())));
     let clones: Vec<_> = (0..CLONES).map(|_| client.on_file(&target, ranges(&source))).collect();
     gate.wait_for(1);
-    // Others open files, write, and look up names on the same disk.
+    // Other clients open files, write, and look up names on the same disk.
     let file = server.open("/data/other", creating()).file();
     server.write(&file, 0, b"written").done();
     server.close(&file).done();
     assert_eq!(server.open("/data/other", updating()).opened().0.size_now(), Some(7));
-    // Of all that was asked for, no more is copied than the step that runs.
+    // Only the running step is completed, no matter how much was requested.
     rules.remove(hang);
     rules.add(Rule::new(&[Asked::Clone], Fault::Panic).after(STEP_BYTES_MAX / RANGE_BYTES - 1));
     greedy.leave();
@@ -51,7 +51,7 @@ fn clones_of_a_client_that_left_end_and_others_are_served_meanwhile() {
 }
 
 #[test]
-fn a_range_that_is_longer_than_a_step_is_copied_whole() {
+fn a_range_longer_than_a_step_is_copied_completely() {
     let (server, rules) = Server::with_rules();
     let length = STEP_BYTES_MAX as usize + 4321;
     let content: Vec<u8> = (0..length).map(|at| (at / 4099) as u8).collect();
@@ -63,13 +63,13 @@ fn a_range_that_is_longer_than_a_step_is_copied_whole() {
     };
     server.on_file(&target, range(&source, 0, length as u64, 0)).done();
     assert!(server.memory.content("/data/target").unwrap() == content);
-    // A source that ends before is refused as a whole.
+    // A source that ends before the range is refused as a whole.
     let gate = rules.add(Rule::new(&[Asked::Clone], Fault::Panic));
     let short = server.on_file(&target, range(&source, 1, length as u64, 0)).error();
     assert!(short.text.ends_with("invalid argument"), "{}", short.text);
     rules.remove(gate);
     drop(source);
-    // What overlaps arrives as it was before.
+    // Overlapping ranges receive the original bytes.
     let (shift, mut expected) = (1 << 20, content.clone());
     for (from, to) in [(0, shift), (shift, 0)] {
         let moved = length - shift;
@@ -80,7 +80,7 @@ fn a_range_that_is_longer_than_a_step_is_copied_whole() {
 }
 
 #[test]
-fn a_new_file_that_is_a_copy_is_filled_in_steps_or_goes() {
+fn a_new_file_created_as_a_copy_is_filled_in_steps_or_removed() {
     let (server, rules) = Server::with_rules();
     let content = vec![9; STEP_BYTES_MAX as usize + 5];
     server.memory.put("/data/source", &content);
@@ -92,7 +92,8 @@ fn a_new_file_that_is_a_copy_is_filled_in_steps_or_goes() {
         assert_eq!(stat.unwrap().size, content.len() as u64);
         server.close(&file).done();
         assert!(server.memory.content(&name).unwrap() == content);
-        // The client leaves during the first step: there is no second one, and no file.
+        // The client leaves during the first step: there is no second step, and the file is
+        // removed.
         let name = format!("/data/left{posc}");
         let leaving = caller("leaving", 3);
         let gate = Gate::new();
@@ -110,17 +111,17 @@ fn a_new_file_that_is_a_copy_is_filled_in_steps_or_goes() {
     }
 }
 
-/// The most lines that a request has room for.
+/// Maximum number of lines in a request.
 const PATHS: usize = 1 << 20;
 
 fn million(line: &str) -> TargetList {
     TargetList::parse(format!("{line}\n").repeat(PATHS).as_bytes(), "Stating").unwrap().unwrap()
 }
 
-/// Nothing of a long list is looked at on the loop that starts the request: it is not answered there, and a path that is wrong is
-/// found later.
+/// The event loop that starts a request with a long list examines none of it: the answer comes from
+/// the pool, as does the error for an invalid path.
 #[test]
-fn no_loop_walks_a_list() {
+fn a_long_list_is_not_processed_on_an_event_loop() {
     let (server, _) = Server::with_rules();
     let thousands = "/data/x\n".repeat(4000) + "relative";
     let list = || TargetList::parse(thousands.as_bytes(), "Preparing").unwrap().unwrap();
@@ -134,7 +135,7 @@ fn no_loop_walks_a_list() {
 }
 
 #[test]
-fn a_million_paths_are_told_with_a_byte_each() {
+fn a_million_paths_are_answered_with_one_byte_each() {
     let (server, _) = Server::with_rules();
     let Value::BriefStats(stats) = server.call(Operation::StatMany(million("/data"))).value() else {
         panic!()
@@ -144,7 +145,7 @@ fn a_million_paths_are_told_with_a_byte_each() {
 }
 
 #[test]
-fn lists_of_a_client_that_left_end_and_others_are_served_meanwhile() {
+fn lists_end_when_the_client_leaves_and_do_not_delay_others() {
     let (server, rules) = Server::with_rules();
     let greedy = caller("greedy", 2);
     let client = Client::new(server.logical.clone(), greedy.clone());
@@ -164,9 +165,9 @@ fn lists_of_a_client_that_left_end_and_others_are_served_meanwhile() {
     }
 }
 
-/// To renew access times is a hint: a client may leave at once, and the server goes on with it, in steps.
+/// Renewing access times is a hint: it continues in steps even if the client leaves at once.
 #[test]
-fn access_times_are_renewed_although_the_client_left() {
+fn access_times_are_renewed_after_the_client_left() {
     let (server, _) = Server::with_rules();
     server.memory.put("/data/f", b"1");
     let before = server.stat("/data/f").stat().accessed;

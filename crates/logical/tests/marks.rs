@@ -1,4 +1,5 @@
-//! Marks of unfinished files and records of them: whose file is it, is it the same one, and is its file system there?
+//! Tests of marks and records of unfinished files: the creator of a file, its identity, and a file
+//! system that is not mounted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,16 +10,16 @@ use logical::config::PersistMode;
 use support::{Server, creating, is_whole, listed, path, posc, reading, replacing, target, updating, waits};
 use vfs::{CheckpointWork, FileOperation, OpenRequest, Operation};
 
-/// What the number of an unfinished file is kept in.
+/// Attribute with the number of an unfinished file.
 const NUMBER: &str = "user.scalla.pending";
 
-/// Makes a file that bears the mark of an unfinished one.
+/// Creates a file with the mark of an unfinished one.
 fn put_marked(server: &Server, name: &str, mode: u32) {
     server.memory.put_with_mode(name, b"part", mode);
     server.memory.put_attribute(name, NUMBER, b"0123");
 }
 
-/// The mark alone decides: another server may have set it, or the journal is lost.
+/// The mark alone decides, because another server may have set it, or the journal may be lost.
 #[test]
 fn a_marked_file_of_an_unknown_creator_is_not_served() {
     for cold in [false, true] {
@@ -35,7 +36,7 @@ fn a_marked_file_of_an_unknown_creator_is_not_served() {
         server.call(Operation::ChangeMode { target: target("/nolock/f"), mode: 0o600 }).done();
         assert_eq!(server.memory.mode("/nolock/f"), Some(0o1600));
         server.after(601);
-        let text = "Unable to open /nolock/f; it is unfinished, and nobody has written it for a long time: \
+        let text = "Unable to open /nolock/f; it is unfinished and has not been written for a long time: \
                     upload it again or remove it";
         assert_eq!(server.open("/nolock/f", reading()).refusal(), (InProgress, text.into()));
         server.after(10_000);
@@ -45,7 +46,7 @@ fn a_marked_file_of_an_unknown_creator_is_not_served() {
             "nobody proved whose it is"
         );
         let file = server.open("/nolock/f", replacing()).file();
-        // By its other name it is somebody else's now.
+        // Under its other name the file is unfinished too and belongs to another client.
         assert_eq!(server.open("/nolock/other", posc(replacing())).error().kind, InProgress);
         assert_eq!(waits(&server, "/nolock/other", reading()).0, 60);
         server.write(&file, 0, b"new").done();
@@ -57,7 +58,7 @@ fn a_marked_file_of_an_unknown_creator_is_not_served() {
 }
 
 #[test]
-fn who_asks_for_persist_on_close_takes_over_a_file_of_an_unknown_creator() {
+fn requesting_persist_on_close_takes_over_a_file_of_an_unknown_creator() {
     let replaced: &[u8] = b"\0\0\0\0 and the rest";
     for (request, mode, want) in
         [(updating(), 0o640, &b"part and the rest"[..]), (replacing(), 0o644, replaced)]
@@ -73,7 +74,7 @@ fn who_asks_for_persist_on_close_takes_over_a_file_of_an_unknown_creator() {
 }
 
 #[test]
-fn a_second_server_on_the_same_tree_does_not_serve_what_the_first_is_writing() {
+fn a_second_server_does_not_serve_a_file_that_the_first_is_writing() {
     let first = Server::new();
     let second = Server::on_disk_of(&first);
     let file = first.open("/data/f", posc(creating())).file();
@@ -85,7 +86,8 @@ fn a_second_server_on_the_same_tree_does_not_serve_what_the_first_is_writing() {
     assert_eq!(first.memory.content("/data/f").as_deref(), Some(&b"content"[..]));
 }
 
-/// A server that stopped while it wrote `/data/f` as an unfinished file, or with a checkpoint of it half changed.
+/// Returns a server that stopped during a write to `/data/f`, which is unfinished or, with
+/// `checkpoint`, half changed.
 fn stopped(checkpoint: bool) -> Server {
     let server = Server::new();
     if checkpoint {
@@ -99,13 +101,13 @@ fn stopped(checkpoint: bool) -> Server {
         server.write(&file, 0, b"part").done();
         server.memory.faults().stop_after(0);
     }
-    // The handle is let go by a process that is dead.
+    // The handle is released by a process that has stopped.
     server.settle();
     server
 }
 
 #[test]
-fn nothing_is_forgotten_while_the_file_system_is_not_mounted() {
+fn records_are_kept_while_the_file_system_is_not_mounted() {
     for checkpoint in [false, true] {
         let server = stopped(checkpoint);
         server.memory.shift("/data", "/elsewhere");
@@ -141,7 +143,7 @@ fn a_file_that_was_replaced_meanwhile_is_not_touched() {
         server.after(10_000);
         assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b"another file"[..]));
         assert_eq!(server.logical.status().pending_files, 0);
-        // The bytes that a checkpoint saved are kept, and no start applies them.
+        // The journal of the checkpoint is kept, but no start applies it.
         assert_eq!(server.checkpoints.len(), usize::from(checkpoint));
         let server = server.restarted();
         assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b"another file"[..]));
@@ -159,7 +161,7 @@ fn a_file_that_was_removed_meanwhile_leaves_its_name_free() {
 }
 
 #[test]
-fn what_a_second_server_has_taken_over_is_not_removed_by_the_first() {
+fn a_file_taken_over_by_a_second_server_is_not_removed_by_the_first() {
     let first = stopped(false);
     let second = Server::on_disk_of(&first);
     let file = second.open("/data/f", posc(replacing())).file();
@@ -172,7 +174,7 @@ fn what_a_second_server_has_taken_over_is_not_removed_by_the_first() {
 }
 
 #[test]
-fn without_attributes_files_are_known_by_their_inodes() {
+fn without_attributes_files_are_identified_by_inode() {
     let server = Server::new();
     server.memory.faults().fail("set_attribute", Some(95));
     let file = server.open("/data/f", posc(creating())).file();
@@ -183,9 +185,10 @@ fn without_attributes_files_are_known_by_their_inodes() {
     assert_eq!(server.memory.content("/data/f"), None);
 }
 
-/// The sticky bit of another user's file proves nothing: an administrator may have set it.
+/// The sticky bit of a file of another user proves nothing, because an administrator may have set
+/// it.
 #[test]
-fn a_file_with_the_sticky_bit_and_no_proof_is_whole() {
+fn a_file_with_only_the_sticky_bit_is_complete() {
     for cold in [false, true] {
         let server = Server::new();
         server.memory.set_owner(1000);
@@ -204,11 +207,12 @@ fn a_file_with_the_sticky_bit_and_no_proof_is_whole() {
         server.abandon(&file).done();
         assert!(!is_whole(&server, "/data/f"), "now it is unfinished");
         server.call(Operation::ChangeMode { target: target("/nolock/f"), mode: 0o644 }).done();
-        assert_eq!(server.memory.mode("/nolock/f"), Some(0o644), "what is no mark is not kept");
+        assert_eq!(server.memory.mode("/nolock/f"), Some(0o644), "a bit that is not a mark is not kept");
     }
 }
 
-/// An earlier version of this server or an XRootD wrote it, or another server with the same tree.
+/// The file was written by an earlier version of this server, an XRootD, or another server with the
+/// same tree.
 #[test]
 fn a_file_of_the_servers_user_with_the_sticky_bit_is_unfinished() {
     for (mode, name) in
@@ -225,7 +229,7 @@ fn a_file_of_the_servers_user_with_the_sticky_bit_is_unfinished() {
 }
 
 #[test]
-fn an_open_that_fails_leaves_a_whole_file_with_the_sticky_bit_as_it_was() {
+fn a_failed_open_does_not_change_a_complete_file_with_the_sticky_bit() {
     let server = Server::new();
     server.memory.set_owner(1000);
     server.memory.put_with_mode("/data/f", b"content", 0o1644);
@@ -263,7 +267,7 @@ fn without_attributes_the_bit_is_a_mark_where_files_persist_on_close() {
 
 /// A mark without a number would not protect the file from other servers.
 #[test]
-fn a_file_that_gets_no_number_is_not_created() {
+fn a_file_without_a_number_is_not_created() {
     let server = Server::new();
     server.memory.faults().fail("set_attribute", Some(28));
     for request in [creating(), replacing()] {
@@ -273,9 +277,9 @@ fn a_file_that_gets_no_number_is_not_created() {
     assert_eq!(server.logical.status(), logical::Status::default());
 }
 
-/// A second server may look between the creation of a file and its number.
+/// A second server may access the file between its creation and its number.
 #[test]
-fn a_file_that_is_being_created_is_not_whole() {
+fn a_file_being_created_is_unfinished() {
     let first = Server::new();
     let second = Server::on_disk_of(&first);
     first.memory.faults().hold("set_attribute");
@@ -287,20 +291,20 @@ fn a_file_that_is_being_created_is_not_whole() {
     assert_eq!(stat.map(|stat| stat.mode), Some(0o1644));
 }
 
-/// The tree was moved by a copy: all inodes are others, and attributes are lost.
+/// Starts a server on a copy of the tree, in which all inodes differ and attributes may be lost.
 fn copied(server: &Server, keep_attributes: bool) -> Server {
     let memory = server.memory.copied(keep_attributes);
     server.restarted_on(&memory, None)
 }
 
 #[test]
-fn an_unfinished_file_that_was_copied_stays_unfinished_and_its_name_can_be_used_again() {
+fn a_copied_unfinished_file_stays_unfinished_and_can_be_replaced() {
     for keep_attributes in [true, false] {
         let server = copied(&stopped(false), keep_attributes);
         assert!(!is_whole(&server, "/data/f"));
         assert_eq!(waits(&server, "/data/f", reading()).0, 60);
         server.after(601);
-        // Only with its number it is proven to be the file of the record.
+        // Only its number proves that it is the file of the record.
         assert_eq!(server.memory.content("/data/f").is_none(), keep_attributes);
         let file = server.open("/data/f", posc(replacing())).file();
         server.write(&file, 0, b"whole").done();
@@ -330,7 +334,7 @@ fn rename(from: &str, to: &str) -> Operation {
     Operation::Rename { from: target(from), to: target(to) }
 }
 
-/// A server that finds a record whose directory is another one, and no file.
+/// Returns a server with a record whose directory has changed and whose file is missing.
 fn with_absent_record() -> Server {
     let server = stopped(false);
     let memory = server.memory.copied(false);
@@ -339,7 +343,7 @@ fn with_absent_record() -> Server {
 }
 
 #[test]
-fn the_record_of_an_absent_file_is_over_when_its_name_is_used_again() {
+fn the_record_of_an_absent_file_ends_when_its_name_is_reused() {
     let force = |request| OpenRequest { force: true, ..request };
     type Use = fn(&Server);
     let uses: [(&str, Use); 4] = [
@@ -381,9 +385,9 @@ fn the_record_of_an_absent_file_is_over_when_its_name_is_used_again() {
     }
 }
 
-/// Journals of the first format name no identity.
+/// Journals of version 1 contain no identity.
 #[test]
-fn a_record_of_the_first_format_does_not_block_its_name() {
+fn a_record_of_version_1_does_not_block_its_name() {
     let journal = br#"{"line":"head","format":"scalla-persist","version":1}
 {"line":"pending","number":4,"path":"/data/d/f","mode":420,"user":"alice","pid":7,"host":"h"}
 "#;
@@ -425,7 +429,7 @@ fn a_record_is_kept_when_the_file_system_is_unmounted_while_the_server_runs() {
     assert_eq!(server.memory.content("/data/f"), None);
 }
 
-/// Without times of birth an inode number may be that of another file on another file system.
+/// Without times of birth, files on different file systems may have the same inode number.
 #[test]
 fn a_file_of_another_file_system_with_the_same_inode_is_another_file() {
     let server = Server::new();
@@ -477,7 +481,7 @@ fn an_administrator_lists_and_clears_unfinished_files() {
 }
 
 #[test]
-fn a_file_that_a_client_writes_is_not_cleared_under_another_name() {
+fn a_file_being_written_is_not_cleared_under_another_name() {
     let server = Server::new();
     let file = server.open("/data/f", posc(creating())).file();
     server.write(&file, 0, b"half").done();
@@ -492,7 +496,7 @@ fn a_file_that_a_client_writes_is_not_cleared_under_another_name() {
 }
 
 #[test]
-fn a_file_that_another_server_may_be_writing_is_cleared_by_force_or_after_the_hold_time() {
+fn a_file_of_another_server_is_cleared_by_force_or_after_the_hold_time() {
     for force in [true, false] {
         let server = Server::new();
         put_marked(&server, "/data/f", 0o1640);

@@ -1,4 +1,5 @@
-//! Names: exports, status, directories, removing, renaming, modes, sizes, listings, attributes, questions.
+//! Tests of names: exports, status, directories, removing, renaming, modes, sizes, listings,
+//! attributes, queries.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +28,7 @@ fn truncate(name: &str, size: u64) -> Operation {
 }
 
 #[test]
-fn outside_of_exports_every_operation_is_disallowed_in_its_own_words() {
+fn outside_of_exports_every_operation_is_disallowed() {
     let server = Server::new();
     let out = "/etc/x";
     for (operation, participle) in [
@@ -69,7 +70,7 @@ fn outside_of_exports_every_operation_is_disallowed_in_its_own_words() {
 }
 
 #[test]
-fn below_a_read_only_export_nothing_changes() {
+fn changes_in_a_read_only_export_are_refused() {
     let server = Server::new();
     let set = AttributeWork::Set { pairs: vec![(b"a".to_vec(), b"1".to_vec())], new: false };
     for (operation, verb) in [
@@ -92,7 +93,7 @@ fn below_a_read_only_export_nothing_changes() {
 }
 
 #[test]
-fn a_status_is_answered_on_the_spot_when_in_memory() {
+fn a_status_in_memory_is_answered_at_once() {
     let server = Server::new();
     server.memory.put("/data/f", b"12345");
     for cold in [false, true] {
@@ -117,7 +118,7 @@ fn a_status_is_answered_on_the_spot_when_in_memory() {
 }
 
 #[test]
-fn directories_come_and_go_as_clients_are_used_to() {
+fn directories_are_created_and_removed_as_clients_expect() {
     let server = Server::new();
     server.memory.put("/data/f", b"");
     let check = |operation: Operation, want: Result<(), (ErrorKind, &str)>| match want {
@@ -171,7 +172,7 @@ fn modes_and_sizes() {
     server.memory.put("/data/f", b"12345");
     server.call(chmod("/data/f", 0o7777)).done();
     assert_eq!(server.memory.mode("/data/f"), Some(0o775));
-    // The owner is the server: without its own access nobody could mend the mode through it.
+    // The server owns the file, and without its own access no client could change the mode back.
     server.call(chmod("/data/f", 0)).done();
     assert_eq!(server.memory.mode("/data/f"), Some(0o600));
     server.call(chmod("/data", 0o050)).done();
@@ -189,7 +190,7 @@ fn modes_and_sizes() {
 }
 
 #[test]
-fn a_listing_comes_in_pages_and_leaves_out_what_it_cannot_say() {
+fn a_listing_has_pages_and_omits_unlistable_names() {
     let server = Server::new();
     for n in 0..1100 {
         server.memory.put(&format!("/data/big/{n:04}"), b"1");
@@ -235,7 +236,7 @@ fn names(list: &[&str]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn attributes_answer_one_by_one() {
+fn each_attribute_has_its_own_result() {
     let server = Server::new();
     server.memory.put("/data/f", b"");
     let set = |pairs: &[(&str, &str)], new| AttributeWork::Set {
@@ -273,7 +274,7 @@ fn attributes_answer_one_by_one() {
 }
 
 #[test]
-fn attribute_limits_hold_at_the_limit_and_one_past_it() {
+fn attribute_limits_are_exact() {
     let server = Server::new();
     let set = |name: usize, value: usize| {
         let pairs = vec![(vec![b'n'; name], vec![b'v'; value])];
@@ -290,7 +291,7 @@ fn attribute_limits_hold_at_the_limit_and_one_past_it() {
 }
 
 #[test]
-fn questions_about_space_and_place() {
+fn space_and_locate_queries() {
     let server = Server::new();
     server.memory.put("/data/f", b"12345");
     let locate = |name: Option<&str>, prefer_name| {
@@ -326,7 +327,7 @@ fn questions_about_space_and_place() {
 }
 
 #[test]
-fn prepare_renews_the_access_time_of_what_is_wanted_and_nothing_else() {
+fn prepare_renews_only_the_access_times_of_its_files() {
     let server = Server::new();
     let names = ["/data/wanted", "/data/other"];
     for name in names {
@@ -349,7 +350,7 @@ fn prepare_renews_the_access_time_of_what_is_wanted_and_nothing_else() {
 }
 
 #[test]
-fn prepare_issues_ids_that_can_be_cancelled_and_asked_about() {
+fn prepare_issues_ids_that_can_be_cancelled_and_queried() {
     let server = Server::new();
     let prepare =
         |request: PrepareRequest| server.call(Operation::Prepare(request, targets(&["/data/nope"])));

@@ -1,4 +1,5 @@
-//! Persist on successful close: marks, takeover, hold time, restarts, and a crash at every step.
+//! Tests of persist on successful close: marks, takeover, hold time, restarts, and a crash at every
+//! step.
 
 #![allow(clippy::unwrap_used)]
 
@@ -41,7 +42,7 @@ fn a_file_is_marked_until_its_creator_closes_it() {
 }
 
 #[test]
-fn who_may_open_a_pending_file() {
+fn clients_that_may_open_a_pending_file() {
     let server = Server::new();
     let file = server.open("/data/f", posc(creating())).file();
     let other = caller("bob", 2);
@@ -57,19 +58,19 @@ fn who_may_open_a_pending_file() {
     assert_eq!(exists, (ItExists, "Unable to create /data/f; file exists".into()));
     let exists = server.open_as(&other, "/data/f", force(posc(creating()))).refusal();
     assert_eq!(exists, (ItExists, "Unable to create /data/f; file exists".into()));
-    // The same client, and anybody who asks for persist on close too.
+    // Allowed: the same client, and any client that requests persist on close too.
     let again = server.open("/data/f", force(updating())).file();
     let taken = server.open_as(&other, "/data/f", force(posc(replacing()))).file();
     server.write(&taken, 0, b"theirs").done();
     server.close(&file).done();
     server.close(&again).done();
-    assert!(!is_whole(&server, "/data/f"), "the one who took it over still writes");
+    assert!(!is_whole(&server, "/data/f"), "the client that took it over still writes");
     server.close(&taken).done();
     assert!(is_whole(&server, "/data/f"));
 }
 
 #[test]
-fn the_close_of_the_one_who_took_over_counts_although_an_old_handle_lingers() {
+fn only_the_close_of_the_handle_that_took_over_counts() {
     let server = Server::new();
     let lost = server.open("/nolock/f", posc(creating())).file();
     let back = server.open("/nolock/f", posc(updating())).file();
@@ -82,7 +83,7 @@ fn the_close_of_the_one_who_took_over_counts_although_an_old_handle_lingers() {
 }
 
 #[test]
-fn a_client_that_vanished_has_the_hold_time_to_come_back() {
+fn a_disconnected_client_has_the_hold_time_to_come_back() {
     let server = Server::new();
     let file = server.open("/data/f", posc(creating())).file();
     server.write(&file, 0, b"hello").done();
@@ -100,7 +101,7 @@ fn a_client_that_vanished_has_the_hold_time_to_come_back() {
 }
 
 #[test]
-fn the_hold_time_counts_over_a_restart_and_then_the_file_goes() {
+fn the_file_is_removed_after_the_hold_time_even_over_a_restart() {
     for restart in [false, true] {
         let mut server = Server::new();
         let file = server.open("/data/f", posc(creating())).file();
@@ -121,7 +122,7 @@ fn the_hold_time_counts_over_a_restart_and_then_the_file_goes() {
 }
 
 #[test]
-fn after_a_restart_the_creator_goes_on_and_others_may_take_over() {
+fn after_a_restart_the_creator_resumes_and_others_may_take_over() {
     for who in [caller("alice", 1), caller("bob", 2)] {
         let server = Server::new();
         let file = server.open("/data/f", posc(OpenRequest { mode: 0o640, ..creating() })).file();
@@ -162,7 +163,7 @@ fn a_failed_write_or_a_known_bad_one_removes_the_file() {
 }
 
 #[test]
-fn without_a_hold_time_a_lost_file_goes_at_once() {
+fn without_a_hold_time_a_lost_file_is_removed_at_once() {
     let server = Server::with(|config| config.persist.hold = std::time::Duration::ZERO);
     let file = server.open("/data/f", posc(creating())).file();
     server.abandon(&file).done();
@@ -170,7 +171,7 @@ fn without_a_hold_time_a_lost_file_goes_at_once() {
 }
 
 #[test]
-fn the_rule_decides_which_files_it_concerns() {
+fn the_mode_selects_the_files_that_persist_on_close() {
     for (mode, asked, request, want) in [
         (PersistMode::Auto, false, creating(), true),
         (PersistMode::Auto, false, replacing(), true),
@@ -210,7 +211,7 @@ fn names_may_change_while_a_file_is_pending() {
             assert!(is_whole(&server, "/data/g"));
         }
     }
-    // A whole file that takes a pending one's place is nobody's unfinished file.
+    // A complete file renamed over an unfinished one is not unfinished.
     let server = Server::new();
     server.memory.put("/data/whole", b"whole");
     let file = server.open("/data/f", posc(creating())).file();
@@ -220,10 +221,10 @@ fn names_may_change_while_a_file_is_pending() {
     assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b"whole"[..]));
 }
 
-/// While a creator is between its word that a file will be here and the file, nothing else may happen to the name: what became of
-/// the file that was there before would be taken for what became of the new one.
+/// The name must not change between the reservation of a file and its creation. Otherwise the
+/// result for the earlier file would count as that for the new one.
 #[test]
-fn a_name_is_not_changed_while_a_file_is_being_made_there() {
+fn a_name_is_not_changed_while_a_file_is_being_created() {
     let rename = |from: &str, to: &str| Operation::Rename { from: target(from), to: target(to) };
     let changes: [(&str, Operation); 5] = [
         ("removed", Operation::Remove(target("/data/d/f"))),
@@ -250,9 +251,9 @@ fn a_name_is_not_changed_while_a_file_is_being_made_there() {
     }
 }
 
-/// A creator that comes to a name that is being changed asks again, and finds what became of it.
+/// A creator retries while its name is being changed, and then finds the result of the change.
 #[test]
-fn a_file_is_not_made_where_a_name_is_being_changed() {
+fn a_file_is_not_created_while_its_name_is_being_changed() {
     for kind in ["remove", "rename", "set_mode"] {
         let server = Server::new();
         server.memory.put("/data/f", b"old");
@@ -276,14 +277,14 @@ fn a_file_is_not_made_where_a_name_is_being_changed() {
 }
 
 #[test]
-fn a_replaced_file_gets_the_mode_that_was_asked_for() {
+fn a_replaced_file_gets_the_requested_mode() {
     let server = Server::new();
     let mode = |name: &str| server.stat(name).stat().mode;
     let replaced = |mode| posc(OpenRequest { mode, ..replacing() });
     server.memory.put("/nolock/f", b"content");
     let file = server.open("/nolock/f", replaced(0o604)).file();
     assert_eq!(mode("/nolock/f"), 0o1604);
-    // Replaced once more before it is whole: its mode shows when it is.
+    // Replaced once more before it is complete; the mode is set when it is.
     let again = server.open("/nolock/f", replaced(0o640)).file();
     assert_eq!(mode("/nolock/f"), 0o1604);
     for handle in [again, file] {
@@ -309,7 +310,7 @@ fn removing_and_changing_the_mode_of_a_pending_file() {
 }
 
 #[test]
-fn a_file_removed_behind_the_server_does_not_block_its_name() {
+fn a_file_removed_externally_does_not_block_its_name() {
     let server = Server::new();
     let file = server.open("/data/f", posc(creating())).file();
     server.abandon(&file).done();
@@ -342,7 +343,7 @@ fn an_open_that_fails_leaves_no_trace() {
 }
 
 #[test]
-fn a_close_that_cannot_take_the_mark_off_says_so_and_can_be_tried_again() {
+fn a_close_that_cannot_remove_the_mark_fails_and_can_be_retried() {
     let server = Server::new();
     let file = server.open("/data/f", posc(creating())).file();
     server.write(&file, 0, b"content").done();
@@ -386,7 +387,7 @@ fn a_panic_at_close_leaves_the_file_marked_and_the_server_serving() {
 }
 
 #[test]
-fn a_file_whose_last_owner_vanished_does_not_become_whole_by_the_close_of_another() {
+fn the_close_of_an_earlier_owner_does_not_complete_a_file() {
     let server = Server::new();
     let first = server.open("/nolock/f", posc(creating())).file();
     server.write(&first, 0, b"content").done();
@@ -394,7 +395,7 @@ fn a_file_whose_last_owner_vanished_does_not_become_whole_by_the_close_of_anothe
     server.write(&owner, 0, b"ne").done();
     server.abandon(&owner).done();
     let refused = server.close(&first).refusal();
-    let text = "Unable to close /nolock/f; the client that took this file over has vanished";
+    let text = "Unable to close /nolock/f; the client that took this file over has disconnected";
     assert_eq!(refused, (IoError, text.into()));
     assert!(!is_whole(&server, "/nolock/f"));
     server.after(601);
@@ -414,7 +415,7 @@ fn an_open_that_fails_leaves_the_file_to_its_owner() {
 }
 
 #[test]
-fn a_failed_write_of_one_handle_counts_until_the_file_is_emptied() {
+fn a_failed_write_of_one_handle_counts_until_the_file_is_truncated() {
     for (request, whole) in [(updating(), false), (replacing(), true)] {
         let server = Server::new();
         let lost = server.open("/nolock/f", posc(creating())).file();
@@ -434,7 +435,7 @@ fn a_failed_write_of_one_handle_counts_until_the_file_is_emptied() {
 }
 
 #[test]
-fn a_file_whose_data_cannot_be_synced_does_not_become_whole() {
+fn a_file_whose_data_cannot_be_synced_stays_unfinished() {
     let server = Server::new();
     let file = server.open("/data/f", posc(creating())).file();
     server.write(&file, 0, b"content").done();
@@ -443,7 +444,7 @@ fn a_file_whose_data_cannot_be_synced_does_not_become_whole() {
     assert_eq!(failed, (IoError, "Unable to close /data/f; input/output error".into()));
     server.memory.faults().fail("sync", None);
     assert!(!is_whole(&server, "/data/f"));
-    // The system may take the data for written by now, so a later sync proves nothing.
+    // The kernel may consider the data written by now, so a later sync proves nothing.
     let file = server.open("/data/f", updating()).file();
     assert_eq!(server.close(&file).error().kind, IoError);
     let file = server.open("/data/f", replacing()).file();
@@ -453,7 +454,7 @@ fn a_file_whose_data_cannot_be_synced_does_not_become_whole() {
 }
 
 #[test]
-fn without_descriptors_nothing_looks_whole_and_nothing_is_lost() {
+fn without_free_descriptors_no_file_looks_complete_or_is_lost() {
     let server = Server::new();
     server.memory.faults().fail("create", Some(EMFILE));
     assert_eq!(server.open("/data/f", posc(creating())).error().kind, FsError);
@@ -466,7 +467,7 @@ fn without_descriptors_nothing_looks_whole_and_nothing_is_lost() {
     assert_eq!(server.close(&file).error().kind, FsError);
     server.memory.faults().fail("sync_name", None);
     assert!(!is_whole(&server, "/data/f"));
-    // It cannot be looked at when its hold time is over, and goes when it can.
+    // The file cannot be examined when its hold time ends, and is removed as soon as it can.
     server.memory.faults().fail("stat", Some(EMFILE));
     server.after(601);
     server.memory.faults().fail("stat", None);
@@ -476,7 +477,7 @@ fn without_descriptors_nothing_looks_whole_and_nothing_is_lost() {
 }
 
 #[test]
-fn without_syncing_a_close_waits_for_no_disk() {
+fn without_syncing_a_close_does_not_wait_for_the_disk() {
     let server = Server::with(|config| config.persist.durability = Durability::Relaxed);
     let file = server.open("/data/f", posc(creating())).file();
     server.write(&file, 0, b"content").done();
@@ -486,7 +487,7 @@ fn without_syncing_a_close_waits_for_no_disk() {
 }
 
 #[test]
-fn a_file_that_was_emptied_by_an_open_that_failed_does_not_look_whole() {
+fn a_file_truncated_by_a_failed_open_does_not_look_complete() {
     let server = Server::new();
     server.memory.put("/data/old", b"old");
     server.memory.faults().hold("truncate");
@@ -509,7 +510,7 @@ fn a_file_that_was_emptied_by_an_open_that_failed_does_not_look_whole() {
 }
 
 #[test]
-fn what_was_synced_is_there_after_a_loss_of_power() {
+fn synced_data_survives_a_power_failure() {
     for how in stops() {
         let server = Server::new();
         let request = OpenRequest { make_path: true, ..creating() };
@@ -522,7 +523,7 @@ fn what_was_synced_is_there_after_a_loss_of_power() {
     }
 }
 
-/// What a client does: create or replace, write, close. Was all of it acknowledged?
+/// Creates or replaces a file, writes and closes it; returns whether every step was acknowledged.
 fn upload(server: &Server, request: OpenRequest) -> bool {
     let Answer::Value(vfs::Value::Opened(opened)) = server.open("/data/d/e/f", request).answer() else {
         return false;
@@ -533,7 +534,7 @@ fn upload(server: &Server, request: OpenRequest) -> bool {
 }
 
 #[test]
-fn whenever_the_server_stops_a_file_is_whole_or_marked_or_gone() {
+fn after_a_stop_a_file_is_complete_or_marked_or_missing() {
     for how in stops() {
         for old in [None, Some(&b"old"[..]), Some(b"")] {
             for stop in 0.. {
@@ -551,18 +552,19 @@ fn whenever_the_server_stops_a_file_is_whole_or_marked_or_gone() {
                 let whole = content.is_some() && is_whole(&server, "/data/d/e/f");
                 let note = format!("stop {how:?} old {old:?} stop {stop}: {content:?}");
                 if acknowledged {
-                    assert!(whole, "acknowledged and not whole: {note}");
+                    assert!(whole, "acknowledged but unfinished: {note}");
                 }
                 if whole {
                     let content = content.unwrap();
                     assert!(content == b"content" || old == Some(&content), "{note}");
                 }
-                // What is marked is known, and goes in its time.
+                // A marked file has a record, and is removed after the hold time.
                 server.after(601);
                 if server.memory.content("/data/d/e/f").is_some()
                     && !(whole && is_whole(&server, "/data/d/e/f"))
                 {
-                    // Only one that was not yet in the journal stays, and can be uploaded again.
+                    // Only a file that was not in the journal yet stays; it can be replaced by
+                    // another upload.
                     assert!(upload(&server, posc(replacing())), "{note}");
                 }
                 if finished {

@@ -1,5 +1,6 @@
-//! The same room on a real file system with journals on disk: an upload, its loss, its resumption, a checkpoint that a
-//! restart undoes, attributes and checksums as they lie on disk.
+//! Tests of this crate on a real file system with journals on disk: an upload, its loss and
+//! resumption, a checkpoint that a restart undoes, and attributes and checksums in their format on
+//! disk.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +17,7 @@ use support::time::ManualClock;
 use support::{Call, Client, caller, creating, path, reading, replacing, target, updating};
 use vfs::{AttributeWork, CheckpointWork, FileOperation, ListDetail, OpenRequest, Operation, Value};
 
-/// A folder that goes when the test ends.
+/// A directory that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -42,7 +43,8 @@ impl Drop for Folder {
     }
 }
 
-/// Puts a copy in the place of a folder of journals, which one who is not really dead still holds.
+/// Replaces a directory of journals by a copy, because the stopped process, which is still alive in
+/// this test, holds its lock.
 fn leave_behind(journals: &Path) {
     let Ok(entries) = fs::read_dir(journals) else { return };
     let copy = journals.with_extension("copy");
@@ -60,7 +62,7 @@ struct Process {
 }
 
 impl Process {
-    /// A start of the server on this folder. Those before it were killed, as far as it can tell.
+    /// Starts the server on this directory, as if all earlier ones had been killed.
     fn start(folder: &Path, clock: &Arc<ManualClock>) -> Self {
         for name in ["posc", "chkpnt"] {
             leave_behind(&folder.join("admin").join(name));
@@ -89,7 +91,7 @@ impl Process {
 }
 
 #[test]
-fn an_upload_that_is_lost_resumed_and_closed() {
+fn an_upload_is_lost_resumed_and_closed() {
     let folder = Folder::new("posc");
     let clock = Arc::new(ManualClock::default());
     let posc = |request| OpenRequest { posc: true, make_path: true, ..request };
@@ -97,7 +99,7 @@ fn an_upload_that_is_lost_resumed_and_closed() {
     let file = first.open("/a/b/f", posc(creating())).file();
     first.client.write(&file, 0, b"12345").done();
     assert_eq!(folder.mode("a/b/f"), 0o1644);
-    // The process is gone without a word; its journal is on disk.
+    // The process is killed; its journal is on disk.
     let second = Process::start(&folder.0, &clock);
     assert_eq!(second.logical.status().pending_files, 1);
     let file = second.open("/a/b/f", updating()).file();
@@ -132,7 +134,7 @@ fn a_file_whose_directory_was_renamed_can_be_synced() {
 }
 
 #[test]
-fn a_checkpoint_that_a_restart_undoes() {
+fn a_restart_undoes_a_checkpoint() {
     let folder = Folder::new("checkpoint");
     let clock = Arc::new(ManualClock::default());
     fs::write(folder.file("f"), b"0123456789").unwrap();
@@ -150,7 +152,7 @@ fn a_checkpoint_that_a_restart_undoes() {
 }
 
 #[test]
-fn checksums_and_attributes_as_they_lie_on_disk() {
+fn checksums_and_attributes_in_their_format_on_disk() {
     let folder = Folder::new("attributes");
     let clock = Arc::new(ManualClock::default());
     let process = Process::start(&folder.0, &clock);
@@ -164,7 +166,7 @@ fn checksums_and_attributes_as_they_lie_on_disk() {
     let list = process.call(Operation::Attributes(target("/f"), AttributeWork::List { values: true }));
     let Value::Attributes(list) = list.value() else { panic!() };
     assert_eq!(list.iter().map(|one| one.name.as_slice()).collect::<Vec<_>>(), [b"key"]);
-    // Another start believes what is stored.
+    // Another start uses the stored checksum.
     let process = Process::start(&folder.0, &clock);
     let detail = ListDetail { stat: true, checksum: true, online: false };
     let Value::Listing { entries, .. } = process.call(Operation::List(target("/"), detail)).value() else {
@@ -186,7 +188,7 @@ fn checksums_and_attributes_as_they_lie_on_disk() {
 }
 
 #[test]
-fn names_as_file_systems_have_them() {
+fn unusual_names_are_served() {
     let folder = Folder::new("names");
     let clock = Arc::new(ManualClock::default());
     let process = Process::start(&folder.0, &clock);
@@ -215,7 +217,7 @@ fn names_as_file_systems_have_them() {
 }
 
 #[test]
-fn a_walk_visits_a_directory_once_however_many_links_lead_to_it() {
+fn a_walk_visits_a_directory_once_despite_links() {
     let folder = Folder::new("walk");
     fs::create_dir_all(folder.file("d")).unwrap();
     fs::write(folder.file("d/f"), "").unwrap();
@@ -233,7 +235,7 @@ fn a_walk_visits_a_directory_once_however_many_links_lead_to_it() {
 }
 
 #[test]
-fn a_list_of_names_with_a_second_path_of_one_thing_is_not_complete() {
+fn a_second_path_makes_the_list_of_names_incomplete() {
     let folder = Folder::new("names");
     fs::create_dir_all(folder.file("d")).unwrap();
     fs::write(folder.file("d/f"), "").unwrap();
@@ -249,13 +251,15 @@ fn a_list_of_names_with_a_second_path_of_one_thing_is_not_complete() {
     };
     let all = ["/", "/d", "/d/f"].map(str::to_owned).to_vec();
     assert_eq!(names(), (all.clone(), None));
-    // A client may make the file or the directory, and with it what the link leads to, but only the former is reported.
+    // Creating the file or directory also creates the target of the link under its second path,
+    // which is not reported.
     for (target, link) in [("later", "d/dangling"), ("f", "d/link"), (".", "d/self")] {
         std::os::unix::fs::symlink(target, folder.file(link)).unwrap();
         assert_eq!(names().1, Some(format!("/{link}")));
         fs::remove_file(folder.file(link)).unwrap();
     }
-    // What lies outside, as the data of spaces does, has no second path; but the server may not serve it here.
+    // A target outside of the root, as with data of spaces, has no second path; but the server may
+    // not serve it here.
     std::os::unix::fs::symlink("/etc/hostname", folder.file("d/outside")).unwrap();
     assert_eq!(names(), (all, Some("/d/outside".to_owned())));
     fs::remove_file(folder.file("d/outside")).unwrap();
@@ -264,7 +268,7 @@ fn a_list_of_names_with_a_second_path_of_one_thing_is_not_complete() {
 }
 
 #[test]
-fn a_start_on_an_empty_folder_forgets_nothing() {
+fn a_start_on_an_empty_directory_keeps_all_records() {
     let folder = Folder::new("unmounted");
     let clock = Arc::new(ManualClock::default());
     fs::create_dir(folder.file("d")).unwrap();

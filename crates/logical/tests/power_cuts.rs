@@ -1,4 +1,5 @@
-//! Losses of power at points where a proof in an attribute has not reached the disk by itself.
+//! Tests of power failures at points where a proof in an attribute has not reached the disk by
+//! itself.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -9,7 +10,7 @@ use support::{Server, creating, is_whole, path, posc, reading, replacing, target
 use vfs::CheckpointWork::{Begin, Commit};
 use vfs::{FileOperation, OpenFile, OpenRequest, Operation};
 
-/// Each chooses anew which unsynced effects survive.
+/// Each seed selects anew which unsynced effects survive.
 const SEEDS: u64 = 200;
 
 #[test]
@@ -50,9 +51,9 @@ fn an_unfinished_file_that_was_moved_by_a_copy_stays_unfinished() {
     }
 }
 
-/// The copy has no identities and no marks, so the journal alone tells that the file is whole.
+/// The copy has no identities and no marks, so only the journal shows that the file is complete.
 #[test]
-fn a_file_that_was_closed_before_a_loss_of_power_is_served_after_a_copy() {
+fn a_file_closed_before_a_power_failure_is_served_after_a_copy() {
     for seed in 0..SEEDS {
         let server = Server::new();
         let file = server.open("/data/f", posc(creating())).file();
@@ -71,9 +72,9 @@ fn a_file_that_was_closed_before_a_loss_of_power_is_served_after_a_copy() {
     }
 }
 
-/// Whoever leaves syncing to the system pays for no sync.
+/// A configuration that leaves syncing to the operating system causes no sync.
 #[test]
-fn a_close_syncs_the_journal_unless_that_is_left_to_the_system() {
+fn a_close_syncs_the_journal_unless_configured_otherwise() {
     for (adjust, syncs) in [
         ((|_| {}) as fn(&mut logical::Config), 1),
         (|config| config.persist.sync = 0, 0),
@@ -81,13 +82,15 @@ fn a_close_syncs_the_journal_unless_that_is_left_to_the_system() {
     ] {
         let server = Server::with(adjust);
         let file = server.open("/data/f", posc(creating())).file();
-        // The journal began with the line of the file, and what begins a journal is synced with its name.
+        // The journal was created with the line of the file, and a new journal is synced together
+        // with its name.
         server.close(&file).done();
         assert_eq!(server.persist.syncs(), syncs);
     }
 }
 
-/// A server with a partial file that was copied without its mark, so that the journal alone tells that it is unfinished.
+/// Returns a server with a partial file that was copied without its mark, so that only the journal
+/// shows that it is unfinished.
 fn with_unmarked_part() -> Server {
     let server = Server::new();
     let file = server.open("/data/f", posc(creating())).file();
@@ -102,7 +105,8 @@ fn with_unmarked_part() -> Server {
     server
 }
 
-/// Cuts the power after `end` ended the record of a partial file, which may come back but must not look whole.
+/// Cuts the power after `end` ended the record of a partial file. The file may reappear, but must
+/// not look complete.
 fn check_not_taken_for_whole(end: impl Fn(&Server)) {
     for seed in 0..SEEDS {
         let server = with_unmarked_part();
@@ -116,7 +120,7 @@ fn check_not_taken_for_whole(end: impl Fn(&Server)) {
 }
 
 #[test]
-fn a_removed_partial_file_does_not_come_back_as_a_whole_one() {
+fn a_removed_partial_file_does_not_reappear_as_complete() {
     let remove = |server: &Server| server.call(Operation::Remove(target("/data/f"))).done();
     check_not_taken_for_whole(remove);
     // Without the sync its record must stay.
@@ -127,26 +131,26 @@ fn a_removed_partial_file_does_not_come_back_as_a_whole_one() {
 }
 
 #[test]
-fn a_replaced_partial_file_does_not_come_back_as_a_whole_one() {
+fn a_replaced_partial_file_does_not_reappear_as_complete() {
     check_not_taken_for_whole(|server| {
         server.call(Operation::Rename { from: target("/data/new"), to: target("/data/f") }).done();
     });
 }
 
 #[test]
-fn a_renamed_partial_file_does_not_come_back_as_a_whole_one() {
+fn a_renamed_partial_file_does_not_reappear_as_complete() {
     check_not_taken_for_whole(|server| {
         server.call(Operation::Rename { from: target("/data/f"), to: target("/data/g") }).done();
     });
 }
 
 #[test]
-fn an_emptied_partial_file_does_not_come_back_as_a_whole_one() {
+fn a_truncated_partial_file_does_not_reappear_as_complete() {
     check_not_taken_for_whole(|server| drop(server.open("/data/f", replacing()).file()));
 }
 
 #[test]
-fn a_file_removed_after_its_hold_time_is_removed_again_if_it_comes_back() {
+fn a_file_removed_after_its_hold_time_is_removed_again_if_it_reappears() {
     for seed in 0..SEEDS {
         let server = Server::new();
         let file = server.open("/data/f", posc(creating())).file();
@@ -166,7 +170,8 @@ fn rename(server: &Server, from: &str, to: &str) {
     server.call(Operation::Rename { from: target(from), to: target(to) }).done();
 }
 
-/// Cuts the power after `history` has synced a file: it must be found at `name` with this content.
+/// Cuts the power after `history` has synced a file; the file must exist as `name` with this
+/// content.
 fn check_is_found(name: &str, content: &[u8], history: impl Fn(&Server)) {
     for seed in 0..SEEDS {
         let server = Server::new();
@@ -190,14 +195,14 @@ fn sync(server: &Server, file: &Arc<dyn OpenFile>) {
 }
 
 #[test]
-fn synced_data_is_found_by_the_name_that_it_had_then() {
+fn synced_data_is_found_under_its_name_at_the_sync() {
     let histories: [&[(&str, &str)]; 6] = [
         &[("/data/a/b/f", "/data/a/b/f")],
         &[("/data/a/b/f", "/data/g")],
         &[("/data/a", "/data/b"), ("/data/b", "/data/c")],
         &[("/data/a", "/data/new/a"), ("/data/new/a/b/f", "/data/c/f")],
         &[("/data/a/b", "/data/new/b"), ("/data/new", "/data/c")],
-        // A name that begins alike is another one.
+        // A name with the same prefix is a different one.
         &[("/data/a", "/data/new/a"), ("/data/new/a/b", "/data/a!"), ("/data/new", "/data/a")],
     ];
     let last = ["/data/a/b/f", "/data/g", "/data/c/b/f", "/data/c/f", "/data/c/b/f", "/data/a!/f"];
@@ -208,7 +213,7 @@ fn synced_data_is_found_by_the_name_that_it_had_then() {
             sync(server, &file);
         };
         check_is_found(last, b"synced", history);
-        // Again after a first sync, with which nothing is left to do but for what was renamed since.
+        // After a first sync, another one has to cover only the renames since then.
         check_is_found(last, b"Synced", |server| {
             let file = created(server, "/data/a/b/f");
             sync(server, &file);
@@ -220,7 +225,7 @@ fn synced_data_is_found_by_the_name_that_it_had_then() {
 }
 
 #[test]
-fn synced_data_is_found_in_directories_that_others_made() {
+fn synced_data_is_found_in_directories_created_by_others() {
     check_is_found("/data/new/g", b"synced", |server| {
         created(server, "/data/new/f");
         let file = created(server, "/data/new/g");
@@ -239,7 +244,7 @@ fn synced_data_is_found_in_directories_that_others_made() {
         let file = created(server, "/data/new/b/f");
         sync(server, &file);
     });
-    // Closed, a file that persists on close is whole and there.
+    // After its close, a file that persists on close is complete and exists.
     check_is_found("/data/new/f", b"whole", |server| {
         let file = server.open("/data/f", posc(creating())).file();
         server.write(&file, 0, b"whole").done();
@@ -256,6 +261,6 @@ fn a_sync_does_not_touch_the_disk_above_a_mount() {
     let file = created(&server, "/data/mounted/d/f");
     let before = server.memory.faults().calls("sync_name");
     sync(&server, &file);
-    // The file in its directory, and that on the mounted disk.
+    // The file in its directory, and the directory on the mounted disk.
     assert_eq!(server.memory.faults().calls("sync_name"), before + 2);
 }

@@ -1,6 +1,6 @@
-//! Whether a path is here, and all that is.
+//! Tests of the presence of paths, and of walks over all of them.
 
-#![allow(clippy::unwrap_used)] // a test fails where it is
+#![allow(clippy::unwrap_used)] // a panic is the failure of a test
 
 mod support;
 
@@ -22,12 +22,12 @@ fn look_on_disk(server: &Server, names: &[&str]) -> Vec<Presence> {
     let mut all: Vec<_> = told.iter().flatten().collect();
     all.sort_by_key(|(_, number, _)| *number);
     let seen: Vec<String> = all.iter().map(|(path, ..)| path.text().into_owned()).collect();
-    assert_eq!(seen, names, "each once");
+    assert_eq!(seen, names, "each name once");
     all.into_iter().map(|(_, _, presence)| presence).collect()
 }
 
 #[test]
-fn many_names_are_looked_up_together_and_each_has_its_answer() {
+fn each_of_many_names_in_one_lookup_has_its_answer() {
     let server = Server::new();
     let names: Vec<String> = (0..100).map(|number| format!("/data/f{number}")).collect();
     for name in names.iter().step_by(3) {
@@ -41,7 +41,7 @@ fn many_names_are_looked_up_together_and_each_has_its_answer() {
 }
 
 #[test]
-fn what_a_full_pool_does_not_take_is_not_looked_up() {
+fn names_refused_by_a_full_pool_are_not_looked_up() {
     let server = Server::new();
     let names: Vec<String> = (0..40).map(|number| format!("/data/f{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -52,7 +52,7 @@ fn what_a_full_pool_does_not_take_is_not_looked_up() {
 }
 
 #[test]
-fn a_file_that_is_not_whole_is_pending() {
+fn an_unfinished_file_is_pending() {
     let server = Server::new();
     assert_eq!(look(&server, "/data/f"), Presence::NotHere);
     let file = server.open("/data/f", OpenRequest { posc: true, ..creating() }).file();
@@ -62,7 +62,7 @@ fn a_file_that_is_not_whole_is_pending() {
 }
 
 #[test]
-fn what_is_not_exported_is_not_here() {
+fn a_path_outside_of_the_exports_is_not_here() {
     let server = Server::new();
     server.memory.put("/elsewhere/x", b"");
     assert_eq!(look(&server, "/elsewhere/x"), Presence::NotHere);
@@ -71,7 +71,7 @@ fn what_is_not_exported_is_not_here() {
 }
 
 #[test]
-fn a_walk_names_every_whole_file_and_stops_when_told() {
+fn a_walk_visits_every_complete_file_and_can_be_stopped() {
     let server = Server::new();
     server.memory.put("/data/d/e/y", b"");
     server.memory.put("/elsewhere/z", b"");

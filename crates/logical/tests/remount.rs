@@ -1,5 +1,5 @@
-//! Files on NFS, which has no times of birth and often no attributes, and whose device number is another one after each mount: their
-//! handles tell which files they are.
+//! Tests of files on NFS, which has no times of birth and often no attributes, and whose device
+//! number changes with each mount: file handles identify the files.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,8 @@ use vfs::{CheckpointWork, FileOperation};
 
 const UNSUPPORTED: i32 = 95;
 
-/// A server that stopped while it wrote `/data/d/f` as an unfinished file, or with a checkpoint of it half changed.
+/// Returns a server that stopped during a write to `/data/d/f`, which is unfinished or, with
+/// `checkpoint`, half changed.
 fn stopped(checkpoint: bool) -> Server {
     let server = Server::new();
     server.memory.set_nfs_server(1);
@@ -31,7 +32,8 @@ fn stopped(checkpoint: bool) -> Server {
     server
 }
 
-/// The next process, after the tree of this NFS server was mounted under another device number.
+/// Starts the next process after the tree of this NFS server was mounted with another device
+/// number.
 fn remounted(server: &Server, nfs_server: u64) -> Server {
     let memory = server.memory.survivor(None);
     memory.set_device(10);
@@ -70,7 +72,7 @@ fn a_file_that_was_removed_before_a_remount_leaves_its_name_free() {
     server.open("/data/d/f", creating()).done();
 }
 
-/// The inodes of a restored tree, or of another disk with the same tree, can be the same ones.
+/// A restored tree, or another disk with the same tree, can have the same inode numbers.
 #[test]
 fn a_file_of_another_nfs_server_with_the_same_inode_is_another_file() {
     for checkpoint in [false, true] {

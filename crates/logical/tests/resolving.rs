@@ -1,4 +1,5 @@
-//! Checkpoints that a start cannot undo: which files they block, under which names, and how an administrator resolves them.
+//! Tests of checkpoints that a start cannot undo: the files and names that they block, and how an
+//! administrator resolves them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,13 +24,13 @@ fn begin(server: &Server, file: &Arc<dyn OpenFile>) {
     server.write(file, 10, b", and longer").done();
 }
 
-/// A server that stopped with a checkpoint of `/data/f` half changed. Its handle must live until the disk was copied: letting it
-/// go undoes half a write.
+/// Returns a server that stopped with a checkpoint of `/data/f` half changed. The handle must live
+/// until the disk was copied, because releasing it undoes half a write.
 fn stopped() -> (Server, Arc<dyn OpenFile>) {
     stopped_with("/data/f")
 }
 
-/// The same with a checkpoint of this file.
+/// Returns such a server with a checkpoint of this file.
 fn stopped_with(name: &str) -> (Server, Arc<dyn OpenFile>) {
     let server = Server::with(|config| config.checksums.types = vec![digest::Algorithm::Adler32]);
     server.memory.put(name, OLD);
@@ -40,7 +41,7 @@ fn stopped_with(name: &str) -> (Server, Arc<dyn OpenFile>) {
     (server, file)
 }
 
-/// A server that starts on a copy of that tree.
+/// Starts a server on a copy of that tree.
 fn copied(keep_attributes: bool) -> Server {
     let (server, _file) = stopped();
     let memory = server.memory.copied(keep_attributes);
@@ -65,7 +66,7 @@ fn a_checkpoint_of_a_file_that_was_copied_with_its_attributes_is_undone() {
 }
 
 #[test]
-fn a_file_that_may_be_half_changed_is_not_served_until_its_checkpoint_is_resolved() {
+fn a_half_changed_file_is_not_served_until_its_checkpoint_is_resolved() {
     for (order, want) in [(FORCED, OLD), (CheckpointOrder::Discard, CHANGED)] {
         let server = copied(false);
         for request in [reading(), updating()] {
@@ -82,7 +83,7 @@ fn a_file_that_may_be_half_changed_is_not_served_until_its_checkpoint_is_resolve
         resolve(&server, "/data/f", order).unwrap();
         assert_eq!(content(&server), want);
         let left = (server.logical.blocked_files().len(), server.checkpoints.len());
-        assert_eq!(left, (0, 1), "it is kept aside");
+        assert_eq!(left, (0, 1), "its journal is kept under another name");
         server.open("/data/f", reading()).done();
         let server = server.restarted();
         assert_eq!(content(&server), want);
@@ -91,7 +92,7 @@ fn a_file_that_may_be_half_changed_is_not_served_until_its_checkpoint_is_resolve
 }
 
 #[test]
-fn changes_are_not_undone_in_a_file_that_nothing_proves_to_be_the_right_one() {
+fn changes_are_not_undone_in_an_unproven_file() {
     let server = copied(false);
     let error = resolve(&server, "/data/f", APPLY).unwrap_err();
     assert_eq!(error.kind, Conflict);
@@ -106,14 +107,14 @@ fn changes_are_not_undone_in_a_file_that_nothing_proves_to_be_the_right_one() {
 }
 
 #[test]
-fn changes_are_undone_in_a_file_that_is_proven_to_be_the_right_one() {
+fn changes_are_undone_in_a_proven_file() {
     let server = Server::new();
     server.memory.put("/data/f", OLD);
     let file = server.open("/data/f", updating()).file();
     begin(&server, &file);
     server.memory.faults().fail("write", Some(5));
     assert_eq!(server.on_file(&file, FileOperation::Checkpoint(RollBack)).error().kind, IoError);
-    // Another checkpoint would replace the number that proves which file it is.
+    // Another checkpoint would replace the number that identifies the file.
     assert_eq!(server.on_file(&file, FileOperation::Checkpoint(Begin)).error().kind, FsReadOnly);
     server.memory.faults().fail("write", None);
     server.close(&file).done();
@@ -159,7 +160,7 @@ fn a_blocked_file_that_is_mounted_later_is_blocked_under_all_its_names() {
 }
 
 #[test]
-fn a_checkpoint_is_discarded_whatever_lies_at_its_path() {
+fn a_checkpoint_can_be_discarded_in_any_state_of_its_path() {
     let (server, _file) = stopped();
     let memory = server.memory.copied(false);
     memory.take("/data/f");
@@ -171,7 +172,7 @@ fn a_checkpoint_is_discarded_whatever_lies_at_its_path() {
 }
 
 #[test]
-fn undoing_by_order_ends_the_stored_checksums() {
+fn undoing_by_command_removes_the_stored_checksums() {
     let server = copied(false);
     let name = format!("{}adler32", digest::ATTRIBUTE_PREFIX);
     server.memory.put_attribute("/data/f", &name, b"of the changed content");
@@ -179,9 +180,9 @@ fn undoing_by_order_ends_the_stored_checksums() {
     assert_eq!(server.memory.attribute_of("/data/f", &name), None);
 }
 
-/// Journals of the first format name an inode, which a file of another file system may have too.
+/// Journals of version 1 contain an inode number, which a file on another file system may have too.
 #[test]
-fn a_checkpoint_of_the_first_format_is_not_applied_by_itself() {
+fn a_checkpoint_of_version_1_is_not_applied_automatically() {
     let server = Server::new();
     server.memory.put("/data/f", CHANGED);
     let inode = server.memory.stat(&path("/data/f")).unwrap().inode;
@@ -198,7 +199,7 @@ fn a_checkpoint_of_the_first_format_is_not_applied_by_itself() {
 }
 
 #[test]
-fn a_checkpoint_that_is_kept_aside_is_not_overwritten_by_a_later_one() {
+fn a_journal_set_aside_is_not_overwritten_by_a_later_one() {
     let mut server = copied(false);
     for kept in [1, 2] {
         resolve(&server, "/data/f", CheckpointOrder::Discard).unwrap();
@@ -225,9 +226,9 @@ fn a_blocked_file_that_is_removed_leaves_its_name_free() {
     server.open("/data/f", reading()).done();
 }
 
-/// An order that a crash interrupts leaves the file blocked or resolved.
+/// A command that a crash interrupts leaves the file blocked or resolved.
 #[test]
-fn an_order_can_be_given_again_after_a_crash() {
+fn a_command_can_be_repeated_after_a_crash() {
     for how in stops() {
         for stop in 0.. {
             let server = copied(false);
@@ -247,9 +248,10 @@ fn an_order_can_be_given_again_after_a_crash() {
     }
 }
 
-/// The disk has found the file that was there, and the table of blocked files learns of it only when the name belongs to another one.
+/// The identity of the earlier file is read, but reaches the table of blocked files only when the
+/// name belongs to another file.
 #[test]
-fn a_file_that_was_replaced_while_it_was_looked_at_is_not_blocked_again() {
+fn a_file_replaced_during_its_lookup_is_not_blocked_again() {
     let (server, _file) = stopped_with("/nolock/f");
     let memory = server.memory.copied(false);
     let server = server.restarted_on(&memory, None);

@@ -1,5 +1,5 @@
-//! The list of unfinished files at and below a path: complete, or it says what is missing; in bounded steps, as long as somebody
-//! waits for it.
+//! Tests of the list of unfinished files at and below a path: it is complete or states what is
+//! missing, and is collected in bounded steps as long as it is needed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,7 @@ fn names(list: &logical::UnfinishedList) -> Vec<String> {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_with_the_reason() {
+fn unreadable_entries_are_listed_with_the_reason() {
     let (server, rules) = Server::with_rules();
     for name in ["/data/a/f", "/data/closed/f", "/data/broken/f", "/data/odd/f", "/data/z/f"] {
         put_marked(&server, name);
@@ -36,7 +36,7 @@ fn what_cannot_be_read_is_named_with_the_reason() {
     error(Asked::List, DENIED, "/data/closed");
     error(Asked::ListNext, BROKEN, "/data/broken");
     error(Asked::Stat, BROKEN, "/data/odd");
-    // Removed meanwhile: nothing is hidden there.
+    // Removed meanwhile, so it contains no files.
     put_marked(&server, "/data/gone/f");
     error(Asked::ListNext, MISSING, "/data/gone");
     let list = list_within(&server, "/data", WalkLimits::default()).unwrap();
@@ -54,7 +54,7 @@ fn what_cannot_be_read_is_named_with_the_reason() {
     let limits = WalkLimits { unreadable: 1, ..WalkLimits::default() };
     let list = list_within(&server, "/data", limits).unwrap();
     assert_eq!((list.unreadable.len(), list.more_unreadable), (1, 2));
-    // The same for the path itself.
+    // The path itself may also be unreadable.
     let missing = list_within(&server, "/data/missing", WalkLimits::default()).unwrap();
     assert_eq!(missing.unreadable[0].reason, "No such file or directory (os error 2)");
     let closed = list_within(&server, "/data/closed", WalkLimits::default()).unwrap();
@@ -69,7 +69,7 @@ fn a_path_outside_of_the_exports_is_refused() {
         let error = list_within(&server, outside, WalkLimits::default()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::NotAuthorized);
         let text = format!(
-            "Unable to list {outside}; it lies in none of the exports of this server: /nolock, /data, /ro"
+            "Unable to list {outside}; it is outside of the exports of this server: /nolock, /data, /ro"
         );
         assert_eq!(error.text, text);
     }
@@ -78,7 +78,7 @@ fn a_path_outside_of_the_exports_is_refused() {
 }
 
 #[test]
-fn a_list_says_at_which_limit_it_stopped() {
+fn a_list_contains_the_limit_at_which_it_stopped() {
     let server = Server::new();
     for number in 0..4 {
         put_marked(&server, &format!("/data/d{number}/f"));
@@ -102,7 +102,7 @@ fn a_list_says_at_which_limit_it_stopped() {
 }
 
 #[test]
-fn files_with_and_without_a_record_are_named_once_in_order() {
+fn files_with_and_without_a_record_are_listed_once_in_order() {
     let server = Server::new();
     put_marked(&server, "/data/b");
     server.memory.put("/data/c/x", b"");
@@ -122,13 +122,13 @@ fn files_with_and_without_a_record_are_named_once_in_order() {
 }
 
 #[test]
-fn a_walk_for_nobody_ends_after_a_step() {
+fn a_walk_that_is_no_longer_needed_ends_after_a_step() {
     let (server, rules) = Server::with_rules();
     for number in 0..4 * STEP_ITEMS_MAX {
         server.memory.put(&format!("/data/many/{number:05}"), b"");
     }
     let gate = Gate::new();
-    // The first is the directory itself.
+    // The first call is for the directory itself.
     let stats = Rule::new(&[Asked::Stat], Fault::Hang(gate.clone())).below(&path("/data/many"));
     rules.add(stats.after(1));
     let (list, listed) = channel();
@@ -139,13 +139,12 @@ fn a_walk_for_nobody_ends_after_a_step() {
     has_left.store(true, Ordering::SeqCst);
     let before = server.memory.faults().calls("stat");
     gate.open();
-    assert!(listed.recv().is_err(), "nobody gets a list");
+    assert!(listed.recv().is_err(), "no list is sent");
     let looked_at = server.memory.faults().calls("stat") - before;
     assert!(looked_at <= STEP_ITEMS_MAX, "{looked_at}");
 }
 
-/// A disk that hangs behind a link holds up its own threads only.
-/// Walks over a disk that hangs, which `add` adds to the storage.
+/// Checks walks over a hung disk, which `add` adds to the storage: it delays only its own threads.
 fn check_walks_over_a_hung_disk(add: impl FnOnce(Faulty, &LogicalPath, Arc<Pool>) -> Faulty) {
     let (gate, pool, hung) = (Gate::new(), Pool::new("hung", 1), path("/data/hung"));
     let server = Server::over(

@@ -1,5 +1,6 @@
-//! Records of unfinished files that no longer lead to their file: the tree was copied without modes, cannot be read, or is not
-//! mounted. What lies there instead is served only when it is known to be whole.
+//! Tests of records that no longer lead to their unfinished file, because the tree was copied
+//! without modes, cannot be read, or is not mounted. A file at the path is served only if it is
+//! known to be complete.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +12,7 @@ use vfs::{OpenRequest, Operation};
 
 const NUMBER: &str = "user.scalla.pending";
 
-/// A server that stopped while it wrote `/data/f` as an unfinished file.
+/// Returns a server that stopped during a write to `/data/f`, which is unfinished.
 fn stopped() -> Server {
     let server = Server::new();
     let file = server.open("/data/f", posc(creating())).file();
@@ -21,7 +22,7 @@ fn stopped() -> Server {
     server
 }
 
-/// A server that starts on a copy of that tree without modes and attributes, as `cp -r` makes it.
+/// Starts a server on a copy of that tree without modes and attributes, as from `cp -r`.
 fn copied() -> Server {
     let server = stopped();
     let memory = server.memory.copied(false);
@@ -38,7 +39,7 @@ fn records(server: &Server) -> usize {
 }
 
 #[test]
-fn a_file_whose_mark_a_copy_lost_is_not_served_until_it_is_cleared() {
+fn a_file_that_lost_its_mark_is_not_served_until_cleared() {
     for cold in [false, true] {
         let server = copied();
         server.memory.set_cold(cold);
@@ -49,7 +50,7 @@ fn a_file_whose_mark_a_copy_lost_is_not_served_until_it_is_cleared() {
             assert!(text.ends_with("run: scalla admin unfinished clear /data/f"), "{text}");
         }
         server.open("/data/x", reading()).done();
-        // A change of its mode does not hide it, and a rename takes the record along.
+        // A change of its mode does not hide the file, and a rename moves the record with it.
         server.call(Operation::ChangeMode { target: target("/data/f"), mode: 0o600 }).done();
         server.call(rename("/data/f", "/data/g")).done();
         assert_eq!(server.open("/data/g", reading()).error().kind, FsError);
@@ -75,7 +76,7 @@ fn a_file_that_lost_its_mark_is_cleared_where_its_mode_cannot_be_changed() {
 }
 
 #[test]
-fn a_record_is_ended_by_force_whatever_lies_at_its_path() {
+fn a_record_can_be_ended_by_force_in_any_state_of_its_path() {
     let server = stopped();
     let memory = server.memory.copied(false);
     memory.take("/data/f");
@@ -89,7 +90,7 @@ fn a_record_is_ended_by_force_whatever_lies_at_its_path() {
 }
 
 #[test]
-fn a_file_that_was_made_anew_here_is_served() {
+fn a_file_created_anew_is_served() {
     let forced = OpenRequest { force: true, ..replacing() };
     for request in [replacing(), posc(replacing()), forced, posc(updating())] {
         let server = copied();
@@ -112,7 +113,7 @@ fn a_file_that_was_made_anew_here_is_served() {
         } else {
             let file = server.open("/data/f", posc(replacing())).file();
             server.abandon(&file).done();
-            assert_eq!(waits(&server, "/data/f", reading()).0, 60, "now it bears the mark");
+            assert_eq!(waits(&server, "/data/f", reading()).0, 60, "now it has the mark");
             continue;
         }
         server.open("/data/f", reading()).done();
@@ -121,7 +122,7 @@ fn a_file_that_was_made_anew_here_is_served() {
 }
 
 #[test]
-fn a_file_that_was_closed_whole_is_served_after_a_copy() {
+fn a_file_that_was_completed_is_served_after_a_copy() {
     let server = Server::new();
     let file = server.open("/data/f", posc(creating())).file();
     server.write(&file, 0, b"whole").done();
@@ -131,9 +132,9 @@ fn a_file_that_was_closed_whole_is_served_after_a_copy() {
     server.open("/data/f", reading()).done();
 }
 
-/// A disk that could not be read for a moment is no copy of the tree.
+/// A disk that could not be read for a moment does not count as a copy of the tree.
 #[test]
-fn an_error_at_the_start_does_not_make_a_file_one_that_was_moved() {
+fn an_error_at_the_start_does_not_count_as_a_moved_tree() {
     let server = stopped();
     let number = server.memory.attribute_of("/data/f", NUMBER).unwrap();
     let memory = server.memory.survivor(None);
@@ -148,7 +149,7 @@ fn an_error_at_the_start_does_not_make_a_file_one_that_was_moved() {
     assert_eq!(server.memory.content("/data/f"), None, "it is removed after the hold time");
 }
 
-/// A server that starts while the file system of `/data/d` is not mounted, with the file in `/mounted`.
+/// Starts a server while the file system of `/data/d` is not mounted; its file is in `/mounted`.
 fn unmounted() -> Server {
     let server = Server::new();
     server.memory.put("/data/d/other", b"");
@@ -188,7 +189,7 @@ fn removing_or_replacing_an_empty_mount_point_ends_no_record() {
 }
 
 #[test]
-fn a_directory_that_takes_the_place_of_one_brings_whole_files() {
+fn files_in_a_renamed_directory_count_as_complete() {
     let server = unmounted();
     server.memory.put("/data/e/f", b"whole");
     server.call(rename("/data/e", "/data/d")).done();
@@ -197,7 +198,7 @@ fn a_directory_that_takes_the_place_of_one_brings_whole_files() {
 }
 
 #[test]
-fn a_file_is_not_cleared_while_it_is_closed_and_the_close_succeeds() {
+fn a_file_is_not_cleared_during_its_close() {
     let server = Server::new();
     let file = server.open("/data/f", posc(creating())).file();
     server.write(&file, 0, b"whole").done();
@@ -212,9 +213,9 @@ fn a_file_is_not_cleared_while_it_is_closed_and_the_close_succeeds() {
     assert_eq!(records(&server), 0);
 }
 
-/// The new owner's part must not become whole by the close of the one before.
+/// The close by the earlier owner must not complete the data of the new one.
 #[test]
-fn a_file_that_is_taken_over_during_its_close_stays_unfinished() {
+fn a_file_taken_over_during_its_close_stays_unfinished() {
     let server = Server::new();
     let file = server.open("/data/f", posc(creating())).file();
     server.write(&file, 0, b"whole").done();
@@ -234,7 +235,7 @@ fn a_file_that_is_taken_over_during_its_close_stays_unfinished() {
 }
 
 #[test]
-fn a_close_that_fails_leaves_the_file_to_its_creator_for_the_hold_time() {
+fn a_failed_close_keeps_the_file_for_its_creator() {
     let server = Server::new();
     let file = server.open("/data/f", posc(creating())).file();
     server.write(&file, 0, b"whole").done();

@@ -1,5 +1,7 @@
-//! Files whose uncommitted checkpoint could not be undone. They are blocked by name, and under every other name as soon as the
-//! server knows which file it is.
+//! Files whose uncommitted checkpoint could not be undone, and which are therefore blocked.
+//!
+//! A file is blocked by its path, and under all its other names as soon as the server knows its
+//! identity.
 
 use super::{ASIDE_SUFFIX, Checkpoints};
 use crate::config::CheckpointFailure;
@@ -13,38 +15,40 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use storage::{Backend, FileIdentity, StoredFile};
 
-/// Why a file is blocked.
+/// The reason why a file is blocked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CheckpointBlock {
-    /// Undoing failed. The configuration says whether the file may be read.
+    /// Undoing failed. The configuration decides whether the file may be read.
     Failed,
-    /// Nobody knows whether the file is the one of the checkpoint. It may be half changed, so it is not read either.
+    /// It is unknown whether the file is the one of the checkpoint. It may be half changed, so it
+    /// must not be read either.
     Unresolved,
 }
 
 /// A file whose checkpoint is neither committed nor undone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockedFile {
-    /// Its name.
+    /// The path of the file.
     pub path: LogicalPath,
-    /// The name of the journal that holds what was overwritten.
+    /// Name of the journal with the overwritten bytes.
     pub journal: String,
-    /// Why it is blocked.
+    /// The reason for blocking.
     pub block: CheckpointBlock,
 }
 
-/// All blocked files.
+/// The table of blocked files.
 #[derive(Default)]
 pub(super) struct BlockedFiles {
     table: Mutex<BlockedTable>,
-    /// So that the many reads while there is none pass without the lock.
+    /// Number of blocked files; lets the common case of none pass without the lock.
     count: AtomicUsize,
 }
 
 #[derive(Default)]
 struct BlockedTable {
     by_path: HashMap<LogicalPath, BlockedFile>,
-    /// Files by device and inode. A path has two where another file lies there than the journal names.
+    /// Blocked files by device and inode. A path has two entries if the file at the path is not the
+    /// one that the journal names.
     by_file: HashMap<FileKey, (FileIdentity, LogicalPath)>,
 }
 
@@ -74,7 +78,7 @@ impl BlockedFiles {
         !self.is_empty() && self.with(|table| table.by_file.contains_key(&key))
     }
 
-    /// Returns the entry of a file, if its identity is the one that was noted.
+    /// Returns the entry of a file if its identity is the recorded one.
     fn of_file(
         &self,
         key: FileKey,
@@ -115,12 +119,12 @@ impl Checkpoints {
         });
     }
 
-    /// May a file be opened, as far as checkpoints are concerned that could not be undone?
+    /// Checks whether the file at a path may be opened or is blocked.
     pub(crate) fn check_path(&self, path: &LogicalPath, write: bool) -> io::Result<()> {
         self.blocked.at(path).map_or(Ok(()), |blocked| self.check(&blocked, write))
     }
 
-    /// The same for a file whose name may be another one than that of its checkpoint.
+    /// Checks whether a file may be opened under any name or is blocked.
     pub(crate) fn check_file(
         &self,
         key: FileKey,
@@ -130,14 +134,15 @@ impl Checkpoints {
         self.blocked.of_file(key, identity)?.map_or(Ok(()), |blocked| self.check(&blocked, write))
     }
 
-    /// Both for an open file. Waits for the disk only if the file seems to be a blocked one.
+    /// Checks an open file by path and by identity. Waits for the disk only if the file may be
+    /// blocked.
     pub(crate) fn check_open(
         &self,
         path: &LogicalPath,
         (key, file): (FileKey, &dyn StoredFile),
         write: bool,
     ) -> io::Result<()> {
-        // Each read asks, and hardly ever is a file blocked.
+        // Fast path: every read gets here, and files are rarely blocked.
         if self.blocked.is_empty() {
             return Ok(());
         }
@@ -145,17 +150,19 @@ impl Checkpoints {
         self.check_file(key, || file.identity(), write)
     }
 
-    /// Reports whether a file seems to be a blocked one. Never blocks.
+    /// Reports whether a file may be blocked, by its device and inode only. Never waits for the
+    /// disk.
     pub(crate) fn may_block_file(&self, key: FileKey) -> bool {
         self.blocked.has_file(key)
     }
 
-    /// A client asked for a blocked path: notes which file lies there, because its file system may have been mounted since.
+    /// Records the identity of the file at a blocked path that a client requested, because its file
+    /// system may have been mounted since.
     pub(crate) fn note_file_at(&self, path: &LogicalPath, backend: &dyn Backend) {
         let Some(asked) = self.blocked.at(path) else { return };
         let Ok(found) = backend.identity(path) else { return };
         self.blocked.with(|table| {
-            // While the disk was asked, an order may have resolved the checkpoint.
+            // An administrator may have resolved the checkpoint while the identity was read.
             if table.by_path.get(path).is_some_and(|blocked| blocked.journal == asked.journal) {
                 table.by_file.insert(FileKey::from(&found), (found, path.clone()));
             }
@@ -176,45 +183,48 @@ impl Checkpoints {
         }
     }
 
-    /// Reports whether a file at or below `path` must keep its name, so that its checkpoint finds it.
+    /// Reports whether a file at or below `path` must keep its name, so that recovery finds it.
     pub(crate) fn keeps_names_below(&self, path: &LogicalPath) -> bool {
         self.is_active_below(path)
             || !self.blocked.is_empty()
                 && self.blocked.with(|table| table.by_path.keys().any(|file| file.is_within(path)))
     }
 
-    /// A blocked file was removed: its checkpoint is kept aside.
+    /// Sets the checkpoint of a removed file aside and unblocks its path.
     pub(crate) fn removed(&self, path: &LogicalPath) {
         let Some(BlockedFile { journal, .. }) = self.blocked.at(path) else { return };
         match self.set_aside(&journal, path) {
             Ok(()) => self.unblock(path),
             Err(error) => {
-                tracing::error!(path = %path.shown(), journal, %error, "a checkpoint cannot be kept aside");
+                tracing::error!(path = %path.shown(), journal, %error, "cannot rename the journal of the checkpoint of a removed file; its path stays blocked until a restart");
             }
         }
     }
 
-    /// Keeps a checkpoint where no start applies it.
+    /// Renames the journal of a checkpoint, so that no start of the server applies it.
     pub(super) fn set_aside(&self, name: &str, path: &LogicalPath) -> io::Result<()> {
         let kept = format!("{name}{ASIDE_SUFFIX}");
         let content = self.folder.read(name)?;
         drop(self.folder.replace(&kept, &content)?);
-        tracing::warn!(path = %path.shown(), kept, "a checkpoint is kept aside and not applied");
+        tracing::warn!(path = %path.shown(), kept, "the file of a checkpoint was removed, replaced or resolved; its journal was renamed and will not be applied");
         self.folder.remove(name)
     }
 }
 
-/// Gives a file the number of a checkpoint, which has reached stable storage then; `None` where it cannot have one.
+/// Stores a new checkpoint number in an attribute of the file and syncs it; `None` where attributes
+/// are not supported.
 pub(super) fn set_number(file: &dyn StoredFile) -> io::Result<Option<String>> {
     let number = proof::nonce();
     match file.set_attribute(proof::CHECKPOINT, number.as_bytes(), false) {
-        // Otherwise the file could have the number of an earlier checkpoint after a loss of power.
+        // Without the sync the file could have the number of an earlier checkpoint after a power
+        // failure.
         Ok(()) => file.sync_all().map(|()| Some(number)),
         Err(_) => Ok(None),
     }
 }
 
-/// The next checkpoint sets another number, so it does not matter if this one stays.
+/// Removes the checkpoint number. A failure does not matter, because the next checkpoint sets
+/// another number.
 pub(super) fn forget_number(file: &dyn StoredFile) {
     let _ = file.remove_attribute(proof::CHECKPOINT);
 }

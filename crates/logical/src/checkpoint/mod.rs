@@ -1,9 +1,10 @@
-//! Checkpoints: changes to an open file that can be undone, also after a crash of the server.
+//! Checkpoints: changes to an open file that can be undone, even after a crash of the server.
 //!
-//! Before a change, what it overwrites is saved in a journal of its own ([`record`]) and reaches stable storage. Undoing
-//! writes the saved bytes back, the last saved first, and restores the size; then the journal is removed. Committing makes
-//! the changes stable and removes the journal. So whenever the server stops, the file is as before the checkpoint, or can
-//! be made so from the journal at the next start, before anybody may open it.
+//! Before each change, the bytes that it overwrites are saved in the journal of the checkpoint
+//! ([`record`]) and synced. Undoing writes the saved bytes back in reverse order, restores the size
+//! and removes the journal. Committing syncs the changes and removes the journal. Therefore,
+//! whenever the server stops, the file is as before the checkpoint, or the next start
+//! restores it from the journal before any client can open it.
 
 mod blocked;
 mod record;
@@ -25,25 +26,26 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::{Backend, FileIdentity, OpenHow, StoredFile};
 
-/// How a journal's name ends.
+/// Suffix of a journal's name.
 const SUFFIX: &str = ".checkpoint";
-/// What is added to the name of one whose file was removed or replaced.
+/// Additional suffix of a journal whose file was removed or replaced.
 const ASIDE_SUFFIX: &str = ".replaced";
 
-/// All checkpoints.
+/// All checkpoints of the server.
 pub(crate) struct Checkpoints {
     pub(crate) config: Config,
     folder: Arc<dyn JournalFolder>,
     next: AtomicU64,
-    /// Files that have one, by device and inode.
+    /// Files with an active checkpoint, by device and inode.
     active: Mutex<HashMap<FileKey, LogicalPath>>,
     count: AtomicUsize,
-    /// Files that could not be restored, which must not be used as if they had been.
+    /// Files that could not be restored and must not be used as if they had been.
     blocked: BlockedFiles,
 }
 
 impl Checkpoints {
-    /// Undoes what an earlier run left uncommitted. Files that cannot be restored stay blocked.
+    /// Undoes the checkpoints that an earlier run left uncommitted. Files that cannot be restored
+    /// are blocked.
     pub(crate) fn new(
         config: Config,
         folder: Arc<dyn JournalFolder>,
@@ -60,7 +62,8 @@ impl Checkpoints {
         for name in checkpoints.folder.names()? {
             let aside = name.strip_suffix(ASIDE_SUFFIX);
             let Some(number) = aside.unwrap_or(&name).strip_suffix(SUFFIX) else { continue };
-            // Numbers of those that are kept aside are not used again: their journals would be overwritten.
+            // The numbers of journals set aside are not reused, otherwise those journals would be
+            // overwritten.
             if let Ok(number) = number.parse::<u64>() {
                 checkpoints.next.fetch_max(number.saturating_add(1), Ordering::Relaxed);
             }
@@ -77,7 +80,11 @@ impl Checkpoints {
         let (head, places) = match reader.content()? {
             Content::Unborn => return self.folder.remove(name),
             Content::Unknown(version) => {
-                tracing::error!(name, version, "a checkpoint of an unknown release stays as it is");
+                tracing::error!(
+                    name,
+                    version,
+                    "the journal of a checkpoint has an unknown version and is left unchanged; run the release that wrote it"
+                );
                 return Ok(());
             }
             Content::Entries(head, places) => (head, places),
@@ -85,7 +92,7 @@ impl Checkpoints {
         let path = &head.path;
         match restore_by_path(backend, &reader, &head, &places) {
             Ok(Finding::Same) => {
-                tracing::warn!(path = %path.shown(), "an uncommitted checkpoint was undone");
+                tracing::warn!(path = %path.shown(), "undid an uncommitted checkpoint of an earlier run");
                 self.folder.remove(name)?;
                 let _ = backend.remove_attribute(path, proof::CHECKPOINT);
                 Ok(())
@@ -94,7 +101,7 @@ impl Checkpoints {
             Ok(Finding::NotThere(directory) | Finding::Unreadable(directory)) => {
                 tracing::error!(
                     path = %path.shown(), directory = %directory.shown(), name, folder = self.folder.location(),
-                    "the file of an uncommitted checkpoint is not there, and its directory is not what it was: mount its file \
+                    "the file of an uncommitted checkpoint is missing, and its directory has changed: mount its file \
                      system and restart the server; if the tree was moved or restored from a copy, compare the file and run \
                      'scalla admin checkpoint apply PATH' or 'scalla admin checkpoint discard PATH'; until then the file is \
                      neither read nor written"
@@ -103,7 +110,7 @@ impl Checkpoints {
                 Ok(())
             }
             Err(error) => {
-                tracing::error!(path = %path.shown(), name, %error, "a checkpoint cannot be undone; its file is blocked");
+                tracing::error!(path = %path.shown(), name, %error, "cannot undo a checkpoint; its file is blocked until a restart or 'scalla admin checkpoint apply PATH'");
                 self.block(path, name, CheckpointBlock::Failed, files_of(&head, backend));
                 Ok(())
             }
@@ -114,22 +121,22 @@ impl Checkpoints {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Files that have one.
+    /// Returns the number of files with an active checkpoint.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Has a file at or below `path` one?
+    /// Reports whether a file at or below `path` has an active checkpoint.
     pub(crate) fn is_active_below(&self, path: &LogicalPath) -> bool {
         self.count() > 0 && self.active().values().any(|file| file.is_within(path))
     }
 
-    /// Has this file one, under any name?
+    /// Reports whether this file has an active checkpoint, under any name.
     pub(crate) fn is_active(&self, key: FileKey) -> bool {
         self.count() > 0 && self.active().contains_key(&key)
     }
 
-    /// Starts one. Blocks.
+    /// Starts a checkpoint. Blocks.
     pub(crate) fn begin(
         self: &Arc<Self>,
         path: &LogicalPath,
@@ -138,7 +145,7 @@ impl Checkpoints {
     ) -> io::Result<Checkpoint> {
         let metadata = file.stat()?;
         let key = FileKey::from(&metadata);
-        // Its number would replace that of the checkpoint that blocks the file.
+        // The new number would replace that of the checkpoint that blocks the file.
         self.check_open(path, (key, file.as_ref()), true)?;
         {
             let mut active = self.active();
@@ -149,7 +156,7 @@ impl Checkpoints {
             self.count.store(active.len(), Ordering::Release);
         }
         let name = format!("{}{SUFFIX}", self.next.fetch_add(1, Ordering::Relaxed));
-        // From here on dropping it forgets it again.
+        // From here on, dropping `place` removes the entry from the table.
         let place = Place { all: self.clone(), key, name };
         let proof = Proof::of(backend, path, file.as_ref(), set_number(file.as_ref())?)?;
         let (inode, size) = (metadata.inode, metadata.size);
@@ -176,11 +183,11 @@ impl Checkpoints {
             journal.sync()?;
             Ok(journal)
         });
-        // A journal that stays behind would undo at the next start what was never protected.
+        // A journal that remained would be applied at the next start, although it protects nothing.
         if started.is_err()
             && let Err(error) = self.folder.remove(name)
         {
-            tracing::error!(path = %head.path.shown(), name, %error, "remove this journal of a checkpoint by hand");
+            tracing::error!(path = %head.path.shown(), name, %error, "cannot start a checkpoint, and cannot remove its journal; remove the journal by hand");
             let file = head.proof.as_ref().map(Proof::file);
             self.block(&head.path, name, CheckpointBlock::Failed, file);
         }
@@ -188,7 +195,7 @@ impl Checkpoints {
     }
 }
 
-/// A file's place in the table, until dropped.
+/// The entry of a file in the table of active checkpoints, until dropped.
 struct Place {
     all: Arc<Checkpoints>,
     key: FileKey,
@@ -210,23 +217,23 @@ pub(crate) struct Checkpoint {
     identity: FileIdentity,
     file: Arc<dyn StoredFile>,
     journal: Box<dyn Journal>,
-    /// Size before the first change.
+    /// Size before the first change, in bytes.
     size: u64,
-    /// The least size since then: what lies above was saved already, or was not there.
+    /// Smallest size since then. Bytes above it were saved already or did not exist.
     least: u64,
     used: u64,
-    /// Entries that are in the journal for certain.
+    /// Number of entries known to be in the journal.
     entries: usize,
-    /// An append failed in the middle: what would follow could not be read again.
+    /// An append failed midway, so that later entries could not be read.
     torn: bool,
-    /// Committed or undone.
+    /// The checkpoint was committed or undone.
     settled: bool,
 }
 
 impl Drop for Checkpoint {
     fn drop(&mut self) {
-        // Only a panic comes here unsettled. The journal would be applied at the next start, over whatever had been
-        // written until then: so nothing may be.
+        // Only a panic gets here. The next start would apply the journal over all later changes, so
+        // the file is blocked.
         if !self.settled {
             self.block();
         }
@@ -234,17 +241,18 @@ impl Drop for Checkpoint {
 }
 
 impl Checkpoint {
-    /// Bytes saved.
+    /// Returns the number of bytes saved.
     pub(crate) fn used(&self) -> u32 {
         u32::try_from(self.used).unwrap_or(u32::MAX)
     }
 
-    /// Saves what a write will overwrite. EDQUOT if that would be too much; then nothing is saved.
+    /// Saves the bytes that a write will overwrite. EDQUOT if they exceed the limit; then nothing
+    /// is saved.
     pub(crate) fn before_write(&mut self, offset: u64, length: u64) -> io::Result<()> {
         self.save(offset, offset.saturating_add(length).min(self.least))
     }
 
-    /// Saves what a change of size will cut off.
+    /// Saves the bytes that a truncation will remove.
     pub(crate) fn before_truncate(&mut self, size: u64) -> io::Result<()> {
         self.save(size, self.least)?;
         self.least = self.least.min(size);
@@ -268,7 +276,7 @@ impl Checkpoint {
             let read = self.file.read(at, &mut bytes)?;
             bytes.truncate(read);
             if bytes.is_empty() {
-                break; // somebody else made it shorter meanwhile
+                break; // truncated by another writer meanwhile
             }
             self.torn = true;
             self.journal.append(&Entry { offset: at, bytes }.encode())?;
@@ -283,7 +291,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Keeps the changes.
+    /// Commits the changes.
     pub(crate) fn commit(&mut self) -> io::Result<()> {
         self.file.sync()?;
         self.place.all.folder.remove(&self.place.name)?;
@@ -292,12 +300,12 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Undoes the changes. If that fails, the file is blocked until a restart succeeds with it.
+    /// Undoes the changes. If that fails, the file is blocked until a restart restores it.
     pub(crate) fn roll_back(&mut self) -> io::Result<()> {
         let undone = self.undo();
         self.settled = true;
         if let Err(error) = &undone {
-            tracing::error!(path = %self.path.shown(), %error, "a checkpoint cannot be undone; its file is blocked");
+            tracing::error!(path = %self.path.shown(), %error, "cannot undo a checkpoint; its file is blocked until a restart or 'scalla admin checkpoint apply PATH'");
             self.block();
         }
         undone
@@ -322,14 +330,15 @@ impl Checkpoint {
     }
 }
 
-/// The files that a checkpoint may be of: the one that its journal names, and the one that lies at its path.
+/// Returns the possible files of a checkpoint: the one that its journal names, and the one at its
+/// path.
 fn files_of(head: &Head, backend: &dyn Backend) -> impl Iterator<Item = FileIdentity> {
     let named = head.proof.as_ref().map(Proof::file);
     let found = backend.identity(&head.path).ok();
     named.into_iter().chain(found)
 }
 
-/// Writes back what was overwritten, the last first, and restores the size.
+/// Writes the overwritten bytes back in reverse order and restores the size.
 fn restore(file: &dyn StoredFile, reader: &Reader<'_>, head: &Head, places: &[u64]) -> io::Result<()> {
     for at in places.iter().rev() {
         let entry = reader.entry(*at)?.ok_or_else(|| os(errno::INPUT_OUTPUT))?;
@@ -339,7 +348,7 @@ fn restore(file: &dyn StoredFile, reader: &Reader<'_>, head: &Head, places: &[u6
     file.sync()
 }
 
-/// The same for the file at a path, if it is the one.
+/// Restores the file at a path, if it is the one of the checkpoint.
 fn restore_by_path(
     backend: &dyn Backend,
     reader: &Reader<'_>,
@@ -348,7 +357,7 @@ fn restore_by_path(
 ) -> io::Result<Finding> {
     let finding = match &head.proof {
         Some(proof) => proof.find(backend, &head.path, proof::CHECKPOINT),
-        // Only the inode is known, and a file of another file system may have the same one.
+        // Only the inode number is known, and a file on another file system may have the same one.
         None => Finding::NotThere(head.path.clone()),
     };
     if finding == Finding::Same {

@@ -1,26 +1,27 @@
-//! The bytes of a checkpoint's journal: a head that says of which file it speaks, then what was overwritten, in order.
+//! The format of a checkpoint's journal: a head that identifies the file, then the overwritten
+//! bytes in order.
 //!
 //! All integers are little-endian.
 //!
 //! | bytes of the head | field |
 //! |---|---|
 //! | 0..4 | `SCKP` |
-//! | 4..8 | version: 2, or 1 without the two fields behind the path |
-//! | 8..16 | inode of the file |
-//! | 16..24 | its size in bytes before the first change |
-//! | 24..28 | length of its path |
-//! | 28.. | its path |
-//! | 4 bytes | length of what follows |
-//! | rest | its identity as JSON ([`Proof`]), then CRC32C of all before |
+//! | 4..8 | version: 2; version 1 does not have the two fields after the path |
+//! | 8..16 | inode number of the file |
+//! | 16..24 | size of the file in bytes before the first change |
+//! | 24..28 | length of the path |
+//! | 28.. | path |
+//! | 4 bytes | length of the identity |
+//! | rest | identity as JSON ([`Proof`]), then CRC32C of all bytes before |
 //!
 //! | bytes of an entry | field |
 //! |---|---|
 //! | 0..8 | offset in the file |
 //! | 8..12 | length of the saved bytes |
-//! | 12.. | the bytes, then CRC32C of all before |
+//! | 12.. | saved bytes, then CRC32C of all bytes before |
 //!
-//! An entry that is cut or does not verify ends the journal: it was never promised to be there, so nothing was
-//! overwritten on its strength.
+//! A truncated entry, or one whose checksum does not match, ends the journal. It was not synced
+//! yet, so the change that it protects was not made.
 
 use crate::journal::JournalFolder;
 use crate::proof::Proof;
@@ -29,42 +30,43 @@ use std::io;
 
 const MAGIC: &[u8; 4] = b"SCKP";
 const VERSION: u32 = 2;
-/// The oldest version that is read. It names no identity but the inode.
+/// Oldest version that is read. Its only identity is the inode number.
 const VERSION_MIN: u32 = 1;
-/// Bytes that an identity has at most.
+/// Maximum length of an identity in bytes.
 const PROOF_BYTES_MAX: usize = 1 << 18;
-/// Bytes of a head before its path, of an entry before its bytes, and of the sum behind both.
+/// Length in bytes of a head before its path, of an entry before its bytes, and of the checksum
+/// after both.
 const HEAD_BYTES: usize = 28;
 const ENTRY_BYTES: usize = 12;
 const SUM_BYTES: usize = 4;
-/// Bytes that one entry saves at most.
+/// Maximum number of bytes saved by one entry.
 pub(crate) const SAVED_BYTES_MAX: usize = 1 << 20;
 
-/// Of which file a journal speaks.
+/// The file of a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub(crate) path: LogicalPath,
     pub(crate) inode: u64,
     pub(crate) size: u64,
-    /// `None` in journals of the first version.
+    /// `None` in journals of version 1.
     pub(crate) proof: Option<Proof>,
 }
 
-/// What one change overwrote: at most [`SAVED_BYTES_MAX`] bytes.
+/// The bytes that one change overwrote: at most [`SAVED_BYTES_MAX`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     pub(crate) offset: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What a journal says.
+/// The content of a journal.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Content {
-    /// It never came to be complete, so nothing was changed under it.
+    /// The head is incomplete, so the file was not changed.
     Unborn,
-    /// A format that this release does not know.
+    /// The format has a version that this release does not know.
     Unknown(u32),
-    /// Of this file, with the places of all its entries in the journal.
+    /// The file, and the offsets of all entries in the journal.
     Entries(Head, Vec<u64>),
 }
 
@@ -119,7 +121,8 @@ impl Entry {
     }
 }
 
-/// The block of `length` bytes at the start of `raw`; `None` if it is cut or its sum does not verify.
+/// Returns the block of `length` bytes at the start of `raw`; `None` if it is truncated or its
+/// checksum does not match.
 fn sealed(raw: &[u8], length: usize) -> Option<&[u8]> {
     let (block, after) = raw.split_at_checked(length)?;
     let sum = after.first_chunk()?;
@@ -134,7 +137,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map(|raw| u64::from_le_bytes(*raw))
 }
 
-/// A journal being read, an entry at a time.
+/// Reads a journal one entry at a time.
 pub(crate) struct Reader<'a> {
     folder: &'a dyn JournalFolder,
     name: &'a str,
@@ -145,7 +148,7 @@ impl<'a> Reader<'a> {
         Self { folder, name }
     }
 
-    /// What it says, with the places of its entries.
+    /// Reads the head and the offsets of the entries.
     pub(crate) fn content(&self) -> io::Result<Content> {
         let raw = self.folder.read_at(
             self.name,
@@ -166,7 +169,7 @@ impl<'a> Reader<'a> {
         Ok(Content::Entries(head, places))
     }
 
-    /// The entry at a place; `None` if there is none that is whole.
+    /// Returns the entry at an offset; `None` if there is no complete one.
     pub(crate) fn entry(&self, at: u64) -> io::Result<Option<Entry>> {
         let raw = self.folder.read_at(self.name, at, ENTRY_BYTES)?;
         let Some(length) = u32_at(&raw, 8).map(|length| length as usize) else { return Ok(None) };
@@ -186,7 +189,7 @@ mod tests {
     use super::*;
     use crate::journal::Journal;
 
-    /// A folder of one journal that is only read.
+    /// A read-only directory with one journal.
     struct Only(Vec<u8>);
 
     impl JournalFolder for Only {
@@ -207,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Head and entries, all read.
+    /// Decodes the head and all entries.
     fn read(bytes: &[u8]) -> Result<(Head, Vec<Entry>), Box<Content>> {
         let folder = Only(bytes.to_vec());
         let reader = Reader::new(&folder, "");
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_cut_at_any_byte_says_what_is_complete() {
+    fn a_truncated_journal_yields_its_complete_entries() {
         let text = r#"{"file":{"device":1,"inode":7,"born":[5,6]},"above":[{"device":1,"inode":2}]}"#;
         for proof in [None, Some(serde_json::from_str(text).unwrap())] {
             check_cuts(proof);
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_ends_the_journal_and_another_version_is_not_guessed_at() {
+    fn damage_ends_the_journal_and_unknown_versions_are_reported() {
         let head = Head { path: LogicalPath::parse(b"/a").unwrap(), inode: 7, size: 3, proof: None };
         let mut bytes = head.encode();
         bytes.extend(Entry { offset: 0, bytes: b"abc".to_vec() }.encode());

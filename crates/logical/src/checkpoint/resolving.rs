@@ -1,4 +1,7 @@
-//! Orders of an administrator about blocked files: to undo the changes of a checkpoint, or to keep them.
+//! Commands of an administrator for blocked files: undo the changes of a checkpoint, or keep them.
+//!
+//! The server cannot decide this itself, because it cannot prove that the file at the path is the
+//! one of the checkpoint.
 
 use super::blocked::{BlockedFile, forget_number};
 use super::record::{Content, Head, Reader};
@@ -11,30 +14,31 @@ use base::{Error, ErrorKind, LogicalPath};
 use std::fmt;
 use std::io;
 
-/// What is to become of a blocked file.
+/// The decision about a blocked file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CheckpointOrder {
-    /// The changes are undone in the file that lies there now.
+    /// Undo the changes in the file that is at the path now.
     Apply {
-        /// Also if nothing proves that it is the file of the checkpoint.
+        /// Undo them even if nothing proves that it is the file of the checkpoint.
         force: bool,
     },
-    /// The file stays as it is.
+    /// Keep the file as it is.
     Discard,
 }
 
-/// What undoing a checkpoint does to a file.
+/// The effect of undoing a checkpoint on a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckpointEffect {
-    /// Ranges that are written back.
+    /// Number of ranges that are written back.
     pub ranges: usize,
-    /// Their bytes.
+    /// Total length of these ranges in bytes.
     pub bytes: u64,
-    /// Size of the file now.
+    /// Present size of the file in bytes.
     pub size: u64,
-    /// Its size before the checkpoint, which it gets again.
+    /// Size before the checkpoint, which is restored.
     pub size_before: u64,
-    /// The number of the file or its inode and time of birth prove that it is the one of the checkpoint.
+    /// The number in the file's attribute, or its inode and time of birth, prove that it is the
+    /// file of the checkpoint.
     pub is_proven: bool,
 }
 
@@ -45,7 +49,7 @@ impl fmt::Display for CheckpointEffect {
     }
 }
 
-/// A checkpoint's journal, and the file in which it may be undone.
+/// The journal of a checkpoint, and its effect on a file.
 struct Undoing<'a> {
     reader: Reader<'a>,
     head: Head,
@@ -54,14 +58,14 @@ struct Undoing<'a> {
 }
 
 impl<'a> Undoing<'a> {
-    /// Finds out what undoing would do. Nothing is changed.
+    /// Computes the effect of undoing. Nothing is changed.
     fn plan(reader: Reader<'a>, target: &ClaimedFile) -> io::Result<Self> {
         let Content::Entries(head, places) = reader.content()? else {
             return Err(io::Error::other("its journal cannot be read"));
         };
         let is_proven = match &head.proof {
             Some(proof) => proof.is_proven_by(target.file.as_ref(), proof::CHECKPOINT)?,
-            // Journals of the first format name an inode only, and other files have it too.
+            // Journals of version 1 contain only the inode number, which other files may have too.
             None => false,
         };
         let mut effect = CheckpointEffect {
@@ -85,7 +89,7 @@ impl AdminOrders {
         self.checkpoints.blocked.all()
     }
 
-    /// Resolves the checkpoint of a blocked file, and returns what was done to the file. Blocks.
+    /// Resolves the checkpoint of a blocked file, and returns the effect on the file. Blocks.
     pub(crate) fn resolve_checkpoint(
         &self,
         path: &LogicalPath,
@@ -125,11 +129,12 @@ impl AdminOrders {
         checkpoints.unblock(path);
         let (journal, done_text) =
             (blocked.journal, done.as_ref().map_or_else(|| "kept".to_owned(), ToString::to_string));
-        tracing::info!(path = %path.shown(), journal, done = done_text, "a checkpoint was resolved by order of the administrator");
+        tracing::info!(path = %path.shown(), journal, done = done_text, "an administrator resolved a checkpoint");
         Ok(done)
     }
 
-    /// Writes back what was overwritten, to a file that is proven to be the right one or is meant by force.
+    /// Writes the overwritten bytes back to a file that is proven to be the right one, or to any
+    /// file with `force`.
     fn undo_in(
         &self,
         path: &LogicalPath,
@@ -144,7 +149,7 @@ impl AdminOrders {
             return Err(UndoError::Unproven(effect));
         }
         if checkpoints.is_active(target.key()) {
-            // A client began another checkpoint of this file under another name.
+            // A client started another checkpoint of this file under another name.
             return Err(os(errno::TEXT_BUSY).into());
         }
         stored::drop_all(&self.checksums.memory, target.file.as_ref(), path, target.key());
@@ -153,7 +158,7 @@ impl AdminOrders {
     }
 }
 
-/// Why changes were not undone.
+/// The reason why changes were not undone.
 enum UndoError {
     /// Nothing proves that the file is the one of the checkpoint.
     Unproven(CheckpointEffect),

@@ -1,21 +1,23 @@
-//! The checksum of a file that is being written: a file written from its first byte to its last in order has one when it
-//! is closed, without being read again.
+//! The running checksum of a file that is being written.
+//!
+//! A file that is written in order from its first byte to its last has its checksum at the close,
+//! without another read.
 
 use digest::{Algorithm, Checksum, Running};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A checksum in the making by one handle.
+/// The running checksum of one open file.
 pub(crate) struct Growing {
-    /// There is still hope; spares others the lock.
+    /// Set while the checksum can still succeed; avoids the lock otherwise.
     alive: AtomicBool,
     state: Mutex<Option<(Running, u64)>>,
-    /// Bytes that the storage has taken.
+    /// Number of bytes that the storage has written.
     written: AtomicU64,
 }
 
 impl Growing {
-    /// Of a file that is empty now; `None` where nothing is to be computed.
+    /// Starts the checksum of an empty file; `None` if none is to be computed.
     pub(crate) fn new(algorithm: Option<Algorithm>) -> Self {
         Self {
             alive: AtomicBool::new(algorithm.is_some()),
@@ -28,8 +30,8 @@ impl Growing {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These bytes are about to be written, or were. To be called in the order in which the client sent them. Bytes that
-    /// do not follow on the last ones end it.
+    /// Adds bytes that are about to be written, or were written. To be called in the order in which
+    /// the client sent them. A gap or overlap ends the running checksum.
     pub(crate) fn feed(&self, offset: u64, bytes: &[u8]) {
         if !self.alive.load(Ordering::Relaxed) {
             return;
@@ -47,18 +49,19 @@ impl Growing {
         }
     }
 
-    /// So many bytes were written indeed.
+    /// Counts bytes that were written successfully.
     pub(crate) fn count(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Release);
     }
 
-    /// The file changes in another way.
+    /// Ends the running checksum, because the file changes in another way.
     pub(crate) fn end(&self) {
         self.alive.store(false, Ordering::Relaxed);
         *self.state() = None;
     }
 
-    /// The checksum of all that was written and the number of its bytes, if each was fed in order and taken.
+    /// Returns the checksum of all bytes and their number, if all of them were fed in order and
+    /// written.
     pub(crate) fn finish(&self) -> Option<(Checksum, u64)> {
         let (running, position) = self.state().take()?;
         let complete = position > 0 && position == self.written.load(Ordering::Acquire);
@@ -80,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_written_in_order_and_in_full_counts() {
+    fn only_complete_writes_in_order_yield_a_checksum() {
         let whole = Some(("091e01de".to_owned(), 9));
         assert_eq!(after(&[(0, b"1234"), (4, b"56789")], 9), whole);
         assert_eq!(after(&[(0, b"1234"), (4, b"56789")], 8), None, "a write failed");

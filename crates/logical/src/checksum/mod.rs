@@ -1,9 +1,10 @@
 //! Checksums of files on demand.
 //!
-//! What is stored with a file and still speaks for it is the answer. Otherwise the file is read, in a pool of its own so
-//! that neither loops nor other work wait for it; however many ask for the same, it is read once. The result is stored
-//! with the file unless somebody has it open for writing. A file is read in steps ([`reading`]), and no further when all
-//! clients that asked have left.
+//! A stored checksum is returned if it is still valid. Otherwise the file is read in a separate
+//! pool, so that neither event loops nor other work wait for it. Concurrent requests for the same
+//! checksum share one read. The result is stored with the file unless a client has it open for
+//! writing. A file is read in steps ([`reading`]), and reading stops when all clients that
+//! requested the checksum have left.
 
 mod growing;
 mod reading;
@@ -30,29 +31,30 @@ use std::time::Duration;
 use storage::{Backend, Elsewhere, Metadata, Pool};
 use vfs::{Answer, Caller, ReplyTo, Started, Target, Value};
 
-/// Files whose checksums may be wanted at once.
+/// Maximum number of checksums in progress.
 pub(crate) const JOBS_MAX: usize = 10_000;
-/// What a client that can wait is told.
+/// The reply to a client that accepts a deferred reply.
 const LATER_SECONDS: u32 = 600;
 const LATER_TEXT: &str = "Job scheduled.";
-/// What a client that cannot is told.
+/// The reply to other clients.
 const WAIT_SECONDS: u32 = 30;
 
 type Key = (LogicalPath, Algorithm);
 
-/// All checksums in the making, and those remembered.
+/// All checksums in progress, and the cache of recent ones.
 pub(crate) struct Checksums {
     services: ChecksumServices,
     jobs: Mutex<HashMap<Key, Arc<Job>>>,
-    /// One for each pool of the storage, so that a hung file system holds up its own checksums only.
+    /// One pool for each pool of the storage, so that a hung file system delays only its own
+    /// checksums.
     pools: Mutex<HashMap<usize, Arc<Pool>>>,
     pub(crate) memory: stored::Memory,
 }
 
-/// What checksums need of the file system.
+/// The components that checksums use.
 pub(crate) struct ChecksumServices {
     pub(crate) config: Config,
-    /// The longest wait a client is told.
+    /// Maximum time after which a client is asked to retry.
     pub(crate) delay_max: Duration,
     pub(crate) exports: Arc<Exports>,
     pub(crate) backend: Arc<dyn Backend>,
@@ -62,22 +64,22 @@ pub(crate) struct ChecksumServices {
     pub(crate) wholeness: Arc<WholenessRule>,
 }
 
-/// One in the making.
+/// A checksum in progress.
 struct Job {
     key: Key,
-    /// As the client wrote it, for texts.
+    /// The path as the client wrote it, for error texts.
     path: LogicalPath,
     cancelled: AtomicBool,
-    /// Nothing is stored; the file is being read.
+    /// Set when no stored checksum was found and the file is being read.
     reading: AtomicBool,
     clients: Mutex<Clients>,
 }
 
-/// The clients that want a checksum. When none is left, nobody reads on.
+/// The clients that wait for a checksum. When none is left, reading stops.
 #[derive(Default)]
 struct Clients {
     waiting: Vec<Waiting>,
-    /// Those that were told to ask again.
+    /// Clients that were asked to retry later.
     returning: Vec<Arc<Caller>>,
 }
 
@@ -87,7 +89,7 @@ impl Clients {
         self.returning.push(caller.clone());
     }
 
-    /// Removes the clients that have left. Returns those of them that waited.
+    /// Removes the clients that have left and returns those whose requests were waiting.
     fn remove_left(&mut self) -> Vec<Waiting> {
         self.returning.retain(|caller| !caller.has_left());
         self.waiting.extract_if(.., |one| one.caller.has_left()).collect()
@@ -103,7 +105,7 @@ impl Checksums {
         Self { services, jobs: Mutex::default(), pools: Mutex::default(), memory: stored::Memory::default() }
     }
 
-    /// How many are in the making.
+    /// Returns the number of checksums in progress.
     pub(crate) fn count(&self) -> usize {
         self.jobs().len()
     }
@@ -112,7 +114,7 @@ impl Checksums {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pool that reads files of this pool of the storage.
+    /// Returns the pool that reads the files of this storage pool.
     fn pool(&self, of: &Arc<Pool>) -> Arc<Pool> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let key = Arc::as_ptr(of) as usize;
@@ -122,7 +124,7 @@ impl Checksums {
             .clone()
     }
 
-    /// Ends a job: all who wait get the answer.
+    /// Ends a job and answers all its clients.
     fn finish(&self, job: &Arc<Job>, result: &Result<Checksum, Error>) {
         forget(&mut self.jobs(), job);
         let clients = std::mem::take(&mut *job.clients());
@@ -131,9 +133,10 @@ impl Checksums {
         }
     }
 
-    /// Forgets a job if all of its clients have left; `true` if so. A client that asks from now on starts another.
+    /// Removes a job if all its clients have left; returns whether it was removed. A later request
+    /// starts a new job.
     fn forget_unwanted(&self, job: &Arc<Job>) -> bool {
-        // While the table is locked, no client can join.
+        // No client can join while the table is locked.
         let mut jobs = self.jobs();
         let mut clients = job.clients();
         let left = clients.remove_left();
@@ -160,7 +163,8 @@ impl Job {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing is stored: those who cannot be told to wait for an answer ask again.
+    /// Asks clients that do not accept a deferred reply to retry later, because the file has to be
+    /// read.
     fn send_away(&self, seconds: u32) {
         let mut clients = self.clients();
         let go: Vec<Waiting> = clients.waiting.extract_if(.., |one| !one.caller.takes_later).collect();
@@ -182,7 +186,7 @@ fn answer(result: &Result<Checksum, Error>) -> Answer {
     }
 }
 
-/// The checksum of a file.
+/// Starts a request for the checksum of a file.
 pub(crate) fn start(
     checksums: &Arc<Checksums>,
     caller: &Arc<Caller>,
@@ -211,7 +215,7 @@ pub(crate) fn start(
     join(checksums, caller, &target.path, (plain, algorithm), reply)
 }
 
-/// Waits for the checksum with all others who want it, or starts it.
+/// Joins the job that computes the checksum, or starts it.
 fn join(
     checksums: &Arc<Checksums>,
     caller: &Arc<Caller>,
@@ -252,7 +256,7 @@ fn join(
     drop(jobs);
     let watch = Watch::new(checksums, &job);
     let first = move |place: Option<Elsewhere>| watch.run(|checksums, job| look_up(checksums, job, place));
-    // A refused job is dropped, and its watch answers.
+    // A refused job is dropped, and its watch answers the clients.
     job::at(&checksums.services.backend, reply.owner(), path, None, first, || {});
     later()
 }
@@ -262,7 +266,7 @@ fn wait_seconds(checksums: &Checksums) -> u32 {
     WAIT_SECONDS.min(most).max(1)
 }
 
-/// Part of a job: whatever happens to it, the clients that wait get an answer.
+/// Guards a job: its clients get an answer even if the job panics or is dropped.
 struct Watch {
     checksums: Arc<Checksums>,
     job: Arc<Job>,
@@ -274,13 +278,13 @@ impl Watch {
         Self { checksums: checksums.clone(), job: job.clone(), done: false }
     }
 
-    /// Answers.
+    /// Answers all clients.
     fn finish(&mut self, result: &Result<Checksum, Error>) {
         self.done = true;
         self.checksums.finish(&self.job, result);
     }
 
-    /// Reports whether it was cancelled, or all clients have left.
+    /// Reports whether the job was cancelled, or all clients have left.
     fn is_unwanted(&self) -> bool {
         self.job.cancelled.load(Ordering::Acquire) || self.checksums.forget_unwanted(&self.job)
     }
@@ -294,13 +298,16 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if !self.done {
-            let text = format!("Unable to checksum {}; the work broke off", self.job.path.text());
+            let text = format!(
+                "Unable to checksum {}; an internal error ended the computation",
+                self.job.path.text()
+            );
             self.checksums.finish(&self.job, &Err(Error::new(ErrorKind::ServerError, text)));
         }
     }
 }
 
-/// First step: is there a stored one? Else the file must be read.
+/// Looks for a stored checksum, and otherwise starts reading the file.
 fn look_up(checksums: &Arc<Checksums>, job: &Arc<Job>, place: Option<Elsewhere>) {
     match find_stored(checksums, job) {
         Ok(None) => {
@@ -342,7 +349,7 @@ fn find_stored(checksums: &Checksums, job: &Job) -> Result<Option<Checksum>, Err
     Ok(found)
 }
 
-/// Cancels those in the making for a path: of the type in `cks.type`, or of all types.
+/// Cancels the checksums in progress for a path: those of the type in `cks.type`, or of all types.
 pub(crate) fn cancel(checksums: &Arc<Checksums>, target: &Target) -> Started {
     if let Err(error) = checksums.services.exports.find(&target.path, "Check summing") {
         return done(Err(error));
@@ -359,7 +366,7 @@ pub(crate) fn cancel(checksums: &Arc<Checksums>, target: &Target) -> Started {
         .cloned()
         .collect();
     for job in concerned {
-        // The reading stops before its next step; nobody waits for that.
+        // Reading stops before its next step; no one waits for that.
         job.cancelled.store(true, Ordering::Release);
         checksums.finish(&job, &Err(unable("checksum", &job.path, errno::CANCELLED)));
     }

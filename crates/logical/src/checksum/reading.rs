@@ -1,7 +1,7 @@
 //! Reads a file for its checksum, in steps.
 //!
-//! The file is opened again for each step, so that the checksums that wait for their next step hold no descriptors. A file
-//! that changed since the step before is read from its beginning.
+//! The file is opened again for each step, so that checksums that wait for their next step hold no
+//! descriptors. A file that changed since the previous step is read again from its beginning.
 
 use super::{Checksums, Job, Watch, check, stored};
 use crate::errno::{self, unable};
@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use storage::{Metadata, OpenHow, Progress, STEP_BYTES_MAX, StoredFile, Work, WorkEnd};
 
-/// Number of times that a file is read, because it changed meanwhile.
+/// Maximum number of times that a file is read because it changed meanwhile.
 const ATTEMPTS: usize = 3;
 
 /// Computes one checksum for all clients that wait for it. It ends when all of them have left.
@@ -25,9 +25,9 @@ pub(super) struct Reading {
 
 /// The part of a file that was read.
 struct Position {
-    /// The file when its first byte was read.
+    /// Status of the file when its first byte was read.
     before: Metadata,
-    /// Notices those that write the file meanwhile.
+    /// Detects writers of the file during the read.
     observer: WriterTicket,
     running: Running,
     offset: u64,
@@ -38,7 +38,7 @@ impl Reading {
         Self { watch: Watch::new(checksums, job), attempts: 0, position: None }
     }
 
-    /// Reads on; the checksum when the end of the file was reached.
+    /// Reads the next part; returns the checksum at the end of the file.
     fn advance(&mut self) -> Result<Option<Checksum>, Error> {
         let (checksums, job) = (&self.watch.checksums, &self.watch.job);
         let services = &checksums.services;
@@ -67,7 +67,8 @@ impl Reading {
             }
             let checksum = position.running.finish();
             let observer = position.observer;
-            // While a client writes, a stored checksum could be outdated within the resolution of times.
+            // While a client writes, a stored checksum could be stale within the resolution of file
+            // times.
             if !services.open_table.has_writer(path, &after) && !observer.was_disturbed() {
                 stored::store(
                     (&checksums.memory, services.clock.as_ref()),
@@ -77,7 +78,7 @@ impl Reading {
                     checksum,
                 );
                 if observer.was_disturbed() {
-                    // A writer came meanwhile, and may have found nothing to remove.
+                    // A writer came meanwhile, and may have found no checksum to remove.
                     stored::drop_all(&checksums.memory, file.as_ref(), path, observer.key());
                 }
             }

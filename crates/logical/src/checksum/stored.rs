@@ -1,7 +1,8 @@
-//! Checksums that are stored with their files, and a small memory of them.
+//! Checksums that are stored in file attributes, and a cache of recent ones.
 //!
-//! A stored checksum speaks for a file while the file's modification time is the one it was computed for, and while
-//! nobody has it open for writing: times have a resolution, and a writer may be inside of it.
+//! A stored checksum is valid only while the file has the modification time recorded with it, and
+//! no client has the file open for writing. The second condition is needed because a write may fall
+//! within the resolution of file times.
 
 use crate::writers::FileKey;
 use base::{Clock, LogicalPath};
@@ -12,10 +13,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 use storage::{Backend, Metadata, StoredFile};
 
-/// Checksums remembered, so that repeated questions are answered on the spot.
+/// Maximum number of cached checksums; repeated requests are answered without waiting for the disk.
 const REMEMBERED_MAX: usize = 4096;
 
-/// The state of a file that a checksum was computed for.
+/// The state of a file for which a checksum was computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct State {
     file: FileKey,
@@ -33,19 +34,19 @@ impl From<&Metadata> for State {
     }
 }
 
-/// Is it the same file with the same content, as far as its metadata tells?
+/// Reports whether the metadata shows the same file with the same content.
 pub(crate) fn is_unchanged(before: &Metadata, after: &Metadata) -> bool {
     State::from(before) == State::from(after)
 }
 
-/// The latest checksums; the oldest makes room.
+/// A cache of recent checksums with eviction of the oldest entry.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<Remembered>);
 
 #[derive(Default)]
 struct Remembered {
     known: HashMap<(FileKey, Algorithm), (State, Checksum)>,
-    /// Keys in the order in which they came. Those of forgotten entries stay until it is their turn.
+    /// Keys in the order of insertion. The key of a removed entry stays until it is the oldest.
     order: VecDeque<(FileKey, Algorithm)>,
 }
 
@@ -69,7 +70,8 @@ impl Memory {
         (*state == State::from(now)).then_some(*checksum)
     }
 
-    /// Forgets the checksums of a file that changes. Its size and times may stay as they were: times have a resolution.
+    /// Removes the checksums of a file that changes. Its size and times may stay equal, because
+    /// times have a resolution.
     fn forget(&self, file: FileKey) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for algorithm in Algorithm::ALL {
@@ -78,14 +80,16 @@ impl Memory {
     }
 }
 
-/// The checksum that an attribute's value holds, if it is for this modification time and size.
+/// Decodes the value of an attribute, and returns the checksum if it is valid for this modification
+/// time and size.
 pub(crate) fn valid(raw: &[u8], algorithm: Algorithm, metadata: &Metadata) -> Option<Checksum> {
     let record = Record::decode(raw)?;
     let fits = record.fits(metadata.modified, metadata.modified_nanoseconds, metadata.size);
     (fits && record.checksum.algorithm() == algorithm).then_some(record.checksum)
 }
 
-/// Stores a checksum with its file. Failing is no harm: it will be computed again.
+/// Stores a checksum in an attribute of its file. A failure is not an error, because the checksum
+/// can be computed again.
 pub(crate) fn store(
     (memory, clock): (&Memory, &dyn Clock),
     path: &LogicalPath,
@@ -99,33 +103,37 @@ pub(crate) fn store(
     let name = Record::attribute(checksum.algorithm());
     match file.set_attribute(&name, &record.encode(), false) {
         Ok(()) => memory.put(metadata, checksum),
-        Err(error) => tracing::debug!(path = %path.shown(), %error, "a checksum cannot be stored"),
-    }
-}
-
-/// Are checksums stored with this file? Where attributes cannot be had, there are none.
-pub(crate) fn has_any(file: &dyn StoredFile) -> bool {
-    file.attributes().is_ok_and(|names| names.iter().any(|name| name.starts_with(ATTRIBUTE_PREFIX)))
-}
-
-/// Removes all checksums that `names` lists by `remove`.
-fn drop_listed(names: io::Result<Vec<String>>, path: &LogicalPath, remove: impl Fn(&str) -> io::Result<()>) {
-    let Ok(names) = names else { return };
-    for name in names.iter().filter(|name| name.starts_with(ATTRIBUTE_PREFIX)) {
-        if let Err(error) = remove(name) {
-            // Its modification time will still tell most changes. Who may not remove it may seldom change the file.
-            tracing::debug!(path = %path.shown(), name, %error, "a stored checksum of a changed file cannot be removed");
+        Err(error) => {
+            tracing::debug!(path = %path.shown(), %error, "cannot store a checksum in an attribute")
         }
     }
 }
 
-/// Removes the checksums of a file that changes, stored and remembered.
+/// Reports whether checksums are stored with this file. Where attributes are not supported, there
+/// are none.
+pub(crate) fn has_any(file: &dyn StoredFile) -> bool {
+    file.attributes().is_ok_and(|names| names.iter().any(|name| name.starts_with(ATTRIBUTE_PREFIX)))
+}
+
+/// Removes all checksum attributes in `names` by calling `remove`.
+fn drop_listed(names: io::Result<Vec<String>>, path: &LogicalPath, remove: impl Fn(&str) -> io::Result<()>) {
+    let Ok(names) = names else { return };
+    for name in names.iter().filter(|name| name.starts_with(ATTRIBUTE_PREFIX)) {
+        if let Err(error) = remove(name) {
+            // The modification time still reveals most changes. A user who may not remove the
+            // attribute can rarely change the file.
+            tracing::debug!(path = %path.shown(), name, %error, "cannot remove a stored checksum of a changed file");
+        }
+    }
+}
+
+/// Removes the stored and cached checksums of an open file that changes.
 pub(crate) fn drop_all(memory: &Memory, file: &dyn StoredFile, path: &LogicalPath, key: FileKey) {
     memory.forget(key);
     drop_listed(file.attributes(), path, |name| file.remove_attribute(name));
 }
 
-/// The same by path.
+/// Removes the stored and cached checksums of the file at a path.
 pub(crate) fn drop_all_of_path(memory: &Memory, backend: &dyn Backend, path: &LogicalPath, key: FileKey) {
     memory.forget(key);
     drop_listed(backend.attributes(path), path, |name| backend.remove_attribute(path, name));

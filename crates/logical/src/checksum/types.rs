@@ -1,4 +1,5 @@
-//! The type of checksum that a request means.
+//! Selects the checksum algorithm of a request. Separate from [`super`] because opening a file for
+//! writing uses it too.
 
 use crate::config::Checksums;
 use base::{Cgi, Error, ErrorKind};

@@ -1,4 +1,5 @@
-//! Checks a file that was opened, and makes its handle.
+//! Checks an opened file and creates its handle. The checks use the open file rather than its path,
+//! because the path may lead to another file by now.
 
 use super::plan::{Opener, Plan};
 use super::refusals;
@@ -16,18 +17,19 @@ use std::sync::Arc;
 use storage::{Metadata, Now, StoredFile};
 use vfs::{Answer, FileKind, Opened, Value};
 
-/// ENOTBLK: what is neither a file nor a directory cannot be opened.
+/// ENOTBLK: an object that is neither a file nor a directory cannot be opened.
 const NOT_A_FILE: i32 = 15;
 
-/// The part of a handle in persist on close.
+/// The role of a handle in persist on close.
 pub(super) enum Share {
-    /// Nothing.
+    /// None.
     Plain,
-    /// A share in a pending file.
+    /// A ticket for an unfinished file.
     Pending(Ticket),
 }
 
-/// Checks what was opened and makes the handle. A marked file is opened only by who has a share in it.
+/// Checks an opened file and creates the handle. A marked file can be opened only with a ticket for
+/// it.
 pub(super) fn finish(
     opener: &Arc<Opener>,
     plan: &Plan,
@@ -64,8 +66,8 @@ fn finish_whole(
         true => Some(describe::stat(metadata, opener.services.users.as_ref(), view(opener, plan, &share)?)),
         false => None,
     };
-    // A new file has none, and one that was emptied at open has lost what it had.
-    // From here on no checksum of it is stored by others.
+    // A new file has no stored checksums, and a truncated one loses them. From here on others do
+    // not store a checksum of the file.
     let writer = plan.write.then(|| opener.services.open_table.writers.add(FileKey::from(metadata)));
     let mut has_checksums = plan.write && !plan.request.new && stored::has_any(file.as_ref());
     if let Some(writer) = writer.as_ref().filter(|_| has_checksums && plan.request.delete) {
@@ -75,7 +77,8 @@ fn finish_whole(
     make_handle(opener, plan, metadata, NewParts { file, lock, writer, share, has_checksums, stat })
 }
 
-/// The same for a file that was opened for reading on the spot; `None` if it would have to wait for names.
+/// Checks a file that was opened for reading without waiting, and creates the handle; `None` if
+/// that would have to wait.
 pub(super) fn finish_now(
     opener: &Arc<Opener>,
     plan: &Plan,
@@ -112,7 +115,7 @@ fn view(opener: &Opener, plan: &Plan, share: &Share) -> Result<View, Error> {
     Ok(View { read_only, pending: matches!(share, Share::Pending(_)) })
 }
 
-/// What goes into a handle.
+/// The parts of a new handle.
 struct NewParts {
     file: Arc<dyn StoredFile>,
     lock: LockTicket,

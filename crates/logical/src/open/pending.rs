@@ -1,4 +1,7 @@
-//! Opening files that persist only on successful close, and files that bear the mark of such.
+//! Opens files that persist only on successful close, and files with the mark of such a file.
+//!
+//! The mark and the journal record must reach the disk before the client writes, otherwise a crash
+//! could leave half a file that looks complete.
 
 use super::finish::{Share, check_kind, finish};
 use super::plan::{Opener, Plan, how};
@@ -15,7 +18,7 @@ use std::sync::Arc;
 use storage::{Metadata, OpenHow, StoredFile};
 use vfs::Answer;
 
-/// Goes on with a file that is not yet whole.
+/// Resumes an unfinished file.
 pub(super) fn resume(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket, ticket: Ticket) -> Answer {
     let how = OpenHow { write: true, truncate: plan.request.delete, create: None };
     match opener.services.backend.open(&plan.plain, &how) {
@@ -35,7 +38,7 @@ pub(super) fn resume(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket, ticket
             answer
         }
         Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
-            // Somebody removed it behind the server's back.
+            // The file was removed without the server.
             cancel(opener, plan, ticket);
             if plan.creates {
                 create_pending(opener, plan, lock, Wholeness::Whole)
@@ -50,8 +53,8 @@ pub(super) fn resume(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket, ticket
     }
 }
 
-/// Creates a file that persists only on successful close, or makes an existing one such. One that is to be replaced is
-/// emptied. `found`: the wholeness of what is there.
+/// Creates a file that persists only on successful close, or turns an existing file into one. A
+/// file that is to be replaced is truncated. `found`: the state of the existing file.
 pub(super) fn create_pending(
     opener: &Arc<Opener>,
     plan: &Plan,
@@ -63,7 +66,7 @@ pub(super) fn create_pending(
         Err(error) => return Answer::Error(error),
     };
     let above = directories_to_make(opener, plan);
-    // Never truncated at open: it must bear the mark first.
+    // The file is not truncated at open, because it must have the mark first.
     let opened = how(opener, plan, false, Some(describe::MODE_CREATING))
         .and_then(|how| opener.services.backend.open(&plan.plain, &how).map_err(|e| plan.unable(e)));
     let file = match opened {
@@ -96,20 +99,21 @@ fn cancel(opener: &Opener, plan: &Plan, ticket: Ticket) {
     opener.services.persist.cancel(ticket, &plan.plain, opener.services.backend.as_ref());
 }
 
-/// The same error once more.
+/// Returns a copy of an error.
 fn errno_of(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }
 
-/// Removes what was created a moment ago by this very call, so that nobody else can have put anything into it.
+/// Removes a file that this same call created, so that no other client can have written to it.
 fn discard(opener: &Opener, plan: &Plan, file: Arc<dyn StoredFile>) {
     drop(file);
     if let Err(error) = opener.services.backend.remove_file(&plan.plain) {
-        tracing::warn!(path = %plan.path.shown(), %error, "a file that could not be created fully stays behind");
+        tracing::warn!(path = %plan.path.shown(), %error, "cannot remove a file whose creation failed; remove it by hand");
     }
 }
 
-/// Undoes what an open that failed did to its file. `before`: what was known of it then; `found`: its wholeness.
+/// Undoes the effect of a failed open on its file. `before`: its status before the open; `found`:
+/// its state.
 fn undo_create(
     opener: &Opener,
     plan: &Plan,
@@ -118,7 +122,7 @@ fn undo_create(
     (before, found): (Option<Metadata>, Wholeness),
 ) {
     let Some(before) = before.filter(|_| found == Wholeness::Whole) else {
-        // Nothing is known to have been changed, or it stays the unfinished file that it was.
+        // Either nothing is known to have changed, or the file stays unfinished as before.
         if plan.request.new {
             discard(opener, plan, file);
         }
@@ -128,19 +132,19 @@ fn undo_create(
     if plan.request.new || describe::is_being_created(&before) {
         discard(opener, plan, file);
     } else if file.stat().is_ok_and(|now| now.size == before.size) {
-        // It could not be emptied, so it is whole as it was.
+        // The file was not truncated, so it is complete as before.
         if let Err(error) = persist::withdraw(file.as_ref(), &before, opener.services.persist.durability()) {
-            tracing::warn!(path = %plan.path.shown(), %error, "a file keeps the mark of an unfinished one");
+            tracing::warn!(path = %plan.path.shown(), %error, "cannot remove the mark of an unfinished file after a failed open; run 'scalla admin unfinished clear PATH'");
         }
     } else {
-        // It has lost its content, so it must not look whole.
+        // The file has lost its content, so it must not look complete.
         opener.services.persist.abandon(ticket, false);
         return;
     }
     cancel(opener, plan, ticket);
 }
 
-/// The directories that the creation of a pending file makes on the way.
+/// Returns the missing directories that the creation of an unfinished file will create.
 pub(super) fn directories_to_make(opener: &Opener, plan: &Plan) -> Vec<LogicalPath> {
     if !(plan.creates && plan.request.make_path) {
         return Vec::new();
@@ -148,8 +152,8 @@ pub(super) fn directories_to_make(opener: &Opener, plan: &Plan) -> Vec<LogicalPa
     events::missing_above(opener.services.backend.as_ref(), &plan.plain)
 }
 
-/// Waits until the names of directories that were made have reached stable storage: a file in them is to survive a loss of
-/// power once it is closed.
+/// Waits until the names of new directories have reached stable storage, so that a file in them
+/// survives a power failure after its close.
 fn sync_directories(opener: &Opener, plan: &Plan, made: &[LogicalPath]) -> Result<(), Error> {
     if opener.services.persist.durability() == Durability::Relaxed {
         return Ok(());
@@ -165,7 +169,7 @@ fn reserve(opener: &Opener, plan: &Plan) -> Result<Ticket, Error> {
     if let Some(ticket) = attempt()? {
         return Ok(ticket);
     }
-    // Something is pending there, unless it was removed behind the server's back.
+    // An unfinished file is recorded there, unless it was removed without the server.
     match opener.services.backend.stat(&plan.plain) {
         Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
             opener.services.persist.forget_unheld(&plan.plain, opener.services.backend.as_ref())
@@ -176,7 +180,7 @@ fn reserve(opener: &Opener, plan: &Plan) -> Result<Ticket, Error> {
     attempt()?.ok_or_else(|| unable(plan.verb(), &plan.path, busy))
 }
 
-/// Marks, then empties what is to be replaced and gives it its mode.
+/// Marks the file, then truncates it and sets its mode if it is replaced.
 fn prepare(
     opener: &Opener,
     plan: &Plan,
@@ -196,7 +200,7 @@ fn prepare(
     if before.size > 0 {
         file.truncate(0).map_err(|e| plan.unable(e))?;
     }
-    // A file that is replaced gets the mode that was asked for, as a new one has it already.
+    // A replaced file gets the requested mode, which a new file has already.
     let mode = opener.creation_modes.of_file(plan.request.mode);
     if plan.request.delete && before.mode & describe::MODE_BITS & !describe::MODE_PENDING != mode {
         file.set_mode(mode | describe::MODE_PENDING).map_err(|e| plan.unable(e))?;

@@ -1,4 +1,4 @@
-//! A permissible open, and the parts of a server that opening uses.
+//! Checks the request of an open before the storage is accessed, and the result: a [`Plan`].
 
 use crate::config::CreationModes;
 use crate::errno::{self, unable};
@@ -13,27 +13,27 @@ use std::time::Duration;
 use storage::{CreateHow, Elsewhere, OpenHow};
 use vfs::{Caller, OpenRequest, Target};
 
-/// Mode of parents that are created on the way, before the configured range.
+/// Mode of missing parent directories, before the configured range is applied.
 const PARENT_MODE: u32 = 0o755;
 
-/// Opens files.
+/// The components that opening uses.
 pub(crate) struct Opener {
     pub(crate) creation_modes: CreationModes,
-    /// The longest wait that is sent to a client.
+    /// Maximum wait that is sent to a client.
     pub(crate) delay_max: Duration,
     pub(crate) exports: Arc<Exports>,
     pub(crate) wholeness: Arc<WholenessRule>,
-    /// Copies from and to other servers; empty without them.
+    /// Third-party copies; empty if they are not offered.
     pub(crate) third_party: OnceLock<Arc<ThirdParty>>,
-    /// The parts that the files use once they are open, and that opening uses too.
+    /// The components that open files use, and that opening uses too.
     pub(crate) services: Arc<FileServices>,
 }
 
-/// An open that was found permissible.
+/// A checked open request.
 pub(crate) struct Plan {
-    /// As the client wrote it, for texts.
+    /// The path as the client wrote it, for error texts.
     pub(crate) path: LogicalPath,
-    /// Without trailing `/`.
+    /// The path without a trailing `/`.
     pub(crate) plain: LogicalPath,
     pub(crate) request: OpenRequest,
     pub(crate) caller: Arc<Caller>,
@@ -43,11 +43,11 @@ pub(crate) struct Plan {
     pub(crate) creates: bool,
     pub(super) cgi: Cgi,
     pub(super) enforce_lock: bool,
-    /// Persist on successful close was asked for.
+    /// The client requested persist on successful close.
     pub(super) asks_persist: bool,
-    /// It is the destination of a copy from another server.
+    /// The third-party copy of which this file is the destination.
     pub(super) copy: Option<Arc<Copy>>,
-    /// Where it is done, if that is not the pool of the path.
+    /// Where the open is executed, if not in the pool of the path.
     pub(crate) place: Option<Elsewhere>,
 }
 
@@ -60,7 +60,7 @@ impl Plan {
         Error::unable(self.verb(), &self.path, error)
     }
 
-    /// How the file is created, if it is.
+    /// Returns the options for creating the file; `None` if the open does not create.
     pub(super) fn create(&self, opener: &Opener) -> Result<Option<CreateHow>, Error> {
         let request = &self.request;
         let template = request.same_file_system_as.as_ref().or(request.duplicate_of.as_ref());
@@ -81,7 +81,7 @@ impl Plan {
     }
 }
 
-/// Checks whether an open is permissible, and finds its part in a copy between servers.
+/// Checks an open request, and determines its role in a third-party copy.
 pub(super) fn plan(
     opener: &Opener,
     caller: &Arc<Caller>,
@@ -115,13 +115,14 @@ pub(super) fn plan(
     Ok((plan, role))
 }
 
-/// The part of this open in a copy between servers.
+/// Determines the role of an open in a third-party copy.
 fn role(opener: &Opener, plan: &mut Plan) -> Result<Role, Error> {
     if !plan.cgi.has_prefix("tpc.") {
         return Ok(Role::None);
     }
     let Some(third) = opener.third_party.get() else {
-        // One that only looks is ordinary: the client finds out what is not offered by asking, and copies otherwise.
+        // An open that only queries is ordinary: the client asks which features are offered and
+        // copies in another way.
         if plan.cgi.get("tpc.key").is_none() && plan.cgi.get("tpc.src").is_none() {
             return Ok(Role::None);
         }
@@ -136,7 +137,7 @@ fn role(opener: &Opener, plan: &mut Plan) -> Result<Role, Error> {
     if let Role::Pull(pull) = &role {
         third.check_client(&plan.path, &plan.caller.identity)?;
         plan.copy = Some(Copy::new(third, Pull::clone(pull), &plan.caller, plan.asks_persist));
-        // What an earlier copy left unfinished is taken over.
+        // The copy takes over the unfinished file of an earlier copy.
         plan.asks_persist = true;
     }
     Ok(role)

@@ -1,15 +1,16 @@
-//! Answers to opens of files that are not whole.
+//! The errors of opens of unfinished files. Each one names what the client or the administrator can
+//! do, because the server itself must not decide that a file is complete.
 
 use super::plan::{Opener, Plan};
 use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind};
 use vfs::Answer;
 
-/// The wait sent to a reader of a file that is not yet whole.
+/// Maximum wait sent to a reader of an unfinished file, in seconds.
 const CREATION_SECONDS: u64 = 60;
 
-/// The answer to an open of a marked file by one who has no share in it. If nothing here speaks for it, another server may
-/// be writing it, so it is neither served nor removed.
+/// Returns the answer to an open of a marked file by a client without a ticket for it. Without a
+/// record here, another server may be writing the file, so it is neither served nor removed.
 pub(super) fn unfinished(opener: &Opener, plan: &Plan, found: Wholeness) -> Answer {
     match found {
         Wholeness::Left => {}
@@ -18,18 +19,18 @@ pub(super) fn unfinished(opener: &Opener, plan: &Plan, found: Wholeness) -> Answ
         _ => return being_created(opener, plan),
     }
     let text = format!(
-        "Unable to {} {}; it is unfinished, and nobody has written it for a long time: upload it again or remove it",
+        "Unable to {} {}; it is unfinished and has not been written for a long time: upload it again or remove it",
         plan.verb(),
         plan.path.text()
     );
     Answer::Error(Error::new(ErrorKind::InProgress, text))
 }
 
-/// The error of a creator at a name whose unfinished file cannot be looked for.
+/// Returns the error of a create at a name whose unfinished file cannot be examined.
 pub(super) fn absent(plan: &Plan) -> Error {
     let text = format!(
-        "Unable to {} {}; an unfinished upload of it lies on a file system that is not mounted, or was moved with its \
-         directory: mount it and restart the server, open with force (xrdcp --coerce), or have the administrator run: \
+        "Unable to {} {}; its unfinished upload is on a file system that is not mounted, or was moved with its \
+         directory: mount it and restart the server, open with force (xrdcp --coerce), or ask the administrator to run: \
          scalla admin unfinished clear {}",
         plan.verb(),
         plan.path.text(),
@@ -38,11 +39,11 @@ pub(super) fn absent(plan: &Plan) -> Error {
     Error::new(ErrorKind::FsError, text)
 }
 
-/// The error of an open of a file that may be an unfinished one without its mark.
+/// Returns the error of an open of a file that may be unfinished without its mark.
 fn unresolved(plan: &Plan) -> Error {
     let text = format!(
-        "Unable to {} {}; it may be unfinished: an upload of it did not end, and its directory was moved since. Upload it again, \
-         or have the administrator compare it and run: scalla admin unfinished clear {}",
+        "Unable to {} {}; it may be unfinished: its upload did not complete, and its directory was moved since. Upload it again, \
+         or ask the administrator to compare it and run: scalla admin unfinished clear {}",
         plan.verb(),
         plan.path.text(),
         plan.plain.shell_word()
@@ -50,7 +51,7 @@ fn unresolved(plan: &Plan) -> Error {
     Error::new(ErrorKind::FsError, text)
 }
 
-/// The answer to a writer of a file that is not yet whole and belongs to somebody else.
+/// Returns the answer to a writer of an unfinished file of another client.
 pub(super) fn busy(plan: &Plan) -> Answer {
     let text = format!(
         "Unable to access {}; text file busy\nAdditional context: ofs_open: posc mode initiation failed",
@@ -59,7 +60,7 @@ pub(super) fn busy(plan: &Plan) -> Answer {
     Answer::Error(Error::new(ErrorKind::InProgress, text))
 }
 
-/// The answer to a reader of a file that is not yet whole.
+/// Returns the answer to a reader of an unfinished file.
 pub(super) fn being_created(opener: &Opener, plan: &Plan) -> Answer {
     let name = String::from_utf8_lossy(plan.plain.file_name().unwrap_or_default()).into_owned();
     let seconds = CREATION_SECONDS.min(opener.delay_max.as_secs()) as u32;

@@ -1,4 +1,5 @@
-//! Starts an open, by way of the rendezvous if it belongs to a copy between servers.
+//! Starts an open. An open that belongs to a third-party copy goes through the rendezvous of
+//! [`third_party`] first.
 
 use super::plan::{Opener, plan};
 use super::proceed;
@@ -7,7 +8,7 @@ use crate::third_party::{self, Offer, Role};
 use std::sync::Arc;
 use vfs::{Caller, OpenRequest, ReplyTo, Started, Target};
 
-/// Opens a file.
+/// Starts the open of a file.
 pub(crate) fn start(
     opener: &Arc<Opener>,
     caller: &Arc<Caller>,

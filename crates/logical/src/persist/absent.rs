@@ -1,8 +1,8 @@
-//! Records of unfinished files that cannot be looked for, because their directory is not the one that it was: its file system is
-//! not mounted, or the tree was moved by a copy.
+//! Records of unfinished files that cannot be found, because their directory has changed: its file
+//! system is not mounted, or the tree was moved by a copy.
 //!
-//! Such a record is kept until the file turns up at a later start, or until it no longer matters: its name was written whole,
-//! removed or replaced here, or an administrator ended it.
+//! Such a record is kept until the file appears at a later start. It also ends when its name is
+//! completely written, removed or replaced here, or when an administrator ends it.
 
 use super::ending::sync_removal;
 use super::{Persist, Record};
@@ -14,26 +14,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use storage::Backend;
 
-/// A record whose file cannot be looked for.
+/// A record whose file cannot be found.
 #[derive(Clone)]
 pub(super) struct AbsentRecord {
     pub(super) record: Record,
-    /// The directory that is not the one it was.
+    /// The directory that has changed.
     pub(super) directory: LogicalPath,
 }
 
 impl AbsentRecord {
-    /// Reports whether the record has an identity. Without one it proves too little to block anything.
+    /// Reports whether the record has an identity. Without one it proves too little to block
+    /// anything.
     fn is_identified(&self) -> bool {
         self.record.proof.is_some()
     }
 }
 
-/// All of them, by path.
+/// All absent records by path.
 #[derive(Default)]
 pub(super) struct AbsentRecords {
     by_path: Mutex<HashMap<LogicalPath, AbsentRecord>>,
-    /// So that the many opens while there is none pass without the lock.
+    /// Number of records; lets the common case of none pass without the lock.
     count: AtomicUsize,
 }
 
@@ -57,13 +58,13 @@ impl AbsentRecords {
         self.with(|by_path| by_path.get(path).map(look))
     }
 
-    /// Adds one in the place of an earlier one of its path.
+    /// Adds a record and replaces an earlier one of the same path.
     pub(super) fn insert(&self, record: Record, directory: LogicalPath) {
         let path = record.path.clone();
         self.with(|by_path| by_path.insert(path, AbsentRecord { record, directory }));
     }
 
-    /// Takes out those that `choose` names.
+    /// Removes and returns the records that `choose` selects.
     pub(super) fn take(&self, choose: impl Fn(&AbsentRecord) -> bool) -> Vec<AbsentRecord> {
         if self.is_empty() {
             return Vec::new();
@@ -73,58 +74,63 @@ impl AbsentRecords {
         })
     }
 
-    /// All, in no order.
+    /// Returns all records in no particular order.
     pub(super) fn all(&self) -> Vec<AbsentRecord> {
         if self.is_empty() { Vec::new() } else { self.with(|by_path| by_path.values().cloned().collect()) }
     }
 }
 
 impl Persist {
-    /// Reports whether an unfinished file belongs here that cannot be looked for. Never blocks.
+    /// Reports whether a path has a record whose file cannot be found. Never blocks.
     pub(crate) fn is_absent(&self, path: &LogicalPath) -> bool {
         self.absent.at(path, |_| ()).is_some()
     }
 
-    /// Reports whether there are such records at all. Never blocks.
+    /// Reports whether there are any such records. Never blocks.
     pub(crate) fn has_absent(&self) -> bool {
         !self.absent.is_empty()
     }
 
-    /// Reports whether what is at a path may be an unfinished file although it bears no mark, and whether nothing must be created
-    /// there because the file may turn up. A record without an identity proves too little for either. Never blocks.
+    /// Reports whether a path has a record with an identity. Then a file there may be unfinished
+    /// although it has no mark, and no file may be created there, because the unfinished one may
+    /// reappear. A record without an identity proves too little for either. Never blocks.
     pub(crate) fn has_identified_record(&self, path: &LogicalPath) -> bool {
         self.absent.at(path, AbsentRecord::is_identified) == Some(true)
     }
 
-    /// A file was made or marked here: a record of an absent one is over, once `make_durable` has made that stable. One without an
-    /// identity is kept for the next start, because nothing else would show that the file it names is unfinished.
+    /// Ends the record of a path at which a file was created or marked, after `make_durable` has
+    /// synced that. A record without an identity is kept for the next start, because nothing else
+    /// shows that its file is unfinished.
     pub(super) fn end_absent_at(&self, path: &LogicalPath, make_durable: impl FnOnce() -> io::Result<()>) {
         let choose = |absent: &AbsentRecord| absent.record.path == *path && absent.is_identified();
         self.end_absent(path, choose, make_durable);
     }
 
-    /// A file was made here without a mark, so it is not the unfinished one of an earlier run. May wait for a disk.
+    /// Ends the record of a path at which a file was created without a mark. That file is not the
+    /// unfinished one of an earlier run. May wait for a disk.
     pub(crate) fn end_absent_created(&self, path: &LogicalPath, backend: &dyn Backend) {
         self.end_absent_at(path, || sync_removal(backend, path));
     }
 
-    /// What lay at a path was removed here. A directory had nothing in it, but it may have been the empty mount point of the one
-    /// that a record means, so records below it stay. May wait for a disk.
+    /// Ends the record of a path that was removed. Records below a removed directory stay: the
+    /// directory was empty, but it may have been the mount point of their file system. May wait for
+    /// a disk.
     pub(crate) fn end_absent_removed(&self, path: &LogicalPath, backend: &dyn Backend) {
         self.end_absent_of(path, || sync_removal(backend, path));
     }
 
-    /// Something was renamed to a path, so what lies there and below it now came along. May wait for a disk.
+    /// Ends the records at and below the new path of a rename whose names exist there now, because
+    /// they came with the rename. May wait for a disk.
     pub(crate) fn end_absent_replaced(&self, path: &LogicalPath, backend: &dyn Backend) {
         let below = self.absent.all().into_iter().map(|absent| absent.record.path);
-        // Looked up without the lock, which loops take.
+        // The lookup is made without the lock, because event loops take it.
         let replaced: HashSet<LogicalPath> =
             below.filter(|one| one.is_within(path) && backend.has_name(one).unwrap_or(false)).collect();
         let choose = |absent: &AbsentRecord| replaced.contains(&absent.record.path);
         self.end_absent(path, choose, || sync_removal(backend, path));
     }
 
-    /// Ends the record of a path once `make_durable` has made stable what ended it.
+    /// Ends the record of a path after `make_durable` has synced the reason.
     pub(super) fn end_absent_of(&self, path: &LogicalPath, make_durable: impl FnOnce() -> io::Result<()>) {
         self.end_absent(path, |absent| absent.record.path == *path, make_durable);
     }
@@ -137,39 +143,40 @@ impl Persist {
     ) {
         let mut numbers = Vec::new();
         for absent in self.absent.take(choose) {
-            tracing::info!(path = %absent.record.path.shown(), "the record of an absent unfinished file was ended");
+            tracing::info!(path = %absent.record.path.shown(), "ended the record of an absent unfinished file");
             numbers.push(absent.record.number);
         }
         self.end_once_durable(path, &numbers, make_durable);
     }
 
-    /// Names below `from` lead to what is below `to` now, so records of absent files go along. May wait for a disk.
+    /// Moves the records of absent files below `from` to `to` after a rename. May wait for a disk.
     pub(crate) fn move_absent(&self, from: &LogicalPath, to: &LogicalPath, backend: &dyn Backend) {
         let moved = self.absent.take(|absent| absent.record.path.is_within(from));
-        // A loss of power must not leave a file under its old name, and its record under the new one.
+        // A power failure must not leave a file under its old name and its record under the new
+        // one.
         if !moved.is_empty()
             && self.config.durability != Durability::Relaxed
             && let Err(error) = sync_removal(backend, to)
         {
-            tracing::warn!(path = %to.shown(), %error, "a rename cannot be synced");
+            tracing::warn!(path = %to.shown(), %error, "cannot sync a rename; after a power failure the record of an unfinished file may have the wrong path");
         }
         for absent in moved {
             let Some(path) = absent.record.path.moved(from, to) else { continue };
             let record = Record { path, also: None, ..absent.record };
             if let Err(error) = self.log().pending(&record) {
-                tracing::warn!(path = %record.path.shown(), %error, "a rename is not in the journal");
+                tracing::warn!(path = %record.path.shown(), %error, "cannot write a rename to the journal of unfinished files; after a restart the record has the old path");
             }
             self.absent.insert(record, absent.directory);
         }
     }
 }
 
-/// Logs what an administrator can do about it.
+/// Logs the record and what an administrator can do about it.
 pub(super) fn warn_of_absent(record: &Record, directory: &LogicalPath, journal: &str) {
     tracing::warn!(
         path = %record.path.shown(), directory = %directory.shown(), journal,
-        "an unfinished file is not there, and its directory is not what it was: mount its file system and restart the server; \
-         until then the record is kept, what lies there without a mark is not served, and the file is created anew only by \
+        "an unfinished file is missing, and its directory has changed: mount its file system and restart the server; \
+         until then the record is kept, a file without a mark at this path is not served, and the file is created only by \
          force (xrdcp --coerce); if the tree was moved, run: scalla admin unfinished clear {}", record.path.shell_word()
     );
 }

@@ -1,4 +1,5 @@
-//! Lists unfinished files for an administrator, and declares one whole.
+//! Administrator commands for unfinished files: list them, and declare one complete. They exist
+//! because the server never decides by itself that a file of unknown origin is complete.
 
 use super::walk::{ListReply, UnfinishedWalk, WalkLimits};
 use super::{Persist, mark};
@@ -7,15 +8,15 @@ use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind, LogicalPath, Owner};
 use storage::Metadata;
 
-/// In error texts.
+/// The command in error texts.
 const VERB: &str = "clear";
 
-/// An unfinished file, or the record of one.
+/// An unfinished file, or a record without its file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unfinished {
-    /// Its name.
+    /// The path.
     pub path: LogicalPath,
-    /// Its state.
+    /// The state.
     pub state: UnfinishedState,
 }
 
@@ -24,34 +25,34 @@ pub struct Unfinished {
 pub enum UnfinishedState {
     /// Clients have it open.
     Open {
-        /// Handles that write it.
+        /// Number of handles that write it.
         handles: u32,
     },
-    /// It waits for its creator, and is removed after that.
+    /// It is kept for its creator until the hold time ends, and then removed.
     Held {
-        /// Seconds until then.
+        /// Remaining hold time in seconds.
         seconds: u64,
     },
-    /// There is only a record: the file cannot be looked for.
+    /// There is only a record, and the file cannot be found.
     Absent {
-        /// The directory that is not the one it was.
+        /// The directory that has changed.
         directory: LogicalPath,
     },
-    /// It bears the mark, and this server has no record of it.
+    /// It has the mark, but this server has no record of it.
     Unknown,
 }
 
-/// The result of an order to clear.
+/// The result of clearing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cleared {
-    /// The file is whole now.
+    /// The file is complete now.
     Whole,
-    /// No file was there; its record was ended.
+    /// The file does not exist; its record was ended.
     Record,
 }
 
 impl Persist {
-    /// Those with a record, in no order. Never blocks.
+    /// Returns the files with a record in no particular order. Never blocks.
     pub(super) fn recorded(&self) -> Vec<Unfinished> {
         let now = self.clock.now();
         let mut all: Vec<Unfinished> = self
@@ -74,18 +75,19 @@ impl Persist {
         all
     }
 
-    /// Returns the path of the record whose file this is.
+    /// Returns the path of the record of this file.
     fn recorded_path(&self, metadata: &Metadata) -> Option<LogicalPath> {
         self.table().path_of_file(metadata)
     }
 
-    /// Fails with the number of handles that write the file of a path.
+    /// Fails with the number of handles that write the file at a path.
     fn check_unheld(&self, path: &LogicalPath) -> Result<(), u32> {
         let holders = self.table().at(path).map_or(0, |pending| pending.holders);
         if holders == 0 { Ok(()) } else { Err(holders) }
     }
 
-    /// Ends the record of a path that is claimed, whose file nobody has open. Reports whether there was one.
+    /// Ends the record of a claimed path whose file is not open. Reports whether there was a
+    /// record.
     fn end_record(&self, path: &LogicalPath) -> bool {
         let pending = self.number_at(path);
         if let Some(number) = pending {
@@ -93,27 +95,27 @@ impl Persist {
             self.end_in_journal([number]);
         }
         let was_absent = self.is_absent(path);
-        // The order ends it whatever lies there, so nothing has to be durable before.
+        // The command ends the record in any case, so nothing has to be durable before.
         self.end_absent_of(path, || Ok(()));
         pending.is_some() || was_absent
     }
 }
 
 impl AdminOrders {
-    /// Returns the unfinished files with a record, ordered by path. Never blocks.
+    /// Returns the unfinished files with a record, sorted by path. Never blocks.
     pub(crate) fn unfinished(&self) -> Vec<Unfinished> {
         let mut all = self.persist.recorded();
         all.sort_by(|one, other| one.path.as_bytes().cmp(other.path.as_bytes()));
         all
     }
 
-    /// Lists unfinished files at and below a path, also those without a record. Never blocks.
+    /// Lists unfinished files at and below a path, including those without a record. Never blocks.
     pub(crate) fn list_unfinished(&self, below: &LogicalPath, limits: WalkLimits, reply: impl ListReply) {
         let top = below.without_slash();
         if self.exports.find(&top, "Listing").is_err() {
             let exports: Vec<_> = self.exports.all().iter().map(|export| export.prefix.escaped()).collect();
             let text = format!(
-                "Unable to list {}; it lies in none of the exports of this server: {}",
+                "Unable to list {}; it is outside of the exports of this server: {}",
                 top.escaped(),
                 exports.join(", ")
             );
@@ -124,7 +126,7 @@ impl AdminOrders {
         pool.start(Owner::unique(), Box::new(walk));
     }
 
-    /// Declares an unfinished file whole, or ends the record of one that is not there. Blocks.
+    /// Declares an unfinished file complete, or ends the record of a missing one. Blocks.
     pub(crate) fn clear_unfinished(&self, path: &LogicalPath, force: bool) -> Result<Cleared, Error> {
         let claimed = ClaimedName::take(self, path, VERB, false)?;
         let path = &claimed.path;
@@ -140,7 +142,7 @@ impl AdminOrders {
         })?;
         if let Some((target, _)) = unfinished {
             mark::clear(target.file.as_ref(), &target.metadata).map_err(|e| Error::unable(VERB, path, e))?;
-            tracing::info!(path = %path.shown(), "by order of the administrator an unfinished file is whole");
+            tracing::info!(path = %path.shown(), "an administrator declared an unfinished file complete");
         }
         if let Some(error) = claimed.obstacle.filter(|_| !force) {
             return Err(error);
@@ -156,7 +158,8 @@ impl AdminOrders {
         Err(refusal(ErrorKind::NotFound, path, "it is not unfinished, and there is no record of it"))
     }
 
-    /// Refuses to clear a file that somebody may be writing: a client under another name, or another server with the same tree.
+    /// Refuses to clear a file that may be being written: by a client under another name, or by
+    /// another server with the same tree.
     fn may_be_cleared(&self, path: &LogicalPath, found: &Metadata, is_left: bool) -> Result<(), Error> {
         let persist = &self.persist;
         let why = match (is_left, persist.recorded_path(found)) {

@@ -1,30 +1,32 @@
-//! One change at a time to a name: who makes a file, removes, renames or chmods it claims its path meanwhile.
+//! Claims: locks on paths that serialise changes of a name. An operation that creates, removes,
+//! renames or chmods a file claims its path meanwhile.
 //!
-//! What lies at a path and what the table of pending files says of it change in two steps, on different threads. If another
-//! change of the same name came between them, the table would speak of a file that lies elsewhere, or of none, and a mark
-//! would stay that nobody takes off.
+//! The name on disk and the table of unfinished files change in two steps, on different threads.
+//! Otherwise another change of the same name could come in between. The table would then describe
+//! the wrong file, and a mark could remain that no operation removes.
 
 use base::LogicalPath;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a claim is waited for. Whoever holds it works on this very name, and is that slow only if its disk hangs.
+/// Deadline for acquiring a claim. Its holder works on the same name, and takes longer only if its
+/// disk hangs.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whoever has held one for so long is not waited for at all: those who ask again and again would keep threads of disks that
-/// are well.
+/// A claim held for this long is not waited for at all, otherwise repeated requests would occupy
+/// the threads of healthy disks.
 const HANGS: Duration = Duration::from_secs(5);
 
-/// What is claimed with a path.
+/// The extent of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scope {
-    /// This name alone.
+    /// Only the path itself.
     Name,
-    /// What is below it too: it moves along.
+    /// Also all paths below it, because they move with it.
     Tree,
 }
 
-/// The paths that are being changed.
+/// The claimed paths.
 #[derive(Default)]
 pub(crate) struct Claims {
     held: Mutex<Held>,
@@ -54,7 +56,8 @@ impl Claimed {
 }
 
 impl Held {
-    /// Since when the oldest claim is held that is in the way; `None` if none is.
+    /// Returns the time at which the oldest conflicting claim was acquired; `None` if there is
+    /// none.
     fn in_the_way(&self, paths: &[&LogicalPath], scope: Scope) -> Option<Instant> {
         let excluding = |one: &&Claimed| paths.iter().any(|path| one.excludes(path, scope));
         self.paths.iter().filter(excluding).map(|one| one.since).min()
@@ -62,12 +65,12 @@ impl Held {
 }
 
 impl Claims {
-    /// Claims these paths, all or none. `None`: others have held some of them for too long. Blocks.
+    /// Claims all of these paths. `None` if others have held one of them for too long. Blocks.
     pub(crate) fn claim(&self, paths: &[&LogicalPath], scope: Scope) -> Option<Claim<'_>> {
         self.claim_within(paths, scope, PATIENCE)
     }
 
-    /// Claims like [`Claims::claim`], with another patience.
+    /// Claims like [`Claims::claim`], with another deadline.
     pub(super) fn claim_within(
         &self,
         paths: &[&LogicalPath],
@@ -98,7 +101,7 @@ impl Claims {
     }
 }
 
-/// Paths that nobody else changes as long as this lives.
+/// A claim on paths, released when dropped.
 pub(crate) struct Claim<'a> {
     claims: &'a Claims,
     number: u64,
@@ -115,7 +118,7 @@ impl Drop for Claim<'_> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test fails where it is
+#[allow(clippy::unwrap_used)] // a panic is the failure of a test
 mod tests {
     use super::Scope::{Name, Tree};
     use super::*;
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_do_not_wait() {
+    fn claims_on_other_names_do_not_wait() {
         let claims = Claims::default();
         let first = claims.claim(&[&path("/a/b"), &path("/c")], Tree);
         assert!(first.is_some());
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_claimed_with_what_is_in_it_only_where_that_moves_along() {
+    fn a_directory_is_claimed_with_its_content_only_with_tree_scope() {
         let claims = Claims::default();
         let is_free = |name, scope| claims.held().in_the_way(&[&path(name)], scope).is_none();
         let name = claims.claim(&[&path("/a/b")], Name).unwrap();
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_had_when_the_last_one_ends() {
+    fn a_claim_is_acquired_when_the_conflicting_one_ends() {
         let claims = Claims::default();
         let first = claims.claim(&[&path("/a/b")], Name).unwrap();
         thread::scope(|scope| {
@@ -155,7 +158,8 @@ mod tests {
             while claims.held().waiting == 0 {
                 thread::yield_now();
             }
-            // What is waited for is not claimed: it would keep others waiting for a third.
+            // A path is not claimed while the claim waits for another one, because that would delay
+            // a third operation.
             assert!(claims.claim(&[&path("/x")], Name).is_some());
             drop(first);
             assert!(second.join().unwrap());
@@ -164,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_held_on_and_on_is_waited_for_no_longer() {
+    fn waiting_for_a_claim_ends_at_the_deadline() {
         let claims = Claims::default();
         let _first = claims.claim(&[&path("/a")], Tree).unwrap();
         assert!(claims.claim(&[&path("/a/b/c")], Name).is_none());
@@ -172,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_whose_disk_hangs_is_not_waited_for_at_all() {
+    fn a_claim_held_for_too_long_is_not_waited_for() {
         let claims = Claims::default();
         let _first = claims.claim(&[&path("/a")], Name).unwrap();
         for claimed in &mut claims.held().paths {

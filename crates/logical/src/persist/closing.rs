@@ -1,4 +1,8 @@
-//! The close of a file that persists on close: it becomes whole, or is doomed, or waits for its creator.
+//! The close of a file that persists on close: the file becomes complete, is removed, or is kept
+//! for its creator.
+//!
+//! The order of claim, sync and mark is kept in one place here, because a crash after each step
+//! must leave a consistent state.
 
 use super::mark::Marked;
 use super::table::Settled;
@@ -9,12 +13,13 @@ use std::io;
 use std::time::Duration;
 use storage::{Backend, StoredFile};
 
-/// How long a close waits for others who work on the name of its file.
+/// Deadline of a close for the claim on the name of its file.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Persist {
-    /// A handle was closed. The one that speaks for the file makes it whole, unless a write of any handle failed; with
-    /// `failed` the file is doomed. Blocks until the file's data has reached stable storage.
+    /// Closes a handle. The close of the owning handle completes the file, unless a write of any
+    /// handle failed; with `failed` the file will be removed. Blocks until the data of the file has
+    /// reached stable storage.
     pub(crate) fn close(
         &self,
         ticket: Ticket,
@@ -26,7 +31,7 @@ impl Persist {
         match settled {
             Settled::Kept => Ok(Fate::Kept),
             Settled::Doomed => Ok(Fate::Doomed),
-            Settled::Orphan => Err(io::Error::other("the client that took this file over has vanished")),
+            Settled::Orphan => Err(io::Error::other("the client that took this file over has disconnected")),
             Settled::Spoiled => Err(spoiled()),
             Settled::Whole => self.make_whole(ticket, file, backend),
         }
@@ -37,16 +42,17 @@ impl Persist {
         let Some(path) = self.path_of(ticket) else { return Ok(Fate::Kept) };
         let synced = Marked::assume(file, self.config.durability).sync(backend, &path);
         let synced = synced.inspect_err(|_| {
-            // After an error the system may take the data for written, so no later sync would prove anything.
+            // After a failed sync the kernel may consider the data written, so a later sync would
+            // prove nothing.
             if let Some(pending) = self.table().files.get_mut(&ticket.number) {
                 pending.failed = true;
             }
         })?;
-        // From here on nobody else changes the name or mode, so that the mark is not set again.
+        // From here on no other operation changes the name or mode, so the mark is not set again.
         let Some((path, _claim)) = self.claim_of(ticket, CLOSE_PATIENCE) else {
             return Err(io::Error::from_raw_os_error(errno::TEXT_BUSY));
         };
-        // During the sync nobody was kept from taking the file over, or from failing to write it.
+        // During the sync another client may have taken the file over or failed to write it.
         let mode = match self.table().files.get(&ticket.number) {
             Some(pending) if pending.owner != ticket.ticket => return Ok(Fate::Kept),
             Some(pending) if pending.failed => return Err(spoiled()),
@@ -54,7 +60,7 @@ impl Persist {
             None => return Ok(Fate::Kept),
         };
         if let Err(error) = synced.make_whole(mode) {
-            tracing::debug!(path = %path.shown(), %error, "a file does not become whole");
+            tracing::debug!(path = %path.shown(), %error, "cannot complete a file on its close");
             return Err(error);
         }
         self.forget_number(ticket.number);
@@ -62,13 +68,13 @@ impl Persist {
         Ok(Fate::Persisted)
     }
 
-    /// Claims the name of a pending file, wherever it was renamed to; `None` if others do not let go of it, or if it is
-    /// no longer pending.
+    /// Claims the present name of an unfinished file. `None` if others do not release it, or if the
+    /// file is no longer unfinished.
     pub(super) fn claim_of(&self, ticket: Ticket, patience: Duration) -> Option<(LogicalPath, Claim<'_>)> {
         loop {
             let path = self.path_of(ticket)?;
             let claim = self.claims.claim_within(&[&path], Scope::Name, patience)?;
-            // It may have been renamed meanwhile.
+            // The file may have been renamed meanwhile.
             if self.path_of(ticket)? == path {
                 return Some((path, claim));
             }
@@ -77,11 +83,12 @@ impl Persist {
 }
 
 fn spoiled() -> io::Error {
-    io::Error::other("another writer of this file met an error")
+    io::Error::other("a write by another client of this file failed")
 }
 
-/// The handle whose close makes a file whole. It holds the file until the close has ended, so that nobody takes the record away
-/// meanwhile; if the file did not become whole, it waits for its creator then.
+/// The handle whose close completes a file. It holds the file until the close has ended, so that no
+/// other operation removes the record. If the file was not completed, it is kept for its creator
+/// afterwards.
 struct Closing<'a> {
     persist: &'a Persist,
     number: u64,

@@ -1,8 +1,9 @@
-//! The end of records in the journal.
+//! Ends records in the journal of unfinished files.
 //!
-//! The line that ends a record survives a loss of power; otherwise the record would come back, and after a copy of the tree
-//! nothing would show that it is over. What the line states is made durable before it. Otherwise a file that was removed could
-//! come back without its record, and where it bears no mark it would be taken for whole.
+//! The line that ends a record must survive a power failure. Otherwise the record would reappear,
+//! and after a copy of the tree nothing would show that it is obsolete. The fact that the line
+//! states is synced before it. Otherwise a removed file could reappear without its record, and if
+//! it had no mark, it would count as complete.
 
 use super::Persist;
 use crate::config::Durability;
@@ -12,9 +13,10 @@ use std::io;
 use storage::Backend;
 
 impl Persist {
-    /// States in the journal that files are whole or gone for good, and waits until that survives a loss of power.
+    /// Ends records in the journal, because their files are complete or removed, and waits until
+    /// that survives a power failure.
     pub(super) fn end_in_journal(&self, numbers: impl IntoIterator<Item = u64>) {
-        // Others may write to the journal in between, so that one sync serves many.
+        // Others may write to the journal meanwhile, so that one sync serves many.
         let last = numbers.into_iter().filter_map(|number| self.log().done(number)).last();
         if self.config.durability == Durability::Relaxed {
             return;
@@ -22,12 +24,12 @@ impl Persist {
         if let Some(line) = last
             && let Err(error) = self.log().sync_through(line)
         {
-            tracing::warn!(%error, "the journal of pending files cannot be synced");
+            tracing::warn!(%error, "cannot sync the journal of unfinished files; after a power failure an ended record may reappear");
         }
     }
 
-    /// Ends records of a path once `make_durable` has made stable what ended them. If that fails, the journal keeps them for
-    /// the next start.
+    /// Ends records of a path after `make_durable` has synced the reason. If that fails, the
+    /// journal keeps them for the next start.
     pub(super) fn end_once_durable(
         &self,
         path: &LogicalPath,
@@ -42,15 +44,15 @@ impl Persist {
         {
             tracing::warn!(
                 path = %path.shown(), %error,
-                "the end of an unfinished file cannot be synced; its record is kept until the next start"
+                "cannot sync the removal or completion of an unfinished file; its record is kept until the next start"
             );
             return;
         }
         self.end_in_journal(numbers.iter().copied());
     }
 
-    /// Ends the record of a file that was removed from a path or replaced there. Another file may be pending there by now, so it
-    /// goes by number. May wait for a disk.
+    /// Ends the record of a file that was removed or replaced. The record is selected by number,
+    /// because the path may have another unfinished file by now. May wait for a disk.
     pub(crate) fn forget(&self, number: Option<u64>, path: &LogicalPath, backend: &dyn Backend) {
         let Some(number) = number else { return };
         self.forget_number(number);
@@ -60,8 +62,8 @@ impl Persist {
     }
 }
 
-/// Waits until it is stable that a name no longer leads to what it led to. If its directory was removed too, the nearest one
-/// that is there is synced.
+/// Waits until the removal of a name is durable. If its directory was removed too, the nearest
+/// existing ancestor is synced.
 pub(super) fn sync_removal(backend: &dyn Backend, path: &LogicalPath) -> io::Result<()> {
     let mut at = path.clone();
     loop {

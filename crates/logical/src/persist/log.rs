@@ -1,8 +1,9 @@
-//! The journal of files that are not yet whole, so that none is taken for whole after a restart.
+//! The journal of unfinished files, so that none of them counts as complete after a restart.
 //!
-//! Text lines, each a JSON object. The first names the format and its version; a `pending` line states all there is to
-//! know of one file and replaces an earlier one of the same number; a `done` line ends it. A torn last line is passed
-//! over: what it would have said had not been promised to anybody.
+//! It consists of text lines, each a JSON object. The first line contains the format and its
+//! version. A `pending` line contains the full record of one file and replaces an earlier one of
+//! the same number; a `done` line ends it. A truncated last line is ignored, because no client
+//! received a reply that depends on it.
 
 use crate::journal::{Journal, JournalFolder};
 use crate::proof::Proof;
@@ -12,32 +13,33 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// The journal's name in its folder.
+/// Name of the journal in its directory.
 const NAME: &str = "pending";
-/// What the first line says the file is.
+/// Format in the first line.
 const FORMAT: &str = "scalla-persist";
 const VERSION: u32 = 2;
-/// The oldest version that is read. Its records name no identity.
+/// Oldest version that is read. Its records contain no identity.
 const VERSION_MIN: u32 = 1;
-/// Lines after which the journal is written anew, if most of them are over.
+/// Number of lines after which the journal is rewritten, if most of its records have ended.
 const LINES_MAX: usize = 20_000;
 
-/// No run comes to numbers above; that of a damaged line must not keep the next ones from ascending.
+/// Maximum number of a record. Later records need ascending numbers, so a damaged line must not set
+/// a larger one.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
-/// One file that is not yet whole.
+/// The record of an unfinished file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
     pub(crate) number: u64,
     pub(crate) path: LogicalPath,
-    /// Where it may be as well, while it is being renamed.
+    /// The second possible path during a rename.
     pub(crate) also: Option<LogicalPath>,
-    /// Permission bits it gets when it is whole.
+    /// Permission bits of the complete file.
     pub(crate) mode: u32,
     pub(crate) user: String,
     pub(crate) pid: u32,
     pub(crate) host: String,
-    /// Which file it is; `None` until it is there, and in records of the first version.
+    /// The identity of the file; `None` until it exists, and in records of version 1.
     pub(crate) proof: Option<Proof>,
 }
 
@@ -69,21 +71,21 @@ enum Line {
 pub(crate) struct Log {
     folder: Arc<dyn JournalFolder>,
     journal: Option<Box<dyn Journal>>,
-    /// Records in force, for writing it anew.
+    /// Active records, for rewriting the journal.
     live: BTreeMap<u64, Record>,
     lines: usize,
-    /// Lines between two syncs; 0 leaves it to the system.
+    /// Number of lines between two syncs; 0 leaves syncing to the operating system.
     sync_every: u32,
     unsynced: u32,
-    /// Lines so far, and how many of them survive a loss of power.
+    /// Number of lines written, and number of lines that survive a power failure.
     appended: u64,
     synced: u64,
-    /// An append failed in the middle: the next line must start on a line of its own.
+    /// An append failed midway, so that the next line must be preceded by a line feed.
     torn: bool,
 }
 
 impl Log {
-    /// Reads what an earlier run left. Nothing is written before [`Log::rewrite`].
+    /// Reads the journal of an earlier run. Nothing is written before [`Log::rewrite`].
     pub(crate) fn load(folder: Arc<dyn JournalFolder>, sync_every: u32) -> io::Result<Self> {
         let mut log = Self {
             folder,
@@ -109,7 +111,7 @@ impl Log {
                 Ok(line) => line,
                 Err(_) if raw.is_empty() => continue,
                 Err(error) => {
-                    tracing::warn!(line = at + 1, %error, "a line of the journal of pending files is unreadable");
+                    tracing::warn!(line = at + 1, %error, "cannot parse a line of the journal of unfinished files; it is ignored");
                     continue;
                 }
             };
@@ -117,14 +119,16 @@ impl Log {
                 Line::Head { format, version }
                     if format == FORMAT && (VERSION_MIN..=VERSION).contains(&version) => {}
                 Line::Head { format, version } => {
-                    let text = format!("journal of pending files: format {format} {version} is not known");
+                    let text = format!(
+                        "the journal of unfinished files has the unknown format {format} {version}; run the release that wrote it"
+                    );
                     return Err(io::Error::other(text));
                 }
                 Line::Pending { number, .. } if number > NUMBER_MAX => {
                     tracing::warn!(
                         line = at + 1,
                         number,
-                        "a line of the journal of pending files is damaged"
+                        "a line of the journal of unfinished files has an invalid number; it is ignored"
                     );
                 }
                 Line::Pending { number, path, also, mode, user, pid, host, proof } => {
@@ -141,17 +145,18 @@ impl Log {
         Ok(())
     }
 
-    /// Reports whether a record is in force.
+    /// Reports whether a record is active.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.live.contains_key(&number)
     }
 
-    /// Those in force.
+    /// Returns the active records.
     pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
         self.live.values()
     }
 
-    /// Writes it anew with what is in force, or removes it if there is nothing. Keeps only records that `keep` wants.
+    /// Rewrites the journal with the active records that `keep` selects, or removes it if there are
+    /// none.
     pub(crate) fn rewrite(&mut self, keep: impl Fn(&Record) -> bool) -> io::Result<()> {
         self.live.retain(|_, record| keep(record));
         self.journal = None;
@@ -169,13 +174,13 @@ impl Log {
         self.journal = Some(self.folder.replace(NAME, &content)?);
         self.lines = self.live.len() + 1;
         (self.unsynced, self.torn) = (0, false);
-        // What is replaced has reached stable storage.
+        // A replaced journal has reached stable storage.
         self.appended += 1;
         self.synced = self.appended;
         Ok(())
     }
 
-    /// States a file that is not yet whole. When this returns, a restart of the server knows of it.
+    /// Writes the record of an unfinished file. After the return, a restarted server will know it.
     pub(crate) fn pending(&mut self, record: &Record) -> io::Result<()> {
         let before = self.live.insert(record.number, record.clone());
         let written = self.append(&pending(record));
@@ -188,19 +193,22 @@ impl Log {
         written
     }
 
-    /// States that a file is whole or gone. If this line is lost, the file's own mark decides; but a file that was copied since
-    /// would be refused, so see [`Log::sync_through`]. Returns which line that is, if one was written.
+    /// Ends the record of a file that is complete or removed. Returns the number of the line, if
+    /// one was written.
+    ///
+    /// If the line is lost, the mark of the file decides; but a file that was copied since would be
+    /// refused, see [`Log::sync_through`].
     pub(crate) fn done(&mut self, number: u64) -> Option<u64> {
-        self.live.remove(&number)?; // without one it never came to be in the journal
+        self.live.remove(&number)?; // without one there is no line in the journal
         if let Err(error) = self.append(&Line::Done { number }) {
-            tracing::warn!(%error, "the journal of pending files cannot be written");
+            tracing::warn!(%error, "cannot write to the journal of unfinished files; after a restart an ended record may reappear");
             return None;
         }
         Some(self.appended)
     }
 
-    /// Waits until a line has reached stable storage, unless syncing is left to the system. Those who wait for the lock meanwhile
-    /// mostly find their line synced too.
+    /// Waits until a line has reached stable storage, unless syncing is left to the operating
+    /// system. The sync covers the lines of other callers that wait for the lock.
     pub(crate) fn sync_through(&mut self, line: u64) -> io::Result<()> {
         if self.sync_every == 0 || self.synced >= line {
             return Ok(());
@@ -219,7 +227,7 @@ impl Log {
 
     fn append(&mut self, line: &Line) -> io::Result<()> {
         if self.journal.is_none() || (self.lines > LINES_MAX && self.lines > 4 * self.live.len()) {
-            return self.write_anew(); // which includes the line
+            return self.write_anew(); // includes the new line
         }
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let mut bytes = text(line)?;
@@ -256,7 +264,7 @@ fn text(line: &Line) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A path as text: what is not printable ASCII, and `%`, as `%XX`.
+/// Returns a path as text, with `%XX` for `%` and for bytes that are not printable ASCII.
 fn escape(path: &LogicalPath) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(path.as_bytes().len());
@@ -271,7 +279,7 @@ fn escape(path: &LogicalPath) -> String {
     text
 }
 
-/// Back again; `None` if it is not such a text.
+/// Parses an escaped path; `None` if the text is not one.
 fn unescape(text: &str) -> Option<LogicalPath> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -346,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stated_is_known_after_a_restart_torn_at_any_byte() {
+    fn records_survive_a_restart_with_a_truncated_journal() {
         let shelf = Shelf::default();
         let mut log = Log::load(Arc::new(shelf.clone()), 1).unwrap();
         let odd = record(2, b"/a b%\xff\n\"c");
@@ -381,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_version_is_not_guessed_at() {
+    fn an_unknown_version_is_an_error() {
         let shelf = Shelf::default();
         let head = br#"{"line":"head","format":"scalla-persist","version":3}"#;
         shelf.0.lock().unwrap().insert(NAME.into(), head.to_vec());
@@ -389,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_is_written_anew_before_it_grows_without_end() {
+    fn the_journal_is_rewritten_before_it_grows_too_large() {
         let shelf = Shelf::default();
         let mut log = Log::load(Arc::new(shelf.clone()), 0).unwrap();
         for number in 0..LINES_MAX as u64 {

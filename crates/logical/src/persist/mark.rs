@@ -1,10 +1,12 @@
-//! The states of a file that persists on close: marked, synced, whole.
+//! The states of a file that persists on close, as types: marked, synced, whole.
 //!
-//! Only a [`Synced`] file becomes whole, and only [`Marked::sync`] makes one. So no file can lose its mark before its data
-//! has reached stable storage, and a loss of power leaves it whole, marked or gone.
+//! Only a [`Synced`] file can become whole, and only [`Marked::sync`] returns one. Therefore no
+//! file can lose its mark before its data has reached stable storage, and after a power failure the
+//! file is complete, marked or missing.
 //!
-//! A mark is the bit in the mode together with a number in an attribute. The number is set first and taken off last, so whoever
-//! finds the bit of an unfinished file finds the number too, where the file system has attributes.
+//! A mark is the sticky bit in the mode together with a number in an attribute. The number is set
+//! first and removed last. So an unfinished file with the bit always has the number too, where the
+//! file system supports attributes.
 
 use crate::config::Durability;
 use crate::describe;
@@ -15,7 +17,7 @@ use base::LogicalPath;
 use std::io;
 use storage::{Backend, Metadata, StoredFile};
 
-/// A file that bears the mark. Readers do not see its content.
+/// A file with the mark. Clients cannot read its content.
 pub(crate) struct Marked<'a> {
     file: &'a dyn StoredFile,
     durability: Durability,
@@ -24,11 +26,11 @@ pub(crate) struct Marked<'a> {
 /// A marked file whose data, size and name have reached stable storage.
 pub(crate) struct Synced<'a>(Marked<'a>);
 
-/// A file without the mark that a loss of power leaves so.
+/// A file without the mark, even after a power failure.
 #[derive(Debug)]
 pub(crate) struct Whole;
 
-/// Gives a file a new number; `None` where the file system has no attributes.
+/// Stores a new number with a file; `None` where the file system does not support attributes.
 pub(super) fn set_number(file: &dyn StoredFile) -> io::Result<Option<String>> {
     let number = proof::nonce();
     match file.set_attribute(proof::NONCE, number.as_bytes(), false) {
@@ -40,13 +42,13 @@ pub(super) fn set_number(file: &dyn StoredFile) -> io::Result<Option<String>> {
 }
 
 impl<'a> Marked<'a> {
-    /// Takes over a file that was marked when it was opened.
+    /// Wraps a file that was marked when it was opened.
     pub(super) fn assume(file: &'a dyn StoredFile, durability: Durability) -> Self {
         Self { file, durability }
     }
 
-    /// Marks a file that was there before, and returns the permission bits that it has beside the mark. The mark of a file that
-    /// looked whole, or has content, reaches stable storage, because it may be written next.
+    /// Marks an existing file, and returns its other permission bits. The mark is synced if the
+    /// file looked complete or has content, because it may be written next.
     pub(super) fn set(
         file: &'a dyn StoredFile,
         before: &Metadata,
@@ -63,7 +65,7 @@ impl<'a> Marked<'a> {
         Ok((Self { file, durability }, mode))
     }
 
-    /// Marks a file that was created with [`describe::MODE_CREATING`], and which the journal knows by now.
+    /// Marks a file that was created with [`describe::MODE_CREATING`] and recorded in the journal.
     pub(super) fn set_created(
         file: &'a dyn StoredFile,
         mode: u32,
@@ -86,14 +88,14 @@ impl<'a> Marked<'a> {
 }
 
 impl Synced<'_> {
-    /// Takes the mark off for good.
+    /// Removes the mark and waits until that is durable.
     pub(super) fn make_whole(self, mode: u32) -> io::Result<Whole> {
         let Self(Marked { file, durability }) = self;
         file.set_mode(mode & !describe::MODE_PENDING)?;
         if durability == Durability::Synced
             && let Err(error) = file.sync_all()
         {
-            // The client is told that the file is not whole, so it must not look whole.
+            // The client receives an error, so the file must not look complete.
             file.set_mode(mode | describe::MODE_PENDING)?;
             return Err(error);
         }
@@ -102,16 +104,17 @@ impl Synced<'_> {
     }
 }
 
-/// Without the bit the number means nothing, so it does not matter if it stays.
+/// Removes the number. A failure does not matter, because the number has no meaning without the
+/// bit.
 fn remove_number(file: &dyn StoredFile) {
     if let Err(error) = file.remove_attribute(proof::NONCE)
         && !matches!(error.raw_os_error(), Some(errno::NO_DATA | errno::UNSUPPORTED))
     {
-        tracing::debug!(%error, "the number of an unfinished file stays with it");
+        tracing::debug!(%error, "cannot remove the attribute of an unfinished file");
     }
 }
 
-/// Takes the mark off a file whose content was not touched since it was so.
+/// Removes the mark from a file whose content was not changed since it was complete.
 pub(crate) fn withdraw(file: &dyn StoredFile, before: &Metadata, durability: Durability) -> io::Result<()> {
     let mode = before.mode & describe::MODE_BITS;
     if file.stat()?.mode & describe::MODE_BITS != mode {
@@ -124,8 +127,8 @@ pub(crate) fn withdraw(file: &dyn StoredFile, before: &Metadata, durability: Dur
     Ok(())
 }
 
-/// Declares a file whole by order of an administrator. One without the bit may belong to another user, who alone may change
-/// its mode.
+/// Declares a file complete for an administrator. The mode is changed only if the file has the bit,
+/// because another user may own it.
 pub(super) fn clear(file: &dyn StoredFile, found: &Metadata) -> io::Result<()> {
     let mode = found.mode & describe::MODE_BITS;
     if mode & describe::MODE_PENDING != 0 {

@@ -1,12 +1,13 @@
-//! Persist on successful close: a new file stays marked as not yet whole until its creator closes it.
+//! Persist on successful close (POSC): a new file stays marked as unfinished until its creator
+//! closes it.
 //!
-//! While it is pending, the file lies under its final name with the sticky bit set, which is the truth about it; the
-//! table here says whose it is and how long it may stay, and the journal ([`log`]) carries the table over a restart. A
-//! creator that vanishes has the hold time to come back; then the file is removed.
+//! An unfinished file has its final name, and its sticky bit marks it. The table here contains its
+//! creator and its remaining hold time, and the journal ([`log`]) preserves the table over a
+//! restart. If the creator disconnects, the file is kept for the hold time and then removed.
 //!
-//! The order of steps makes every crash harmless: the journal knows of a file before it exists, a file's data is synced
-//! before it loses its mark ([`mark`]), and it loses its mark before the journal forgets it. A journal record without a
-//! marked file means nothing.
+//! The order of steps makes every crash harmless. The journal contains a file before the file
+//! exists. The data of a file is synced before its mark is removed ([`mark`]), and its mark is
+//! removed before its record ends. A record without a marked file has no effect.
 
 mod absent;
 mod administration;
@@ -42,63 +43,64 @@ use storage::{Backend, Metadata, StoredFile};
 use table::{Pending, Table};
 pub use walk::{ListReply, UnfinishedList, UnreadableEntry, WalkLimit, WalkLimits};
 
-/// Files that may be pending at once.
+/// Maximum number of unfinished files.
 pub(crate) const PENDING_MAX: usize = 100_000;
 
-/// How long to wait before removing is tried again.
+/// Time until a failed removal is retried.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// A handle's share in a pending file.
+/// The ticket of a handle for an unfinished file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ticket {
     number: u64,
     ticket: u64,
-    /// The handle that spoke for the file before.
+    /// The handle that owned the file before.
     before: u64,
 }
 
-/// What an open finds.
+/// The result of checking an open against the table.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
-    /// Nothing is pending there.
+    /// The path has no unfinished file.
     Free,
-    /// The caller goes on writing it.
+    /// The caller resumes writing the file.
     Resume(Ticket),
-    /// It is somebody else's, who does not give it away.
+    /// The file belongs to another client and cannot be taken over.
     Busy,
-    /// It is vanishing at this moment.
+    /// The file is being removed.
     Leaving,
 }
 
-/// What became of a file when a handle let go of it.
+/// The state of a file after a handle released it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
-    /// Others hold it, it waits for its creator, or it was not pending any more.
+    /// Other handles hold it, it is kept for its creator, or it was not unfinished any longer.
     Kept,
-    /// It is whole.
+    /// It is complete.
     Persisted,
-    /// It is to be removed with [`Persist::remove`].
+    /// It has to be removed with [`Persist::remove`].
     Doomed,
 }
 
-/// All files that are not yet whole.
+/// The table of unfinished files, with its journal.
 pub(crate) struct Persist {
     config: Config,
     clock: Arc<dyn Clock>,
     table: Mutex<Table>,
-    /// Files in the table, so that the many opens while there is none pass without its lock.
+    /// Number of files in the table; lets the common case of none pass without its lock.
     count: AtomicUsize,
     claims: Claims,
-    /// Records of files that cannot be looked for.
+    /// Records of files that cannot be found.
     absent: AbsentRecords,
-    /// Locked on pool threads only: its holder may wait for a disk.
+    /// Locked on pool threads only, because its holder may wait for a disk.
     log: Mutex<Log>,
-    /// Where the journal lies, for log lines.
+    /// Location of the journal, for log messages.
     journal: String,
 }
 
 impl Persist {
-    /// Takes over what an earlier run left: each file that still bears the mark has the hold time from now on.
+    /// Recovers the files of an earlier run: the hold time of each file that still has the mark
+    /// starts now.
     pub(crate) fn new(
         config: Config,
         clock: Arc<dyn Clock>,
@@ -107,7 +109,7 @@ impl Persist {
     ) -> io::Result<Self> {
         if config.durability == Durability::Relaxed && config.mode != PersistMode::Off {
             tracing::warn!(
-                "ofs.persist nosync: files are not synced when they are closed; after a loss of power a file that was \
+                "ofs.persist nosync: files are not synced when they are closed; after a power failure a file that was \
                  closed successfully may be short or empty"
             );
         }
@@ -123,7 +125,7 @@ impl Persist {
                     let record = Record { path, also: None, ..record.clone() };
                     let metadata = backend.stat(&record.path);
                     let number = record.number;
-                    // Numbers ascend: the later record speaks for the path.
+                    // Numbers ascend, so that the later record of a path replaces the earlier one.
                     table.replace(Pending::new(record, 0, 0, Some(expires)));
                     if let Ok(metadata) = metadata {
                         table.set_file(number, &metadata);
@@ -132,7 +134,7 @@ impl Persist {
                 Recovered::Absent(_) if adopt(backend, record) => {
                     tracing::warn!(
                         path = %record.path.shown(),
-                        "an unfinished file of an earlier run was moved by a copy; it stays unfinished, and is not removed"
+                        "the tree of an unfinished file was copied; the file stays unfinished and is not removed; upload it again, or clear or remove it"
                     );
                 }
                 Recovered::Absent(directory) | Recovered::Unreadable(directory) => {
@@ -163,28 +165,28 @@ impl Persist {
         self.count.store(table.files.len(), Ordering::Release);
     }
 
-    /// Files that are pending.
+    /// Returns the number of unfinished files.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Is this path pending? Never blocks.
+    /// Reports whether the file at this path is unfinished. Never blocks.
     pub(crate) fn is_pending(&self, path: &LogicalPath) -> bool {
         self.count() > 0 && self.table().at(path).is_some()
     }
 
-    /// Is this marked file pending at any path? Never blocks.
+    /// Reports whether this marked file has a record under any path. Never blocks.
     pub(crate) fn is_known(&self, metadata: &Metadata) -> bool {
         self.count() > 0 && self.table().has_file(metadata)
     }
 
-    /// Keeps others from changing what lies at these paths, and what is known of it. To be held by whoever opens to write, removes,
-    /// renames or changes a mode; `None` if others do not let go of them. Blocks.
+    /// Claims these paths. An operation that opens for writing, removes, renames or changes a mode
+    /// holds a claim. `None` if others do not release the paths. Blocks.
     pub(crate) fn claim(&self, paths: &[&LogicalPath], scope: Scope) -> Option<Claim<'_>> {
         self.claims.claim(paths, scope)
     }
 
-    /// Is a file that is opened so to persist only on successful close?
+    /// Reports whether a file opened in this way persists only on successful close.
     pub(crate) fn wants(&self, asked: bool, creates: bool) -> bool {
         match self.config.mode {
             PersistMode::Off => false,
@@ -193,8 +195,8 @@ impl Persist {
         }
     }
 
-    /// May this client open a pending file for writing? `asked`: it asked for persist on close, with which anybody who may
-    /// write takes it over.
+    /// Decides whether this client may open an unfinished file for writing. `asked`: the open
+    /// requests persist on close, by which any client with write permission takes the file over.
     pub(crate) fn admit(&self, path: &LogicalPath, who: &Identity, asked: bool) -> Admission {
         if self.count() == 0 {
             return Admission::Free;
@@ -218,13 +220,13 @@ impl Persist {
         let (ticket, record) = (Ticket { number: record.number, ticket, before }, record.clone());
         drop(table);
         if !same && let Err(error) = self.log().pending(&record) {
-            tracing::warn!(path = %path.shown(), %error, "a change of creator is not in the journal");
+            tracing::warn!(path = %path.shown(), %error, "cannot write a change of creator to the journal of unfinished files; after a restart the earlier creator owns the file");
         }
         Admission::Resume(ticket)
     }
 
-    /// Reserves `path` for a file that is about to be created. `None` if it is reserved already; EUSERS if there are too
-    /// many.
+    /// Reserves `path` for a file that will be created. `None` if it is reserved already; EUSERS if
+    /// the limit is reached.
     pub(crate) fn reserve(
         &self,
         path: &LogicalPath,
@@ -256,7 +258,8 @@ impl Persist {
         Ok(Some(ticket))
     }
 
-    /// A reserved file did not come to be at its path, or it is not there any more.
+    /// Cancels a reservation, because the file was not created at its path or does not exist any
+    /// longer.
     pub(crate) fn cancel(&self, ticket: Ticket, path: &LogicalPath, backend: &dyn Backend) {
         self.forget(Some(ticket.number), path, backend);
     }
@@ -267,13 +270,13 @@ impl Persist {
         self.recount(&table);
     }
 
-    /// Whether files are synced before they become whole.
+    /// Returns whether files are synced before they become complete.
     pub(crate) fn durability(&self) -> Durability {
         self.config.durability
     }
 
-    /// Marks an open file as not yet whole, and writes to the journal which file it is. Until then it is nobody's
-    /// unfinished file, and nothing of what it held is lost.
+    /// Marks an open file as unfinished, and writes its identity to the journal. Until then the
+    /// file has no record, and its content is unchanged.
     pub(crate) fn mark(
         &self,
         ticket: Ticket,
@@ -301,7 +304,7 @@ impl Persist {
         if is_created {
             Marked::set_created(file, record.mode, self.config.durability)?;
         }
-        // From here on this record speaks for the name.
+        // From here on this record applies to the path.
         self.end_absent_at(&path, || Ok(()));
         Ok(())
     }
@@ -317,11 +320,11 @@ impl Persist {
             pending.record.clone()
         };
         if let Err(error) = self.log().pending(&record) {
-            tracing::warn!(path = %record.path.shown(), %error, "a change of mode is not in the journal");
+            tracing::warn!(path = %record.path.shown(), %error, "cannot write a change of mode to the journal of unfinished files; after a restart the earlier mode applies");
         }
     }
 
-    /// The permission bits of a pending file are to be these when it is whole.
+    /// Records the permission bits that an unfinished file will have when it is complete.
     pub(crate) fn note_mode(&self, path: &LogicalPath, mode: u32) {
         if self.count() == 0 {
             return;
@@ -332,7 +335,7 @@ impl Persist {
         }
     }
 
-    /// A client vanished with the file open.
+    /// Releases the file of a client that disconnected.
     pub(crate) fn abandon(&self, ticket: Ticket, failed: bool) -> Fate {
         let mut table = self.table();
         let Some(pending) = table.files.get_mut(&ticket.number) else { return Fate::Kept };
@@ -349,7 +352,8 @@ impl Persist {
         Fate::Kept
     }
 
-    /// An open that was admitted did not succeed: the handle before it speaks for the file again.
+    /// Releases a file whose open failed after its admission; the previous handle owns the file
+    /// again.
     pub(crate) fn retract(&self, ticket: Ticket) {
         if let Some(pending) = self.table().files.get_mut(&ticket.number)
             && pending.owner == ticket.ticket
@@ -359,14 +363,14 @@ impl Persist {
         self.abandon(ticket, false);
     }
 
-    /// The file was emptied at its open: what failed before no longer matters.
+    /// Forgets earlier write errors, because the file was truncated at its open.
     pub(crate) fn emptied(&self, ticket: Ticket) {
         if let Some(pending) = self.table().files.get_mut(&ticket.number) {
             pending.failed = false;
         }
     }
 
-    /// Files whose hold time is over; they count as leaving from now on.
+    /// Returns the files whose hold time is over; they count as being removed from now on.
     pub(crate) fn expired(&self) -> Vec<(Ticket, LogicalPath)> {
         if self.count() == 0 {
             return Vec::new();
@@ -383,12 +387,13 @@ impl Persist {
         .collect()
     }
 
-    /// Where the file of this ticket lies now.
+    /// Returns the present path of the file of a ticket.
     pub(crate) fn path_of(&self, ticket: Ticket) -> Option<LogicalPath> {
         self.table().files.get(&ticket.number).map(|pending| pending.record.path.clone())
     }
 
-    /// Removes a doomed file, if it is the one of its record and still marked; where it lay, if it is gone now. Blocks.
+    /// Removes a file, if it is the one of its record and still marked. Returns its path if no file
+    /// is there now. Blocks.
     pub(crate) fn remove(&self, ticket: Ticket, backend: &dyn Backend) -> Option<LogicalPath> {
         let Some((path, _claim)) = self.claim_of(ticket, claim::PATIENCE) else {
             self.removal_failed(ticket.number);
@@ -397,12 +402,12 @@ impl Persist {
         let record = self.table().files.get(&ticket.number).map(|pending| pending.record.clone())?;
         let seen = backend.stat(&path);
         let removed = match recover(backend, &record) {
-            // What cannot be looked at now may be looked at later.
+            // An error other than a missing file may be temporary.
             _ if seen.as_ref().is_err_and(|error| !proof::is_missing(error)) => seen.map(drop),
             Recovered::Unreadable(_) => Err(io::Error::from_raw_os_error(errno::INPUT_OUTPUT)),
             Recovered::Marked(_) => backend.remove_file(&path),
             Recovered::Over => {
-                tracing::info!(path = %path.shown(), "an unfinished file was removed or made whole by others");
+                tracing::info!(path = %path.shown(), "an unfinished file was removed or completed by another program");
                 self.forget(Some(ticket.number), &path, backend);
                 return backend.has_name(&path).is_ok_and(|has| !has).then_some(path);
             }
@@ -416,19 +421,19 @@ impl Persist {
         };
         match removed {
             Err(error) if error.raw_os_error() != Some(errno::NOT_FOUND) => {
-                tracing::error!(path = %path.shown(), %error, "an unfinished file cannot be removed; trying again later");
+                tracing::error!(path = %path.shown(), %error, "cannot remove an unfinished file; the removal is retried in 60 s");
                 self.removal_failed(ticket.number);
                 None
             }
             _ => {
-                tracing::info!(path = %path.shown(), "an unfinished file was removed");
+                tracing::info!(path = %path.shown(), "removed an unfinished file");
                 self.forget(Some(ticket.number), &path, backend);
                 Some(path)
             }
         }
     }
 
-    /// A file could not be removed: later again.
+    /// Schedules another attempt to remove a file.
     fn removal_failed(&self, number: u64) {
         let retry = self.clock.now() + RETRY;
         if let Some(pending) = self.table().files.get_mut(&number) {
@@ -437,12 +442,13 @@ impl Persist {
         }
     }
 
-    /// Nobody could be found to remove it: later again.
+    /// Schedules another attempt, because no pool accepted the removal.
     pub(crate) fn postpone(&self, ticket: Ticket) {
         self.removal_failed(ticket.number);
     }
 
-    /// Which pending file lies there, if any: to be asked before a path is removed or replaced.
+    /// Returns the number of the unfinished file at a path. To be called before a path is removed
+    /// or replaced.
     pub(crate) fn number_at(&self, path: &LogicalPath) -> Option<u64> {
         if self.count() == 0 {
             return None;
@@ -450,7 +456,8 @@ impl Persist {
         self.table().by_path.get(path).copied()
     }
 
-    /// What lay there is gone, unless somebody holds it still. May wait for a disk.
+    /// Ends the record of a file that no longer exists, unless a handle holds it. May wait for a
+    /// disk.
     pub(crate) fn forget_unheld(&self, path: &LogicalPath, backend: &dyn Backend) {
         let unheld = self
             .table()
@@ -459,7 +466,7 @@ impl Persist {
         self.forget(unheld, path, backend);
     }
 
-    /// Pending files at or below `path`, if any.
+    /// Returns the records of unfinished files at or below `path`.
     fn below(&self, path: &LogicalPath) -> Vec<Record> {
         if self.count() == 0 {
             return Vec::new();
@@ -469,7 +476,8 @@ impl Persist {
         records.filter(|record| record.path.is_within(path)).cloned().collect()
     }
 
-    /// States that pending files will move from below `from` to below `to`; give the result to [`Persist::moved`].
+    /// Records that unfinished files are about to move from below `from` to below `to`; the result
+    /// is passed to [`Persist::moved`].
     pub(crate) fn moving(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<Vec<Record>> {
         let mut moving = Vec::new();
         for record in self.below(from) {
@@ -482,7 +490,7 @@ impl Persist {
         Ok(moving)
     }
 
-    /// They moved, or did not.
+    /// Updates the records after a rename succeeded or failed.
     pub(crate) fn moved(&self, moving: Vec<Record>, done: bool, backend: &dyn Backend) {
         for record in moving {
             let path = match record.also {
@@ -494,7 +502,7 @@ impl Persist {
         }
     }
 
-    /// A pending file lies there now.
+    /// Sets the path of an unfinished file.
     fn place(&self, number: u64, path: LogicalPath, proof: Option<Proof>) {
         let now = {
             let mut table = self.table();
@@ -505,7 +513,7 @@ impl Persist {
             now
         };
         if let Err(error) = self.log().pending(&now) {
-            tracing::warn!(path = %now.path.shown(), %error, "a rename is not in the journal");
+            tracing::warn!(path = %now.path.shown(), %error, "cannot write a completed rename to the journal of unfinished files; a restart searches both paths");
         }
     }
 }

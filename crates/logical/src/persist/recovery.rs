@@ -1,4 +1,5 @@
-//! What becomes at a start of the records that an earlier run left.
+//! Decides at the start about the records of an earlier run. It is separate from [`super`] because
+//! a removal after the hold time makes the same decision.
 
 use super::Record;
 use crate::describe;
@@ -7,19 +8,19 @@ use base::LogicalPath;
 use std::io;
 use storage::{Backend, OpenHow};
 
-/// What a record means now.
+/// The state of a record.
 pub(super) enum Recovered {
-    /// Its file lies at this path and is not yet whole.
+    /// The file is at this path and unfinished.
     Marked(LogicalPath),
-    /// Its file cannot be looked for, because this is not what it was.
+    /// The file cannot be found, because this directory has changed.
     Absent(LogicalPath),
-    /// Nothing is known of its file, because what is at this path cannot be looked at now.
+    /// The state is unknown, because this path cannot be read now.
     Unreadable(LogicalPath),
-    /// It no longer applies.
+    /// The record no longer applies.
     Over,
 }
 
-/// Finds out what a record means now.
+/// Determines the state of a record.
 pub(super) fn recover(backend: &dyn Backend, record: &Record) -> Recovered {
     let (mut absent, mut unreadable) = (None, None);
     for path in [Some(&record.path), record.also.as_ref()].into_iter().flatten() {
@@ -38,13 +39,13 @@ pub(super) fn recover(backend: &dyn Backend, record: &Record) -> Recovered {
     unreadable.map(Recovered::Unreadable).or(absent).unwrap_or(Recovered::Over)
 }
 
-/// Could a marked file lie there? One that cannot be looked at now may turn up later.
+/// Reports whether a marked file may be at a path. A file that cannot be read now may appear later.
 fn is_marked(backend: &dyn Backend, path: &LogicalPath) -> bool {
     backend.stat(path).map_or(true, |metadata| describe::has_mark_bit(&metadata))
 }
 
-/// The records of the first format name no identity: the mark must do, and a directory with other files in it shows that
-/// its file system is there.
+/// Finds the file of a record of version 1, which contains no identity. The mark has to suffice,
+/// and a directory with other files shows that its file system is mounted.
 fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> Finding {
     match backend.stat(path) {
         Ok(_) => Finding::Same,
@@ -60,9 +61,10 @@ fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> Finding {
     }
 }
 
-/// Gives a number to a file with the bit of unfinished ones that lies where a record says, although its directory is not the
-/// one it was ([`Recovered::Absent`]): the tree was moved by a copy without attributes. From then on the file itself proves that it is unfinished,
-/// and the record is not needed. Reports whether the number has reached stable storage.
+/// Stores a number with a file that has the mark and is at the path of its record, although its
+/// directory has changed ([`Recovered::Absent`]): the tree was copied without attributes. From then
+/// on the file itself proves that it is unfinished, and the record is not needed. Reports whether
+/// the number has reached stable storage.
 pub(super) fn adopt(backend: &dyn Backend, record: &Record) -> bool {
     let adopt_at = |path: &LogicalPath| -> io::Result<bool> {
         if record.proof.is_none() || !describe::has_mark_bit(&backend.stat(path)?) {

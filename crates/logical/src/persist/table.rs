@@ -1,4 +1,5 @@
-//! The table of files that are not yet whole: whose each is, and how long it may stay.
+//! The table of unfinished files: the owner and the hold time of each file. It is plain data
+//! without I/O, so that its lock is never held while a disk is accessed.
 
 use super::{Record, Ticket};
 use crate::writers::FileKey;
@@ -7,20 +8,20 @@ use std::collections::HashMap;
 use std::time::Duration;
 use storage::Metadata;
 
-/// One file that is not yet whole.
+/// An unfinished file.
 pub(super) struct Pending {
     pub(super) record: Record,
-    /// Its device and inode, once it is there.
+    /// Device and inode of the file, once it exists.
     pub(super) file: Option<FileKey>,
-    /// Handles that write it.
+    /// Number of handles that write it.
     pub(super) holders: u32,
-    /// The handle that speaks for it: the last one that opened it.
+    /// The owner: the last handle that opened it.
     pub(super) owner: u64,
-    /// When it is removed, while nobody holds it.
+    /// Time of its removal, while no handle holds it.
     pub(super) expires: Option<Duration>,
-    /// It is being removed now.
+    /// It is being removed.
     pub(super) leaving: bool,
-    /// A handle met an error while it wrote, so the content is not what a client sent.
+    /// A write of a handle failed, so the content differs from what a client sent.
     pub(super) failed: bool,
 }
 
@@ -34,7 +35,7 @@ impl Pending {
 pub(super) struct Table {
     pub(super) files: HashMap<u64, Pending>,
     pub(super) by_path: HashMap<LogicalPath, u64>,
-    /// By device and inode.
+    /// Numbers by device and inode.
     by_file: HashMap<FileKey, u64>,
     pub(super) next_number: u64,
     pub(super) next_ticket: u64,
@@ -57,7 +58,7 @@ impl Table {
         Some(pending)
     }
 
-    /// Notes which file it is.
+    /// Records the device and inode of a file.
     pub(super) fn set_file(&mut self, number: u64, metadata: &Metadata) {
         let file = FileKey::from(metadata);
         if let Some(pending) = self.files.get_mut(&number) {
@@ -66,7 +67,7 @@ impl Table {
         }
     }
 
-    /// Adds one, or puts one back that was removed.
+    /// Adds a file, or one that was removed from the table.
     pub(super) fn insert(&mut self, pending: Pending) {
         let number = pending.record.number;
         self.by_path.insert(pending.record.path.clone(), number);
@@ -76,7 +77,7 @@ impl Table {
         self.files.insert(number, pending);
     }
 
-    /// Adds one in the place of an earlier one at its path.
+    /// Adds a file and replaces an earlier one at its path.
     pub(super) fn replace(&mut self, pending: Pending) {
         if let Some(earlier) = self.by_path.get(&pending.record.path).copied() {
             self.remove(earlier);
@@ -84,19 +85,20 @@ impl Table {
         self.insert(pending);
     }
 
-    /// Reports whether this file is pending.
+    /// Reports whether this file is unfinished.
     pub(super) fn has_file(&self, metadata: &Metadata) -> bool {
         self.by_file.contains_key(&FileKey::from(metadata))
     }
 
-    /// Returns the path of the record whose file this is.
+    /// Returns the path of the record of this file.
     pub(super) fn path_of_file(&self, metadata: &Metadata) -> Option<LogicalPath> {
         let number = self.by_file.get(&FileKey::from(metadata))?;
         self.files.get(number).map(|pending| pending.record.path.clone())
     }
 
-    /// Decides what the close of a handle means for the file. One that waits for its creator expires at `expires`. The handle no
-    /// longer holds the file then, unless the result is [`Settled::Whole`].
+    /// Decides about a file after the close of a handle. A file that is kept for its creator
+    /// expires at `expires`. The handle no longer holds the file afterwards, unless the result is
+    /// [`Settled::Whole`].
     pub(super) fn settle(&mut self, ticket: Ticket, failed: bool, expires: Duration) -> Settled {
         let Some(pending) = self.files.get_mut(&ticket.number) else { return Settled::Kept };
         let is_owner = pending.owner == ticket.ticket;
@@ -119,16 +121,16 @@ impl Table {
     }
 }
 
-/// What the close of a handle means.
+/// The decision about a file after the close of a handle.
 pub(super) enum Settled {
-    /// Others hold the file, or it is no longer pending.
+    /// Other handles hold the file, or it is no longer unfinished.
     Kept,
-    /// It is to be made whole. The handle holds the file until that has ended.
+    /// It has to be completed. The handle holds the file until that has ended.
     Whole,
-    /// It is to be removed.
+    /// It has to be removed.
     Doomed,
-    /// The handle that speaks for it has gone without closing it.
+    /// The owning handle was lost without a close.
     Orphan,
-    /// Another handle's write failed.
+    /// A write of another handle failed.
     Spoiled,
 }

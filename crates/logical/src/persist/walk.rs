@@ -1,8 +1,8 @@
-//! Looks for unfinished files at and below a path, for an administrator.
+//! Searches for unfinished files at and below a path, for an administrator.
 //!
-//! A tree may have any number of names and lie on disks that hang, so the walk is [`Work`] of a pool: it looks at a bounded number
-//! of names per step, goes to the pool of the file system that it waits for, ends when nobody waits for the list, and stops at
-//! limits that keep its memory bounded.
+//! A tree may have any number of names and be on disks that hang. Therefore the walk is [`Work`] of
+//! a pool. Each step examines a bounded number of names, in the pool of the file system for which
+//! it waits. The walk ends when the list is no longer needed, and at limits that bound its memory.
 
 use super::{Persist, Unfinished, UnfinishedState};
 use crate::describe;
@@ -18,29 +18,29 @@ use std::io;
 use std::sync::Arc;
 use storage::{Backend, DirectoryStream, Pool, Progress, RawEntry, STEP_ITEMS_MAX, Work, WorkEnd};
 
-/// What a directory takes in memory beside its path.
+/// Memory of a directory in addition to its path, in bytes.
 const DIRECTORY_BYTES: usize = 64;
-/// Names that are read at once.
+/// Number of names read at once.
 const NAMES_AT_ONCE: usize = 512;
 
 /// A receiver of a list of unfinished files.
 pub trait ListReply: Send + 'static {
-    /// Reports whether somebody still waits for the list.
+    /// Reports whether the list is still needed.
     fn is_awaited(&self) -> bool;
-    /// Receives the list, or the reason why there is none.
+    /// Receives the list or an error.
     fn send(self, list: Result<UnfinishedList, Error>);
 }
 
 /// The limits of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WalkLimits {
-    /// Names that are looked at.
+    /// Maximum number of names examined.
     pub names: usize,
-    /// Bytes of memory for the directories.
+    /// Maximum memory for directories, in bytes.
     pub directory_bytes: usize,
-    /// Files without a record that the list names.
+    /// Maximum number of files without a record in the list.
     pub files: usize,
-    /// Directories and entries that could not be read, and that the list names.
+    /// Maximum number of unreadable directories and entries in the list.
     pub unreadable: usize,
 }
 
@@ -53,20 +53,20 @@ impl Default for WalkLimits {
 /// The unfinished files at and below a path.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UnfinishedList {
-    /// The files, ordered by path.
+    /// The files, sorted by path.
     pub files: Vec<Unfinished>,
-    /// Directories and entries that could not be looked at, so that unfinished files may be there.
+    /// Directories and entries that could not be read and may contain unfinished files.
     pub unreadable: Vec<UnreadableEntry>,
-    /// The number of further ones.
+    /// Number of further unreadable ones.
     pub more_unreadable: usize,
-    /// The limit at which the walk stopped; `None` if it looked at all that it could read.
+    /// The limit at which the walk stopped; `None` if it examined everything that it could read.
     pub limit: Option<WalkLimit>,
 }
 
-/// A directory or an entry of one that could not be looked at.
+/// A directory or entry that could not be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnreadableEntry {
-    /// Its name.
+    /// The path.
     pub path: LogicalPath,
     /// The reason.
     pub reason: String,
@@ -86,14 +86,14 @@ pub enum WalkLimit {
 impl fmt::Display for WalkLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Names(names) => write!(f, "{names} names were looked at"),
-            Self::DirectoryBytes(bytes) => write!(f, "the names of directories take {bytes} bytes"),
+            Self::Names(names) => write!(f, "{names} names were examined"),
+            Self::DirectoryBytes(bytes) => write!(f, "the names of directories use {bytes} bytes"),
             Self::Files(files) => write!(f, "{files} unfinished files without a record were found"),
         }
     }
 }
 
-/// The walk.
+/// A walk that searches for unfinished files.
 pub(crate) struct UnfinishedWalk<R> {
     top: LogicalPath,
     limits: WalkLimits,
@@ -101,15 +101,16 @@ pub(crate) struct UnfinishedWalk<R> {
     wholeness: Arc<WholenessRule>,
     persist: Arc<Persist>,
     reply: Option<R>,
-    /// The pool that the present step runs in.
+    /// The pool of the present step.
     pool: Arc<Pool>,
-    /// The next item was followed to this pool.
+    /// The next item was resolved to this pool.
     followed: bool,
-    /// The directory that is read now.
+    /// The directory that is being read.
     reading: Option<Reading>,
-    /// Directories to be opened, the last first.
+    /// Directories to open, in reverse order.
     waiting: Vec<LogicalPath>,
-    /// Links to directories make many paths of one, without end where a link leads above itself.
+    /// Directories visited. Links can give a directory many paths, and endlessly many if a link
+    /// leads to its own ancestor.
     visited: HashSet<FileKey>,
     directory_bytes: usize,
     names: usize,
@@ -122,23 +123,23 @@ pub(crate) struct UnfinishedWalk<R> {
 struct Reading {
     path: LogicalPath,
     stream: Box<dyn DirectoryStream>,
-    /// Its pool.
+    /// The pool of the directory.
     home: Arc<Pool>,
     page: VecDeque<RawEntry>,
 }
 
-/// The result of a look at one item.
+/// The result of examining one item.
 enum Next {
-    /// Another item.
+    /// Another item follows.
     Item,
-    /// The rest, in this pool.
+    /// The walk continues in this pool.
     MoveTo(Arc<Pool>),
-    /// Nothing.
+    /// The walk has ended.
     End(Option<WalkLimit>),
 }
 
 impl<R: ListReply> UnfinishedWalk<R> {
-    /// A walk that begins at `top`, which lies in an export.
+    /// Returns a walk that starts at `top`, which must be in an export.
     pub(crate) fn new(
         top: LogicalPath,
         limits: WalkLimits,
@@ -165,7 +166,7 @@ impl<R: ListReply> UnfinishedWalk<R> {
         }
     }
 
-    /// The pool to begin in.
+    /// Returns the pool of the first step.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
@@ -224,14 +225,14 @@ impl<R: ListReply> UnfinishedWalk<R> {
                 let (home, page) = (self.pool.clone(), VecDeque::new());
                 self.reading = Some(Reading { path, stream, home, page });
             }
-            // It was removed meanwhile.
+            // The directory was removed meanwhile.
             Err(error) if proof::is_missing(&error) => {}
             Err(error) => self.note_unreadable(path, &error),
         }
         Next::Item
     }
 
-    /// Looks at the next entry of a directory.
+    /// Examines the next entry of a directory.
     fn read_on(&mut self, mut reading: Reading) -> Next {
         if !std::mem::take(&mut self.followed) {
             let pool = if !Arc::ptr_eq(&reading.home, &self.pool) {
@@ -253,7 +254,7 @@ impl<R: ListReply> UnfinishedWalk<R> {
                     reading.page = names.into();
                     self.reading = Some(reading);
                 }
-                // It was removed meanwhile.
+                // The directory was removed meanwhile.
                 Err(error) if proof::is_missing(&error) => {}
                 Err(error) => self.note_unreadable(reading.path, &error),
             }
@@ -270,7 +271,7 @@ impl<R: ListReply> UnfinishedWalk<R> {
     }
 
     fn look_at(&mut self, entry: &RawEntry, reading: &Reading) -> Option<WalkLimit> {
-        // A name that makes its path too long is reached by nobody.
+        // A file whose path is too long cannot be accessed by clients.
         let path = reading.path.join(&entry.name).ok()?;
         let metadata = match reading.stream.stat(&entry.name) {
             Ok(metadata) => metadata,
@@ -315,7 +316,7 @@ impl<R: ListReply> UnfinishedWalk<R> {
         }
     }
 
-    /// Returns the files that were found and those that have a record.
+    /// Returns the files found and those with a record.
     fn list(&mut self, limit: Option<WalkLimit>) -> UnfinishedList {
         let mut files = self.persist.recorded();
         files.retain(|one| one.path.is_within(&self.top));
@@ -328,8 +329,8 @@ impl<R: ListReply> UnfinishedWalk<R> {
     }
 }
 
-/// Reports whether an entry that cannot be looked at may be an unfinished file, or a directory with such files. What is gone is
-/// none, and what a link leads to outside of the tree is served to nobody.
+/// Reports whether an entry that cannot be read may be an unfinished file or contain some. A
+/// missing entry does not, and the target of a link out of the tree is not served.
 fn may_hide_files(entry: &RawEntry, error: &io::Error) -> bool {
     let leads_nowhere =
         matches!(error.raw_os_error(), Some(errno::ACCESS | errno::OTHER_DEVICE | errno::TOO_MANY_LINKS));

@@ -1,7 +1,8 @@
-//! One copy at a destination, from the first sync of its client to the result.
+//! A third-party copy at a destination, from the first sync of its client to its result.
 //!
-//! The first sync arms it, the second starts it and waits for the result, and so does every further one. A copy that is
-//! cancelled tells its clients at once; the file is let go only when nothing is written to it any more.
+//! The first sync prepares the copy. The second one starts it and waits for the result, as does
+//! every further one. When a copy is cancelled, its clients get the answer at once; the file is
+//! released only after the last write to it.
 
 use super::fetcher::{Bytes, Fetch, Fetched, Finish, Running, Sink, Written};
 use super::jobs::{Entered, JobNumber};
@@ -20,57 +21,59 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vfs::{Answer, Caller, Reply, ReplyTo, Started};
 
-/// Syncs of one copy that wait for its result, at most.
+/// Maximum number of syncs of one copy that wait for its result.
 const WAITING_MAX: usize = 64;
-/// A copy for which nothing comes so long ends.
+/// Timeout of a copy that receives no data.
 const STALL: Duration = Duration::from_secs(120);
-/// How long a copy may take beside its bytes: connecting, checksums, waiting for the source's disk.
+/// Time that a copy may take in addition to the transfer: connecting, checksums, waiting for the
+/// disk of the source.
 const TIME_BESIDE_BYTES: Duration = Duration::from_secs(1800);
-/// Bytes per second that a source must send on average: a slower one keeps its place from others.
+/// Minimum average rate of a source in bytes per second; a slower one would occupy a place that
+/// others need.
 const RATE_MIN: u64 = 64 * 1024;
-/// How long any copy may take.
+/// Maximum duration of any copy.
 const TIME_MAX: Duration = Duration::from_secs(48 * 3600);
-/// Bytes per read when a file is checked.
+/// Bytes per read when a file is verified.
 const READ_BYTES: usize = 1 << 20;
 
-/// What became of a copy.
+/// The result of a copy.
 type Outcome = Result<(), (ErrorKind, String)>;
 
-/// One copy.
+/// A third-party copy.
 pub(crate) struct Copy {
     third: Arc<ThirdParty>,
     pull: Pull,
     caller: Arc<Caller>,
-    /// Known to the destination file.
+    /// The state shared with the destination file.
     pub(crate) pull_state: Arc<PullState>,
     state: Mutex<State>,
-    /// Milliseconds of the clock when bytes came last.
+    /// Time at which data was last received, in milliseconds of the clock.
     moved: AtomicU64,
-    /// Milliseconds of the clock when it was started.
+    /// Time of the start, in milliseconds of the clock.
     started: AtomicU64,
-    /// Bytes that came.
+    /// Number of bytes received.
     bytes: AtomicU64,
 }
 
 struct State {
     stage: Stage,
-    /// The session that started it: work for the copy is accounted to this owner.
+    /// The session that started the copy, to which its work is accounted.
     owner: Owner,
     waiting: Vec<Reply>,
 }
 
 enum Stage {
-    /// Not synced yet.
+    /// There was no sync yet.
     Idle,
-    /// The next sync starts it.
+    /// The next sync starts the copy.
     Armed,
-    /// Others run, its turn will come.
+    /// The copy waits for its turn.
     Queued(JobNumber, Flying),
-    /// Bytes come; the fetch is there once it was started.
+    /// The transfer is in progress; the fetch is present once it was started.
     Running(JobNumber, Option<Box<dyn Running>>),
-    /// It is to end, for this reason.
+    /// The copy is ending for this reason.
     Stopping(JobNumber, ErrorKind, String),
-    /// It has ended.
+    /// The copy has ended.
     Over(Outcome),
 }
 
@@ -101,7 +104,7 @@ impl Copy {
         self.state().owner
     }
 
-    /// A sync of its client.
+    /// Handles a sync of the client.
     pub(crate) fn sync(self: &Arc<Self>, open: &Arc<Open>, reply: &ReplyTo) -> Started {
         let mut state = self.state();
         match &state.stage {
@@ -140,7 +143,7 @@ impl Copy {
         Started::Later { seconds: LATER_SECONDS, text: "" }
     }
 
-    /// Its turn has come.
+    /// Starts the copy, because its turn has come.
     fn take_turn(self: &Arc<Self>) {
         let mut state = self.state();
         match std::mem::replace(&mut state.stage, Stage::Idle) {
@@ -153,14 +156,14 @@ impl Copy {
         }
     }
 
-    /// Starts the fetch.
+    /// Starts the transfer.
     fn begin(self: &Arc<Self>, flying: Flying) {
         self.note_move(0);
         self.started.store(self.moved.load(Ordering::Acquire), Ordering::Release);
         let copy = self.clone();
         let watch = Watch(self.clone(), Some(flying));
         let start = move || copy.fetch(watch);
-        // Without a thread the watch is dropped, which ends the copy.
+        // If no thread is available, the watch is dropped, which ends the copy.
         drop(self.third.starts.run(self.owner(), Box::new(start)));
     }
 
@@ -190,7 +193,7 @@ impl Copy {
         let mut state = self.state();
         match &mut state.stage {
             Stage::Running(_, slot) => *slot = Some(running),
-            // Cancelled in between, or over already.
+            // The copy was cancelled meanwhile, or has ended already.
             _ => {
                 drop(state);
                 running.cancel();
@@ -198,7 +201,8 @@ impl Copy {
         }
     }
 
-    /// The bytes have come, or not. What came is checked where reading may wait for a disk.
+    /// Handles the end of the transfer. Verification runs on a pool, because reading may wait for a
+    /// disk.
     fn fetched(self: &Arc<Self>, flying: Flying, wanted: Option<Algorithm>, result: Result<Fetched, Error>) {
         let fetched = match result {
             Ok(fetched) => fetched,
@@ -217,7 +221,7 @@ impl Copy {
         drop(self.third.checks.run(self.owner(), Box::new(check)));
     }
 
-    /// Is what lies here what the source has? Blocks.
+    /// Verifies the size and checksum of the copied file. Blocks.
     fn check(&self, open: &Open, wanted: Option<Algorithm>, fetched: &Fetched) -> Result<(), Error> {
         let fail = |error| Error::unable("check", &open.path, error);
         let size = open.file.stat().map_err(fail)?.size;
@@ -227,7 +231,7 @@ impl Copy {
         }
         if let Some(algorithm) = wanted.filter(|_| !fetched.verified) {
             let Some(theirs) = fetched.checksum else {
-                let text = format!("the source did not tell the {} checksum", algorithm.name());
+                let text = format!("the source did not send the {} checksum", algorithm.name());
                 return Err(Error::new(ErrorKind::ChecksumError, text));
             };
             let ours = self.checksum(open, algorithm)?;
@@ -243,7 +247,7 @@ impl Copy {
         }
         open.sync()?;
         if open.was_disturbed() {
-            return Err(Error::new(ErrorKind::FsError, "somebody else wrote the file meanwhile"));
+            return Err(Error::new(ErrorKind::FsError, "another client wrote the file during the copy"));
         }
         Ok(())
     }
@@ -267,7 +271,7 @@ impl Copy {
         }
     }
 
-    /// It is over: tells who waits, and gives its place on.
+    /// Ends the copy: answers the waiting syncs, and starts the next copy.
     fn end(self: &Arc<Self>, flying: Flying, result: Result<u64, (ErrorKind, String)>) {
         let mut state = self.state();
         let (number, outcome) = match std::mem::replace(&mut state.stage, Stage::Idle) {
@@ -291,10 +295,11 @@ impl Copy {
         self.third.give_on(number);
     }
 
-    /// What is told of a failure: the source, and why.
+    /// Returns the error for clients, with the source and the reason.
     fn failure(&self, kind: ErrorKind, why: &str) -> (ErrorKind, String) {
         let Pull { source, path, .. } = &self.pull;
-        // What a client may do about it; everything else counts as trouble of files, as with real servers.
+        // These kinds tell a client what to do. All others become a file system error, as on real
+        // servers.
         let kind = match kind {
             ErrorKind::NoSpace | ErrorKind::OverQuota | ErrorKind::ChecksumError | ErrorKind::Cancelled => {
                 kind
@@ -309,7 +314,7 @@ impl Copy {
         let Pull { source, path: theirs, .. } = &self.pull;
         match outcome {
             Ok(bytes) if self.third.settings.log_success => {
-                tracing::info!(path = %path.shown(), %client, bytes, "third-party copy of root://{source}/{theirs} is done");
+                tracing::info!(path = %path.shown(), %client, bytes, "third-party copy of root://{source}/{theirs} completed");
             }
             Ok(_) => {}
             Err((_, text)) => {
@@ -318,7 +323,7 @@ impl Copy {
         }
     }
 
-    /// Its client takes it back, closes the file or is gone.
+    /// Cancels the copy, because its client cancelled it, closed the file or disconnected.
     pub(crate) fn cancel(&self) {
         self.stop(ErrorKind::Cancelled, PREMATURE.to_owned());
     }
@@ -361,7 +366,7 @@ impl Copy {
         self.moved.store(now, Ordering::Release);
     }
 
-    /// Ends it if nothing came for too long, or too little.
+    /// Ends the copy if it received no data, or too little, for too long.
     pub(crate) fn check_progress(&self, now: Duration) {
         let since = |at: &AtomicU64| now.saturating_sub(Duration::from_millis(at.load(Ordering::Acquire)));
         let bytes = self.bytes.load(Ordering::Relaxed);
@@ -380,7 +385,7 @@ impl Copy {
     }
 }
 
-/// What is told to those who wait for a copy whose client took it back. As real servers say it.
+/// The error of syncs that wait for a copy that its client cancelled, as real servers send it.
 const PREMATURE: &str = "destination file prematurely closed";
 
 fn answer(outcome: &Outcome) -> Answer {
@@ -391,7 +396,7 @@ fn answer(outcome: &Outcome) -> Answer {
 }
 
 impl ThirdParty {
-    /// A copy has ended: the next ones have their turn.
+    /// Removes an ended copy and starts the next ones.
     fn give_on(&self, number: JobNumber) {
         let next = self.jobs().leave(number);
         for copy in next {
@@ -400,19 +405,19 @@ impl ThirdParty {
     }
 }
 
-/// A piece of work of a copy: if it breaks off, the copy has failed.
+/// Guards a part of a copy: if it is dropped early, the copy fails.
 struct Watch(Arc<Copy>, Option<Flying>);
 
 impl Drop for Watch {
     fn drop(&mut self) {
         if let Some(flying) = self.1.take() {
-            let why = "the work broke off; see the destination's log".to_owned();
+            let why = "internal error; see the destination's log".to_owned();
             self.0.end(flying, Err((ErrorKind::ServerError, why)));
         }
     }
 }
 
-/// Where a copy's bytes go.
+/// The destination of the received data.
 struct FileSink {
     open: Arc<Open>,
     copy: Arc<Copy>,
@@ -442,7 +447,10 @@ impl Sink for FileSink {
         if self.open.file.pool().run(self.open.owner, Box::new(write)).is_err()
             && let Some(then) = slot.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
-            then(Err(Error::new(ErrorKind::Overloaded, "too many operations wait for the disk")));
+            then(Err(Error::new(
+                ErrorKind::Overloaded,
+                "the destination is overloaded; too many operations wait for its disk",
+            )));
         }
     }
 

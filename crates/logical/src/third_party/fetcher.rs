@@ -1,4 +1,8 @@
-//! The ports of third-party copies: who pulls a file from another server, and who knows hosts.
+//! The ports of third-party copies: [`Fetcher`] transfers a file from another server, and [`Names`]
+//! resolves hosts.
+//!
+//! They are traits, because this crate contains neither a client nor a resolver; the `server` crate
+//! implements both.
 
 use base::Error;
 use digest::{Algorithm, Checksum};
@@ -6,89 +10,92 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// What is to be pulled.
+/// A request to transfer a file.
 #[derive(Clone)]
 pub struct Fetch {
-    /// The server that has it: `host:port`.
+    /// The source server: `host:port`.
     pub source: String,
-    /// Its name there.
+    /// The path on the source.
     pub path: String,
-    /// What the source is to be told beside the rendezvous, `key=value&…`; may be empty. May hold secrets.
+    /// Additional cgi for the source, `key=value&…`; may be empty. It may contain secrets.
     pub cgi: String,
-    /// The key of the rendezvous: whoever knows it gets the file.
+    /// The key of the rendezvous, which gives access to the file.
     pub key: String,
-    /// Who arranged it, `user.pid@host`, in the forms in which the source may know that client, the likeliest first: a
-    /// source that knows another form lets one wait.
+    /// The client that arranged the copy, `user.pid@host`, in the forms in which the source may
+    /// know it, the likeliest first. A source that knows another form makes the destination wait.
     pub origins: Vec<String>,
-    /// Streams beside the first.
+    /// Number of streams in addition to the first.
     pub streams: u32,
-    /// Bytes it should have, as far as the client says.
+    /// Size in bytes that the client announced.
     pub size: Option<u64>,
-    /// The checksum the source is to be asked for.
+    /// The checksum to request from the source.
     pub checksum: Option<Algorithm>,
-    /// The name of the destination here, for messages.
+    /// The path of the destination, for messages.
     pub destination: String,
-    /// For whom, for messages.
+    /// The client, for messages.
     pub client: String,
-    /// The client's address: what it can reach itself it may have copied.
+    /// The address of the client. Hosts that the client can reach itself may be sources.
     pub client_address: Option<IpAddr>,
 }
 
-/// What was pulled.
+/// The result of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fetched {
-    /// Bytes of the source: all of them were written.
+    /// Size of the source in bytes; all of them were written.
     pub bytes: u64,
-    /// The source's checksum, if it was asked for and could be had.
+    /// The checksum of the source, if it was requested and available.
     pub checksum: Option<Checksum>,
-    /// The fetcher has compared the checksums itself.
+    /// Set if the fetcher has compared the checksums itself.
     pub verified: bool,
 }
 
-/// Pulls files from other servers.
+/// Transfers files from other servers.
 pub trait Fetcher: Send + Sync {
-    /// Starts; never blocks. `finish` is told the result when nothing is written any more; an error says what is wrong,
-    /// without naming the source. A source that does not answer any more must end it in bounded time.
+    /// Starts a transfer; never blocks. `finish` is called after the last write. Its error contains
+    /// the reason but not the source. A source that no longer answers must end the transfer in
+    /// bounded time.
     fn start(&self, fetch: Fetch, sink: Arc<dyn Sink>, finish: Finish) -> Box<dyn Running>;
 }
 
-/// A pull under way.
+/// A transfer in progress.
 pub trait Running: Send {
-    /// It is to end soon; its [`Finish`] is still called.
+    /// Cancels the transfer soon; its [`Finish`] is still called.
     fn cancel(&self);
 }
 
-/// Called with the outcome of one write, in any thread.
+/// The callback with the result of one write, on any thread.
 pub type Written = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
-/// Bytes on their way to a sink, in whatever the fetcher received them in.
+/// Data on its way to a sink, in the buffer in which the fetcher received it.
 pub type Bytes = Box<dyn AsRef<[u8]> + Send>;
 
-/// Where the bytes go.
+/// The destination of the data.
 pub trait Sink: Send + Sync {
-    /// Writes all of `bytes` at `offset` and then tells; never blocks. In which order pieces come, and how many are under
-    /// way, is the fetcher's business, which bounds them.
+    /// Writes all of `bytes` at `offset` and then calls `then`; never blocks. The fetcher chooses
+    /// the order of the pieces, and bounds the number in progress.
     fn write(&self, offset: u64, bytes: Bytes, then: Written);
 
-    /// The file itself, where it is a plain file, for a program that writes it on its own.
+    /// Returns the descriptor of a plain file, for a program that writes the file itself.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// So many bytes came that did not pass through [`Sink::write`]; 0 if the source only shows that it is alive.
+    /// Reports bytes that did not pass through [`Sink::write`]; 0 if the source only shows that it
+    /// is alive.
     fn moved(&self, bytes: u64);
 }
 
 type Then = Box<dyn FnOnce(Result<Fetched, Error>) + Send>;
 
-/// Takes the result of a pull, once. Dropped without one, it tells that the work broke off.
+/// Receives the result of a transfer, once. If it is dropped without a result, it reports an
+/// internal error.
 pub struct Finish(Option<Then>);
 
 impl Finish {
-    /// `then` is told the result.
+    /// Calls `then` with the result.
     pub fn new(then: impl FnOnce(Result<Fetched, Error>) + Send + 'static) -> Self {
         Self(Some(Box::new(then)))
     }
 
-    /// Tells the result.
+    /// Reports the result.
     pub fn done(mut self, result: Result<Fetched, Error>) {
         if let Some(then) = self.0.take() {
             then(result);
@@ -99,17 +106,17 @@ impl Finish {
 impl Drop for Finish {
     fn drop(&mut self) {
         if let Some(then) = self.0.take() {
-            let text = "the work broke off; see the destination's log";
+            let text = "internal error; see the destination's log";
             then(Err(Error::new(base::ErrorKind::ServerError, text)));
         }
     }
 }
 
-/// Knows hosts. Both calls may block.
+/// Resolves hosts. Both calls may block.
 pub trait Names: Send + Sync {
-    /// The addresses of a name, or the address that it is.
+    /// Returns the addresses of a name, or the address that the name is.
     fn addresses(&self, name: &str) -> Vec<IpAddr>;
 
-    /// The name of an address.
+    /// Returns the name of an address.
     fn name(&self, address: IpAddr) -> Option<String>;
 }

@@ -1,4 +1,6 @@
-//! Names and rights of hosts: of clients that arrange copies, and of destinations.
+//! Names and permissions of hosts: of clients that arrange copies, and of destinations.
+//!
+//! Names need a resolver that may take seconds, so lookups run on their own pool and are cached.
 
 use super::rendezvous::Host;
 use super::{LATER_SECONDS, Settings, ThirdParty, refused};
@@ -9,15 +11,15 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 use vfs::{Answer, Caller, ReplyTo, Started};
 
-/// The answer to who is to ask once more, now.
+/// The answer that makes a client retry at once.
 pub(super) const COME_AGAIN: Answer = Answer::Wait { seconds: 0, text: String::new() };
-/// How long a name of a destination is believed.
+/// Time after which a cached name of a destination is stale.
 const NAME_BELIEVED: Duration = Duration::from_secs(60);
-/// Names of destinations that are remembered.
+/// Maximum number of cached names; when it is reached, all are evicted.
 const NAMES_MAX: usize = 4096;
 
 impl ThirdParty {
-    /// Adds what can be found out about a host. Blocks.
+    /// Resolves the missing names and addresses of a host. Blocks.
     pub(super) fn find_out(&self, host: &mut Host) {
         let names: Vec<String> =
             host.addresses.iter().filter_map(|address| self.names.name(*address)).collect();
@@ -29,7 +31,8 @@ impl ThirdParty {
         host.names.extend(names);
     }
 
-    /// May this destination fetch from here? `None` if that takes its name, which is not known yet.
+    /// Reports whether this destination may fetch from here; `None` if that depends on its name,
+    /// which is not cached.
     pub(super) fn admits(&self, who: &Identity) -> Option<bool> {
         let Some(address) = who.address.map(|address| address.to_canonical()) else {
             return Some(self.settings.admits_host(&[who.host()]));
@@ -45,14 +48,14 @@ impl ThirdParty {
         Some(known.is_some_and(|name| self.settings.admits_host(&[&name, &text])))
     }
 
-    /// The name of an address, as far as it was asked for lately.
+    /// Returns the cached name of an address, if it is not stale.
     fn known_name(&self, address: IpAddr) -> Option<Option<String>> {
         let known = self.known();
         let (name, until) = known.get(&address)?;
         (*until > self.clock.now()).then(|| name.clone())
     }
 
-    /// Asks for the name of a destination, which then comes again.
+    /// Looks up the name of a destination, and then makes it retry.
     pub(super) fn learn_name(self: &Arc<Self>, caller: &Arc<Caller>, reply: &ReplyTo) -> Started {
         let (inside, duty, who) = (self.clone(), reply.defer(), caller.clone());
         let look_up = move || {
@@ -70,7 +73,8 @@ impl ThirdParty {
         later(caller)
     }
 
-    /// What a copy's client is called by the source: in the forms in which servers write it. Blocks.
+    /// Returns the names by which the source may know the client of a copy, in the forms that
+    /// servers write. Blocks.
     pub(crate) fn origins(&self, who: &Identity) -> Vec<String> {
         let client = format!("{}.{}", who.user(), who.pid);
         let Some(address) = who.address.map(|address| address.to_canonical()) else {
@@ -84,7 +88,7 @@ impl ThirdParty {
         hosts.map(|host| format!("{client}@{host}")).collect()
     }
 
-    /// Has the client that opens a destination proven what it must?
+    /// Checks the required authentication of the client that opens a destination.
     pub(crate) fn check_client(&self, path: &LogicalPath, who: &Identity) -> Result<(), Error> {
         Settings::check_proof(&self.settings.require_client, who)
             .map_err(|why| refused(path, ErrorKind::NotAuthorized, why))
@@ -95,7 +99,8 @@ impl ThirdParty {
     }
 }
 
-/// A client that can be told to wait for an answer is told; another waits without a word.
+/// Returns the deferred reply if the client accepts one; otherwise the request stays unanswered
+/// until its result.
 pub(super) fn later(caller: &Caller) -> Started {
     if caller.takes_later { Started::Later { seconds: LATER_SECONDS, text: "" } } else { Started::Pending }
 }

@@ -1,15 +1,17 @@
-//! Which copies run, and which wait for their turn.
+//! The queue of third-party copies: which ones run, and which wait for their turn. It is pure data
+//! without I/O, so that tests can check its fairness.
 
 use base::ClientHost;
 use std::collections::VecDeque;
 
-/// Copies that may wait for their turn; more are refused.
+/// Maximum number of copies that wait for their turn; further ones are refused.
 pub(crate) const WAITING_MAX: usize = 1_000;
 
-/// Of so many places one stays free of a single client host: copies from slow sources that one host arranges leave room for others.
+/// Number of places of which one is not available to any single client host. Slow copies arranged
+/// by one host therefore leave places for others.
 const PLACES_PER_RESERVED: usize = 3;
 
-/// Running and waiting copies.
+/// The running and waiting copies.
 pub(crate) struct Jobs<J> {
     running_max: usize,
     running: Vec<Entry<J>>,
@@ -19,23 +21,23 @@ pub(crate) struct Jobs<J> {
 
 struct Entry<J> {
     number: u64,
-    /// The host that arranged it.
+    /// The host that arranged the copy.
     client: ClientHost,
     job: J,
 }
 
-/// A place among the copies that run or wait.
+/// Identifies a copy in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct JobNumber(u64);
 
-/// What became of a newcomer.
+/// The result of adding a copy.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Entered {
-    /// It is to start now.
+    /// The copy starts now.
     Start(JobNumber),
-    /// It waits.
+    /// The copy waits.
     Waits(JobNumber),
-    /// Too many wait.
+    /// Too many copies wait.
     Full,
 }
 
@@ -72,7 +74,8 @@ impl<J: Clone> Jobs<J> {
         Entered::Waits(JobNumber(number))
     }
 
-    /// A copy has ended, or waits no more; those that are to start now: the first of those whose clients have a place left.
+    /// Removes a copy, and returns those that start now: the first ones whose clients have a place
+    /// left.
     #[must_use]
     pub(crate) fn leave(&mut self, number: JobNumber) -> Vec<J> {
         self.running.retain(|entry| entry.number != number.0);
@@ -102,21 +105,21 @@ mod tests {
     }
 
     #[test]
-    fn turns_come_in_order_and_places_are_given_on() {
+    fn copies_start_in_order_when_others_end() {
         let mut jobs = Jobs::new(2);
         let Entered::Start(a) = jobs.enter('a', ClientHost::Unknown) else { panic!() };
         let Entered::Start(b) = jobs.enter('b', ClientHost::Unknown) else { panic!() };
         let Entered::Waits(c) = jobs.enter('c', ClientHost::Unknown) else { panic!() };
         let Entered::Waits(_) = jobs.enter('d', ClientHost::Unknown) else { panic!() };
         assert_eq!(jobs.leave(a), ['c']);
-        assert!(jobs.leave(a).is_empty(), "a place is given on once");
+        assert!(jobs.leave(a).is_empty(), "a copy frees its place only once");
         assert_eq!(jobs.leave(c), ['d']);
         assert!(jobs.leave(b).is_empty());
         assert_eq!(jobs.running().collect::<Vec<_>>(), [&'d']);
     }
 
     #[test]
-    fn one_that_stops_waiting_takes_no_turn() {
+    fn a_copy_removed_from_the_queue_does_not_start() {
         let mut jobs = Jobs::new(1);
         let Entered::Start(a) = jobs.enter('a', ClientHost::Unknown) else { panic!() };
         let Entered::Waits(b) = jobs.enter('b', ClientHost::Unknown) else { panic!() };
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_has_an_end() {
+    fn the_queue_is_bounded() {
         let mut jobs = Jobs::new(1);
         for number in 0..=WAITING_MAX {
             assert_ne!(jobs.enter(number, ClientHost::Unknown), Entered::Full);
@@ -134,12 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn one_client_leaves_places_to_others() {
+    fn one_client_cannot_occupy_all_places() {
         let (greedy, other) = (host("10.0.0.1"), host("10.0.0.2"));
         let mut jobs = Jobs::new(9);
         let entered: Vec<_> = (0..20).map(|number| jobs.enter(number, greedy)).collect();
         assert_eq!(entered.iter().filter(|entered| matches!(entered, Entered::Start(_))).count(), 6);
-        let Entered::Start(_) = jobs.enter(100, other) else { panic!("its place is free") };
+        let Entered::Start(_) = jobs.enter(100, other) else { panic!("a place is reserved for it") };
         let Entered::Start(first) = entered[0] else { panic!() };
         assert_eq!(jobs.leave(first), [6]);
     }

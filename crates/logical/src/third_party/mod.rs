@@ -1,25 +1,27 @@
-//! Third-party copy: two servers pass a file between them, and the client only arranges it.
+//! Third-party copy: a file is transferred directly between two servers, and the client only
+//! arranges it.
 //!
-//! The rendezvous: the client opens the file at the source and so registers who may fetch it (a grant: key, path, client,
-//! destination); it opens the destination, which pulls the file with the same key when the client syncs twice. Whoever comes
-//! first waits for the other, for a short time. Source: xroot protocol 5.2.0, "Third party copy".
+//! The rendezvous: the client opens the file at the source and thereby registers a grant (key,
+//! path, client, destination). It then opens the destination, which fetches the file with the same
+//! key when the client syncs for the second time. The side that comes first waits a short time for
+//! the other. Source: xroot protocol 5.2.0, "Third party copy".
 //!
-//! A destination is a file that persists only on successful close, asked for or not, and it closes successfully only after
-//! the whole file has come and was checked. So a failure, a cancellation and a crash at any moment leave nothing that looks
-//! whole.
+//! A destination always persists only on successful close, even if the client did not request that.
+//! It closes successfully only after the whole file was received and verified. So a failure, a
+//! cancellation or a crash at any moment never leaves a file that looks complete.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | `settings` | what the server is told: limits and rules |
-//! | `request` | the cgi of an open, understood |
-//! | `rendezvous` | grants and who waits for one: pure, time is an argument |
-//! | `grant` | the grant of an open file |
-//! | `source` | opens at a source: registering, fetching |
-//! | `hosts` | names and rights of hosts |
-//! | `copy` | one copy at a destination, from the first sync to its result |
+//! | `settings` | configuration: limits and rules |
+//! | `request` | parses the cgi of an open |
+//! | `rendezvous` | grants and the destinations that wait for one: pure, time is an argument |
+//! | `grant` | the grant that an open file holds |
+//! | `source` | opens at a source: registering and collecting |
+//! | `hosts` | names and permissions of hosts |
+//! | `copy` | a copy at a destination, from the first sync to its result |
 //! | `pull_state` | the state of a copy that its destination file needs |
-//! | `jobs` | which copies run, and which wait for their turn: pure |
-//! | `fetcher` | the ports: who pulls the bytes, who knows names of hosts |
+//! | `jobs` | the queue of copies: pure |
+//! | `fetcher` | the ports: transfer of the data, resolution of host names |
 
 mod copy;
 mod fetcher;
@@ -53,23 +55,23 @@ use std::time::Duration;
 use storage::Pool;
 use vfs::{Answer, Reply};
 
-/// Threads that ask for names of hosts.
+/// Number of threads that look up names of hosts.
 const THREADS_MAX: usize = 8;
 
-/// What a client that waits for a copy, or for a grant, is told to wait at most, in seconds.
+/// Maximum wait of a client for a copy or a grant, in seconds.
 pub(crate) const LATER_SECONDS: u32 = 1800;
 
-/// What third-party copies need from outside, and what they are told.
+/// The external parts of third-party copies, and their configuration.
 pub struct ThirdPartyParts {
     /// Limits and rules.
     pub settings: Settings,
-    /// Who pulls.
+    /// Transfers files from other servers.
     pub fetcher: Arc<dyn Fetcher>,
-    /// Who knows hosts.
+    /// Resolves hosts.
     pub names: Arc<dyn Names>,
 }
 
-/// All of it, of one server.
+/// The state of all third-party copies of a server.
 pub(crate) struct ThirdParty {
     pub(crate) settings: Settings,
     fetcher: Arc<dyn Fetcher>,
@@ -77,15 +79,16 @@ pub(crate) struct ThirdParty {
     clock: Arc<dyn Clock>,
     rendezvous: Arc<Mutex<Rendezvous<Reply>>>,
     jobs: Mutex<Jobs<Arc<Copy>>>,
-    /// Names of destinations that were asked for lately, and until when they are believed.
+    /// Cached names of destinations, with the times at which they become stale.
     known: Mutex<HashMap<IpAddr, (Option<String>, Duration)>>,
-    /// Asks for names of hosts. A slow name service holds up nothing else.
+    /// The pool for lookups of host names, so that a slow name service delays nothing else.
     pool: Arc<Pool>,
-    /// Gives each client host its key in that pool.
+    /// Derives the key of a client host in that pool.
     host_keys: RandomState,
-    /// Starts copies, which asks for the name of the client.
+    /// The pool that starts copies, which includes looking up the name of the client.
     starts: Arc<Pool>,
-    /// As many threads as copies may run: one that waits for a disk holds up no other.
+    /// The pool that verifies copies. It has as many threads as copies may run, so that one that
+    /// waits for a disk does not delay the others.
     checks: Arc<Pool>,
 }
 
@@ -113,10 +116,11 @@ impl ThirdParty {
         self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a look-up of names that this client host caused. The pool shares its threads out by host and not by session,
-    /// because one host opens as many sessions as it likes. Dropped, a look-up that is refused answers.
+    /// Runs a lookup of names for a client host. The pool shares its threads between hosts, because
+    /// one host can open any number of sessions. A refused lookup is dropped, which answers its
+    /// client.
     fn look_up(&self, client: Option<IpAddr>, look_up: impl FnOnce() + Send + 'static) {
-        // The first bit tells it from the keys of sessions.
+        // The highest bit distinguishes the key from those of sessions.
         let key = self.host_keys.hash_one(ClientHost::from(client)) | 1 << 63;
         drop(self.pool.run(Owner(key), Box::new(look_up)));
     }
@@ -125,17 +129,18 @@ impl ThirdParty {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what withdraws a grant when its file is let go.
+    /// Returns the handle that withdraws a grant when its file is released.
     fn held_grant(&self, number: GrantNumber) -> HeldGrant {
         HeldGrant { rendezvous: self.rendezvous.clone(), number }
     }
 
-    /// What is over by now: grants, waits for one, copies that do not move. To be called about once a second; never blocks.
+    /// Ends what has timed out: grants, waits for a grant, and copies without progress. To be
+    /// called about once per second; never blocks.
     pub(crate) fn tick(&self) {
         let now = self.clock.now();
         let over = self.rendezvous().expire(now);
         for path in over.grants {
-            tracing::info!(path = %path.shown(), "a third-party copy was arranged here, and nobody fetched the file in time");
+            tracing::info!(path = %path.shown(), "a third-party copy was arranged here, but the destination did not fetch the file in time");
         }
         for reply in over.waiting {
             reply.send(Answer::error(ErrorKind::NotAuthorized, "tpc authorization expired"));
@@ -147,7 +152,7 @@ impl ThirdParty {
     }
 }
 
-/// An open that is refused, as clients are told.
+/// Returns the error of a refused open.
 pub(crate) fn refused(path: &LogicalPath, kind: ErrorKind, why: &str) -> Error {
     Error::new(kind, format!("Unable to open {}; {why}", path.text()))
 }

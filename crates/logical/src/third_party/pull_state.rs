@@ -1,12 +1,14 @@
-//! The state of a copy that its destination file needs when it is let go.
+//! The state of a third-party copy that its destination file needs on release.
 //!
-//! An open file does not know the copy that writes it, because the copy knows the open file.
+//! It is separate because the copy has a reference to the open file, which therefore cannot refer
+//! to the copy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The state of a copy that decides whether its destination persists.
+/// The state that decides whether the destination of a copy persists.
 pub(crate) struct PullState {
-    /// The client asked for persist on successful close: the file is not whole before that, even when all of it came.
+    /// The client requested persist on successful close. The file is then unfinished until the
+    /// close, even if all data was received.
     pub(crate) asks_persist: bool,
     is_whole: AtomicBool,
 }
@@ -16,7 +18,7 @@ impl PullState {
         Self { asks_persist, is_whole: AtomicBool::new(false) }
     }
 
-    /// Reports whether all of it came, and was checked.
+    /// Reports whether all data was received and verified.
     pub(crate) fn is_whole(&self) -> bool {
         self.is_whole.load(Ordering::Acquire)
     }

@@ -1,49 +1,51 @@
-//! Grants, and destinations that wait for one. Time is an argument; names of hosts are resolved by others.
+//! Grants, and destinations that wait for one. Time is an argument, and the caller resolves host
+//! names, so that the table itself never waits.
 //!
-//! A grant is for one key, one path, one client and one destination. The client is told by `user.pid@host` as both
-//! servers see it, and the destination by the name the client gave; hosts are the same when a name or any address is.
+//! A grant is for one key, one path, one client and one destination. The client is identified by
+//! `user.pid@host` as both servers see it, and the destination by the name that the client sent.
+//! Two hosts match if they have a name or an address in common.
 
 use base::{Identity, LogicalPath, written_ip};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Grants that may be open at once.
+/// Maximum number of active grants.
 pub(crate) const GRANTS_MAX: usize = 10_000;
-/// Destinations that may wait at once.
+/// Maximum number of waiting destinations.
 pub(crate) const WAITING_MAX: usize = 10_000;
 
-/// A host as far as it is known.
+/// A host with its known names and addresses.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Host {
-    /// Its names, and its addresses in whatever form they were written.
+    /// Names, and addresses in the form in which they were written.
     pub(crate) names: Vec<String>,
     pub(crate) addresses: Vec<IpAddr>,
 }
 
 impl Host {
-    /// A host by the text that names it.
+    /// Returns a host from its name or written address.
     pub(crate) fn named(text: &str) -> Self {
         Self { names: vec![text.to_owned()], addresses: written_ip(text).into_iter().collect() }
     }
 
-    /// The host of a connection.
+    /// Returns the host of a connection.
     pub(crate) fn of(who: &Identity) -> Self {
         let address = who.address.map(|address| address.to_canonical());
         Self { names: vec![who.host().to_owned()], addresses: address.into_iter().collect() }
     }
 
-    /// Could it be the same host?
+    /// Reports whether both may be the same host.
     fn is(&self, other: &Self) -> bool {
         let same_name = |a: &String| other.names.iter().any(|b| a.eq_ignore_ascii_case(b));
-        // A host that is reached through its loopback has several addresses there.
+        // A host that is reached through its loopback interface has several addresses there.
         let same_address =
             |a: &IpAddr| other.addresses.iter().any(|b| a == b || (a.is_loopback() && b.is_loopback()));
         self.names.iter().any(same_name) || self.addresses.iter().any(same_address)
     }
 }
 
-/// What a client granted.
+/// A grant by a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) key: String,
@@ -55,20 +57,21 @@ pub(crate) struct Grant {
     pub(crate) expires: Duration,
 }
 
-/// Who asks for a grant.
+/// A destination that requests a file under a grant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Asker {
     pub(crate) key: String,
     pub(crate) path: LogicalPath,
-    /// `user.pid` of the client that arranged it.
+    /// `user.pid` of the client that arranged the copy.
     pub(crate) client: String,
     pub(crate) client_host: Host,
-    /// The destination, as this server sees it.
+    /// The destination host as this server sees it.
     pub(crate) host: Host,
 }
 
 impl Asker {
-    /// `origin` is `user.pid@host` as the destination sees the client.
+    /// Returns a request from `origin`, which is `user.pid@host` as the destination sees the
+    /// client.
     pub(crate) fn new(key: &str, path: &LogicalPath, origin: &str, who: &Identity) -> Self {
         let (client, host) = origin.rsplit_once('@').unwrap_or((origin, ""));
         Self {
@@ -80,7 +83,7 @@ impl Asker {
         }
     }
 
-    /// The same question, asked again?
+    /// Reports whether both are the same request.
     fn is(&self, other: &Self) -> bool {
         let first = |host: &Host| host.names.first().cloned();
         (&self.key, &self.path, &self.client) == (&other.key, &other.path, &other.client)
@@ -94,61 +97,61 @@ impl Grant {
         self.concerns(asker) && self.client_host.is(&asker.client_host) && self.destination.is(&asker.host)
     }
 
-    /// All but the hosts fits.
+    /// Reports whether everything except the hosts matches.
     fn concerns(&self, asker: &Asker) -> bool {
         self.key == asker.key && self.path == asker.path && self.client == asker.client
     }
 }
 
-/// Names a grant.
+/// Identifies a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct GrantNumber(u64);
 
-/// Names one who waits.
+/// Identifies a waiting destination.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct WaitNumber(u64);
 
-/// What one who asks is told.
+/// The answer to a request.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
-    /// It may have the file, and the grant is used up.
+    /// The destination gets the file, and the grant is used up.
     Granted,
-    /// It waits. With `unclear` there is a grant which differs by the hosts alone, as far as they are known: more about
-    /// them is to be found out.
+    /// The destination waits. With `unclear`, there is a grant that differs only in the known names
+    /// and addresses of hosts, which should be resolved.
     Waits { number: WaitNumber, unclear: bool },
-    /// Too many wait.
+    /// Too many destinations wait.
     Full,
 }
 
-/// Why a grant was not taken.
+/// The reason for refusing a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NotGranted {
-    /// There is one of the same key, path, client and destination.
+    /// There is a grant with the same key, path, client and destination.
     Duplicate,
-    /// There are too many.
+    /// There are too many grants.
     Full,
 }
 
-/// Who is to be told of a new grant.
+/// The destinations affected by a new grant.
 pub(crate) struct Granted<W> {
     pub(crate) number: GrantNumber,
-    /// They may come again and have it.
+    /// Destinations that match, and should retry now.
     pub(crate) woken: Vec<W>,
-    /// These differ by hosts alone, as far as they are known.
+    /// Destinations that differ only in the known names and addresses of hosts.
     pub(crate) unclear: Vec<WaitNumber>,
 }
 
-/// What is over.
+/// Timed-out entries.
 pub(crate) struct Over<W> {
-    /// Paths of grants that nobody used.
+    /// Paths of unused grants.
     pub(crate) grants: Vec<LogicalPath>,
-    /// Those who waited in vain.
+    /// Destinations whose wait has timed out.
     pub(crate) waiting: Vec<W>,
 }
 
 struct Held {
     grant: Grant,
-    /// It was found that this one means it, though the hosts do not show it.
+    /// A request that matches although the known hosts differ, because resolving them showed it.
     admits: Option<Asker>,
 }
 
@@ -158,7 +161,7 @@ struct Waiting<W> {
     who: W,
 }
 
-/// All grants, and all who wait for one.
+/// All grants, and all destinations that wait for one.
 pub(crate) struct Rendezvous<W> {
     grants: HashMap<GrantNumber, Held>,
     grants_by_key: HashMap<String, Vec<GrantNumber>>,
@@ -179,7 +182,7 @@ impl<W> Default for Rendezvous<W> {
     }
 }
 
-/// Takes a number out of those of a key.
+/// Removes a number from those of a key.
 fn forget<N: PartialEq>(index: &mut HashMap<String, Vec<N>>, key: &str, number: &N) {
     let Some(numbers) = index.get_mut(key) else { return };
     numbers.retain(|other| other != number);
@@ -194,7 +197,7 @@ impl<W> Rendezvous<W> {
         self.next_number
     }
 
-    /// The grant of this key that holds now and fits.
+    /// Returns the valid grant of this key that `fits` accepts.
     fn find(&self, key: &str, now: Duration, fits: impl Fn(&Held) -> bool) -> Option<GrantNumber> {
         let held = |number: &&GrantNumber| {
             self.grants.get(number).is_some_and(|held| held.grant.expires > now && fits(held))
@@ -214,7 +217,7 @@ impl<W> Rendezvous<W> {
         Some(waiting)
     }
 
-    /// A client grants.
+    /// Adds a grant.
     pub(crate) fn grant(&mut self, grant: Grant, now: Duration) -> Result<Granted<W>, NotGranted> {
         let same = |held: &Held| {
             let other = &held.grant;
@@ -249,7 +252,7 @@ impl<W> Rendezvous<W> {
             .unwrap_or_default()
     }
 
-    /// A destination asks. If it has to wait, it does so until `expires`.
+    /// Handles the request of a destination. If it has to wait, its wait times out at `expires`.
     pub(crate) fn ask(
         &mut self,
         asker: Asker,
@@ -274,13 +277,13 @@ impl<W> Rendezvous<W> {
         Asked::Waits { number, unclear }
     }
 
-    /// The hosts of one who waits, if it still does.
+    /// Returns the request of a destination, if it still waits.
     pub(crate) fn asker(&self, number: WaitNumber) -> Option<Asker> {
         self.waiting.get(&number).map(|waiting| waiting.asker.clone())
     }
 
-    /// More is known of the hosts of one who waits: `asker` has them. If there is a grant for it now, it is to come again,
-    /// and waits no more.
+    /// Retries a waiting request with resolved hosts in `asker`. If a grant matches now, the
+    /// destination is removed and returned; it should retry.
     pub(crate) fn clear_up(&mut self, number: WaitNumber, asker: &Asker, now: Duration) -> Option<W> {
         let grant = self.find(&asker.key, now, |held| held.grant.is_for(asker))?;
         let waiting = self.take_waiting(number)?;
@@ -288,12 +291,12 @@ impl<W> Rendezvous<W> {
         Some(waiting.who)
     }
 
-    /// A grant is taken back, unless it was used.
+    /// Withdraws a grant, unless it was used.
     pub(crate) fn withdraw(&mut self, number: GrantNumber) {
         self.take_grant(number);
     }
 
-    /// What is over by now.
+    /// Removes and returns timed-out entries.
     pub(crate) fn expire(&mut self, now: Duration) -> Over<W> {
         let old: Vec<_> =
             self.grants.iter().filter(|(_, held)| held.grant.expires <= now).map(|(n, _)| *n).collect();
@@ -350,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_must_fit() {
+    fn every_part_of_a_grant_must_match() {
         for (origin, address) in [
             ("u.8@10.0.0.1", "10.0.0.2"),
             ("x.7@10.0.0.1", "10.0.0.2"),
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_known_by_any_form_of_their_address() {
+    fn hosts_match_by_any_form_of_their_address() {
         for origin in ["u.7@10.0.0.1", "u.7@[::ffff:10.0.0.1]", "u.7@[::10.0.0.1]"] {
             let mut table = Rendezvous::default();
             assert!(table.grant(grant("[::ffff:10.0.0.2]"), T(0)).is_ok());
@@ -392,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_is_woken_and_comes_again() {
+    fn a_waiting_destination_is_woken_and_retries() {
         let mut table = Rendezvous::default();
         assert!(matches!(
             ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")),
@@ -404,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_out_where_only_they_differ() {
+    fn hosts_are_resolved_when_only_they_differ() {
         let mut table = Rendezvous::default();
         assert!(table.grant(grant("d.example.org"), T(0)).is_ok());
         let first = asker("u.7@c.example.org", "10.0.0.2");
@@ -418,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unclear_are_named_when_the_grant_comes_second() {
+    fn a_later_grant_returns_destinations_with_unclear_hosts() {
         let mut table = Rendezvous::default();
         let Asked::Waits { number, .. } = ask(&mut table, asker("u.7@c.example.org", "10.0.0.2")) else {
             panic!()
@@ -429,18 +432,18 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_are_refused_until_the_first_is_over() {
+    fn duplicate_grants_are_refused_until_the_first_ends() {
         let mut table = Rendezvous::<u32>::default();
         let first = table.grant(grant("d"), T(0)).ok().unwrap();
         assert_eq!(table.grant(grant("d"), T(1)).err(), Some(NotGranted::Duplicate));
         assert!(table.grant(grant("e"), T(1)).is_ok());
         table.withdraw(first.number);
         assert!(table.grant(grant("d"), T(1)).is_ok());
-        assert!(table.grant(grant("d"), T(11)).is_ok(), "one whose time is over does not count");
+        assert!(table.grant(grant("d"), T(11)).is_ok(), "an expired grant does not count");
     }
 
     #[test]
-    fn both_sides_wait_only_so_long() {
+    fn grants_and_waits_time_out() {
         let mut table = Rendezvous::default();
         assert!(matches!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), Asked::Waits { .. }));
         assert!(table.grant(grant("d"), T(0)).is_ok());
@@ -453,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_counts_no_longer_than_its_time() {
+    fn an_expired_grant_does_not_match() {
         let mut table = Rendezvous::default();
         assert!(table.grant(grant("10.0.0.2"), T(0)).is_ok());
         let late = table.ask(asker("u.7@10.0.0.1", "10.0.0.2"), || 1, T(10), T(20));
@@ -461,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_have_an_end() {
+    fn the_number_of_grants_is_limited() {
         let mut table = Rendezvous::<u32>::default();
         for number in 0..GRANTS_MAX {
             assert!(table.grant(Grant { key: number.to_string(), ..grant("d") }, T(0)).is_ok());

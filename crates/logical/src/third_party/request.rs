@@ -1,58 +1,59 @@
-//! The cgi of an open, understood: which part this server has in a third-party copy, if any.
+//! Parses the cgi of an open: the role of this server in a third-party copy, if any. Refuses
+//! invalid cgi at the open, because later the client would take an empty file for a copy.
 
 use base::{Cgi, ErrorKind, LogicalPath};
 use digest::Algorithm;
 
-/// Bytes of a key, at most; stock ones have 24.
+/// Maximum length of a key in bytes; stock clients send 24.
 const KEY_BYTES_MAX: usize = 256;
-/// Bytes of a name of a host or a client, at most.
+/// Maximum length of the name of a host or client in bytes.
 const NAME_BYTES_MAX: usize = 1024;
-/// Bytes of a name at the source, at most.
+/// Maximum length of a path at the source in bytes.
 const PATH_BYTES_MAX: usize = 8192;
-/// The port of a source that names none.
+/// Default port of a source.
 const PORT: u16 = 1094;
 
-/// The part an open gives this server.
+/// The role of this server.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// None: an ordinary open, or one that only looks whether there is anything to copy.
+    /// An ordinary open, or one that only checks whether there is a file to copy.
     None,
-    /// The source, asked by the client: a destination may fetch the file.
+    /// The source, opened by the client: grants the file to a destination.
     Register {
         /// The key of the rendezvous.
         key: String,
-        /// The destination's host.
+        /// The host of the destination.
         destination: String,
-        /// Seconds the grant is to hold.
+        /// Requested validity of the grant in seconds.
         ttl: Option<u64>,
     },
-    /// The source, asked by the destination.
+    /// The source, opened by the destination.
     Collect {
         /// The key of the rendezvous.
         key: String,
-        /// Who arranged it: `user.pid@host`.
+        /// The client that arranged the copy: `user.pid@host`.
         origin: String,
     },
     /// The destination.
     Pull(Box<Pull>),
 }
 
-/// What a destination is to pull.
+/// The file that a destination fetches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Pull {
     pub(crate) key: String,
     /// `host:port`.
     pub(crate) source: String,
-    /// The name there.
+    /// The path at the source.
     pub(crate) path: String,
-    /// What the source is to be told beside the rendezvous.
+    /// Additional cgi for the source.
     pub(crate) cgi: String,
     pub(crate) streams: Option<u32>,
     pub(crate) checksum: Option<Algorithm>,
     pub(crate) size: Option<u64>,
 }
 
-/// What is wrong with an open, and how it is told.
+/// The error kind and text for an invalid open.
 pub(crate) type Wrong = (ErrorKind, &'static str);
 
 const CONFLICT: Wrong = (ErrorKind::ArgInvalid, "conflicting tpc cgi");
@@ -66,7 +67,7 @@ const BAD_CHECKSUM: Wrong = (ErrorKind::ArgInvalid, "tpc checksum type is not kn
 const NO_ENCRYPTION: Wrong = (ErrorKind::Unsupported, "tpc from an encrypted source is not supported");
 const NOT_CREATING: Wrong = (ErrorKind::ArgInvalid, "a tpc destination must be created or replaced");
 
-/// Understands the cgi of an open of `path`.
+/// Parses the cgi of an open of `path`.
 pub(crate) fn parse(
     path: &LogicalPath,
     cgi: &Cgi,
@@ -76,7 +77,8 @@ pub(crate) fn parse(
 ) -> Result<Role, Wrong> {
     let text = |key: &str| cgi.text(key).filter(|value| !value.is_empty());
     let Some(key) = text("tpc.key") else {
-        // Without a key nothing could be pulled, and the client would take an empty file for a copy.
+        // Without a key nothing could be fetched, and the client would take an empty file for a
+        // copy.
         return if writes && cgi.get("tpc.src").is_some() { Err(NO_KEY) } else { Ok(Role::None) };
     };
     if key.len() > KEY_BYTES_MAX || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -124,12 +126,12 @@ fn pull(path: &LogicalPath, cgi: &Cgi, key: String, creates: bool, object_ids: b
     Ok(Pull { key, source, path: lfn, cgi: source_cgi(text("tpc.scgi")), streams, checksum, size })
 }
 
-/// `[user@]host[:port]` as `host:port`.
+/// Parses `[user@]host[:port]` to `host:port`.
 fn host_and_port(text: &str) -> Option<String> {
     let text = text.rsplit_once('@').map_or(text, |(_, host)| host);
     let text = name(text).ok()?;
     let (host, port) = match text.rsplit_once(':') {
-        // The colons of a bare address are no port's.
+        // A bare IPv6 address contains colons but no port.
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
             (host, port.parse::<u16>().ok().filter(|port| *port > 0)?)
         }
@@ -140,7 +142,8 @@ fn host_and_port(text: &str) -> Option<String> {
     (!host.is_empty() && !host.contains(odd)).then(|| format!("{host}:{port}"))
 }
 
-/// The client's cgi for the source: a TAB stands for `&`, and what belongs to this protocol or to the client is dropped.
+/// Converts the client's cgi for the source: a TAB stands for `&`, and keys of this protocol and of
+/// the client are dropped.
 fn source_cgi(text: Option<&str>) -> String {
     let kept =
         |pair: &&str| !pair.is_empty() && !["tpc.", "xrd.", "xrdcl."].iter().any(|own| pair.starts_with(own));
@@ -166,7 +169,7 @@ mod tests {
 
     /// The opens of the recorded exchange `tpc_copy`.
     #[test]
-    fn recorded_opens_are_understood() {
+    fn recorded_opens_are_parsed() {
         assert_eq!(understood("tpc.stage=placement", false), Ok(Role::None));
         let registered = understood("tpc.dst=localhost&tpc.key=525257&tpc.stage=copy", false);
         let key = "525257".to_owned();
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_cgi_is_refused() {
         assert_eq!(understood("tpc.key=k", false), Err(CONFLICT));
         assert_eq!(understood("tpc.key=k&tpc.org=a&tpc.dst=b", false), Err(CONFLICT));
         assert_eq!(understood("tpc.key=k&tpc.dst=a b", false), Err(BAD_NAME));
@@ -211,15 +214,16 @@ mod tests {
         assert!(parse(&path, &cgi, true, true, true).is_ok());
     }
 
-    /// A client that could delegate says so before it asks whether this server can (`query config tpcdlg`), is told no,
-    /// and arranges the copy without.
+    /// A client that could delegate credentials offers that before it asks whether this server
+    /// supports it (`query config tpcdlg`). The answer is no, and the client arranges the copy
+    /// without.
     #[test]
-    fn an_offer_of_credentials_is_no_reason_to_refuse() {
+    fn an_offer_of_credentials_is_ignored() {
         assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.dlgon=1"), pulled("tpc.key=k&tpc.src=h"));
     }
 
     #[test]
-    fn sources_have_a_host_and_a_port() {
+    fn a_source_is_parsed_to_host_and_port() {
         let source = |text: &str| pulled(&format!("tpc.key=k&tpc.src={text}")).map(|pull| pull.source);
         assert_eq!(source("user@h.example.org:1095").unwrap(), "h.example.org:1095");
         assert_eq!(source("h").unwrap(), "h:1094");
@@ -229,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sources_cgi_is_passed_on_without_what_is_not_its() {
+    fn the_cgi_for_the_source_is_filtered() {
         let pull = pulled("tpc.key=k&tpc.src=h&tpc.scgi=authz=x\ttpc.key=z\txrd.gsiusrpxy=p\txrdcl.a=1\tb=2")
             .unwrap();
         assert_eq!(pull.cgi, "authz=x&b=2");

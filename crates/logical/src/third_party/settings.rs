@@ -1,55 +1,58 @@
-//! What a server is told of third-party copies: `ofs.tpc`.
+//! The configuration of third-party copies (`ofs.tpc`). It is separate from [`crate::config`]
+//! because a server without the directive does not have it.
 
 use base::{Identity, LogicalPath};
 use config::HostPattern;
 use digest::Algorithm;
 use std::time::Duration;
 
-/// One rule of those who may fetch from here.
+/// A rule for destinations that may fetch from here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostRule {
-    /// The destination's host, by name or address; `None` when the rule says nothing of it.
+    /// The host of the destination, by name or address; `None` if the rule does not restrict it.
     pub host: Option<HostPattern>,
-    /// The rule also names what only authentication tells (a distinguished name, a group, an organization). Nobody has it
-    /// as long as hosts alone are known, so such a rule admits nobody.
+    /// The rule also requires attributes that only authentication provides (a distinguished name, a
+    /// group, an organization). Clients are identified by host only, so such a rule admits no
+    /// destination.
     pub needs_attributes: bool,
 }
 
-/// How somebody must have been authenticated.
+/// A required authentication.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProofRule {
-    /// The protocol.
+    /// The authentication protocol.
     pub protocol: String,
-    /// The connection must be encrypted too.
+    /// The connection must also be encrypted.
     pub encrypted: bool,
 }
 
 /// Limits and rules of third-party copies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// How long a grant holds unless the client asks for another time.
+    /// Validity of a grant, unless the client requests another.
     pub ttl: Duration,
-    /// The most a client may ask for, and how long a destination that came first waits.
+    /// Maximum validity that a client may request, and maximum wait of a destination that comes
+    /// first.
     pub ttl_max: Duration,
-    /// Copies that run at once; more wait for their turn.
+    /// Number of copies that run at once; further ones wait.
     pub jobs_max: usize,
-    /// Streams of a copy whose client says nothing.
+    /// Default number of streams of a copy.
     pub streams: u32,
-    /// The most a client may ask for.
+    /// Maximum number of streams that a client may request.
     pub streams_max: u32,
-    /// The checksum that every copy is verified with; a client may ask for another one.
+    /// The checksum with which every copy is verified; a client may request another one.
     pub checksum: Option<Algorithm>,
-    /// Only what lies below one of these takes part; empty: everything.
+    /// Only paths below one of these take part; empty: all paths.
     pub restrict: Vec<LogicalPath>,
-    /// Who may fetch from here; empty: everybody with a grant.
+    /// Destinations that may fetch from here; empty: all with a grant.
     pub allow: Vec<HostRule>,
-    /// What a client must have proven, one of these; empty: nothing.
+    /// Authentication required of clients, one of these; empty: none.
     pub require_client: Vec<ProofRule>,
-    /// The same for a destination.
+    /// Authentication required of destinations, one of these; empty: none.
     pub require_destination: Vec<ProofRule>,
     /// Sources may have names that are not absolute paths.
     pub object_ids: bool,
-    /// Copies that succeed are logged too.
+    /// Log successful copies too.
     pub log_success: bool,
 }
 
@@ -73,31 +76,31 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// May this path take part?
+    /// Reports whether this path may take part.
     pub(crate) fn admits_path(&self, path: &LogicalPath) -> bool {
         self.restrict.is_empty() || self.restrict.iter().any(|prefix| path.is_within(prefix))
     }
 
-    /// May this destination, known under these names, fetch from here?
+    /// Reports whether a destination with these names may fetch from here.
     pub(crate) fn admits_host(&self, names: &[&str]) -> bool {
         self.allow.is_empty() || self.allow.iter().any(|rule| rule.admits(names))
     }
 
-    /// Has `who` proven what `rules` demand? Else what is missing.
+    /// Checks whether `who` satisfies `rules`; the error is the missing authentication.
     pub(crate) fn check_proof(rules: &[ProofRule], who: &Identity) -> Result<(), &'static str> {
         let Some(rule) = rules.iter().find(|rule| rule.protocol == who.protocol) else {
             return if rules.is_empty() { Ok(()) } else { Err("improper tpc authentication") };
         };
-        // Connections are not encrypted.
+        // Connections are never encrypted.
         if rule.encrypted { Err("unencrypted tpc disallowed") } else { Ok(()) }
     }
 
-    /// How long a grant holds for which the client asks `wanted` seconds.
+    /// Returns the validity of a grant for which the client requests `wanted` seconds.
     pub(crate) fn ttl_for(&self, wanted: Option<u64>) -> Duration {
         wanted.filter(|wanted| *wanted > 0).map_or(self.ttl, Duration::from_secs).min(self.ttl_max)
     }
 
-    /// Streams of a copy for which the client asks for so many.
+    /// Returns the number of streams of a copy for which the client requests `wanted`.
     pub(crate) fn streams_for(&self, wanted: Option<u32>) -> u32 {
         wanted.unwrap_or(self.streams).min(self.streams_max)
     }
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_asks_for_what_nobody_has_admits_nobody() {
+    fn a_rule_that_needs_attributes_admits_no_destination() {
         let host =
             |text: &str, needs_attributes| HostRule { host: HostPattern::parse(text), needs_attributes };
         let settings = Settings { allow: vec![host("*.example.org", false)], ..Settings::default() };
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_ask_for_is_limited() {
+    fn requested_values_are_limited() {
         let settings = Settings::default();
         let seconds = |wanted| settings.ttl_for(wanted).as_secs();
         assert_eq!([seconds(None), seconds(Some(0)), seconds(Some(3)), seconds(Some(99))], [7, 7, 3, 15]);

@@ -1,4 +1,5 @@
-//! Opens at a source: a client grants a file to a destination, and the destination comes for it.
+//! Opens at a source: a client grants a file to a destination, and the destination collects it. The
+//! rendezvous matches both; this file connects it with opens, host names and replies.
 
 use super::hosts::{COME_AGAIN, later};
 use super::rendezvous::{Asked, Asker, Grant, Granted, Host, NotGranted, WaitNumber};
@@ -12,14 +13,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use vfs::{Answer, Reply, ReplyTo, Started, Value};
 
-/// What a client grants, from the cgi.
+/// The grant in the cgi of an open.
 pub(crate) struct Offer {
     pub(crate) key: String,
     pub(crate) destination: String,
     pub(crate) ttl: Option<u64>,
 }
 
-/// Opens for the client, which holds the file as long as the grant is to be, and grants it.
+/// Opens the file for the client, which keeps it open as long as the grant is to hold, and
+/// registers the grant.
 pub(crate) fn register(
     opener: &Arc<Opener>,
     third: &Arc<ThirdParty>,
@@ -34,7 +36,7 @@ pub(crate) fn register(
     let (opener, inside, client) = (opener.clone(), third.clone(), plan.caller.identity.address);
     let look_up = move || {
         let mut destination = Host::named(&offer.destination);
-        // A name service asked for what is no name at all may take seconds to say so.
+        // A lookup is avoided for an address, because a name service may take seconds to reject it.
         if destination.addresses.is_empty() {
             let found = inside.names.addresses(&offer.destination);
             destination.addresses.extend(found.iter().map(IpAddr::to_canonical));
@@ -44,7 +46,7 @@ pub(crate) fn register(
             let answer = open_granted(&opener, &inside, &plan, &offer, destination);
             duty.send(answer);
         };
-        // A refused job is dropped, and with it the duty, which answers.
+        // A refused job is dropped together with the reply, which then answers.
         job::at(&backend, owner, &path, None, open, || {});
     };
     third.look_up(client, look_up);
@@ -84,7 +86,7 @@ fn open_granted(
     answer
 }
 
-/// Tells those who waited for a grant.
+/// Wakes the destinations that wait for a grant.
 fn announce(third: &Arc<ThirdParty>, granted: Granted<Reply>) {
     for reply in granted.woken {
         reply.send(COME_AGAIN);
@@ -94,7 +96,7 @@ fn announce(third: &Arc<ThirdParty>, granted: Granted<Reply>) {
     }
 }
 
-/// Finds out more about the hosts of one who waits, and tells it if it is the one a grant means.
+/// Resolves the hosts of a waiting destination, and wakes it if a grant matches then.
 fn clear_up(third: &Arc<ThirdParty>, number: WaitNumber) {
     let inside = third.clone();
     let look_up = move || {
@@ -108,11 +110,11 @@ fn clear_up(third: &Arc<ThirdParty>, number: WaitNumber) {
         }
     };
     let asker = third.rendezvous().asker(number);
-    // If there is no thread for it, the one who waits does so in vain, and is told.
+    // If no thread is available, the destination waits until its timeout.
     third.look_up(asker.and_then(|asker| asker.host.addresses.first().copied()), look_up);
 }
 
-/// Opens for a destination which says that `origin` granted it the file.
+/// Opens the file for a destination that was granted it by `origin`.
 pub(crate) fn collect(
     opener: &Arc<Opener>,
     third: &Arc<ThirdParty>,

@@ -1,8 +1,9 @@
-//! The disk of the backend in memory, which loses unsynced effects when the power is cut.
+//! The disk of the in-memory backend, which loses unsynced effects at a power failure.
 //!
-//! Every change is made at once for the running process and noted as an effect until a sync makes it stable. When the
-//! power is cut, a seed chooses for each effect whether it survived, so data, sizes, modes, attributes and names are lost
-//! independently of each other, as on a disk that writes them in any order.
+//! Every change is visible to the running process at once, and recorded as an effect until a sync
+//! makes it stable. At a power failure, a seed selects the effects that survive. So data, sizes,
+//! modes, attributes and names are lost independently of each other, as on a disk that writes them
+//! in any order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub const DIRECTORY: u32 = 0o040_000;
 pub const FILE: u32 = 0o100_000;
-/// Into how many pieces a write is cut, each of which survives or is lost as a whole.
+/// Number of pieces of a write, each of which survives or is lost as a whole.
 const PIECES: usize = 3;
 
-/// A file or directory.
+/// The state of a file or directory.
 #[derive(Clone)]
 pub struct Inner {
     pub bytes: Vec<u8>,
@@ -32,14 +33,14 @@ enum Effect {
 }
 
 impl Effect {
-    /// Reports whether a sync of data and size includes it.
+    /// Reports whether a sync of data and size includes the effect.
     fn is_data(&self) -> bool {
         matches!(self, Self::Data { .. } | Self::Size(_))
     }
 
     fn apply(&self, inner: &mut Inner) {
         match self {
-            // Data beyond the size that survived is not part of the file.
+            // Data beyond the surviving size is not part of the file.
             Self::Data { offset, bytes } => {
                 let end = inner.bytes.len().min(offset + bytes.len());
                 if let Some(into) = inner.bytes.get_mut(*offset..end) {
@@ -80,7 +81,7 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state that the running process sees.
+    /// Reads the state that the running process sees.
     pub fn see<T>(&self, look: impl FnOnce(&Inner) -> T) -> T {
         look(&self.state().now)
     }
@@ -89,7 +90,7 @@ impl Node {
         self.see(|inner| inner.mode & DIRECTORY != 0)
     }
 
-    /// Changes what no power cut concerns: times.
+    /// Changes times, which are not affected by a power failure.
     pub fn touch(&self, change: impl FnOnce(&mut Inner)) {
         change(&mut self.state().now);
     }
@@ -124,7 +125,7 @@ impl Node {
         self.change(Effect::Attribute(name.to_owned(), value.map(<[u8]>::to_vec)));
     }
 
-    /// Makes data and size stable, with `all` also what describes them.
+    /// Makes data and size stable, and with `all` also the metadata.
     pub fn sync(&self, all: bool) {
         let State { stable, unsynced, .. } = &mut *self.state();
         unsynced.retain(|effect| {
@@ -136,7 +137,7 @@ impl Node {
         });
     }
 
-    /// The file after a loss of power.
+    /// Returns the file after a power failure.
     fn after_power_cut(&self, chance: &mut Chance) -> Arc<Self> {
         let state = self.state();
         let mut inner = state.stable.clone();
@@ -146,10 +147,10 @@ impl Node {
     }
 }
 
-/// Names and the nodes that they lead to.
+/// Nodes by path.
 pub type Tree = BTreeMap<Vec<u8>, Arc<Node>>;
 
-/// A name in the directory with this inode number: what is below a directory that is renamed stays where it is.
+/// A name in the directory with this inode number; a rename of the directory does not change it.
 type Entry = (u64, Vec<u8>);
 type Entries = BTreeMap<Entry, Arc<Node>>;
 
@@ -193,7 +194,7 @@ impl NameEffect {
     }
 }
 
-/// Adds all that can be reached from a directory to the tree.
+/// Adds all nodes below a directory to the tree.
 fn add_reachable(entries: &Entries, at: &[u8], directory: &Arc<Node>, tree: &mut Tree) {
     tree.insert(at.to_vec(), directory.clone());
     let first = (directory.inode, Vec::new());
@@ -205,12 +206,12 @@ fn add_reachable(entries: &Entries, at: &[u8], directory: &Arc<Node>, tree: &mut
     }
 }
 
-/// Chooses by a seed, the same way each time.
+/// A pseudo-random generator; the same seed gives the same numbers.
 struct Chance(u64);
 
 impl Chance {
     fn toss(&mut self) -> bool {
-        // SplitMix64, whose constants these are.
+        // SplitMix64 with its constants.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -240,7 +241,7 @@ impl Names {
         add_reachable(&self.now, b"/", &self.root, &mut self.tree);
     }
 
-    /// The entry of a path; `None` without its parent.
+    /// Returns the entry of a path; `None` if its parent does not exist.
     fn entry(&self, path: &[u8]) -> Option<Entry> {
         let folder = self.tree.get(parent(path))?;
         Some((folder.inode, path.rsplit(|&byte| byte == b'/').next()?.to_vec()))
@@ -260,7 +261,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk with a root directory only.
+    /// Returns a disk with only a root directory.
     pub fn new(now: u64) -> Self {
         let root = Node::new(ROOT, Self::inner(DIRECTORY | 0o755, Vec::new(), now));
         Self { names: Mutex::new(Names::new(root, Entries::new())), next_inode: Mutex::new(ROOT + 1) }
@@ -270,7 +271,7 @@ impl Disk {
         Inner { bytes, mode, modified: now, accessed: now, attributes: BTreeMap::new() }
     }
 
-    /// A file or directory that has no name yet.
+    /// Returns a file or directory without a name.
     pub fn node(&self, mode: u32, bytes: Vec<u8>, now: u64) -> Arc<Node> {
         let mut next = self.next_inode.lock().unwrap();
         *next += 1;
@@ -281,7 +282,7 @@ impl Disk {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state that the running process sees.
+    /// Reads the names that the running process sees.
     pub fn see<T>(&self, look: impl FnOnce(&Tree) -> T) -> T {
         look(&self.names().tree)
     }
@@ -328,13 +329,13 @@ impl Disk {
         names.tree.values().for_each(|node| node.sync(true));
     }
 
-    /// A copy of the tree, in which everything has another inode number.
+    /// Returns a copy of the tree in which everything has another inode number.
     pub fn copied(&self, keep_attributes: bool) -> Self {
         let mut next = *self.next_inode.lock().unwrap();
         let names = self.names();
         let mut copies: BTreeMap<Vec<u8>, Arc<Node>> = BTreeMap::new();
         let mut entries = Entries::new();
-        // A directory comes before what is below it.
+        // A directory sorts before its content.
         for (path, node) in &names.tree {
             next += 1;
             let inode = if path == b"/" { ROOT } else { next };
@@ -351,7 +352,7 @@ impl Disk {
         Self { names: Mutex::new(Names::new(root, entries)), next_inode: Mutex::new(next) }
     }
 
-    /// What is left after a loss of power.
+    /// Returns the disk after a power failure.
     pub fn after_power_cut(&self, seed: u64) -> Self {
         let mut chance = Chance(seed);
         let names = self.names();

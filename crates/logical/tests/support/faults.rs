@@ -1,15 +1,15 @@
-//! Faults on command: an error for a kind of call, a gate that holds calls back, or the death of the process after a
-//! number of changing calls.
+//! Fault injection: an error for a kind of call, a gate that holds calls, or the end of the process
+//! after a number of changing calls.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// How much of a changing call is to be done.
+/// The extent to which a changing call is executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     Whole,
-    /// Half of it, and that was the end of the process.
+    /// Half of the call, after which the process has stopped.
     Half,
 }
 
@@ -17,16 +17,16 @@ pub enum Step {
 struct State {
     /// Error numbers by kind of call.
     errors: HashMap<&'static str, i32>,
-    /// Kinds of call that wait, and those that panic.
+    /// Kinds of calls that wait, and those that panic.
     held: HashMap<&'static str, usize>,
     panics: HashMap<&'static str, ()>,
-    /// Changing calls until the process stops.
+    /// Number of changing calls until the process stops.
     left: Option<usize>,
     dead: bool,
     calls: HashMap<&'static str, usize>,
 }
 
-/// What goes wrong.
+/// The active faults.
 #[derive(Default)]
 pub struct Faults {
     state: Mutex<State>,
@@ -38,12 +38,12 @@ impl Faults {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a call of a dead process would see, if anybody were there to see it.
+    /// Returns the error of all calls of a stopped process.
     pub fn dead() -> io::Error {
         io::Error::from_raw_os_error(5)
     }
 
-    /// Every call of this kind fails so, or no longer.
+    /// Makes every call of this kind fail with this error, or none.
     pub fn fail(&self, kind: &'static str, errno: Option<i32>) {
         match errno {
             Some(errno) => self.state().errors.insert(kind, errno),
@@ -51,12 +51,12 @@ impl Faults {
         };
     }
 
-    /// Calls of this kind wait until released.
+    /// Holds calls of this kind until released.
     pub fn hold(&self, kind: &'static str) {
         self.state().held.insert(kind, 0);
     }
 
-    /// Waits until so many calls of this kind wait.
+    /// Waits until this number of calls of this kind are held.
     pub fn wait_for_held(&self, kind: &'static str, count: usize) {
         let mut state = self.state();
         while state.held.get(kind).copied().unwrap_or(count) < count {
@@ -77,7 +77,7 @@ impl Faults {
         }
     }
 
-    /// The process stops at the changing call after `calls` further ones.
+    /// Stops the process at the changing call after `calls` further ones.
     pub fn stop_after(&self, calls: usize) {
         self.state().left = Some(calls);
     }
@@ -86,12 +86,12 @@ impl Faults {
         self.state().dead
     }
 
-    /// Calls of this kind so far.
+    /// Returns the number of calls of this kind so far.
     pub fn calls(&self, kind: &'static str) -> usize {
         self.state().calls.get(kind).copied().unwrap_or_default()
     }
 
-    /// A call that changes nothing.
+    /// Applies the faults to a call that changes nothing.
     pub fn check(&self, kind: &'static str) -> io::Result<()> {
         let mut state = self.state();
         *state.calls.entry(kind).or_default() += 1;
@@ -115,7 +115,7 @@ impl Faults {
         }
     }
 
-    /// A call that changes something.
+    /// Applies the faults to a call that changes something.
     pub fn step(&self, kind: &'static str) -> io::Result<Step> {
         self.check(kind)?;
         let mut state = self.state();

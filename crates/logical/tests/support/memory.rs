@@ -1,8 +1,8 @@
-//! A backend in memory, with a clock that a test turns and faults that a test injects.
+//! A storage backend in memory, with a manual clock and injected faults.
 //!
-//! It stops like a process does: after a chosen number of changing calls every call fails, the last one having done half
-//! of its work. What it held survives in [`Memory::survivor`], as a file system does; when the power is cut, only what was
-//! synced survives for certain ([`super::disk`]).
+//! It stops like a process: after a chosen number of changing calls every call fails, and the last
+//! one was half executed. Its content survives in [`Memory::survivor`], as that of a file system
+//! does. After a power failure, only synced content survives for certain ([`super::disk`]).
 
 mod stream;
 
@@ -32,20 +32,20 @@ fn os<T>(number: i32) -> io::Result<T> {
     Err(io::Error::from_raw_os_error(number))
 }
 
-/// The backend. Clones share everything.
+/// The backend. Clones share all state.
 #[derive(Clone)]
 pub struct Memory {
     disk: Arc<Disk>,
     clock: Arc<ManualClock>,
     faults: Arc<Faults>,
     pool: Arc<Pool>,
-    /// Nothing is in memory: each `_now` call would block.
+    /// Nothing is in memory, so each `_now` call would block.
     cold: Arc<AtomicBool>,
-    /// The number of the file system.
+    /// The device number.
     device: Arc<AtomicU64>,
-    /// The user whom all files belong to.
+    /// The owner of all files.
     owner: Arc<AtomicU32>,
-    /// The server in whose handles files are named, as on NFS; 0: there are no handles.
+    /// The NFS server in the handles of files; 0: there are no handles.
     nfs_server: Arc<AtomicU64>,
 }
 
@@ -67,7 +67,8 @@ impl Memory {
         }
     }
 
-    /// The disk for the next process; with a seed, the power was cut, and the seed chooses what of the unsynced survived.
+    /// Returns the disk for the next process. With a seed there was a power failure, and the seed
+    /// selects the unsynced effects that survived.
     pub fn survivor(&self, power_cut: Option<u64>) -> Self {
         let disk = match power_cut {
             Some(seed) => Arc::new(self.disk.after_power_cut(seed)),
@@ -77,12 +78,12 @@ impl Memory {
         Self { cold, owner, nfs_server, ..Self::on(disk, &self.clock) }
     }
 
-    /// The disk for the next process, after its tree was copied file by file to another one.
+    /// Returns the disk for the next process after its tree was copied file by file to another one.
     pub fn copied(&self, keep_attributes: bool) -> Self {
         Self::on(Arc::new(self.disk.copied(keep_attributes)), &self.clock)
     }
 
-    /// Gives all files to a user; 0 is the one of the server.
+    /// Sets the owner of all files; 0 is the user of the server.
     pub fn set_owner(&self, uid: u32) {
         self.owner.store(uid, Ordering::SeqCst);
     }
@@ -91,7 +92,7 @@ impl Memory {
         self.device.store(device, Ordering::SeqCst);
     }
 
-    /// Names files by handles of this server.
+    /// Gives files handles of this NFS server.
     pub fn set_nfs_server(&self, server: u64) {
         self.nfs_server.store(server, Ordering::SeqCst);
     }
@@ -100,10 +101,10 @@ impl Memory {
         &self.faults
     }
 
-    /// Waits until the pool has done all that was queued before.
+    /// Waits until the pool has executed all queued jobs.
     pub fn quiesce(&self) {
-        // As many jobs as threads, which meet: none can be there while a thread is still busy with older work.
-        // What other sessions queued may have its turn later; so until nothing waits.
+        // As many jobs as threads meet here, which is possible only when no thread runs an older
+        // job. Jobs of other sessions may run later, so this is repeated until none waits.
         let meeting = Arc::new(std::sync::Barrier::new(POOL_THREADS + 1));
         self.meet(&meeting);
         while self.pool.queued() > 0 {
@@ -128,10 +129,10 @@ impl Memory {
         meeting.wait();
     }
 
-    /// The pool takes no more until the result is dropped: its threads, of which so many are free, hang, and the queue is
-    /// full.
+    /// Makes the pool refuse jobs until the result is dropped: its threads, of which this number
+    /// are free, hang, and the queue is full.
     pub fn fill_pool(&self, free: usize) -> impl Drop + use<> {
-        /// Whether it is open, and how many have come; how many will have.
+        /// The state (open, number of hanging jobs), and the number of jobs to wait for.
         struct Gate(Arc<(Mutex<(bool, usize)>, Condvar)>, usize);
         impl Drop for Gate {
             fn drop(&mut self) {
@@ -168,7 +169,7 @@ impl Memory {
         self.disk.see(|tree| tree.get(path.as_bytes()).cloned())
     }
 
-    /// The content of a file, past all faults; `None` if there is none.
+    /// Returns the content of a file without faults; `None` if it does not exist.
     pub fn content(&self, path: &str) -> Option<Vec<u8>> {
         Some(self.node_at(path)?.see(|inner| inner.bytes.clone()))
     }
@@ -186,12 +187,12 @@ impl Memory {
         self.disk.sync_everything();
     }
 
-    /// Makes a file with its parents, past all faults and for good.
+    /// Creates a stable file with its parents, without faults.
     pub fn put(&self, path: &str, bytes: &[u8]) {
         self.put_with_mode(path, bytes, 0o644);
     }
 
-    /// The same with these permission bits.
+    /// Creates such a file with these permission bits.
     pub fn put_with_mode(&self, path: &str, bytes: &[u8], mode: u32) {
         let path = LogicalPath::parse(path.as_bytes()).unwrap();
         if let Some(parent) = path.parent() {
@@ -203,19 +204,19 @@ impl Memory {
         }
     }
 
-    /// Gives a file a second name, for good.
+    /// Gives a file a stable second name.
     pub fn link(&self, from: &str, to: &str) {
         self.disk.add(to.as_bytes(), self.node_at(from).unwrap());
         self.disk.sync_everything();
     }
 
-    /// Renames behind the server's back, for good.
+    /// Renames without the server; the result is stable.
     pub fn shift(&self, from: &str, to: &str) {
         self.disk.rename(from.as_bytes(), to.as_bytes());
         self.disk.sync_everything();
     }
 
-    /// Takes a file away behind the server's back, for good.
+    /// Removes a file without the server; the result is stable.
     pub fn take(&self, path: &str) {
         self.disk.remove(path.as_bytes());
         self.disk.sync_everything();
@@ -356,7 +357,7 @@ impl Backend for Memory {
     fn identity(&self, path: &LogicalPath) -> io::Result<FileIdentity> {
         self.faults.check("stat")?;
         let node = self.find(path)?;
-        // Directories can be looked at while files are held.
+        // Directories can be examined while files are held.
         if !node.is_directory() {
             self.faults.check("identity")?;
         }

@@ -1,4 +1,4 @@
-//! A logical file system on a backend in memory, and calls that read well in tests.
+//! A logical file system on the in-memory backend, and helpers that keep tests short.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // each test file uses its part
 
 pub mod disk;
@@ -25,7 +25,7 @@ use vfs::{
     Stat, Target, TargetList, Token, Value,
 };
 
-/// Late answers by call.
+/// Deferred answers by call.
 #[derive(Default)]
 pub struct Post {
     arrived: Mutex<HashMap<u64, Answer>>,
@@ -49,7 +49,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Was the answer there at once?
+    /// Reports whether the call was answered at once.
     pub fn was_on_the_spot(&self) -> bool {
         matches!(self.started, Started::Done(_))
     }
@@ -82,7 +82,7 @@ impl Call {
         }
     }
 
-    /// Kind and text of the error.
+    /// Returns the kind and text of the error.
     pub fn refusal(self) -> (ErrorKind, String) {
         let error = self.error();
         (error.kind, error.text)
@@ -134,13 +134,13 @@ pub fn path(text: &str) -> LogicalPath {
     LogicalPath::parse(text.as_bytes()).unwrap()
 }
 
-/// `path?cgi`
+/// Parses `path?cgi`.
 pub fn target(text: &str) -> Target {
     let (path, cgi) = Cgi::split(text.as_bytes());
     Target { path: LogicalPath::parse(path).unwrap(), cgi }
 }
 
-/// Several, as a request lists them.
+/// Parses several targets, as in the list of a request.
 pub fn targets(names: &[&str]) -> TargetList {
     TargetList::parse(names.join("\n").as_bytes(), "Stating").unwrap().unwrap()
 }
@@ -166,17 +166,17 @@ pub fn replacing() -> OpenRequest {
     OpenRequest { delete: true, mode: 0o644, ..updating() }
 }
 
-/// A request for persist on successful close, and for a status.
+/// Adds persist on successful close and a status to an open.
 pub fn posc(request: OpenRequest) -> OpenRequest {
     OpenRequest { posc: true, stat: true, ..request }
 }
 
-/// Is a file whole, as its status says?
+/// Reports whether a file is complete according to its status.
 pub fn is_whole(server: &Server, name: &str) -> bool {
     !server.stat(name).stat().posc_pending
 }
 
-/// An administrator who waits for a list of unfinished files.
+/// A receiver of a list of unfinished files, like an administrator's connection.
 pub struct ListAsker {
     pub list: Sender<Result<UnfinishedList, Error>>,
     pub has_left: Arc<AtomicBool>,
@@ -191,21 +191,21 @@ impl ListReply for ListAsker {
     }
 }
 
-/// The list that an administrator gets.
+/// Returns the list that an administrator gets.
 pub fn list_within(server: &Server, below: &str, limits: WalkLimits) -> Result<UnfinishedList, Error> {
     let (list, listed) = channel();
     server.logical.list_unfinished(&path(below), limits, ListAsker { list, has_left: Arc::default() });
     listed.recv().unwrap()
 }
 
-/// The unfinished files at and below a path, all of which can be read.
+/// Returns the unfinished files at and below a path in which everything is readable.
 pub fn listed(server: &Server, below: &str) -> Vec<Unfinished> {
     let list = list_within(server, below, WalkLimits::default()).unwrap();
     assert_eq!((list.unreadable, list.limit), (Vec::new(), None));
     list.files
 }
 
-/// The wait that a reader of somebody else is told.
+/// Returns the wait that is sent to another client that opens the file.
 pub fn waits(server: &Server, name: &str, request: OpenRequest) -> (u32, String) {
     match server.open_as(&caller("reader", 9), name, request).answer() {
         Answer::Wait { seconds, text } => (seconds, text),
@@ -213,7 +213,7 @@ pub fn waits(server: &Server, name: &str, request: OpenRequest) -> (u32, String)
     }
 }
 
-/// A client of a logical file system, in calls that read well.
+/// A client of a logical file system.
 #[derive(Clone)]
 pub struct Client {
     logical: Arc<Logical>,
@@ -269,12 +269,13 @@ impl Client {
     }
 }
 
-/// How a server may stop: killed, or by a loss of power with one of these seeds.
+/// Returns the ways in which a server may stop: killed, or by a power failure with one of these
+/// seeds.
 pub fn stops() -> impl Iterator<Item = Option<u64>> {
     std::iter::once(None).chain((0..16).map(Some))
 }
 
-/// A server on memory. What a client does, the server's own client does.
+/// A server on the in-memory backend, with its own client.
 pub struct Server {
     pub logical: Arc<Logical>,
     pub memory: Memory,
@@ -285,7 +286,7 @@ pub struct Server {
     pub checkpoints: Shelf,
 }
 
-/// `/data` with locks, `/nolock` without, `/ro` read-only.
+/// Returns the exports `/data` with locks, `/nolock` without, `/ro` read-only.
 pub fn exports() -> Vec<Export> {
     vec![
         Export::new(path("/data")),
@@ -307,7 +308,7 @@ impl Server {
         Self::over(adjust, |memory| memory)
     }
 
-    /// One whose storage is what `wrap` makes of its memory.
+    /// Starts a server on the storage that `wrap` returns for its memory.
     pub fn over(
         adjust: impl FnOnce(&mut Config),
         wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
@@ -324,7 +325,7 @@ impl Server {
         Self::on(&memory, backend, &clock, config, shelf(), shelf()).unwrap()
     }
 
-    /// One whose storage goes wrong by rules.
+    /// Starts a server on fault-injecting storage.
     pub fn with_rules() -> (Self, Arc<Rules>) {
         let mut rules = None;
         let wrap = |memory| {
@@ -367,7 +368,7 @@ impl Server {
         })
     }
 
-    /// Another server on the disk of this one, with journals of its own.
+    /// Starts another server on the disk of this one, with its own journals.
     pub fn on_disk_of(other: &Self) -> Self {
         let memory = other.memory.survivor(None);
         let shelf = || Shelf::new(memory.faults());
@@ -375,19 +376,19 @@ impl Server {
         Self::on(&memory, backend, &other.clock, other.config.clone(), shelf(), shelf()).unwrap()
     }
 
-    /// The next process on the same disks.
+    /// Starts the next process on the same disks.
     pub fn restarted(&self) -> Self {
         self.after_stop(None)
     }
 
-    /// The next process on the same disks. With a seed, the power was cut between, and the seed chooses what survived of
-    /// that which was not synced.
+    /// Starts the next process on the same disks. With a seed there was a power failure in between,
+    /// and the seed selects the unsynced effects that survived.
     pub fn after_stop(&self, power_cut: Option<u64>) -> Self {
         let memory = self.memory.survivor(power_cut);
         self.restarted_on(&memory, power_cut)
     }
 
-    /// The next process with the same journals on this disk.
+    /// Starts the next process with the same journals on this disk.
     pub fn restarted_on(&self, memory: &Memory, power_cut: Option<u64>) -> Self {
         let persist = self.persist.survivor(memory.faults(), power_cut);
         let checkpoints = self.checkpoints.survivor(memory.faults(), power_cut);
@@ -395,15 +396,15 @@ impl Server {
         Self::on(memory, backend, &self.clock, self.config.clone(), persist, checkpoints).unwrap()
     }
 
-    /// Lets time pass and the server notice.
+    /// Advances the clock and calls [`Logical::tick`].
     pub fn after(&self, seconds: u64) {
         self.clock.advance(Duration::from_secs(seconds));
         self.logical.tick();
-        // The work of the tick runs on the pool; another job behind it has seen it done.
+        // The work of the tick runs on the pool and has to complete.
         self.settle();
     }
 
-    /// Waits until nothing is left to do on the pool.
+    /// Waits until the pool has no more work.
     pub fn settle(&self) {
         self.memory.quiesce();
     }

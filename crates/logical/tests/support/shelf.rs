@@ -1,5 +1,5 @@
-//! Journals in memory, under the same faults as the storage. Beyond stopping the process, the power can be cut: then what
-//! was appended and not synced is lost from some byte on.
+//! Journals in memory, with the same faults as the storage. In addition to stopping the process, a
+//! power failure can be simulated: unsynced bytes are lost from some byte on.
 
 use super::faults::{Faults, Step};
 use logical::{Journal, JournalFolder};
@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Default)]
 struct Paper {
     bytes: Vec<u8>,
-    /// How many of them survive a loss of power.
+    /// Number of bytes that survive a power failure.
     stable: usize,
 }
 
-/// A folder of journals.
+/// A directory of journals.
 #[derive(Clone)]
 pub struct Shelf {
     papers: Arc<Mutex<BTreeMap<String, Paper>>>,
@@ -28,7 +28,8 @@ impl Shelf {
         Self { papers: Arc::default(), faults: faults.clone(), syncs: Arc::default() }
     }
 
-    /// The same folder for the next process; with the seed of a loss of power, what was synced and perhaps more.
+    /// Returns the directory for the next process. With the seed of a power failure, it contains the
+    /// synced bytes and possibly more.
     pub fn survivor(&self, faults: &Arc<Faults>, power_cut: Option<u64>) -> Self {
         let mut papers = self.papers().clone();
         if let Some(seed) = power_cut {
@@ -41,12 +42,12 @@ impl Shelf {
         Self { papers: Arc::new(Mutex::new(papers)), ..Self::new(faults) }
     }
 
-    /// Puts a journal there, for good.
+    /// Adds a stable journal.
     pub fn put(&self, name: &str, content: &[u8]) {
         self.papers().insert(name.to_owned(), Paper { bytes: content.to_vec(), stable: content.len() });
     }
 
-    /// Syncs of open journals so far.
+    /// Returns the number of syncs of open journals so far.
     pub fn syncs(&self) -> usize {
         self.syncs.load(Ordering::SeqCst)
     }

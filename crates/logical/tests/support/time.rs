@@ -1,10 +1,10 @@
-//! A clock that a test turns.
+//! A clock that tests advance manually.
 
 use base::Clock;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Stands still until told.
+/// A clock that stands still until it is advanced.
 pub struct ManualClock(Mutex<Duration>);
 
 impl Default for ManualClock {
@@ -18,7 +18,7 @@ impl ManualClock {
         *self.0.lock().unwrap() += by;
     }
 
-    /// Nanoseconds since the epoch.
+    /// Returns nanoseconds since the epoch.
     pub fn nanoseconds(&self) -> u64 {
         self.0.lock().unwrap().as_nanos() as u64
     }

@@ -1,4 +1,4 @@
-//! The time that a copy may take, on a clock that the test turns, and what one host may ask for.
+//! Tests of limits: the duration of a copy, on a manual clock, and the requests of a single host.
 
 use super::support::{Call, Client, Server, creating, reading};
 use super::{Hand, Work, at, begun, serving};
@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 
 #[test]
-fn a_copy_that_does_not_move_ends() {
+fn a_copy_without_progress_ends() {
     let (server, hand) = serving(Settings::default());
     let (file, result, work) = begun(&server, &hand, "/data/new", creating());
     server.after(100);
     work.write(0, b"123").unwrap();
     server.after(100);
-    assert!(!work.cancelled.load(Ordering::SeqCst), "it moved meanwhile");
+    assert!(!work.cancelled.load(Ordering::SeqCst), "it made progress meanwhile");
     server.after(21);
     let text = "Unable to copy root://source:1095//theirs/f; nothing came for 120 seconds";
     assert_eq!(result.refusal(), (FsError, text.into()));
@@ -25,7 +25,7 @@ fn a_copy_that_does_not_move_ends() {
     assert_eq!(server.memory.content("/data/new"), None);
 }
 
-/// Lets `minutes` pass in which a source that is only just alive sends one byte each.
+/// Lets `minutes` pass, in each of which the source sends one byte.
 fn trickle(server: &Server, work: &Work, minutes: u64) {
     for _ in 0..minutes {
         server.after(60);
@@ -34,16 +34,16 @@ fn trickle(server: &Server, work: &Work, minutes: u64) {
 }
 
 #[test]
-fn a_source_that_sends_too_little_ends() {
+fn a_copy_from_a_slow_source_ends() {
     let (server, hand) = serving(Settings::default());
     let (file, result, work) = begun(&server, &hand, "/data/new", creating());
     trickle(&server, &work, 29);
-    // One more second for each 64 KiB that came.
+    // One more second for each 64 KiB received.
     work.sink.moved(90 * 64 * 1024);
     server.after(60);
     work.sink.moved(0);
     server.after(89);
-    assert!(!work.cancelled.load(Ordering::SeqCst), "its bytes had more time");
+    assert!(!work.cancelled.load(Ordering::SeqCst), "its bytes extend the time");
     server.after(1);
     let bytes = 29 + 90 * 64 * 1024;
     let why = format!("only {bytes} bytes came within 1890 seconds");
@@ -55,7 +55,7 @@ fn a_source_that_sends_too_little_ends() {
 }
 
 #[test]
-fn no_copy_takes_longer_than_two_days() {
+fn a_copy_ends_after_two_days() {
     const HOURS: u64 = 48;
     let (server, hand) = serving(Settings::default());
     let (file, result, work) = begun(&server, &hand, "/data/new", creating());
@@ -66,7 +66,7 @@ fn no_copy_takes_longer_than_two_days() {
         work.sink.moved(0);
     }
     server.after(59);
-    assert!(!work.cancelled.load(Ordering::SeqCst), "its rate is good");
+    assert!(!work.cancelled.load(Ordering::SeqCst), "its rate is sufficient");
     server.after(1);
     let why = format!("only {bytes} bytes came within {} seconds", HOURS * 3600);
     assert_eq!(result.refusal(), (FsError, format!("Unable to copy root://source:1095//theirs/f; {why}")));
@@ -76,7 +76,7 @@ fn no_copy_takes_longer_than_two_days() {
     assert_eq!(server.memory.content("/data/new"), None);
 }
 
-/// Knows no names that begin with `slow` until it is opened.
+/// A resolver that blocks on names that start with `slow` until it is opened.
 #[derive(Default)]
 struct SlowNames {
     is_open: Mutex<bool>,
@@ -97,7 +97,7 @@ impl Names for SlowNames {
 }
 
 #[test]
-fn slow_names_in_many_sessions_of_one_host_keep_no_other_host_waiting() {
+fn slow_names_of_one_host_do_not_delay_other_hosts() {
     const SESSIONS: usize = 64;
     let server = Server::new();
     server.memory.put("/data/f", b"12345");
@@ -105,7 +105,7 @@ fn slow_names_in_many_sessions_of_one_host_keep_no_other_host_waiting() {
     let (settings, fetcher) = (Settings::default(), Arc::new(Hand::default()));
     server.logical.copy_for_others(ThirdPartyParts { settings, fetcher, names: names.clone() });
     let grant = |address: &str, destination: &str, number: usize| {
-        // Each is a session of its own.
+        // Each client is a separate session.
         let client = Client::new(server.logical.clone(), at("alice", 7, address));
         let name = format!("/data/f?tpc.dst={destination}&tpc.key=k{address}.{number}&tpc.stage=copy");
         client.open(&name, reading())

@@ -1,5 +1,5 @@
-//! Third-party copies at the logical file system: the rendezvous at a source, and a destination with a fetcher that the
-//! test drives by hand.
+//! Tests of third-party copies in the logical file system: the rendezvous at a source, and a
+//! destination with a fetcher that the test drives by hand.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use support::{Call, Server, creating, path, reading, replacing, stops, tell, updating};
 use vfs::{Answer, Caller, FileOperation, OpenFile, OpenRequest, Started, Value};
 
-/// A fetch that the test carries out.
+/// A fetch that the test executes.
 struct Work {
     fetch: Fetch,
     sink: Arc<dyn Sink>,
@@ -38,11 +38,11 @@ impl Work {
         told.recv().unwrap()
     }
 
-    /// The client hears of an end before the work does.
+    /// Waits until the work is cancelled, because the client gets the answer earlier.
     fn until_cancelled(&self) {
         let end = Instant::now() + Duration::from_secs(60);
         while !self.cancelled.load(Ordering::SeqCst) {
-            assert!(Instant::now() < end, "it was not told");
+            assert!(Instant::now() < end, "no answer was sent");
             std::thread::yield_now();
         }
     }
@@ -52,7 +52,7 @@ impl Work {
     }
 }
 
-/// Takes fetches for the test.
+/// A fetcher that passes the fetches to the test.
 #[derive(Default)]
 struct Hand {
     works: Mutex<VecDeque<Work>>,
@@ -78,7 +78,7 @@ impl Fetcher for Hand {
 }
 
 impl Hand {
-    /// The next fetch; waits until it was started.
+    /// Waits for the next fetch and returns it.
     fn take(&self) -> Work {
         let mut works = self.works.lock().unwrap();
         loop {
@@ -94,7 +94,7 @@ impl Hand {
     }
 }
 
-/// What hosts are called here.
+/// A resolver with fixed names.
 #[derive(Default)]
 struct Book(HashMap<&'static str, IpAddr>);
 
@@ -164,13 +164,13 @@ fn a_probe_is_an_ordinary_open() {
 }
 
 #[test]
-fn a_grant_lets_its_destination_in_once() {
+fn a_grant_admits_its_destination_once() {
     let (server, _) = serving(Settings::default());
     server.memory.put("/data/f", b"12345");
     let held = server.open_as(&client(), GRANT, reading()).file();
     let again = server.open_as(&client(), GRANT, reading()).refusal();
     assert_eq!(again, (FsError, "Unable to open /data/f; duplicate tpc authorization".into()));
-    // The names of hosts differ at first, so it is told to come again.
+    // The names of hosts differ at first, so the destination has to retry.
     let first = server.open_as(&target(), COLLECT, reading());
     assert!(is_later(&first));
     assert_eq!(wait_of(&first.answer()), 0);
@@ -183,7 +183,7 @@ fn a_grant_lets_its_destination_in_once() {
 }
 
 #[test]
-fn others_do_not_get_in_with_a_key_they_have_heard_of() {
+fn a_known_key_does_not_admit_other_clients_or_hosts() {
     let (server, _) = serving(Settings::default());
     server.memory.put("/data/f", b"12345");
     server.memory.put("/data/g", b"12345");
@@ -219,7 +219,7 @@ fn a_destination_that_comes_first_waits_for_the_grant() {
 }
 
 #[test]
-fn a_grant_ends_with_its_time_and_with_its_handle() {
+fn a_grant_ends_with_its_validity_or_its_handle() {
     let (server, _) = serving(Settings::default());
     server.memory.put("/data/f", b"12345");
     let grant = "/data/f?tpc.dst=10.0.0.2&tpc.key=k1&tpc.ttl=3";
@@ -238,7 +238,7 @@ fn a_grant_ends_with_its_time_and_with_its_handle() {
 }
 
 #[test]
-fn what_is_not_there_is_not_granted() {
+fn a_missing_file_is_not_granted() {
     let (server, _) = serving(Settings::default());
     let missing = server.open_as(&client(), GRANT, reading()).refusal();
     assert_eq!(missing, (NotFound, "Unable to open /data/f; no such file or directory".into()));
@@ -247,7 +247,7 @@ fn what_is_not_there_is_not_granted() {
 }
 
 #[test]
-fn rules_say_who_may_take_part() {
+fn rules_restrict_copies() {
     let not_authorized = |text: &str| (NotAuthorized, format!("Unable to open /data/f; {text}"));
     let gsi = vec![ProofRule { protocol: "gsi".into(), encrypted: false }];
     let encrypted = vec![ProofRule { protocol: "host".into(), encrypted: true }];
@@ -292,7 +292,7 @@ fn destinations_are_admitted_by_name_or_address() {
     }
 }
 
-/// A destination whose copy has begun.
+/// Opens a destination and starts its copy.
 fn begun(server: &Server, hand: &Hand, name: &str, request: OpenRequest) -> (Arc<dyn OpenFile>, Call, Work) {
     let file = server.open_as(&client(), &format!("{name}{PULL}"), request).file();
     server.on_file(&file, FileOperation::Sync).done();
@@ -302,11 +302,11 @@ fn begun(server: &Server, hand: &Hand, name: &str, request: OpenRequest) -> (Arc
 }
 
 #[test]
-fn a_copy_comes_at_the_second_sync() {
+fn a_copy_starts_at_the_second_sync() {
     let (server, hand) = serving(Settings::default());
     let file = server.open_as(&client(), &format!("/data/new{PULL}&tpc.str=40"), creating()).file();
     server.on_file(&file, FileOperation::Sync).done();
-    assert!(hand.is_idle(), "the first sync only arms it");
+    assert!(hand.is_idle(), "the first sync only prepares the copy");
     let result = server.on_file(&file, FileOperation::Sync);
     let work = hand.take();
     let Fetch { source, path, cgi, key, origins, streams, size, .. } = work.fetch.clone();
@@ -318,7 +318,7 @@ fn a_copy_comes_at_the_second_sync() {
     assert_eq!((streams, size), (15, Some(5)));
     work.write(0, b"123").unwrap();
     assert_eq!(server.on_file(&file, FileOperation::Stat).stat().size, 3);
-    assert!(server.stat("/data/new").stat().posc_pending, "it does not look whole before it is");
+    assert!(server.stat("/data/new").stat().posc_pending, "it must not look complete before it is");
     let again = server.on_file(&file, FileOperation::Sync);
     work.write(3, b"45").unwrap();
     work.done(5);
@@ -333,7 +333,7 @@ fn a_copy_comes_at_the_second_sync() {
 }
 
 #[test]
-fn the_client_does_not_write_what_is_copied() {
+fn the_client_cannot_write_the_destination_of_a_copy() {
     let (server, hand) = serving(Settings::default());
     let (file, result, work) = begun(&server, &hand, "/data/new", creating());
     let want = (InvalidRequest, "Unable to write /data/new; it is copied from another server".to_owned());
@@ -348,7 +348,7 @@ fn the_client_does_not_write_what_is_copied() {
 }
 
 #[test]
-fn a_failed_copy_leaves_nothing() {
+fn a_failed_copy_leaves_no_file() {
     for (name, request) in [("/data/new", creating()), ("/data/old", replacing())] {
         let (server, hand) = serving(Settings::default());
         server.memory.put("/data/old", b"before");
@@ -366,7 +366,7 @@ fn a_failed_copy_leaves_nothing() {
 }
 
 #[test]
-fn a_short_copy_is_a_failed_one() {
+fn a_short_copy_fails() {
     let (server, hand) = serving(Settings::default());
     let (file, result, work) = begun(&server, &hand, "/data/new", creating());
     work.write(0, b"123").unwrap();
@@ -389,7 +389,7 @@ fn checksums_are_compared() {
         let (server, hand) = serving(settings);
         let (file, result, work) = begun(&server, &hand, "/data/new", creating());
         assert_eq!(work.fetch.checksum, Some(Algorithm::Adler32));
-        // Out of order, as several streams bring it.
+        // Out of order, as from several streams.
         work.write(3, b"45").unwrap();
         work.write(0, b"123").unwrap();
         work.finish.done(Ok(Fetched { bytes: 5, checksum: theirs, verified: false }));
@@ -404,7 +404,7 @@ fn checksums_are_compared() {
 }
 
 #[test]
-fn a_copy_that_is_taken_back_ends_and_leaves_nothing() {
+fn a_cancelled_copy_ends_and_leaves_no_file() {
     let premature = (Cancelled, "destination file prematurely closed".to_owned());
     for way in ["query", "close", "vanish"] {
         let (server, hand) = serving(Settings::default());
@@ -423,7 +423,7 @@ fn a_copy_that_is_taken_back_ends_and_leaves_nothing() {
         assert_eq!(result.refusal(), premature, "{way}");
         work.until_cancelled();
         assert_eq!(work.write(3, b"45").unwrap_err().0, Cancelled);
-        assert!(server.memory.content("/data/new").is_some(), "it is let go when nobody writes any more");
+        assert!(server.memory.content("/data/new").is_some(), "it is released after the last write");
         work.done(5);
         parting.done();
         assert_eq!(server.memory.content("/data/new"), None, "{way}");
@@ -432,7 +432,7 @@ fn a_copy_that_is_taken_back_ends_and_leaves_nothing() {
 }
 
 #[test]
-fn what_was_never_copied_leaves_nothing() {
+fn a_destination_without_a_copy_leaves_no_file() {
     let (server, _) = serving(Settings::default());
     for syncs in [0, 1] {
         let file = server.open_as(&client(), &format!("/data/new{PULL}"), creating()).file();
@@ -445,7 +445,7 @@ fn what_was_never_copied_leaves_nothing() {
 }
 
 #[test]
-fn a_whole_copy_outlives_a_client_that_vanishes_unless_that_asked_for_more() {
+fn a_complete_copy_survives_a_disconnect_unless_posc_was_requested() {
     for (posc, stays) in [(false, true), (true, false)] {
         let (server, hand) = serving(Settings::default());
         let (file, result, work) = begun(&server, &hand, "/data/new", OpenRequest { posc, ..creating() });
@@ -460,7 +460,7 @@ fn a_whole_copy_outlives_a_client_that_vanishes_unless_that_asked_for_more() {
 }
 
 #[test]
-fn a_crash_in_the_middle_leaves_nothing_that_looks_whole() {
+fn a_crash_during_a_copy_leaves_no_file_that_looks_complete() {
     for how in stops() {
         let (server, hand) = serving(Settings::default());
         let (_file, _result, work) = begun(&server, &hand, "/data/new", creating());
@@ -475,7 +475,7 @@ fn a_crash_in_the_middle_leaves_nothing_that_looks_whole() {
 }
 
 #[test]
-fn another_copy_takes_over_what_a_crash_left() {
+fn another_copy_takes_over_an_unfinished_file() {
     let (server, hand) = serving(Settings::default());
     let (_file, _result, work) = begun(&server, &hand, "/data/new", creating());
     work.write(0, b"1234567").unwrap();
@@ -497,13 +497,13 @@ fn another_copy_takes_over_what_a_crash_left() {
 }
 
 #[test]
-fn two_never_write_one_destination() {
+fn two_copies_never_write_one_destination() {
     let (server, hand) = serving(Settings::default());
     let (file, result, work) = begun(&server, &hand, "/nolock/new", creating());
     let other = at("bob", 8, "10.0.0.3");
     let second = server.open_as(&other, &format!("/nolock/new{PULL}"), replacing()).refusal();
     assert_eq!(second, (InProgress, "Unable to create /nolock/new; text file busy".into()));
-    // Another writer is the client's business elsewhere; a copy must not pass for one then.
+    // Another writer is allowed, but then the copy must not succeed.
     let force = OpenRequest { posc: true, force: true, ..updating() };
     let writer = server.open_as(&other, "/nolock/new", force).file();
     server.write(&writer, 0, b"x").done();
@@ -511,13 +511,13 @@ fn two_never_write_one_destination() {
     work.done(5);
     assert_eq!(result.refusal().0, FsError);
     server.close(&file).done();
-    // Both wrote it, so it is neither what the source has nor what the client sent.
-    let spoiled = "Unable to close /nolock/new; another writer of this file met an error".to_owned();
+    // Both wrote the file, so its content is neither that of the source nor that of the client.
+    let spoiled = "Unable to close /nolock/new; a write by another client of this file failed".to_owned();
     assert_eq!(server.close(&writer).refusal(), (IoError, spoiled));
 }
 
 #[test]
-fn copies_run_at_once_only_so_many() {
+fn the_number_of_running_copies_is_limited() {
     let (server, hand) = serving(Settings { jobs_max: 1, ..Settings::default() });
     let (first, result, work) = begun(&server, &hand, "/data/a", creating());
     let open = |name: &str| {
@@ -545,7 +545,7 @@ fn copies_run_at_once_only_so_many() {
 }
 
 #[test]
-fn a_fetcher_that_breaks_off_is_an_error() {
+fn a_dropped_fetch_is_an_error() {
     let (server, hand) = serving(Settings::default());
     let (file, result, work) = begun(&server, &hand, "/data/new", creating());
     drop(work);
@@ -555,7 +555,7 @@ fn a_fetcher_that_breaks_off_is_an_error() {
 }
 
 #[test]
-fn a_full_disk_is_told_as_that() {
+fn a_full_disk_is_reported_as_such() {
     const ENOSPC: i32 = 28;
     let (server, hand) = serving(Settings::default());
     let (file, result, work) = begun(&server, &hand, "/data/new", creating());

@@ -1,11 +1,11 @@
-//! A directory of the backend in memory that is being read.
+//! An open directory of the in-memory backend.
 
 use super::Memory;
 use base::LogicalPath;
 use std::io;
 use storage::{Backend, DirectoryStream, Metadata, RawEntry};
 
-/// Reads the names of a directory as they were when it was opened.
+/// Returns the names of a directory as they were when it was opened.
 pub struct Stream {
     pub memory: Memory,
     pub path: LogicalPath,
