@@ -1,6 +1,8 @@
-//! Memory accounting for requests in flight: a limit for the process, an account for each session
-//! and a charge for each allocation. The limits exist so that clients cannot exhaust the memory of
-//! the server; a refusal is the back-pressure that stops a session from reading its socket.
+//! Memory accounting for requests in flight, with limits for the process and for each session.
+//!
+//! Each session has an account, and each allocation a charge. The limits exist so that clients
+//! cannot exhaust the memory of the server; a refusal is the back-pressure that stops a session
+//! from reading its socket.
 //!
 //! An [`Account`] belongs to the event loop of its session and consists of plain numbers. Each
 //! session has some free bytes. An account claims bytes beyond these from the [`MemoryBudget`] of

@@ -1,4 +1,4 @@
-//! The error of a failed operation: a kind that the caller can act on and a text for a person.
+//! The error of a failed operation: a kind that the caller can act on and a human-readable text.
 //!
 //! There is one [`ErrorKind`] for each answer that a peer can distinguish. Each protocol front end
 //! maps kinds to its own codes in one `match` without a catch-all. A new kind therefore does not

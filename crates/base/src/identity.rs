@@ -1,5 +1,4 @@
-//! The identity of a client: the names it sent at login, its address and the way they were
-//! authenticated.
+//! The identity of a client: the names of its login, its address and its authentication.
 
 use std::net::IpAddr;
 

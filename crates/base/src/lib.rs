@@ -4,23 +4,23 @@
 //! it. The crate contains no I/O, no wire format and no policy, so that every other crate can
 //! depend on it.
 //!
-//! | file | contents |
-//! |---|---|
-//! | `budget` | [`MemoryBudget`], [`Account`], [`Charge`]: memory for requests in flight |
-//! | `descriptors` | [`DescriptorBudget`]: file descriptors for connections and open files |
-//! | `path` | [`LogicalPath`]: a path sent by a client, validated and normalised |
-//! | `cgi` | [`Cgi`]: the opaque text behind the first `?` of a path |
-//! | `error` | [`Error`] and [`ErrorKind`]: failed operations |
-//! | `host` | [`written_ip`]: canonical form of addresses in host names |
-//! | `identity` | [`Identity`]: the client at the other end of a connection |
-//! | `client_host` | [`ClientHost`]: the key of per-host limits |
-//! | `nearest` | [`nearest()`]: the known name that is closest to a misspelled one |
-//! | `owner` | [`Owner`]: the key under which work is accounted to a session |
-//! | `clock` | [`Clock`] and [`Rng`]: time and randomness as arguments |
-//! | `escaped_path` | [`EscapeError`]: a reversible printable form of paths |
-//! | `shown` | [`shown()`]: text of peers, escaped for logs and terminals |
-//! | `random` | [`SplitMix64`]: fast random numbers that a seed reproduces |
-//! | `supervisor` | [`Supervisor`]: threads and tasks whose failure must end the process |
+//! | file           | contents                                                                 |
+//! |----------------|--------------------------------------------------------------------------|
+//! | `budget`       | [`MemoryBudget`], [`Account`], [`Charge`]: memory for requests in flight |
+//! | `descriptors`  | [`DescriptorBudget`]: file descriptors for connections and open files    |
+//! | `path`         | [`LogicalPath`]: a path sent by a client, validated and normalised       |
+//! | `cgi`          | [`Cgi`]: the opaque text behind the first `?` of a path                  |
+//! | `error`        | [`Error`] and [`ErrorKind`]: failed operations                           |
+//! | `host`         | [`written_ip`]: canonical form of addresses in host names                |
+//! | `identity`     | [`Identity`]: the client at the other end of a connection                |
+//! | `client_host`  | [`ClientHost`]: the key of per-host limits                               |
+//! | `nearest`      | [`nearest()`]: the known name that is closest to a misspelled one        |
+//! | `owner`        | [`Owner`]: the key under which work is accounted to a session            |
+//! | `clock`        | [`Clock`] and [`Rng`]: time and randomness as arguments                  |
+//! | `escaped_path` | [`EscapeError`]: a reversible printable form of paths                    |
+//! | `shown`        | [`shown()`]: text of peers, escaped for logs and terminals               |
+//! | `random`       | [`SplitMix64`]: fast random numbers that a seed reproduces               |
+//! | `supervisor`   | [`Supervisor`]: threads and tasks whose failure must end the process     |
 
 mod budget;
 mod cgi;

@@ -1,5 +1,4 @@
-//! Search for the known name that is closest to a misspelled one, so that error messages can
-//! suggest it.
+//! Search for the known name closest to a misspelled one, so that error messages can suggest it.
 
 /// Returns the name in `known` that is closest to `name`. Returns `None` if more than a third of
 /// its characters, or more than four, differ.
