@@ -1,13 +1,13 @@
-//! Checksums: incremental computation, page checksums, and the form stored with a file. No I/O.
+//! Checksums without I/O: incremental computation, page checksums, and the form stored with a file.
 //!
 //! Client and server share this crate, so that both compute the same values.
 //!
-//! | file | contents |
-//! |---|---|
-//! | `algorithm` | [`Algorithm`]: the supported types and their names |
-//! | `running` | [`Running`]: an incremental computation; [`Checksum`]: its value |
-//! | `pages` | checksums of 4096-byte pages, as in `kXR_pgread` and `kXR_pgwrite` |
-//! | `record` | [`Record`]: the extended attribute that stores the checksum of a file |
+//! | file        | contents                                                              |
+//! |-------------|-----------------------------------------------------------------------|
+//! | `algorithm` | [`Algorithm`]: the supported types and their names                    |
+//! | `running`   | [`Running`]: an incremental computation; [`Checksum`]: its value      |
+//! | `pages`     | checksums of 4096-byte pages, as in `kXR_pgread` and `kXR_pgwrite`    |
+//! | `record`    | [`Record`]: the extended attribute that stores the checksum of a file |
 
 mod algorithm;
 pub mod pages;
