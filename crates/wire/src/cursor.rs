@@ -1,5 +1,4 @@
-//! A bounds-checked reader of big-endian fields, and a writer that appends them to a reusable
-//! buffer.
+//! A bounds-checked reader of big-endian fields, and a writer that appends them to a buffer.
 //!
 //! All decoders use the reader, so that no decoder needs slice indexing, which could panic on input
 //! of a peer.

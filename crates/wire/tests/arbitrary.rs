@@ -1,5 +1,4 @@
-//! Property tests of the xroot codecs: decoding arbitrary bytes never panics, and decoded messages
-//! survive encoding.
+//! Property tests of the xroot codecs: decoding never panics, decoded messages survive encoding.
 //!
 //! They complement the recorded frames, which contain few malformed messages.
 #![allow(clippy::unwrap_used)]

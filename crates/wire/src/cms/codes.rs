@@ -1,7 +1,9 @@
 //! Codes of the cms protocol as open newtypes: messages, responses and errors.
 //!
 //! They are newtypes and not enums, so that a code without a name is kept and can be relayed or
-//! logged. Source: cms protocol version 3, sections 1.3, 1.6. Codes from 224 are Scalla extensions
+//! logged.
+//!
+//! Source: cms protocol version 3, sections 1.3, 1.6. Codes from 224 are Scalla extensions
 //! ([`super::extensions`]).
 
 use crate::newtypes::codes;

@@ -2,7 +2,9 @@
 //!
 //! Each field has its own type, because the same bit has a different meaning in each message. The
 //! raw bit (0x20: the payload is an unpacked path) is not in any of these types, because the codec
-//! sets and removes it. Source: cms protocol version 3, sections 1.5, 2.3.
+//! sets and removes it.
+//!
+//! Source: cms protocol version 3, sections 1.5, 2.3.
 
 use crate::newtypes::flags;
 

@@ -2,8 +2,9 @@
 //!
 //! One segment may contain several frames, and one frame may span several segments. [`Splitter`]
 //! therefore buffers the bytes of an incomplete frame. The maximum payload depends on the kind of
-//! connection and on its progress ([`Phase`]). It bounds the memory that a peer can occupy. Source:
-//! cms protocol version 3, section 1.1.
+//! connection and on its progress ([`Phase`]). It bounds the memory that a peer can occupy.
+//!
+//! Source: cms protocol version 3, section 1.1.
 
 use super::codes::{Code, ResponseCode};
 use super::header::Header;

@@ -1,7 +1,9 @@
 //! Sizes and limits of the cms protocol, each with its unit in its name.
 //!
 //! They are collected here because decoders, encoders and the cluster logic must use the same
-//! values. Source: cms protocol version 3, sections 1.1, 1.2, 2.12, 3.1, 3.5, 3.6, 4.8, 8.6.
+//! values.
+//!
+//! Source: cms protocol version 3, sections 1.1, 1.2, 2.12, 3.1, 3.5, 3.6, 4.8, 8.6.
 
 /// Size of the frame header in bytes.
 pub const HEADER_BYTES: usize = 8;

@@ -1,5 +1,4 @@
-//! The cms protocol, version 3, between managers, supervisors, servers and redirectors of a
-//! cluster.
+//! The cms protocol, version 3, between managers, supervisors, servers and redirectors.
 //!
 //! * [`header`], [`frames`], [`pup`]: the 8-byte header, the splitting of a stream into frames, the
 //!   packing of arguments;
@@ -14,11 +13,12 @@
 //! The type that decodes a frame depends on the connection and its progress, because codes 0 to 5
 //! have several meanings:
 //!
-//! | connection | reader | before the login is answered | afterwards |
-//! |---|---|---|---|
-//! | node to its parent | both | node: [`LoginAnswer`]; parent: [`Message`] | [`Message`] |
-//! | redirector to a manager | the manager | [`Message`] | [`Message`] |
-//! | redirector to a manager | the redirector | [`LoginAnswer`] | [`ToRedirector`] |
+//! | connection              | reader         | until the login is answered | afterwards       |
+//! |-------------------------|----------------|-----------------------------|------------------|
+//! | node to its parent      | the node       | [`LoginAnswer`]             | [`Message`]      |
+//! | node to its parent      | the parent     | [`Message`]                 | [`Message`]      |
+//! | redirector to a manager | the manager    | [`Message`]                 | [`Message`]      |
+//! | redirector to a manager | the redirector | [`LoginAnswer`]             | [`ToRedirector`] |
 //!
 //! Decoding is lenient and only refuses frames that it cannot represent. Encoding is strict: a
 //! frame that the peer does not support or would interpret differently is an [`EncodeError`], and

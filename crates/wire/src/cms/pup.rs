@@ -8,8 +8,9 @@
 //!
 //! An absent text has length 0; an empty text has length 1, its NUL. The payload may end before an
 //! optional argument, and bytes behind the last argument are ignored, so that later versions can
-//! append arguments. XRootD uses inline numbers only in `load` and `avail`. Source: cms protocol
-//! version 3, section 1.2.
+//! append arguments. XRootD uses inline numbers only in `load` and `avail`.
+//!
+//! Source: cms protocol version 3, section 1.2.
 
 use super::error::EncodeError;
 use super::header::{Header, StreamId};

@@ -3,7 +3,9 @@
 //! Everything behind the first `?` is the CGI, including further `?`. Values are not
 //! percent-decoded and need not be UTF-8, so they are kept as bytes. A NUL ends the whole text,
 //! because XRootD clients end some arguments with one. Unlike `base::Cgi`, this type borrows from
-//! the request. Source: xroot protocol 5.2.0, sections 2.0, 4.
+//! the request.
+//!
+//! Source: xroot protocol 5.2.0, sections 2.0, 4.
 
 /// A path argument, split into path and CGI. The path is not validated; see `base::LogicalPath`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,9 @@
 //! Codes of the xroot protocol as open newtypes: requests, reply statuses, errors and subcodes.
 //!
 //! They are newtypes and not enums, so that a code without a name can be represented and answered
-//! with its specific error. Source: xroot protocol 5.2.0, sections 1.5, 2.0, 3.2 and those of the
-//! requests with subcodes.
+//! with its specific error.
+//!
+//! Source: xroot protocol 5.2.0, sections 1.5, 2.0, 3.2 and those of the requests with subcodes.
 
 use crate::newtypes::codes;
 

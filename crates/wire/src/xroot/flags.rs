@@ -1,6 +1,7 @@
 //! Flag words of the xroot protocol, one type per field.
 //!
 //! Each field has its own type, because the same bit has a different meaning in each request.
+//!
 //! Source: xroot protocol 5.2.0; each type names its section.
 
 use crate::newtypes::flags;

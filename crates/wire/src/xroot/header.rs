@@ -14,6 +14,7 @@
 //! The handshake of the client is five i32, `0 0 0 4 2012`. The answer is a response header
 //! (streamid 0, status 0, dlen 8) with `protover` i32 and `type` i32. The header keeps its 16
 //! parameter bytes uninterpreted, because their layout depends on the request ([`super::request`]).
+//!
 //! Source: xroot protocol 5.2.0, sections 1.2, 1.4, 1.5.
 
 use std::fmt;

@@ -1,7 +1,8 @@
 //! Sizes and limits of the xroot protocol, each with its unit in its name.
 //!
-//! They are collected here so that compile-time assertions can relate them to each other. Source:
-//! xroot protocol 5.2.0, section 6.
+//! They are collected here so that compile-time assertions can relate them to each other.
+//!
+//! Source: xroot protocol 5.2.0, section 6.
 
 /// Size of a request header in bytes.
 pub const REQUEST_HEADER_BYTES: usize = 24;

@@ -11,7 +11,9 @@
 //!
 //! The login token of the URL may follow after another `&`. A leading `?` or `&` is skipped,
 //! because clients of release 4 send a `?`. All elements are informational, so an invalid one never
-//! refuses a login. Source: xroot protocol 5.2.0, section 1.7.
+//! refuses a login.
+//!
+//! Source: xroot protocol 5.2.0, section 1.7.
 
 use super::cgi::Cgi;
 

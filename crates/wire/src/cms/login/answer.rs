@@ -1,8 +1,9 @@
 //! Answers to a login: the reply, or a frame that replaces it.
 //!
 //! A node or redirector reads this frame before any other. Its streamid is 0, and errors use the
-//! codes of responses, so it cannot be decoded as a [`Message`](crate::cms::Message). Source: cms
-//! protocol version 3, sections 2.1, 2.10, 2.11. Recorded: 01, 11, 17a, 17b.
+//! codes of responses, so it cannot be decoded as a [`Message`](crate::cms::Message).
+//!
+//! Source: cms protocol version 3, sections 2.1, 2.10, 2.11. Recorded: 01, 11, 17a, 17b.
 
 use super::LoginReply;
 use crate::cms::codes::{Code, ErrorCode, ResponseCode};

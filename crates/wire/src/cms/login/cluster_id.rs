@@ -1,5 +1,4 @@
-//! The cluster id, which is derived from the configured managers so that all nodes of a cluster
-//! have the same id.
+//! The cluster id, derived from the configured managers so that all nodes of a cluster share it.
 //!
 //! The id consists of `[tag.]`, the other managers, and port and host of the first manager. Each
 //! other manager is its port and its host without the suffix that it shares with the first
@@ -9,8 +8,10 @@
 //!
 //! The text must be identical to that of XRootD nodes. A node warns if its managers report
 //! different ids. A meta manager treats managers with the same id as one cluster, and the client of
-//! a redirector can avoid a whole cluster by its id. Source: observed in the logins of `cmsd` 5.5.3
-//! with up to four managers; cms protocol version 3, section 2.5.
+//! a redirector can avoid a whole cluster by its id.
+//!
+//! Source: observed in the logins of `cmsd` 5.5.3 with up to four managers; cms protocol version 3,
+//! section 2.5.
 
 use std::io::Write as _;
 

@@ -2,7 +2,9 @@
 //!
 //! `myHN` is the host name of the sender, which a manager uses if the address has none; `site` is
 //! its site. Receivers skip unknown keys, so Scalla nodes use the text to negotiate [`Extensions`]
-//! and to send their version (`sw`). Source: cms protocol version 3, section 2.2.
+//! and to send their version (`sw`).
+//!
+//! Source: cms protocol version 3, section 2.2.
 
 use std::io::Write as _;
 

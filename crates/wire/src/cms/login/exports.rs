@@ -3,8 +3,9 @@
 //! Lines `flags SP path` are separated by LF. The flags are letters: `r` may be read, `w` may be
 //! read and written, `s` may be staged. XRootD nodes send `r`, `w`, `rs` and `ws`, but any sequence
 //! of the letters is valid. An empty text means `r /`. An invalid line is an error, so that a
-//! manager can refuse the node with a reason instead of serving part of its paths. Source: cms
-//! protocol version 3, section 2.6.
+//! manager can refuse the node with a reason instead of serving part of its paths.
+//!
+//! Source: cms protocol version 3, section 2.6.
 
 use crate::crc::crc32;
 use crate::error::WireError;

@@ -2,26 +2,28 @@
 //!
 //! Login and reply share one layout. Optional texts may be absent or omitted at the end:
 //!
-//! | argument | type | login of a node | of a redirector | reply |
-//! |---|---|---|---|---|
-//! | version | u16 | 3 | 0 | 3 |
-//! | mode | u32 | [`Mode`] | director, blredir | suspend, debug |
-//! | holdtime | u32 | process id | process id | fast queue tick in ms |
-//! | tSpace | u32 | space in MB | 0 | 0 |
-//! | fSpace | u32 | most free MB on a file system | 0 | 0 |
-//! | mSpace | u32 | free MB to keep | 0 | 0 |
-//! | fsNum | u16 | number of file systems | 0 | 0 |
-//! | fsUtil | u16 | used percent | 0 | 0 |
-//! | dPort | u16 | port for clients | 0 | 0 |
-//! | sPort | u16 | port for its own children | 0 | 0 |
-//! | SID | text | [`SystemId`] | absent | [`SystemId`] from version 3 |
-//! | paths | text | [`Exports`] | absent | absent |
-//! | ifList | text | its addresses, or absent | absent | absent |
-//! | envCGI | text | [`Env`] | [`Env`] | [`Env`], or absent |
+//! | argument | type | login of a node              | of a redirector   | reply                  |
+//! |----------|------|------------------------------|-------------------|------------------------|
+//! | version  | u16  | 3                            | 0                 | 3                      |
+//! | mode     | u32  | [`Mode`]                     | director, blredir | suspend, debug         |
+//! | holdtime | u32  | process id                   | process id        | fast queue tick in ms  |
+//! | tSpace   | u32  | space in MB                  | 0                 | 0                      |
+//! | fSpace   | u32  | most free MB per file system | 0                 | 0                      |
+//! | mSpace   | u32  | free MB to keep              | 0                 | 0                      |
+//! | fsNum    | u16  | number of file systems       | 0                 | 0                      |
+//! | fsUtil   | u16  | used percent                 | 0                 | 0                      |
+//! | dPort    | u16  | port for clients             | 0                 | 0                      |
+//! | sPort    | u16  | port for its own children    | 0                 | 0                      |
+//! | SID      | text | [`SystemId`]                 | absent            | [`SystemId`] or absent |
+//! | paths    | text | [`Exports`]                  | absent            | absent                 |
+//! | ifList   | text | its addresses, or absent     | absent            | absent                 |
+//! | envCGI   | text | [`Env`]                      | [`Env`]           | [`Env`], or absent     |
 //!
-//! The payload of each is at most 4096 bytes. A manager identifies a node by its SID. A node's
-//! login without a valid SID or with invalid paths is therefore not sent, and is refused on
-//! receipt. Source: cms protocol version 3, section 2. Recorded: 01, 02, 09, 10, 20.
+//! The reply to a peer below version 3 has neither SID nor envCGI. The payload of both is at most
+//! 4096 bytes. A manager identifies a node by its SID. A node's login without a valid SID or with
+//! invalid paths is therefore not sent, and is refused on receipt.
+//!
+//! Source: cms protocol version 3, section 2. Recorded: 01, 02, 09, 10, 20.
 
 mod answer;
 pub mod cluster_id;

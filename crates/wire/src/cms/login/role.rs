@@ -12,8 +12,9 @@
 //! | peer             | any                                      | peer          |
 //!
 //! The acceptor decides separately which roles it admits. In XRootD, managers refuse proxy servers,
-//! proxy managers admit only those, and supervisors refuse peers. Source: cms protocol version 3,
-//! section 2.4.
+//! proxy managers admit only those, and supervisors refuse peers.
+//!
+//! Source: cms protocol version 3, section 2.4.
 
 use std::fmt;
 

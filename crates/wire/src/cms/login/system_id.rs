@@ -7,6 +7,7 @@
 //!
 //! Two logins belong to the same node if the texts are equal and, without the asterisk, address and
 //! data port are equal as well. A parent treats the second one as a reconnect or as a duplicate.
+//!
 //! Source: cms protocol version 3, section 2.5. Recorded: 01, 09, 10.
 
 use crate::error::WireError;

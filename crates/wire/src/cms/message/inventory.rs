@@ -1,4 +1,6 @@
-//! `inventory` (226): the paths of the sender, many in one frame. An extension of Scalla.
+//! `inventory` (226): the paths of the sender, many in one frame.
+//!
+//! An extension of Scalla.
 //!
 //! It exists so that a restarted manager knows file locations as soon as its nodes reconnect.
 //! Otherwise it would query every node for every file.

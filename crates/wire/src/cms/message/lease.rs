@@ -1,4 +1,6 @@
-//! `lease` (227): the right of one client to create a path. An extension of Scalla.
+//! `lease` (227): the right of one client to create a path.
+//!
+//! An extension of Scalla.
 //!
 //! It prevents a duplicate file: without it, two clients that create the same path at the same time
 //! could be redirected to different servers.

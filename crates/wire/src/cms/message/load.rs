@@ -6,8 +6,9 @@
 //! therefore append two u64 to `avail` for Scalla peers: the total and free megabytes of all nodes
 //! below them.
 //!
-//! Direction: node to parent. Source: cms protocol version 3, sections 1.3, 2.7, 5.2. Recorded: 01,
-//! 09, 10, 21.
+//! Direction: node to parent.
+//!
+//! Source: cms protocol version 3, sections 1.3, 2.7, 5.2. Recorded: 01, 09, 10, 21.
 
 use crate::cms::pup::{Packer, Unpacker};
 use crate::error::WireError;

@@ -2,7 +2,9 @@
 //!
 //! Arguments: ident, mode (octal text), path; optional: opaque. The three share one type because
 //! their arguments are identical. Direction: redirector to manager, relayed down to the nodes with
-//! write access to the path. Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
+//! write access to the path.
+//!
+//! Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;

@@ -1,8 +1,9 @@
 //! `mv` (5): renames a path.
 //!
 //! Arguments: ident, old path, new path; optional: opaque of the old, opaque of the new. Direction:
-//! redirector to manager, relayed down to the nodes with write access to the old path. Source: cms
-//! protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
+//! redirector to manager, relayed down to the nodes with write access to the old path.
+//!
+//! Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;

@@ -1,4 +1,6 @@
-//! `nothere` (224): reports explicitly that a path does not exist. An extension of Scalla.
+//! `nothere` (224): reports explicitly that a path does not exist.
+//!
+//! An extension of Scalla.
 //!
 //! It exists because in the cms protocol a node without the file sends no answer. A parent can then
 //! only conclude from a timeout that a file is missing.

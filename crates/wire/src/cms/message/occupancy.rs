@@ -1,5 +1,6 @@
-//! `occupancy` (225): the slots in the cells of supervisors, several cells in one frame. An
-//! extension of Scalla.
+//! `occupancy` (225): the slots in the cells of supervisors, several cells in one frame.
+//!
+//! An extension of Scalla.
 //!
 //! It exists so that the root knows every cell and can send a new node directly to its final place,
 //! instead of along a chain of supervisors.

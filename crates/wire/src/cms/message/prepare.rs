@@ -11,7 +11,9 @@
 //!
 //! `prepdel`: ident, reqid. It is an error to encode it for a peer that is not a Scalla node.
 //! Direction: redirector to manager, relayed to the chosen node (`prepadd`) or to all nodes
-//! (`prepdel`). Source: cms protocol version 3, sections 1.3, 4.14. Recorded: 12, 18, 19, 24.
+//! (`prepdel`).
+//!
+//! Source: cms protocol version 3, sections 1.3, 4.14. Recorded: 12, 18, 19, 24.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::{PrepaddModifier, RelayModifier};

@@ -3,7 +3,9 @@
 //! Arguments: ident, path; optional: opaque. With the bit `noforward` a manager only removes the
 //! path from its location cache. A redirector sends that form to all managers except the one that
 //! relays the request, because otherwise their caches would be stale. Direction: redirector to
-//! manager, relayed down. Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
+//! manager, relayed down.
+//!
+//! Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;

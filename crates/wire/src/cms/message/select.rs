@@ -1,12 +1,12 @@
-//! `select` (10) and `locate` (2): queries of a redirector for a node for a client, and for the
-//! locations of a path.
+//! `select` (10) and `locate` (2): requests a node for a client, and the locations of a path.
 //!
 //! Arguments of both: ident, opts u32, path; optional: opaque, avoid. The answer to `select` is
 //! redirect, wait, waitresp or error. The answer to `locate` is data, wait, waitresp or error. A
 //! request with streamid 0 is not answered. The path of a `locate` may be `*` (all nodes) or start
 //! with `*` (all nodes that export it). Both are in one file because they share their layout.
-//! Direction: redirector to manager. Source: cms protocol version 3, sections 1.3, 1.5, 4.6, 4.7,
-//! 4.10. Recorded: 03 to 06, 15, 16.
+//! Direction: redirector to manager.
+//!
+//! Source: cms protocol version 3, sections 1.3, 1.5, 4.6, 4.7, 4.10. Recorded: 03 to 06, 15, 16.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::{LocateOptions, SelectOptions};

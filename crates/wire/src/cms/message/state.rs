@@ -10,8 +10,9 @@
 //! | gone    | node to parent | 0                                     | none              |
 //!
 //! A node without the path sends no answer. XRootD parents find the query of a `have` by its
-//! streamid and do not compare the path; with a different streamid the answer is lost. Source: cms
-//! protocol version 3, sections 1.4, 4.4, 4.5. Recorded: 03, 09, 10.
+//! streamid and do not compare the path; with a different streamid the answer is lost.
+//!
+//! Source: cms protocol version 3, sections 1.4, 4.4, 4.5. Recorded: 03, 09, 10.
 //!
 //! [`StreamId::of_path`]: crate::cms::StreamId::of_path
 

@@ -1,8 +1,9 @@
 //! `statfs` (21): requests the space in the cluster.
 //!
 //! Argument: path. The answer is `data` with a text of its own grammar, see
-//! [`space_text`](crate::cms::response::space_text). Direction: redirector to manager. Source: cms
-//! protocol version 3, sections 1.3, 4.15. Recorded: 09, 10, 15.
+//! [`space_text`](crate::cms::response::space_text). Direction: redirector to manager.
+//!
+//! Source: cms protocol version 3, sections 1.3, 4.15. Recorded: 09, 10, 15.
 
 use super::decode_path;
 use crate::cms::flags::StatfsModifier;

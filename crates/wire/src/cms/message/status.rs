@@ -4,8 +4,9 @@
 //! With `resume` the streamid may be the data port, which replaces that of the login. Direction:
 //! node to parent, manager to redirector. A node may send it before its login is answered, and
 //! XRootD nodes sometimes send it before their login, so a parent must accept both. The bits
-//! `drain` and `undrain` are extensions and are sent only to Scalla peers. Source: cms protocol
-//! version 3, sections 1.4, 1.5, 2.1, 5.5. Recorded: 01, 02, 07, 21, 25.
+//! `drain` and `undrain` are extensions and are sent only to Scalla peers.
+//!
+//! Source: cms protocol version 3, sections 1.4, 1.5, 2.1, 5.5. Recorded: 01, 02, 07, 21, 25.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::StatusModifier;

@@ -2,7 +2,9 @@
 //!
 //! Arguments: ident, size (decimal text), path; optional: opaque. The size stays text, so that a
 //! relay does not change it. Direction: redirector to manager, relayed down to the nodes with write
-//! access to the path. Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
+//! access to the path.
+//!
+//! Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;

@@ -8,8 +8,9 @@
 //!
 //! [`TryList`] always ends with the address of the sender. A node at the end of its list therefore
 //! returns to it immediately instead of after a pause of 9 s. A supervisor sends lists with hosts
-//! only to Scalla nodes, or if it knows that the node has other entries left. Source: cms protocol
-//! version 3, sections 2.11, 3.3, 3.6. Recorded: 09, 13, 17b, 23.
+//! only to Scalla nodes, or if it knows that the node has other entries left.
+//!
+//! Source: cms protocol version 3, sections 2.11, 3.3, 3.6. Recorded: 09, 13, 17b, 23.
 
 use std::io::Write as _;
 
@@ -129,7 +130,7 @@ pub struct TryList {
 
 impl TryList {
     /// Creates a list of the hosts to try in order, followed by the sender's own address. Hosts
-    /// that do not fit are omitted, but never the own address.
+    /// that do not fit are omitted, but never the sender's address.
     ///
     /// `phase` is [`Phase::Login`] if the message replaces the login reply, which has a smaller
     /// limit.

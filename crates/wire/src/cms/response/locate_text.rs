@@ -1,12 +1,13 @@
-//! The text that answers `locate`: locations separated by blanks, each as in the reply to
-//! `kXR_locate`.
+//! The text that answers `locate`: a list of locations as in the reply to `kXR_locate`.
 //!
-//! `<node><access><address>`: the node is `M` with children and `S` without. It is in lower case if
-//! the path is pending there, or, in the list of all nodes (`*`), if the node is offline, suspended
-//! or disabled. The access is `w` or `r`, and always `r` in the list of all nodes. The address is
-//! `[::a.b.c.d]:port`, `[ipv6]:port` or `name:port`; deferred answers of XRootD managers contain
-//! names without a port. The grammar is that of `kXR_locate`, so this file only removes the final
-//! NUL. Source: cms protocol version 3, section 4.7. Recorded: 05, 09, 15, 16.
+//! Locations are separated by blanks. Each is `<node><access><address>`: the node is `M` with
+//! children and `S` without. It is in lower case if the path is pending there, or, in the list of
+//! all nodes (`*`), if the node is offline, suspended or disabled. The access is `w` or `r`, and
+//! always `r` in the list of all nodes. The address is `[::a.b.c.d]:port`, `[ipv6]:port` or
+//! `name:port`; deferred answers of XRootD managers contain names without a port. The grammar is
+//! that of `kXR_locate`, so this file only removes the final NUL.
+//!
+//! Source: cms protocol version 3, section 4.7. Recorded: 05, 09, 15, 16.
 
 pub use crate::xroot::reply::locate::{Location, NodeKind, address, parse};
 

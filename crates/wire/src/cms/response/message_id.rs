@@ -4,7 +4,9 @@
 //! streamid, which XRootD redirectors read in their own byte order. Numbers with the bytes
 //! `x y y x` are equal in both orders, so only these are used. The numbers of a connection must not
 //! decrease while a deferred answer is outstanding. Otherwise a redirector discards all outstanding
-//! answers. Source: cms protocol version 3, section 5.9. Recorded: 22.
+//! answers.
+//!
+//! Source: cms protocol version 3, section 5.9. Recorded: 22.
 
 use std::num::NonZeroU16;
 

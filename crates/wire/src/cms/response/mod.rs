@@ -3,19 +3,20 @@
 //! The streamid of a response is that of the request. The payload is a u32 `value`, followed by
 //! bytes:
 //!
-//! | code | response | value | bytes |
-//! |---|---|---|---|
-//! | 0 | data | 0; the size for a `stats` query of the size | text and NUL, or none |
-//! | 1 | error | [`ErrorCode`] | message and NUL |
-//! | 2 | redirect | port, or -1 | host and NUL, or a URL and NUL |
-//! | 3 | wait | seconds, at least 1 | none |
-//! | 4 | waitresp | [`MessageId`] | none |
+//! | code | response | value                    | bytes                          |
+//! |------|----------|--------------------------|--------------------------------|
+//! | 0    | data     | 0, or a size for `stats` | text and NUL, or none          |
+//! | 1    | error    | [`ErrorCode`]            | message and NUL                |
+//! | 2    | redirect | port, or -1              | host and NUL, or a URL and NUL |
+//! | 3    | wait     | seconds, at least 1      | none                           |
+//! | 4    | waitresp | [`MessageId`]            | none                           |
 //!
 //! With the modifier bit 0x80 the frame is the deferred answer to an earlier `waitresp`, and its
 //! streamid is that of the [`MessageId`]. A wait of 0 s is not sent, because redirectors treat it
 //! as success. The texts of `data` are those of [`locate_text`] and [`space_text`], and the XML of
-//! `stats`. Source: cms protocol version 3, sections 1.5, 1.6, 5.8, 5.9. Recorded: 03 to 06, 15,
-//! 22.
+//! `stats`.
+//!
+//! Source: cms protocol version 3, sections 1.5, 1.6, 5.8, 5.9. Recorded: 03 to 06, 15, 22.
 
 pub mod locate_text;
 pub mod message_id;

@@ -1,11 +1,14 @@
-//! The two texts that answer `statfs`. All sizes are in megabytes.
+//! The two texts that answer `statfs`.
+//!
+//! All sizes are in megabytes.
 //!
 //! Space for selection: `wNum wFree wUtil sNum sFree sUtil`. The first three are the number of
 //! writable nodes, and free space and use in percent of the best of them. The others are the
 //! corresponding numbers of the staging nodes. All six numbers are -1 if no node exports the path.
 //! Totals (modifier 1): `A total free max`, the sums over the nodes and the free space of the best
-//! node. A client distinguishes the two by the `A`. Source: cms protocol version 3, section 4.15.
-//! Recorded: 09, 10, 15.
+//! node. A client distinguishes the two by the `A`.
+//!
+//! Source: cms protocol version 3, section 4.15. Recorded: 09, 10, 15.
 
 use std::io::Write as _;
 

@@ -9,6 +9,7 @@
 //!
 //! The streamid of the frame itself is zero, because the embedded header carries that of the
 //! request. The answer is `kXR_ok`, `kXR_error`, `kXR_redirect` or `kXR_wait`, never a partial one.
+//!
 //! Source: xroot protocol 5.2.0, section 3.7. Recorded: `fs_query_checksum`, `tpc_copy`.
 
 use super::frame::FrameMark;

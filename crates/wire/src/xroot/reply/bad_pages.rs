@@ -8,6 +8,7 @@
 //! | 8..   | offsets | list | i64 for each bad page, ascending, at most 127                 |
 //!
 //! Pages between the first and the last have 4096 bytes, so only the lengths of these two are sent.
+//!
 //! Source: xroot protocol 5.2.0, section 2.14. Recorded: `api_pgwrite_bad`, `raw_write`.
 
 use crate::crc::crc32c;

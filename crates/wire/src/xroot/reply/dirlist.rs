@@ -11,8 +11,9 @@
 //!
 //! The pseudo entry `.` exists so that a client can detect whether the server appended the status.
 //! Long listings are split into `kXR_oksofar` frames between entries. A name that contains LF
-//! cannot be represented. Source: xroot protocol 5.2.0, section 2.7. Recorded: `raw_dirlist`,
-//! `fs_ls_l`.
+//! cannot be represented.
+//!
+//! Source: xroot protocol 5.2.0, section 2.7. Recorded: `raw_dirlist`, `fs_ls_l`.
 
 use super::stat_text::{ListedChecksum, StatText};
 use crate::error::WireError;

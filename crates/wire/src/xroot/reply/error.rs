@@ -1,12 +1,14 @@
 //! `kXR_error` (4003): the failure of a request.
 //!
-//! | bytes | field  | type | meaning                                                    |
-//! |-------|--------|------|------------------------------------------------------------|
-//! | 0..4  | errnum | u32  | [`ErrorCode`]                                              |
-//! | 4..   | text   | text | for persons, ends with NUL; more lines may follow after LF |
+//! | bytes | field  | type | meaning                                                       |
+//! |-------|--------|------|---------------------------------------------------------------|
+//! | 0..4  | errnum | u32  | [`ErrorCode`]                                                 |
+//! | 4..   | text   | text | human-readable, ends with NUL; more lines may follow after LF |
 //!
 //! Clients act only on the code. They drop the last byte of the frame, so the NUL is required and a
-//! frame has at least 5 bytes. Source: xroot protocol 5.2.0, section 3.2. Recorded: `raw_errors`.
+//! frame has at least 5 bytes.
+//!
+//! Source: xroot protocol 5.2.0, section 3.2. Recorded: `raw_errors`.
 
 use crate::cursor::{Reader, Writer};
 use crate::error::WireError;
@@ -23,7 +25,7 @@ pub fn encode(out: &mut Vec<u8>, streamid: StreamId, code: ErrorCode, text: &str
 pub struct ErrorReply<'a> {
     /// The code that a client can act on.
     pub code: ErrorCode,
-    /// Text for persons, without its final NUL; need not be UTF-8.
+    /// Human-readable text, without its final NUL; need not be UTF-8.
     pub text: &'a [u8],
 }
 

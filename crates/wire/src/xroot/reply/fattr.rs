@@ -6,8 +6,9 @@
 //! | get      | as for set, then nattrs × (`vlen` i32, value); no value after an error |
 //! | list     | names, each with NUL; with aData: name NUL `vlen` i32 value            |
 //!
-//! A list has no count, because it may be split into `kXR_oksofar` frames. Source: xroot protocol
-//! 5.2.0, section 2.8. Recorded: `api_fattr_path`, `api_fattr_handle`.
+//! A list has no count, because it may be split into `kXR_oksofar` frames.
+//!
+//! Source: xroot protocol 5.2.0, section 2.8. Recorded: `api_fattr_path`, `api_fattr_handle`.
 
 use crate::cursor::{Reader, Writer};
 use crate::error::WireError;

@@ -8,8 +8,9 @@
 //! | 8..   | body     |        | depends on status and request |
 //!
 //! A body of unknown length is appended behind a reserved header, which is filled in at the end
-//! ([`FrameMark`]). Each reply is therefore built in place without a copy. Source: xroot protocol
-//! 5.2.0, sections 1.5, 3.1.
+//! ([`FrameMark`]). Each reply is therefore built in place without a copy.
+//!
+//! Source: xroot protocol 5.2.0, sections 1.5, 3.1.
 
 use crate::xroot::codes::Status;
 use crate::xroot::header::{ResponseHeader, StreamId, wire_length};

@@ -12,8 +12,9 @@
 //!
 //! An address is `host:port` or `[ipv6]:port`; IPv4 addresses are written in brackets as
 //! `[::127.0.0.1]`. The cms protocol uses the same text
-//! ([`locate_text`](crate::cms::response::locate_text)), so that a redirector can relay it. Source:
-//! xroot protocol 5.2.0, section 2.9. Recorded: `fs_locate`, `manager_locate`.
+//! ([`locate_text`](crate::cms::response::locate_text)), so that a redirector can relay it.
+//!
+//! Source: xroot protocol 5.2.0, section 2.9. Recorded: `fs_locate`, `manager_locate`.
 
 use std::io::Write as _;
 use std::net::SocketAddr;

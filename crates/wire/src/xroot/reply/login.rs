@@ -6,8 +6,9 @@
 //! | 16..  | security | text   | `&P=protocol[,parameters]` repeated, no NUL; may be absent |
 //!
 //! Without a security text no authentication is needed. Parameters are opaque here, because each
-//! authentication protocol parses its own. Source: xroot protocol 5.2.0, section 1.7. Recorded:
-//! `fs_stat`, `auth_unix_sigver`.
+//! authentication protocol parses its own.
+//!
+//! Source: xroot protocol 5.2.0, section 1.7. Recorded: `fs_stat`, `auth_unix_sigver`.
 
 use crate::error::WireError;
 use crate::xroot::header::SessionId;

@@ -7,8 +7,9 @@
 //! | 8..12 | cptype  | opaque | only with compress or retstat: algorithm, always zeros     |
 //! | 12..  | stat    | text   | only with retstat: stat text, NUL terminated               |
 //!
-//! The fields may be absent from the end, so the length of the body determines its form. Source:
-//! xroot protocol 5.2.0, section 2.12. Recorded: `raw_open_read`, `api_posc`.
+//! The fields may be absent from the end, so the length of the body determines its form.
+//!
+//! Source: xroot protocol 5.2.0, section 2.12. Recorded: `raw_open_read`, `api_posc`.
 
 use super::stat_text::StatText;
 use crate::cursor::{Reader, Writer};

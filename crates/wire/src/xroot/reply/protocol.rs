@@ -9,7 +9,9 @@
 //!
 //! The text of the B body is padded with NULs so that 4 + length is a multiple of 8. `secvec`
 //! consists of secvsz pairs (reqindex, requirement). Each body may be absent, so each begins with a
-//! tag. Source: xroot protocol 5.2.0, section 1.7. Recorded: `fs_stat`, `auth_unix_sigver`,
+//! tag.
+//!
+//! Source: xroot protocol 5.2.0, section 1.7. Recorded: `fs_stat`, `auth_unix_sigver`,
 //! `raw_bindif`.
 
 use crate::cursor::{Reader, Writer};

@@ -12,8 +12,10 @@
 //! xattr: `oss.cgroup=…&oss.type=f&oss.used=…&oss.mt=…&oss.ct=…&oss.at=…` followed by
 //! `&oss.u=*&oss.g=*&oss.fs=w&ofs.ap=a`
 //!
-//! The keys are in the order of XRootD. Source: xroot protocol 5.2.0, section 2.16. Recorded:
-//! `raw_query`, `fs_query_misc`, `fs_query_config`.
+//! The keys are in the order of XRootD.
+//!
+//! Source: xroot protocol 5.2.0, section 2.16. Recorded: `raw_query`, `fs_query_misc`,
+//! `fs_query_config`.
 
 use std::io::Write as _;
 

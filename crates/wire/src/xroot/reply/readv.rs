@@ -2,8 +2,9 @@
 //!
 //! For each element, in the order of the request, the body contains its 16 bytes with the length
 //! that was read, followed by the data. Frames are split only between elements, so that a client
-//! can decode each frame separately. A server appends [`Segment::encode`] and the data. Source:
-//! xroot protocol 5.2.0, section 2.18. Recorded: `api_readv`, `raw_large_readv`.
+//! can decode each frame separately. A server appends [`Segment::encode`] and the data.
+//!
+//! Source: xroot protocol 5.2.0, section 2.18. Recorded: `api_readv`, `raw_large_readv`.
 
 use crate::cursor::Reader;
 use crate::error::WireError;

@@ -7,8 +7,9 @@
 //!
 //! With a negative port, `!port` contains flags. A URL is sent only to clients with the ability
 //! fullurl, and flags only to those with redirflags; without flags the port of a URL is -1.
-//! [`Redirect`] keeps the encoded form, so that it can be relayed unchanged. Source: xroot protocol
-//! 5.2.0, section 3.4. Recorded: `redirect_open`, `manager_open`.
+//! [`Redirect`] keeps the encoded form, so that it can be relayed unchanged.
+//!
+//! Source: xroot protocol 5.2.0, section 3.4. Recorded: `redirect_open`, `manager_open`.
 
 use crate::cursor::Reader;
 use crate::error::WireError;

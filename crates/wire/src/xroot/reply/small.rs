@@ -6,8 +6,10 @@
 //! | chkpoint query | `maxCkpSize` u32, `useCkpSize` u32, bytes                     |
 //! | statx          | for each path a byte: 0 file or other, 2 directory, 8 offline |
 //!
-//! They share a file because each needs only a few lines. Source: xroot protocol 5.2.0, sections
-//! 1.9, 2.6, 2.22. Recorded: `raw_bind`, `raw_write`, `raw_query`.
+//! They share a file because each needs only a few lines.
+//!
+//! Source: xroot protocol 5.2.0, sections 1.9, 2.6, 2.22. Recorded: `raw_bind`, `raw_write`,
+//! `raw_query`.
 
 use crate::cursor::{Reader, Writer};
 use crate::error::WireError;

@@ -1,5 +1,4 @@
-//! Texts that describe a file or a file system: `kXR_stat`, `kXR_open` with retstat, `kXR_dirlist`
-//! with dstat.
+//! Texts that describe a file or a file system, in `kXR_stat`, `kXR_open` and `kXR_dirlist`.
 //!
 //! `<id> <size> <flags> <mtime> <ctime> <atime> <mode> <owner> <group>`, ended by NUL, in listings
 //! by LF.
@@ -15,8 +14,9 @@
 //! | `[ type:value ]`  | listings with dcksm only: a checksum, value `none` if not known |
 //!
 //! Servers before release 5 send only the first four fields, so the others are optional. The text
-//! about a file system is `<nRW> <freeRW MB> <utilRW %> <nStg> <freeStg MB> <utilStg %>`. Source:
-//! xroot protocol 5.2.0, sections 2.7, 2.26. Recorded: `fs_stat`, `api_fs`, `raw_dirlist`.
+//! about a file system is `<nRW> <freeRW MB> <utilRW %> <nStg> <freeStg MB> <utilStg %>`.
+//!
+//! Source: xroot protocol 5.2.0, sections 2.7, 2.26. Recorded: `fs_stat`, `api_fs`, `raw_dirlist`.
 
 use std::io::Write as _;
 

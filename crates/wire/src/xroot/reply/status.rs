@@ -1,18 +1,20 @@
 //! `kXR_status` (4007): the answer to `kXR_pgread` and `kXR_pgwrite`, with its own checksum.
 //!
-//! | bytes | field | type | meaning |
-//! |---|---|---|---|
-//! | 0..4 | crc32c | u32 | of the bytes from 4 to the end of the info, not of the data |
-//! | 4..6 | streamID | opaque | that of the request, as in the header |
-//! | 6 | request | u8 | requestid - 3000 |
-//! | 7 | resptype | u8 | [`ResponseType`] |
-//! | 8..12 | reserved |   |   |
-//! | 12..16 | dlen | i32 | data bytes behind this body, **not counted in the header's dlen** |
-//! | 16..24 | offset | i64 | pgread: of this data in the file; pgwrite: of the request |
+//! | bytes  | field    | type   | meaning                                                     |
+//! |--------|----------|--------|-------------------------------------------------------------|
+//! | 0..4   | crc32c   | u32    | of the bytes from 4 to the end of the info, not of the data |
+//! | 4..6   | streamID | opaque | that of the request, as in the header                       |
+//! | 6      | request  | u8     | requestid - 3000                                            |
+//! | 7      | resptype | u8     | [`ResponseType`]                                            |
+//! | 8..12  | reserved |        |                                                             |
+//! | 12..16 | dlen     | i32    | data bytes behind this body, **not in the header's dlen**   |
+//! | 16..24 | offset   | i64    | pgread: of this data in the file; pgwrite: of the request   |
 //!
 //! The header's dlen is therefore 24. The data of a pgread are pages, each behind its checksum;
-//! that of a pgwrite is the list of bad pages ([`bad_pages`](super::bad_pages)) or empty. Source:
-//! xroot protocol 5.2.0, section 3.8. Recorded: `raw_open_read`, `raw_write`, `api_pgwrite_bad`.
+//! that of a pgwrite is the list of bad pages ([`bad_pages`](super::bad_pages)) or empty.
+//!
+//! Source: xroot protocol 5.2.0, section 3.8. Recorded: `raw_open_read`, `raw_write`,
+//! `api_pgwrite_bad`.
 
 use crate::crc::crc32c;
 use crate::cursor::Reader;

@@ -3,11 +3,13 @@
 //! | bytes | field   | type | meaning                                                            |
 //! |-------|---------|------|--------------------------------------------------------------------|
 //! | 0..4  | seconds | i32  | wait: time before a retry; waitresp: maximum time until `kXR_attn` |
-//! | 4..   | text    | text | for persons, optional, no NUL                                      |
+//! | 4..   | text    | text | human-readable, optional, no NUL                                   |
 //!
 //! After `kXR_wait` the client repeats the request; after `kXR_waitresp` it must not, because the
-//! answer follows as `kXR_attn`. Source: xroot protocol 5.2.0, sections 3.5, 3.6. Recorded:
-//! `manager_upload`, `fs_query_checksum`.
+//! answer follows as `kXR_attn`.
+//!
+//! Source: xroot protocol 5.2.0, sections 3.5, 3.6. Recorded: `manager_upload`,
+//! `fs_query_checksum`.
 
 use crate::cursor::Reader;
 use crate::xroot::codes::Status;
@@ -28,7 +30,7 @@ pub fn waitresp(out: &mut Vec<u8>, streamid: StreamId, seconds: i32, text: &str)
 pub struct Wait<'a> {
     /// Seconds as sent; may be negative.
     pub seconds: i32,
-    /// Text for persons.
+    /// Human-readable text.
     pub text: &'a [u8],
 }
 

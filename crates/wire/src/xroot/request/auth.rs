@@ -10,8 +10,9 @@
 //! | 24..   | payload   | opaque | credentials, begin with the protocol's name and NUL |
 //!
 //! Replies: `kXR_ok` (dlen 0), `kXR_authmore` with the next challenge, or `kXR_error` (3030). The
-//! credentials are opaque here, because each authentication protocol parses its own. Source: xroot
-//! protocol 5.2.0, section 1.7. Recorded: `auth_unix_copy`.
+//! credentials are opaque here, because each authentication protocol parses its own.
+//!
+//! Source: xroot protocol 5.2.0, section 1.7. Recorded: `auth_unix_copy`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};

@@ -8,8 +8,9 @@
 //! | 20..24 | dlen      | i32    | 0                                         |
 //!
 //! Reply: `kXR_ok` with one byte, the path id 1 to 15. Errors: 3028, 3011, 3000, 3010, 3008. The
-//! session id serves as the credential, so this request replaces login and authentication. Source:
-//! xroot protocol 5.2.0, section 1.9. Recorded: `raw_bind`, `cp_download_streams`.
+//! session id serves as the credential, so this request replaces login and authentication.
+//!
+//! Source: xroot protocol 5.2.0, section 1.9. Recorded: `raw_bind`, `cp_download_streams`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, SessionId, StreamId};

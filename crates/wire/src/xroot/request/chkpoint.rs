@@ -1,5 +1,4 @@
-//! `kXR_chkpoint` (3012): begins, commits or rolls back a checkpoint of an open file, or writes
-//! under it.
+//! `kXR_chkpoint` (3012): begins, commits, rolls back or queries a checkpoint, or writes under it.
 //!
 //! | bytes  | field     | type   | meaning                                             |
 //! |--------|-----------|--------|-----------------------------------------------------|
@@ -14,8 +13,9 @@
 //!
 //! Replies: `kXR_ok`, for query with two u32 (maximum and used bytes); for xeq the reply of the
 //! embedded request. Errors: 3018, 3032, 3013, 3011, 3021. The payload of the embedded request is
-//! file data, so it is streamed and not part of the message. Source: xroot protocol 5.2.0, section
-//! 2.6. Recorded: `raw_write`.
+//! file data, so it is streamed and not part of the message.
+//!
+//! Source: xroot protocol 5.2.0, section 2.6. Recorded: `raw_write`.
 
 use crate::error::WireError;
 use crate::xroot::codes::{ChkpointOpcode, RequestCode};

@@ -9,8 +9,9 @@
 //! | 20..24 | dlen      | i32    | bytes of path                |
 //! | 24..   | path      | text   | path[?cgi]                   |
 //!
-//! Reply: `kXR_ok` (dlen 0). The path is kept as sent, because the session validates it. Source:
-//! xroot protocol 5.2.0, section 2.2. Recorded: `fs_namespace`, `raw_errors`.
+//! Reply: `kXR_ok` (dlen 0). The path is kept as sent, because the session validates it.
+//!
+//! Source: xroot protocol 5.2.0, section 2.2. Recorded: `fs_namespace`, `raw_errors`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};

@@ -10,6 +10,7 @@
 //! | 24..   | items     | list   | `srcFH` opaque 4, reserved 4, `srcOffs srcLen dstOffs` u64 |
 //!
 //! Reply: `kXR_ok` (dlen 0). Errors: 3013, 3004, 3000 incomplete or empty list, 3002 too long.
+//!
 //! Source: xroot protocol 5.2.0, section 2.4. Recorded: `raw_errors` (an error only).
 
 use crate::xroot::codes::RequestCode;

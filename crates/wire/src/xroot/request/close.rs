@@ -9,7 +9,9 @@
 //! | 20..24 | dlen      | i32    | 0                            |
 //!
 //! Reply: `kXR_ok` (dlen 0). Errors: 3004, 3007, 3009, and 3019 for uncorrected pages. The file is
-//! closed after 3019 as well. Source: xroot protocol 5.2.0, section 2.3.
+//! closed after 3019 as well.
+//!
+//! Source: xroot protocol 5.2.0, section 2.3.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};

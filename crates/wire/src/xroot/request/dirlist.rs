@@ -10,8 +10,9 @@
 //! | 24..   | path      | text   | path[?cgi]; cgi `cks.type=` with dcksm |
 //!
 //! Replies: any number of `kXR_oksofar`, then `kXR_ok`, because a listing may exceed one frame; see
-//! [`reply::dirlist`](crate::xroot::reply::dirlist). Source: xroot protocol 5.2.0, section 2.7.
-//! Recorded: `raw_dirlist`.
+//! [`reply::dirlist`](crate::xroot::reply::dirlist).
+//!
+//! Source: xroot protocol 5.2.0, section 2.7. Recorded: `raw_dirlist`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::DirlistOptions;

@@ -8,9 +8,11 @@
 //! | 20..24 | dlen      | i32    | 0                                              |
 //!
 //! Replies: `kXR_ok` (also for an unknown id), `kXR_wait` while the session is still ending, or
-//! 3010 for a session of another client. There is no reply if the own session ends. A client sends
-//! it after a reconnect so that the files of the lost connection are released before it reopens
-//! them. Source: xroot protocol 5.2.0, section 1.10. Recorded: `raw_endsess`.
+//! 3010 for a session of another client. The end of the sender's own session is not answered. A
+//! client sends it after a reconnect so that the files of the lost connection are released before
+//! it reopens them.
+//!
+//! Source: xroot protocol 5.2.0, section 1.10. Recorded: `raw_endsess`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, SessionId, StreamId};

@@ -16,8 +16,9 @@
 //!
 //! Replies: see [`reply::fattr`](crate::xroot::reply::fattr). Errors: 3000, 3001 no payload, 3026
 //! malformed vectors, 3013, 3004, 3006. The vectors are validated separately from the header
-//! ([`Fattr::arguments`]), because their error is specific. Source: xroot protocol 5.2.0, section
-//! 2.8. Recorded: `api_fattr_path`, `api_fattr_handle`.
+//! ([`Fattr::arguments`]), because their error is specific.
+//!
+//! Source: xroot protocol 5.2.0, section 2.8. Recorded: `api_fattr_path`, `api_fattr_handle`.
 
 use crate::cursor::{Reader, Writer};
 use crate::error::WireError;

@@ -11,7 +11,9 @@
 //! | 24..   | path      | text   | path[?cgi]            |
 //!
 //! Reply: always error 3013. It is decoded so that it receives this error instead of the one for
-//! unknown requests. Source: xroot protocol 5.2.0, section 2.5. Recorded: `raw_errors`.
+//! unknown requests.
+//!
+//! Source: xroot protocol 5.2.0, section 2.5. Recorded: `raw_errors`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};

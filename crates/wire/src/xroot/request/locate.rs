@@ -10,8 +10,9 @@
 //! | 24..   | path      | text   | path[?cgi], `*` (all servers) or `*path` |
 //!
 //! Reply: `kXR_ok` with a text, see [`reply::locate`](crate::xroot::reply::locate); a manager may
-//! also send `kXR_wait`, because it first queries its nodes. Source: xroot protocol 5.2.0, section
-//! 2.9. Recorded: `fs_locate`, `manager_locate`.
+//! also send `kXR_wait`, because it first queries its nodes.
+//!
+//! Source: xroot protocol 5.2.0, section 2.9. Recorded: `fs_locate`, `manager_locate`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::LocateOptions;

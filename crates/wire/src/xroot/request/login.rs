@@ -15,8 +15,9 @@
 //!
 //! Reply: `kXR_ok` with the session id and the security text, see
 //! [`reply::login`](crate::xroot::reply::login). The abilities determine which replies the server
-//! may send, because older clients do not support all of them. Source: xroot protocol 5.2.0,
-//! section 1.7.
+//! may send, because older clients do not support all of them.
+//!
+//! Source: xroot protocol 5.2.0, section 1.7.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::{Ability, Ability2};

@@ -10,8 +10,9 @@
 //! | 24..   | args      | text   | `old SP new`, each `path[?cgi]`           |
 //!
 //! If arg1len is 0, the first blank separates the paths, so paths with blanks need a length. Reply:
-//! `kXR_ok` (dlen 0). Errors: 3000 no blank at arg1len, 3001 no new path. Source: xroot protocol
-//! 5.2.0, section 2.11. Recorded: `fs_namespace`, `raw_errors`.
+//! `kXR_ok` (dlen 0). Errors: 3000 no blank at arg1len, 3001 no new path.
+//!
+//! Source: xroot protocol 5.2.0, section 2.11. Recorded: `fs_namespace`, `raw_errors`.
 
 use crate::error::WireError;
 use crate::xroot::codes::RequestCode;

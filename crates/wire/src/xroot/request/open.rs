@@ -13,8 +13,9 @@
 //! | 24..   | path      | text   | path[?cgi]                                 |
 //!
 //! Reply: `kXR_ok`, see [`reply::open`](crate::xroot::reply::open). Also `kXR_wait`, `kXR_redirect`
-//! and `kXR_waitresp`, because a file may have to be located or staged first. Source: xroot
-//! protocol 5.2.0, section 2.12. Recorded: `raw_open_read`, `api_posc`.
+//! and `kXR_waitresp`, because a file may have to be located or staged first.
+//!
+//! Source: xroot protocol 5.2.0, section 2.12. Recorded: `raw_open_read`, `api_posc`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::{OpenOptions, OpenTemplateOptions};

@@ -13,8 +13,9 @@
 //!
 //! Replies: `kXR_status` frames, all but the last partial; or `kXR_error` (3004, 3000, 3007). See
 //! [`reply::status`](crate::xroot::reply::status). The checksums exist so that a client can detect
-//! corruption in transit and read the page again. Source: xroot protocol 5.2.0, section 2.13.
-//! Recorded: `api_pgread`, `cp_download_pgread`.
+//! corruption in transit and read the page again.
+//!
+//! Source: xroot protocol 5.2.0, section 2.13. Recorded: `api_pgread`, `cp_download_pgread`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::PageFlags;

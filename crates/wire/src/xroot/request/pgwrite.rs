@@ -1,21 +1,23 @@
 //! `kXR_pgwrite` (3026): writes pages, each with its checksum.
 //!
-//! | bytes  | field     | type   | meaning                                         |
-//! |--------|-----------|--------|-------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                           |
-//! | 2..4   | requestid | u16    | 3026                                            |
-//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                    |
-//! | 8..16  | offset    | i64    | bytes from the start of the file, never < 0     |
-//! | 16     | pathid    | u8     | connection that brings the payload; 0: this one |
-//! | 17     | reqflags  | u8     | [`PageFlags`]                                   |
-//! | 18..20 | reserved  |        |                                                 |
-//! | 20..24 | dlen      | i32    | bytes of payload                                |
+//! | bytes  | field     | type   | meaning                                     |
+//! |--------|-----------|--------|---------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                       |
+//! | 2..4   | requestid | u16    | 3026                                        |
+//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                |
+//! | 8..16  | offset    | i64    | bytes from the start of the file, never < 0 |
+//! | 16     | pathid    | u8     | connection of the payload; 0: this one      |
+//! | 17     | reqflags  | u8     | [`PageFlags`]                               |
+//! | 18..20 | reserved  |        |                                             |
+//! | 20..24 | dlen      | i32    | bytes of payload                            |
 //!
 //! The payload is `crc32c` u32 and the bytes of the page, for each page touched; pages are aligned
 //! to the file offset. It is streamed and never decoded with the message. The checksums exist so
 //! that the server can detect corruption in transit and request the page again. Reply:
-//! `kXR_status`, see [`reply::status`](crate::xroot::reply::status). Source: xroot protocol 5.2.0,
-//! section 2.14. Recorded: `raw_write`, `api_pgwrite`, `api_pgwrite_bad`.
+//! `kXR_status`, see [`reply::status`](crate::xroot::reply::status).
+//!
+//! Source: xroot protocol 5.2.0, section 2.14. Recorded: `raw_write`, `api_pgwrite`,
+//! `api_pgwrite_bad`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::PageFlags;

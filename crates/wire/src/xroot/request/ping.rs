@@ -7,8 +7,9 @@
 //! | 4..20  | reserved  |        |                       |
 //! | 20..24 | dlen      | i32    | 0                     |
 //!
-//! Reply: `kXR_ok` (dlen 0). It is allowed before authentication. Source: xroot protocol 5.2.0,
-//! section 1.10.
+//! Reply: `kXR_ok` (dlen 0). It is allowed before authentication.
+//!
+//! Source: xroot protocol 5.2.0, section 1.10.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};

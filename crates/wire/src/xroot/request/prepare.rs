@@ -13,7 +13,9 @@
 //! | 24..   | paths     | text   | paths separated by LF, or the request id to cancel |
 //!
 //! Reply: `kXR_ok`, with a request id for stage, so that the client can query or cancel the
-//! request. Source: xroot protocol 5.2.0, section 2.15. Recorded: `fs_prepare`.
+//! request.
+//!
+//! Source: xroot protocol 5.2.0, section 2.15. Recorded: `fs_prepare`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::{PrepareOptions, PrepareOptionsX};

@@ -1,5 +1,4 @@
-//! `kXR_protocol` (3006): sends version and abilities of the client and requests those of the
-//! server.
+//! `kXR_protocol` (3006): exchanges version and abilities of client and server.
 //!
 //! | bytes  | field     | type   | meaning                           |
 //! |--------|-----------|--------|-----------------------------------|
@@ -12,7 +11,9 @@
 //! | 20..24 | dlen      | i32    | 0                                 |
 //!
 //! Reply: `kXR_ok`, see [`reply::protocol`](crate::xroot::reply::protocol). It precedes the login,
-//! so that both sides can switch to TLS first. Source: xroot protocol 5.2.0, section 1.7.
+//! so that both sides can switch to TLS first.
+//!
+//! Source: xroot protocol 5.2.0, section 1.7.
 
 use crate::xroot::codes::{Expect, RequestCode};
 use crate::xroot::flags::ProtocolFlags;

@@ -12,8 +12,10 @@
 //! | 24..   | args      | opaque | argument, often with a NUL at its end           |
 //!
 //! Reply: `kXR_ok` with a text. For checksums also `kXR_waitresp` or `kXR_wait`, because their
-//! computation takes long. Source: xroot protocol 5.2.0, section 2.16. Recorded: `raw_query`,
-//! `fs_query_config`, `fs_query_checksum`.
+//! computation may take long.
+//!
+//! Source: xroot protocol 5.2.0, section 2.16. Recorded: `raw_query`, `fs_query_config`,
+//! `fs_query_checksum`.
 
 use crate::xroot::codes::{QueryType, RequestCode};
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
@@ -25,7 +27,7 @@ pub struct Query<'a> {
     pub infotype: QueryType,
     /// Open file of the by-handle forms.
     pub fhandle: FileHandle,
-    /// The argument as sent, maybe with a final NUL; see [`Query::text`].
+    /// The argument as sent, with or without a final NUL; see [`Query::text`].
     pub args: &'a [u8],
 }
 

@@ -16,8 +16,9 @@
 //! ahead list".
 //!
 //! Replies: any number of `kXR_oksofar`, then `kXR_ok`, because large reads are split into frames;
-//! or `kXR_error` (3004 not open, 3000 negative length or offset, 3007 I/O). Source: xroot protocol
-//! 5.2.0, section 2.17. Recorded: `raw_open_read`, `cp_download_read`.
+//! or `kXR_error` (3004 not open, 3000 negative length or offset, 3007 I/O).
+//!
+//! Source: xroot protocol 5.2.0, section 2.17. Recorded: `raw_open_read`, `cp_download_read`.
 
 use super::segments::SegmentList;
 use crate::xroot::codes::RequestCode;

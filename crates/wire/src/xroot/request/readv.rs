@@ -12,8 +12,9 @@
 //! Replies: any number of `kXR_oksofar`, then `kXR_ok`, with the 16-byte header (with the length
 //! read) and the data of each element. Errors: 3000 list incomplete, empty or negative length; 3002
 //! more than 1024; 3008 element or total too large; 3005 past the end; 3004. One request for many
-//! small ranges exists because a round trip for each would dominate the time. Source: xroot
-//! protocol 5.2.0, section 2.18. Recorded: `api_readv`, `raw_large_readv`.
+//! small ranges exists because a round trip for each would dominate the time.
+//!
+//! Source: xroot protocol 5.2.0, section 2.18. Recorded: `api_readv`, `raw_large_readv`.
 
 use super::segments::SegmentList;
 use crate::xroot::codes::RequestCode;

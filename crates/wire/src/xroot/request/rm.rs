@@ -8,8 +8,9 @@
 //! | 20..24 | dlen      | i32    | bytes of path         |
 //! | 24..   | path      | text   | path[?cgi]            |
 //!
-//! Reply: `kXR_ok` (dlen 0). The path is kept as sent, because the session validates it. Source:
-//! xroot protocol 5.2.0, section 2.19. Recorded: `fs_namespace`.
+//! Reply: `kXR_ok` (dlen 0). The path is kept as sent, because the session validates it.
+//!
+//! Source: xroot protocol 5.2.0, section 2.19. Recorded: `fs_namespace`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};

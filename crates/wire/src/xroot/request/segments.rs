@@ -7,6 +7,7 @@
 //! | 8..16 | offset  | i64    | bytes from the start of the file, not negative |
 //!
 //! Lists are decoded during iteration, so that a request of 1024 elements needs no allocation.
+//!
 //! Source: xroot protocol 5.2.0, sections 2.17, 2.18, 2.28.
 
 use crate::xroot::header::FileHandle;

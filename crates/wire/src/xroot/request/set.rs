@@ -9,8 +9,9 @@
 //! | 20..24 | dlen      | i32    | length of the text                              |
 //! | 24..   | text      | text   | `appid …`, `monitor on\|off\|info …`, `cache …` |
 //!
-//! Reply: `kXR_ok`, for `monitor info` with four bytes; otherwise error 3000. Source: xroot
-//! protocol 5.2.0, section 1.10. Recorded: `raw_query`.
+//! Reply: `kXR_ok`, for `monitor info` with four bytes; otherwise error 3000.
+//!
+//! Source: xroot protocol 5.2.0, section 1.10. Recorded: `raw_query`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};

@@ -14,8 +14,9 @@
 //! | 24..   | signature | opaque | SHA-256, encrypted with the session key if any   |
 //!
 //! It has no reply of its own, because the reply to the signed request reports an invalid
-//! signature. The sequence number prevents replay. Source: xroot protocol 5.2.0, section 1.11.
-//! Recorded: `auth_unix_sigver`.
+//! signature. The sequence number prevents replay.
+//!
+//! Source: xroot protocol 5.2.0, section 1.11. Recorded: `auth_unix_sigver`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::{SigverCrypto, SigverFlags};

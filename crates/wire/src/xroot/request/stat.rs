@@ -12,8 +12,9 @@
 //! | 24..   | path      | text   | path[?cgi]                       |
 //!
 //! Reply: `kXR_ok` with a text, see [`reply::stat_text`](crate::xroot::reply::stat_text), which
-//! other replies share. Source: xroot protocol 5.2.0, sections 2.21, 2.26. Recorded: `fs_stat`,
-//! `raw_errors`.
+//! other replies share.
+//!
+//! Source: xroot protocol 5.2.0, sections 2.21, 2.26. Recorded: `fs_stat`, `raw_errors`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::{StatOptions, StatWants};

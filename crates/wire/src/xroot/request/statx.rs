@@ -11,6 +11,7 @@
 //! | 24..   | paths     | text   | paths separated by LF |
 //!
 //! Reply: `kXR_ok` with one byte per path, see [`reply::small`](crate::xroot::reply::small).
+//!
 //! Source: xroot protocol 5.2.0, section 2.22. Recorded: `raw_query`.
 
 use crate::xroot::codes::RequestCode;

@@ -8,7 +8,8 @@
 //! | 8..20  | reserved  |        |                              |
 //! | 20..24 | dlen      | i32    | 0                            |
 //!
-//! Replies: `kXR_ok` (dlen 0); `kXR_waitresp` for a third-party copy, because it takes long.
+//! Replies: `kXR_ok` (dlen 0); `kXR_waitresp` for a third-party copy, because it may take long.
+//!
 //! Source: xroot protocol 5.2.0, section 2.23.
 
 use crate::xroot::codes::RequestCode;

@@ -10,8 +10,9 @@
 //! | 20..24 | dlen      | i32    | bytes of path; 0 means by handle |
 //! | 24..   | path      | text   | path[?cgi]                       |
 //!
-//! Reply: `kXR_ok` (dlen 0). The path is kept as sent, because the session validates it. Source:
-//! xroot protocol 5.2.0, section 2.24. Recorded: `fs_namespace`, `raw_write`.
+//! Reply: `kXR_ok` (dlen 0). The path is kept as sent, because the session validates it.
+//!
+//! Source: xroot protocol 5.2.0, section 2.24. Recorded: `fs_namespace`, `raw_write`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};

@@ -1,8 +1,9 @@
 //! A request with a code that this protocol version does not define.
 //!
 //! It is answered with error 3006 "Invalid request code" and the connection stays open, so that a
-//! newer client can use a fallback. Source: xroot protocol 5.2.0, sections 1.6, 2.0. Recorded:
-//! `raw_errors`.
+//! newer client can use a fallback.
+//!
+//! Source: xroot protocol 5.2.0, sections 1.6, 2.0. Recorded: `raw_errors`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{RequestHeader, StreamId};

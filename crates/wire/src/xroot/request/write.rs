@@ -1,19 +1,20 @@
 //! `kXR_write` (3019): writes bytes to an open file.
 //!
-//! | bytes  | field     | type   | meaning                                         |
-//! |--------|-----------|--------|-------------------------------------------------|
-//! | 0..2   | streamid  | opaque | echoed in every reply                           |
-//! | 2..4   | requestid | u16    | 3019                                            |
-//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                    |
-//! | 8..16  | offset    | i64    | bytes from the start of the file, never < 0     |
-//! | 16     | pathid    | u8     | connection that brings the payload; 0: this one |
-//! | 17..20 | reserved  |        |                                                 |
-//! | 20..24 | dlen      | i32    | bytes of payload                                |
+//! | bytes  | field     | type   | meaning                                     |
+//! |--------|-----------|--------|---------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                       |
+//! | 2..4   | requestid | u16    | 3019                                        |
+//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                |
+//! | 8..16  | offset    | i64    | bytes from the start of the file, never < 0 |
+//! | 16     | pathid    | u8     | connection of the payload; 0: this one      |
+//! | 17..20 | reserved  |        |                                             |
+//! | 20..24 | dlen      | i32    | bytes of payload                            |
 //!
 //! Reply: `kXR_ok` (dlen 0), on the connection `pathid`. After an error the payload is read and
 //! discarded before the reply. The payload may have any length, so it is streamed and never decoded
-//! with the message. Source: xroot protocol 5.2.0, section 2.27. Recorded: `cp_upload_write`,
-//! `raw_write`.
+//! with the message.
+//!
+//! Source: xroot protocol 5.2.0, section 2.27. Recorded: `cp_upload_write`, `raw_write`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};

@@ -12,8 +12,9 @@
 //!
 //! The data is streamed and never decoded with the message; its length is
 //! [`SegmentList::total_bytes`]. Reply: `kXR_ok` (dlen 0). An invalid list ends the connection,
-//! because the length of the data behind it is unknown. Source: xroot protocol 5.2.0, section 2.28.
-//! Recorded: `api_writev`, `raw_write`.
+//! because the length of the data behind it is unknown.
+//!
+//! Source: xroot protocol 5.2.0, section 2.28. Recorded: `api_writev`, `raw_write`.
 
 use super::segments::SegmentList;
 use crate::xroot::codes::RequestCode;
