@@ -3,23 +3,23 @@
 //! A front end translates a client's request into an [`Operation`] on a [`FileSystem`] or a
 //! [`FileOperation`] on an [`OpenFile`], and starts it. There are three ways to get the answer:
 //!
-//! | result of the start | answer |
-//! |---|---|
-//! | [`Started::Done`] | immediately |
+//! | result of the start  | answer                                                 |
+//! |----------------------|--------------------------------------------------------|
+//! | [`Started::Done`]    | immediately                                            |
 //! | [`Started::Pending`] | soon, as a message to the event loop of the connection |
-//! | [`Started::Later`] | late; the front end sends the client a deferral first |
+//! | [`Started::Later`]   | late; the front end sends the client a deferral first  |
 //!
 //! Starting an operation never blocks. Calls whose names end in `_now` do not block either; they
 //! serve data that is in memory. The contract is a crate of its own, so that front ends and file
 //! systems do not depend on each other.
 //!
-//! | file | contents |
-//! |---|---|
-//! | `operation` | operations on the name space and on open files |
-//! | `answer` | answers: a value, a redirect, a wait or an error |
-//! | `reply` | delivery of late answers, exactly one for each operation |
-//! | `target` | paths of requests, and lists of paths that are parsed lazily |
-//! | `stat` | the status of files and directories, and of space |
+//! | file        | contents                                                     |
+//! |-------------|--------------------------------------------------------------|
+//! | `operation` | operations on the name space and on open files               |
+//! | `answer`    | answers: a value, a redirect, a wait or an error             |
+//! | `reply`     | delivery of late answers, exactly one for each operation     |
+//! | `target`    | paths of requests, and lists of paths that are parsed lazily |
+//! | `stat`      | the status of files and directories, and of space            |
 
 mod answer;
 mod operation;
