@@ -1,8 +1,8 @@
-//! ZIP archives: whatever the bytes are, nothing outside of them is named.
+//! Fuzz target for ZIP archives: no decoded offset may lie outside of the archive.
 
 use client::zip::{End, Found, LOCAL_BYTES, WIDE_END_BYTES};
 
-/// `data` is an archive.
+/// Checks `data` as an archive.
 pub fn target(data: &[u8]) {
     let size = data.len() as u64;
     let part = |at: u64, length: u64| {

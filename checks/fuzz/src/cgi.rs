@@ -1,9 +1,12 @@
-//! Texts `path?key=value&key=value`: the reader of the wire and the one the rooms behind it use see the same.
+//! Fuzz target for texts `path?key=value&key=value`.
+//!
+//! `wire` and `base` each have a parser of this text; both must return the same elements, because
+//! authorization uses one and the protocol the other.
 
 use wire::xroot::cgi::{Cgi, Target};
 use wire::xroot::login_cgi::{self, LoginCgi};
 
-/// `data` is an argument `path[?cgi]`, and a login text.
+/// Checks `data` as an argument `path[?cgi]` and as a login text.
 pub fn target(data: &[u8]) {
     let target = Target::parse(data);
     let text = data.split(|&byte| byte == 0).next().unwrap_or_default();

@@ -1,5 +1,7 @@
-//! Cms frames: decoding is total for every kind of link, what was decoded encodes the same again, texts read back, a stream
-//! is cut without losing a byte.
+//! Fuzz target for cms frames.
+//!
+//! Decoding must not panic for any kind of connection, decoded messages must encode to equal
+//! messages, and texts must parse back. Splitting a stream must not lose a byte.
 
 use wire::cms::login::{Env, Export, Exports, SystemId};
 use wire::cms::message::{PathBatch, TryList};
@@ -10,7 +12,7 @@ use wire::cms::{
 };
 use wire::xroot::cgi::Cgi;
 
-/// `data` is a frame; its announced length need not fit.
+/// Checks `data` as a frame, whose announced length may be wrong, and as a stream.
 pub fn target(data: &[u8]) {
     for phase in [Phase::Login, Phase::Established, Phase::Redirector] {
         split_stream(phase, data);
@@ -24,7 +26,8 @@ pub fn target(data: &[u8]) {
     response(&header, payload);
 }
 
-/// The frame that `encode` makes, or nothing when it refuses: then nothing may have been appended.
+/// Returns the frame that `encode` appends, or `None` on an error, after which no bytes may have
+/// been appended.
 fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>) -> Option<Vec<u8>> {
     let mut out = b"before".to_vec();
     let done = encode(&mut out);
@@ -57,11 +60,11 @@ fn message(header: &Header, payload: &[u8]) {
     };
     assert_eq!(encode(&again).as_ref(), Some(&first), "{message:?}");
     match message {
-        // Their numbers are cut to what real daemons say.
+        // Some numbers of these messages are limited when they are encoded.
         Message::Login(_) | Message::Load(_) | Message::Avail(_) => {}
         message => assert_eq!(message, again),
     }
-    // Nothing of our own goes to a node that cannot, and no prepdel to a real daemon.
+    // Neither an extension nor `prepdel` is encoded for a peer without extensions.
     let to_real = encoded(|out| again.encode(header.streamid, Extensions::NONE, out));
     assert!(to_real.is_none() || !matches!(again.code().0, 7 | 28..), "{again:?}");
 }
@@ -72,7 +75,7 @@ fn login_answer(header: &Header, payload: &[u8]) {
     let (header, payload) = split_frame(&frame);
     assert!(payload.len() <= 4096);
     match (answer, LoginAnswer::decode(&header, payload)) {
-        // Its text is cut to what a redirector takes.
+        // Its text is cut to the limit of a redirector.
         (LoginAnswer::Refused { code, text }, Ok(LoginAnswer::Refused { code: same, text: cut })) => {
             assert!(code == same && text.starts_with(cut));
         }
@@ -94,7 +97,7 @@ fn response(header: &Header, payload: &[u8]) {
     assert!(!again.is_later() || MessageId::of_streamid(header.streamid).is_some());
 }
 
-/// Whatever a parent or a node asks of a decoded message.
+/// Calls every accessor that a parent or node uses on a decoded message.
 fn examine(message: &Message<'_>) {
     match message {
         Message::Login(login) => examine_login(login),
@@ -127,7 +130,7 @@ fn examine_login(login: &Login<'_>) {
     }
 }
 
-/// Texts that stand in frames.
+/// Checks the texts that occur in frames.
 fn texts(text: &[u8]) {
     if let Ok(id) = SystemId::parse(text) {
         let mut out = Vec::new();
@@ -151,7 +154,8 @@ fn texts(text: &[u8]) {
     assert_eq!(Env::parse(Cgi::new(&out)), env);
 }
 
-/// However a stream is cut, the same frames come out, and no byte is lost.
+/// Checks that the frames do not depend on the segmentation of the stream, and that no byte is
+/// lost.
 fn split_stream(phase: Phase, stream: &[u8]) {
     let whole = frames(phase, stream, stream.len().max(1));
     assert_eq!(whole, frames(phase, stream, 5));
@@ -159,7 +163,8 @@ fn split_stream(phase: Phase, stream: &[u8]) {
     assert_eq!(taken + whole.1, stream.len());
 }
 
-/// Lengths of the frames, bytes left over, and whether the splitter gave up.
+/// Returns the lengths of the frames, the number of remaining bytes, and whether the splitter
+/// returned an error.
 fn frames(phase: Phase, stream: &[u8], piece_bytes: usize) -> (Vec<usize>, usize, bool) {
     let mut splitter = Splitter::new(phase);
     let mut lengths = Vec::new();

@@ -1,12 +1,14 @@
-//! Configuration files: every file is read to its end, with all problems told at their places.
+//! Fuzz target for configuration files: each is read to its end, each problem has a position.
+//!
+//! Reading must continue after an error, because an operator needs all problems of a file at once.
 
 use config::{Evaluation, Load, Memory, Origin, Overrides, Severity, Strictness, load};
 
 const FILE: &str = "/etc/xrootd/xrootd.cfg";
 
-/// `data` is the content of a configuration file.
+/// Checks `data` as the content of a configuration file.
 pub fn target(data: &[u8]) {
-    // The file may ask for itself, and for another one.
+    // The file may include itself and another file.
     let source =
         Memory::new().with(FILE, data).with("/etc/xrootd/config.d/10-more.cfg", b"all.export /more\n");
     let lines = data.iter().filter(|&&byte| byte == b'\n').count() + 1;

@@ -1,26 +1,30 @@
-//! Fuzz targets: a function over arbitrary bytes for every family of decoders, and for the session machine.
+//! Fuzz targets for each family of decoders and for the session state machine.
 //!
-//! A target panics when what it checks does not hold: decoding is total, what was decoded survives encoding, two readers of
-//! the same text agree, a machine keeps its promises whatever order things come in. The functions are ordinary ones:
+//! A target is a function over arbitrary bytes that panics if a property is violated. Decoding
+//! never panics, decoded messages survive encoding, and two parsers of the same text agree. A state
+//! machine keeps its invariants for any order of events. The functions are ordinary functions, so
+//! that two programs can run them:
 //!
-//! * `cargo test -p fuzz` runs each over its corpus: the seeds that [`seeds`] makes of the recorded exchanges, and the files
-//!   in `corpus/<target>/`, which are written by hand or were found by a fuzzer;
-//! * `checks/fuzz/run MINUTES` builds them with coverage feedback under libFuzzer (the workspace `libfuzzer` here, kept out
-//!   of the main one because ordinary builds must not need a C++ compiler) and runs each for its share of the time.
+//! * `cargo test -p fuzz` runs each target over its corpus. It consists of the seeds that [`seeds`]
+//!   derives from the recorded exchanges and of the files in `corpus/<target>/`, which were written
+//!   by hand or found by a fuzzer.
+//! * `checks/fuzz/run MINUTES` builds them with coverage feedback under libFuzzer and divides the
+//!   time among them. The workspace `libfuzzer` is separate from the main one, because ordinary
+//!   builds must not need a C++ compiler.
 //!
-//! | target              | what is fed                                        |
-//! |---------------------|----------------------------------------------------|
-//! | `requests`          | a request frame; a stream of them                  |
-//! | `replies`           | a response frame; a stream of them; bodies         |
-//! | `archives`          | a ZIP archive                                      |
-//! | `cgi`               | `path?cgi`, login texts                            |
-//! | `cms`               | a frame between cluster nodes; a stream of them    |
-//! | `metalinks`         | a metalink                                         |
-//! | `paths`             | a logical path                                     |
-//! | `configuration`     | a configuration file                               |
-//! | `sessions`          | a list of operations on the session machine        |
-//! | `journals`          | what an earlier run left to be put right at start  |
-//! | `stored_attributes` | what the server itself stores beside a file        |
+//! | target              | input                                             |
+//! |---------------------|---------------------------------------------------|
+//! | `requests`          | a request frame; a stream of them                 |
+//! | `replies`           | a response frame; a stream of them; bodies        |
+//! | `archives`          | a ZIP archive                                     |
+//! | `cgi`               | `path?cgi`, login texts                           |
+//! | `cms`               | a frame between cluster nodes; a stream of them   |
+//! | `metalinks`         | a metalink                                        |
+//! | `paths`             | a logical path                                    |
+//! | `configuration`     | a configuration file                              |
+//! | `sessions`          | a list of operations on the session state machine |
+//! | `journals`          | journals of an earlier run                        |
+//! | `stored_attributes` | extended attributes that the server stores        |
 
 pub mod archives;
 pub mod cgi;
@@ -35,10 +39,10 @@ pub mod seeds;
 pub mod sessions;
 pub mod stored_attributes;
 
-/// A target: its name, and the function.
+/// The name and the function of a target.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All targets, under the names of their corpus folders and libFuzzer programs.
+/// All targets, under the names of their corpus directories and libFuzzer programs.
 pub const TARGETS: &[Target] = &[
     ("archives", archives::target),
     ("cgi", cgi::target),

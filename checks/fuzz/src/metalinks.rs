@@ -1,8 +1,10 @@
-//! Metalinks: what is read of one stays within its limits.
+//! Fuzz target for metalinks: a parsed metalink stays within its limits.
+//!
+//! A metalink comes from a server that need not be trusted, and its name becomes a local file name.
 
 use client::metalink::{METALINK_BYTES_MAX, Metalink, URLS_MAX};
 
-/// `data` is a metalink.
+/// Checks `data` as a metalink.
 pub fn target(data: &[u8]) {
     let Ok(metalink) = Metalink::parse(data, "redirector") else { return };
     assert!(data.len() <= METALINK_BYTES_MAX);

@@ -1,9 +1,11 @@
-//! Logical paths: what got through is absolute, normalised and cannot leave the name space.
+//! Fuzz target for logical paths: an accepted path is absolute and normalised.
+//!
+//! It cannot leave the name space. Later code relies on this and does not check for `..` again.
 
 use base::LogicalPath;
 use base::PathError;
 
-/// `data` is a path as a client names it.
+/// Checks `data` as a path sent by a client.
 pub fn target(data: &[u8]) {
     let path = match LogicalPath::parse(data) {
         Ok(path) => path,
@@ -22,7 +24,7 @@ pub fn target(data: &[u8]) {
     for part in inner.split(|&byte| byte == b'/').filter(|_| !inner.is_empty()) {
         assert!(!matches!(part, b"" | b"." | b".."), "{path:?}");
     }
-    assert_eq!(LogicalPath::parse(bytes).as_ref(), Ok(&path), "normalised once is normalised");
+    assert_eq!(LogicalPath::parse(bytes).as_ref(), Ok(&path), "normalisation is idempotent");
     assert!(path.is_within(&LogicalPath::root()) && path.is_within(&path));
     let Some(parent) = path.parent() else { return assert!(path.is_root()) };
     assert!(path.is_within(&parent) && !parent.is_within(&path));

@@ -1,4 +1,7 @@
-//! Replies: decoding is total, what was decoded survives encoding, for the frame and for every kind of body.
+//! Fuzz target for xroot replies: decoding never panics, and decoded replies survive encoding.
+//!
+//! Frames and each kind of body are checked separately, because the body of a `kXR_ok` depends on
+//! its request.
 
 use wire::xroot::frames::Direction;
 use wire::xroot::reply::{
@@ -7,7 +10,7 @@ use wire::xroot::reply::{
 };
 use wire::xroot::{Reply, ResponseHeader};
 
-/// `data` is a response frame; its announced length need not fit.
+/// Checks `data` as a response frame, whose announced length may be wrong, and as a stream.
 pub fn target(data: &[u8]) {
     crate::requests::split_stream(Direction::Responses, data);
     let Some((header, rest)) = data.split_first_chunk() else { return };
@@ -31,7 +34,7 @@ pub fn target(data: &[u8]) {
     }
 }
 
-/// Encodes with `encode` and gives the bytes.
+/// Returns the bytes that `encode` appends.
 fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
     encode(&mut out);
@@ -42,7 +45,7 @@ fn bodies(body: &[u8]) {
     if let Ok(reply) = ProtocolReply::decode(body) {
         let out = encoded(|out| reply.encode(out));
         let again = ProtocolReply::decode(&out);
-        // The list of interfaces comes back padded.
+        // The list of interfaces is padded by encoding.
         assert_eq!(
             again.map(|again| (again.pval, again.flags, again.security)),
             Ok((reply.pval, reply.flags, reply.security))
@@ -69,7 +72,7 @@ fn bodies(body: &[u8]) {
                 true => fattr::encode_values(out, &results),
                 false => fattr::encode_results(out, &results),
             });
-            // A value beside an error is not sent again.
+            // A value of an attribute with an error is not encoded.
             let sane = results.iter().all(|result| result.error.is_none() || result.value.is_empty());
             assert!(!sane || fattr::decode_results(&out, with_values) == Ok(results));
         }
@@ -116,7 +119,7 @@ fn listing(text: &[u8]) {
             Some(stat) => dirlist::entry_with_stat(&mut out, entry.name, stat, entry.checksum.as_ref()),
             None => dirlist::entry(&mut out, entry.name),
         };
-        assert!(expressed, "a name that was listed can be listed");
+        assert!(expressed, "a decoded name cannot be encoded");
     }
     dirlist::finish(&mut out, 0);
     let again: Vec<_> =

@@ -1,10 +1,13 @@
-//! Requests: decoding is total, what was decoded survives encoding, a stream is cut without losing a byte.
+//! Fuzz target for xroot requests: decoding never panics, and decoded requests survive encoding.
+//!
+//! Splitting a stream loses no byte. [`crate::sessions`] continues where this target ends, with the
+//! answers to requests.
 
 use wire::xroot::frames::{Direction, FrameBytes, Splitter, request_bytes};
 use wire::xroot::limits::ARGUMENT_BYTES_MAX;
 use wire::xroot::{Request, RequestCode, RequestHeader};
 
-/// `data` is a request frame; its announced length need not fit.
+/// Checks `data` as a request frame, whose announced length may be wrong, and as a stream.
 pub fn target(data: &[u8]) {
     split_stream(Direction::Requests, data);
     let Some((header, rest)) = data.split_first_chunk() else { return };
@@ -26,7 +29,7 @@ pub fn target(data: &[u8]) {
     assert_eq!(Request::decode(&again, payload), Ok(request));
 }
 
-/// Whatever a session asks of a decoded request.
+/// Calls every accessor that a session uses on a decoded request.
 fn examine(request: &Request<'_>) {
     match request {
         Request::Read(read) => assert_eq!(read.preread().iter().count(), read.preread().len()),
@@ -50,7 +53,8 @@ fn examine(request: &Request<'_>) {
     }
 }
 
-/// However a stream is cut, the same frames come out, and no byte is lost.
+/// Checks that the frames do not depend on the segmentation of the stream, and that no byte is
+/// lost.
 pub(crate) fn split_stream(direction: Direction, stream: &[u8]) {
     let whole = frames(direction, stream, stream.len().max(1));
     let pieces = frames(direction, stream, 5);
@@ -59,7 +63,8 @@ pub(crate) fn split_stream(direction: Direction, stream: &[u8]) {
     assert_eq!(taken + whole.1, stream.len());
 }
 
-/// Lengths of the frames, bytes left over, and whether the splitter gave up.
+/// Returns the lengths of the frames, the number of remaining bytes, and whether the splitter
+/// returned an error.
 fn frames(direction: Direction, stream: &[u8], piece_bytes: usize) -> (Vec<usize>, usize, bool) {
     let mut splitter = Splitter::new(direction, ARGUMENT_BYTES_MAX);
     let mut lengths = Vec::new();

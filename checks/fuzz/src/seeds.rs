@@ -1,4 +1,4 @@
-//! Seeds: the corpus that is made of the recorded exchanges of `vectors/`, so that a fuzzer starts at real traffic.
+//! Seeds from the recorded exchanges in `vectors/`, so that a fuzzer starts with real traffic.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,11 @@ use anyhow::Context;
 use serde_json::Value;
 use wire::xroot::{Request, RequestHeader};
 
-/// Longer frames hold file data, from which nothing is learnt.
+/// Maximum length of a seed in bytes. Longer frames contain file data, which adds no coverage.
 const SEED_BYTES_MAX: usize = 2048;
 
-/// Everything a target starts from: made of recorded exchanges, and the files of its corpus folder.
+/// Returns all seeds of a target: those derived from recorded exchanges, and the files of its
+/// corpus directory.
 ///
 /// # Errors
 /// A file that cannot be read.
@@ -30,7 +31,7 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What the recorded exchanges give for a target.
+/// Returns the seeds of a target from the recorded exchanges.
 fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
     let mut seeds = BTreeSet::new();
     match target {
@@ -43,7 +44,7 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         "sessions" => each_conversation(|frames| {
             let mut seed = crate::sessions::seed(&frames);
             seeds.insert(seed.clone());
-            // The same where signatures are demanded.
+            // The same input with required signatures.
             if let Some(first) = seed.first_mut() {
                 *first = 1;
             }
@@ -61,7 +62,7 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
     Ok(seeds)
 }
 
-/// The arguments of recorded requests.
+/// Calls `take` for the arguments of recorded requests.
 fn each_argument(mut take: impl FnMut(&[u8])) -> anyhow::Result<()> {
     each_frame("c2s", |bytes| {
         let Some((header, payload)) = bytes.split_first_chunk() else { return };
@@ -77,7 +78,7 @@ fn each_argument(mut take: impl FnMut(&[u8])) -> anyhow::Result<()> {
     })
 }
 
-/// Recorded frames of one direction.
+/// Calls `take` for the recorded frames of one direction.
 fn each_frame(direction: &str, mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<()> {
     each_connection(|frames| {
         for frame in frames {
@@ -90,7 +91,7 @@ fn each_frame(direction: &str, mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<
     })
 }
 
-/// Recorded frames between nodes of a cluster.
+/// Calls `take` for the recorded frames between nodes of a cluster.
 fn each_cms_frame(mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<()> {
     for path in scenarios("vectors/cms")? {
         let scenario = read(&path)?;
@@ -105,7 +106,8 @@ fn each_cms_frame(mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the client sent on each recorded connection, from its handshake to the first frame of which not all was kept.
+/// Calls `take` for each recorded connection with the frames of the client, from its handshake to
+/// the first truncated frame.
 fn each_conversation(mut take: impl FnMut(Vec<Vec<u8>>)) -> anyhow::Result<()> {
     each_connection(|frames| {
         let sent = frames.iter().filter(|frame| frame["dir"] == "c2s");
@@ -122,7 +124,7 @@ fn bytes_of(frame: &Value) -> anyhow::Result<Vec<u8>> {
     unhex(frame["hex"].as_str().unwrap_or_default()).context("not hexadecimal")
 }
 
-/// The frames of every recorded connection.
+/// Calls `take` with the frames of each recorded connection.
 fn each_connection(mut take: impl FnMut(&[Value]) -> anyhow::Result<()>) -> anyhow::Result<()> {
     for path in scenarios("vectors/xroot")? {
         let scenario = read(&path)?;
@@ -140,7 +142,7 @@ fn read(path: &Path) -> anyhow::Result<Value> {
     serde_json::from_str(&text).with_context(|| path.display().to_string())
 }
 
-/// The recorded scenarios of a folder of the repository, in the order of their names.
+/// Returns the recorded scenarios in a directory of the repository, in the order of their names.
 fn scenarios(folder: &str) -> anyhow::Result<Vec<PathBuf>> {
     let folder = here().join("../..").join(folder);
     let mut paths = Vec::new();

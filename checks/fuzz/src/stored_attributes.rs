@@ -1,8 +1,10 @@
-//! What is stored beside a file, and what anyone who can write the file can put there.
+//! Fuzz target for the extended attributes that the server stores with a file.
+//!
+//! Everyone who can write the file can change them, so decoding must accept any bytes.
 
 use digest::Record;
 
-/// `data` is the value of an extended attribute.
+/// Checks `data` as the value of an extended attribute.
 pub fn target(data: &[u8]) {
     if let Some(record) = Record::decode(data) {
         let bytes = record.encode();

@@ -1,20 +1,20 @@
-//! Every target holds on its corpus.
+//! Runs every fuzz target on its corpus, so that ordinary tests find regressions without libFuzzer.
 
 #[test]
-fn every_target_holds_on_its_corpus() {
+fn every_target_passes_on_its_corpus() {
     for (name, target) in fuzz::TARGETS {
         let seeds = fuzz::seeds::of(name).unwrap_or_else(|e| panic!("{name}: {e:#}"));
-        assert!(seeds.len() >= 5, "{name} has {} seeds only", seeds.len());
+        assert!(seeds.len() >= 5, "{name} has only {} seeds", seeds.len());
         for seed in &seeds {
             let held = std::panic::catch_unwind(|| target(seed));
-            assert!(held.is_ok(), "{name} does not hold on {}", seed.escape_ascii());
+            assert!(held.is_ok(), "{name} fails on {}", seed.escape_ascii());
         }
     }
 }
 
-/// A real message cut short or with a damaged byte is what a fuzzer tries first; so the ordinary tests do.
+/// Checks truncated and damaged messages, which a fuzzer tries first.
 #[test]
-fn every_target_holds_on_damaged_seeds() {
+fn every_target_passes_on_damaged_seeds() {
     for (name, target) in fuzz::TARGETS {
         let seeds = fuzz::seeds::of(name).unwrap_or_else(|e| panic!("{name}: {e:#}"));
         for (index, seed) in seeds.iter().enumerate().filter(|(_, seed)| !seed.is_empty()) {
@@ -23,13 +23,13 @@ fn every_target_holds_on_damaged_seeds() {
             damaged[at] ^= 1 << (index % 8);
             for bytes in [&seed[..at], &damaged] {
                 let held = std::panic::catch_unwind(|| target(bytes));
-                assert!(held.is_ok(), "{name} does not hold on {}", bytes.escape_ascii());
+                assert!(held.is_ok(), "{name} fails on {}", bytes.escape_ascii());
             }
         }
     }
 }
 
-/// A target without a program would never be fuzzed.
+/// Checks that every target has a libFuzzer program, because it would never be fuzzed otherwise.
 #[test]
 fn every_target_has_a_libfuzzer_program() {
     for (name, _) in fuzz::TARGETS {

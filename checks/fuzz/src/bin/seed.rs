@@ -1,4 +1,6 @@
-//! `seed FOLDER`: writes the seeds of every target to `FOLDER/<target>/`, for libFuzzer to start from.
+//! `seed FOLDER`: writes the seeds of every target to `FOLDER/<target>/`.
+//!
+//! libFuzzer reads its initial corpus from files, so the recorded exchanges must be exported first.
 
 use std::path::Path;
 

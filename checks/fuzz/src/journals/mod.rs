@@ -1,8 +1,11 @@
-//! Journals that an earlier run left, damaged in any way: the server starts all the same, puts right what it can read, and
-//! starts again from what it then left.
+//! Fuzz target for damaged journals of an earlier run.
 //!
-//! The first byte of an input says what the rest is: even, the journal of pending files as it lies on disk; odd, blocks of
-//! a checkpoint's journal, each a length (u8) and its bytes, which get the checksum they need to be believed.
+//! The server must start with any journal, repair all entries that it can decode, and start again
+//! from the repaired state. Otherwise a crash at a bad moment could prevent every later start.
+//!
+//! The first byte of an input selects the format of the rest. Even: the journal of pending files as
+//! stored on disk. Odd: blocks of the journal of a checkpoint, each a length (u8) and its bytes, to
+//! which a valid checksum is added.
 
 mod storage;
 
@@ -16,7 +19,7 @@ use base::{Clock, LogicalPath};
 use logical::config::{Config, Export};
 use logical::{Journal, JournalFolder, Journals, Logical, NumberedUsers, Parts};
 
-/// A journal of one of the two kinds.
+/// Checks a journal of one of the two kinds.
 pub fn target(data: &[u8]) {
     let Some((kind, content)) = data.split_first() else { return };
     let (pending, checkpoints) = (Shelf::default(), Shelf::default());
@@ -28,16 +31,12 @@ pub fn target(data: &[u8]) {
     let first = start(&pending, &checkpoints);
     let left = (pending.content(), checkpoints.content());
     if first {
-        assert!(start(&pending, &checkpoints), "what a start left behind stops the next one");
-        assert_eq!(
-            (pending.content(), checkpoints.content()),
-            left,
-            "a second start finds something to put right"
-        );
+        assert!(start(&pending, &checkpoints), "the repaired state prevents the next start");
+        assert_eq!((pending.content(), checkpoints.content()), left, "a second start repairs again");
     }
 }
 
-/// Blocks with their checksums. The last may be cut.
+/// Returns the blocks with their checksums. The last block may be incomplete.
 fn sealed(mut content: &[u8]) -> Vec<u8> {
     let mut journal = Vec::new();
     while let Some((length, rest)) = content.split_first() {
@@ -51,7 +50,7 @@ fn sealed(mut content: &[u8]) -> Vec<u8> {
     journal
 }
 
-/// Starts a logical file system; says whether it did.
+/// Starts a logical file system and returns whether it succeeded.
 fn start(pending: &Shelf, checkpoints: &Shelf) -> bool {
     let parts = Parts {
         config: Config::new(vec![Export::new(LogicalPath::root())], PathBuf::from("/nowhere")),
@@ -76,7 +75,7 @@ impl Clock for Still {
     }
 }
 
-/// A folder of journals in memory.
+/// A directory of journals in memory.
 #[derive(Clone, Default)]
 struct Shelf(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
 
@@ -131,7 +130,7 @@ impl Journal for Paper {
     }
 }
 
-/// A checkpoint's journal of the one file there is, as an input: its head, and one change.
+/// Returns an input with the checkpoint journal of the only file: a header and one change.
 #[must_use]
 pub fn checkpoint_seed() -> Vec<u8> {
     let path = storage::PATH;

@@ -1,4 +1,6 @@
-//! A backend with one file, which is marked as not yet whole and forgets what is written to it.
+//! A storage backend with one file, which is marked as incomplete and discards writes.
+//!
+//! It replaces a real directory, so that a run needs no system calls.
 
 use std::any::Any;
 use std::io;
@@ -8,9 +10,9 @@ use std::sync::{Arc, OnceLock};
 use base::LogicalPath;
 use storage::{Backend, DirectoryStream, Metadata, Now, OpenHow, Pool, StoredFile, Usage};
 
-/// The file there is.
+/// Path of the only file.
 pub(super) const PATH: &[u8] = b"/data/f";
-/// Its inode.
+/// Inode of that file.
 pub(super) const INODE: u64 = 7;
 
 const NOT_FOUND: i32 = 2;
@@ -28,7 +30,7 @@ fn metadata() -> Metadata {
     Metadata {
         device: 1,
         inode: INODE,
-        // A regular file with the sticky bit, which marks it.
+        // A regular file; the sticky bit marks it as incomplete.
         mode: 0o101_644,
         size: 100,
         uid: 0,
@@ -118,7 +120,7 @@ impl StoredFile for File {
         Now::WouldBlock
     }
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
-        // As a file system does.
+        // File systems refuse offsets above the maximum of a signed number as well.
         match offset.checked_add(from.len() as u64) {
             Some(end) if i64::try_from(end).is_ok() => Ok(()),
             _ => Err(io::Error::from_raw_os_error(TOO_LARGE)),

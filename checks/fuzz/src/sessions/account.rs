@@ -1,4 +1,7 @@
-//! The account of requests and replies: every request is answered once, and nothing is answered that was not asked.
+//! Accounting of requests and replies: every request receives exactly one final reply.
+//!
+//! A client matches replies to requests by streamid, so a missing or duplicate reply would hang or
+//! confuse it.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +11,13 @@ use wire::xroot::header::{RequestHeader, ResponseHeader, StreamId};
 use wire::xroot::limits::RESPONSE_HEADER_BYTES;
 use wire::xroot::reply::status::{STATUS_FRAME_BYTES, StatusFrame};
 
-/// Bytes of a kXR_attn body before the reply in it.
+/// Size in bytes of the part of a kXR_attn body in front of the embedded reply.
 const ATTN_BYTES: usize = 8;
 
-/// Bytes of a kXR_status body before the data.
+/// Size in bytes of a kXR_status body in front of the data.
 const STATUS_BYTES: usize = STATUS_FRAME_BYTES - RESPONSE_HEADER_BYTES;
 
-/// Replies that are owed, by stream.
+/// Outstanding replies by streamid.
 #[derive(Default)]
 pub(super) struct Account {
     owed: BTreeMap<[u8; 2], i64>,
@@ -22,26 +25,27 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// A request was taken from the front of `input`.
+    /// Records a request at the front of `input`.
     pub(super) fn request(&mut self, input: &[u8], todo: &Todo) {
         if !std::mem::replace(&mut self.greeted, true) {
             return;
         }
         let Some(header) = input.first_chunk().map(RequestHeader::decode) else { return };
-        // A signature has no reply of its own; a connection that joins elsewhere gets it there.
+        // A signature has no reply of its own. The session that a connection joins replies to its
+        // bind request.
         if header.code != RequestCode::SIGVER && !matches!(todo, Todo::Bind { .. }) {
             *self.owed.entry(header.streamid.0).or_default() += 1;
         }
     }
 
-    /// A frame was sent.
+    /// Records a frame that was sent.
     pub(super) fn frame(&mut self, frame: &[u8]) {
         let Some((header, body)) = frame.split_first_chunk() else { panic!("a frame without a header") };
         let header = ResponseHeader::decode(header);
         match header.status {
             Status::OKSOFAR | Status::WAITRESP => {}
             Status::ATTN => {
-                assert_eq!(header.streamid, StreamId::default(), "an attention has a stream");
+                assert_eq!(header.streamid, StreamId::default(), "kXR_attn has a streamid");
                 self.frame(body.get(ATTN_BYTES..).unwrap_or_default());
             }
             Status::STATUS => {
@@ -56,14 +60,15 @@ impl Account {
         }
     }
 
-    /// Nothing was answered twice; and nothing is owed by a session at rest.
+    /// Checks that no reply was sent twice, and that no reply is outstanding when the session is
+    /// idle.
     pub(super) fn check(&self, ending: bool, busy: bool) {
         if ending {
             return;
         }
         for (stream, &owed) in &self.owed {
-            assert!(owed >= 0, "stream {stream:?} got {} replies that nobody asked for", -owed);
-            assert!(busy || owed == 0, "stream {stream:?} waits for {owed} replies that nobody makes");
+            assert!(owed >= 0, "stream {stream:?} received {} replies without a request", -owed);
+            assert!(busy || owed == 0, "stream {stream:?} waits for {owed} replies of an idle session");
         }
     }
 }

@@ -1,4 +1,7 @@
-//! Does what the session asks for, in the order an input wants it, and keeps account.
+//! The driver of the session: executes its work items in the order of the fuzz input.
+//!
+//! It replaces the xroot front end and the file system, so that answers can come in any order and
+//! of any kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,10 +25,10 @@ use super::files::{Access, CountingFile, Use};
 use super::reads::PendingRead;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// Pages of one listing.
+/// Maximum number of pages of a listing.
 const PAGES_MAX: usize = 3;
 
-/// What waits for an answer.
+/// A call that waits for an answer.
 struct Asked {
     call: CallId,
     about: About,
@@ -35,14 +38,14 @@ struct Asked {
 enum About {
     Operation(Operation),
     File(Arc<dyn OpenFile>, FileOperation),
-    /// Anything answered with a text or nothing.
+    /// Any call that is answered with a text or without a value.
     Other,
 }
 
-/// Data that a link brings.
+/// Data that the session expects on a connection.
 struct Expected {
     receive: Receive,
-    /// Bytes that have not come yet.
+    /// Number of bytes that have not been received yet.
     missing: usize,
 }
 
@@ -100,7 +103,8 @@ impl Driver {
         }
     }
 
-    /// Bytes come over the control link, and over the bound ones those they wait for.
+    /// Receives bytes on the control connection. Each bound connection that waits for data receives
+    /// the same number.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         if self.closed {
             return;
@@ -113,7 +117,7 @@ impl Driver {
         self.take();
     }
 
-    /// Takes what can be taken off the front of the input.
+    /// Passes input to the session until it needs more bytes or stops reading.
     pub(super) fn take(&mut self) {
         while !self.closed && self.session.has_room() {
             let data = self.expected.iter_mut().find(|e| e.receive.link == LinkId::CONTROL && e.missing > 0);
@@ -179,11 +183,11 @@ impl Driver {
     fn ask(&mut self, call: CallId, about: About) {
         let used = self.asked.iter().any(|asked| asked.call == call)
             || self.expected.iter().any(|expected| expected.receive.call == call);
-        assert!(!used, "{call:?} is used twice at once");
+        assert!(!used, "{call:?} is used twice concurrently");
         self.asked.push(Asked { call, about, told_later: false });
     }
 
-    /// The files that are read, and where.
+    /// Lists the ranges that a read uses.
     pub(super) fn uses_of_reads(&self, elements: &[ReadElement]) -> Vec<Use> {
         let uses = elements.iter().map(|element| {
             let Some(file) = self.session.file(element.file) else {
@@ -203,17 +207,17 @@ impl Driver {
         self.expected.push(Expected { receive, missing });
     }
 
-    /// The turn of a write has come. Its connection may be gone by then.
+    /// Starts a write that was held. Its connection may be lost by then.
     fn proceed(&mut self, call: CallId) {
         if let Some(expected) = self.expected.iter_mut().find(|expected| expected.receive.call == call) {
-            assert!(expected.receive.held, "a write proceeds that was not held");
+            assert!(expected.receive.held, "a write that was not held is continued");
             expected.receive.held = false;
             begin_uses(&uses_of_data(&expected.receive));
             self.take();
         }
     }
 
-    /// Answers the operation `which` in the way `how`.
+    /// Answers the call `which` in the way `how`.
     pub(super) fn answer(&mut self, which: u8, how: u8) {
         if self.asked.is_empty() {
             return;
@@ -241,7 +245,7 @@ impl Driver {
         self.take();
     }
 
-    /// The value that the operation asks for.
+    /// Returns a value of the kind that the operation requires.
     fn value(&mut self, about: &About, how: u8) -> Value {
         let text = || Value::Text(b"text".to_vec());
         match about {
@@ -286,7 +290,7 @@ impl Driver {
         Value::Listing { entries: entries.collect::<Vec<_>>().into(), rest }
     }
 
-    /// Data that has come is stored; data that has not is lost with its connection.
+    /// Completes a transfer whose data has been received.
     pub(super) fn received(&mut self, which: u8, how: u8) {
         let complete: Vec<_> = self
             .expected
@@ -318,7 +322,7 @@ impl Driver {
         self.take();
     }
 
-    /// A connection joins the session, or is lost.
+    /// Binds a connection to the session, or loses a bound one.
     pub(super) fn link(&mut self, which: u8) {
         let path = 1 + (which >> 1) % 15;
         if which & 1 == 0 {
@@ -333,7 +337,7 @@ impl Driver {
         }
     }
 
-    /// A call is told to come later, once; or a read that was not done on the spot ends.
+    /// Defers a call once, or continues a read that was not answered immediately.
     pub(super) fn later(&mut self, which: u8, how: u8) {
         if how & 1 == 1 && !self.reads.is_empty() {
             self.go_on_reading(usize::from(which), usize::from(how >> 1));
@@ -348,7 +352,7 @@ impl Driver {
         }
     }
 
-    /// What must hold at any time.
+    /// Checks the invariants that hold after each step.
     pub(super) fn check(&mut self) {
         let ours = self.asked.len() + self.expected.len();
         assert!(self.session.calls_in_flight() >= ours, "the session forgot a call");
@@ -360,7 +364,7 @@ impl Driver {
             }
             while !rest.is_empty() {
                 let Ok(FrameBytes::Exactly(bytes)) = response_bytes(rest) else {
-                    panic!("link {link}: a reply is no frame: {}", rest.escape_ascii());
+                    panic!("link {link}: a reply is not a frame: {}", rest.escape_ascii());
                 };
                 let Some((frame, behind)) = rest.split_at_checked(bytes) else {
                     panic!("link {link}: a reply announces {bytes} bytes and has {}", rest.len())
@@ -374,7 +378,7 @@ impl Driver {
         self.account.check(self.session.is_ending() || self.closed, busy);
     }
 
-    /// The control link is lost.
+    /// Loses the control connection.
     pub(super) fn end(&mut self) {
         self.closed = true;
         self.session.end();
@@ -384,7 +388,7 @@ impl Driver {
         }
     }
 
-    /// The session is ended and everything answered: nothing may be left of it.
+    /// Ends the session, answers all calls and checks that no state is left.
     pub(super) fn finish(&mut self) {
         const VALUE: u8 = 5;
         self.end();
@@ -393,7 +397,7 @@ impl Driver {
         while !self.asked.is_empty() {
             self.answer(0, VALUE);
             rounds += 1;
-            assert!(rounds < 100_000, "the session asks for ever");
+            assert!(rounds < 100_000, "the session never stops calling");
         }
         self.check();
         assert!(
@@ -406,7 +410,7 @@ impl Driver {
     }
 }
 
-/// Lists the ranges that announced data changes.
+/// Lists the ranges that expected data changes.
 fn uses_of_data(receive: &Receive) -> Vec<Use> {
     let length = receive.length as u64;
     match &receive.into {
@@ -423,7 +427,7 @@ fn uses_of_data(receive: &Receive) -> Vec<Use> {
     }
 }
 
-/// The least number of data bytes in `length` bytes of pages with checksums.
+/// Returns the minimum number of data bytes in `length` bytes of pages with checksums.
 fn digest_length(offset: u64, length: usize) -> u64 {
     const PAGE: u64 = 4096;
     const SUM: u64 = 4;
@@ -453,7 +457,7 @@ fn uses_of(file: &Arc<dyn OpenFile>, operation: &FileOperation) -> Vec<Use> {
     uses
 }
 
-/// All of one operation: they do not disturb each other.
+/// Begins all uses of one operation, which do not conflict with each other.
 pub(super) fn begin_uses(uses: &[Use]) {
     uses.iter().for_each(Use::check);
     uses.iter().for_each(Use::begin);

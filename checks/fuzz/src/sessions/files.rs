@@ -1,4 +1,6 @@
-//! Open files that hold nothing but an account of what is done with them.
+//! Open files without data, which record their concurrent uses.
+//!
+//! The checks are in the files and not in the driver, so that every kind of operation is covered.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,14 +13,14 @@ const OPEN: u8 = 0;
 const CLOSING: u8 = 1;
 const RELEASED: u8 = 2;
 
-/// A way to use a file; ranges are an offset and a length.
+/// A kind of access to a file; ranges are an offset and a length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Access {
-    /// Nothing that others could disturb.
+    /// An access that conflicts with no other one.
     Nothing,
     Read(u64, u64),
     Write(u64, u64),
-    /// The last of all.
+    /// The last access.
     Close,
 }
 
@@ -35,7 +37,7 @@ impl Access {
     }
 }
 
-/// Something that is done with a file.
+/// The use of a file by an operation.
 pub(super) struct Use {
     file: Arc<dyn OpenFile>,
     access: Access,
@@ -46,14 +48,14 @@ impl Use {
         Self { file: file.clone(), access }
     }
 
-    /// May it begin, as far as what else is done with the file is concerned?
+    /// Checks that the use may begin beside the other uses of the file.
     pub(super) fn check(&self) {
         let file = CountingFile::of(&self.file);
-        assert_eq!(file.state.load(Ordering::Relaxed), OPEN, "a file is used that is not open");
+        assert_eq!(file.state.load(Ordering::Relaxed), OPEN, "a file that is not open is used");
         let uses = file.uses();
         assert!(self.access != Access::Close || uses.is_empty(), "a file is closed while it is in use");
         let other = uses.iter().find(|other| self.access.disturbs(**other));
-        assert!(other.is_none(), "{:?} and {other:?} run side by side", self.access);
+        assert!(other.is_none(), "{:?} and {other:?} run concurrently", self.access);
     }
 
     pub(super) fn begin(&self) {
@@ -64,7 +66,7 @@ impl Use {
         }
     }
 
-    /// That has ended.
+    /// Ends the use.
     pub(super) fn end(&self) {
         let mut uses = CountingFile::of(&self.file).uses();
         if let Some(at) = uses.iter().position(|access| *access == self.access) {
@@ -73,7 +75,7 @@ impl Use {
     }
 }
 
-/// A file that counts.
+/// A file that records its uses.
 pub(super) struct CountingFile {
     path: LogicalPath,
     writable: bool,
@@ -87,11 +89,11 @@ impl CountingFile {
         Arc::new(Self { path: LogicalPath::root(), writable, state, uses })
     }
 
-    /// The account behind a file of the session.
+    /// Returns the record of a file of the session.
     pub(super) fn of(file: &Arc<dyn OpenFile>) -> &Self {
         match file.as_any().downcast_ref() {
             Some(file) => file,
-            None => panic!("the session has a file that was not given to it"),
+            None => panic!("the session has a foreign file"),
         }
     }
 
@@ -99,7 +101,7 @@ impl CountingFile {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A close was answered; `again` when the file stays open.
+    /// Records the answer to a close; `again` if the file stays open.
     pub(super) fn close_ends(&self, again: bool) {
         self.state.store(if again { OPEN } else { RELEASED }, Ordering::Relaxed);
     }

@@ -1,14 +1,17 @@
-//! The session machine under arbitrary lists of operations: requests cut and mixed in any way, answers in any order and of
-//! any kind, data that comes or is lost, connections that join and leave, the end at any moment.
+//! Fuzz target for the session state machine: arbitrary lists of operations.
 //!
-//! What must hold:
+//! Requests are segmented and mixed in any way, and answers come in any order and of any kind. Data
+//! arrives or is lost, connections are bound and lost, and the session can end at any step. The
+//! properties:
 //!
-//! * the output of every link consists of whole frames;
-//! * no call is asked for twice at once, and the session counts as many as the driver has;
-//! * every request is answered exactly once, and nothing is answered that was not asked, as long as the session goes on;
-//! * a file takes operations only while it is open, is not closed while it is in use, and is closed or abandoned exactly once;
-//! * of two operations on a file that depend on each other only one runs at a time;
-//! * a session that was ended and whose calls were answered is finished, without an open file.
+//! * the output of every connection consists of complete frames;
+//! * no call id is used twice concurrently, and the session counts as many calls as the driver;
+//! * every request receives exactly one final reply, and no other reply is sent, until the session
+//!   ends;
+//! * a file is used only while it is open, is not closed while it is in use, and is closed or
+//!   abandoned exactly once;
+//! * two conflicting operations on a file never run concurrently;
+//! * a session that has ended and whose calls are answered is finished, without an open file.
 //!
 //! An input is a list of steps, each with one or two bytes of parameters; see [`target`].
 
@@ -21,16 +24,16 @@ use driver::Driver;
 use session::{Settings, Signing};
 use wire::xroot::codes::{RequestCode, SecurityLevel};
 
-/// `data` is a list of steps: a byte for the step (modulo 8), then its parameters.
+/// Checks `data` as a list of steps: one byte for the step (modulo 8), then its parameters.
 ///
-/// | step | parameters     | what happens                                                        |
-/// |------|----------------|---------------------------------------------------------------------|
-/// | 0..2 | length u8, bytes | bytes come over the control link                                  |
-/// | 3    | which u8, how u8 | an operation is answered                                          |
-/// | 4    | which u8, how u8 | data that has come is stored, or has failed, or has bad pages     |
-/// | 5    | which u8       | a connection joins (low bit 0), or a bound one is lost              |
-/// | 6    | which u8, how u8 | a call is told to come later; a frame of a read is made           |
-/// | 7    | which u8       | the control link is lost, if it is 7; else a request arrives bytewise |
+/// | step | parameters       | effect                                                      |
+/// |------|------------------|-------------------------------------------------------------|
+/// | 0..2 | length u8, bytes | bytes arrive on the control connection                      |
+/// | 3    | which u8, how u8 | an operation is answered                                    |
+/// | 4    | which u8, how u8 | received data is stored, fails, or has bad pages            |
+/// | 5    | which u8         | a connection is bound (low bit 0), or a bound one is lost   |
+/// | 6    | which u8, how u8 | a call is deferred, or the next frame of a read is sent     |
+/// | 7    | which u8         | 7: the control connection is lost; else bytes arrive singly |
 pub fn target(data: &[u8]) {
     let mut steps = Steps { rest: data };
     let mut driver = Driver::new(settings(data));
@@ -57,7 +60,8 @@ pub fn target(data: &[u8]) {
     driver.finish();
 }
 
-/// The first step says what the server demands: 1 signatures, 2 little of everything.
+/// Returns the settings of the server, which the first step selects: 1 requires signatures, 2 has
+/// low limits.
 fn settings(data: &[u8]) -> Settings {
     let defaults = Settings::default();
     match data.first() {
@@ -70,7 +74,7 @@ fn settings(data: &[u8]) -> Settings {
     }
 }
 
-/// Steps as bytes for a seed: the handshake or a request, then two rounds of whatever it asks for.
+/// Returns the steps of a seed: each frame, followed by two rounds of answers.
 #[must_use]
 pub fn seed(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut steps = Vec::new();
@@ -84,7 +88,8 @@ pub fn seed(frames: &[Vec<u8>]) -> Vec<u8> {
     steps
 }
 
-/// A seed of requests on two files that are sent together, and answers and data in an order that `number` chooses.
+/// Returns a seed of pipelined requests on two files, with answers and data in an order that
+/// `number` determines.
 #[must_use]
 pub fn pipelined_seed(number: u32) -> Vec<u8> {
     let request = |code: u16, body: [u8; 16], payload: &[u8]| {
@@ -102,7 +107,7 @@ pub fn pipelined_seed(number: u32) -> Vec<u8> {
     send(&handshake, &mut steps);
     send(&request(RequestCode::LOGIN.0, body(14, 5), b""), &mut steps);
     for _ in 0..2 {
-        // For updating; answered by an open file.
+        // Opened for update; answered with an open file.
         send(&request(RequestCode::OPEN.0, body(3, 0x20), b"/f"), &mut steps);
         steps.extend([3, 0, 5]);
     }
@@ -131,7 +136,7 @@ pub fn pipelined_seed(number: u32) -> Vec<u8> {
             5 if below(4) == 0 => request(RequestCode::CLOSE.0, body(0, file), b""),
             5 | 6 => request(RequestCode::READ.0, at_offset(below(8)), b""),
             _ => {
-                // Behind the offset a write has its path id.
+                // The path id of a write is behind the offset.
                 let mut place = at_offset(below(8));
                 place[12..].fill(0);
                 request(RequestCode::WRITE.0, place, b"data")

@@ -1,4 +1,7 @@
-//! Reads: answered at once, or frame by frame, with data, an error, the end of the file or a redirect.
+//! Reads: answered immediately or frame by frame, with data, an error, end of file or a redirect.
+//!
+//! They are separate from the other operations, because the front end and not the session sends
+//! their data.
 
 use base::{Error, ErrorKind};
 use session::{LinkId, Outlets, ReadElement, ReadReply, ReadTask, ReadVectorTask, Todo};
@@ -7,14 +10,14 @@ use vfs::{Redirect, Spot};
 use super::driver::{Driver, begin_uses, end_uses};
 use super::files::Use;
 
-/// Bytes of the largest read that is answered at once.
+/// Maximum length in bytes of a read that is answered immediately.
 const SMALL_BYTES_MAX: usize = 1024;
-/// Bytes of data in one frame.
+/// Number of data bytes in one frame.
 const FRAME_BYTES_MAX: usize = 4096;
-/// Pages are told by the frame alone, so that its data can be anything.
+/// Frames of pages are checked without their data, so any byte will do.
 const DATA: u8 = 0xda;
 
-/// A read under way.
+/// A read in progress.
 pub(super) struct PendingRead {
     reply: ReadReply,
     uses: Vec<Use>,
@@ -26,7 +29,7 @@ enum Kind {
     Vector(Vec<ReadElement>),
 }
 
-/// A way in which a read goes on.
+/// The way in which a read continues.
 #[derive(Clone, Copy)]
 enum How {
     Data,
@@ -47,7 +50,7 @@ impl How {
         }
     }
 
-    /// Of so many bytes this many are there.
+    /// Returns the number of available bytes out of `wanted`.
     fn there(self, wanted: usize) -> usize {
         match self {
             Self::Data => wanted,
@@ -66,7 +69,7 @@ fn elsewhere() -> Redirect {
 }
 
 impl Driver {
-    /// Every second read cannot be answered at once.
+    /// Starts a read; every second one cannot be answered immediately.
     pub(super) fn read(&mut self, task: &ReadTask) {
         assert!(self.session.is_bound(task.link), "a reply for a connection that is not bound");
         let element = ReadElement { file: task.file, offset: task.offset, length: task.length };
@@ -91,7 +94,7 @@ impl Driver {
                 Spot::Done(there)
             }
         });
-        assert!(answered, "data that is there is not sent");
+        assert!(answered, "available data is not sent");
         self.session.read_answered(task);
     }
 
@@ -112,7 +115,7 @@ impl Driver {
         self.started_reads.is_multiple_of(2).then(|| How::of(self.started_reads / 2))
     }
 
-    /// The next frame of a read is made; it may be the last.
+    /// Sends the next frame of a read, which may be the last one.
     pub(super) fn go_on_reading(&mut self, which: usize, how: usize) {
         let mut read = self.reads.swap_remove(which % self.reads.len());
         let how = How::of(how);
@@ -130,7 +133,7 @@ impl Driver {
         self.take();
     }
 
-    /// The connections of all reads are lost.
+    /// Ends all reads because their connections are lost.
     pub(super) fn drop_reads(&mut self) {
         for read in std::mem::take(&mut self.reads) {
             end_uses(&read.uses);
@@ -140,7 +143,7 @@ impl Driver {
     }
 }
 
-/// Appends the next frame; `true` if it is the last.
+/// Appends the next frame; returns whether it is the last one.
 fn frame(read: &mut PendingRead, how: How, out: &mut Vec<u8>) -> bool {
     let left = read.reply.left();
     let wanted = left.min(FRAME_BYTES_MAX);
@@ -151,10 +154,7 @@ fn frame(read: &mut PendingRead, how: How, out: &mut Vec<u8>) -> bool {
             out.extend_from_slice(&frame.header);
             out.resize(out.len() + there, DATA);
             *offset += there as u64;
-            assert!(
-                frame.is_last || (there == wanted && read.reply.left() > 0),
-                "the reply goes on for ever"
-            );
+            assert!(frame.is_last || (there == wanted && read.reply.left() > 0), "the reply never ends");
             frame.is_last
         }
         Kind::Range { paged: false, .. } => {
@@ -162,10 +162,7 @@ fn frame(read: &mut PendingRead, how: How, out: &mut Vec<u8>) -> bool {
             out.extend_from_slice(&frame.header);
             out.resize(out.len() + there, DATA);
             out.extend(frame.end.into_iter().flatten());
-            assert!(
-                frame.is_last || (there == wanted && read.reply.left() > 0),
-                "the reply goes on for ever"
-            );
+            assert!(frame.is_last || (there == wanted && read.reply.left() > 0), "the reply never ends");
             frame.is_last
         }
         Kind::Vector(elements) => {
@@ -178,7 +175,7 @@ fn frame(read: &mut PendingRead, how: How, out: &mut Vec<u8>) -> bool {
             let frame = read.reply.vector_frame(elements.len(), data.len());
             out.extend_from_slice(&frame.header);
             out.extend_from_slice(&data);
-            assert_eq!(frame.is_last, rest.is_empty(), "the last frame is not the last");
+            assert_eq!(frame.is_last, rest.is_empty(), "the mark of the last frame is wrong");
             *elements = rest;
             frame.is_last
         }

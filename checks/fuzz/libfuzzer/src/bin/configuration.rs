@@ -1,4 +1,4 @@
-//! libFuzzer program of the target `configuration`.
+//! libFuzzer program of the target `configuration`, because libFuzzer needs one program per target.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::configuration::target(data));

@@ -1,4 +1,4 @@
-//! libFuzzer program of the target `metalinks`.
+//! libFuzzer program of the target `metalinks`, because libFuzzer needs one program per target.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::metalinks::target(data));

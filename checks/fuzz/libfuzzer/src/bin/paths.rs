@@ -1,4 +1,4 @@
-//! libFuzzer program of the target `paths`.
+//! libFuzzer program of the target `paths`, because libFuzzer needs one program per target.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::paths::target(data));
