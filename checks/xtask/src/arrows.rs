@@ -1,6 +1,7 @@
-//! Which room may depend on which. A crate uses those named on its right and no other of ours.
+//! Rule `arrows`: the allowed dependencies between the crates of the workspace.
 //!
-//! Rooms that are not built yet stand in the table too: the direction is decided before the code exists.
+//! A crate may use only the crates in its row. Crates that do not exist yet are in the table as
+//! well, so that the direction of their dependencies is decided before their code exists.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +9,14 @@ use crate::tree::{Finding, Tree, join, parent};
 
 const RULE: &str = "arrows";
 
-/// Stands for every room but those that stand above the assembly (`ABOVE`).
+/// Stands for every crate except those above the assembly (`ABOVE`).
 const ANY: &str = "*";
 
-/// What no room uses: the programs and what is built on them. `checks` may use even these.
+/// Crates that no other crate may use: the programs and the crates built on them. Only `checks` may
+/// use them.
 const ABOVE: [&str; 5] = ["server", "mount", "scalla", "preload", "python"];
 
-/// Room, and what it may use. Nothing may use `checks`.
+/// Each crate and its allowed dependencies. No crate may use `checks`.
 const ARROWS: [(&str, &[&str]); 23] = [
     ("base", &[]),
     ("config", &["base"]),
@@ -41,15 +43,16 @@ const ARROWS: [(&str, &[&str]); 23] = [
     ("checks", &[ANY]),
 ];
 
-/// Rooms whose tests may use more than the room itself: they are driven from the outside, where a test needs the
-/// real file system or the real wire on the other side. Everywhere else a test that needs another room shows that
-/// the room is not the pure thing it claims to be.
+/// Crates whose tests may use more than the crate itself. They are tested from the outside, so a
+/// test needs the real file system or the real protocol on the other side. For all other crates
+/// such a need shows that the crate is not as independent as it claims to be.
 const DRIVEN: [&str; 3] = ["xroot", "server", "scalla"];
 
-/// Rooms that may switch `unsafe_code` on.
+/// Crates that may allow `unsafe_code`.
 pub(crate) const UNSAFE_ROOMS: [&str; 4] = ["net", "storage", "auth", "preload"];
 
-/// The room a path belongs to: `crates/wire/src/x.rs` -> `wire`, `apps/scalla/…` -> `scalla`, `checks/…` -> `checks`.
+/// Returns the crate of a path: `crates/wire/src/x.rs` -> `wire`, `apps/scalla/…` -> `scalla`,
+/// `checks/…` -> `checks`.
 pub(crate) fn room(path: &str) -> &str {
     let mut parts = path.split('/');
     match (parts.next(), parts.next()) {
@@ -85,7 +88,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                 path,
                 1,
                 RULE,
-                format!("room `{room}` stands in no row of the arrow table"),
+                format!("crate `{room}` has no row in the dependency table"),
             ));
             continue;
         }
@@ -108,7 +111,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Our crates by the name under which the workspace shares them: name -> room.
+/// Returns the crates of the workspace by the names under which it shares them: name -> crate.
 fn workspace_paths(tree: &Tree) -> BTreeMap<String, String> {
     let Some(Ok(root)) = tree.text("Cargo.toml").map(str::parse::<toml::Table>) else {
         return BTreeMap::new();
@@ -121,7 +124,8 @@ fn workspace_paths(tree: &Tree) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Every dependency of a manifest: kind of table, name, value; those of `[target.*]` too.
+/// Returns every dependency of a manifest, including those of `[target.*]`: kind of table, name,
+/// value.
 fn dependencies(manifest: &toml::Table) -> Vec<(&'static str, &str, &toml::Value)> {
     const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
     let targets = manifest.get("target").and_then(toml::Value::as_table);
@@ -137,7 +141,7 @@ fn dependencies(manifest: &toml::Table) -> Vec<(&'static str, &str, &toml::Value
     all
 }
 
-/// The room a dependency stands for, or `None` for a crate that is not ours.
+/// Returns the crate of a dependency; `None` if it is not a crate of this workspace.
 fn our_room(
     manifest: &str,
     name: &str,
@@ -153,7 +157,7 @@ fn our_room(
     None
 }
 
-/// The line of `name` below the heading of `kind`, 1 when it cannot be told.
+/// Returns the line of `name` below the heading of `kind`, or 1 if it is not found.
 fn line_of(text: &str, kind: &str, name: &str) -> usize {
     let mut inside = false;
     for (index, line) in text.lines().enumerate() {
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_against_the_table_is_found_with_its_line() {
+    fn a_forbidden_dependency_is_found_with_its_line() {
         let manifest =
             "[package]\nname = \"w\"\n[dependencies]\nbase.workspace = true\nnet.workspace = true\n";
         let found = findings("crates/wire/Cargo.toml", manifest);
@@ -195,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_of_the_table_and_foreign_crates_pass() {
+    fn allowed_dependencies_and_external_crates_pass() {
         let manifest = "[dependencies]\nbase.workspace = true\nlibc.workspace = true\nserde = \"1\"\n";
         assert_eq!(findings("crates/wire/Cargo.toml", manifest), []);
         assert_eq!(findings("checks/fuzz/Cargo.toml", "[dependencies]\nlogical.workspace = true\n"), []);
@@ -203,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_or_target_dependency_is_no_way_around() {
+    fn path_and_target_dependencies_are_checked() {
         let by_path = "[dependencies]\nx = { path = \"../logical\" }\n";
         assert_eq!(findings("crates/xroot/Cargo.toml", by_path).len(), 1);
         let by_target = "[target.'cfg(unix)'.dependencies]\nlogical.workspace = true\n";
@@ -211,21 +215,21 @@ mod tests {
     }
 
     #[test]
-    fn tests_of_pure_rooms_obey_and_those_of_driven_rooms_may_use_more() {
+    fn only_tests_of_driven_crates_may_use_more() {
         let manifest = "[dev-dependencies]\nlogical.workspace = true\n";
         assert_eq!(findings("crates/wire/Cargo.toml", manifest).len(), 1);
         assert_eq!(findings("crates/xroot/Cargo.toml", manifest), []);
     }
 
     #[test]
-    fn nothing_may_use_checks_and_rooms_must_be_known() {
+    fn checks_must_not_be_used_and_crates_must_be_known() {
         let manifest = "[dependencies]\nx = { path = \"../../checks/interop\" }\n";
         assert_eq!(findings("crates/server/Cargo.toml", manifest).len(), 1);
         assert_eq!(findings("crates/util/Cargo.toml", "").len(), 1);
     }
 
     #[test]
-    fn rooms_not_built_yet_have_their_arrows() {
+    fn planned_crates_have_their_dependencies() {
         assert!(allowed("http", "auth") && !allowed("http", "session"));
         assert!(allowed("server", "cluster") && !allowed("server", "mount"));
         assert!(allowed("python", "client") && !allowed("client", "server"));

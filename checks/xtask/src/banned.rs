@@ -1,16 +1,16 @@
-//! Calls that must not stand in a room, or nowhere.
+//! Rule `banned`: calls that are refused in some crates or in all of them.
 //!
-//! | what                                                        | where it is refused                                |
-//! |-------------------------------------------------------------|----------------------------------------------------|
-//! | `spawn_blocking`                                            | everywhere: one hand-off per read costs 11 us      |
-//! | `todo!`, `unimplemented!`                                   | everywhere                                         |
-//! | `std::fs`, `tokio::fs`, `File::open`, `OpenOptions::new`, … | outside storage, config, server, logical, client, programs |
-//! | `unwrap`, `expect`, `x[i]`, `panic!`, `unreachable!`        | in wire, session and net, which face the peer      |
-//! | `thread::sleep`                                             | in tests, but where a loop asks again and again    |
-//! | `allow(unsafe_code)`                                        | outside the rooms that own system calls            |
-//! | `print!`, `eprintln!`, …, `stdout`, `stderr`, `indicatif`   | in the programs, outside their `printer`           |
+//! | call                                                  | refused                             |
+//! |-------------------------------------------------------|-------------------------------------|
+//! | `spawn_blocking`                                      | everywhere: a hand-off costs 11 us  |
+//! | `todo!`, `unimplemented!`                             | everywhere                          |
+//! | `std::fs`, `tokio::fs`, `File::open`, …               | outside of `FILE_ROOMS`             |
+//! | `unwrap`, `expect`, `x[i]`, `panic!`, `unreachable!`  | in `CALM_ROOMS`                     |
+//! | `thread::sleep`                                       | in tests, except in polling loops   |
+//! | `allow(unsafe_code)`                                  | outside of `UNSAFE_ROOMS`           |
+//! | `print!`, …, `stdout`, `stderr`, `indicatif`          | in the programs, except `printer`   |
 //!
-//! All but the first two and the sleep concern code outside tests.
+//! All rules except the first two and the one about sleeping concern code outside of tests.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::punctuated::Punctuated;
@@ -23,14 +23,14 @@ use crate::tree::Finding;
 
 const RULE: &str = "banned";
 
-/// Rooms that may block on files: storage is made for it, the others at start-up or on the pool; the client serves no
-/// others that could be held up.
+/// Crates that may block on files. Storage does so by design, the others at start-up or on the
+/// pool, and the client serves no other clients.
 const FILE_ROOMS: [&str; 7] = ["storage", "config", "server", "logical", "client", "scalla", "checks"];
-/// Rooms that face a peer and must not panic on what it sends.
+/// Crates that read the input of peers and must not panic on it.
 const CALM_ROOMS: [&str; 3] = ["wire", "session", "net"];
 const PANICKING_METHODS: [&str; 4] = ["unwrap", "expect", "unwrap_err", "expect_err"];
 const PANICKING_MACROS: [&str; 2] = ["panic", "unreachable"];
-/// The room whose commands write to terminals, and the module that alone does.
+/// The crate whose commands write to terminals, and the only module that may do so.
 const PROGRAMS: &str = "scalla";
 const PRINTER: &str = "/printer/";
 const PRINTING_MACROS: [&str; 4] = ["print", "println", "eprint", "eprintln"];
@@ -73,7 +73,7 @@ impl Search<'_> {
         self.findings.push(Finding::new(self.path, line, RULE, message));
     }
 
-    /// Runs `inside` with the knowledge that it is test code, if the attributes say so.
+    /// Runs `inside`, marked as test code if the attributes are those of test code.
     fn within(&mut self, attributes: &[syn::Attribute], inside: impl FnOnce(&mut Self)) {
         let before = self.in_test;
         self.in_test = before || is_test(attributes);
@@ -81,7 +81,7 @@ impl Search<'_> {
         self.in_test = before;
     }
 
-    /// One name at the end of a path, a method or a token.
+    /// Checks a name at the end of a path, a method or a token.
     fn name(&mut self, name: &str, line: usize) {
         if name == "spawn_blocking" {
             self.found(line, "`spawn_blocking`: use the bounded pool of the file system");
@@ -91,10 +91,13 @@ impl Search<'_> {
     fn method(&mut self, name: &str, line: usize) {
         self.name(name, line);
         if !self.prints && !self.in_test && name == "print" {
-            self.found(line, "`print` of an error writes foreign text as it is: use `Printer::command_line`");
+            self.found(
+                line,
+                "`print` of an error writes text of a peer unescaped; use `Printer::command_line`",
+            );
         }
         if self.calm && !self.in_test && PANICKING_METHODS.contains(&name) {
-            self.found(line, format!("`{name}` can panic on what a peer sent; return an error"));
+            self.found(line, format!("`{name}` can panic on input of a peer; return an error"));
         }
     }
 
@@ -113,7 +116,7 @@ impl Search<'_> {
         }
         if self.in_test {
             if pair("thread", "sleep") && !self.asks_again {
-                self.found(line, "`thread::sleep` in a test: wait for the event, not for a while");
+                self.found(line, "`thread::sleep` in a test; wait for the event instead");
             }
         } else if !self.files {
             let opens = ["open", "create", "create_new", "options"].iter().any(|call| pair("File", call));
@@ -125,17 +128,17 @@ impl Search<'_> {
 
     fn macro_name(&mut self, name: &str, line: usize) {
         if UNFINISHED_MACROS.contains(&name) {
-            self.found(line, format!("`{name}!`: nothing is built half"));
+            self.found(line, format!("`{name}!`: unfinished code is not allowed; implement it or remove it"));
         }
         if !self.prints && !self.in_test && PRINTING_MACROS.contains(&name) {
             self.found(line, format!("`{name}!`: commands write through `printer`, which escapes"));
         }
         if self.calm && !self.in_test && PANICKING_MACROS.contains(&name) {
-            self.found(line, format!("`{name}!` in a room that faces the peer; return an error"));
+            self.found(line, format!("`{name}!` in a crate that reads input of peers; return an error"));
         }
     }
 
-    /// Looks through a macro's tokens that are no list of expressions.
+    /// Checks the tokens of a macro that are not a list of expressions.
     fn tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         for (index, token) in tokens.iter().enumerate() {
@@ -215,7 +218,8 @@ impl<'ast> Visit<'ast> for Search<'_> {
     }
 
     fn visit_item_const(&mut self, node: &'ast syn::ItemConst) {
-        // Evaluated by the compiler: an index or assertion that fails there fails the build, not the server.
+        // Constants are evaluated by the compiler, so a failing index or assertion fails the build
+        // and not the server.
         let calm = std::mem::replace(&mut self.calm, false);
         self.within(&node.attrs, |search| visit::visit_item_const(search, node));
         self.calm = calm;
@@ -236,7 +240,7 @@ impl<'ast> Visit<'ast> for Search<'_> {
     fn visit_attribute(&mut self, node: &'ast syn::Attribute) {
         let allows = node.path().is_ident("allow") || node.path().is_ident("expect");
         if allows && !self.unsafe_allowed && mentions(node, "unsafe_code") {
-            self.found(node.span().start().line, "`unsafe` belongs in the rooms that own system calls");
+            self.found(node.span().start().line, "`unsafe` belongs in the crates that make system calls");
         }
     }
 
@@ -253,7 +257,7 @@ impl<'ast> Visit<'ast> for Search<'_> {
 
     fn visit_expr_index(&mut self, node: &'ast syn::ExprIndex) {
         if self.calm && !self.in_test {
-            self.found(node.span().start().line, "indexing can panic on what a peer sent; use `get`");
+            self.found(node.span().start().line, "indexing can panic on input of a peer; use `get`");
         }
         visit::visit_expr_index(self, node);
     }
@@ -280,7 +284,7 @@ mod tests {
     use super::*;
     use crate::tree::Tree;
 
-    /// Lines of the findings in a library file of a room.
+    /// Returns the lines of the findings in a library file of a crate.
     fn lines(room: &str, text: &str) -> Vec<usize> {
         let manifest = format!("crates/{room}/Cargo.toml");
         let source = format!("crates/{room}/src/lib.rs");
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn blocking_file_calls_stay_in_their_rooms() {
+    fn blocking_file_calls_are_refused_outside_of_their_crates() {
         let text = "use std::fs;\nfn f() {\n let _ = std::fs::read(\"x\");\n let _ = File::open(\"x\");\n}";
         assert_eq!(lines("xroot", text), [1, 3, 4]);
         assert_eq!(lines("storage", text), [0; 0]);
@@ -315,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_panics_is_refused_where_the_peer_speaks() {
+    fn panicking_calls_are_refused_in_crates_that_read_input_of_peers() {
         let text = "fn f(a: &[u8]) -> u8 {\n let _ = a.first().unwrap();\n let _ = a.first().expect(\"x\");\n a[0]\n}";
         assert_eq!(lines("wire", text), [2, 3, 4]);
         assert_eq!(lines("logical", text), [0; 0]);
@@ -327,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_constants_types_and_attributes_may_use_brackets() {
+    fn brackets_of_tests_constants_types_and_attributes_pass() {
         let text = "#[derive(Debug)]\nstruct S([u8; 4]);\nconst T: [u8; 2] = [1, 2];\nconst U: u8 = T[1];\n\
                     fn f() -> [u8; 2] { [3, 4] }\nfn g() { vec![1]; h(&[1]); }\n\
                     #[cfg(test)]\nmod tests {\n #[test]\n fn t() { super::f()[0].unwrap(); }\n}";
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn sleeping_and_hoping_in_a_test_is_refused() {
+    fn sleeping_in_a_test_is_refused_outside_of_polling_loops() {
         let text = "fn f() { std::thread::sleep(d); }\n#[cfg(test)]\nmod tests {\n fn t() {\n thread::sleep(d);\n }\n}";
         assert_eq!(lines("storage", text), [5]);
         let asks = "#[test]\nfn t() {\n while !ready() {\n thread::sleep(d);\n }\n thread::sleep(d);\n}";
@@ -344,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_write_through_their_printer() {
+    fn printing_outside_of_the_printer_is_refused() {
         let text = "use indicatif::ProgressBar;\nfn f() {\n println!(\"x\");\n std::io::stdout().flush();\n io::stderr();\n\
                     e.print();\n rustix::stdio::stdout();\n}\n#[test]\nfn t() {\n println!(\"x\");\n}";
         assert_eq!(lines("scalla", text), [1, 3, 4, 5, 6, 7]);
@@ -358,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_is_switched_on_only_where_system_calls_live() {
+    fn unsafe_code_is_refused_outside_of_its_crates() {
         assert_eq!(lines("wire", "#![allow(unsafe_code)]\n"), [1]);
         assert_eq!(lines("net", "#![allow(unsafe_code)]\n"), [0; 0]);
     }

@@ -1,8 +1,11 @@
-//! `docs/conformance.md`: each row of its tables names at least one test, in backticks; each named test exists, and
-//! with `--ran` it passed in the run that was recorded.
+//! Rule `conformance`: each row in `docs/conformance.md` names at least one existing test.
 //!
-//! Tests are named `crate::module::path::function` as `cargo test` prints them behind the crate's name (an integration
-//! test's crate is its file's name), or `checks/interop/test_x.py::test_name`.
+//! The tests are named in backticks. With `--ran`, each of them must also have passed in the
+//! recorded run, because a test that is never executed proves nothing.
+//!
+//! Rust tests are named `crate::module::path::function`, as `cargo test` prints them behind the
+//! name of the crate. The crate of an integration test is the name of its file. Python tests are
+//! named `checks/interop/test_x.py::test_name`.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +18,8 @@ use crate::tree::{Finding, Tree};
 const RULE: &str = "conformance";
 const PAGE: &str = "docs/conformance.md";
 
-/// Every request code and error code of the protocol: each must stand in a row of the page, so that none is forgotten.
+/// All request codes and error codes of the protocol. Each must begin a row of the page, so that
+/// none is forgotten.
 const REQUEST_CODES: std::ops::RangeInclusive<u16> = 3000..=3032;
 const ERROR_CODES: std::ops::RangeInclusive<u16> = 3000..=3035;
 
@@ -26,7 +30,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// Reads outputs of `cargo test` and `pytest -v`.
+    /// Parses outputs of `cargo test` and `pytest -v`.
     pub(crate) fn parse(outputs: &[String]) -> Self {
         let mut ran = Self::default();
         for output in outputs {
@@ -50,7 +54,8 @@ impl Ran {
     }
 }
 
-/// `unittests src/lib.rs (target/debug/deps/wire-0a1b…)` -> `wire`.
+/// Returns the name of a test binary: `unittests src/lib.rs (target/debug/deps/wire-0a1b…)` ->
+/// `wire`.
 fn binary_name(running: &str) -> Option<String> {
     let (_, path) = running.strip_suffix(')')?.rsplit_once('(')?;
     let file = path.rsplit('/').next()?;
@@ -70,7 +75,7 @@ pub(crate) fn check(tree: &Tree, modules: &Modules, ran: Option<&Ran>) -> Vec<Fi
             headed = false;
             continue;
         };
-        // The first row of a table is its heading, the second its ruler.
+        // The first row of a table is its heading, the second its delimiter row.
         let is_ruler = row.chars().all(|sign| matches!(sign, '|' | '-' | ':' | ' '));
         if is_ruler || !std::mem::replace(&mut headed, true) {
             continue;
@@ -96,7 +101,7 @@ pub(crate) fn check(tree: &Tree, modules: &Modules, ran: Option<&Ran>) -> Vec<Fi
     findings
 }
 
-/// Codes that no row of the chapters on requests and errors begins with.
+/// Returns findings for codes that begin no row of the chapters on requests and errors.
 fn missing_codes(page: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (chapter, codes) in [("## Requests", REQUEST_CODES), ("## Errors", ERROR_CODES)] {
@@ -117,7 +122,7 @@ fn missing_codes(page: &str) -> Vec<Finding> {
     findings
 }
 
-/// Names of all tests in the tree.
+/// Returns the names of all tests in the tree.
 fn existing(tree: &Tree, modules: &Modules) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for module in modules.iter() {
@@ -146,7 +151,7 @@ struct Tests {
 }
 
 impl Tests {
-    /// Functions within `proptest! { … }`.
+    /// Collects the functions within `proptest! { … }`.
     fn within_macro(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         for pair in tokens.windows(2) {
@@ -207,7 +212,7 @@ mod tests {
         ])
     }
 
-    /// Messages about rows, without the codes that a short sample must lack.
+    /// Returns the findings about rows, without those about codes that a short sample lacks.
     fn messages(page: &str, ran: Option<&Ran>) -> Vec<(usize, String)> {
         let tree = tree(page);
         let found = check(&tree, &Modules::of(&tree), ran);
@@ -220,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_of_both_runners_are_read() {
+    fn outputs_of_both_test_runners_are_parsed() {
         let ran = Ran::parse(&[CARGO.to_owned(), PYTEST.to_owned()]);
         let expected = [
             "checks/interop/test_cp.py::test_download",
@@ -241,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_a_test_and_a_test_that_is_gone_are_found() {
+    fn rows_without_tests_and_missing_tests_are_found() {
         assert_eq!(messages(&page("none yet"), None), [(5, "this row names no test".to_owned())]);
         let gone = messages(&page("`wire::read::tests::helper`, `vectors::all`"), None);
         assert_eq!(gone, [(5, "no test is called `wire::read::tests::helper`".to_owned())]);

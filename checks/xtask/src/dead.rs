@@ -1,5 +1,8 @@
-//! Nothing lies in the tree that nothing uses: source files no target reaches, documents no reader is led to,
-//! Python files no test imports; and no link leads nowhere.
+//! Rule `dead`: unused files and broken links.
+//!
+//! It finds source files that no target reaches, documents that no page links to, Python files that
+//! no test imports, and links without a target. The compiler and the test runners ignore such files
+//! silently.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +11,7 @@ use crate::tree::{Finding, Tree, join, parent};
 
 const RULE: &str = "dead";
 
-/// Where a reader starts.
+/// Pages at which a reader starts.
 const FRONT_PAGES: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
 
 pub(crate) fn check(tree: &Tree, modules: &Modules) -> Vec<Finding> {
@@ -42,7 +45,12 @@ fn documents(tree: &Tree, findings: &mut Vec<Finding>) {
     }
     for (page, text) in tree.ending(".md") {
         if page.starts_with("docs/") && !linked.contains(page) {
-            findings.push(Finding::new(page, 1, RULE, "no front page leads to this document"));
+            findings.push(Finding::new(
+                page,
+                1,
+                RULE,
+                "no front page links to this document, directly or indirectly",
+            ));
         }
         for (line, target) in links(text) {
             let Some(path) = join(parent(page), &target) else { continue };
@@ -53,14 +61,15 @@ fn documents(tree: &Tree, findings: &mut Vec<Finding>) {
                     page,
                     line,
                     RULE,
-                    format!("the link to `{target}` leads nowhere"),
+                    format!("the target of the link `{target}` does not exist"),
                 ));
             }
         }
     }
 }
 
-/// Targets of `[text](target)` within the tree, with their lines; without the part behind `#`.
+/// Returns the targets of `[text](target)` within the tree with their lines, without the part
+/// behind `#`.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -93,7 +102,7 @@ fn python(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// `import m`, `from m import …`, or the file's name in quotes where it is run as a program.
+/// Reports whether a Python text imports a module, or runs its file by its quoted name.
 fn mentions_module(text: &str, module: &str, file: &str) -> bool {
     text.contains(&format!("\"{file}\""))
         || text.lines().map(str::trim).any(|line| {
@@ -135,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_nowhere_is_found() {
+    fn a_link_without_a_target_is_found() {
         assert_eq!(dead(&[("README.md", "\n[x](docs/gone.md)")]), [("README.md".to_owned(), 2)]);
     }
 

@@ -1,16 +1,16 @@
-//! `cargo xtask`: the tree checks itself.
+//! `cargo xtask`: checks of the source tree that the compiler and clippy do not make.
 //!
-//! `cargo xtask tidy [--ran FILE...]` walks the repository and prints every breach of its rules as
-//! `file:line: [rule] message`; it exits with 1 when there is one. The rules:
+//! `cargo xtask tidy [--ran FILE...]` reads the repository and prints each violation of a rule as
+//! `file:line: [rule] message`. It exits with 1 if there is one, so that a build can depend on it.
 //!
-//! | module        | what it holds                                                                          |
-//! |---------------|----------------------------------------------------------------------------------------|
-//! | `arrows`      | which room may depend on which, against every `Cargo.toml`                             |
-//! | `shape`       | file heads, lengths of files and functions                                             |
-//! | `banned`      | calls that must not stand in a room, or nowhere                                        |
-//! | `dead`        | source files no target reaches, documents nobody links, links that lead nowhere        |
-//! | `conformance` | `docs/conformance.md` names a test for each row, and the test exists and ran (`--ran`) |
-//! | `names`       | type names are not defined in several files                                             |
+//! | rule          | checks                                                               |
+//! |---------------|----------------------------------------------------------------------|
+//! | `arrows`      | the dependencies between crates, in every `Cargo.toml`               |
+//! | `shape`       | file heads, lengths of files and functions                           |
+//! | `banned`      | calls that are refused in some crates or in all of them              |
+//! | `dead`        | unused source files and documents, broken links                      |
+//! | `conformance` | the tests named in `docs/conformance.md` exist, and passed (`--ran`) |
+//! | `names`       | the share of type names that are defined in several files            |
 
 mod arrows;
 mod banned;
@@ -35,7 +35,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Runs every rule on the repository this program was built from.
+/// Runs every rule on the repository in which this program was built.
 fn tidy(arguments: &[String]) -> anyhow::Result<()> {
     let ran_files = match arguments.split_first() {
         None => None,
@@ -62,7 +62,7 @@ fn tidy(arguments: &[String]) -> anyhow::Result<()> {
     if findings.is_empty() { Ok(()) } else { std::process::exit(1) }
 }
 
-/// All findings, ordered by place.
+/// Returns all findings, ordered by path and line.
 fn check(tree: &Tree, ran: Option<&conformance::Ran>) -> Vec<Finding> {
     let modules = modules::Modules::of(tree);
     let mut findings = modules.findings.clone();
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_tree_can_be_read() {
+    fn the_tree_of_this_repository_is_read() {
         let tree = Tree::read(&tree::root().expect("root")).expect("tree");
         assert!(tree.text("Cargo.toml").is_some());
         assert!(tree.text("checks/xtask/src/main.rs").is_some());

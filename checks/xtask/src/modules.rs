@@ -1,7 +1,8 @@
-//! Which source files the targets of the workspace reach, as what, and what stands in them.
+//! The source files that the targets of the workspace reach, parsed.
 //!
-//! Starts at every target of every manifest and follows `mod` declarations as the compiler does (`x.rs`, `x/mod.rs`,
-//! `#[path]`), noting which files are compiled for tests only.
+//! It starts at every target of every manifest and follows `mod` declarations as the compiler does
+//! (`x.rs`, `x/mod.rs`, `#[path]`). It records which files are compiled only for tests, because
+//! other rules are less strict for those.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,24 +12,25 @@ use crate::tree::{Finding, Tree, join, parent};
 
 const RULE: &str = "modules";
 
-/// One source file, parsed.
+/// A parsed source file.
 pub(crate) struct Module {
     /// Path in the tree.
     pub(crate) path: String,
-    /// `target::path::of::module`, with the target named as in `use` (`wire`, not `scalla-wire`).
+    /// `target::path::of::module`, with the name of the target as in `use` (`wire`, not
+    /// `scalla-wire`).
     pub(crate) name: String,
-    /// Compiled for tests only.
+    /// The file is compiled only for tests.
     pub(crate) test_only: bool,
     pub(crate) syntax: syn::File,
 }
 
-/// Every source file that a target reaches.
+/// All source files that a target reaches.
 #[derive(Default)]
 pub(crate) struct Modules {
     modules: BTreeMap<String, Module>,
-    /// The files that targets begin with.
+    /// The root files of the targets.
     roots: BTreeSet<String>,
-    /// Files that do not parse, `mod` declarations without a file.
+    /// Files that do not parse, and `mod` declarations without a file.
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -52,10 +54,12 @@ impl Modules {
         self.modules.contains_key(path)
     }
 
-    /// Takes up one file and what it declares. `folder` is where the files of its modules lie.
+    /// Adds a file and the modules that it declares. `folder` is the directory of the files of its
+    /// modules.
     fn enter(&mut self, tree: &Tree, path: &str, name: String, test_only: bool, folder: &str) {
         if let Some(known) = self.modules.get_mut(path) {
-            // Reached a second time, perhaps for production: then the stricter rules hold.
+            // The file is reached a second time. If it is not only compiled for tests, the stricter
+            // rules apply.
             known.test_only &= test_only;
             return;
         }
@@ -86,7 +90,7 @@ impl Modules {
         self.modules.insert(path.to_owned(), module);
         for child in declared.files {
             match child.candidates.iter().find(|candidate| tree.contains(candidate)) {
-                // A target's own file goes by the name of that target.
+                // The root file of a target keeps the name of that target.
                 Some(file) if self.roots.contains(file) => {}
                 Some(file) => {
                     let folder = if child.by_path || file.ends_with("/mod.rs") {
@@ -106,12 +110,12 @@ impl Modules {
     }
 }
 
-/// A module in a file of its own, as declared.
+/// A declared module with a file of its own.
 struct Child {
     candidates: Vec<String>,
     name: String,
     test_only: bool,
-    /// By `#[path]`: its own modules lie beside it.
+    /// Declared with `#[path]`: the files of its own modules are in the same directory.
     by_path: bool,
     line: usize,
 }
@@ -157,7 +161,7 @@ fn path_attribute(attributes: &[syn::Attribute]) -> Option<String> {
     })
 }
 
-/// Names of files brought in by `include!("…")`.
+/// Returns the names of files included with `include!("…")`.
 fn included(file: &syn::File) -> Vec<String> {
     struct Includes(Vec<String>);
     impl<'ast> Visit<'ast> for Includes {
@@ -175,8 +179,8 @@ fn included(file: &syn::File) -> Vec<String> {
     includes.0
 }
 
-/// Whether what carries these attributes is compiled for tests only: `#[test]`, `#[tokio::test]`, `#[cfg(test)]` and
-/// its combinations; not `#[cfg(not(test))]`.
+/// Reports whether an item with these attributes is compiled only for tests: `#[test]`,
+/// `#[tokio::test]`, `#[cfg(test)]` and its combinations, but not `#[cfg(not(test))]`.
 pub(crate) fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let path = attribute.path();
@@ -187,7 +191,7 @@ pub(crate) fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// `test` anywhere in a condition but below a `not`.
+/// Reports whether `test` occurs in a condition, but not below a `not`.
 fn asks_for_test(condition: &proc_macro2::TokenStream) -> bool {
     let mut negated = false;
     for token in condition.clone() {
@@ -210,14 +214,15 @@ fn asks_for_test(condition: &proc_macro2::TokenStream) -> bool {
     false
 }
 
-/// A root from which a target is compiled.
+/// The root file of a target.
 struct Target {
     root: String,
     name: String,
     test_only: bool,
 }
 
-/// The targets of one manifest: the explicit ones, and those Cargo finds by their place.
+/// Returns the targets of a manifest: the explicit ones, and those that Cargo finds by their
+/// location.
 fn targets(tree: &Tree, manifest: &str, text: &str) -> Vec<Target> {
     let folder = parent(manifest);
     let Ok(manifest) = text.parse::<toml::Table>() else { return Vec::new() };
@@ -301,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_another_one_runs_again_keeps_its_name() {
+    fn a_test_that_is_included_by_another_one_keeps_its_name() {
         let found = summary(&[
             ("crates/a/Cargo.toml", MANIFEST),
             ("crates/a/src/lib.rs", ""),
@@ -330,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn test_conditions_are_told_from_their_negation() {
+    fn test_conditions_are_distinguished_from_their_negation() {
         let condition = |text: &str| asks_for_test(&text.parse().expect("tokens"));
         assert!(
             condition("test") && condition("any(test, feature = \"x\")") && condition("all(unix, any(test))")

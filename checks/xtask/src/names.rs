@@ -1,7 +1,7 @@
-//! Type names: at most a small share of them is defined in more than one file.
+//! Rule `names`: only a small share of the type names may be defined in more than one file.
 //!
-//! A name that stands for several types cannot be searched for, and a reader takes one type for another where
-//! they meet. Names that are always used with their module (`config::Error`) do not count.
+//! A name of several types cannot be searched for, and a reader confuses the types where they are
+//! used together. Names that are always used with their module (`config::Error`) do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use crate::tree::Finding;
 
 const RULE: &str = "names";
 
-/// Percent of the type names that may be defined in more than one file.
+/// Maximum percentage of type names that are defined in more than one file.
 const REPEATED_PERCENT_MAX: usize = 24;
 
-/// Names that conventionally repeat and are written with their module.
+/// Names that are conventionally repeated and used with their module.
 const WITH_MODULE: [&str; 6] = ["Builder", "Config", "Error", "Options", "Result", "Settings"];
 
-/// How many of the worst names the finding lists.
+/// Number of names in the message of a finding, the most repeated ones first.
 const LISTED: usize = 12;
 
 pub(crate) fn check(modules: &Modules) -> Vec<Finding> {
@@ -39,7 +39,7 @@ fn check_share(modules: &Modules, percent_max: usize) -> Vec<Finding> {
     let worst: Vec<_> =
         repeated.iter().take(LISTED).map(|(name, files)| format!("{name} ({} files)", files.len())).collect();
     let message = format!(
-        "{} of {} type names are defined in more than one file, at most {percent_max} % may be: {}",
+        "{} of {} type names are defined in more than one file, at most {percent_max} %; rename {}",
         repeated.len(),
         files.len(),
         worst.join(", ")
@@ -48,7 +48,7 @@ fn check_share(modules: &Modules, percent_max: usize) -> Vec<Finding> {
     vec![Finding::new(place, 1, RULE, message)]
 }
 
-/// The types that a file defines at its top level.
+/// Returns the names of the types that a file defines at its top level.
 fn type_names(items: &[syn::Item]) -> impl Iterator<Item = String> {
     items.iter().filter_map(|item| match item {
         syn::Item::Struct(item) => Some(item.ident.to_string()),

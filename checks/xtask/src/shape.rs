@@ -1,4 +1,6 @@
-//! File heads and lengths: each source file says what it is for, and none grows beyond what one can hold in mind.
+//! Rule `shape`: each source file has a head, and files and functions have a maximum length.
+//!
+//! The limits exist so that a file or function can be read at once.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
@@ -9,18 +11,19 @@ use crate::tree::{Finding, Tree};
 const RULE: &str = "shape";
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
-/// A comment that begins so, right above a function, lets it be longer: it must go on with the reason.
+/// Prefix of a comment directly above a function that exempts it from the limit. The reason must
+/// follow.
 const EXCUSE: &str = "// tidy: long because ";
 
 pub(crate) fn check(tree: &Tree, modules: &Modules) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.ending(".rs") {
         if !text.trim_start().starts_with("//!") {
-            findings.push(Finding::new(path, 1, RULE, "does not open with `//!` saying what it is for"));
+            findings.push(Finding::new(path, 1, RULE, "lacks a file head (`//!`) that states its purpose"));
         }
         let lines = text.lines().count();
         if lines > FILE_LINES_MAX {
-            let message = format!("{lines} lines, at most {FILE_LINES_MAX}: split it by nouns");
+            let message = format!("{lines} lines, at most {FILE_LINES_MAX}: split it by responsibility");
             findings.push(Finding::new(path, FILE_LINES_MAX, RULE, message));
         }
     }
@@ -39,7 +42,8 @@ struct Functions<'a> {
 }
 
 impl Functions<'_> {
-    /// `whole` begins with the attributes and documentation, `signature` after them.
+    /// Checks the length of a function. `whole` is the first line of its attributes and
+    /// documentation, `signature` the line of its signature.
     fn measure(&mut self, name: &syn::Ident, whole: usize, signature: usize, end: usize) {
         let length = end + 1 - signature;
         if length > FUNCTION_LINES_MAX && !self.excused(whole) && !self.excused(signature) {
@@ -48,7 +52,7 @@ impl Functions<'_> {
         }
     }
 
-    /// Whether the comment lines right above `line` (counted from 1) give a reason.
+    /// Reports whether the comment lines directly above `line` (counted from 1) give a reason.
     fn excused(&self, line: usize) -> bool {
         let above = self.lines.iter().take(line.saturating_sub(1)).rev();
         above
@@ -101,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_have_its_limit_and_not_one_line_more() {
+    fn a_file_over_the_limit_is_found() {
         let file = |lines: usize| format!("//! Head.\n{}", "// x\n".repeat(lines - 1));
         assert_eq!(findings(&file(FILE_LINES_MAX)), []);
         assert_eq!(findings(&file(FILE_LINES_MAX + 1)).len(), 1);
     }
 
     #[test]
-    fn a_function_may_have_its_limit_and_not_one_line_more() {
+    fn a_function_over_the_limit_is_found() {
         assert_eq!(findings(&format!("//! Head.\n{}", function(FUNCTION_LINES_MAX))), []);
         let found = findings(&format!("//! Head.\n/// Doc.\n{}", function(FUNCTION_LINES_MAX + 1)));
         assert_eq!(found.len(), 1);
@@ -118,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_right_above_excuses_and_an_empty_one_does_not() {
+    fn only_a_comment_with_a_reason_exempts_a_function() {
         let long = function(FUNCTION_LINES_MAX + 1);
         let with = |comment: &str| format!("//! Head.\n{comment}\n#[inline]\n{long}");
         assert_eq!(findings(&with("// tidy: long because it is one table of 80 rows")), []);

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// Folders that hold nothing of ours.
+/// Directories without files of the project.
 const SKIPPED: [&str; 6] = ["target", ".git", ".venv", "__pycache__", ".pytest_cache", "node_modules"];
 
-/// Kinds of files that some rule reads.
+/// Extensions of the files that some rule reads.
 const READ: [&str; 5] = ["rs", "toml", "md", "py", "json"];
 
-/// One breach of a rule.
+/// A violation of a rule.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Finding {
     pub(crate) path: String,
@@ -33,7 +33,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Every file that a rule may look at. JSON files (recorded bytes) are listed with empty text.
+/// All files that a rule may read. JSON files (recorded bytes) are listed with an empty text.
 #[derive(Default)]
 pub(crate) struct Tree {
     files: BTreeMap<String, String>,
@@ -47,7 +47,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A tree for a test.
+    /// Creates a tree for a test.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         Self { files: files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect() }
@@ -88,23 +88,23 @@ impl Tree {
         self.files.contains_key(path)
     }
 
-    /// Whether any file lies below `folder` (no trailing slash).
+    /// Reports whether a file exists below `folder` (no trailing slash).
     pub(crate) fn has_folder(&self, folder: &str) -> bool {
         self.files.keys().any(|path| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')))
     }
 
-    /// All files, ordered by path.
+    /// Returns all files, ordered by path.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// Files whose name ends in `suffix`.
+    /// Returns the files whose name ends with `suffix`.
     pub(crate) fn ending(&self, suffix: &'static str) -> impl Iterator<Item = (&str, &str)> {
         self.files().filter(move |(path, _)| path.ends_with(suffix))
     }
 }
 
-/// The folder of the workspace this program was built in.
+/// Returns the directory of the workspace in which this program was built.
 pub(crate) fn root() -> anyhow::Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors()
@@ -113,7 +113,8 @@ pub(crate) fn root() -> anyhow::Result<PathBuf> {
         .with_context(|| format!("{} has no workspace above it", here.display()))
 }
 
-/// `folder/../x` and `./x` resolved within the tree; `None` when it leaves the tree.
+/// Resolves `folder/../x` and `./x` within the tree; returns `None` if the result is outside of the
+/// tree.
 pub(crate) fn join(folder: &str, relative: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in relative.split('/') {
@@ -128,7 +129,7 @@ pub(crate) fn join(folder: &str, relative: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// The folder a path lies in, without trailing slash; empty at the top.
+/// Returns the directory of a path, without trailing slash; empty at the top.
 pub(crate) fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
