@@ -1,6 +1,7 @@
-//! Many nodes of a cluster in few processes: each with its own connections, thread and clock, but without files.
+//! Many cluster nodes in few processes, each with its own connections and thread, without files.
 //!
-//! How long a cluster takes to form is that of its messages over real sockets; what a node does with files is not in it.
+//! The time for forming a cluster depends only on messages over real sockets, so the nodes need no
+//! files.
 
 use anyhow::{Context, bail};
 use cluster::tree::{Address, ChildSettings, Extensions, Login, Mode, ParentSettings, Space, SystemId};
@@ -14,20 +15,20 @@ use crate::children::Running;
 use crate::figures::{Figure, Figures};
 use crate::servers::Server;
 
-/// Servers in each process, and how many such processes.
+/// Servers in each process, and the number of such processes.
 const SERVERS: usize = 246;
 const PROCESSES: usize = 4;
 
-/// Supervisors, in a process of their own.
+/// Supervisors, which share one process.
 const SUPERVISORS: usize = 16;
 
-/// Between two looks at whether all have their place.
+/// Interval of polling whether all nodes have a place.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What an agent says when all its nodes have their place.
+/// Printed by an agent when all its nodes have a place.
 const FORMED: &str = "formed";
 
-/// What the nodes of a process are.
+/// Kind of the nodes of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Kind {
     Manager,
@@ -35,12 +36,12 @@ pub(crate) enum Kind {
     Server,
 }
 
-/// Runs `count` nodes until killed. A manager prints `port N`; the others look for the one at `manager`, and say when all of
-/// them have a place.
+/// Runs `count` nodes until killed. A manager prints `port N`. The others log in to the one at
+/// `manager`, and print a line when all of them have a place.
 pub(crate) fn serve(kind: Kind, count: usize, manager: u16) -> anyhow::Result<()> {
     let start = |number| {
         let settings = settings(kind, number, manager);
-        // Nobody connects to the data ports, but they are who a node is.
+        // No client connects to the data ports, but they are part of a node's identity.
         let port = u16::try_from(10_000 + number % 50_000).unwrap_or(u16::MAX);
         Cluster::start(settings, Arc::new(SystemClock::new()), port, None, &base::Supervisor::default())
     };
@@ -49,7 +50,7 @@ pub(crate) fn serve(kind: Kind, count: usize, manager: u16) -> anyhow::Result<()
         let port = nodes.first().and_then(Cluster::address).context("a manager without a port")?.port();
         println!("port {port}");
     } else {
-        // Who has a place keeps it as a rule, so each is waited for once.
+        // A node with a place usually keeps it, so each node is awaited only once.
         for node in &nodes {
             let has_place = |engine: &mut server::cluster::Engine| {
                 engine.node().memberships().iter().all(|m| m.is_attached())
@@ -95,8 +96,8 @@ fn settings(kind: Kind, number: usize, manager: u16) -> Settings {
     settings
 }
 
-/// Lets a thousand nodes find their places below a manager that has just been started: servers first, which is the harder
-/// order. Seconds until the last has its place.
+/// Starts a thousand nodes below a newly started manager and returns the seconds until the last one
+/// has a place. Servers start first, which is the harder order.
 pub(crate) fn form(manager: &Server, folder: &Path) -> anyhow::Result<Figures> {
     let start = Instant::now();
     let kinds =
@@ -104,10 +105,10 @@ pub(crate) fn form(manager: &Server, folder: &Path) -> anyhow::Result<Figures> {
     let mut agents = Vec::new();
     for (number, (kind, count)) in kinds.enumerate() {
         let log = folder.join(format!("agents-{number}.log"));
-        let own = std::env::current_exe().context("cannot find out where this program is")?;
+        let own = std::env::current_exe().context("cannot determine the path of this program")?;
         let mut command = std::process::Command::new(own);
         command.args(["--agents", &count.to_string(), "--agents-are"]).arg(match kind {
-            Kind::Manager => bail!("a manager is not one of many"),
+            Kind::Manager => bail!("an agent cannot be a manager here"),
             Kind::Supervisor => "supervisor",
             Kind::Server => "server",
         });

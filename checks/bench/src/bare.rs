@@ -1,5 +1,8 @@
-//! The bare server: the floor with files. What the kernel takes for receive, read or write, and send, and nothing of a file
-//! server: no sessions, no order, no rights, no limits, and it follows links anywhere.
+//! The bare server: the floor with files.
+//!
+//! It shows the cost of the kernel for receive, read or write, and send. It has no sessions,
+//! ordering, authorization or limits, and it follows every link, so it is a lower bound and not a
+//! server.
 
 use anyhow::Context;
 use digest::pages;
@@ -14,22 +17,22 @@ use wire::xroot::codes::ResponseType;
 use wire::xroot::reply::status::StatusFrame;
 use wire::xroot::{RequestCode, StreamId};
 
-/// A read from this size on is sent without a copy.
+/// Minimum size of reads that are sent without a copy.
 const SENDFILE_BYTES_MIN: usize = 16 << 10;
 
-/// Pages of one frame.
+/// Number of pages in one frame.
 const FRAME_PAGES: usize = 62;
 
-/// The folder whose files are read.
+/// The directory whose files are read.
 pub(crate) struct Tree(OwnedFd);
 
-/// What a connection has open: one file at a time.
+/// State of a connection, which can open one file at a time.
 #[derive(Default)]
 pub(crate) struct Opened {
     file: Option<File>,
-    /// A range of it that is to be sent: from where, and how much.
+    /// Offset and length of a range to send.
     range: Option<(u64, usize)>,
-    /// Pages of it that are to be sent, for which request.
+    /// Streamid, offset and length of pages to send.
     pages: Option<(StreamId, u64, usize)>,
 }
 
@@ -40,14 +43,14 @@ impl Tree {
         Ok(Self(folder.context("cannot open the folder to serve")?))
     }
 
-    /// The status of a path, as an answer tells it.
+    /// Returns the status of a path in the form of a reply.
     pub(crate) fn stat(&self, path: &[u8]) -> Option<Vec<u8>> {
         let status = statat(&self.0, relative(path), AtFlags::empty()).ok()?;
         Some(format!("{} {} 48 {}\0", status.st_ino, status.st_size, status.st_mtime).into_bytes())
     }
 }
 
-/// The path below the folder, without what may follow it.
+/// Returns the path relative to the directory, without CGI.
 fn relative(path: &[u8]) -> &[u8] {
     let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
     let from = path.iter().position(|byte| *byte != b'/').unwrap_or(path.len());
@@ -55,7 +58,7 @@ fn relative(path: &[u8]) -> &[u8] {
 }
 
 impl Opened {
-    /// Opens a file to be read, or one without a name to be written: whether it is there.
+    /// Opens a file for reading, or an unnamed file for writing. Returns whether this succeeded.
     pub(crate) fn open(&mut self, tree: &Tree, path: &[u8], writes: bool) -> bool {
         let opened = if writes {
             let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
@@ -67,17 +70,18 @@ impl Opened {
         self.file.is_some()
     }
 
-    /// The bytes of the file.
+    /// Returns the size of the file.
     pub(crate) fn size(&self) -> u64 {
         self.file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |known| known.len())
     }
 
-    /// Is a range to be sent behind what is in the output?
+    /// Reports whether a range must be sent behind the output.
     pub(crate) fn has_range(&self) -> bool {
         self.range.is_some()
     }
 
-    /// Appends what is read behind its header. A page that is not in memory stays zeros: nobody measures with such.
+    /// Appends the data of a read. A page that is not in memory becomes zeros, which does not occur
+    /// in measurements.
     pub(crate) fn read(&mut self, offset: u64, length: usize, output: &mut Vec<u8>) {
         if length >= SENDFILE_BYTES_MIN && !self.has_range() {
             self.range = Some((offset, length));
@@ -90,12 +94,13 @@ impl Opened {
         }
     }
 
-    /// The same in pages with checksums, which have headers of their own, frame by frame when there is room ([`Self::next_pages`]).
+    /// Starts a read of pages with checksums, whose frames have their own headers and are appended
+    /// when the output has space ([`Self::next_pages`]).
     pub(crate) fn read_pages(&mut self, streamid: StreamId, offset: u64, length: usize) {
         self.pages = Some((streamid, offset, length));
     }
 
-    /// Appends the next frame of pages; `false` when there is none.
+    /// Appends the next frame of pages; returns `false` if there is none.
     pub(crate) fn next_pages(&mut self, output: &mut Vec<u8>) -> bool {
         let Some((streamid, offset, left)) = self.pages.take() else { return false };
         let within = offset as usize % pages::PAGE_BYTES;
@@ -130,15 +135,15 @@ impl Opened {
         true
     }
 
-    /// Writes a piece of a payload.
+    /// Writes a part of a payload.
     pub(crate) fn write(&self, offset: u64, piece: &[u8]) {
         if let Some(file) = &self.file {
-            // Nobody asks for it: a full disk shows at the servers that are compared.
+            // Errors are ignored: a full disk shows at the compared servers.
             pwrite(file, piece, offset).ok();
         }
     }
 
-    /// Sends the range; `false` when the connection cannot go on.
+    /// Sends the range; returns `false` if the connection must be closed.
     pub(crate) fn send_range(&mut self, socket: &TcpStream) -> bool {
         while let (Some((offset, left)), Some(file)) = (&mut self.range, &self.file) {
             match sendfile(socket, file, Some(offset), *left) {

@@ -1,4 +1,7 @@
-//! Programs that end when we do, whatever ends us, and that are not waited for without end.
+//! Child processes that end with this process and have a deadline.
+//!
+//! Otherwise a killed benchmark would leave servers running, and a hung server would block it
+//! forever.
 
 use anyhow::{Context, bail};
 use nix::unistd::{Uid, User};
@@ -9,34 +12,34 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The processor of servers, and that of generators.
+/// The processor of servers; below it that of generators.
 pub(crate) const SERVER_CPU: u32 = 0;
 pub(crate) const CLIENT_CPU: u32 = 1;
 
-/// User of the servers when we are root: the real xrootd refuses to be root.
+/// The user of the servers if this process runs as root, because XRootD refuses to run as root.
 const USER: &str = "nobody";
 
-/// The user the servers run as; `None` when that is whom we are.
+/// Returns the user of the servers; `None` if it is the present user.
 pub(crate) fn user() -> anyhow::Result<Option<User>> {
     if !Uid::effective().is_root() {
         return Ok(None);
     }
     let user = User::from_name(USER)?;
-    Ok(Some(user.with_context(|| format!("there is no user {USER} for the servers"))?))
+    Ok(Some(user.with_context(|| format!("the user {USER} for the servers does not exist"))?))
 }
 
-/// Raises the limit of open files to what is allowed; servers inherit it.
+/// Raises the limit of open files to its maximum; servers inherit it.
 pub(crate) fn allow_descriptors() -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
         .context("cannot raise the limit of open files")
 }
 
-/// A command that stays on a processor and is killed when we end.
+/// Returns a command that is pinned to a processor and killed when this process ends.
 pub(crate) fn pinned(program: &Path, cpu: u32) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "taskset", "-c", &cpu.to_string()]).arg(program);
-    // Settings of the person who runs this would change what the real programs do.
+    // Variables of the present user would change the behaviour of the XRootD programs.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("XRD") {
             command.env_remove(name);
@@ -45,20 +48,20 @@ pub(crate) fn pinned(program: &Path, cpu: u32) -> Command {
     command
 }
 
-/// The same, but on its processor whoever else has something to do comes first.
+/// Returns a pinned command that only runs when no other process needs its processor.
 pub(crate) fn giving_way(program: &Path, cpu: u32) -> Command {
     let mut command = pinned(Path::new("chrt"), cpu);
     command.args(["--idle", "0"]).arg(program);
     command
 }
 
-/// A server that is killed when this is dropped.
+/// A server that is killed on drop.
 pub(crate) struct Running {
     child: Child,
 }
 
 impl Running {
-    /// Starts it with its output going to a file.
+    /// Starts the server with its output in a file.
     pub(crate) fn start(mut command: Command, log: &Path, as_user: bool) -> anyhow::Result<Self> {
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -73,7 +76,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits until its output makes `found` find something.
+    /// Waits until `found` returns a value for the output. The deadline is 30 s.
     pub(crate) fn wait_for<T>(&mut self, log: &Path, found: impl Fn(&str) -> Option<T>) -> anyhow::Result<T> {
         let until = Instant::now() + Duration::from_secs(30);
         loop {
@@ -91,13 +94,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended already is as good.
+        // The server may have ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// A program under way whose output is wanted; killed when dropped.
+/// A running program whose output is needed; killed on drop.
 pub(crate) struct Awaited {
     child: Option<Child>,
     text: String,
@@ -105,7 +108,7 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// Starts it. Its output must be short: it is read when the program has ended.
+    /// Starts the program. Its output must be short, because it is read when the program has ended.
     pub(crate) fn start(mut command: Command, patience: Duration) -> anyhow::Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let text = command.get_args().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join(" ");
@@ -113,14 +116,14 @@ impl Awaited {
         Ok(Self { child: Some(child), text, until: Instant::now() + patience })
     }
 
-    /// Waits for its end. Any exit status is good enough here.
+    /// Waits for the end of the program, with any exit status.
     pub(crate) fn wait(mut self) -> anyhow::Result<Output> {
         while let Some(child) = &mut self.child {
             if child.try_wait()?.is_some() {
                 break;
             }
             if Instant::now() > self.until {
-                bail!("did not end in time: {}", self.text);
+                bail!("the program did not end before its deadline: {}", self.text);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -138,7 +141,7 @@ impl Drop for Awaited {
     }
 }
 
-/// Runs a program to its end and insists on success.
+/// Runs a program and fails unless it succeeds.
 pub(crate) fn run(command: Command, patience: Duration) -> anyhow::Result<Output> {
     let awaited = Awaited::start(command, patience)?;
     let text = awaited.text.clone();

@@ -1,4 +1,8 @@
-//! Clients: `scalla` and `xrdcp` on the same server, and `scalla cp` from servers whose rate is limited.
+//! Loads that compare clients: `scalla` and `xrdcp`, and `scalla cp` from servers with a rate
+//! limit.
+//!
+//! They are separate from [`crate::measure`], because here the server is the same and the client
+//! differs.
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -13,37 +17,38 @@ use crate::data::Data;
 use crate::figures::{Figure, Figures};
 use crate::servers::{Server, Side};
 
-/// Files that are copied with everything below their folder, and bytes of each.
+/// Number and size of the files of a recursive copy.
 pub(crate) const FILES: &str = "10000";
 pub(crate) const FILE_BYTES: &str = "10k";
-/// Where they are.
+/// Their directory.
 pub(crate) const FOLDER: &str = "/small";
-/// Programs started one after the other.
+/// Number of programs started one after the other.
 const STARTS: u32 = 40;
-/// What a limited server gives in a second, to one connection and to all.
+/// Rate limits in bytes per second of a limited server: for each connection, and for all.
 pub(crate) const CONNECTION_RATE: u64 = 6_000_000;
 pub(crate) const SERVER_RATE: u64 = 16_000_000;
-/// Of them so many are started.
+/// Number of limited servers.
 pub(crate) const LIMITED: usize = 5;
-/// What is read from them, in seconds of what they can give: several hundred megabytes, as files are. The last blocks of
-/// a file are not shared as evenly as the others, which is to weigh no more than it does there.
+/// Duration of a copy from limited servers at their full rate, which results in files of several
+/// hundred megabytes. The last blocks of a file are shared less evenly than the others, so a
+/// shorter copy would give them too much weight.
 const SECONDS: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What a client does.
+/// The task of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Errand {
-    /// Copies 2 GiB from tmpfs to tmpfs, with so many more connections.
+    /// Copies 2 GiB from tmpfs to tmpfs, with additional connections.
     Download { streams: u32 },
-    /// The other way.
+    /// Copies in the other direction.
     Upload { streams: u32 },
-    /// Copies a folder of many small files.
+    /// Copies a directory of many small files.
     Folder,
-    /// Lists a folder, again and again, each time by a new process.
+    /// Lists a directory repeatedly, each time with a new process.
     List,
 }
 
-/// From whom a file is read.
+/// The number of source servers of a file, and of additional connections to each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct From {
     pub(crate) servers: usize,
@@ -51,19 +56,19 @@ pub(crate) struct From {
 }
 
 impl From {
-    /// What the servers can give, bytes in a second.
+    /// Returns the maximum rate of the servers in bytes per second.
     fn rate(self) -> u64 {
-        // The connection that carries the requests is not one of those that carry data, unless it is alone.
+        // The connection for requests carries data only if it is the only one.
         SERVER_RATE.min(CONNECTION_RATE * self.streams.max(1)) * self.servers as u64
     }
 
-    /// The file for it: name and bytes.
+    /// Returns name and size of the file for this copy.
     pub(crate) fn file(self) -> (String, u64) {
         (format!("sources-{}-{}", self.servers, self.streams), self.rate() * SECONDS)
     }
 }
 
-/// Runs an errand with the client of a side.
+/// Runs a task with the client of a side.
 pub(crate) fn errand(data: &Data, errand: Errand, server: &Server) -> anyhow::Result<Figures> {
     let ours = server.side == Side::Ours;
     match errand {
@@ -73,7 +78,7 @@ pub(crate) fn errand(data: &Data, errand: Errand, server: &Server) -> anyhow::Re
             let whole = fs::metadata(&target).map(|meta| meta.len()).unwrap_or(0);
             fs::remove_file(&target).ok();
             if whole != fs::metadata(data.copied())?.len() {
-                bail!("what was copied is not whole");
+                bail!("the copied file is incomplete");
             }
             done
         }
@@ -87,7 +92,7 @@ pub(crate) fn errand(data: &Data, errand: Errand, server: &Server) -> anyhow::Re
         }
         Errand::Folder => {
             let target = data.downloaded();
-            fs::create_dir(&target).with_context(|| format!("cannot make {}", target.display()))?;
+            fs::create_dir(&target).with_context(|| format!("cannot create {}", target.display()))?;
             let mut command = client(data, ours);
             if ours {
                 command.args(["cp", "--quiet", "-r"]);
@@ -136,11 +141,11 @@ fn copy(data: &Data, ours: bool, streams: u32, from: &str, to: &Path) -> anyhow:
     Ok(command)
 }
 
-/// Our program under the name of theirs.
+/// Returns our program under the name `xrdfs`, which selects that command line.
 fn xrdfs(data: &Data) -> anyhow::Result<PathBuf> {
     let link = data.program().with_file_name("xrdfs");
     if !link.is_symlink() {
-        symlink(data.program(), &link).with_context(|| format!("cannot make {}", link.display()))?;
+        symlink(data.program(), &link).with_context(|| format!("cannot create {}", link.display()))?;
     }
     Ok(link)
 }
@@ -150,7 +155,7 @@ fn count(folder: &Path) -> usize {
     entries.map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
 }
 
-/// How long a program takes, and of a processor.
+/// Runs a program and returns its elapsed time and processor time.
 fn timed(command: Command) -> anyhow::Result<Figures> {
     let (before, start) = (used()?, Instant::now());
     run(command, PATIENCE)?;
@@ -159,15 +164,16 @@ fn timed(command: Command) -> anyhow::Result<Figures> {
     Ok(Figures::from([(Figure::Wall, seconds), (Figure::ClientCpu, cpu)]))
 }
 
-/// Processor time of all programs that have been run, in hundredths of a second.
+/// Returns the processor time of all child processes so far, in hundredths of a second.
 fn used() -> anyhow::Result<u64> {
-    let stat = fs::read_to_string("/proc/self/stat").context("cannot read what programs use")?;
-    // The name of the program stands in parentheses; the next field is number 3.
+    let stat =
+        fs::read_to_string("/proc/self/stat").context("cannot read the processor time of child processes")?;
+    // The name of the program is in parentheses; the next field is number 3.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
     Ok(fields.skip(16 - 3).take(2).map(|field| field.parse().unwrap_or(0)).sum())
 }
 
-/// Copies from limited servers, and tells what part of what they can give was reached.
+/// Copies from limited servers and returns the share of their maximum rate.
 pub(crate) fn gather(data: &Data, from: From, server: &Server) -> anyhow::Result<Figures> {
     let (name, bytes) = from.file();
     let ports = server.ports().into_iter().take(from.servers);
@@ -185,7 +191,7 @@ pub(crate) fn gather(data: &Data, from: From, server: &Server) -> anyhow::Result
     let same = fs::read(&target)? == fs::read(data.tree(true).join(&name))?;
     fs::remove_file(&target).ok();
     if !same {
-        bail!("what was copied is not what the servers have");
+        bail!("the copied file differs from the source");
     }
     let told = String::from_utf8_lossy(&done.stdout).into_owned();
     let told: Value = serde_json::from_str(told.lines().next().unwrap_or_default())?;
@@ -196,16 +202,17 @@ pub(crate) fn gather(data: &Data, from: From, server: &Server) -> anyhow::Result
     Ok(Figures::from([(Figure::Throughput, rate), (Figure::OfSum, rate / from.rate() as f64)]))
 }
 
-/// Has thousands of files open in one process.
+/// Opens thousands of files in one process.
 pub(crate) fn crowd(count: usize, server: &Server) -> anyhow::Result<Figures> {
-    let own = std::env::current_exe().context("cannot find out where this program is")?;
+    let own = std::env::current_exe().context("cannot determine the path of this program")?;
     let mut command = pinned(&own, CLIENT_CPU);
     command.args(["--crowd", &server.url(FOLDER), &count.to_string()]);
     let start = Instant::now();
     let done = run(command, PATIENCE)?;
     let seconds = start.elapsed().as_secs_f64();
     let told: Value = serde_json::from_str(String::from_utf8_lossy(&done.stdout).trim())?;
-    let number = |name| told.get(name).and_then(Value::as_f64).with_context(|| format!("no {name} was told"));
+    let number =
+        |name| told.get(name).and_then(Value::as_f64).with_context(|| format!("the output lacks {name}"));
     Ok(Figures::from([
         (Figure::Wall, seconds),
         (Figure::Resident, number("resident")?),

@@ -1,4 +1,4 @@
-//! Keeps a file out of the page cache while others read it.
+//! Repeated eviction of a file from the page cache while it is read, so that reads stay cold.
 
 use anyhow::Context;
 use rustix::fs::{Advice, fadvise};
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Between two evictions. Of a file of a GiB, 20,000 reads a second leave some hundred of 262,144 pages in the cache
-/// meanwhile.
+/// Interval of evictions. With 20,000 reads per second of a file of 1 GiB, some hundred of its
+/// 262,144 pages are cached between two evictions.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Evicts a file again and again until it is dropped.
+/// Evicts a file periodically until it is dropped.
 pub(crate) struct Evictor {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -22,7 +22,7 @@ pub(crate) struct Evictor {
 impl Evictor {
     pub(crate) fn start(path: &Path) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-        // Pages that are not written yet cannot be dropped.
+        // Dirty pages cannot be evicted.
         file.sync_all()?;
         fadvise(&file, 0, None, Advice::DontNeed).context("cannot drop a file from the page cache")?;
         let stop = Arc::new(AtomicBool::new(false));

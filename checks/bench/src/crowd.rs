@@ -1,4 +1,6 @@
-//! A client that has thousands of files open in one process, all of them read at once, and what that takes.
+//! A client that has thousands of files open in one process and reads all of them concurrently.
+//!
+//! It runs in a process of its own, so that the memory and threads of the client can be measured.
 
 use std::fs;
 use std::sync::Arc;
@@ -9,11 +11,11 @@ use serde_json::json;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-/// Bytes of one read.
+/// Size of one read in bytes.
 const PIECE_BYTES: usize = 2048;
 
-/// Opens `count` files `BASE/f0`, `BASE/f1`, …; when all are open, reads each from end to end; prints as JSON what
-/// the process needed.
+/// Opens `count` files `BASE/f0`, `BASE/f1`, …, and then reads each of them completely. Prints the
+/// resources used by the process as JSON.
 pub(crate) fn read(base: &str, count: usize) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -29,11 +31,11 @@ pub(crate) fn read(base: &str, count: usize) -> anyhow::Result<()> {
         while let Some(ended) = running.join_next().await {
             bytes += ended??;
         }
-        let status = fs::read_to_string("/proc/self/status").context("cannot read what this process uses")?;
+        let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
         let field = |name: &str| -> Option<u64> {
             status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
         };
-        let resident = field("VmHWM:").context("the kernel does not tell")? * 1024;
+        let resident = field("VmHWM:").context("/proc/self/status lacks VmHWM")? * 1024;
         println!("{}", json!({ "bytes": bytes, "resident": resident, "threads": field("Threads:") }));
         Ok(())
     })
@@ -41,7 +43,7 @@ pub(crate) fn read(base: &str, count: usize) -> anyhow::Result<()> {
 
 async fn one(client: Client, url: Url, all_open: Arc<Barrier>) -> anyhow::Result<usize> {
     let file = client.open(&url, &OpenWith::read()).await?;
-    let size = file.stat_at_open().context("no status came with the open")?.size;
+    let size = file.stat_at_open().context("the reply to the open lacks the status")?.size;
     all_open.wait().await;
     let mut bytes = 0;
     while (bytes as u64) < size {
@@ -51,7 +53,7 @@ async fn one(client: Client, url: Url, all_open: Arc<Barrier>) -> anyhow::Result
         }
         bytes += data.len();
     }
-    // Nobody closes before everybody has read.
+    // No file is closed before all files have been read.
     all_open.wait().await;
     file.close().await?;
     Ok(bytes)

@@ -1,4 +1,7 @@
-//! The files that are served.
+//! The files that the servers export.
+//!
+//! They are generated for each run, because their content must be known for verification and their
+//! owner must be the user of the servers.
 
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
@@ -14,9 +17,9 @@ use crate::clients::{self, Errand};
 use crate::rows::{Load, Row};
 use crate::site::{self, Files};
 
-/// Name of our folders, in front of our process number.
+/// Prefix of the names of our directories; the process number follows.
 const PREFIX: &str = "scalla-bench-";
-/// A file in each, locked while they are in use.
+/// A file in each directory, locked while the directory is in use.
 const LOCK: &str = "lock";
 const TMPFS: &str = "/dev/shm";
 
@@ -25,16 +28,18 @@ const LONG: &str = "2g";
 const MANY: &str = "10000";
 const SLOW: &str = "64m";
 
-/// Two trees of files, removed in the end.
+/// Two trees of files, which are removed on drop.
 pub(crate) struct Data {
     disk: PathBuf,
     tmpfs: PathBuf,
-    /// Held as long as the folders are in use; the kernel lets go of them even when we are killed.
+    /// Locks held while the directories are in use. The kernel releases them even if the process is
+    /// killed.
     locks: Vec<File>,
 }
 
 impl Data {
-    /// Writes the files that the loads need, each measured so many times, and removes what runs that were killed left behind.
+    /// Writes the files that the loads need for the given number of measurements, and removes
+    /// directories left behind by killed runs.
     pub(crate) fn make(program: &Path, disk: &Path, rows: &[Row], measurements: u32) -> anyhow::Result<Self> {
         for parent in [disk, Path::new(TMPFS)] {
             remove_left_over(parent);
@@ -54,7 +59,8 @@ impl Data {
         for folder in ["tree/out", "run"] {
             make_folder(&data.tmpfs.join(folder))?;
         }
-        // The servers' user must be able to reach it: a checkout may lie below somebody's home.
+        // The user of the servers must be able to execute it, but a checkout may be below a private
+        // home directory.
         fs::copy(program, data.program()).with_context(|| format!("cannot copy {}", program.display()))?;
         let parts = || rows.iter().flat_map(|row| row.load.arguments()).flatten();
         let uses = |path: &str| parts().any(|part| part == path);
@@ -103,8 +109,8 @@ impl Data {
         Ok(data)
     }
 
-    /// The files belong to the servers' user, as those do that a server was given by clients: the kernel tells nobody else
-    /// which of their pages are in memory.
+    /// Generates a file that belongs to the user of the servers, like files that clients have
+    /// written. The kernel reports only to the owner which pages are in memory.
     fn generate(&self, path: &Path, options: &[&str]) -> anyhow::Result<()> {
         let mut command = Command::new(self.program());
         command.args(["bench", "gen"]).arg(path).args(options);
@@ -115,39 +121,39 @@ impl Data {
         Ok(())
     }
 
-    /// Our program, where the servers' user can reach it.
+    /// Returns our program at a path that the user of the servers can execute.
     pub(crate) fn program(&self) -> PathBuf {
         self.disk.join("scalla")
     }
 
-    /// What is served as `/`.
+    /// Returns the directory that is exported as `/`.
     pub(crate) fn tree(&self, tmpfs: bool) -> PathBuf {
         if tmpfs { self.tmpfs.join("tree") } else { self.disk.join("tree") }
     }
 
-    /// A folder for a server's own files.
+    /// Returns a directory for a server's own files.
     pub(crate) fn run_folder(&self, name: &str) -> anyhow::Result<PathBuf> {
         let folder = self.disk.join("run").join(name);
         make_folder(&folder)?;
         Ok(folder)
     }
 
-    /// The file that is kept out of the page cache.
+    /// Returns the file that is kept out of the page cache.
     pub(crate) fn cold(&self) -> PathBuf {
         self.disk.join("tree/cold")
     }
 
-    /// The file that is copied, on tmpfs.
+    /// Returns the file to copy, on tmpfs.
     pub(crate) fn copied(&self) -> PathBuf {
         self.tmpfs.join("tree/copy")
     }
 
-    /// Where a copy from the server goes, on tmpfs.
+    /// Returns the target of a copy from the server, on tmpfs.
     pub(crate) fn downloaded(&self) -> PathBuf {
         self.tmpfs.join("run/copy")
     }
 
-    /// Where a copy to the server goes.
+    /// Returns the target of a copy to the server.
     pub(crate) fn uploaded(&self) -> PathBuf {
         self.disk.join("tree/out/copy")
     }
@@ -163,9 +169,10 @@ impl Drop for Data {
     }
 }
 
-/// Makes a folder that belongs to the servers' user, as do those above it that are ours.
+/// Creates a directory that belongs to the user of the servers, and sets the owner of its parents
+/// below our prefix.
 fn make_folder(folder: &Path) -> anyhow::Result<()> {
-    let context = || format!("cannot make {}", folder.display());
+    let context = || format!("cannot create {}", folder.display());
     fs::create_dir_all(folder).with_context(context)?;
     let ours = |path: &&Path| path.iter().any(|part| part.to_string_lossy().starts_with(PREFIX));
     for path in folder.ancestors().take_while(ours) {
@@ -177,7 +184,7 @@ fn make_folder(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes the folders of runs that have ended without doing so.
+/// Removes the directories of runs that did not clean up.
 fn remove_left_over(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -1,57 +1,59 @@
-//! What is measured of a load, and what is asked of it.
+//! The measured figures of a load, and goals for them.
+//!
+//! All loads share one set of figures, so that their tables have the same columns and units.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is measured. In JSON the unit is in the name.
+/// A measured figure. Its name in JSON includes the unit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) enum Figure {
-    /// Operations per second; of a copy, bytes per second.
+    /// Operations per second; for a copy, bytes per second.
     #[serde(rename = "throughput_per_second")]
     Throughput,
-    /// Processor time of the server for each operation, in microseconds.
+    /// Processor time of the server per operation, in microseconds.
     #[serde(rename = "server_cpu_us_per_operation")]
     Cpu,
-    /// Latency that half of the operations keep, in microseconds.
+    /// Median latency in microseconds.
     #[serde(rename = "p50_us")]
     P50,
-    /// Latency that 99 of 100 operations keep, in microseconds.
+    /// 99th percentile of the latency in microseconds.
     #[serde(rename = "p99_us")]
     P99,
-    /// Seconds that a copy takes.
+    /// Duration of a copy in seconds.
     #[serde(rename = "seconds")]
     Wall,
-    /// Operations per second of the load beside.
+    /// Operations per second of the concurrent load.
     #[serde(rename = "operations_per_second_beside")]
     BesideThroughput,
-    /// Resident bytes of the server for each connection.
+    /// Resident bytes of the server per connection.
     #[serde(rename = "resident_bytes_per_connection")]
     Memory,
-    /// Throughput in proportion to that with 64 connections.
+    /// Throughput relative to that with 64 connections.
     #[serde(rename = "share_of_throughput_at_64")]
     Share,
-    /// The latency that 99 of 100 operations keep when nobody is beside them, in microseconds.
+    /// 99th percentile of the latency without a concurrent load, in microseconds.
     #[serde(rename = "p99_alone_us")]
     P99Alone,
-    /// The one beside others in proportion to that.
+    /// Ratio of the 99th percentile with a concurrent load to that without.
     #[serde(rename = "p99_to_p99_alone")]
     Rise,
-    /// The median beside others in proportion to that when nobody is beside them.
+    /// Ratio of the median with a concurrent load to that without.
     #[serde(rename = "p50_to_p50_alone")]
     MedianRise,
-    /// Processor time of the generator for each operation, in microseconds.
+    /// Processor time of the generator per operation, in microseconds.
     #[serde(rename = "client_cpu_us_per_operation")]
     ClientCpu,
-    /// Throughput in proportion to what all sources can give.
+    /// Throughput relative to the maximum of all sources.
     #[serde(rename = "throughput_to_sum_of_sources")]
     OfSum,
-    /// Most bytes that the client had in memory.
+    /// Maximum resident bytes of the client.
     #[serde(rename = "client_resident_bytes")]
     Resident,
-    /// Threads of the client.
+    /// Number of threads of the client.
     #[serde(rename = "client_threads")]
     Threads,
-    /// Context switches of the server for each operation.
+    /// Context switches of the server per operation.
     #[serde(rename = "context_switches_per_operation")]
     Switches,
 }
@@ -78,7 +80,7 @@ impl Figure {
         }
     }
 
-    /// A value with its unit.
+    /// Returns a value with its unit.
     pub(crate) fn show(self, value: f64) -> String {
         let three = |value: f64| match value {
             value if value >= 100.0 => format!("{value:.0}"),
@@ -104,10 +106,10 @@ impl Figure {
     }
 }
 
-/// What one run came to.
+/// The figures of one run.
 pub(crate) type Figures = BTreeMap<Figure, f64>;
 
-/// What is asked of us.
+/// A goal for a figure.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Goal {
     pub(crate) figure: Figure,
@@ -122,28 +124,28 @@ pub(crate) enum Bound {
     AtMost(f64),
 }
 
-/// To what the bound applies.
+/// The value to which the bound applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Basis {
-    /// Ours in proportion to theirs.
+    /// The ratio of our figure to theirs.
     Ratio,
     /// Our figure itself.
     Ours,
 }
 
 impl Goal {
-    /// Our figure is at least so many times theirs.
+    /// Requires that our figure is at least `times` theirs.
     pub(crate) const fn at_least(figure: Figure, times: f64) -> Self {
         Self { figure, bound: Bound::AtLeast(times), basis: Basis::Ratio }
     }
 
-    /// Our figure is at most so many times theirs.
+    /// Requires that our figure is at most `times` theirs.
     pub(crate) const fn at_most(figure: Figure, times: f64) -> Self {
         Self { figure, bound: Bound::AtMost(times), basis: Basis::Ratio }
     }
 
-    /// The same for our figure itself.
+    /// Returns the goal for our figure itself.
     pub(crate) const fn of_ours(self) -> Self {
         Self { basis: Basis::Ours, ..self }
     }
@@ -155,7 +157,7 @@ impl Goal {
         }
     }
 
-    /// What it asks about, with its unit.
+    /// Returns the value with its unit.
     pub(crate) fn show(&self, value: f64) -> String {
         match self.basis {
             Basis::Ratio => format!("{value:.2}"),
@@ -163,7 +165,7 @@ impl Goal {
         }
     }
 
-    /// `CPU at most 0.60`.
+    /// Returns the goal as text: `CPU at most 0.60`.
     pub(crate) fn text(&self) -> String {
         let (word, limit) = match self.bound {
             Bound::AtLeast(limit) => ("at least", limit),

@@ -1,8 +1,9 @@
-//! The floor: what a server on one epoll loop costs that answers from memory, without files, sessions and order.
+//! The floor: a server with one epoll loop that replies from memory, without files and sessions.
 //!
-//! A request is 24 bytes (payload to be written is thrown away), its answer 8 bytes and as many of content as the request asks
-//! for. The login is answered so that the same generator can be used. All requests that one receive brought are answered with
-//! one send. With a folder it is the bare server ([`crate::bare`]).
+//! It shows the minimum cost of a server on this machine. A request has 24 bytes, and the payload
+//! of a write is discarded. The reply has 8 bytes and the requested number of data bytes. The login
+//! is answered, so that the same generator can be used. All requests received by one call are
+//! answered by one send. With a directory it is the bare server ([`crate::bare`]).
 
 use crate::bare::{Opened, Tree};
 use anyhow::Context;
@@ -19,19 +20,19 @@ use wire::xroot::limits::{HANDSHAKE_BYTES, REQUEST_HEADER_BYTES};
 use wire::xroot::{ErrorCode, Request, RequestCode, RequestHeader, ResponseHeader, Status, StreamId};
 
 const LISTENER: u64 = u64::MAX;
-/// Bytes received at once: a write of 64 KiB with its header.
+/// Size of the receive buffer: a write of 64 KiB with its header.
 const BUFFER_BYTES: usize = (64 << 10) + REQUEST_HEADER_BYTES;
-/// The length of what is not a file: every offset is in it.
+/// Reported size of a file that does not exist, which contains every offset.
 const ENDLESS: u64 = 1 << 40;
-/// How long it looks for the next request when it polls.
+/// Duration of busy polling before the loop sleeps.
 const POLLING_TIME: Duration = Duration::from_micros(50);
 
 struct Connection {
     socket: TcpStream,
     greeted: bool,
-    /// Bytes of a request that is not whole.
+    /// Bytes of an incomplete request.
     input: Vec<u8>,
-    /// A write whose payload comes.
+    /// A write whose payload is being received.
     written: Option<Written>,
     opened: Opened,
     output: Vec<u8>,
@@ -39,16 +40,16 @@ struct Connection {
     wants_room: bool,
 }
 
-/// A write that is answered when its payload is whole.
+/// A write that is answered when its payload is complete.
 struct Written {
     streamid: StreamId,
-    /// Where what comes next is to be written.
+    /// Offset of the next bytes.
     offset: u64,
     left: usize,
 }
 
-/// Serves until killed; prints `port N` when it listens. Polling, it looks for the next request for a moment before it
-/// sleeps, as our server does when it is told to.
+/// Serves until killed; prints `port N` when it listens. With `polling` it polls briefly before it
+/// sleeps, as our server does with adaptive polling.
 pub(crate) fn serve(folder: Option<&Path>, polling: bool) -> anyhow::Result<()> {
     let tree = folder.map(Tree::open).transpose()?;
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
@@ -100,7 +101,7 @@ impl Connection {
         }
     }
 
-    /// Answers what has come; `false` at the end.
+    /// Answers the received requests; returns `false` at the end of the connection.
     fn receive(&mut self, buffer: &mut [u8], tree: Option<&Tree>) -> bool {
         let count = match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
             Ok((count, _)) if count > 0 => count,
@@ -109,7 +110,7 @@ impl Connection {
         };
         let mut rest = &buffer[..count];
         if !self.input.is_empty() {
-            // Rare enough to take all of it apart in one piece.
+            // This is rare enough to parse all input again.
             let mut input = std::mem::take(&mut self.input);
             input.extend_from_slice(rest);
             let mut rest = input.as_slice();
@@ -122,7 +123,7 @@ impl Connection {
         true
     }
 
-    /// Answers the requests that are whole and takes them from the front.
+    /// Answers the complete requests and removes them from the front.
     fn answer(&mut self, input: &mut &[u8], tree: Option<&Tree>) {
         loop {
             if let Some(written) = &mut self.written {
@@ -200,7 +201,7 @@ impl Connection {
         }
     }
 
-    /// Something is not there.
+    /// Appends the error for a missing file.
     fn error(&mut self, streamid: StreamId) {
         let mut body = ErrorCode::NOT_FOUND.0.to_be_bytes().to_vec();
         body.extend_from_slice(b"not found\0");
@@ -221,9 +222,10 @@ impl Connection {
         self.output.extend_from_slice(body);
     }
 
-    /// Sends what is there; `false` at the end.
+    /// Sends the output; returns `false` at the end of the connection.
     fn flush(&mut self, poller: &Poller, token: u64) -> bool {
-        // What was answered behind the header of a range would leave before it: such loads have one request in flight.
+        // Replies behind the header of a range would be sent before the range. Such loads have only
+        // one request in flight.
         let flags =
             SendFlags::NOSIGNAL | if self.opened.has_range() { SendFlags::MORE } else { SendFlags::empty() };
         loop {
@@ -254,7 +256,7 @@ impl Connection {
     }
 }
 
-/// What is told of what is not a file, or of one that is open.
+/// Returns the status of a file of this size.
 fn status(size: u64) -> Vec<u8> {
     format!("1 {size} 48 0\0").into_bytes()
 }
@@ -269,7 +271,7 @@ mod tests {
     use wire::xroot::request::{Pgread, Read, Write};
 
     #[test]
-    fn requests_are_answered_however_they_are_cut() {
+    fn requests_are_answered_for_every_segmentation() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut bytes = Handshake::BYTES.to_vec();
         let fhandle = FileHandle::default();
@@ -297,7 +299,7 @@ mod tests {
         }
     }
 
-    /// What the bare server answers to a request after its file was opened, without the answers before.
+    /// Returns the reply of the bare server to a request on an open file.
     fn answer_of(tree: &Tree, request: &Request<'_>, payload: &[u8], length: usize) -> Vec<u8> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -325,14 +327,14 @@ mod tests {
     }
 
     #[test]
-    fn the_bare_server_sends_what_is_in_the_file() {
+    fn the_bare_server_sends_the_data_of_the_file() {
         let folder = std::env::temp_dir().join(format!("scalla-bare-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let data: Vec<u8> = (0..1_000_000_u32).map(|i| (i * 31 % 251) as u8).collect();
         std::fs::write(folder.join("data"), &data).unwrap();
         let tree = Tree::open(&folder).unwrap();
         let fhandle = FileHandle::default();
-        // Copied, and sent from where it is.
+        // Sizes that are copied, and sizes that use sendfile.
         for (offset, length) in [(5, 3000), (4096, 65_536), (100, 800_000)] {
             let rlen = i32::try_from(length).unwrap();
             let read = Request::Read(Read { fhandle, offset: offset as i64, rlen, argument: None });
@@ -340,7 +342,7 @@ mod tests {
             let expected = [&header.encode()[..], &data[offset..offset + length]].concat();
             assert!(answer_of(&tree, &read, &[], expected.len()) == expected, "{offset} {length}");
         }
-        // Two frames of pages, the first page not whole.
+        // Two frames of pages, of which the first page is incomplete.
         let (offset, first, second) = (96, 62 * 4096 - 96, 10_000);
         let rlen = first as i32 + second as i32;
         let read = Request::Pgread(Pgread { fhandle, offset, rlen, pathid: None, reqflags: None });
@@ -354,7 +356,7 @@ mod tests {
             let at = at as usize;
             assert!(part[frame..frame + length] == data[at..at + length]);
         }
-        // Written to a file without a name.
+        // Written to an unnamed file.
         let write = Request::Write(Write { fhandle, offset: 0, pathid: 0, dlen: 9 });
         assert_eq!(answer_of(&tree, &write, b"overwrite", 8), [7, 8, 0, 0, 0, 0, 0, 0]);
         assert!(std::fs::read(folder.join("data")).unwrap() == data);

@@ -1,14 +1,16 @@
-//! On what it was measured.
+//! The machine on which a measurement was made.
+//!
+//! Results are only comparable for equal machines.
 
 use serde::{Deserialize, Serialize};
 use std::fs::read_to_string;
 use std::path::Path;
 use std::process::Command;
 
-/// How the time of this machine's processors was spent so far, in ticks.
+/// Processor time of this machine so far, in ticks.
 pub(crate) struct Processors {
     all: u64,
-    /// A hypervisor gave it to others.
+    /// Time that the hypervisor gave to other guests.
     stolen: u64,
 }
 
@@ -17,8 +19,9 @@ impl Processors {
         Self::parse(&read_to_string("/proc/stat").unwrap_or_default())
     }
 
-    /// The first line of the kernel's statistics: user, nice, system, idle, iowait, irq, softirq, steal. The time of guests of
-    /// this machine, behind them, is in user already.
+    /// Parses the first line of the kernel's statistics: user, nice, system, idle, iowait, irq,
+    /// softirq, steal. The fields behind them are ignored, because the time of guests of this
+    /// machine is included in user.
     fn parse(text: &str) -> Self {
         let line = text.lines().next().unwrap_or_default();
         let ticks: Vec<u64> =
@@ -26,21 +29,21 @@ impl Processors {
         Self { all: ticks.iter().sum(), stolen: ticks.get(7).copied().unwrap_or(0) }
     }
 
-    /// The share that others took since `before`.
+    /// Returns the share of other guests since `before`.
     pub(crate) fn stolen_since(&self, before: &Self) -> f64 {
         let all = self.all.saturating_sub(before.all).max(1);
         self.stolen.saturating_sub(before.stolen) as f64 / all as f64
     }
 }
 
-/// What numbers depend on besides the programs.
+/// Properties of the machine that affect results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
     processor: String,
     processors: usize,
     memory_bytes: u64,
     kernel: String,
-    /// Some pace what they send, on the loopback interface too.
+    /// Congestion control, of which some kinds pace the loopback interface as well.
     #[serde(default)]
     congestion: String,
     file_system: String,
@@ -51,7 +54,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Looks at this machine and the folder files are served from.
+    /// Collects the properties of this machine and of the exported directory.
     pub(crate) fn look(disk: &Path) -> Self {
         let read = |path: &str| read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
@@ -78,7 +81,7 @@ impl Machine {
         }
     }
 
-    /// For people, one line each.
+    /// Returns a text for terminals.
     pub(crate) fn text(&self) -> String {
         format!(
             "{} processors ({}), {:.0} GiB, Linux {}, {}, xrootd {}, load average {}\n",
@@ -92,7 +95,7 @@ impl Machine {
         )
     }
 
-    /// Rows of a table of names and values.
+    /// Returns the rows of a table of names and values.
     pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
         vec![
             ("date", self.date.clone()),
@@ -109,19 +112,19 @@ impl Machine {
         ]
     }
 
-    /// How busy the machine is by now.
+    /// Updates the load average after the measurement.
     pub(crate) fn look_again(&mut self) {
         self.load_average_after = load_average();
     }
 }
 
-/// Of one, five and fifteen minutes.
+/// Returns the load averages of one, five and fifteen minutes.
 fn load_average() -> String {
     let text = read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// The type of the file system that holds a path: that of the longest mount point above it.
+/// Returns the type of the file system of a path: that of its longest mount point.
 fn file_system(path: &Path, mounts: &str) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mounts = mounts.lines().filter_map(|line| {
@@ -137,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_of_others_is_told_from_the_rest() {
+    fn the_share_of_other_guests_is_computed() {
         let before = Processors::parse("cpu  100 0 50 800 0 0 0 50 7 0\ncpu0 1 2 3\n");
         let after = Processors::parse("cpu  150 0 60 830 0 0 0 60 9 0\n");
         assert!((after.stolen_since(&before) - 0.1).abs() < 1e-9);

@@ -1,27 +1,29 @@
-//! `make bench`: our server against the real xrootd on the same files, load by load in interleaved pairs, and both against
-//! the floor: a server that answers from memory and knows neither files nor sessions.
+//! `make bench`: compares our server with XRootD, load by load in interleaved pairs.
 //!
-//! | file | what it holds |
-//! |---|---|
-//! | `rows` | the loads, and what is asked of us in each |
-//! | `figures` | what is measured of a load, and goals for it |
-//! | `servers` | starts and stops the three servers |
-//! | `agents` | many nodes of a cluster in few processes |
-//! | `floor` | the third of them |
-//! | `site` | clusters, ours and real ones |
-//! | `slow` | ours on a storage that takes its time, or gives so much in a second |
-//! | `relay` | a network that gives each connection so much in a second |
-//! | `clients` | our client and theirs, and from several servers at once |
-//! | `crowd` | a client with thousands of open files |
-//! | `data` | the files they serve |
-//! | `measure` | one load on one server |
-//! | `children` | programs that end with us, and in time |
-//! | `cold` | keeps a file out of the page cache |
-//! | `process` | what a process uses, as `scalla bench` counts it |
-//! | `machine` | on what it was measured |
-//! | `outcome` | medians, ratios, goals met |
-//! | `report` | tables and JSON |
-//! | `page` | the page in `docs` |
+//! Both are also compared with the floor, a server that replies from memory without files and
+//! sessions. The floor exists because it shows the share of the kernel.
+//!
+//! | file       | contents                                          |
+//! |------------|---------------------------------------------------|
+//! | `rows`     | the loads and their goals                         |
+//! | `figures`  | the measured figures and goals for them           |
+//! | `servers`  | start and stop of the servers                     |
+//! | `agents`   | many cluster nodes in few processes               |
+//! | `floor`    | the floor                                         |
+//! | `site`     | clusters of Scalla and of XRootD                  |
+//! | `slow`     | our server on a slow or rate-limited storage      |
+//! | `relay`    | a network that limits the rate of each connection |
+//! | `clients`  | loads that compare clients                        |
+//! | `crowd`    | a client with thousands of open files             |
+//! | `data`     | the exported files                                |
+//! | `measure`  | one load on one server                            |
+//! | `children` | child processes with a deadline                   |
+//! | `cold`     | eviction of a file from the page cache            |
+//! | `process`  | resources of a process, as in `scalla bench`      |
+//! | `machine`  | the machine of a measurement                      |
+//! | `outcome`  | medians, ratios, goals met                        |
+//! | `report`   | tables and JSON                                   |
+//! | `page`     | the page in `docs`                                |
 
 mod agents;
 mod bare;
@@ -57,69 +59,71 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The page on performance, from the top of the repository.
+/// Path of the page on performance, relative to the repository.
 const PAGE: &str = "docs/performance.md";
 
-/// Measure our server against the real xrootd, load by load.
+/// Compare our server with XRootD, load by load.
 #[derive(Parser, Debug)]
 #[command(name = "bench")]
 pub(crate) struct Options {
-    /// Only loads whose name holds one of these texts.
+    /// Run only loads whose name contains one of these texts.
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
-    /// List the loads and their goals, and end.
+    /// List the loads and their goals.
     #[arg(long)]
     list: bool,
-    /// Two pairs of one second each: a look, not a measurement.
+    /// Measure two pairs of one second each, for a quick estimate.
     #[arg(long)]
     quick: bool,
     /// Pairs for each load. [default: 5, quick: 2]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pairs: Option<u32>,
-    /// Seconds of each measurement, such as 0.5: many short pairs bear a neighbour's noise better than few long ones. [default:
-    /// 3, quick: 1]
+    /// Seconds of each measurement, such as 0.5. Many short pairs are less sensitive to other
+    /// guests than few long ones. [default: 3, quick: 1]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Our program. [default: the one beside this]
+    /// Path of our program. [default: the one in the directory of this program]
     #[arg(long, value_name = "FILE")]
     scalla: Option<PathBuf>,
-    /// Argument for our server in every load, such as one of its options; may be given several times.
+    /// Argument for our server in every load; may be given several times.
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     ours: Vec<String>,
-    /// Where files are served from; not tmpfs, where reads cannot be told not to wait.
+    /// Directory for the exported files; not on tmpfs, which does not support reads without
+    /// waiting.
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     disk: PathBuf,
-    /// Where to write the results as JSON and Markdown.
+    /// Directory for the results as JSON and Markdown.
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     out: PathBuf,
-    /// Put the last results into the page on performance, and end; nothing is measured.
+    /// Copy the last results into the page on performance, without measuring.
     #[arg(long)]
     write_docs: bool,
-    /// Be the floor: the server that answers from memory.
+    /// Run the floor: the server that replies from memory.
     #[arg(long, hide = true)]
     floor: bool,
-    /// Be the bare server: the floor with the files of this folder.
+    /// Run the bare server: the floor with the files of this directory.
     #[arg(long, hide = true, value_name = "DIR")]
     bare: Option<PathBuf>,
-    /// As one of them, look for the next request for a moment before sleeping.
+    /// Poll briefly before sleeping; with --floor or --bare.
     #[arg(long, hide = true)]
     polling: bool,
-    /// Be so many nodes of a cluster.
+    /// Run this number of cluster nodes.
     #[arg(long, hide = true, requires = "agents_are")]
     agents: Option<usize>,
-    /// What they are.
+    /// Kind of the cluster nodes.
     #[arg(long, hide = true)]
     agents_are: Option<agents::Kind>,
-    /// The cluster port of their manager, on this host.
+    /// Cluster port of their manager, on this host.
     #[arg(long, hide = true, default_value_t = 0)]
     manager: u16,
-    /// Be our server on a storage that takes its time: the folder to serve, and one for itself.
+    /// Run our server on a slow storage: the exported directory and a work directory.
     #[arg(long, hide = true, num_args = 2)]
     slow: Option<Vec<PathBuf>>,
-    /// Be our server that gives so many bytes a second: as `--slow`, then to a connection, then to all.
+    /// Run our rate-limited server: as `--slow`, then bytes per second for each connection and for
+    /// all.
     #[arg(long, hide = true, num_args = 4)]
     limited: Option<Vec<String>>,
-    /// Be a client with many open files: a URL below which they are, and how many.
+    /// Run a client with many open files: the URL of their directory and their number.
     #[arg(long, hide = true, num_args = 2)]
     crowd: Option<Vec<String>>,
 }
@@ -179,7 +183,7 @@ fn work() -> anyhow::Result<ExitCode> {
         |row: &Row| options.only.is_empty() || options.only.iter().any(|text| row.name.contains(text));
     let rows: Vec<Row> = rows::all().into_iter().filter(wanted).collect();
     if rows.is_empty() {
-        bail!("no load has a name like that; --list shows them");
+        bail!("no load matches; run with --list for the names");
     }
     if options.list {
         print!("{}", report::list(&rows));
@@ -190,12 +194,12 @@ fn work() -> anyhow::Result<ExitCode> {
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The program beside this one, or the one named.
+/// Returns the given program, or the one in the directory of this program.
 fn program(options: &Options) -> anyhow::Result<PathBuf> {
     let program = match &options.scalla {
         Some(program) => program.clone(),
         None => {
-            let own = std::env::current_exe().context("cannot find out where this program is")?;
+            let own = std::env::current_exe().context("cannot determine the path of this program")?;
             own.with_file_name("scalla")
         }
     };
@@ -210,7 +214,7 @@ fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<Results> {
         bail!("{} is missing: run `make peers`", servers::XROOTD);
     }
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        bail!("server and generator need a processor each, and there is one only");
+        bail!("server and generator need one processor each, but this machine has only one");
     }
     children::allow_descriptors()?;
     let machine = Machine::look(&options.disk);
@@ -233,7 +237,7 @@ fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<Results> {
         eprint!("{}", report::progress(&outcome));
         results.loads.push(outcome);
         results.machine.look_again();
-        // What is measured stays, whatever happens later.
+        // Results are written after each load, so that a later failure does not lose them.
         report::write(&options.out, &results)?;
     }
     print!("{}", report::text(&results.loads));

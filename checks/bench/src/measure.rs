@@ -1,4 +1,6 @@
-//! One load on one server.
+//! The measurement of one load on one server.
+//!
+//! [`crate::outcome`] repeats it in interleaved pairs.
 
 use anyhow::{Context, bail};
 use client::{Login, Session, SessionError};
@@ -21,20 +23,20 @@ use crate::rows::{Beside, How, Load, Row};
 use crate::servers::{Server, Side};
 use crate::site::{self, Files};
 
-/// What a run may take beyond its own time: ten thousand connections are to be made.
+/// Maximum time of a run beyond its own duration, for example for making ten thousand connections.
 const SLACK: Duration = Duration::from_secs(120);
-/// How long data is compared before a load is measured.
+/// Duration of the comparison of data before a load is measured.
 const VERIFY: &str = "300ms";
-/// How long a server is loaded before it is measured, at most.
+/// Maximum duration of the load before it is measured.
 const WARMUP: Duration = Duration::from_millis(500);
-/// Connections to which the busy ones are compared, and the busy ones.
+/// Number of connections for comparison; below it the number of busy connections.
 const FEW: &str = "64";
 const MANY: &str = "2000";
 
-/// Makes the command of a generator.
+/// A function that creates the command of a generator.
 type Starter = fn(&Path, u32) -> Command;
 
-/// How loads are measured.
+/// Parameters of the measurements.
 pub(crate) struct Measure<'d> {
     pub(crate) program: PathBuf,
     pub(crate) data: &'d Data,
@@ -43,7 +45,7 @@ pub(crate) struct Measure<'d> {
 }
 
 impl Measure<'_> {
-    /// Compares every byte for a moment, where the load has bytes to compare.
+    /// Compares all data briefly, if the load reads or writes data.
     pub(crate) fn verify(&self, row: &Row, server: &Server) -> anyhow::Result<()> {
         for arguments in row.load.arguments() {
             let kind = arguments.first().map_or("", String::as_str);
@@ -58,7 +60,7 @@ impl Measure<'_> {
         Ok(())
     }
 
-    /// Measures it.
+    /// Measures a load once.
     pub(crate) fn once(&self, row: &Row, server: &Server) -> anyhow::Result<Figures> {
         match (&row.load, server.side, &row.floor) {
             (_, Side::Floor, Some(arguments)) => figures(&self.timed(arguments, server)?.finish()?),
@@ -92,7 +94,7 @@ impl Measure<'_> {
         }
     }
 
-    /// Starts a load for as long as loads are measured.
+    /// Starts a load for the duration of a measurement.
     fn timed(&self, arguments: &[String], server: &Server) -> anyhow::Result<Bench> {
         self.timed_by(arguments, server, pinned)
     }
@@ -117,7 +119,7 @@ impl Measure<'_> {
         Ok(Bench { awaited: Awaited::start(command, self.time + SLACK)? })
     }
 
-    /// Times `xrdcp`.
+    /// Measures `xrdcp`.
     fn copy(&self, server: &Server, from: &str, to: &str) -> anyhow::Result<Figures> {
         let mut command: Command = pinned(Path::new("/usr/bin/xrdcp"), CLIENT_CPU);
         command.args(["--nopbar", "--force", from, to]);
@@ -127,7 +129,8 @@ impl Measure<'_> {
         let seconds = start.elapsed().as_secs_f64();
         let after = Usage::of(server.pid())?;
         let used = after.since(&before);
-        let bytes = fs::metadata(self.data.copied()).context("the file to copy is gone")?.len() as f64;
+        let bytes =
+            fs::metadata(self.data.copied()).context("the file to copy no longer exists")?.len() as f64;
         Ok(Figures::from([
             (Figure::Wall, seconds),
             (Figure::Throughput, bytes / seconds),
@@ -137,7 +140,7 @@ impl Measure<'_> {
         ]))
     }
 
-    /// Cached reads, and uncached ones beside them.
+    /// Measures cached reads with concurrent uncached reads.
     fn mixed(&self, server: &Server) -> anyhow::Result<Figures> {
         let _evictor = Evictor::start(&self.data.cold())?;
         let arguments = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -149,13 +152,13 @@ impl Measure<'_> {
         let mut figures = figures(&warm)?;
         let cold = number(&cold, &["operations_per_second"])?;
         figures.insert(Figure::BesideThroughput, cold);
-        // The server's time went into both.
+        // The processor time of the server is divided between both loads.
         let warm_rate = figures.get(&Figure::Throughput).copied().unwrap_or(0.0);
         figures.entry(Figure::Cpu).and_modify(|cpu| *cpu *= warm_rate / (warm_rate + cold));
         Ok(figures)
     }
 
-    /// One load alone, and then beside another.
+    /// Measures one load alone, and then with another one.
     fn beside(&self, both: &Beside, server: &Server) -> anyhow::Result<Figures> {
         let alone = figures(&self.timed(&both.watched, server)?.finish()?)?;
         let _evictor = match both.how {
@@ -171,7 +174,7 @@ impl Measure<'_> {
             was_cold(&other, before, server)?;
         }
         let mut figures = figures(&watched)?;
-        // The server's time went into both.
+        // The resources of the server belong to both loads.
         figures.retain(|figure, _| !matches!(figure, Figure::Cpu | Figure::Switches | Figure::Memory));
         let p99 = |figures: &Figures| figures.get(&Figure::P99).copied().unwrap_or(0.0);
         let (with, without) = (p99(&figures), p99(&alone));
@@ -184,7 +187,7 @@ impl Measure<'_> {
         Ok(figures)
     }
 
-    /// Opens of files that a manager has been asked for before.
+    /// Measures opens of files whose location the manager knows.
     fn located_again(&self, server: &Server) -> anyhow::Result<Figures> {
         let files = site::KNOWN_FILES.to_string();
         let open = |options: &[&str]| {
@@ -200,7 +203,7 @@ impl Measure<'_> {
         figures(&self.timed(&again, server)?.finish()?)
     }
 
-    /// Opens of files that nobody has asked for: each once.
+    /// Measures the first open of each file.
     fn located_first(&self, server: &Server, placed: bool) -> anyhow::Result<Figures> {
         let path = site::new_files(self.data, placed)?;
         let files = site::NEW_FILES.to_string();
@@ -210,8 +213,9 @@ impl Measure<'_> {
         figures(&self.bench(&arguments, server, pinned)?.finish()?)
     }
 
-    /// First opens alone, and the same with many questions for what does not exist beside them. All of them come from one
-    /// processor, on which the opens go first: what is measured is whether the manager makes them wait.
+    /// Measures first opens alone, and then with many concurrent queries for missing files. All of
+    /// them are sent from one processor on which the opens have priority, so that only delays of
+    /// the manager are measured.
     fn misses(&self, server: &Server) -> anyhow::Result<Figures> {
         let opens = || -> anyhow::Result<Bench> {
             let path = site::new_files(self.data, false)?;
@@ -238,7 +242,7 @@ impl Measure<'_> {
         Ok(figures)
     }
 
-    /// Many connections in proportion to few.
+    /// Measures many connections relative to few.
     fn busy(&self, server: &Server) -> anyhow::Result<Figures> {
         let load = |connections: &str| ["read", "/big", "-s", "2k", "-c", connections].map(str::to_owned);
         let few = figures(&self.timed(&load(FEW), server)?.finish()?)?;
@@ -250,44 +254,44 @@ impl Measure<'_> {
     }
 }
 
-/// How long it takes to be told that a file is not there, waits included.
+/// Measures the time until a file is reported as missing, including waits.
 fn missing(server: &Server) -> anyhow::Result<Figures> {
     let mut session = Session::connect(&[server.address()], &Login::of_process("bench"), SLACK)?;
-    // One: the real manager takes seconds for each.
+    // Only one query, because XRootD managers take seconds for each.
     let path = format!("/known/not-there-{:?}", Instant::now());
     let start = Instant::now();
     match session.size(&path) {
         Err(SessionError::Failed { code: ErrorCode::NOT_FOUND, .. }) => {
             Ok(Figures::from([(Figure::P50, start.elapsed().as_secs_f64() * 1e6)]))
         }
-        other => bail!("a file that is not there was not told to be missing: {other:?}"),
+        other => bail!("a missing file was not reported as missing: {other:?}"),
     }
 }
 
-/// Insists that what a load read came from storage; `before` is what had come before it.
+/// Checks that the data of a load was read from storage; `before` is the count before the load.
 fn was_cold(report: &Value, before: Option<u64>, server: &Server) -> anyhow::Result<()> {
     let (Some(before), Some(after)) = (before, from_storage(server)) else { return Ok(()) };
     let read = number(report, &["bytes"])?;
-    // Warm-up reads too, so more comes from storage than was counted.
+    // The warm-up reads as well, so that more is read from storage than was counted.
     if ((after - before) as f64) < 0.8 * read {
         bail!("only {} of {read} bytes of the uncached file came from storage", after - before);
     }
     Ok(())
 }
 
-/// Bytes that a server has had read from storage; `None` where the kernel does not count them.
+/// Returns the bytes that a server has read from storage; `None` if the kernel does not count them.
 fn from_storage(server: &Server) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{}/io", server.pid())).ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes:"))?.trim().parse().ok()
 }
 
-/// A `scalla bench` under way.
+/// A running `scalla bench`.
 struct Bench {
     awaited: Awaited,
 }
 
 impl Bench {
-    /// Its report; an error when anything went wrong in it.
+    /// Returns its report, or an error if any operation failed.
     fn finish(self) -> anyhow::Result<Value> {
         let output = self.awaited.wait()?;
         let text = String::from_utf8_lossy(&output.stdout);

@@ -1,4 +1,7 @@
-//! What came out of a load: medians, ratios, goals met.
+//! The results of a load: medians, ratios, goals met.
+//!
+//! Ratios are computed for each pair and not for medians, because a disturbance of the machine
+//! affects both runs of a pair.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -9,22 +12,22 @@ use crate::measure::Measure;
 use crate::rows::Row;
 use crate::servers::{Fleet, Side};
 
-/// A run is made again when other guests of the host took a larger share of the processors than this.
+/// Maximum share of other guests of the host during a run; above it the run is repeated.
 const STOLEN_MAX: f64 = 0.05;
 
-/// Times a run is made again: where it happens all the time, it cannot be helped.
+/// Maximum number of repetitions, because a permanent disturbance cannot be avoided.
 const AGAIN_MAX: u32 = 1;
 
-/// What came out of a load.
+/// The results of a load.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) name: String,
     pub(crate) title: String,
-    /// Lines of our server's configuration, and further ones of theirs.
+    /// Lines of our server's configuration; below them additional lines of theirs.
     pub(crate) ours_configuration: Vec<String>,
     pub(crate) theirs_configuration: Vec<String>,
     pub(crate) goals: Vec<Goal>,
-    /// Runs in the order in which they were made.
+    /// Runs in the order of their execution.
     pub(crate) ours: Vec<Figures>,
     pub(crate) theirs: Vec<Figures>,
     pub(crate) floor: Vec<Figures>,
@@ -33,7 +36,7 @@ pub(crate) struct Outcome {
     pub(crate) error: Option<String>,
 }
 
-/// How many times a load is measured at most in so many pairs.
+/// Returns the maximum number of measurements of a load for this number of pairs.
 pub(crate) const fn measurements(pairs: u32) -> u32 {
     pairs * 2 * (1 + AGAIN_MAX)
 }
@@ -71,7 +74,7 @@ fn measured(
 ) -> anyhow::Result<()> {
     for pair in 0..pairs {
         let mut servers: Vec<_> = fleet.with(&row.setting)?.iter().collect();
-        // Who comes first has another past: each is it as often as the others.
+        // The order may affect the result, so each side is first equally often.
         if pair % 2 == 1 {
             servers.reverse();
         }
@@ -84,7 +87,7 @@ fn measured(
                 Side::Floor | Side::Bare => continue,
             };
             let side = format!("{:?}", server.side).to_lowercase();
-            // What a server without a history is measured for must not begin with a history.
+            // A measurement of a fresh server must not begin with a comparison of data.
             if pair == 0 && server.side == Side::Ours && !row.setting.fresh {
                 measure
                     .verify(row, server)
@@ -96,7 +99,7 @@ fn measured(
     Ok(())
 }
 
-/// Measures once more when other guests of the host took too much of the processors meanwhile.
+/// Repeats a measurement if other guests of the host used too much processor time.
 fn undisturbed(mut once: impl FnMut() -> anyhow::Result<Figures>) -> anyhow::Result<Figures> {
     let mut left = AGAIN_MAX;
     loop {
@@ -110,7 +113,7 @@ fn undisturbed(mut once: impl FnMut() -> anyhow::Result<Figures>) -> anyhow::Res
 }
 
 impl Outcome {
-    /// Figures that both sides have.
+    /// Returns the figures that both sides have.
     pub(crate) fn figures(&self) -> BTreeSet<Figure> {
         let of = |runs: &[Figures]| -> BTreeSet<Figure> {
             runs.iter().flat_map(|run| run.keys().copied()).collect()
@@ -127,33 +130,33 @@ impl Outcome {
         }
     }
 
-    /// The median of the runs.
+    /// Returns the median of the runs.
     pub(crate) fn median(&self, side: Side, figure: Figure) -> Option<f64> {
         median(self.runs(side).iter().filter_map(|run| run.get(&figure).copied()).collect())
     }
 
-    /// The median of what each run of `side` is in proportion to the run of `to` beside it: what disturbs a machine for a
-    /// while disturbs both.
+    /// Returns the median of the ratios of each run of `side` to the run of `to` in the same pair.
     pub(crate) fn ratio(&self, side: Side, to: Side, figure: Figure) -> Option<f64> {
         let pairs = self.runs(side).iter().zip(self.runs(to));
         let ratio = |(one, other): (&Figures, &Figures)| Some(one.get(&figure)? / other.get(&figure)?);
         median(pairs.filter_map(ratio).filter(|ratio| ratio.is_finite()).collect())
     }
 
-    /// The median of what each run of ours takes more than the bare server's beside it.
+    /// Returns the median of the differences of our runs to those of the bare server.
     pub(crate) fn more_than_bare(&self, figure: Figure) -> Option<f64> {
         let pairs = self.ours.iter().zip(&self.bare);
         let more = |(one, other): (&Figures, &Figures)| Some(one.get(&figure)? - other.get(&figure)?);
         median(pairs.filter_map(more).collect())
     }
 
-    /// What a goal asks about, and whether it is met; `None` when it was not measured.
+    /// Returns the value for a goal and whether it is met; `None` if it was not measured.
     pub(crate) fn judge(&self, goal: &Goal) -> Option<(f64, bool)> {
         let value = self.asked(goal, Side::Ours)?;
         Some((value, goal.is_met(value)))
     }
 
-    /// What the bare server, or else the floor, gives for what a goal asks about: where that misses it, the kernel does.
+    /// Returns the value of the bare server, or otherwise of the floor, for a goal. If that value
+    /// misses the goal, the kernel is the reason.
     pub(crate) fn floor_of(&self, goal: &Goal) -> Option<f64> {
         let side = if self.bare.is_empty() { Side::Floor } else { Side::Bare };
         self.asked(goal, side)
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_of_even_and_odd_numbers() {
+    fn medians_of_even_and_odd_numbers_of_values() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(vec![]), None);
@@ -204,7 +207,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_pair_by_pair() {
-        // A disturbance doubled both of the second pair and one of the third.
+        // A disturbance doubled both values of the second pair and one of the third.
         let outcome = outcome(&[1.0, 2.0, 2.0], &[2.0, 4.0, 2.0]);
         assert_eq!(outcome.ratio(Side::Ours, Side::Theirs, Figure::Cpu), Some(0.5));
         assert_eq!(outcome.median(Side::Ours, Figure::Cpu), Some(2.0));
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_proportion_to_nothing_is_no_ratio() {
+    fn a_division_by_zero_is_not_a_ratio() {
         assert_eq!(outcome(&[1.0], &[0.0]).ratio(Side::Ours, Side::Theirs, Figure::Cpu), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The page on performance in `docs`: the results in the midst of what people wrote about them.
+//! The page on performance in `docs`, in which this program replaces only the results.
 
 use anyhow::{Context, bail};
 use std::fs;
@@ -6,19 +6,19 @@ use std::path::Path;
 
 use crate::report::{Results, markdown};
 
-/// Between these lines the page belongs to this program.
+/// The lines around the part that this program writes.
 const BEGIN: &str =
     "<!-- Measured by `make bench`; written by `make bench BENCH=--write-docs`. Do not edit: -->";
 const END: &str = "<!-- End of what was measured. -->";
 
-/// Puts the results into the page.
+/// Writes the results into the page.
 pub(crate) fn write(page: &Path, results: &Results) -> anyhow::Result<()> {
     let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
     let text = filled(&text, &markdown(results)).with_context(|| page.display().to_string())?;
     fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))
 }
 
-/// The page with what is between the two lines replaced.
+/// Returns the page with the part between the two lines replaced.
 fn filled(page: &str, content: &str) -> anyhow::Result<String> {
     let around = page.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
     let Some((before, behind)) = around else {
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_wrote_stays() {
+    fn text_outside_of_the_marks_is_kept() {
         let page = format!("# Title\n\n{BEGIN}\nold\n{END}\n\n## More\n");
         let once = filled(&page, "new\n").unwrap();
         assert_eq!(once, format!("# Title\n\n{BEGIN}\n\nnew\n\n{END}\n\n## More\n"));
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_in_docs_has_its_place_for_results() {
+    fn the_page_in_docs_contains_the_marks() {
         filled(include_str!("../../../docs/performance.md"), "new").unwrap();
     }
 }

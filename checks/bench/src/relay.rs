@@ -1,4 +1,4 @@
-//! A network between a client and a server that gives each connection so many bytes a second and no more.
+//! A relay with a rate limit for each connection, because the loopback interface has none.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -6,17 +6,17 @@ use std::thread;
 
 use storage::faulty::Pace;
 
-/// Bytes that are moved at once.
+/// Size of the copy buffer in bytes.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Passes on whatever connects to the server at `port` of this machine, and returns the port to connect to. What comes from
-/// the server keeps the rate, each connection by itself.
+/// Relays connections to the server at `port` of this machine, and returns the port for clients.
+/// Data from the server is limited to the rate, separately for each connection.
 pub(crate) fn start(port: u16, bytes_per_second: u64) -> anyhow::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let own = listener.local_addr()?.port();
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            // Where the server is gone, the client finds its connection closed.
+            // If the server has ended, the client's connection is closed.
             let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { continue };
             let (Ok(to_client), Ok(to_server)) = (client.try_clone(), server.try_clone()) else { continue };
             client.set_nodelay(true).ok();
@@ -39,7 +39,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, pace: Option<Pace>) {
         }
     }
     for end in [from, to] {
-        // It may be closed already.
+        // The connection may be closed already.
         end.shutdown(Shutdown::Both).ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Tables for people and JSON for programs.
+//! Reports of results: human-readable tables and JSON, both derived from [`Results`].
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -14,34 +14,34 @@ use crate::outcome::Outcome;
 use crate::rows::Row;
 use crate::servers::Side;
 
-/// All that was measured, and how.
+/// All results and the parameters of the measurement.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) machine: Machine,
     pub(crate) version: String,
     pub(crate) pairs: u32,
     pub(crate) seconds: f64,
-    /// Arguments that our server had in every load.
+    /// Arguments of our server in every load.
     pub(crate) ours_arguments: Vec<String>,
     pub(crate) loads: Vec<Outcome>,
 }
 
-/// Columns of the table: a figure, and whose.
+/// Figures in the columns of the table.
 const COLUMNS: [Figure; 3] = [Figure::Throughput, Figure::Cpu, Figure::P99];
 
-/// The loads and their goals.
+/// Returns the loads and their goals.
 pub(crate) fn list(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
     let mut out = String::new();
     for row in rows {
         let goals: Vec<_> = row.goals.iter().map(|goal| goal.text()).collect();
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         writeln!(out, "{:width$}  {}: {}", row.name, row.title, goals.join(", ")).ok();
     }
     out
 }
 
-/// A line for each goal of a load.
+/// Returns a line for each goal of a load.
 pub(crate) fn progress(outcome: &Outcome) -> String {
     let mut out = String::new();
     for goal in judged(outcome) {
@@ -50,7 +50,7 @@ pub(crate) fn progress(outcome: &Outcome) -> String {
     out
 }
 
-/// What is to be said of a load's goals.
+/// Returns the texts about the goals of a load.
 fn judged(outcome: &Outcome) -> Vec<String> {
     if let Some(error) = &outcome.error {
         return vec![format!("FAILED: {error}")];
@@ -70,7 +70,7 @@ fn judged(outcome: &Outcome) -> Vec<String> {
     outcome.goals.iter().map(judge).collect()
 }
 
-/// The values behind a goal, where no column of the table has them.
+/// Returns the values for a goal that are not in a column of the table.
 fn beside(outcome: &Outcome, goal: &Goal) -> String {
     let value = |side| outcome.median(side, goal.figure).map(|value| goal.figure.show(value));
     if COLUMNS.contains(&goal.figure) {
@@ -83,7 +83,7 @@ fn beside(outcome: &Outcome, goal: &Goal) -> String {
     }
 }
 
-/// The table for a terminal.
+/// Returns the table for a terminal.
 pub(crate) fn text(outcomes: &[Outcome]) -> String {
     let rows = table(outcomes);
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -98,7 +98,7 @@ pub(crate) fn text(outcomes: &[Outcome]) -> String {
     out
 }
 
-/// The table, its heading first.
+/// Returns the rows of the table, the heading first.
 fn table(outcomes: &[Outcome]) -> Vec<Vec<String>> {
     let mut heading = vec!["load".to_owned()];
     for figure in COLUMNS {
@@ -134,10 +134,10 @@ fn table(outcomes: &[Outcome]) -> Vec<Vec<String>> {
     rows
 }
 
-/// Name of the results in their folder.
+/// File name of the results.
 const JSON: &str = "performance.json";
 
-/// Writes what is known so far: `performance.json` for programs and `performance.md` for people.
+/// Writes the results so far: `performance.json` for programs and `performance.md` for humans.
 pub(crate) fn write(folder: &Path, results: &Results) -> anyhow::Result<()> {
     let context = || format!("cannot write to {}", folder.display());
     fs::create_dir_all(folder).with_context(context)?;
@@ -147,7 +147,7 @@ pub(crate) fn write(folder: &Path, results: &Results) -> anyhow::Result<()> {
     fs::write(folder.join("performance.md"), text).with_context(context)
 }
 
-/// Reads what was written.
+/// Reads the results of [`write`].
 pub(crate) fn read(folder: &Path) -> anyhow::Result<Results> {
     let path = folder.join(JSON);
     let context = || format!("no results in {}: run `make bench` first", path.display());
@@ -155,7 +155,7 @@ pub(crate) fn read(folder: &Path) -> anyhow::Result<Results> {
     serde_json::from_str(&text).with_context(|| format!("{} is not from this release", path.display()))
 }
 
-/// The results, and what follows from them, so that nobody has to work it out again.
+/// Returns the results as JSON, with derived values so that readers need not compute them.
 fn json(results: &Results) -> anyhow::Result<Value> {
     let mut json = serde_json::to_value(results)?;
     let loads = json.get_mut("loads").and_then(Value::as_array_mut);
@@ -176,7 +176,7 @@ fn json(results: &Results) -> anyhow::Result<Value> {
     Ok(json)
 }
 
-/// The results without a heading of their own.
+/// Returns the results as Markdown, without a main heading.
 pub(crate) fn markdown(results: &Results) -> String {
     let mut out = String::new();
     for (name, value) in results.machine.rows() {
@@ -197,7 +197,7 @@ pub(crate) fn markdown(results: &Results) -> String {
     markdown_table(&mut out, &goals(&results.loads));
     out.push_str("\nAll figures:\n\n");
     let mut figures = table(&results.loads);
-    // Goals stand in the first table.
+    // The goals are in the first table.
     figures.iter_mut().for_each(|row| drop(row.pop()));
     markdown_table(&mut out, &figures);
     let compared = bare(&results.loads);
@@ -218,7 +218,7 @@ pub(crate) fn markdown(results: &Results) -> String {
     out
 }
 
-/// What loads cost beside the bare server, the heading first.
+/// Returns the costs of loads compared with the bare server, the heading first.
 fn bare(outcomes: &[Outcome]) -> Vec<Vec<String>> {
     let heading = ["load", "ours", "bare", "theirs", "bare/theirs", "ours more than bare"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
@@ -238,7 +238,7 @@ fn bare(outcomes: &[Outcome]) -> Vec<Vec<String>> {
     rows
 }
 
-/// How many goals are met, and which are not.
+/// Returns the number of goals met, and the loads that miss one.
 fn summary(outcomes: &[Outcome]) -> String {
     let (mut met, mut all, mut missed) = (0, 0, Vec::new());
     for outcome in outcomes {
@@ -256,7 +256,7 @@ fn summary(outcomes: &[Outcome]) -> String {
     }
 }
 
-/// A row for each goal, the heading first.
+/// Returns a row for each goal, the heading first.
 fn goals(outcomes: &[Outcome]) -> Vec<Vec<String>> {
     let mut rows =
         vec![["load", "goal", "is", "met", "the floor is", "ours", "theirs"].map(str::to_owned).to_vec()];
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn written_results_are_read_back() {
         let folder = std::env::temp_dir().join(format!("scalla-bench-report-{}", std::process::id()));
         let before = results();
         write(&folder, &before).unwrap();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_stand_beside_their_figures_and_misses_are_named() {
+    fn goals_have_their_figures_and_misses_are_listed() {
         let text = markdown(&results());
         for line in [
             "3 of 6 goals are met. Missed in `bad`, `broken`.",

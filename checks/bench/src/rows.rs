@@ -1,64 +1,65 @@
-//! The loads, and what is asked of us in each.
+//! The loads and their goals.
 //!
-//! Ratios are ours to theirs: same machine, same run, files in the page cache of a disk's file system unless a load says
-//! tmpfs, no authentication, server and generator on a processor each.
+//! Ratios are ours to theirs: same machine, same run, no authentication, server and generator on
+//! one processor each. The files are in the page cache of a disk's file system unless a load names
+//! tmpfs.
 
 use crate::clients::{Errand, From};
 use crate::figures::{Figure, Goal};
 use crate::servers::POLLING;
 use crate::site::{self, Files};
 
-/// A load.
+/// A load with its goals and setting.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// For `--only`; says what varies.
+    /// Name for `--only`, which contains the parameters.
     pub(crate) name: String,
-    /// For people.
+    /// Human-readable description.
     pub(crate) title: String,
     pub(crate) load: Load,
-    /// The arguments of `scalla bench` with which the floor does the like.
+    /// Arguments of `scalla bench` for the corresponding load of the floor.
     pub(crate) floor: Option<Vec<String>>,
-    /// It is compared with the bare server too.
+    /// The load is also measured with the bare server.
     pub(crate) bare: bool,
     pub(crate) goals: Vec<Goal>,
     pub(crate) setting: Setting,
 }
 
-/// How the servers are started.
+/// The setting in which the servers are started.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Setting {
-    /// Lines of our server's configuration; without any it has none.
+    /// Lines of our server's configuration; it has no configuration file if there are none.
     pub(crate) ours: Vec<&'static str>,
-    /// Further lines of the real xrootd's.
+    /// Additional lines of XRootD's configuration.
     pub(crate) theirs: Vec<&'static str>,
     /// The files are on tmpfs.
     pub(crate) tmpfs: bool,
-    /// Servers that have done nothing else: where memory counts.
+    /// New servers are started for each run, because memory is measured.
     pub(crate) fresh: bool,
     pub(crate) cast: Cast,
 }
 
-/// Who runs.
+/// The servers that run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Cast {
-    /// A server of each kind.
+    /// One server of each kind.
     #[default]
     Servers,
-    /// A manager and four servers, ours and theirs; what is measured is the manager.
+    /// A manager and four servers of each side; the manager is measured.
     Clusters,
-    /// The same, but the servers are real ones below either manager.
+    /// A manager of each side with four XRootD servers.
     Managers,
-    /// Our manager of 64 servers that list all their names.
+    /// Our manager with 64 servers that list all their names.
     Large,
-    /// A manager of ours alone, which nobody has found yet.
+    /// Our manager without servers.
     Root,
-    /// Ours alone, on the storage of [`crate::slow`].
+    /// Only our server, on the storage of [`crate::slow`].
     Slow,
     /// Our server twice, for our client and theirs.
     Clients,
-    /// Theirs twice, for our client and theirs.
+    /// XRootD twice, for our client and theirs.
     TheirClients,
-    /// Several of ours that are limited in rate.
+    /// Several rate-limited servers of ours.
     Limited,
 }
 
@@ -70,31 +71,31 @@ pub(crate) enum Load {
     Download,
     /// `xrdcp` of a file from tmpfs to the server's disk.
     Upload,
-    /// Cached reads, and reads of a file that is kept out of the page cache beside them.
+    /// Cached reads with concurrent reads of an uncached file.
     Mixed,
     /// Many busy connections, after 64 of them.
     Busy,
-    /// One load alone, and then the same with another beside it.
+    /// One load alone, and then with another one.
     Beside(Beside),
-    /// Opens that a manager sends on.
+    /// Opens that a manager redirects.
     Located(Files),
-    /// A manager is asked for what does not exist.
+    /// A query of a manager for a missing file.
     Missing,
-    /// First opens at a manager alone, and then with many questions for what does not exist beside them.
+    /// First opens at a manager alone, and then with many concurrent queries for missing files.
     Misses,
-    /// What a client does; compared are clients, not servers.
+    /// A task of a client; it compares clients instead of servers.
     Errand(Errand),
-    /// A file is read from several servers at once.
+    /// A read of a file from several servers.
     Gather(From),
-    /// So many files are open in one client.
+    /// This number of open files in one client.
     Crowd(usize),
-    /// A thousand nodes find their places.
+    /// The formation of a cluster of a thousand nodes.
     Formation,
-    /// A manager is killed and started again.
+    /// A restart of a manager after it was killed.
     Restart,
 }
 
-/// Two loads as the arguments of `scalla bench`.
+/// Two loads as arguments of `scalla bench`.
 #[derive(Debug)]
 pub(crate) struct Beside {
     pub(crate) watched: Vec<String>,
@@ -102,19 +103,20 @@ pub(crate) struct Beside {
     pub(crate) how: How,
 }
 
-/// What is special about the other load.
+/// The kind of the other load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum How {
-    /// Its file is slow by itself.
+    /// The file is on slow storage.
     Slow,
-    /// Its file is kept out of the page cache.
+    /// The file is kept out of the page cache.
     Cold,
-    /// Its generator gives way to the watched one's, on the processor they share: what is measured is whether the server does.
+    /// The generator has lower priority on the shared processor, so that only the fairness of the
+    /// server is measured.
     GivesWay,
 }
 
 impl Load {
-    /// Its parts that are arguments of `scalla bench`.
+    /// Returns the parts of the load that are arguments of `scalla bench`.
     pub(crate) fn arguments(&self) -> Vec<&[String]> {
         match self {
             Self::Bench(arguments) => vec![arguments],
@@ -139,7 +141,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Name, kind of load with its path, options.
+/// Creates a row from name, title, kind of load with its path, options and goals.
 pub(crate) fn bench(name: &str, title: &str, kind: &str, path: &str, options: &str, goals: &[Goal]) -> Row {
     let mut arguments = vec![kind.to_owned(), path.to_owned()];
     arguments.extend(words(options));
@@ -155,7 +157,7 @@ pub(crate) fn bench(name: &str, title: &str, kind: &str, path: &str, options: &s
 }
 
 impl Row {
-    /// The floor does what we do.
+    /// Adds the floor with the same load.
     fn floor(mut self) -> Self {
         if let Load::Bench(arguments) = &self.load {
             self.floor = Some(arguments.clone());
@@ -163,12 +165,12 @@ impl Row {
         self
     }
 
-    /// The bare server does what we do.
+    /// Adds the bare server.
     fn bare(self) -> Self {
         Self { bare: true, ..self }
     }
 
-    /// The floor moves as many bytes by another request.
+    /// Adds the floor with another request of the same number of bytes.
     fn floor_with(mut self, kind: &str, options: &str) -> Self {
         let mut arguments = vec![kind.to_owned(), "/floor".to_owned()];
         arguments.extend(words(options));
@@ -195,7 +197,7 @@ impl Row {
 pub(crate) const CPU: Figure = Figure::Cpu;
 pub(crate) const THROUGHPUT: Figure = Figure::Throughput;
 
-/// All of them.
+/// Returns all loads.
 pub(crate) fn all() -> Vec<Row> {
     let mut rows = small_reads();
     rows.extend(single_connection());
@@ -211,7 +213,7 @@ pub(crate) fn all() -> Vec<Row> {
     rows
 }
 
-/// Our client beside `xrdcp` and `xrdfs`, at our server, and some at theirs.
+/// Returns loads of our client compared with `xrdcp` and `xrdfs`, at our server and some at theirs.
 fn clients() -> Vec<Row> {
     let client = |name: &str, title: &str, errand, cast, goals: &[Goal]| Row {
         load: Load::Errand(errand),
@@ -255,7 +257,7 @@ fn clients() -> Vec<Row> {
     rows
 }
 
-/// From servers that give 6 MB/s to a connection and 16 MB/s to all.
+/// Returns loads with servers that are limited to 6 MB/s per connection and 16 MB/s in total.
 fn sources() -> Vec<Row> {
     let sources = [(1, 0), (1, 15), (4, 0), (4, 15), (5, 15)];
     let row = |(servers, streams): (usize, u64)| {
@@ -271,7 +273,7 @@ fn sources() -> Vec<Row> {
     sources.into_iter().map(row).collect()
 }
 
-/// 24 B, 2 KiB and 3 KiB, which is what analysis jobs ask for.
+/// Returns reads of 24 B, 2 KiB and 3 KiB, which are typical of analysis jobs.
 fn small_reads() -> Vec<Row> {
     let loads: [(u32, u32, &[Goal]); 5] = [
         (64, 1, &[Goal::at_most(CPU, 0.60)]),
@@ -292,7 +294,8 @@ fn small_reads() -> Vec<Row> {
     rows
 }
 
-/// The generator does not sleep: how long its own processor takes to wake up is not what is asked.
+/// Returns loads of one connection. The generator does not sleep, because the wake-up time of its
+/// own processor must not be measured.
 fn single_connection() -> Vec<Row> {
     let row = |name, title, options, goals: &[Goal]| {
         bench(name, title, "read", "/big", options, goals).floor().bare()
@@ -401,7 +404,8 @@ fn vectors_and_pages() -> Vec<Row> {
     rows
 }
 
-/// Theirs writes faster without its asynchronous I/O, so that is what ours is compared with.
+/// Returns writes. XRootD writes faster without its asynchronous I/O, so ours is compared with that
+/// configuration.
 fn writes() -> Vec<Row> {
     const WITHOUT_ASYNC: &str = "xrootd.async off";
     let goals = [Goal::at_least(THROUGHPUT, 1.2), Goal::at_most(CPU, 0.7)];
@@ -410,7 +414,8 @@ fn writes() -> Vec<Row> {
         for size in ["4k", "64k", "1m"] {
             let (name, title) =
                 (format!("{kind}-{size}-c8"), format!("{kind} of {size} in files of 8 MiB, 8 connections"));
-            // What is measured is the server, not where the kernel gets new pages from: after the warm-up they are there.
+            // After the warm-up all pages are allocated, so that the server is measured and not the
+            // page allocation of the kernel.
             let options = format!("-s {size} -c 8 --file-size 8m");
             let row = bench(&name, &title, kind, "/out/w", &options, &goals);
             let row = row.floor_with("write", &options).theirs(WITHOUT_ASYNC);
@@ -463,7 +468,7 @@ fn names() -> Vec<Row> {
     ]
 }
 
-/// Others beside, many at rest, many at work.
+/// Returns loads with concurrent loads, many idle and many busy connections.
 fn crowds() -> Vec<Row> {
     let mixed = |name, title, rate, tail| {
         let goals = [
@@ -501,7 +506,7 @@ fn crowds() -> Vec<Row> {
     ]
 }
 
-/// What one load does to another's latency.
+/// Returns loads that measure the effect of one load on the latency of another.
 fn neighbours() -> Vec<Row> {
     const CACHED: &str = "read /big -s 2k -c 64";
     let row = |name, title, watched: &str, other: &str, how, times| {

@@ -1,4 +1,7 @@
-//! Starts and stops the servers.
+//! Start and stop of the servers.
+//!
+//! Loads with the same setting share running servers, because a start takes longer than many
+//! measurements.
 
 use anyhow::Context;
 use std::fs;
@@ -12,33 +15,34 @@ use crate::data::Data;
 use crate::rows::{Cast, Setting};
 use crate::site;
 
-/// Debian's server.
+/// Path of the server of the Debian package.
 pub(crate) const XROOTD: &str = "/usr/bin/xrootd";
-/// Has ours poll; the floor does it, too, then.
+/// Configuration that enables polling in our server, and in the floor.
 pub(crate) const POLLING: &str = "scalla.polling on";
 
-/// Which server.
+/// A compared server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Ours,
     Theirs,
     Floor,
-    /// The floor, but with reads of a file.
+    /// The floor with files.
     Bare,
 }
 
-/// A server under way.
+/// A running server.
 pub(crate) struct Server {
     _running: Vec<Running>,
     pids: Vec<u32>,
     port: u16,
-    /// Of further servers that hold the same.
+    /// Ports of additional servers with the same files.
     others: Vec<u16>,
     pub(crate) side: Side,
 }
 
 impl Server {
-    /// Of these processes `pids` are measured; all end when it is dropped. `None` without any.
+    /// Creates a server of several processes, of which `pids` are measured; all end on drop.
+    /// Returns `None` without `pids`.
     pub(crate) fn of(running: Vec<Running>, pids: Vec<u32>, port: u16, side: Side) -> Option<Self> {
         (!pids.is_empty()).then_some(Self { _running: running, pids, port, others: Vec::new(), side })
     }
@@ -47,12 +51,12 @@ impl Server {
         Self { pids: vec![running.pid()], _running: vec![running], port, others: Vec::new(), side }
     }
 
-    /// The process that is measured; the first, if it is several.
+    /// Returns the measured process, or the first of several.
     pub(crate) fn pid(&self) -> u32 {
         self.pids.first().copied().unwrap_or_default()
     }
 
-    /// All processes that are measured.
+    /// Returns all measured processes.
     pub(crate) fn pids(&self) -> &[u32] {
         &self.pids
     }
@@ -61,26 +65,26 @@ impl Server {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// The ports of all that hold the same.
+    /// Returns the ports of all servers with the same files.
     pub(crate) fn ports(&self) -> Vec<u16> {
         std::iter::once(self.port).chain(self.others.iter().copied()).collect()
     }
 
-    /// The same, for the client of another side.
+    /// Returns the server for the client of another side.
     fn on(self, side: Side) -> Self {
         Self { side, ..self }
     }
 
-    /// The URL of a path.
+    /// Returns the URL of a path.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("root://127.0.0.1:{}/{path}", self.port)
     }
 }
 
-/// The servers that run: one of each side that the setting has, all with the same.
+/// The running servers: one for each side of the setting.
 pub(crate) struct Fleet<'d> {
     data: &'d Data,
-    /// Further arguments of ours in every load.
+    /// Additional arguments of our server in every load.
     arguments: &'d [String],
     running: Option<(Setting, Vec<Server>)>,
 }
@@ -90,7 +94,7 @@ impl<'d> Fleet<'d> {
         Self { data, arguments, running: None }
     }
 
-    /// Servers with a setting; those that run already, if they have it.
+    /// Returns servers with this setting; reuses the running ones if possible.
     pub(crate) fn with(&mut self, setting: &Setting) -> anyhow::Result<&[Server]> {
         let same = |(running, _): &(Setting, Vec<Server>)| running == setting && !setting.fresh;
         if !self.running.as_ref().is_some_and(same) {
@@ -154,14 +158,14 @@ impl<'d> Fleet<'d> {
         let folder = self.data.run_folder(name)?;
         let (log, file) = (folder.join("log"), folder.join("xrootd.cfg"));
         let (tree, work) = (self.data.tree(setting.tmpfs), folder.display());
-        // Names of clients are not looked up: where no name server answers, that takes seconds.
+        // Reverse DNS lookups are disabled, because they take seconds without a name server.
         let text = format!(
             "all.export /\noss.localroot {}\nall.adminpath {work}\nall.pidpath {work}\nxrd.network nodnr\n{}\n",
             tree.display(),
             setting.theirs.join("\n")
         );
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        // It cannot say which port the kernel gave it.
+        // XRootD cannot report a port assigned by the kernel.
         let port = free_port()?;
         let mut command = pinned(Path::new(XROOTD), SERVER_CPU);
         command.arg("-c").arg(&file).args(["-p", &port.to_string()]).current_dir(&folder);
@@ -197,7 +201,7 @@ impl<'d> Fleet<'d> {
         })
     }
 
-    /// Several that are limited, as one.
+    /// Starts several limited servers, which are treated as one.
     fn limited(&self, setting: &Setting) -> anyhow::Result<Server> {
         let mut all: Vec<Server> = Vec::new();
         for number in 0..clients::LIMITED {
@@ -213,14 +217,14 @@ impl<'d> Fleet<'d> {
         Ok(Server { _running: running, pids, port, others, side: Side::Ours })
     }
 
-    /// A server that is this program.
+    /// Starts a server that is part of this program.
     fn own(&self, name: &str, side: Side, told: impl Fn(&mut Command, &Path)) -> anyhow::Result<Server> {
         let folder = self.data.run_folder(name)?;
         let log = folder.join("log");
-        let own = std::env::current_exe().context("cannot find out where this program is")?;
+        let own = std::env::current_exe().context("cannot determine the path of this program")?;
         let mut command = pinned(&own, SERVER_CPU);
         told(&mut command, &folder);
-        // Not as the servers' user, who may not be able to reach this program.
+        // The user of the servers may be unable to execute this program.
         let mut running =
             Running::start(command, &log, false).with_context(|| format!("the server `{name}`"))?;
         let port = running.wait_for(&log, |text| text.strip_prefix("port ")?.lines().next()?.parse().ok())?;
@@ -228,12 +232,12 @@ impl<'d> Fleet<'d> {
     }
 }
 
-/// Do ours look for the next request before they sleep?
+/// Reports whether our server uses polling.
 fn polls(setting: &Setting) -> bool {
     setting.ours.contains(&POLLING)
 }
 
-/// A port that was free a moment ago, for programs that do not say which one the kernel gave them.
+/// Returns a free port, for programs that cannot report a port assigned by the kernel.
 pub(crate) fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -1,7 +1,7 @@
-//! Clusters: a manager and four servers, ours or real ones, or our manager above real ones, from one configuration; and a
-//! larger one of ours.
+//! Clusters of a manager and four servers, from either side or mixed, and a larger one of ours.
 //!
-//! What is measured is the manager: the requests that end with it telling a client where to go.
+//! The manager is measured with the requests that end with a redirect. All nodes of a cluster share
+//! one configuration file, so that both programs run the same cluster.
 
 use anyhow::{Context, bail};
 use client::xroot::flags::OpenOptions;
@@ -23,7 +23,7 @@ use crate::servers::{Server, Side, XROOTD, free_port};
 
 const CMSD: &str = "/usr/bin/cmsd";
 
-/// What both write to their log when they serve.
+/// Log text of both programs when they are ready.
 const STARTED: &str = "initialization completed";
 
 /// Instance name of the manager.
@@ -32,54 +32,55 @@ const MANAGER: &str = "manager";
 /// A manager and its servers.
 #[derive(Clone, Copy)]
 struct Cell {
-    /// Where the trees of the servers are.
+    /// Directory of the trees of the servers.
     trees: &'static str,
     servers: usize,
-    /// Further lines of the configuration.
+    /// Additional lines of the configuration.
     lines: &'static str,
 }
 
 const SMALL: Cell = Cell { trees: "cluster", servers: 4, lines: "" };
 
-/// As many servers as a manager has without supervisors. They list all their names.
+/// The maximum number of servers of a manager without supervisors. They list all their names.
 const LARGE: Cell = Cell { trees: "large", servers: 64, lines: "scalla.inventory complete\n" };
 
-/// Files that were asked for before they are measured.
+/// Number of files that are opened before the measurement.
 pub(crate) const KNOWN_FILES: usize = 10_000;
 
-/// Files of one measurement that nobody has asked for: for a quarter of a second at ours, more at theirs.
+/// Number of new files of one measurement: for a quarter of a second with our manager, and longer
+/// with theirs.
 pub(crate) const NEW_FILES: usize = 10_000;
 
-/// Files of one measurement in the larger cluster.
+/// Number of files of one measurement in the larger cluster.
 pub(crate) const FIRST_FILES: usize = 4096;
 
-/// How long nodes may take to find each other.
+/// Maximum time for the formation of a cluster.
 const FORMATION: Duration = Duration::from_secs(60);
 
-/// Where the files of a server of a cluster are.
+/// Returns the directory of a server of a cluster.
 fn tree(data: &Data, cell: Cell, server: usize) -> PathBuf {
     data.tree(false).join(format!("{}/{server}", cell.trees))
 }
 
-/// What is known of the files that a manager is asked for.
+/// The state of files before a manager is queried for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Files {
-    /// They were asked for before.
+    /// Queried before.
     Known,
-    /// Nobody has asked for them.
+    /// Not queried before.
     New,
-    /// The same, and they were put where they are by other means than a server, and after it had started.
+    /// Not queried before, and created after the start of the servers without their knowledge.
     Placed,
 }
 
-/// What is asked of opens of files that the manager knows, whoever serves them.
+/// Goals for opens of files that the manager knows, with any kind of servers.
 const KNOWN: [Goal; 3] =
     [Goal::at_least(THROUGHPUT, 4.0), Goal::at_most(Figure::P50, 0.6), Goal::at_most(CPU, 0.3)];
 
-/// And of those that nobody has asked for.
+/// Goals for first opens.
 const FIRST: [Goal; 1] = [Goal::at_most(Figure::P50, 0.5)];
 
-/// What a manager costs those who ask it where files are.
+/// Returns the loads that measure a manager.
 pub(crate) fn rows() -> Vec<Row> {
     let setting = Setting { cast: Cast::Clusters, ..Setting::default() };
     let row = |name, title, load, goals: &[Goal]| Row {
@@ -162,13 +163,14 @@ fn misses() -> Row {
     }
 }
 
-/// Spreads the files over the servers: each is at one of them. There are new ones for so many measurements.
+/// Distributes the files over the servers, each file to one server, with new files for this number
+/// of measurements.
 pub(crate) fn spread(data: &Data, measurements: u32) -> anyhow::Result<()> {
     (0..measurements).try_for_each(|number| fill(data, SMALL, &new_folder(number), NEW_FILES))?;
     fill(data, SMALL, "known", KNOWN_FILES)
 }
 
-/// The same in the larger cluster, for measurements of first opens.
+/// Distributes files for measurements of first opens in the larger cluster.
 pub(crate) fn spread_widely(data: &Data, measurements: u32) -> anyhow::Result<()> {
     (0..measurements).try_for_each(|number| fill(data, LARGE, &new_folder(number), FIRST_FILES))
 }
@@ -188,8 +190,9 @@ fn fill(data: &Data, cell: Cell, folder: &str, files: usize) -> anyhow::Result<(
     Ok(())
 }
 
-/// The paths of files that nobody has asked for, neither a manager nor, for one, the kernel: it remembers which names are not on
-/// a disk, and whoever asks for the same files next is served sooner. `%d` stands for the number. `placed`: made now.
+/// Returns the path of new files; `%d` stands for the number. The kernel has not looked them up
+/// either, because its cache of missing names would make a second run faster. With `placed` they
+/// are created now.
 pub(crate) fn new_files(data: &Data, placed: bool) -> anyhow::Result<String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     static PLACED: AtomicU32 = AtomicU32::new(0);
@@ -203,11 +206,11 @@ pub(crate) fn new_files(data: &Data, placed: bool) -> anyhow::Result<String> {
     Ok(format!("/{folder}/f%d"))
 }
 
-/// What the nodes of a cluster have in common.
+/// The common parameters of the nodes of a cluster.
 struct Plan {
     folder: PathBuf,
     configuration: PathBuf,
-    /// Where clients of the manager connect to.
+    /// Port of the manager for clients.
     port: u16,
     cell: Cell,
 }
@@ -235,7 +238,7 @@ impl Plan {
     }
 }
 
-/// Starts a manager of one side above servers of one, and waits until it knows all of them.
+/// Starts a manager above servers and waits until it knows all of them.
 pub(crate) fn start(data: &Data, manager: Side, servers: Side) -> anyhow::Result<Server> {
     let whose = |side| if side == Side::Ours { "ours" } else { "theirs" };
     let plan = plan(data, &format!("cluster-{}-above-{}", whose(manager), whose(servers)), SMALL)?;
@@ -246,8 +249,8 @@ pub(crate) fn start(data: &Data, manager: Side, servers: Side) -> anyhow::Result
     Server::of(all, pids, plan.port, manager).context("a cluster without a process")
 }
 
-/// Starts a manager of ours above the servers of the larger cluster, and waits until it knows all names of all of them: a file
-/// that is put on their disks is not found then.
+/// Starts our manager above the servers of the larger cluster, and waits until it knows all names
+/// of all servers. It does not find a file created afterwards on their disks.
 pub(crate) fn start_large(data: &Data) -> anyhow::Result<Server> {
     let plan = plan(data, "large-cluster", LARGE)?;
     let mut all = plan.node(data, Side::Ours, MANAGER)?;
@@ -265,25 +268,26 @@ pub(crate) fn start_large(data: &Data) -> anyhow::Result<Server> {
             return Ok(server);
         }
         if Instant::now() > until {
-            bail!("the servers of a cluster do not list all their names");
+            bail!("the servers of the cluster do not list all their names");
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    bail!("the servers of a cluster do not list all their names")
+    bail!("the servers of the cluster do not list all their names")
 }
 
-/// Reports whether a server says that a file does not exist.
+/// Reports whether a server returned that a file does not exist.
 pub(crate) fn is_missing(error: SessionError) -> bool {
     matches!(error, SessionError::Failed { code: ErrorCode::NOT_FOUND, .. })
 }
 
-/// Kills our manager and starts it again: seconds from the start of the new one until it sends a client on to a file.
+/// Kills our manager and starts it again. Returns the seconds from the start of the new process
+/// until it redirects a client to a file.
 pub(crate) fn restart(data: &Data) -> anyhow::Result<Figures> {
     let plan = plan(data, "restarted-cluster", SMALL)?;
     let manager = plan.node(data, Side::Ours, MANAGER)?;
     let _servers = plan.servers(data, Side::Ours)?;
     await_servers(&plan)?;
-    // Ends as a crash would end it.
+    // Killed, as in a crash.
     drop(manager);
     let start = Instant::now();
     let _manager = plan.node(data, Side::Ours, MANAGER)?;
@@ -293,12 +297,12 @@ pub(crate) fn restart(data: &Data) -> anyhow::Result<Figures> {
         Err(SessionError::Redirected { .. }) => {
             Ok(Figures::from([(Figure::Wall, start.elapsed().as_secs_f64())]))
         }
-        other => bail!("a manager that was started again does not send on to a file: {other:?}"),
+        other => bail!("the restarted manager does not redirect to a file: {other:?}"),
     }
 }
 
-/// One file for all nodes and both real programs. The real manager waits a minute and a half for servers that it knew before,
-/// unless told otherwise.
+/// Returns the configuration of all nodes and of both XRootD programs. Without `cms.delay startup`,
+/// an XRootD manager waits 90 s for servers that it knew before.
 fn configuration(data: &Data, cell: Cell, folder: &Path, port: u16, cluster_port: u16) -> String {
     let work = folder.display();
     let mut text = format!(
@@ -321,10 +325,10 @@ fn configuration(data: &Data, cell: Cell, folder: &Path, port: u16, cluster_port
 }
 
 fn ours(data: &Data, folder: &Path, file: &Path, node: &str) -> anyhow::Result<Running> {
-    // Its name chooses XRootD's command line and configuration.
+    // The name of the program selects XRootD's command line and configuration.
     let link = folder.join("xrootd");
     if !link.exists() {
-        symlink(data.program(), &link).with_context(|| format!("cannot make {}", link.display()))?;
+        symlink(data.program(), &link).with_context(|| format!("cannot create {}", link.display()))?;
     }
     let log = folder.join(format!("{node}.log"));
     let mut command = pinned(&link, SERVER_CPU);
@@ -334,7 +338,7 @@ fn ours(data: &Data, folder: &Path, file: &Path, node: &str) -> anyhow::Result<R
     Ok(running)
 }
 
-/// The cmsd first: an xrootd that does not find it looks again only seconds later.
+/// Starts cmsd first, because an xrootd that does not find it retries only after seconds.
 fn theirs(folder: &Path, file: &Path, node: &str) -> anyhow::Result<Vec<Running>> {
     let mut pair = Vec::new();
     for (program, name) in [(CMSD, "cmsd"), (XROOTD, "xrootd")] {
@@ -348,7 +352,7 @@ fn theirs(folder: &Path, file: &Path, node: &str) -> anyhow::Result<Vec<Running>
     Ok(pair)
 }
 
-/// Waits until every server is in the manager's list.
+/// Waits until the manager lists every server.
 fn await_servers(plan: &Plan) -> anyhow::Result<()> {
     let port = plan.port;
     let until = Instant::now() + FORMATION;
@@ -356,7 +360,7 @@ fn await_servers(plan: &Plan) -> anyhow::Result<()> {
         if TcpStream::connect(("127.0.0.1", port)).is_ok() {
             let mut command = std::process::Command::new("/usr/bin/xrdfs");
             command.args([&format!("localhost:{port}"), "locate", "*"]);
-            // Whatever goes wrong is over soon, if it is only that the others are not there yet.
+            // Errors are ignored, because the other nodes may not be ready yet.
             let listed =
                 run(command, Duration::from_secs(30)).map(|output| output.stdout).unwrap_or_default();
             let lines =
@@ -366,7 +370,7 @@ fn await_servers(plan: &Plan) -> anyhow::Result<()> {
             }
         }
         if Instant::now() > until {
-            bail!("the nodes of a cluster do not find each other");
+            bail!("the cluster did not form within {FORMATION:?}");
         }
         std::thread::sleep(Duration::from_millis(100));
     }

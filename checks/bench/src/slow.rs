@@ -1,7 +1,7 @@
-//! Our server on a storage that takes its time: every read of one file waits, whatever is in memory; or all reads together
-//! give so much in a second and no more, and so does each connection.
+//! Our server on a slow storage: each read of one file is delayed, or the rates are limited.
 //!
-//! It is assembled as `scalla serve DIR` assembles it, but for the storage.
+//! It is assembled like `scalla serve DIR` except for the storage, so that only the storage
+//! differs.
 
 use anyhow::{Context, bail};
 use base::LogicalPath;
@@ -15,14 +15,14 @@ use storage::faulty::{Call, Fault, Rule, Rules};
 
 use crate::relay;
 
-/// The file that is slow.
+/// Path of the slow file.
 pub(crate) const FILE: &str = "/slow";
-/// How long each read of it waits.
+/// Delay of each read of the slow file.
 pub(crate) const DELAY: Duration = Duration::from_millis(50);
 
 /// Serves `tree` until killed, with its own files in `work`; prints `port N` when it listens.
 pub(crate) fn serve(tree: &Path, work: &Path) -> anyhow::Result<()> {
-    let path = LogicalPath::parse(FILE.as_bytes()).ok().context("the slow file has no path")?;
+    let path = LogicalPath::parse(FILE.as_bytes()).ok().context("the path of the slow file is invalid")?;
     let rule = Rule::new(&[Call::Read], Fault::Delay(DELAY)).below(&path);
     let running = running(tree, work, |rules| {
         rules.add(rule);
@@ -30,7 +30,7 @@ pub(crate) fn serve(tree: &Path, work: &Path) -> anyhow::Result<()> {
     wait(running.address().port())
 }
 
-/// The same, but it gives no more than so many bytes a second, to each connection and to all together.
+/// Serves `tree` with limited rates in bytes per second, for each connection and for all together.
 pub(crate) fn serve_limited(tree: &Path, work: &Path, connection: u64, server: u64) -> anyhow::Result<()> {
     let running = running(tree, work, |rules| rules.set_rate(Some(server)))?;
     wait(relay::start(running.address().port(), connection)?)
