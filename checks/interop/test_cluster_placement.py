@@ -1,8 +1,9 @@
-"""New files at two managers that share their servers: slow creators, earlier readers, a second
-creator.
+"""New files at two managers that share their servers, and below supervisors: slow creators,
+earlier readers, a second creator, nodes that are killed in between.
 
 No file is ever on two servers. `make soak` runs more of these cases."""
 
+import concurrent.futures
 import os
 import random
 import select
@@ -23,6 +24,15 @@ PLAN = Plan("""
     s2 server m1 m2
     s3 server m1 m2
 """)
+BRANCHES = Plan("""
+    man manager
+    u1 supervisor man
+    u2 supervisor man
+    s1 server u1
+    s2 server u1
+    s3 server u2
+    s4 server u2
+""")
 MIXES = {"ours": dict(rest="ours")}
 FILES = int(os.environ.get("SCALLA_PLACEMENTS", "10"))
 CREATE = raw.O_NEW | raw.O_UPDT | raw.O_MKPATH
@@ -32,6 +42,12 @@ CREATE = raw.O_NEW | raw.O_UPDT | raw.O_MKPATH
 def cluster(request):
     with clusters.Cluster(PLAN, request.param) as cluster:
         yield cluster.answering()
+
+
+@pytest.fixture(scope="module", params=clusters.parameters("branches", BRANCHES, MIXES))
+def branches(request):
+    with clusters.Cluster(BRANCHES, request.param) as cluster:
+        yield cluster
 
 
 def creates(node, path, options=CREATE):
@@ -171,4 +187,98 @@ def test_a_restarted_manager_waits_for_a_server_that_may_have_a_lease(cluster):
     cluster.formed()
     assert opened(server, path, CREATE)[0] == "open"
     assert area.holders("file") == [server.name]
+    area.remove()
+
+
+def placed(cluster, path):
+    """The supervisor and the server to which a creator is sent."""
+    way, port = opened(cluster.man, path, CREATE)
+    assert way == "redirect"
+    supervisor = cluster[cluster.name_of(port)]
+    way, port = opened(supervisor, path, CREATE)
+    assert way == "redirect"
+    return supervisor, cluster[cluster.name_of(port)]
+
+
+def siblings(cluster, server):
+    """The other servers of the same supervisor."""
+    return [node for node in cluster.servers if node.parents == server.parents and node is not server]
+
+
+def recorded(cluster, node, name):
+    """The record of this name that a node has written for its next run."""
+    wait_until(lambda: [record for record in cluster.work.glob(f"admin/{node.name}/**/{name}") if record.read_text().strip()])
+
+
+def test_a_supervisor_that_was_killed_waits_for_the_server_that_may_have_a_lease(branches):
+    """The creator is on its way from the supervisor to a server that does not answer while the supervisor begins anew."""
+    branches.complete().answering()
+    area = clusters.Area(branches)
+    path = area / "file"
+    supervisor, server = placed(branches, path)
+    old = area.put("old", b"known", siblings(branches, server)[0].name)
+    recorded(branches, supervisor, "lessees")
+    server.signal(signal.SIGSTOP)
+    try:
+        supervisor.restart()
+        others = {node.port for node in siblings(branches, server)}
+        wait_until(lambda: others <= supervisor.children())
+        # The manager has asked for as long as it listens: nothing is created elsewhere, and nothing is reported as missing.
+        questions = [(path, CREATE), (area / "nowhere", raw.O_READ), (old, raw.O_READ)]
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            answers = list(pool.map(lambda question: opened(branches.man, *question), questions))
+        assert answers == [("wait", 0), ("wait", 0), ("redirect", supervisor.port)]
+    finally:
+        server.signal(signal.SIGCONT)
+    branches.formed()
+    wait_until(lambda: opened(branches.man, area / "nowhere either", raw.O_READ) == ("error", NOT_FOUND))
+    assert opened(branches.man, path, CREATE) == ("wait", 0)
+    assert opened(server, path, CREATE)[0] == "open"
+    assert area.holders("file") == [server.name]
+    area.remove()
+
+
+def test_a_supervisor_that_was_killed_sends_a_creator_back_whose_lease_it_forgot(branches):
+    """The creator is on its way from the manager to the supervisor. Another one does not wait for it."""
+    branches.complete().answering()
+    area = clusters.Area(branches)
+    path = area / "file"
+    way, port = opened(branches.man, path, CREATE)
+    assert way == "redirect"
+    supervisor = branches[branches.name_of(port)]
+    recorded(branches, supervisor, "leases")
+    supervisor.restart()
+    branches.formed().answering()
+    assert refuses(supervisor, path)
+    way, port = opened(branches.man, path, CREATE)
+    while way == "wait":
+        way, port = opened(branches.man, path, CREATE)
+    assert way == "redirect"
+    chosen = branches[branches.name_of(port)]
+    way, port = opened(chosen, path, CREATE)
+    while way == "wait":
+        way, port = opened(chosen, path, CREATE)
+    assert way == "redirect"
+    assert creates(branches[branches.name_of(port)], path)
+    assert area.holders("file") == [branches.name_of(port)]
+    area.remove()
+
+
+def test_a_file_below_a_supervisor_is_not_created_elsewhere_while_its_server_is_away(branches):
+    """Nobody has asked for the file before its server was killed."""
+    branches.complete().answering()
+    area = clusters.Area(branches)
+    path = area.put("file", b"below u1", "s1")
+    branches.s1.kill()
+    try:
+        wait_until(lambda: branches.s1.port not in branches.u1.children())
+        # The manager listens for two seconds to each question, and clients of the supervisor wait for five.
+        assert {opened(branches.man, path, CREATE) for _ in range(4)} == {("wait", 0)}
+    finally:
+        branches.s1.start()
+    branches.formed()
+    way, code = opened(branches.man, path, CREATE)
+    while way == "wait":
+        way, code = opened(branches.man, path, CREATE)
+    assert way == "error" and area.holders("file") == ["s1"]
     area.remove()

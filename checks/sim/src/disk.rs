@@ -19,7 +19,7 @@ pub struct File {
 pub struct Record {
     /// Of a parent: children that may have leases.
     pub lessees: BTreeSet<u64>,
-    /// Of a server: how long clients with leases may come. A process writes down until when.
+    /// Of a child: how long clients with leases may come. A process writes down until when.
     pub leases: Option<Duration>,
 }
 

@@ -1,6 +1,5 @@
 //! One host: what runs on it, its clock, and what its disk keeps while it is down.
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -401,8 +400,7 @@ impl Host {
         let own = Own::new(node, inner.then_some(has_parents), own, lot);
         let record = Record {
             leases: self.record.leases.map(|until| until.saturating_sub(now)).filter(|time| !time.is_zero()),
-            // A supervisor that begins anew gets its creators from above, where their files are placed.
-            lessees: if has_parents { BTreeSet::new() } else { self.record.lessees.clone() },
+            lessees: self.record.lessees.clone(),
         };
         let own = own.with(self.manner, self.inventory, self.sabotage).after(&record, now);
         Machine::Own(Box::new(own))

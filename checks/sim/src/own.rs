@@ -84,7 +84,7 @@ pub struct Own {
     unanswered: Vec<(LinkId, Name)>,
     /// Of a server: what clients are to create here.
     leases: Leases,
-    /// Until when clients may come that have leases.
+    /// Until when clients may come that have leases of a parent.
     granted: Option<Duration>,
 }
 
@@ -119,8 +119,8 @@ impl Own {
         self.sabotage == Some(sabotage)
     }
 
-    /// The same after an earlier run: of a parent that had these lessees, or of a server that expects clients with leases
-    /// for some time.
+    /// The same after an earlier run: of a parent that had these lessees, or of a child that expects clients with leases for some
+    /// time.
     #[must_use]
     pub fn after(mut self, record: &Record, now: Duration) -> Self {
         if self.does(Sabotage::Forgets) {
@@ -129,8 +129,10 @@ impl Own {
         if let Some(desk) = &mut self.desk {
             desk.resolver.await_lessees(record.lessees.iter().copied(), now);
         }
-        if let Some(time) = record.leases {
-            self.leases.recover(time, now);
+        match (record.leases, &mut self.desk) {
+            (Some(time), Some(desk)) => desk.resolver.recover_leases(time, now),
+            (Some(time), None) => self.leases.recover(time, now),
+            (None, _) => {}
         }
         self
     }

@@ -73,13 +73,15 @@ pub enum Trouble {
     Suspensions,
     /// Connections between nodes are cut while clients reach all of them, and processes end and begin again.
     Outages,
+    /// The same below supervisors: connections of servers and supervisors are cut, and supervisors are restarted, too.
+    Branches,
     /// Servers are new to the managers, each of which takes them in at another time.
     Growth,
 }
 
 impl Trouble {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Suspensions, Self::Outages, Self::Growth];
+    pub const ALL: [Self; 4] = [Self::Suspensions, Self::Outages, Self::Branches, Self::Growth];
 }
 
 /// A small tree of random shape, formed.
@@ -88,12 +90,13 @@ fn formed(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> World {
     let mut between = |least: usize, most: usize| least + lot.below((most - least + 1) as u64) as usize;
     let (managers, servers, supervisors) = match trouble {
         Trouble::Suspensions | Trouble::Outages => (between(1, 3), between(2, 5), between(0, 3)),
+        Trouble::Branches => (between(1, 3), between(2, 5), between(1, 3)),
         Trouble::Growth => (between(2, 3), between(1, 2), between(0, 1)),
     };
     // Some of the servers are below supervisors, in one third of the worlds none, in another one all.
     let below: Vec<bool> = match (trouble, seed % 3) {
-        (Trouble::Outages | Trouble::Growth, _) | (_, 0) => vec![false; servers],
-        (_, 1) => (0..servers).map(|_| between(0, 1) > 0).collect(),
+        (Trouble::Outages | Trouble::Growth, _) | (Trouble::Suspensions, 0) => vec![false; servers],
+        (Trouble::Branches, 0) | (_, 1) => (0..servers).map(|_| between(0, 1) > 0).collect(),
         _ => vec![true; servers],
     };
     let lower = below.iter().filter(|below| **below).count();
@@ -108,7 +111,11 @@ fn formed(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> World {
         world.add(Kind::Server, &[supervisor], at);
     }
     for host in &mut world.hosts {
-        if host.kind == Kind::Server || sabotage == Some(Sabotage::Forgets) {
+        let concerns = match sabotage {
+            Some(Sabotage::Forgets) => trouble != Trouble::Branches || host.kind == Kind::Supervisor,
+            _ => host.kind == Kind::Server,
+        };
+        if concerns {
             host.sabotage = sabotage;
         }
     }
@@ -116,9 +123,14 @@ fn formed(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> World {
     world
 }
 
+/// All hosts of this kind.
+fn of_kind(world: &World, kind: Kind) -> Vec<usize> {
+    (0..world.len()).filter(|host| world.kind(*host) == kind).collect()
+}
+
 /// Lets clients create and read one file. Creators have a name of their own for each file, as those of a batch system.
 fn clients(world: &mut World, trouble: Trouble, path: &Name) {
-    let managers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Manager).collect();
+    let managers = of_kind(world, Kind::Manager);
     let is_flat = trouble == Trouble::Outages || managers.len() == 1;
     let distance = if is_flat { Duration::ZERO } else { DISTANCE };
     let began = world.now;
@@ -142,7 +154,7 @@ fn clients(world: &mut World, trouble: Trouble, path: &Name) {
 
 /// Adds servers while clients create files. Each reaches some of the managers later than others.
 fn grow(world: &mut World, sabotage: Option<Sabotage>) {
-    let managers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Manager).collect();
+    let managers = of_kind(world, Kind::Manager);
     for _ in 0..2 + world.lot.below(5) {
         let at = world.now + world.lot.time(WITHIN);
         let server = world.add(Kind::Server, &managers, at);
@@ -231,10 +243,12 @@ pub fn run(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> Result<Ou
     for path in &paths {
         clients(&mut world, trouble, path);
     }
-    let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Server).collect();
+    let servers = of_kind(&world, Kind::Server);
+    let nodes = [servers.clone(), of_kind(&world, Kind::Supervisor)].concat();
     match trouble {
         Trouble::Suspensions => suspensions(&mut world, &servers),
         Trouble::Outages => outages(&mut world, &servers),
+        Trouble::Branches => outages(&mut world, &nodes),
         Trouble::Growth => {}
     }
     let end = world.now + WITHIN + PATIENCE + Duration::from_secs(60);

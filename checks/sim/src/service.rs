@@ -12,8 +12,8 @@ use crate::world::{What, World};
 /// What lies between is under way: a query was answered, and the news of a node that joined meanwhile follow.
 const KNOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// A node that has just been lost counts as there: its parent says of nothing that it is not there, for 5 s at a supervisor
-/// and 30 s at a manager; the node itself may notice some seconds later than its parent.
+/// A node that has just been lost counts as there: its parent reports no file as missing for 30 s, clients at a supervisor wait for
+/// 5 s; the node itself may notice some seconds later than its parent.
 const EXPECTED_BACK: Duration = Duration::from_secs(2);
 
 /// A node that was there for less than this is not waited for anew when it goes; it may notice late that it was lost.

@@ -351,7 +351,7 @@ impl World {
         let local = host.local(self.now);
         let Some(machine) = &mut host.machine else { return };
         let before = host.placed;
-        let mut is_noted = matches!(host.kind, Kind::Server);
+        let mut is_noted = matches!(host.kind, Kind::Server | Kind::Supervisor);
         let mut deeds = std::mem::take(&mut self.deeds);
         act(machine, &mut host.disk, local, &mut deeds);
         for deed in deeds.drain(..) {

@@ -32,6 +32,14 @@ fn a_file_is_created_once_whoever_loses_a_connection_or_is_restarted_in_between(
 }
 
 #[test]
+fn a_file_is_created_once_below_supervisors_that_are_lost_or_restarted_in_between() {
+    let seeds = seeds();
+    let outcome = placement::run_all(&seeds, Trouble::Branches).unwrap();
+    println!("{outcome:?}");
+    assert!(outcome.repeated > 0 && outcome.missing > 0, "{outcome:?}");
+}
+
+#[test]
 fn a_file_is_created_once_while_new_servers_reach_one_manager_after_the_other() {
     let seeds = seeds();
     let outcome = placement::run_all(&seeds, Trouble::Growth).unwrap();
@@ -64,4 +72,9 @@ fn a_server_that_does_not_end_its_lease_for_a_later_one_is_noticed() {
 #[test]
 fn a_node_that_forgets_what_an_earlier_run_knew_is_noticed() {
     noticed(Trouble::Outages, Sabotage::Forgets);
+}
+
+#[test]
+fn a_supervisor_that_forgets_what_an_earlier_run_knew_is_noticed() {
+    noticed(Trouble::Branches, Sabotage::Forgets);
 }

@@ -287,12 +287,14 @@ impl Cell {
         }
     }
 
-    /// A child of an earlier run of this node may have leases until then.
-    pub(crate) fn await_lessee(&mut self, id: u64, until: Duration) {
+    /// A child of an earlier run of this node may have leases until then. Reports whether it is not here.
+    pub(crate) fn await_lessee(&mut self, id: u64, until: Duration) -> bool {
         let is_here = |(_, child): (Slot, &Child)| child.id == id && child.state.connected;
-        if !self.children().any(is_here) {
+        let is_absent = !self.children().any(is_here);
+        if is_absent {
             self.absent.add(AbsentLessee { id, until, seat: None });
         }
+        is_absent
     }
 
     /// A cell below has taken a node in, so that its leases are found there. Reports whether it was absent.

@@ -195,10 +195,10 @@ impl Leases {
     /// Reports whether a parent that asks for this path, which is not here, has to be told that its lease has ended. After a
     /// restart that is so for every path: the lease may be one of the earlier run.
     pub fn has_ended(&mut self, path: &[u8], now: Duration) -> bool {
-        if self.ended.contains_key(&self.hasher.hash_one(path)) {
-            return true;
+        if self.is_running(path, now) {
+            return false;
         }
-        self.expects_earlier(now)
+        self.ended.contains_key(&self.hasher.hash_one(path)) || self.expects_earlier(now)
     }
 
     /// A client wants to create this path.
@@ -317,8 +317,8 @@ impl Leases {
         }
     }
 
-    /// Whether clients may come with leases of an earlier run.
-    fn expects_earlier(&mut self, now: Duration) -> bool {
+    /// Reports whether clients may come with leases of an earlier run.
+    pub(crate) fn expects_earlier(&mut self, now: Duration) -> bool {
         self.earlier_until = self.earlier_until.filter(|until| now < *until);
         self.earlier_until.is_some()
     }

@@ -49,21 +49,22 @@ impl Own {
         if self.does(Sabotage::Clings) && time.is_zero() {
             return;
         }
+        if !time.is_zero() {
+            self.granted = self.granted.max(Some(now + EXPECTED_FOR));
+        }
         if self.desk.is_some() {
             self.desk(now, out, |desk, orders| desk.resolver.lease(path, time, number, now, orders));
         } else {
             let stays = self.leases.order(path, time, number, now);
             out.extend(stays.map(|number| Deed::Files(link, leased(path, number))));
-            self.granted = self.granted.max(Some(now + EXPECTED_FOR));
         }
         if self.does(Sabotage::Conceals) || time.is_zero() {
             return;
         }
-        let other = |(parent, extensions): &(LinkId, Extensions)| {
-            *parent != link && extensions.contains(Extensions::LEASES)
-        };
+        // The parent that has granted it learns by that that the lease has arrived.
+        let knows = |(_, extensions): &(LinkId, Extensions)| extensions.contains(Extensions::LEASES);
         let message = leased(path, number);
-        out.extend(self.parents().filter(other).map(|(parent, _)| Deed::Files(parent, message.clone())));
+        out.extend(self.parents().filter(knows).map(|(parent, _)| Deed::Files(parent, message.clone())));
     }
 }
 

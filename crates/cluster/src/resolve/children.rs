@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::missed::MissedUntil;
 use super::{Action, Resolver, Settle};
 use crate::cell::{Child, ChildKind, ChildState, Interface};
 use crate::leases::LEASE;
@@ -16,9 +17,9 @@ use crate::tree::{ChildChange, Extensions, LinkId, Member};
 /// The slot itself is kept for longer.
 pub const EXPECTED_BACK: Duration = Duration::from_secs(30);
 
-/// For so long a supervisor, which keeps no slots, says of nothing that it is not there, after it lost a child or began. A node whose
-/// connection broke is back sooner, here or elsewhere.
-pub(super) const MISSED: Duration = Duration::from_secs(5);
+/// A child that was sent to another cell has its place there within this time. For the same time clients at a supervisor wait for
+/// a child that was lost; without any child it sends them back then.
+pub(super) const SEATED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The connection of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +46,7 @@ impl Resolver {
                     self.cell.miss_lessee(slot, now.saturating_add(LEASE));
                     self.miss(slot, now);
                 } else if self.cell.connected().contains(slot) {
-                    self.sent_away(slot, now);
+                    self.send_away(slot, now);
                 }
                 self.links.remove(&slot);
                 self.expected.retain(|(_, other)| *other != slot);
@@ -170,7 +171,7 @@ impl Resolver {
     /// Whether enough children are there for what rests on all being asked.
     pub fn set_quorum(&mut self, quorum: bool) {
         self.enough = quorum;
-        let quorum = quorum && self.missed_until.is_none() && self.sent_away.is_empty();
+        let quorum = quorum && !self.missed.hold_clients();
         if quorum != self.cell.quorum() {
             self.review_held();
             self.cell.set_quorum(quorum);
@@ -178,39 +179,53 @@ impl Resolver {
         }
     }
 
-    /// A child was lost whose slot is not kept: it will be back in a moment, most likely, and have its files. One that comes and
-    /// goes holds up nobody beyond the moment that it was missed for already.
+    /// A child was lost whose slot is not kept: it will be back, most likely, and have its files and leases.
     fn miss(&mut self, slot: Slot, now: Duration) {
-        if self.missed_until.is_none() || self.stayed(slot, now) {
-            self.missed_until = Some(now.saturating_add(MISSED));
-        }
-        self.set_quorum(self.enough);
-    }
-
-    /// A child was sent to a cell below, or away. Until it is there nobody answers for what it has, nor for its leases.
-    fn sent_away(&mut self, slot: Slot, now: Duration) {
-        self.cell.miss_lessee(slot, now.saturating_add(LEASE));
         if let Some(id) = self.cell.child(slot).map(|child| child.id) {
-            self.note_arrival(id);
-            self.sent_away.push((now.saturating_add(MISSED), id));
+            let until = MissedUntil {
+                clients: now.saturating_add(SEATED_WITHIN),
+                parents: now.saturating_add(EXPECTED_BACK),
+            };
+            self.missed.miss(id, until, self.stayed(slot, now));
             self.set_quorum(self.enough);
         }
     }
 
-    /// A node that may have been sent away has a place, here or below.
+    /// A child was sent to a cell below, or away. Until it is there nobody answers for what it has, nor for its leases.
+    fn send_away(&mut self, slot: Slot, now: Duration) {
+        self.cell.miss_lessee(slot, now.saturating_add(LEASE));
+        if let Some(id) = self.cell.child(slot).map(|child| child.id) {
+            let until = now.saturating_add(SEATED_WITHIN);
+            self.missed.miss(id, MissedUntil { clients: until, parents: until }, true);
+            self.set_quorum(self.enough);
+        }
+    }
+
+    /// A node that may be missed has a place, here or below.
     fn note_arrival(&mut self, id: u64) {
-        if !self.sent_away.is_empty() {
-            self.sent_away.retain(|(_, other)| *other != id);
+        if self.missed.note_arrival(id) {
+            self.review_held();
             self.set_quorum(self.enough);
         }
     }
 
     /// Children of an earlier run of this node, by the numbers that [`Self::lessees`] returned there. They may have leases of which
-    /// this run knows nothing: new files wait until all are here, or until the leases are over.
+    /// this run knows nothing: new files wait until all are here, or until the leases are over. An inner node reports nothing as
+    /// missing until then, because its parents would choose another node.
     pub fn await_lessees(&mut self, ids: impl IntoIterator<Item = u64>, now: Duration) {
         let until = now.saturating_add(LEASE);
-        ids.into_iter().for_each(|id| self.cell.await_lessee(id, until));
+        for id in ids {
+            if self.cell.await_lessee(id, until) && self.settings.has_parents {
+                self.missed.miss(id, MissedUntil { clients: now, parents: until }, true);
+            }
+        }
+        self.set_quorum(self.enough);
         self.shared.publish(&self.cell);
+    }
+
+    /// Clients may come for `time` that have leases of an earlier run of this node, see [`crate::Leases::recover`].
+    pub fn recover_leases(&mut self, time: Duration, now: Duration) {
+        self.leases.recover(time, now);
     }
 
     /// Cells below have taken in the nodes with these numbers of system ids: nobody waits for their leases, because the supervisors
@@ -225,9 +240,11 @@ impl Resolver {
         found
     }
 
-    /// The numbers of the system ids of all nodes that may have leases of this one, for its next start.
+    /// The numbers of the system ids of all nodes that may have leases of this one, for its next start. An inner node waits for real
+    /// daemons, too, because it must not report their files as missing.
     pub fn lessees(&self) -> BTreeSet<u64> {
-        let lessees = self.cell.lessees() & self.cell.connected();
+        let connected = self.cell.connected();
+        let lessees = if self.settings.has_parents { connected } else { self.cell.lessees() & connected };
         let here = self.cell.children().filter(|(slot, _)| lessees.contains(*slot));
         here.map(|(_, child)| child.id).chain(self.cell.absent().iter().map(|one| one.id)).collect()
     }
@@ -251,6 +268,7 @@ impl Resolver {
 
     /// A child will not answer any more: it has to be asked again if it comes back.
     fn lost(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
+        self.unconfirmed.forget(slot);
         for id in self.queries.awaiting(slot) {
             let Some(query) = self.queries.get(id) else { continue };
             let (path, outstanding) = (query.path.clone(), query.outstanding() - slot.mask());
@@ -269,14 +287,14 @@ impl Resolver {
     pub(super) fn next_given_up(&self) -> Option<Duration> {
         let expected = self.expected.iter().filter(|(_, slot)| self.cell.expected().contains(*slot));
         let absent = self.cell.absent().next_deadline();
-        let absent = self.sent_away.iter().map(|(until, _)| *until).chain(absent).min();
-        expected.map(|(until, _)| *until).chain(self.missed_until).chain(absent).min()
+        expected.map(|(until, _)| *until).chain(self.missed.next_deadline()).chain(absent).min()
     }
 
     /// Stops to expect children that were lost for long.
     pub(super) fn give_up_lost(&mut self, now: Duration) {
-        self.sent_away.retain(|(until, _)| *until > now);
-        self.missed_until.take_if(|until| *until <= now);
+        if self.missed.give_up(now) {
+            self.review_held();
+        }
         self.set_quorum(self.enough);
         if self.cell.forget_absent(now) {
             self.review_held();

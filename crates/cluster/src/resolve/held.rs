@@ -110,7 +110,7 @@ impl Resolver {
         if let Wish::State = waiter.wish {
             let rights = self.cell.paths().rights(&path).unwrap_or_default();
             let location = self.known(&path, now);
-            match self.judge_state(&location, rights, now) {
+            match self.judge_state(&path, &location, rights, now) {
                 Heard::Say(reply) => {
                     self.note_reply(&path, reply, now);
                     actions.push(Action::Reply { token, path, reply });

@@ -24,6 +24,7 @@ mod held;
 mod held_requests;
 mod locate;
 mod looking;
+mod missed;
 mod mute;
 mod placed_leases;
 mod placement;
@@ -35,6 +36,7 @@ mod seen;
 mod select;
 mod settle;
 mod state;
+mod unconfirmed;
 mod words;
 
 use std::collections::HashMap;
@@ -53,6 +55,7 @@ pub use seen::SharedFiles;
 
 use children::Attached;
 use held_requests::HeldRequests;
+use missed::MissedChildren;
 use mute::Mute;
 use placed_leases::PlacedLeases;
 use queries::{Queries, Query, Waiter, Wish};
@@ -60,6 +63,7 @@ use reliance::Reliance;
 use replaced::ReplacedSlots;
 use select::{Question, Verdict};
 use settle::Settle;
+use unconfirmed::UnconfirmedLeases;
 
 use crate::avoid::Avoided;
 use crate::cache::{Cache, Location};
@@ -96,6 +100,7 @@ pub struct Resolver {
     leases: Leases,
     /// Leases of children, for parents.
     placed_leases: PlacedLeases,
+    unconfirmed: UnconfirmedLeases,
     lease_clock: LeaseClock,
     /// Until when lost children are expected back; of one that has been back for a moment only, as of when it was lost first.
     expected: Vec<(Duration, Slot)>,
@@ -115,10 +120,8 @@ pub struct Resolver {
     mute: Mute,
     /// Whether enough children are there, as the driver says.
     enough: bool,
-    /// Until then a child that was lost, and whose slot is not kept, may come back.
-    missed_until: Option<Duration>,
-    /// Children that were sent to other cells, by the numbers of their system ids, and until when they are waited for.
-    sent_away: Vec<(Duration, u64)>,
+    /// Children that were lost, and whose slots are not kept, or were sent to other cells.
+    missed: MissedChildren,
     /// Until then children are expected where there are none at all.
     empty_until: Option<Duration>,
     /// That time is over, and held requests are judged again for it.
@@ -149,6 +152,7 @@ impl Resolver {
             rng,
             leases: Leases::default(),
             placed_leases: PlacedLeases::default(),
+            unconfirmed: UnconfirmedLeases::default(),
             lease_clock,
             expected: Vec::new(),
             turn: 0,
@@ -159,8 +163,7 @@ impl Resolver {
             reliance: Reliance::default(),
             mute: Mute::default(),
             enough,
-            missed_until: None,
-            sent_away: Vec::new(),
+            missed: MissedChildren::default(),
             empty_until: None,
             empty_noted: false,
             door: None,

@@ -77,7 +77,9 @@ impl Resolver {
         if self.settings.has_parents {
             self.placed_leases.note(path, number, now);
         }
-        actions.push(Action::Lease { slot, path: Arc::from(path), time: LEASE, number });
+        let path: Arc<[u8]> = Arc::from(path);
+        self.unconfirmed.grant(slot, path.clone(), number, now);
+        actions.push(Action::Lease { slot, path, time: LEASE, number });
     }
 
     /// Has a child end whatever lease it has been given so far, if it takes leases.
@@ -99,8 +101,8 @@ impl Resolver {
         !self.cell.lessees().contains(slot) && self.known(path, now).placed == Some(slot)
     }
 
-    /// A child says that a client is on its way to create a path there. If the path is elsewhere, or leased to another child, one of
-    /// the two leases ends.
+    /// A child confirms the lease of a path, or reports that a client is on its way to create the path there. If the path is
+    /// elsewhere, or leased to another child, one of the two leases ends.
     pub fn have_leased(
         &mut self,
         slot: Slot,
@@ -110,6 +112,9 @@ impl Resolver {
         actions: &mut Vec<Action>,
     ) {
         let Ok(path) = checked(path) else { return };
+        if self.unconfirmed.confirm(slot, path, number) {
+            return;
+        }
         self.lease_clock.observe(number, now);
         let before = self.known(path, now);
         let rival = self.rival(&before, slot);
@@ -164,8 +169,13 @@ impl Resolver {
     ) {
         let Ok(path) = checked(path) else { return };
         self.lease_clock.observe(number, now);
-        let placed = self.known(path, now).placed.filter(|slot| self.cell.lessees().contains(*slot));
+        let location = self.known(path, now);
+        let placed = location.placed.filter(|slot| self.cell.lessees().contains(*slot));
         match placed {
+            // The lease is that of a child which was lost, so nobody can end it.
+            _ if time.is_zero() && self.is_placed_at_absent(&location) => {
+                actions.push(Action::Announce { path: Arc::from(path), pending: true });
+            }
             // The child answers with the end of its lease, or with the lease.
             Some(slot) if time.is_zero() && !self.leases.is_running(path, now) => {
                 self.end_below(slot, path, number, actions);
@@ -205,12 +215,20 @@ impl Resolver {
 
     /// Reports whether this node has ended the lease of a path that its parents may still count on.
     pub fn has_lease_ended(&mut self, path: &[u8], now: Duration) -> bool {
-        checked(path).is_ok_and(|path| self.leases.has_ended(path, now))
+        let Ok(path) = checked(path) else { return false };
+        let takers = self.cell.paths().rights(path).unwrap_or_default().write;
+        // A real daemon creates a file however late the client comes that an earlier run of this node has sent there.
+        let is_certain = takers.within(self.cell.lessees()) || !self.leases.expects_earlier(now);
+        is_certain && self.leases.has_ended(path, now)
     }
 
     /// A file is about to be placed at a child. Returns what the client is told instead when it has come too late.
     pub(super) fn begin_placement(&mut self, path: &[u8], now: Duration) -> Option<Answer> {
         match self.leases.begin(path, now) {
+            // No parent has asked whether a child that is away has the file.
+            Permit::Free if self.missed.hold_parents() => {
+                return Some(Answer::wait(self.shared.chooser.policy().waits.service));
+            }
             Permit::Free => return None,
             Permit::Leased => {
                 // From now on parents are told what is known of the child.

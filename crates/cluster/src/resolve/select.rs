@@ -247,10 +247,8 @@ impl Case<'_> {
     /// expected back may have it from another parent, even if it did not have the file when it was asked.
     fn may_be_leased(&self) -> bool {
         let (absent, location) = (self.cell.absent(), self.location);
-        // It has ended a lease, but may have said so before the last one came, and was not asked since.
-        let doubtful = location.failed.filter(|slot| location.unasked.contains(*slot));
         absent.are_of_earlier_run()
-            || location.placed.into_iter().chain(doubtful).any(|slot| absent.was_in(slot))
+            || location.placed.is_some_and(|slot| absent.was_in(slot))
             || (self.rights.write & self.cell.lessees()).meets(self.cell.expected())
     }
 

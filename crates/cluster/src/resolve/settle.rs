@@ -167,7 +167,7 @@ impl Resolver {
         if let Wish::State = waiter.wish {
             let rights = self.cell.paths().rights(path).unwrap_or_default();
             let location = self.known(path, now);
-            match self.judge_state(&location, rights, now) {
+            match self.judge_state(path, &location, rights, now) {
                 Heard::Await => return false,
                 Heard::Hold => drop(self.hold(path, waiter, None, now)),
                 Heard::Say(StateReply::Have { .. }) if why == Settle::Announced => {}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::children::MISSED;
+use super::children::SEATED_WITHIN;
 use super::queries::{Waiter, Wish};
 use super::{Action, Resolver, StateAsk, StateReply, Token, checked};
 use crate::cache::Location;
@@ -34,7 +34,7 @@ impl Resolver {
         let refresh = self.recall(path, ask.refresh, now);
         let location = self.known(path, now);
         self.ask(path, refresh, ask.via_meta, now, actions);
-        match self.judge_state(&location, rights, now) {
+        match self.judge_state(path, &location, rights, now) {
             Heard::Say(said) => {
                 self.note_reply(path, said, now);
                 reply(said)
@@ -65,13 +65,24 @@ impl Resolver {
     }
 
     /// What can be said to a parent by what is known.
-    pub(super) fn judge_state(&mut self, location: &Location, rights: Rights, now: Duration) -> Heard {
+    pub(super) fn judge_state(
+        &mut self,
+        path: &[u8],
+        location: &Location,
+        rights: Rights,
+        now: Duration,
+    ) -> Heard {
         if let Some(pending) = presence(location, rights) {
             return Heard::Say(StateReply::Have { pending });
+        }
+        if self.is_lease_running(path, now) {
+            return Heard::Say(StateReply::Have { pending: true });
         }
         let unasked = location.unasked & rights.read;
         if location.querying || unasked.meets(self.cell.connected()) {
             Heard::Await
+        } else if self.missed.hold_parents() {
+            Heard::Hold
         } else if self.is_empty(now) {
             // Who is below nobody can be asked for: a spare supervisor must not hold up the cluster.
             Heard::Say(StateReply::NotHere)
@@ -117,7 +128,7 @@ impl Resolver {
             self.empty_until = None;
             self.empty_noted = false;
         } else {
-            self.empty_until.get_or_insert(now.saturating_add(MISSED));
+            self.empty_until.get_or_insert(now.saturating_add(SEATED_WITHIN));
         }
     }
 

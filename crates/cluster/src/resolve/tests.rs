@@ -2,14 +2,15 @@
 
 mod central;
 mod children;
+mod confirming;
 mod holding;
-
 mod locating;
 mod model;
 mod parents;
 mod placement;
 mod queries;
 mod reading;
+mod restarting;
 mod sharing;
 mod steps;
 mod warm;
@@ -30,6 +31,8 @@ struct Stage {
     machine: Resolver,
     now: Duration,
     actions: Vec<Action>,
+    /// The highest number of a lease that a child has confirmed.
+    confirmed: LeaseNumber,
 }
 
 impl Stage {
@@ -47,7 +50,7 @@ impl Stage {
         };
         let machine =
             Resolver::new(cell, cache, Chooser::new(policy), settings, Box::new(SplitMix64::new(9)));
-        Self { machine, now: Duration::ZERO, actions: Vec::new() }
+        Self { machine, now: Duration::ZERO, actions: Vec::new(), confirmed: LeaseNumber(0) }
     }
 
     /// These children are real daemons: silent when they do not have a file.
@@ -60,7 +63,23 @@ impl Stage {
 
     fn select(&mut self, token: u64, path: &str, options: SelectOptions, tried: &str) -> Option<Answer> {
         let (path, tried) = (path.as_bytes(), tried.as_bytes());
-        self.machine.select(Token(token), path, options, tried, self.now, &mut self.actions)
+        let answer = self.machine.select(Token(token), path, options, tried, self.now, &mut self.actions);
+        self.confirm();
+        answer
+    }
+
+    /// Children confirm the leases that they were granted since.
+    fn confirm(&mut self) {
+        let granted = |action: &Action| match action {
+            Action::Lease { slot, path, time, number } if !time.is_zero() && *number > self.confirmed => {
+                Some((*slot, path.clone(), *number))
+            }
+            _ => None,
+        };
+        for (slot, path, number) in self.actions.iter().filter_map(granted).collect::<Vec<_>>() {
+            self.confirmed = number;
+            self.machine.have_leased(slot, &path, number, self.now, &mut self.actions);
+        }
     }
 
     fn read(&mut self, token: u64, path: &str) -> Option<Answer> {
@@ -81,10 +100,6 @@ impl Stage {
 
     fn not_here(&mut self, from: &[u8], path: &str) {
         for from in from {
-            if self.machine.known(path.as_bytes(), self.now).failed == Some(slot(*from)) {
-                // As a server does whose lease has ended.
-                self.gone(*from, path);
-            }
             self.machine.not_here(slot(*from), path.as_bytes(), self.now, &mut self.actions);
         }
     }
@@ -135,6 +150,7 @@ impl Stage {
 
     /// What it answered since this was called last, by token.
     fn answered(&mut self) -> Vec<(u64, Answer)> {
+        self.confirm();
         let mut answers = Vec::new();
         self.actions.retain(|action| match action {
             Action::Answer { token, answer } => {
@@ -169,7 +185,7 @@ impl Stage {
 
     /// A parent grants a lease, or ends it after no time.
     fn lease(&mut self, path: &str, time: Duration, number: u64) {
-        let Self { machine, now, actions } = self;
+        let Self { machine, now, actions, .. } = self;
         machine.lease(path.as_bytes(), time, LeaseNumber(number), *now, actions);
     }
 

@@ -135,9 +135,12 @@ impl Resolver {
     }
 
     /// A child says that it does not have a path any more. From an inner node this says nothing of those below it that it
-    /// has yet to hear itself.
+    /// has yet to hear itself. Before it has confirmed its lease of the path, it is older than that.
     pub fn gone(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         let Ok(path) = checked(path) else { return };
+        if self.unconfirmed.contains(slot, path, now) {
+            return;
+        }
         let rights = self.cell.paths().rights(path).unwrap_or_default();
         let definite = self.cell.definite();
         let inner = !self.cell.servers().contains(slot);
@@ -242,25 +245,22 @@ impl Resolver {
         let Ok(path) = checked(path) else { return };
         // However late: it says so only when it was asked.
         self.mute.heard(slot, path);
-        // A server that has ended a lease reports that each time before it sends this. Without it, this was sent before the last lease
-        // came.
-        let is_doubtful = |location: &Location| location.failed == Some(slot);
-        let is_server = self.cell.servers().contains(slot);
-        let known = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
-            if is_server && is_doubtful(location) {
-                return None;
-            }
-            let before = (location.have, location.pending);
-            location.absent(slot);
-            Some(before == (location.have, location.pending))
-        });
-        if known == Some(None) {
-            // Or it never knew of the lease, because the connection broke that brought it. Told to end it, it says that it has ended.
-            self.end_lease(slot, path, now, actions);
+        if self.unconfirmed.contains(slot, path, now) {
             return;
         }
+        // A server that takes leases would have answered that it has one. Below an inner node there may be real daemons.
+        let is_certain = (self.cell.servers() & self.cell.lessees()).contains(slot);
+        let known = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
+            let before = (location.have, location.pending);
+            if is_certain {
+                location.missed(slot);
+            } else {
+                location.absent(slot);
+            }
+            before == (location.have, location.pending)
+        });
         let query = self.queries.find(path);
-        if known.flatten() == Some(true) {
+        if known == Some(true) {
             self.heard_absence(query, slot, now, actions);
         } else {
             self.heard(query, slot, Settle::Heard, now, actions);

@@ -464,7 +464,7 @@ impl Engine {
             (None, None) => {}
         }
         if !time.is_zero() {
-            parent_messages::announce_lease(&mut self.tree, path.as_bytes(), number, link);
+            parent_messages::announce_lease(&mut self.tree, path.as_bytes(), number);
         }
     }
 

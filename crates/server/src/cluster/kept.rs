@@ -3,6 +3,7 @@
 //! They are written beside the cluster's thread, which waits for no disk. Of contents that follow each other quickly the last
 //! one is what is on disk in the end, whichever thread writes it.
 
+use super::lease_record::LeaseRecord;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
@@ -48,6 +49,8 @@ pub(super) struct Records {
     formed: Option<Kept>,
     /// Numbers of nodes below that may have leases of this one, and what of them was written last.
     lessees: (Kept, BTreeSet<u64>),
+    /// Until when clients may come that have leases of a node with children.
+    pub(super) leases: LeaseRecord,
 }
 
 impl Records {
@@ -58,6 +61,7 @@ impl Records {
             out_of_use: Kept::new(place.map(drained_file)),
             formed: Some(Kept::new(place.map(formed_file))),
             lessees: (Kept::new(place.map(lessees_file)), BTreeSet::new()),
+            leases: LeaseRecord::new(place),
         }
     }
 

@@ -1,17 +1,14 @@
 //! The leases of a data server: parents grant them on the cluster's thread, and the loops of connections ask for them before a
 //! client creates a file. See [`cluster::Leases`].
 
-use super::kept::{self, Kept};
+use super::lease_record::LeaseRecord;
 use base::{Clock, LogicalPath};
 use cluster::tree::Address;
 use cluster::{LeaseNumber, Outcome, Permit};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// The record of how long clients with leases may come is ahead by this time at most, so that it is not written for each.
-const RECORD_AHEAD: Duration = Duration::from_secs(10);
+use std::time::Duration;
 
 /// Leases as the loops of connections and the cluster's thread share them.
 pub(crate) struct SharedLeases {
@@ -29,37 +26,7 @@ struct State {
     /// Where clients begin.
     door: Option<Address>,
     /// What the next run of this server is told of these leases.
-    record: Option<LeaseRecord>,
-}
-
-/// Until when clients may come that have leases of this server, on disk: the next run knows none of them.
-struct LeaseRecord {
-    kept: Kept,
-    /// What is on disk, as a time of day.
-    until: Duration,
-}
-
-impl LeaseRecord {
-    /// A lease is granted.
-    fn note(&mut self, today: SystemTime) {
-        let until = since_epoch(today).saturating_add(cluster::EXPECTED_FOR);
-        if until > self.until {
-            self.until = until.saturating_add(RECORD_AHEAD);
-            self.kept.keep(Some(format!("{}\n", self.until.as_secs())));
-        }
-    }
-
-    /// How long clients with leases of an earlier run may come, by its record.
-    fn remaining(text: &str, today: SystemTime) -> Option<Duration> {
-        let until = Duration::from_secs(text.trim_end().parse().ok()?);
-        let remaining = until.checked_sub(since_epoch(today)).filter(|time| !time.is_zero())?;
-        // A clock that was set back must not stop the server for long.
-        Some(remaining.min(cluster::EXPECTED_FOR + RECORD_AHEAD))
-    }
-}
-
-fn since_epoch(today: SystemTime) -> Duration {
-    today.duration_since(UNIX_EPOCH).unwrap_or_default()
+    record: LeaseRecord,
 }
 
 /// The answer to a client that wants to create a file.
@@ -107,14 +74,10 @@ impl SharedLeases {
         place: Option<&Path>,
     ) -> Arc<Self> {
         let mut state = State::default();
-        if let Some(file) = place.map(|place| place.with_file_name("leases")) {
-            let text = kept::read(&file);
-            let remaining = text.and_then(|text| LeaseRecord::remaining(&text, clock.today()));
-            if let Some(time) = remaining {
-                state.leases.recover(time, clock.now());
-            }
-            state.record = Some(LeaseRecord { kept: Kept::new(Some(file)), until: Duration::ZERO });
+        if let Some(time) = place.and_then(|place| LeaseRecord::read(place, clock.today())) {
+            state.leases.recover(time, clock.now());
         }
+        state.record = LeaseRecord::new(place);
         let is_known = AtomicBool::new(!state.leases.is_empty());
         Arc::new(Self { is_known, state: Mutex::new(state), clock, end_soon })
     }
@@ -160,8 +123,8 @@ impl SharedLeases {
         let now = self.clock.now();
         let mut state = self.state();
         state.door = door;
-        if let Some(record) = state.record.as_mut().filter(|_| !time.is_zero()) {
-            record.note(self.clock.today());
+        if !time.is_zero() {
+            state.record.note(self.clock.today());
         }
         let stays = state.leases.order(path, time, number, now);
         self.is_known.store(true, Ordering::Release);
@@ -206,36 +169,5 @@ impl SharedLeases {
         let ended = state.leases.take_ended(self.clock.now());
         self.is_known.store(!state.leases.is_empty(), Ordering::Release);
         ended
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(seconds: u64) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(seconds)
-    }
-
-    #[test]
-    fn the_record_covers_all_clients_and_is_not_written_for_each() {
-        let mut record = LeaseRecord { kept: Kept::new(None), until: Duration::ZERO };
-        let mut written = Vec::new();
-        for second in 1000..1050 {
-            record.note(at(second));
-            assert!(record.until >= Duration::from_secs(second) + cluster::EXPECTED_FOR);
-            written.push(record.until);
-        }
-        written.dedup();
-        assert_eq!(written.len(), 5);
-    }
-
-    #[test]
-    fn a_server_that_begins_anew_knows_how_long_clients_with_leases_may_come() {
-        let remaining = |text, second| LeaseRecord::remaining(text, at(second)).map(|time| time.as_secs());
-        assert_eq!(remaining("1040\n", 1005), Some(35));
-        assert_eq!([remaining("1040\n", 1040), remaining("1040\n", 2000)], [None, None]);
-        assert_eq!(remaining("1040\n", 10), Some(130), "the clock was set back");
-        assert_eq!([remaining("", 1000), remaining("nonsense", 1000)], [None, None]);
     }
 }

@@ -376,6 +376,9 @@ impl LocationDriver {
         number: LeaseNumber,
     ) {
         let path = path.as_bytes();
+        if !time.is_zero() {
+            tree.note_lease();
+        }
         self.resolve(tree, |resolver, now, out| resolver.lease(path, time, number, now, out));
     }
 

@@ -50,6 +50,7 @@ mod identity;
 mod inbox;
 mod jobs;
 mod kept;
+mod lease_record;
 mod leases;
 mod line;
 mod location_driver;

@@ -52,10 +52,10 @@ pub(super) fn retract(tree: &mut TreeDriver, path: &[u8]) {
     }
 }
 
-/// Tells the parents beside `by` that a client is on its way to create this path here: they may be asked for a place for the
-/// same file.
-pub(super) fn announce_lease(tree: &mut TreeDriver, path: &[u8], number: LeaseNumber, by: LinkId) {
-    for parent in tree.parents().into_iter().filter(|parent| *parent != by) {
+/// Reports to all parents that a client is on its way to create this path here. It confirms the lease to the parent that granted
+/// it; the others may be asked for a place for the same file.
+pub(super) fn announce_lease(tree: &mut TreeDriver, path: &[u8], number: LeaseNumber) {
+    for parent in tree.parents() {
         report_lease(tree, parent, path, number);
     }
 }

@@ -135,6 +135,10 @@ impl ServerDriver {
                 self.leases.exists(path);
                 self.answer_here(tree, parent, pending);
             }
+            // A lease came while the disk was looked at.
+            (Wanted::Answer(parent), Some(Presence::NotHere)) if self.leases.is_running(path) => {
+                self.answer_here(tree, parent, true);
+            }
             (Wanted::Answer(parent), Some(Presence::NotHere)) => self.answer_not_here(tree, parent),
             (Wanted::News, Some(Presence::Here { pending })) => {
                 self.leases.exists(path);

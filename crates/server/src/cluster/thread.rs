@@ -7,6 +7,7 @@ use super::health::Health;
 use super::holdings::Holdings;
 use super::inbox::{Inbox, Job, Receiver, Request, StorageEvents, Turn};
 use super::kept::{Records, drained};
+use super::lease_record::LeaseRecord;
 use super::leases::SharedLeases;
 use super::location_driver::LocationDriver;
 use super::mounts::Mounts;
@@ -95,7 +96,7 @@ impl Cluster {
         complete(&mut settings, data_port, address.map(|address| address.port()));
         let inbox = Arc::<Inbox>::default();
         let suspended = Arc::new(AtomicBool::new(false));
-        let resolver = redirects.then(|| recovered(resolver(&settings, &*clock), &settings, clock.now()));
+        let resolver = redirects.then(|| recovered(resolver(&settings, &*clock), &settings, &*clock));
         let front = resolver.as_ref().map(|resolver| {
             let busy = settings.policy.waits.lookup;
             let shared = resolver.shared().clone();
@@ -277,11 +278,15 @@ fn resolver(settings: &Settings, clock: &dyn Clock) -> Resolver {
     Resolver::new(cell, cache, chooser, resolve, Box::new(SystemLot))
 }
 
-/// The location machine with what an earlier run has left. That of a supervisor places only files that were placed at it from
-/// above.
-fn recovered(mut resolver: Resolver, settings: &Settings, now: Duration) -> Resolver {
-    let place = settings.place_file.as_deref().filter(|_| settings.role != Role::Supervisor);
-    resolver.await_lessees(place.map(Records::lessees).unwrap_or_default(), now);
+/// The location machine with the records of an earlier run.
+fn recovered(mut resolver: Resolver, settings: &Settings, clock: &dyn Clock) -> Resolver {
+    if let Some(place) = settings.place_file.as_deref() {
+        resolver.await_lessees(Records::lessees(place), clock.now());
+        let has_parents = settings.resolve.has_parents;
+        if let Some(time) = LeaseRecord::read(place, clock.today()).filter(|_| has_parents) {
+            resolver.recover_leases(time, clock.now());
+        }
+    }
     resolver
 }
 

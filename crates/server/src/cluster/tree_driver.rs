@@ -3,7 +3,7 @@
 
 use super::kept::Records;
 use super::line::{Line, Stage};
-use super::settings::{Role, Settings};
+use super::settings::Settings;
 use super::troubles::Troubles;
 use base::Clock;
 use cluster::tree::{
@@ -144,11 +144,14 @@ impl TreeDriver {
         true
     }
 
-    /// Records which nodes below may have leases of this one. A supervisor places only what was placed at it from above.
+    /// Records which nodes below may have leases of this one.
     pub(super) fn note_lessees(&mut self, lessees: BTreeSet<u64>) {
-        if self.settings.role != Role::Supervisor {
-            self.records.note_lessees(lessees);
-        }
+        self.records.note_lessees(lessees);
+    }
+
+    /// Records that clients may come to this node with leases.
+    pub(super) fn note_lease(&mut self) {
+        self.records.leases.note(self.clock.today());
     }
 
     /// Reports whether this node has the children that it waits for; `None` for a node without children.

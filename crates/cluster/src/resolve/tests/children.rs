@@ -310,18 +310,22 @@ fn come_and_go(stage: &mut Stage, number: u64, kept: bool) {
 }
 
 #[test]
-fn one_that_comes_and_goes_holds_up_a_supervisor_for_a_moment_only() {
+fn one_that_comes_and_goes_holds_up_a_supervisor_as_if_it_was_lost_once() {
     let mut stage = Stage::with(cell(2), Policy::default(), true);
     stage.learn("/f", &[]);
-    let said: Vec<bool> = (0..9)
-        .map(|number| {
-            come_and_go(&mut stage, number, false);
-            let ask = StateAsk::default();
-            stage.machine.state(Token(1), b"/f", ask, stage.now, &mut stage.actions).is_some()
-        })
-        .collect();
-    // For five seconds from a loss on it says of nothing that it is not there.
-    assert_eq!(said, [false, false, true, false, false, true, false, false, true]);
+    let says = |stage: &mut Stage, number| {
+        come_and_go(stage, number, false);
+        let ask = StateAsk::default();
+        stage.machine.state(Token(1), b"/f", ask, stage.now, &mut stage.actions).is_some()
+    };
+    // For 30 seconds from the first loss on it reports nothing as missing.
+    let said: Vec<bool> = (0..18).map(|number| says(&mut stage, number)).collect();
+    assert_eq!(said, [[false; 15].as_slice(), &[true; 3]].concat());
+    // It stays for a while, and is missed anew.
+    follow(&mut stage, ChildChange::Joined { fresh: true }, Some(member(Some(99))));
+    stage.pass(10.0);
+    follow(&mut stage, ChildChange::Lost, None);
+    assert_eq!([100, 101].map(|number| says(&mut stage, number)), [false; 2]);
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl World {
             Step::Locate { path } => {
                 let path = name(*path);
                 let options = LocateOptions::default();
-                let Stage { machine, now, actions } = &mut self.stage;
+                let Stage { machine, now, actions, .. } = &mut self.stage;
                 machine.locate(Token(token), path.as_bytes(), options, *now, actions)
             }
             Step::Hear { child } => return self.hear(*child),
@@ -154,7 +154,7 @@ impl World {
         server.says_not_here = !self.legacy[at];
         server.takes_leases = !self.legacy[at];
         let exports = Export::parse_list(b"w /").unwrap();
-        let Stage { machine, now, actions } = &mut self.stage;
+        let Stage { machine, now, actions, .. } = &mut self.stage;
         machine.join(slot(child), server, &exports, *now, actions);
         self.look();
     }

@@ -131,7 +131,8 @@ fn a_choice_survives_a_refresh() {
     let placed = sent_to(&stage.intend(1, "/f", Intent::Create).unwrap());
     let refresh = SelectOptions { refresh: true, ..options(Intent::Create) };
     assert_eq!(stage.select(2, "/f", refresh, ""), None);
-    stage.not_here(&[0, 1], "/f");
+    stage.leased_by(placed, "/f");
+    stage.not_here(&[1 - placed], "/f");
     assert_eq!(stage.answer(), seconds(5));
     assert_eq!(sent_to(&stage.read(3, "/f").unwrap()), placed);
 }

@@ -13,10 +13,11 @@
 //! | parent to node | 0            | ends a lease with a lower number                            |
 //! | node to parent | 0            | the path is leased under this number and does not exist yet |
 //!
-//! A node with a lease sends this message instead of `have`, so that no other client creates the
-//! path elsewhere. If the lease expires before the path is created, the node sends `gone` and
-//! redirects a client that arrives later. A parent that learns of two leases ends the one with the
-//! lower number.
+//! A node returns each lease that it receives to the parent, so that the parent knows which messages
+//! of the node are older. A node with a lease sends this message instead of `have`, so that no other
+//! client creates the path elsewhere. If the lease expires before the path is created, the node
+//! sends `gone` and redirects a client that arrives later. A parent that learns of two leases ends
+//! the one with the lower number.
 
 use crate::cms::error::EncodeError;
 use crate::cms::pup::{Packer, Unpacker};

@@ -1,0 +1,130 @@
+//! Children that were lost or sent away, and whose slots are not kept: they are expected back, here or below another node. As
+//! long as one of them is away, no file is reported to parents as missing, because it may have the file or its lease. Clients
+//! wait for a shorter time, because their parents had the answers of all children when they sent them here.
+//!
+//! Children are known by the numbers of their system ids. A child that comes and goes is missed as of when it was lost first, so it
+//! does not hold up requests for longer than one that was lost once.
+
+use std::time::Duration;
+
+use crate::slots::CELL_SLOTS;
+
+/// Children that are known at most: those of an earlier run and a whole cell of this one. Beyond, the first to be over is forgotten.
+const MISSED_MAX: usize = 2 * CELL_SLOTS;
+
+/// Until when a child is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct MissedUntil {
+    /// By clients.
+    pub(super) clients: Duration,
+    /// By parents; not earlier.
+    pub(super) parents: Duration,
+}
+
+#[derive(Debug)]
+struct MissedChild {
+    id: u64,
+    until: MissedUntil,
+    clients_wait: bool,
+    parents_wait: bool,
+}
+
+/// All of them.
+#[derive(Default, Debug)]
+pub(super) struct MissedChildren(Vec<MissedChild>);
+
+impl MissedChildren {
+    /// A child is away, and expected back until then. `anew`: it had been there for more than a moment, so what is known of an
+    /// earlier absence does not count.
+    pub(super) fn miss(&mut self, id: u64, until: MissedUntil, anew: bool) {
+        let known = self.0.iter().position(|child| child.id == id);
+        let until = known.filter(|_| !anew).map_or(until, |at| self.0[at].until);
+        let first_over = || (0..self.0.len()).min_by_key(|at| self.0[*at].until.parents);
+        if let Some(at) = known.or_else(|| first_over().filter(|_| self.0.len() >= MISSED_MAX)) {
+            self.0.swap_remove(at);
+        }
+        self.0.push(MissedChild { id, until, clients_wait: true, parents_wait: true });
+    }
+
+    /// The child has a place, here or below. Reports whether it was waited for.
+    pub(super) fn note_arrival(&mut self, id: u64) -> bool {
+        self.0.iter_mut().filter(|child| child.id == id).any(|child| {
+            child.clients_wait = false;
+            std::mem::replace(&mut child.parents_wait, false)
+        })
+    }
+
+    /// Reports whether clients wait for a child.
+    pub(super) fn hold_clients(&self) -> bool {
+        self.0.iter().any(|child| child.clients_wait)
+    }
+
+    /// Reports whether parents wait for a child.
+    pub(super) fn hold_parents(&self) -> bool {
+        self.0.iter().any(|child| child.parents_wait)
+    }
+
+    /// When the next wait is over.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        let clients = self.0.iter().filter(|child| child.clients_wait).map(|child| child.until.clients);
+        let parents = self.0.iter().filter(|child| child.parents_wait).map(|child| child.until.parents);
+        clients.chain(parents).min()
+    }
+
+    /// Ends the waits for children that have been away for long. Reports whether there were any.
+    pub(super) fn give_up(&mut self, now: Duration) -> bool {
+        let mut any = false;
+        for child in &mut self.0 {
+            any |= child.clients_wait && child.until.clients <= now;
+            any |= child.parents_wait && child.until.parents <= now;
+            child.clients_wait &= child.until.clients > now;
+            child.parents_wait &= child.until.parents > now;
+        }
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(clients: u64, parents: u64) -> MissedUntil {
+        MissedUntil { clients: Duration::from_secs(clients), parents: Duration::from_secs(parents) }
+    }
+
+    fn state(missed: &MissedChildren) -> (bool, bool, Option<u64>) {
+        let next = missed.next_deadline().map(|next| next.as_secs());
+        (missed.hold_clients(), missed.hold_parents(), next)
+    }
+
+    #[test]
+    fn a_child_that_comes_and_goes_is_missed_as_of_its_first_absence() {
+        let mut missed = MissedChildren::default();
+        let give_up = |missed: &mut MissedChildren, second| missed.give_up(Duration::from_secs(second));
+        assert!(!missed.note_arrival(1) && !give_up(&mut missed, 9));
+        missed.miss(1, at(5, 30), true);
+        assert_eq!(state(&missed), (true, true, Some(5)));
+        assert!(missed.note_arrival(1) && !missed.note_arrival(1));
+        assert_eq!(state(&missed), (false, false, None));
+        missed.miss(1, at(15, 40), false);
+        assert!(!give_up(&mut missed, 4) && give_up(&mut missed, 5));
+        assert_eq!(state(&missed), (false, true, Some(30)));
+        assert!(!give_up(&mut missed, 29) && give_up(&mut missed, 30));
+        assert_eq!(state(&missed), (false, false, None));
+        // It had the whole time.
+        missed.miss(1, at(40, 65), false);
+        assert!(give_up(&mut missed, 35));
+        assert_eq!(state(&missed), (false, false, None));
+        // It has been there for a while in between.
+        missed.miss(1, at(50, 75), true);
+        assert_eq!(state(&missed), (true, true, Some(50)));
+    }
+
+    #[test]
+    fn their_number_is_limited_and_those_that_are_over_first_are_forgotten() {
+        let mut missed = MissedChildren::default();
+        (0..1000).for_each(|id| missed.miss(id, at(id, id), true));
+        assert_eq!(missed.0.len(), MISSED_MAX);
+        assert_eq!(state(&missed).2, Some(1000 - MISSED_MAX as u64));
+    }
+}

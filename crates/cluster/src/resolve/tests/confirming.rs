@@ -1,0 +1,97 @@
+//! A child confirms each lease; what it has sent before does not end it.
+
+use super::placement::{create, lose, placed};
+use super::*;
+use crate::cell::ChildKind;
+
+/// A machine that has placed `/f`, and where. No lease is confirmed.
+fn unconfirmed(mut stage: Stage) -> (Stage, u8) {
+    stage.confirmed = LeaseNumber(u64::MAX);
+    placed(stage)
+}
+
+/// The child has received the lease.
+fn confirm(stage: &mut Stage) {
+    stage.confirmed = LeaseNumber(0);
+    stage.confirm();
+    stage.actions.clear();
+}
+
+/// Three inner nodes.
+fn supervisors() -> Stage {
+    let mut stage = Stage::new(3);
+    (0..3).for_each(|number| stage.change(number, |child| child.kind = ChildKind::Inner));
+    stage
+}
+
+#[test]
+fn what_a_child_sent_before_it_received_its_lease_does_not_end_it() {
+    for stage in [Stage::new(3), supervisors()] {
+        let (mut stage, at) = unconfirmed(stage);
+        // Of two questions one had its answer from news, so answers to both are still to come.
+        for _ in 0..2 {
+            stage.gone(at, "/f");
+            stage.not_here(&[at], "/f");
+        }
+        assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), at);
+        assert_eq!(stage.intend(3, "/f", Intent::Create), None);
+        assert_eq!(stage.asked(), mask(&[at]));
+        confirm(&mut stage);
+        stage.leased_by(at, "/f");
+        assert_eq!(stage.answer(), seconds(5));
+        stage.gone(at, "/f");
+        assert_eq!(stage.intend(4, "/f", Intent::Create), None);
+        stage.not_here(&[0, 1, 2], "/f");
+        assert_ne!(sent_to(&stage.answer()), at);
+    }
+}
+
+#[test]
+fn a_server_ends_its_lease_by_an_answer_and_an_inner_node_by_gone_alone() {
+    let (mut stage, at) = placed(Stage::new(3));
+    stage.not_here(&[at], "/f");
+    assert!(create(&mut stage, "/f").is_some(), "no lease runs there");
+    // An inner node that was restarted has forgotten that it sent the client on to a real daemon.
+    let (mut stage, at) = placed(supervisors());
+    assert_eq!(stage.intend(2, "/f", Intent::Create), None);
+    stage.not_here(&[at], "/f");
+    assert_eq!(stage.answer(), seconds(5));
+    stage.gone(at, "/f");
+    assert!(create(&mut stage, "/f").is_some_and(|other| other != at));
+}
+
+#[test]
+fn the_next_creator_does_not_wait_for_a_lease_that_was_lost_with_its_connection() {
+    let (mut stage, at) = unconfirmed(Stage::new(3));
+    stage.actions.clear();
+    stage.change(at, |child| child.state.connected = false);
+    stage.change(at, |child| child.state.connected = true);
+    stage.machine.cell.doubt(slot(at));
+    assert_eq!(stage.intend(2, "/f", Intent::Create), None);
+    assert_eq!(stage.asked(), mask(&[at]));
+    stage.not_here(&[at], "/f");
+    sent_to(&stage.answer());
+}
+
+#[test]
+fn a_child_that_is_lost_before_it_confirms_its_lease_may_have_it() {
+    let (mut stage, at) = unconfirmed(Stage::with(cell(3), Policy::default(), true));
+    // Sent before the lease, this came after it; then the connection ended.
+    stage.gone(at, "/f");
+    stage.not_here(&[at], "/f");
+    lose(&mut stage, at);
+    assert_eq!(create(&mut stage, "/f"), None);
+    stage.pass(25.0);
+    assert!(create(&mut stage, "/f").is_some());
+}
+
+#[test]
+fn a_child_that_confirms_no_lease_is_believed_when_the_lease_is_over() {
+    let (mut stage, at) = unconfirmed(Stage::new(3));
+    stage.pass(29.0);
+    stage.gone(at, "/f");
+    assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), at);
+    stage.pass(1.0);
+    stage.gone(at, "/f");
+    assert!(create(&mut stage, "/f").is_some());
+}
