@@ -32,6 +32,7 @@ mod queries;
 mod reader;
 mod reliance;
 mod replaced;
+mod reserve;
 mod seen;
 mod select;
 mod settle;
@@ -224,6 +225,19 @@ impl Resolver {
         }
         let refresh = self.recall(path, options.refresh, now);
         self.doubt(path, &question, now, actions);
+        self.select_by(token, path, question, refresh, now, actions)
+    }
+
+    /// Answers a question by the known location, or asks children.
+    fn select_by(
+        &mut self,
+        token: Token,
+        path: &[u8],
+        question: Question,
+        refresh: bool,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) -> Option<Answer> {
         let wish = Wish::Select(question);
         let verdict = self.judge(path, &wish, now);
         if !matches!(verdict, Verdict::Answer(_)) {

@@ -227,7 +227,9 @@ impl Case<'_> {
             return Verdict::Hold(wait);
         }
         if self.question.options.intent.creates() {
-            let staying = self.allowed - self.cell.draining();
+            // A name alone fills no disk that is to be emptied.
+            let name_only = self.question.options.name_only;
+            let staying = if name_only { self.allowed } else { self.allowed - self.cell.draining() };
             if staying.is_empty() {
                 return Verdict::Answer(Answer::wait(self.waits().suspend));
             }

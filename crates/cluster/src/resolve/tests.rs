@@ -10,6 +10,7 @@ mod parents;
 mod placement;
 mod queries;
 mod reading;
+mod renaming;
 mod restarting;
 mod sharing;
 mod steps;

@@ -2,7 +2,7 @@
 
 use super::pending_order::Order;
 use cluster::tree::LinkId;
-use cluster::{Answer, LocateOptions, SelectOptions, Token};
+use cluster::{Answer, LocateOptions, SelectOptions, Slot, Token};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub(super) enum Wish {
     },
     /// Who has it.
     Locate(LocateOptions),
+    /// The lease of a new name for the child that has the file.
+    Reserve(Slot),
 }
 
 /// Who asked.

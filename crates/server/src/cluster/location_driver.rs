@@ -214,6 +214,7 @@ impl LocationDriver {
         let answer = self.resolve(tree, |resolver, now, out| match wish {
             Wish::Select { options, tried } => resolver.select(token, path, *options, tried, now, out),
             Wish::Locate(options) => resolver.locate(token, path, *options, now, out),
+            Wish::Reserve(holder) => resolver.reserve(token, path, *holder, now, out),
         });
         if let Some(answer) = answer {
             return self.deliver(tree, asker, answer);

@@ -4,7 +4,7 @@
 use super::askers::{Asker, Wish};
 use super::forward::Forward;
 use super::location_driver::{LocationDriver, respond, respond_with};
-use super::pending_order::{Client, Order};
+use super::pending_order::{Client, NameCheck, Order};
 use super::prepares;
 use super::rights::Permit;
 use super::tree_driver::TreeDriver;
@@ -12,6 +12,9 @@ use cluster::{Answer, ErrorCode, LocateOptions, Slot, SlotMask};
 use wire::cms::response::Answer as WireAnswer;
 
 /// Passes an order on to all it concerns, once it is known that nobody has the new name.
+///
+/// The node that has the file gets the lease of the new name first. Otherwise a client could create a file of that name elsewhere
+/// between the check and the change.
 pub(super) fn change_names(
     location: &mut LocationDriver,
     tree: &mut TreeDriver,
@@ -19,28 +22,69 @@ pub(super) fn change_names(
     forward: Forward,
     client: Client,
 ) {
-    match forward.must_be_free.clone() {
-        Some(new) => {
-            let wish = Wish::Locate(LocateOptions { asap: true, ..LocateOptions::default() });
-            let asker = Asker::Order(Box::new(Order::Names { forward, client }));
-            location.ask(tree, &new, &wish, asker);
+    match &forward.must_be_free {
+        Some(_) => {
+            let is_shared = location.settings().policy.shared.is_some();
+            let check = if is_shared { NameCheck::Free } else { NameCheck::Holder };
+            ask(location, tree, forward, client, check);
         }
         None => pass_on(location, tree, &forward, client),
     }
 }
 
+/// Asks the location machine, and goes on with the order when it has the answer.
+fn ask(
+    location: &mut LocationDriver,
+    tree: &mut TreeDriver,
+    forward: Forward,
+    client: Client,
+    check: NameCheck,
+) {
+    let first = || Wish::Locate(LocateOptions { asap: true, ..LocateOptions::default() });
+    let (path, wish) = match check {
+        NameCheck::Holder => (forward.path.clone(), first()),
+        NameCheck::Lease(holder) => (forward.must_be_free.clone(), Wish::Reserve(holder)),
+        NameCheck::Free => (forward.must_be_free.clone(), first()),
+    };
+    let asker = Asker::Order(Box::new(Order::Names { forward, client, check }));
+    location.ask(tree, &path.unwrap_or_default(), &wish, asker);
+}
+
 /// Goes on with an order whose question is answered.
 pub(super) fn go_on(location: &mut LocationDriver, tree: &mut TreeDriver, order: Order, answer: Answer) {
-    match (order, answer) {
-        (Order::Names { forward, client }, Answer::Error(ErrorCode::NO_ENTRY, _)) => {
+    let (forward, client, check) = match order {
+        Order::Names { forward, client, check } => (forward, client, check),
+        Order::Prepare(preparation) => return prepares::server_chosen(tree, &preparation, answer),
+    };
+    match (check, answer) {
+        (NameCheck::Holder, Answer::Located(holders)) => {
+            let check = holders.first().map_or(NameCheck::Free, |first| NameCheck::Lease(first.slot));
+            ask(location, tree, forward, client, check);
+        }
+        // A directory that no node has reported, for example.
+        (NameCheck::Holder, Answer::Error(ErrorCode::NO_ENTRY, _)) => {
+            ask(location, tree, forward, client, NameCheck::Free);
+        }
+        (NameCheck::Free, Answer::Error(ErrorCode::NO_ENTRY, _)) => {
             pass_on(location, tree, &forward, client);
         }
-        (Order::Names { client, .. }, Answer::Located(_)) => {
+        (NameCheck::Lease(holder), Answer::Redirect { slot: Some(slot), .. }) if slot == holder => {
+            // The new name is known from now on: it is the one with the lease.
+            let forget = forward.forget.iter().filter(|path| Some(*path) != forward.must_be_free.as_ref());
+            let forward = Forward { forget: forget.cloned().collect(), ..forward };
+            pass_on(location, tree, &forward, client);
+        }
+        (NameCheck::Lease(_), Answer::Error(ErrorCode::RW_CONFLICT, _))
+        | (NameCheck::Free, Answer::Located(_)) => {
             let text = "the new name is there already";
             outcome(tree, client, Err(Answer::Error(ErrorCode::RW_CONFLICT, text.into())));
         }
-        (Order::Names { client, .. }, answer) => outcome(tree, client, Err(answer)),
-        (Order::Prepare(preparation), answer) => prepares::server_chosen(tree, &preparation, answer),
+        // Another node took the place of the holder meanwhile.
+        (NameCheck::Lease(_), Answer::Redirect { slot: Some(_), .. }) => {
+            let wait = location.settings().policy.waits.lookup;
+            outcome(tree, client, Err(Answer::Wait(wait)));
+        }
+        (_, answer) => outcome(tree, client, Err(answer)),
     }
 }
 

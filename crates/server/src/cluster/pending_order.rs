@@ -1,8 +1,8 @@
 //! Orders that wait for an answer of the location machine: whether a new name is free, or which server prepares a file.
 
 use super::forward::Forward;
-use cluster::Answer;
 use cluster::tree::LinkId;
+use cluster::{Answer, Slot};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wire::cms::StreamId;
@@ -21,6 +21,17 @@ pub(super) enum Client {
     Nobody,
 }
 
+/// The question that is asked before names change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NameCheck {
+    /// Which node has the file that is to be renamed.
+    Holder,
+    /// Whether the new name is free: this node gets the lease of it.
+    Lease(Slot),
+    /// Whether the new name is free: no node is known to have the file, or all see the same files.
+    Free,
+}
+
 /// An order that waits until it is known whether its new name is free, or which node shall prepare a file.
 pub(super) enum Order {
     /// Names change.
@@ -29,6 +40,8 @@ pub(super) enum Order {
         forward: Forward,
         /// Who wants it.
         client: Client,
+        /// The question that is asked now.
+        check: NameCheck,
     },
     /// A file is prepared, by the node that is chosen.
     Prepare(Preparation),

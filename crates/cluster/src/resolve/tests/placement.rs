@@ -184,15 +184,6 @@ fn a_child_that_ended_its_lease_without_a_file_is_avoided_for_a_while() {
     assert_eq!(sent_to(&stage.answer()), at);
 }
 
-#[test]
-fn a_name_that_was_placed_is_not_free_for_a_rename() {
-    // As a forwarded `mv` asks for the new name.
-    let (mut stage, _) = placed(Stage::new(3));
-    let options = LocateOptions { asap: true, ..LocateOptions::default() };
-    let answer = stage.machine.locate(Token(5), b"/f", options, stage.now, &mut stage.actions);
-    assert!(matches!(answer, Some(Answer::Located(holders)) if holders.len() == 1));
-}
-
 /// The child in this slot is lost, and its place is not kept, as in a supervisor.
 pub(super) fn lose(stage: &mut Stage, number: u8) {
     let Stage { machine, now, actions, .. } = stage;

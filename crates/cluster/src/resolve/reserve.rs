@@ -1,0 +1,38 @@
+//! New names of files that are about to be renamed.
+//!
+//! A name may be given to a file at the moment at which a client creates another file of that name elsewhere. So the child that has
+//! the file gets the lease of the new name before it is ordered to rename the file, as if a client came to create it there.
+
+use std::time::Duration;
+
+use super::select::Question;
+use super::{Action, Resolver, Token, checked};
+use crate::avoid::Avoided;
+use crate::request::{Answer, Intent, SelectOptions};
+use crate::slots::{Slot, SlotMask};
+
+impl Resolver {
+    /// Gives the child in `holder` the lease of a path, if the path is free. `None`: the answer comes as an action for `token`. It is a
+    /// redirect to that child when the child has the lease.
+    pub fn reserve(
+        &mut self,
+        token: Token,
+        path: &[u8],
+        holder: Slot,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) -> Option<Answer> {
+        let path = match checked(path) {
+            Ok(path) => path,
+            Err(answer) => return Some(answer),
+        };
+        if let Some(answer) = self.deserted(now) {
+            return Some(answer);
+        }
+        let options = SelectOptions { intent: Intent::Create, name_only: true, ..SelectOptions::default() };
+        // No child was tried in vain.
+        self.doubt(path, &Question { options, avoided: Avoided::default() }, now, actions);
+        let avoided = Avoided { never: SlotMask::ALL - holder.mask(), ..Avoided::default() };
+        self.select_by(token, path, Question { options, avoided }, false, now, actions)
+    }
+}
