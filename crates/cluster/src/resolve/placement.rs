@@ -226,7 +226,7 @@ impl Resolver {
     pub(super) fn begin_placement(&mut self, path: &[u8], now: Duration) -> Option<Answer> {
         match self.leases.begin(path, now) {
             // No parent has asked whether a child that is away has the file.
-            Permit::Free if self.missed.hold_parents() => {
+            Permit::Free if self.settings.has_parents && self.missed.hold_parents() => {
                 return Some(Answer::wait(self.shared.chooser.policy().waits.service));
             }
             Permit::Free => return None,
