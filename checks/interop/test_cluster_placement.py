@@ -60,6 +60,12 @@ def refuses(node, path):
     return [opened(node, path, CREATE)[0] for _ in range(2)] == ["wait", "redirect"]
 
 
+def recorded(cluster, node, name):
+    """Waits for the record of this name that a node writes for its next run."""
+    records = lambda: cluster.work.glob(f"admin/{node.name}/**/{name}")
+    wait_until(lambda: any(record.read_text().strip() for record in records()))
+
+
 def came_from(path, port, reason):
     """Returns a path as requested by a client that returns from a server."""
     return f"{path}?tried=127.0.0.1:{port}&triedrc={reason}"
@@ -139,8 +145,7 @@ def test_a_killed_server_reports_that_it_has_lost_its_leases(cluster):
     way, first = opened(cluster.m1, path, CREATE)
     assert way == "redirect"
     server = cluster[cluster.name_of(first)]
-    record = next(cluster.work.glob(f"admin/{server.name}/**/leases"))
-    wait_until(lambda: record.exists() and record.read_text().strip().isdigit())
+    recorded(cluster, server, "leases")
     server.restart()
     cluster.formed().answering()
     # A file created there now needs a lease of this run.
@@ -203,11 +208,6 @@ def placed(cluster, path):
 def siblings(cluster, server):
     """The other servers of the same supervisor."""
     return [node for node in cluster.servers if node.parents == server.parents and node is not server]
-
-
-def recorded(cluster, node, name):
-    """The record of this name that a node has written for its next run."""
-    wait_until(lambda: [record for record in cluster.work.glob(f"admin/{node.name}/**/{name}") if record.read_text().strip()])
 
 
 def test_a_supervisor_that_was_killed_waits_for_the_server_that_may_have_a_lease(branches):
