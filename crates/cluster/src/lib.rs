@@ -15,6 +15,8 @@
 //! | `leases` | [`Leases`]: files that clients are on their way to create at this node |
 //! | `looks` | [`Looks`]: look-ups at a file system that all servers share, paced |
 //! | `selection` | [`Chooser`]: which of several children a client is sent to; [`Selection`] and its two kinds |
+//! | `order_permit` | [`OrderPermit`]: which changes of names are carried out, by who orders them |
+//! | [`work_queue`] | [`WorkQueue`]: work of other threads for the thread of a node, bounded and in classes |
 //! | `resolve` | [`Resolver`]: a request to its answer, by what is known or by asking children; [`Reader`]: warm answers on any thread |
 //!
 //! No socket, no clock, no thread: what arrives and the time since the start are arguments, what should happen comes
@@ -33,12 +35,14 @@ mod lease_number;
 mod leases;
 mod looks;
 mod meters;
+mod order_permit;
 mod paths;
 mod request;
 mod resolve;
 mod selection;
 mod slots;
 pub mod tree;
+pub mod work_queue;
 
 pub use avoid::{Avoided, TRIED_MAX};
 pub use cache::{
@@ -51,6 +55,7 @@ pub use lease_number::LeaseNumber;
 pub use leases::{EXPECTED_FOR, LEASE, Leases, OVERTAKEN, Outcome, Permit};
 pub use looks::{Look, LookRules, Looks, folder};
 pub use meters::{Load, Meters, Use};
+pub use order_permit::{LoginClass, NameChange, NameChanges, OrderPermit, PeerOrder};
 pub use paths::{EXPORTS_MAX, Export, ExportError, PathTable, Rights};
 pub use request::{Affinity, Answer, ErrorCode, Intent, LocateOptions, Located, Reason, SelectOptions};
 pub use resolve::{
@@ -61,3 +66,4 @@ pub use selection::{
     AffinityPath, ByLoad, Chooser, Elsewhere, Policy, RoundRobin, Selection, Waits, Weights,
 };
 pub use slots::{CELL_SLOTS, Slot, SlotMask, Slots};
+pub use work_queue::{Turn, WorkQueue, WorkStats};

@@ -272,6 +272,20 @@ impl Resolver {
         self.conclude(path, verdict, Waiter::new(token, wish, self.replaced.changes()), now, actions)
     }
 
+    /// Returns the children that receive an order to change this path, or one without a path: those that may write it. Of
+    /// servers that share their files one does it for all, always the same while they are there.
+    pub fn order_receivers(&self, path: Option<&[u8]>) -> SlotMask {
+        let slots = match path {
+            None => SlotMask::ALL,
+            Some(path) => self.cell.paths().rights(path).map(|rights| rights.write).unwrap_or_default(),
+        };
+        let slots = slots & self.cell.connected();
+        match self.shared.chooser.policy().shared {
+            Some(_) => slots.lowest().map(Slot::mask).unwrap_or_default(),
+            None => slots,
+        }
+    }
+
     /// A path was removed by order of a client: nothing is known of it.
     pub fn forget(&mut self, path: &[u8]) {
         self.shared.cache.forget(plain(path));

@@ -13,10 +13,11 @@
 //! What is plainly known is answered on the connection's loop; else the answer comes later, and the client just waits for it.
 //! Nothing is put into the redirect: clients hand on their own cgi, `tried` and `triedrc` among it.
 
-use crate::cluster::{Engine, Forward, Front, Permit, PrepareBatch, SpaceFor};
+use crate::cluster::{Engine, Forward, Front, PrepareBatch, SpaceFor, client_permit};
 use base::{Cgi, ErrorKind};
 use cluster::{
-    Affinity, Answer, Client, ErrorCode, Intent, LocateOptions, Located, Net, Reason, SelectOptions,
+    Affinity, Answer, Client, ErrorCode, Intent, LocateOptions, Located, Net, OrderPermit, Reason,
+    SelectOptions,
 };
 use config::Forwarding;
 use logical::Prepares;
@@ -80,7 +81,7 @@ impl Redirector {
 
     fn forward(
         &self,
-        permit: Permit,
+        permit: OrderPermit,
         caller: &Arc<Caller>,
         operation: &Operation,
         reply: &ReplyTo,
@@ -202,7 +203,7 @@ impl Preparation {
 
 impl FileSystem for Redirector {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
-        if let Some(permit) = Permit::for_client(&self.forwarding, &operation)
+        if let Some(permit) = client_permit(&self.forwarding, &operation)
             && let Some(started) = self.forward(permit, caller, &operation, reply)
         {
             return started;

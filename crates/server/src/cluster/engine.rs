@@ -17,7 +17,7 @@ use super::forward::Forward;
 use super::line::{Line, Stage};
 use super::location_driver::{LocationDriver, refuse_request, respond_with};
 use super::pending_order::Client;
-use super::rights::{LoginClass, NameChange, PeerOrder, Permit};
+use super::rights;
 use super::server_driver::ServerDriver;
 use super::settings::Settings;
 use super::status::{CachedText, View};
@@ -26,7 +26,10 @@ use super::{orders, parent_messages, prepares};
 use crate::adapters::Moving;
 use base::LogicalPath;
 use cluster::tree::{Address, Event, Extensions, LinkId, Node, from_frame};
-use cluster::{ErrorCode, LeaseNumber, LocateOptions, Resolver, SelectOptions};
+use cluster::{
+    ErrorCode, LeaseNumber, LocateOptions, LoginClass, NameChange, OrderPermit, PeerOrder, Resolver,
+    SelectOptions,
+};
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
@@ -382,7 +385,7 @@ impl Engine {
 
     /// A message that is not about the tree.
     fn about_files(&mut self, link: LinkId, stage: Stage, frame: &Frame<'_>, message: &Wire<'_>) {
-        match LoginClass::of(link, stage) {
+        match rights::login_class(link, stage) {
             LoginClass::Redirector => self.redirector_asks(link, frame, message),
             LoginClass::Parent => match message {
                 Wire::State(state) => self.parent_asks(link, frame.header.streamid, state),
@@ -478,8 +481,9 @@ impl Engine {
             let name = self.tree.name_of(link);
             return tracing::debug!("{name} orders what nobody here does: {}", message.code());
         };
-        let Some(permit) = Permit::for_peer(class, self.settings.role, &self.settings.forwarding, message)
-        else {
+        let forwarded = rights::forwarded(&self.settings.forwarding);
+        let own = self.settings.role.acceptor();
+        let Some(permit) = OrderPermit::for_peer(class, own, forwarded, &order) else {
             return self.refuse_order(link, class, streamid, &order);
         };
         // Logged are changes of names that this node passes on or executes.

@@ -4,9 +4,8 @@ use super::askers::{Tell, Wish};
 use super::engine::Engine;
 use super::forward::Forward;
 use super::inbox::{Inbox, Request};
-use super::rights::Permit;
 use base::{Clock, Rng, SplitMix64};
-use cluster::{Answer, LocateOptions, Reader, SelectOptions, Shared};
+use cluster::{Answer, LocateOptions, OrderPermit, Reader, SelectOptions, Shared};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -80,7 +79,7 @@ impl Front {
     pub(crate) fn change_names(
         &self,
         caller: &Arc<Caller>,
-        permit: Permit,
+        permit: OrderPermit,
         forward: Forward,
         tell: impl FnOnce(Result<(), Answer>) + Send + 'static,
     ) -> bool {

@@ -10,10 +10,9 @@ use super::holdings::Looked;
 use super::orders;
 use super::pending_order::Client;
 use super::prepares::{self, PrepareBatch};
-use super::rights::Permit;
 use super::status::NodeStatus;
 use base::LogicalPath;
-use cluster::{Answer, Slot};
+use cluster::{Answer, OrderPermit, Slot};
 use vfs::Target;
 
 impl Engine {
@@ -28,7 +27,7 @@ impl Engine {
     /// A client wants names changed everywhere.
     pub(crate) fn client_orders(
         &mut self,
-        permit: Permit,
+        permit: OrderPermit,
         forward: Forward,
         tell: impl FnOnce(Result<(), Answer>) + Send + 'static,
     ) {

@@ -22,7 +22,7 @@
 //! | `holdings`, `looking` | looks at the disks of this node, and the list of all files |
 //! | `mounts` | tells when the names here change because a disk was mounted |
 //! | `leases` | files that clients are on their way to create here |
-//! | `inbox`, `news`, `fair_queue` | work that other threads have for this one, bounded and in classes |
+//! | `inbox` | work that other threads have for this one |
 //! | `rights` | which orders are carried out, by who gives them |
 //! | `orders`, `prepares` | changes of names, and files that are to be prepared, on their way down |
 //! | `pending_order` | orders that wait for an answer of the location machine |
@@ -40,7 +40,6 @@ mod alarm;
 mod askers;
 mod configured;
 mod engine;
-mod fair_queue;
 mod figures;
 mod forward;
 mod front;
@@ -56,7 +55,6 @@ mod line;
 mod location_driver;
 mod looking;
 mod mounts;
-mod news;
 mod operations;
 mod orders;
 mod parent_messages;
@@ -82,7 +80,7 @@ pub(crate) use front::{Front, SystemLot};
 pub use health::{HealthSettings, ListFile, LoadSource, SpaceRules};
 pub(crate) use leases::{Creation, CreationPermit, SharedLeases};
 pub(crate) use prepares::PrepareBatch;
-pub(crate) use rights::Permit;
+pub(crate) use rights::client_permit;
 pub use settings::{INVENTORY_MAX, Listen, OUTBOX_BYTES_MAX, OperationProgram, Role, Settings};
 pub use status::{CacheStatus, ChildStatus, LoadStatus, NodeStatus, SpaceStatus, show_age};
 pub use survey::{AskDoor, DoorStatus, Survey, ask as ask_node, survey};

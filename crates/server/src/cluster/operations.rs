@@ -4,9 +4,9 @@
 //! They go to every server that may write the path, whether it has the file or not: that a name is missing, or a folder
 //! there already, is nothing to tell.
 
-use super::rights::Permit;
 use super::settings::OperationProgram;
 use base::{Cgi, ErrorKind, Identity, LogicalPath, Owner, Told};
+use cluster::OrderPermit;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -92,7 +92,7 @@ impl Executor {
     }
 
     /// Starts what a message of a parent wants done; `false` if it is none of these. Never blocks.
-    pub(super) fn run(&self, _permit: Permit, message: &Message<'_>) -> bool {
+    pub(super) fn run(&self, _permit: OrderPermit, message: &Message<'_>) -> bool {
         let Some(order) = order(message) else { return false };
         match order {
             Ok(order) => self.start(order),
@@ -224,6 +224,7 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cluster::NameChanges;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use wire::cms::flags::RelayModifier;
     use wire::cms::message::{ModeChange, Mv, Prepadd, Removal, Trunc};
@@ -286,11 +287,15 @@ mod tests {
         ]
     }
 
+    fn permit() -> OrderPermit {
+        OrderPermit::for_client(None, NameChanges::NONE).unwrap()
+    }
+
     #[test]
     fn what_parents_pass_on_is_done() {
         let (executor, done) = executor(Vec::new(), "/");
         for message in messages() {
-            assert!(executor.run(Permit::granted(), &message));
+            assert!(executor.run(permit(), &message));
         }
         let expected = [
             "chmod 750 /a/b",
@@ -306,17 +311,17 @@ mod tests {
             assert_eq!(done.recv().unwrap(), format!("{line} by manager"));
         }
         assert!(executor.log.waiting().is_empty());
-        assert!(!executor.run(Permit::granted(), &Message::Ping));
+        assert!(!executor.run(permit(), &Message::Ping));
     }
 
     #[test]
     fn nonsense_is_not_done() {
         let (executor, done) = executor(Vec::new(), "/");
         let bad = ModeChange { modifier: MODIFIER, ident: b"", mode: b"9", path: b"/f", opaque: None };
-        assert!(executor.run(Permit::granted(), &Message::Chmod(bad)));
+        assert!(executor.run(permit(), &Message::Chmod(bad)));
         let outside = Removal { modifier: MODIFIER, ident: b"", path: b"/../etc", opaque: None };
-        assert!(executor.run(Permit::granted(), &Message::Rm(outside)));
-        assert!(executor.run(Permit::granted(), &messages()[4]));
+        assert!(executor.run(permit(), &Message::Rm(outside)));
+        assert!(executor.run(permit(), &messages()[4]));
         assert_eq!(done.recv().unwrap(), "rm /f Some(\"1\") by manager", "the first that could be read");
     }
 
@@ -333,10 +338,10 @@ mod tests {
         for (number, expected) in
             [(4, "rm /srv/data/f\n"), (3, "mv /srv/data/f /srv/data/g\n"), (0, "chmod 0750 /srv/data/a/b\n")]
         {
-            executor.run(Permit::granted(), &messages()[number]);
+            executor.run(permit(), &messages()[number]);
             assert_eq!(std::fs::read_to_string(&fifo).unwrap(), expected);
         }
-        executor.run(Permit::granted(), &messages()[5]);
+        executor.run(permit(), &messages()[5]);
         assert_eq!(done.recv().unwrap(), "rmdir /f by manager");
         std::fs::remove_dir_all(&folder).unwrap();
     }

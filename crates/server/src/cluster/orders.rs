@@ -6,9 +6,8 @@ use super::forward::Forward;
 use super::location_driver::{LocationDriver, respond, respond_with};
 use super::pending_order::{Client, NameCheck, Order};
 use super::prepares;
-use super::rights::Permit;
 use super::tree_driver::TreeDriver;
-use cluster::{Answer, ErrorCode, LocateOptions, Slot, SlotMask};
+use cluster::{Answer, ErrorCode, LocateOptions, OrderPermit};
 use wire::cms::response::Answer as WireAnswer;
 
 /// Passes an order on to all it concerns, once it is known that nobody has the new name.
@@ -18,7 +17,7 @@ use wire::cms::response::Answer as WireAnswer;
 pub(super) fn change_names(
     location: &mut LocationDriver,
     tree: &mut TreeDriver,
-    _permit: Permit,
+    _permit: OrderPermit,
     forward: Forward,
     client: Client,
 ) {
@@ -90,19 +89,11 @@ pub(super) fn go_on(location: &mut LocationDriver, tree: &mut TreeDriver, order:
 
 fn pass_on(location: &mut LocationDriver, tree: &mut TreeDriver, forward: &Forward, client: Client) {
     forward.forget.iter().for_each(|path| location.forget(path));
-    let cell = location.resolver().cell();
-    let slots = match &forward.path {
-        None => cell.connected(),
-        Some(path) => {
-            cell.paths().rights(path).map(|rights| rights.write).unwrap_or_default() & cell.connected()
-        }
-    };
+    let slots = location.resolver().order_receivers(forward.path.as_deref());
     if slots.is_empty() && forward.frame.is_some() {
         let text = "No server exports the path for writing.";
         return outcome(tree, client, Err(Answer::Error(ErrorCode::NO_ENTRY, text.into())));
     }
-    // Servers that share their files do it once for all.
-    let slots = if location.settings().policy.shared.is_some() { one_of(slots) } else { slots };
     if let Some(frame) = &forward.frame {
         tree.send_down(slots, frame, forward.own_only);
     }
@@ -119,9 +110,4 @@ fn outcome(tree: &mut TreeDriver, client: Client, outcome: Result<(), Answer>) {
         (Client::Nobody, Ok(())) => {}
         (Client::Nobody, Err(answer)) => tracing::debug!("an order of a parent was not done: {answer:?}"),
     }
-}
-
-/// One of several, always the same while they are there.
-fn one_of(slots: SlotMask) -> SlotMask {
-    slots.lowest().map(Slot::mask).unwrap_or_default()
 }

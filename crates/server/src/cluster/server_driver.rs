@@ -7,12 +7,11 @@ use super::leases::SharedLeases;
 use super::looking::Wanted;
 use super::operations::Executor;
 use super::parent_messages::{self, Here};
-use super::rights::Permit;
 use super::settings::Settings;
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
-use cluster::LeaseNumber;
 use cluster::tree::{Address, Extensions, LinkId, Mode};
+use cluster::{LeaseNumber, OrderPermit};
 use logical::Presence;
 use std::sync::Arc;
 use std::time::Duration;
@@ -247,7 +246,7 @@ impl ServerDriver {
     }
 
     /// Carries out what a parent orders. Returns whether servers do that.
-    pub(super) fn execute(&self, permit: Permit, message: &Message<'_>) -> bool {
+    pub(super) fn execute(&self, permit: OrderPermit, message: &Message<'_>) -> bool {
         self.executor.as_ref().is_some_and(|executor| executor.run(permit, message))
     }
 

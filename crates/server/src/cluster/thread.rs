@@ -20,7 +20,7 @@ use crate::adapters::Moving;
 use crate::error::StartError;
 use base::{Clock, Supervisor};
 use cluster::tree::{Address, Node};
-use cluster::{Cache, Cell, Chooser, ResolveSettings, Resolver};
+use cluster::{Cache, Cell, Chooser, NameChange, ResolveSettings, Resolver};
 use logical::Logical;
 use std::convert::Infallible;
 use std::future::Future;
@@ -365,6 +365,8 @@ async fn run(parts: Parts) -> Result<(), String> {
 /// Logs what strangers may do at a cluster port that is open to all hosts.
 fn warn_unrestricted(settings: &Settings) {
     let forwarded = super::rights::forwarded(&settings.forwarding);
+    let changes = NameChange::ALL.into_iter().filter(|change| forwarded.contains(*change));
+    let forwarded: Vec<&str> = changes.map(NameChange::name).collect();
     let orders = match forwarded.is_empty() {
         true => String::new(),
         false => format!(" and have all servers do {} (ofs.forward)", forwarded.join(", ")),
@@ -420,20 +422,21 @@ fn guarded(what: &str, work: impl FnOnce()) {
 /// Does one turn of the work of other threads; whether the thread is to end.
 fn work_off(engine: &SharedEngine, turn: &mut Turn) -> bool {
     let mut engine = engine.borrow_mut();
+    let work = &mut turn.work;
     let storage = "news of the storage";
-    if !turn.looked.is_empty() {
-        guarded(storage, || engine.looked(turn.looked.drain(..)));
+    if !work.looked.is_empty() {
+        guarded(storage, || engine.looked(work.looked.drain(..)));
     }
-    for job in turn.jobs.drain(..) {
+    for job in work.jobs.drain(..) {
         guarded("a command", || engine.run(job));
     }
-    if std::mem::take(&mut turn.is_reset) {
+    if std::mem::take(&mut work.is_reset) {
         guarded(storage, || engine.names_lost());
     }
-    for path in turn.changed.drain(..) {
+    for path in work.changed.drain(..) {
         guarded(storage, || engine.name_changed(&path));
     }
-    for request in turn.requests.drain(..) {
+    for request in work.requests.drain(..) {
         guarded("a request", || match request {
             Request::Ask { path, wish, caller, tell } => {
                 engine.ask(&path, &wish, Asker::Client(caller, tell));
@@ -441,7 +444,7 @@ fn work_off(engine: &SharedEngine, turn: &mut Turn) -> bool {
             Request::Order(order) => engine.run(order),
         });
     }
-    for path in turn.missed.drain(..) {
+    for path in work.missed.drain(..) {
         guarded(storage, || engine.name_changed(&path));
     }
     guarded(storage, || engine.submit_looks());

@@ -1,23 +1,14 @@
-//! Names that changed, or were sought in vain, until the cluster's thread has looked at them. Each stands here once, however
+//! Names that changed, or were opened in vain, until the cluster's thread has looked at them. Each stands here once, however
 //! often it changed: what counts is what is there when the thread looks. Both sets are bounded.
 
 use base::LogicalPath;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Limits for names that changed. When there are more, all are forgotten, and parents ask anew for everything.
-const CHANGED: Limits = Limits { paths: 1 << 14, bytes: 2 * 1024 * 1024 };
-/// Limits for names that were sought in vain. When there are more, they are dropped: the client that was sent here for
-/// nothing tells the manager, which asks anew.
-const MISSED: Limits = Limits { paths: 1 << 10, bytes: 256 * 1024 };
-
-struct Limits {
-    paths: usize,
-    bytes: usize,
-}
+use super::{CHANGES_MAX, MISSES_MAX};
 
 /// Names that wait.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(super) struct News {
     changed: Paths,
     missed: Paths,
@@ -25,7 +16,7 @@ pub(super) struct News {
 }
 
 /// Paths in the order in which they came, each once.
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct Paths {
     order: VecDeque<Arc<LogicalPath>>,
     known: HashSet<Arc<LogicalPath>>,
@@ -34,12 +25,12 @@ struct Paths {
 
 impl Paths {
     /// Adds a path unless it is here; `false` when there is no room.
-    fn add(&mut self, path: &LogicalPath, limits: &Limits) -> bool {
+    fn add(&mut self, path: &LogicalPath, (paths_max, bytes_max): (usize, usize)) -> bool {
         if self.known.contains(path) {
             return true;
         }
         let bytes = self.bytes + path.as_bytes().len();
-        if self.order.len() >= limits.paths || bytes > limits.bytes {
+        if self.order.len() >= paths_max || bytes > bytes_max {
             return false;
         }
         let path = Arc::new(path.clone());
@@ -67,23 +58,29 @@ impl News {
 
     /// A name came to exist or ceased to.
     pub(super) fn changed(&mut self, path: &LogicalPath) {
-        if !self.changed.add(path, &CHANGED) {
+        if !self.changed.add(path, CHANGES_MAX) {
             // More changed than can be named.
             self.changed = Paths::default();
             self.is_reset = true;
         }
     }
 
-    /// A name was sought in vain.
+    /// A name was opened in vain.
     pub(super) fn missed(&mut self, path: &LogicalPath) {
         if !self.changed.known.contains(path) {
-            self.missed.add(path, &MISSED);
+            self.missed.add(path, MISSES_MAX);
         }
     }
 
     /// A directory was renamed with all that is below it.
     pub(super) fn moved(&mut self) {
         self.is_reset = true;
+    }
+
+    /// Returns the numbers and bytes of names that changed and of names that were opened in vain.
+    pub(super) fn sizes(&self) -> ((usize, usize), (usize, usize)) {
+        let size = |paths: &Paths| (paths.order.len(), paths.bytes);
+        (size(&self.changed), size(&self.missed))
     }
 
     pub(super) fn take_reset(&mut self) -> bool {
@@ -131,14 +128,14 @@ mod tests {
         for n in 0..100_000 {
             news.missed(&path(&format!("/{long}/{n}")));
             news.changed(&path(&format!("/{long}/{n}")));
-            assert!(news.changed.bytes <= CHANGED.bytes && news.missed.bytes <= MISSED.bytes);
+            assert!(news.changed.bytes <= CHANGES_MAX.1 && news.missed.bytes <= MISSES_MAX.1);
             resets += usize::from(news.take_reset());
         }
         assert!((1..100).contains(&resets), "{resets} resets");
         let mut news = News::default();
         for n in 0..100_000 {
             news.changed(&path(&format!("/{n}")));
-            assert!(news.changed.order.len() <= CHANGED.paths);
+            assert!(news.changed.order.len() <= CHANGES_MAX.0);
         }
         assert!(news.take_reset());
     }

@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 const SPARE_QUEUES_MAX: usize = 16;
 
 /// Entries by client.
+#[derive(Debug)]
 pub(super) struct FairQueue<T> {
     clients: HashMap<usize, VecDeque<T>>,
     /// The clients that have entries, each once, in the order of their turns.

@@ -1,0 +1,274 @@
+//! Work that other threads have for the thread of a node, in classes. Every class is bounded, so that nothing that clients
+//! cause makes it grow, and no class waits behind a lower one.
+//!
+//! | class, highest first | when it is full |
+//! |---|---|
+//! | results of looks at the disk | never: one for each look that was begun |
+//! | jobs of the administrator and of threads that measure | refused |
+//! | names that changed, each once | all are forgotten, and parents receive a reset |
+//! | requests of clients, one client after the other | the client receives a wait |
+//! | names that were opened in vain, each once | dropped: the client's next request corrects its manager |
+//!
+//! The thread takes a limited number of each class at a time; in between the sockets have their turn. The server wraps a
+//! [`WorkQueue`] in a lock; `checks/sim` drives it on virtual time.
+
+mod fair_queue;
+mod news;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use base::LogicalPath;
+
+use fair_queue::FairQueue;
+use news::News;
+
+/// Jobs that wait at most.
+pub const JOBS_MAX: usize = 1024;
+/// Requests of all clients that wait at most.
+pub const REQUESTS_MAX: usize = 1 << 16;
+/// Bytes of their paths at most.
+pub const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Requests of one client that wait at most.
+pub const REQUESTS_PER_CLIENT_MAX: usize = 8192;
+/// A client with fewer requests may use the last quarter of the room.
+pub const FEW_REQUESTS: usize = 16;
+/// Names that changed and wait at most, and their bytes.
+pub const CHANGES_MAX: (usize, usize) = (1 << 14, 2 * 1024 * 1024);
+/// Names that were opened in vain and wait at most, and their bytes.
+pub const MISSES_MAX: (usize, usize) = (1 << 10, 256 * 1024);
+
+/// Results of looks that the thread takes at once.
+const LOOKED_AT_ONCE: usize = 256;
+/// Jobs that the thread takes at once.
+const JOBS_AT_ONCE: usize = 16;
+/// Names that changed that the thread takes at once.
+const CHANGES_AT_ONCE: usize = 64;
+/// Requests that the thread takes at once.
+pub const REQUESTS_AT_ONCE: usize = 32;
+/// Names that were opened in vain that the thread takes at once.
+pub const MISSES_AT_ONCE: usize = 8;
+
+/// The work that the thread takes at once.
+#[derive(Debug)]
+pub struct Turn<Looked, Job, Request> {
+    /// Results of looks at the disk.
+    pub looked: Vec<Looked>,
+    /// Jobs of this process.
+    pub jobs: Vec<Job>,
+    /// More names have changed than could be kept, or a directory with all that is below it.
+    pub is_reset: bool,
+    /// Names that changed.
+    pub changed: Vec<Arc<LogicalPath>>,
+    /// Requests of clients.
+    pub requests: Vec<Request>,
+    /// Names that were opened in vain.
+    pub missed: Vec<Arc<LogicalPath>>,
+}
+
+impl<Looked, Job, Request> Default for Turn<Looked, Job, Request> {
+    fn default() -> Self {
+        Self {
+            looked: Vec::new(),
+            jobs: Vec::new(),
+            is_reset: false,
+            changed: Vec::new(),
+            requests: Vec::new(),
+            missed: Vec::new(),
+        }
+    }
+}
+
+/// Numbers of entries that wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WorkStats {
+    /// Jobs.
+    pub jobs: usize,
+    /// Requests of clients.
+    pub requests: usize,
+    /// Bytes of the requests.
+    pub request_bytes: usize,
+    /// Names that changed.
+    pub changes: usize,
+    /// Bytes of these names.
+    pub change_bytes: usize,
+    /// Names that were opened in vain.
+    pub misses: usize,
+    /// Bytes of these names.
+    pub miss_bytes: usize,
+}
+
+/// Work for one thread.
+#[derive(Debug)]
+pub struct WorkQueue<Looked, Job, Request> {
+    looked: VecDeque<Looked>,
+    jobs: VecDeque<Job>,
+    news: News,
+    /// Requests with their bytes.
+    requests: FairQueue<(usize, Request)>,
+    request_bytes: usize,
+}
+
+impl<Looked, Job, Request> Default for WorkQueue<Looked, Job, Request> {
+    fn default() -> Self {
+        Self {
+            looked: VecDeque::new(),
+            jobs: VecDeque::new(),
+            news: News::default(),
+            requests: FairQueue::default(),
+            request_bytes: 0,
+        }
+    }
+}
+
+impl<Looked, Job, Request> WorkQueue<Looked, Job, Request> {
+    /// Reports whether there is no work.
+    pub fn is_empty(&self) -> bool {
+        self.looked.is_empty() && self.jobs.is_empty() && self.news.is_empty() && self.requests.is_empty()
+    }
+
+    /// Adds results of looks at the disk.
+    pub fn add_looked(&mut self, looked: impl IntoIterator<Item = Looked>) {
+        self.looked.extend(looked);
+    }
+
+    /// Adds a job.
+    ///
+    /// # Errors
+    /// The job, if there is no room.
+    pub fn add_job(&mut self, job: Job) -> Result<(), Job> {
+        if self.jobs.len() >= JOBS_MAX {
+            return Err(job);
+        }
+        self.jobs.push_back(job);
+        Ok(())
+    }
+
+    /// Adds a request of a client that occupies `bytes`.
+    ///
+    /// # Errors
+    /// The request, if there is no room.
+    pub fn add_request(&mut self, client: usize, bytes: usize, request: Request) -> Result<(), Request> {
+        if !self.has_room(client, bytes) {
+            return Err(request);
+        }
+        self.request_bytes += bytes;
+        self.requests.push(client, (bytes, request));
+        Ok(())
+    }
+
+    fn has_room(&self, client: usize, bytes: usize) -> bool {
+        let own = self.requests.len_of(client);
+        // The last quarter is for clients that have few requests here.
+        let limit = if own < FEW_REQUESTS { REQUESTS_MAX } else { REQUESTS_MAX / 4 * 3 };
+        let byte_limit = if own < FEW_REQUESTS { REQUEST_BYTES_MAX } else { REQUEST_BYTES_MAX / 4 * 3 };
+        own < REQUESTS_PER_CLIENT_MAX
+            && self.requests.len() < limit
+            && self.request_bytes + bytes <= byte_limit
+    }
+
+    /// A name came to exist or ceased to.
+    pub fn name_changed(&mut self, path: &LogicalPath) {
+        self.news.changed(path);
+    }
+
+    /// A name was opened in vain.
+    pub fn name_missed(&mut self, path: &LogicalPath) {
+        self.news.missed(path);
+    }
+
+    /// More names changed than can be named.
+    pub fn names_lost(&mut self) {
+        self.news.moved();
+    }
+
+    /// Takes the next work of all classes.
+    pub fn take(&mut self, turn: &mut Turn<Looked, Job, Request>) {
+        let some = self.looked.len().min(LOOKED_AT_ONCE);
+        turn.looked.extend(self.looked.drain(..some));
+        let some = self.jobs.len().min(JOBS_AT_ONCE);
+        turn.jobs.extend(self.jobs.drain(..some));
+        turn.is_reset |= self.news.take_reset();
+        turn.changed.extend(self.news.take_changed(CHANGES_AT_ONCE));
+        for _ in 0..REQUESTS_AT_ONCE {
+            let Some((bytes, request)) = self.requests.pop() else { break };
+            self.request_bytes -= bytes;
+            turn.requests.push(request);
+        }
+        turn.missed.extend(self.news.take_missed(MISSES_AT_ONCE));
+    }
+
+    /// Returns the numbers of entries that wait.
+    pub fn stats(&self) -> WorkStats {
+        let ((changes, change_bytes), (misses, miss_bytes)) = self.news.sizes();
+        WorkStats {
+            jobs: self.jobs.len(),
+            requests: self.requests.len(),
+            request_bytes: self.request_bytes,
+            changes,
+            change_bytes,
+            misses,
+            miss_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Queue = WorkQueue<u32, u32, usize>;
+
+    fn path(text: &str) -> LogicalPath {
+        LogicalPath::parse(text.as_bytes()).unwrap()
+    }
+
+    fn turn(queue: &mut Queue) -> Turn<u32, u32, usize> {
+        let mut turn = Turn::default();
+        queue.take(&mut turn);
+        turn
+    }
+
+    #[test]
+    fn a_client_with_many_requests_does_not_keep_the_others_waiting() {
+        let mut queue = Queue::default();
+        for client in 0..8 {
+            (0..1000).for_each(|_| assert!(queue.add_request(client, 10, client).is_ok()));
+        }
+        assert!(queue.add_request(8, 10, 8).is_ok());
+        assert_eq!(turn(&mut queue).requests.iter().position(|client| *client == 8), Some(8));
+    }
+
+    #[test]
+    fn greedy_clients_leave_room_for_others() {
+        let mut queue = Queue::default();
+        let fill = |queue: &mut Queue, bytes| {
+            let one = |client| (0..).take_while(|_| queue.add_request(client, bytes, client).is_ok()).count();
+            (0..16).map(one).sum::<usize>()
+        };
+        assert!(fill(&mut queue, 2) < REQUESTS_MAX / 4 * 3 + 16 * FEW_REQUESTS);
+        assert!(queue.add_request(16, 2, 16).is_ok());
+        while !turn(&mut queue).requests.is_empty() {}
+        assert!(fill(&mut queue, 4095) * 4095 <= REQUEST_BYTES_MAX);
+        assert!(queue.add_request(16, 4095, 16).is_ok());
+        while !turn(&mut queue).requests.is_empty() {}
+        assert_eq!(queue.stats(), WorkStats::default());
+    }
+
+    #[test]
+    fn answers_and_news_do_not_wait_behind_requests_or_names_opened_in_vain() {
+        let mut queue = Queue::default();
+        for n in 0..10_000 {
+            queue.name_missed(&path(&format!("/missing/{n}")));
+            queue.add_request(1, 2, 1).ok();
+        }
+        queue.name_changed(&path("/new"));
+        queue.add_looked([1]);
+        assert!(queue.add_job(1).is_ok());
+        let turn = turn(&mut queue);
+        assert_eq!((turn.looked.len(), turn.jobs.len()), (1, 1));
+        assert_eq!(turn.changed.iter().map(|path| path.as_bytes()).collect::<Vec<_>>(), [b"/new"]);
+        assert!(!turn.is_reset, "names that were opened in vain void nothing");
+        assert_eq!((turn.requests.len(), turn.missed.len()), (REQUESTS_AT_ONCE, MISSES_AT_ONCE));
+    }
+}
