@@ -13,8 +13,8 @@ use crate::host::Host;
 use crate::lot::Lot;
 use crate::talk::{Request, Told, Wish};
 
-/// Locations that a host remembers: few, so that what falls out of the cache is tried too.
-const LOCATIONS_MAX: usize = 8192;
+/// Locations that a host remembers by default: few, so that evictions occur.
+pub(crate) const LOCATIONS_MAX: usize = 8192;
 
 /// The times of day of two hosts differ by this at most.
 const CLOCK_ERROR_MAX: Duration = Duration::from_secs(5);
@@ -29,10 +29,9 @@ pub(crate) struct Desk {
 
 impl Desk {
     /// One that clients reach at `own`.
-    pub(crate) fn new(has_parents: bool, own: SocketAddr, lot: &mut Lot) -> Self {
+    pub(crate) fn new(has_parents: bool, own: SocketAddr, cache: &CacheSettings, lot: &mut Lot) -> Self {
         let mut lot = Lot::new(lot.draw());
-        let settings = CacheSettings { locations_max: LOCATIONS_MAX, ..CacheSettings::default() };
-        let cache = Cache::new(&settings, &mut lot);
+        let cache = Cache::new(cache, &mut lot);
         let chooser = Chooser::new(Policy::default());
         // No clock is quite right.
         let started = lot.time(CLOCK_ERROR_MAX);

@@ -12,6 +12,8 @@ pub struct File {
     pub maker: Option<u32>,
     /// Since when it is there, by the host's clock.
     pub since: Duration,
+    /// The node did not report that it came.
+    pub is_quiet: bool,
 }
 
 /// What a process keeps for the next one on its host.
@@ -28,6 +30,8 @@ pub struct Record {
 pub struct Disk {
     /// By path.
     pub files: BTreeMap<Name, File>,
+    /// Files that are gone: since when, by the host's clock, and whether the node did not report it.
+    pub removed: BTreeMap<Name, (Duration, bool)>,
     /// Nothing that is asked of it comes back.
     pub hangs: bool,
 }
@@ -38,8 +42,16 @@ impl Disk {
         self.files.contains_key(path)
     }
 
-    /// A file comes from outside.
+    /// A file comes to exist, and the node reports that.
     pub fn put(&mut self, path: &Name, maker: Option<u32>, since: Duration) {
-        self.files.insert(path.clone(), File { maker, since });
+        self.files.insert(path.clone(), File { maker, since, is_quiet: false });
+        self.removed.remove(path);
+    }
+
+    /// A file is removed.
+    pub fn remove(&mut self, path: &Name, now: Duration, is_quiet: bool) {
+        if self.files.remove(path).is_some() {
+            self.removed.insert(path.clone(), (now, is_quiet));
+        }
     }
 }

@@ -7,13 +7,16 @@ use cluster::tree::{
     Acceptor, Action, Address, ChildSettings, Event, Extensions, LinkId, Login, Mode, Node, ParentSettings,
     SystemId,
 };
+use cluster::{CacheSettings, NameChanges, WINDOW};
 
+use crate::desk::LOCATIONS_MAX;
 use crate::disk::{Disk, Record};
 use crate::flood::Flood;
 use crate::legacy::Legacy;
 use crate::lot::Lot;
 use crate::own::{Manner, Own, Sabotage};
-use crate::talk::{Deed, Files, Request};
+use crate::stranger::Stranger;
+use crate::talk::{Deed, Files, Order, Request};
 
 /// The port of every node.
 pub const PORT: u16 = 1213;
@@ -38,6 +41,8 @@ pub enum Kind {
     RealSupervisor,
     /// No node at all: it keeps on connecting to the managers, and does it wrong.
     Flood,
+    /// A redirector, a server or nobody, who orders changes of names at the managers.
+    Stranger,
 }
 
 impl Kind {
@@ -65,6 +70,8 @@ pub enum Machine {
     Real(Box<Legacy>),
     /// Somebody hostile.
     Flood(Box<Flood>),
+    /// Somebody who orders changes of names.
+    Stranger(Box<Stranger>),
 }
 
 impl Machine {
@@ -73,6 +80,7 @@ impl Machine {
             Self::Own(own) => own.start(disk, now, out),
             Self::Real(node) => plain(out, |out| node.start(now, out)),
             Self::Flood(flood) => plain(out, |out| flood.tick(now, out)),
+            Self::Stranger(stranger) => plain(out, |out| stranger.tick(now, out)),
         }
     }
 
@@ -84,6 +92,7 @@ impl Machine {
                 node.follow(out);
             }
             Self::Flood(flood) => plain(out, |out| flood.handle(&event, now, out)),
+            Self::Stranger(stranger) => stranger.handle(&event, out),
         }
     }
 
@@ -91,14 +100,14 @@ impl Machine {
         &mut self,
         link: LinkId,
         message: Files,
-        disk: &Disk,
+        disk: &mut Disk,
         now: Duration,
         out: &mut Vec<Deed>,
     ) {
         match self {
             Self::Own(own) => own.files(link, message, disk, now, out),
             Self::Real(node) => node.files(link, message, disk, now, out),
-            Self::Flood(_) => {}
+            Self::Flood(_) | Self::Stranger(_) => {}
         }
     }
 
@@ -106,7 +115,7 @@ impl Machine {
         match self {
             Self::Own(own) => own.serve(request, disk, now, out),
             Self::Real(node) => node.serve(request, disk, now, out),
-            Self::Flood(_) => {}
+            Self::Flood(_) | Self::Stranger(_) => {}
         }
     }
 
@@ -118,6 +127,7 @@ impl Machine {
                 node.follow(out);
             }
             Self::Flood(flood) => plain(out, |out| flood.tick(now, out)),
+            Self::Stranger(stranger) => plain(out, |out| stranger.tick(now, out)),
         }
     }
 }
@@ -160,6 +170,12 @@ pub struct Host {
     pub(crate) sabotage: Option<Sabotage>,
     /// Whether it lists its files at each login.
     pub inventory: bool,
+    /// What a stranger orders.
+    pub(crate) errand: Vec<Order>,
+    /// Changes of names that a manager passes on for redirectors.
+    pub forwarded: NameChanges,
+    /// How long and how many locations it remembers.
+    pub cache: CacheSettings,
     /// A manager has no record of an earlier run.
     pub first_start: bool,
     /// What its process keeps for the next one.
@@ -195,6 +211,9 @@ impl Host {
             manner: Manner::Honest,
             sabotage: None,
             inventory: false,
+            errand: Vec::new(),
+            forwarded: NameChanges::NONE,
+            cache: CacheSettings { locations_max: LOCATIONS_MAX, ..CacheSettings::default() },
             first_start: false,
             record: Record::default(),
             still: (Duration::ZERO, Duration::ZERO),
@@ -216,6 +235,11 @@ impl Host {
     pub(crate) fn ip(index: usize) -> IpAddr {
         let [_, a, b, c] = (index as u32).to_be_bytes();
         Ipv4Addr::new(10, a, b, c).into()
+    }
+
+    /// The nodes that it looks for its parent at.
+    pub(crate) fn homes(&self) -> &[usize] {
+        &self.managers
     }
 
     /// Where a host listens.
@@ -266,13 +290,15 @@ impl Host {
             Machine::Own(own) => own.deadline()?,
             Machine::Real(node) => node.deadline()?,
             Machine::Flood(flood) => flood.deadline(),
+            Machine::Stranger(stranger) => stranger.deadline()?,
         };
         // One step later: rounding must not wake it before its time.
         Some(local.div_f64(self.rate) + self.slept + Duration::from_nanos(100))
     }
 
     pub(crate) fn accepts(&self) -> bool {
-        self.machine.is_some() && !matches!(self.kind, Kind::Server | Kind::RealServer | Kind::Flood)
+        self.machine.is_some()
+            && !matches!(self.kind, Kind::Server | Kind::RealServer | Kind::Flood | Kind::Stranger)
     }
 
     pub(crate) fn number(&self, link: LinkId) -> Option<u32> {
@@ -298,7 +324,7 @@ impl Host {
                 own.node.memberships().iter().any(|membership| membership.is_attached())
             }
             Some(Machine::Real(node)) => node.is_attached(),
-            Some(Machine::Flood(_)) | None => false,
+            Some(Machine::Flood(_) | Machine::Stranger(_)) | None => false,
         }
     }
 
@@ -323,7 +349,7 @@ impl Host {
                 own.node.memberships().iter().flat_map(|m| m.parents().map(|(link, _)| link)).collect()
             }
             Some(Machine::Real(node)) => node.parent_links(),
-            Some(Machine::Flood(_)) | None => Vec::new(),
+            Some(Machine::Flood(_) | Machine::Stranger(_)) | None => Vec::new(),
         }
     }
 
@@ -334,7 +360,7 @@ impl Host {
                 members.members().filter_map(|(_, member)| member.link).collect()
             }),
             Some(Machine::Real(node)) => node.child_links(),
-            Some(Machine::Flood(_)) | None => Vec::new(),
+            Some(Machine::Flood(_) | Machine::Stranger(_)) | None => Vec::new(),
         }
     }
 
@@ -360,7 +386,7 @@ impl Host {
         let kind = match self.kind {
             Kind::Manager | Kind::RealManager => 'm',
             Kind::Supervisor | Kind::RealSupervisor => 'u',
-            Kind::Server | Kind::RealServer | Kind::Flood => 's',
+            Kind::Server | Kind::RealServer | Kind::Flood | Kind::Stranger => 's',
         };
         SystemId::compose(kind, &format!("anon@{}", Self::name(self.index)), None, "1213n0")
     }
@@ -371,6 +397,10 @@ impl Host {
         let managers: Vec<Address> = self.managers.iter().map(|index| Self::address(*index)).collect();
         if self.kind == Kind::Flood {
             return Machine::Flood(Box::new(Flood::new(managers, self.login(), Lot::new(lot.draw()))));
+        }
+        if self.kind == Kind::Stranger {
+            let stranger = Stranger::new(managers, self.login(), self.errand.clone(), Lot::new(lot.draw()));
+            return Machine::Stranger(Box::new(stranger));
         }
         if !self.kind.is_own() {
             let parent = self.kind.is_supervisor() || self.kind.is_manager();
@@ -397,12 +427,17 @@ impl Host {
         let (inner, has_parents) = (parent.is_some(), !children.is_empty());
         let node = Node::new(parent, children, lot, now);
         let own = SocketAddr::new(Self::ip(self.index), DATA_PORT);
-        let own = Own::new(node, inner.then_some(has_parents), own, lot);
+        let cache = match self.sabotage {
+            Some(Sabotage::Hoards) => CacheSettings { window: WINDOW, nowhere: None, ..self.cache.clone() },
+            _ => self.cache.clone(),
+        };
+        let own = Own::new(node, inner.then_some(has_parents), own, &cache, lot);
         let record = Record {
             leases: self.record.leases.map(|until| until.saturating_sub(now)).filter(|time| !time.is_zero()),
             lessees: self.record.lessees.clone(),
         };
-        let own = own.with(self.manner, self.inventory, self.sabotage).after(&record, now);
+        let mut own = own.with(self.manner, self.inventory, self.sabotage).after(&record, now);
+        own.forwarded = self.forwarded;
         Machine::Own(Box::new(own))
     }
 }

@@ -457,6 +457,7 @@ impl Legacy {
             Files::NotHere { .. }
             | Files::InventoryWanted
             | Files::Inventory { .. }
+            | Files::Order(_)
             | Files::Lease { .. } => {
                 panic!("a real node got a message of our own")
             }
@@ -497,12 +498,12 @@ impl Legacy {
             }
             (Wish::Create, Some(file)) if file.maker != Some(request.operation) => Told::Exists,
             (Wish::Remove, Some(_)) => {
-                disk.files.remove(path);
+                disk.remove(path, now, false);
                 tell(Files::Gone { path: path.clone() }, out);
                 Told::Done
             }
             (Wish::Rename(to), Some(file)) => {
-                disk.files.remove(path);
+                disk.remove(path, now, false);
                 disk.put(to, file.maker, now);
                 tell(Files::Gone { path: path.clone() }, out);
                 tell(Files::Have { path: to.clone(), pending: false, draining: false, leased: None }, out);

@@ -10,6 +10,7 @@
 //! | `desk` | what a parent of ours finds files with |
 //! | `legacy`, `hearsay` | a model of real nodes: their pauses and what ends them, and how they find files |
 //! | `flood` | somebody hostile |
+//! | `stranger`, `orders` | redirectors and others who order changes of names: without permission no name changes |
 //! | `talk`, `disk` | messages about files, and files |
 //! | `client`, `service` | what clients do, and whether what they are told is right |
 //! | `shape` | the tree that came out, and whether it is one |
@@ -17,6 +18,7 @@
 //! | `faults`, `errands` | a bad minute, what clients do in it, and whether all find back and everything is found again |
 //! | `formation`, `location` | how fast a tree forms, how fast it finds files, and what that costs |
 //! | `placement` | creators and readers of new files at several managers: no file is ever created twice |
+//! | `windows` | locations that expire or are evicted while files are made and removed |
 //! | `lot` | chance that can be replayed |
 
 pub mod client;
@@ -34,10 +36,13 @@ pub mod location;
 pub mod lot;
 mod network;
 pub mod occurred;
+pub mod orders;
 pub mod own;
 pub mod placement;
 pub mod service;
 pub mod shape;
+mod stranger;
 pub mod talk;
 pub mod troubles;
+pub mod windows;
 pub mod world;

@@ -1,15 +1,18 @@
 //! `sim [SEEDS [TABLE ...]]`: the formations, up to those that the tests leave out for their size, how files are found in trees
-//! of these sizes and by a manager that was restarted, all as tables; then as many bad minutes as asked for. TABLE is
-//! `formations`, `locations`, `restarts` or `placements`, all of them unless said; `SIM_SEEDS=17,18 sim` repeats the minutes of these seeds,
-//! `SIM_TRACE=/path` tells all that was said about a file.
+//! of these sizes and by a manager that was restarted, all as tables; then random histories of all kinds, SEEDS of each. TABLE is
+//! `formations`, `locations`, `restarts`, `placements`, `windows`, `orders` or `minutes`; without one, all run.
+//! `SIM_SEEDS=17,18 sim` repeats the minutes of these seeds, `SIM_SEEDS=17 sim 1 windows` another history; `SIM_TRACE=/path` prints all messages about a file.
 
+use std::fmt::Debug;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use sim::faults;
 use sim::formation::{self, Formation};
 use sim::location;
+use sim::orders;
 use sim::placement::{self, Outcome, Trouble};
+use sim::windows;
 
 /// Servers and supervisors: the supervisors that are needed and about a tenth more.
 const SIZES: [(usize, usize); 4] = [(280, 5), (890, 16), (10_000, 180), (65_536, 1_100)];
@@ -22,21 +25,24 @@ const MEMORY_KIB_MAX: u64 = 4 * 1024 * 1024;
 
 fn main() -> ExitCode {
     let chosen = faults::chosen();
-    if !chosen.is_empty() {
-        return verdict(minutes(&chosen));
-    }
     let count: u64 = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(200);
-    let wanted: Vec<String> = std::env::args().skip(2).collect();
+    let mut wanted: Vec<String> = std::env::args().skip(2).collect();
+    if wanted.is_empty() && !chosen.is_empty() {
+        wanted.push("minutes".to_owned());
+    }
     let left_out = |name: &str| !wanted.is_empty() && !wanted.iter().any(|one| one == name);
-    let seeds: Vec<u64> = (1..=count).collect();
+    let seeds: Vec<u64> = if chosen.is_empty() { (1..=count).collect() } else { chosen };
     // All of them, whatever one of them says.
     let formed = [
         left_out("formations") || formations(),
         left_out("locations") || locations(),
         left_out("restarts") || restarts(),
         left_out("placements") || placements(&seeds),
+        left_out("windows") || histories("locations that end", &seeds, windows::run_all),
+        left_out("orders") || histories("orders of strangers", &seeds, orders::run_all),
+        left_out("minutes") || minutes(&seeds),
     ];
-    verdict(minutes(&seeds) && formed.iter().all(|fine| *fine))
+    verdict(formed.iter().all(|fine| *fine))
 }
 
 fn verdict(fine: bool) -> ExitCode {
@@ -128,6 +134,18 @@ fn placements(seeds: &[u64]) -> bool {
         }
     }
     fine
+}
+
+/// Runs random histories of one kind; whether all went well.
+fn histories<T: Debug>(name: &str, seeds: &[u64], run_all: impl Fn(&[u64]) -> Result<T, String>) -> bool {
+    let start = Instant::now();
+    let result = run_all(seeds);
+    let time = start.elapsed().as_secs_f64();
+    match &result {
+        Ok(outcome) => println!("\n{name}, {} seeds: {outcome:?}, {time:.1} s real", seeds.len()),
+        Err(error) => println!("\n{name}: {error}"),
+    }
+    result.is_ok()
 }
 
 /// The most memory that this process has had; 0 where the kernel does not tell.

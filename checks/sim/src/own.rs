@@ -1,6 +1,7 @@
 //! One of our own processes: the node, and what finds files for clients, tied together as the server's driver does it.
 
 mod leases;
+mod orders;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 use cluster::tree::{Action, Event, Extensions, LinkId, Member, Message, Node, Status, inventory};
 use cluster::{
-    ErrorCode, Leases, OVERTAKEN, Outcome, OwnHost, Permit, ResolveStats, StateAsk, StateReply, Token,
+    CacheSettings, ErrorCode, Leases, NameChanges, OVERTAKEN, Outcome, OwnHost, Permit, ResolveStats,
+    StateAsk, StateReply, Token,
 };
 
 use crate::desk::{Desk, told};
@@ -57,6 +59,16 @@ pub enum Sabotage {
     Forgets,
     /// A server that keeps its lease when a parent ends it.
     Clings,
+    /// A node whose locations do not end with the window.
+    Hoards,
+    /// A supervisor that does not report files that are gone.
+    Retains,
+    /// A supervisor that does not report files that came to exist.
+    Withholds,
+    /// A manager that carries out every order.
+    Obeys,
+    /// A manager that forgets locations for orders that it refuses.
+    Heeds,
 }
 
 /// A client's request stands for itself: its numbers are the token. So does a parent's, whose connections are numbered from
@@ -82,6 +94,8 @@ pub struct Own {
     orders: Vec<cluster::Action>,
     /// What parents have asked of a disk that hangs.
     unanswered: Vec<(LinkId, Name)>,
+    /// Of a manager: changes of names that it passes on for redirectors.
+    pub(crate) forwarded: NameChanges,
     /// Of a server: what clients are to create here.
     leases: Leases,
     /// Until when clients may come that have leases of a parent.
@@ -90,8 +104,14 @@ pub struct Own {
 
 impl Own {
     /// A node; one of them that has children, and perhaps parents (`above`), is reached by clients at `own`.
-    pub fn new(node: Node, above: Option<bool>, own: SocketAddr, lot: &mut Lot) -> Self {
-        let desk = above.map(|has_parents| Box::new(Desk::new(has_parents, own, lot)));
+    pub fn new(
+        node: Node,
+        above: Option<bool>,
+        own: SocketAddr,
+        cache: &CacheSettings,
+        lot: &mut Lot,
+    ) -> Self {
+        let desk = above.map(|has_parents| Box::new(Desk::new(has_parents, own, cache, lot)));
         Self {
             node,
             desk,
@@ -103,6 +123,7 @@ impl Own {
             actions: Vec::new(),
             orders: Vec::new(),
             unanswered: Vec::new(),
+            forwarded: NameChanges::NONE,
             leases: Leases::default(),
             granted: None,
         }
@@ -286,6 +307,8 @@ impl Own {
             cluster::Action::Reply { token, path, reply } => {
                 self.reply(LinkId(token.0), path, reply, now, out)
             }
+            cluster::Action::Announce { .. } if self.does(Sabotage::Withholds) => {}
+            cluster::Action::Retract { .. } if self.does(Sabotage::Retains) => {}
             cluster::Action::Announce { path, pending } => {
                 let draining = self.drains(&path, now);
                 let leased = if pending { self.lease_number(&path, now) } else { None };
@@ -396,7 +419,14 @@ impl Own {
     }
 
     /// A message about files came.
-    pub fn files(&mut self, link: LinkId, message: Files, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn files(
+        &mut self,
+        link: LinkId,
+        message: Files,
+        disk: &mut Disk,
+        now: Duration,
+        out: &mut Vec<Deed>,
+    ) {
         let state = matches!(message, Files::State { .. });
         self.handle(Event::Heard { link, state }, disk, now, out);
         if let Files::Lease { path, time, number } = message {
@@ -408,6 +438,9 @@ impl Own {
         }
         if let Files::InventoryWanted = message {
             return self.inventory_wanted(link, disk, out);
+        }
+        if let Files::Order(order) = message {
+            return self.ordered(link, order, disk, now, out);
         }
         let Some(slot) = self.node.slot(link) else { return };
         self.pass_on_inventory(link, &message, out);
@@ -427,7 +460,7 @@ impl Own {
                     desk.resolver.listed(slot);
                 }
             }
-            Files::State { .. } | Files::Lease { .. } | Files::InventoryWanted => {}
+            Files::State { .. } | Files::Lease { .. } | Files::Order(_) | Files::InventoryWanted => {}
         });
     }
 
@@ -535,7 +568,7 @@ impl Own {
             Wish::Create if file.maker == Some(request.operation) => Told::Done,
             Wish::Create => Told::Exists,
             Wish::Remove | Wish::Rename(_) => {
-                disk.files.remove(path);
+                disk.remove(path, now, false);
                 self.tell_parents(&Files::Gone { path: path.clone() }, out);
                 if let Wish::Rename(to) = &request.wish {
                     disk.put(to, file.maker, now);

@@ -123,7 +123,9 @@ impl World {
 
     /// A host answers a client.
     pub(crate) fn tell(&mut self, host: usize, number: u32, attempt: u32, told: Told) {
-        if told == Told::Missing {
+        if self.is_strict {
+            self.judge_location(host, number, &told);
+        } else if told == Told::Missing {
             self.judge_missing(host, number, attempt);
         }
         self.trace_client(number, &format!("told {told:?} by {host}"));
@@ -302,16 +304,20 @@ impl World {
     /// A disk gets or loses a file without a client; parents are told unless it happens behind the node's back.
     pub fn change(&mut self, index: usize, path: &Name, here: bool, told: bool) {
         let local = self.hosts[index].local(self.now);
+        let disk = &mut self.hosts[index].disk;
         if here {
-            self.hosts[index].disk.put(path, None, local);
+            disk.put(path, None, local);
+            if let Some(file) = disk.files.get_mut(path) {
+                file.is_quiet = !told;
+            }
         } else {
-            self.hosts[index].disk.files.remove(path);
+            disk.remove(path, local, !told);
         }
         if told {
             self.with(index, |machine, _, _, out| match machine {
                 Machine::Own(own) => own.changed(path, here, out),
                 Machine::Real(node) => node.changed(path, here, out),
-                Machine::Flood(_) => {}
+                Machine::Flood(_) | Machine::Stranger(_) => {}
             });
         }
     }

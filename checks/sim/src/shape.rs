@@ -37,7 +37,9 @@ impl World {
         };
         let (shape, seen) = tree(manager, children)?;
         let is_up = |host: &crate::host::Host| {
-            host.machine.is_some() && !host.kind.is_manager() && host.kind != Kind::Flood
+            host.machine.is_some()
+                && !host.kind.is_manager()
+                && !matches!(host.kind, Kind::Flood | Kind::Stranger)
         };
         let up = self.hosts.iter().filter(|host| is_up(host)).count();
         if shape.nodes == up {

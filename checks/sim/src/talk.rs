@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::tree::{Action, LinkId, Message};
-use cluster::{ErrorCode, LeaseNumber, Reason, StateAsk};
+use cluster::{ErrorCode, LeaseNumber, NameChange, Reason, StateAsk};
 
 /// A path.
 pub type Name = Arc<[u8]>;
@@ -59,6 +59,8 @@ pub enum Files {
         /// What.
         path: Name,
     },
+    /// Names are to change at all servers; from a parent, or from a stranger who may not order that.
+    Order(Order),
     /// All that is here is to be listed; from a parent, among our own nodes only.
     InventoryWanted,
     /// These are here; among our own nodes only.
@@ -83,6 +85,7 @@ impl fmt::Debug for Files {
             }
             Self::Gone { .. } => write!(f, "gone"),
             Self::NotHere { .. } => write!(f, "not here"),
+            Self::Order(order) => write!(f, "order to {}", order.change.name()),
             Self::InventoryWanted => write!(f, "inventory wanted"),
             Self::Inventory { paths, .. } => write!(f, "inventory of {}", paths.len()),
         }
@@ -98,10 +101,24 @@ impl Files {
             | Self::Lease { path, .. }
             | Self::Gone { path }
             | Self::NotHere { path } => **path == *wanted.as_bytes(),
+            Self::Order(order) => *order.path == *wanted.as_bytes(),
             Self::InventoryWanted => false,
             Self::Inventory { paths, .. } => paths.iter().any(|path| **path == *wanted.as_bytes()),
         }
     }
+}
+
+/// An order to change names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Order {
+    /// The change.
+    pub change: NameChange,
+    /// The name that changes.
+    pub path: Name,
+    /// The new name, of a rename.
+    pub to: Option<Name>,
+    /// How often it may still be passed on; with 0 the receiver only forgets where the name was.
+    pub relays_left: u8,
 }
 
 /// What a client wants.

@@ -149,6 +149,8 @@ pub struct World {
     pub operations: Vec<Operation>,
     /// A path to tell everything about, on the standard output.
     pub trace: Option<String>,
+    /// Whether each answer to a reader is judged by the rules of `windows`, which know no faults of connections.
+    pub(crate) is_strict: bool,
     /// Answers that were wrong when they were given.
     pub wrong: Vec<String>,
     /// When a host found or lost its place last.
@@ -176,6 +178,7 @@ impl World {
             deeds: Vec::new(),
             operations: Vec::new(),
             trace: std::env::var("SIM_TRACE").ok(),
+            is_strict: false,
             wrong: Vec::new(),
             changed: Duration::ZERO,
             placed: 0,
@@ -279,7 +282,7 @@ impl World {
             Kind::Manager | Kind::RealManager => Some(0),
             Kind::Supervisor | Kind::RealSupervisor => Some(1),
             Kind::Server | Kind::RealServer => Some(2),
-            Kind::Flood => None,
+            Kind::Flood | Kind::Stranger => None,
         };
         for kind in what.into_iter().chain(what.filter(|_| !host.kind.is_own()).map(|_| 3)) {
             self.counts.crashed[kind] += 1;

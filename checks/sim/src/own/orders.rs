@@ -1,0 +1,100 @@
+//! Orders to change names at one of our own nodes: whether they are carried out, and how they go down the tree.
+
+use std::time::Duration;
+
+use cluster::tree::{Acceptor, Extensions, LinkId};
+use cluster::{LoginClass, NameChange, OrderPermit, PeerOrder};
+
+use super::{Own, Sabotage, here};
+use crate::disk::Disk;
+use crate::talk::{Deed, Files, Order};
+
+impl Own {
+    /// Somebody orders a change of names.
+    pub(super) fn ordered(
+        &mut self,
+        link: LinkId,
+        order: Order,
+        disk: &mut Disk,
+        now: Duration,
+        out: &mut Vec<Deed>,
+    ) {
+        if self.does(Sabotage::Heeds) {
+            self.forget(&order);
+        }
+        let is_relayed = order.relays_left > 0;
+        let peer_order =
+            PeerOrder { change: Some(order.change), is_relayed, path: &order.path, ident: b"a client" };
+        let class = if self.does(Sabotage::Obeys) { LoginClass::Parent } else { self.class(link) };
+        let own = match (self.does(Sabotage::Obeys), self.node.members()) {
+            (false, Some(members)) => members.settings().acceptor,
+            _ => Acceptor::Server,
+        };
+        let Some(permit) = OrderPermit::for_peer(class, own, self.forwarded, &peer_order) else { return };
+        if self.desk.is_some() {
+            self.pass_on(permit, order, out);
+        } else {
+            self.carry_out(permit, &order, disk, now, out);
+        }
+    }
+
+    fn class(&self, link: LinkId) -> LoginClass {
+        let is_parent = |(parent, _): (LinkId, Extensions)| parent == link;
+        if link.is_outward() {
+            return if self.parents().any(is_parent) { LoginClass::Parent } else { LoginClass::Visitor };
+        }
+        match self.node.slot(link) {
+            Some(_) => LoginClass::Child,
+            None if self.node.is_redirector(link) => LoginClass::Redirector,
+            None => LoginClass::Visitor,
+        }
+    }
+
+    fn forget(&mut self, order: &Order) {
+        if let Some(desk) = &mut self.desk {
+            match &order.to {
+                Some(to) => desk.resolver.rename(&order.path, to),
+                None => desk.resolver.forget(&order.path),
+            }
+        }
+    }
+
+    fn pass_on(&mut self, _permit: OrderPermit, order: Order, out: &mut Vec<Deed>) {
+        self.forget(&order);
+        let (Some(desk), Some(members)) = (&self.desk, self.node.members()) else { return };
+        let Some(relays_left) = order.relays_left.checked_sub(1) else { return };
+        let slots = desk.resolver.order_receivers(Some(&order.path));
+        let links = slots.iter().filter_map(|slot| members.member(slot)?.link);
+        let order = Order { relays_left, ..order };
+        out.extend(links.map(|link| Deed::Files(link, Files::Order(order.clone()))));
+    }
+
+    fn carry_out(
+        &mut self,
+        _permit: OrderPermit,
+        order: &Order,
+        disk: &mut Disk,
+        now: Duration,
+        out: &mut Vec<Deed>,
+    ) {
+        let path = &order.path;
+        let was_here = disk.has(path);
+        match (order.change, &order.to) {
+            (NameChange::Rm, _) if was_here => {
+                disk.remove(path, now, false);
+                self.tell_parents(&Files::Gone { path: path.clone() }, out);
+            }
+            (NameChange::Mv, Some(to)) if was_here => {
+                disk.remove(path, now, false);
+                disk.put(to, None, now);
+                self.tell_parents(&Files::Gone { path: path.clone() }, out);
+                self.tell_parents(&here(to), out);
+            }
+            (NameChange::Mkdir, _) if !was_here => {
+                disk.put(path, None, now);
+                self.tell_parents(&here(path), out);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Somebody who connects to managers and orders changes of names, as a redirector or without a login.
+
+use std::time::Duration;
+
+use cluster::tree::{Action, Address, Event, LinkId, Login, Message, Mode};
+
+use crate::lot::Lot;
+use crate::talk::{Deed, Files, Order};
+
+/// Time between two connections.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// The login of one connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Guise {
+    /// None.
+    Visitor,
+    /// That of a redirector.
+    Redirector,
+    /// That of a child; a server or supervisor of the tree sends the order itself.
+    Child,
+}
+
+/// A stranger with orders, one for each connection.
+pub struct Stranger {
+    nodes: Vec<Address>,
+    login: Login,
+    orders: Vec<Order>,
+    lot: Lot,
+    links: u64,
+    due: Option<Duration>,
+    /// The order of each connection.
+    given: Vec<(LinkId, Order)>,
+    /// Orders that were sent, and as whom.
+    pub(crate) sent: Vec<(Guise, Order)>,
+}
+
+impl Stranger {
+    /// Gives these orders at these nodes.
+    pub(crate) fn new(nodes: Vec<Address>, login: Login, orders: Vec<Order>, lot: Lot) -> Self {
+        let (given, sent) = (Vec::new(), Vec::new());
+        Self { nodes, login, orders, lot, links: 0, due: Some(Duration::ZERO), given, sent }
+    }
+
+    /// When the next connection is due.
+    pub(crate) const fn deadline(&self) -> Option<Duration> {
+        self.due
+    }
+
+    /// Connects once more.
+    pub(crate) fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+        if self.due.is_none_or(|due| now < due) {
+            return;
+        }
+        let at = self.lot.below(self.nodes.len() as u64) as usize;
+        let (Some(order), Some(address)) = (self.orders.pop(), self.nodes.get(at).cloned()) else {
+            self.due = None;
+            return;
+        };
+        self.due = Some(now + EVERY);
+        self.links += 1;
+        let link = LinkId::outward(self.links);
+        self.given.push((link, order));
+        out.push(Action::Connect { link, address });
+    }
+
+    /// Logs in and gives the order of a new connection, without waiting for the answer.
+    pub(crate) fn handle(&mut self, event: &Event, out: &mut Vec<Deed>) {
+        let Event::Connected { link } = *event else { return };
+        let Some(at) = self.given.iter().position(|(given, _)| *given == link) else { return };
+        let (_, order) = self.given.swap_remove(at);
+        let guise = if self.lot.happens(300_000) { Guise::Visitor } else { Guise::Redirector };
+        if guise == Guise::Redirector {
+            let login = Login { mode: Mode::DIRECTOR, version: 0, ..self.login.clone() };
+            let message = Message::Login(Box::new(login));
+            out.push(Deed::Tree(Action::Send { link, message }));
+        }
+        out.push(Deed::Files(link, Files::Order(order.clone())));
+        self.sent.push((guise, order));
+    }
+}

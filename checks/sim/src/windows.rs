@@ -1,0 +1,341 @@
+//! Locations that end: windows of seconds (`cms.fxhold`) and caches with room for few locations, different ones at each level of the
+//! tree, while files are made and removed.
+//!
+//! Invariant: no reader is told that a file is missing, and none is redirected to a file that is gone, longer than
+//!
+//! | change | at most |
+//! |---|---|
+//! | reported by its node | [`NEWS`], however old the locations are and whatever was evicted |
+//! | made behind the node's back | the sum over the levels of the time for which "nobody has it" is remembered |
+//! | removed behind the node's back | the sum over the levels of the windows |
+
+use std::time::Duration;
+
+use cluster::{CacheSettings, WINDOW_TICKS};
+
+use crate::client::End;
+use crate::formation::Formation;
+use crate::host::{Kind, Machine};
+use crate::lot::Lot;
+use crate::own::Sabotage;
+use crate::talk::{Name, Told, Wish};
+use crate::world::{Weather, World};
+
+/// Time for news to reach the top, and for the questions that they cause: at most four round trips of 2 to 6 ms.
+const NEWS: Duration = Duration::from_millis(30);
+
+/// Changes and readers of one history.
+const STEPS: usize = 120;
+
+/// Time between two of them.
+const PAUSE: Duration = Duration::from_secs(6);
+
+/// One world in this many lasts for days, with windows of hours.
+const DAYS_EVERY: u64 = 50;
+
+/// Its times are this much longer.
+const DAYS: u32 = 600;
+
+/// Paths that change.
+const PATHS: u64 = 12;
+
+/// Clients that seek paths in vain begin within this time.
+const FILLERS_WITHIN: Duration = Duration::from_millis(200);
+
+/// A client gives up after this time.
+const PATIENCE: Duration = Duration::from_secs(200);
+
+/// The longest time that a process is down, or two nodes do not reach each other.
+const OUTAGE_MAX: Duration = Duration::from_secs(8);
+
+/// Results of one world, or of several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// Readers that found their file.
+    pub found: usize,
+    /// Readers that found nothing.
+    pub missing: usize,
+    /// Locations that ended with their window.
+    pub expired: u64,
+    /// Locations that ended before, because the cache was full.
+    pub evicted: u64,
+}
+
+impl Outcome {
+    /// The sum of two.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            found: self.found + other.found,
+            missing: self.missing + other.missing,
+            expired: self.expired + other.expired,
+            evicted: self.evicted + other.evicted,
+        }
+    }
+}
+
+/// Draws the settings of one cache.
+fn cache(lot: &mut Lot, scale: u32) -> CacheSettings {
+    let seconds = |lot: &mut Lot, least, most| Duration::from_secs(least + lot.below(most - least)) * scale;
+    CacheSettings {
+        window: seconds(lot, 8, 120),
+        nowhere: lot.happens(500_000).then(|| seconds(lot, 2, 30)),
+        locations_max: if lot.happens(500_000) { 100 + lot.below(300) as usize } else { 8192 },
+    }
+}
+
+/// A small tree of random shape, formed.
+fn formed(seed: u64, scale: u32, sabotage: Option<Sabotage>) -> World {
+    let mut lot = Lot::new(seed ^ 0x77_1d05);
+    let (managers, supervisors) = (1 + lot.below(2) as usize, lot.below(3) as usize);
+    let (upper, lower) = (lot.below(3) as usize, if supervisors > 0 { 1 + lot.below(4) as usize } else { 0 });
+    let upper = if lower == 0 { 1 + upper } else { upper };
+    let weather = Weather { faulty_per_million: 0, drift_per_million: 0, ..Weather::default() };
+    let within = Duration::from_secs(2);
+    let formation = Formation { managers, within, weather, ..Formation::new(upper, supervisors) };
+    let mut world = formation.world(seed);
+    let inner: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Supervisor).collect();
+    for number in 0..lower {
+        let at = world.lot.time(within);
+        let supervisor = inner.get(number % inner.len().max(1)).copied().unwrap_or_default();
+        world.add(Kind::Server, &[supervisor], at);
+    }
+    for host in &mut world.hosts {
+        host.cache = cache(&mut lot, scale);
+        host.inventory = lot.happens(300_000);
+        let is_inner = host.kind != Kind::Server;
+        host.sabotage = sabotage.filter(|_| is_inner);
+    }
+    world.is_strict = true;
+    world.run(Duration::from_secs(60), |_| false);
+    world
+}
+
+/// One history while it lasts.
+struct History {
+    world: World,
+    lot: Lot,
+    scale: u32,
+    managers: Vec<usize>,
+    servers: Vec<usize>,
+    has_outages: bool,
+    fillers: u64,
+}
+
+impl History {
+    fn path(&mut self) -> Name {
+        format!("/store/{}", self.lot.below(PATHS)).into_bytes().into()
+    }
+
+    fn server(&mut self) -> usize {
+        self.servers.get(self.lot.below(self.servers.len() as u64) as usize).copied().unwrap_or_default()
+    }
+
+    fn client(&mut self, wish: Wish, path: &Name, after: Duration) {
+        let mut managers = self.managers.clone();
+        self.lot.shuffle(&mut managers);
+        let at = self.world.now + after;
+        self.world.begin_slow(wish, path, managers, at, PATIENCE, Duration::ZERO);
+    }
+
+    /// Clients read a path at each manager.
+    fn readers(&mut self, path: &Name, after: Duration) {
+        for manager in self.managers.clone() {
+            let at = self.world.now + after;
+            self.world.begin_slow(Wish::Read, path, vec![manager], at, PATIENCE, Duration::ZERO);
+        }
+    }
+
+    /// A file comes to a server, or leaves it.
+    fn change(&mut self, is_here: bool, is_reported: bool) {
+        let (path, server) = (self.path(), self.server());
+        let host = &self.world.hosts[server];
+        if host.machine.is_none() || host.disk.has(&path) == is_here {
+            return;
+        }
+        self.world.change(server, &path, is_here, is_reported);
+        if is_reported {
+            self.readers(&path, 2 * NEWS);
+        }
+    }
+
+    fn outage(&mut self) {
+        let host = self.lot.below(self.world.len() as u64) as usize;
+        let length = self.lot.time(OUTAGE_MAX);
+        if self.lot.happens(500_000) {
+            self.world.crash(host, false);
+            let at = self.world.now + length;
+            return self.world.begin_again(host, at);
+        }
+        let until = self.world.now + length;
+        for parent in self.world.parents_of(host, self.world.now) {
+            self.world.keep_apart(host, parent, until);
+        }
+    }
+
+    fn step(&mut self) {
+        match self.lot.below(20) {
+            0..4 => self.change(true, true),
+            4..8 => self.change(false, true),
+            8..10 => self.change(true, false),
+            10 => self.change(false, false),
+            11 => {
+                let path = self.path();
+                let wish = if self.lot.happens(500_000) { Wish::Remove } else { Wish::Rename(self.path()) };
+                self.client(wish, &path, Duration::ZERO);
+            }
+            12 if self.has_outages => self.outage(),
+            12..15 => {
+                // What clients seek in vain displaces other locations.
+                for _ in 0..5 + self.lot.below(40) {
+                    self.fillers += 1;
+                    let path: Name = format!("/nowhere/{}", self.fillers).into_bytes().into();
+                    let after = self.lot.time(FILLERS_WITHIN);
+                    self.client(Wish::Read, &path, after);
+                }
+            }
+            _ => {}
+        }
+        let path = self.path();
+        self.client(Wish::Read, &path, Duration::ZERO);
+        let next = self.world.now + self.lot.time(PAUSE * self.scale);
+        self.world.run(next, |world| !world.wrong.is_empty());
+    }
+
+    /// Adds up what happened.
+    fn outcome(&self) -> Result<Outcome, String> {
+        if let Some(wrong) = self.world.wrong.first() {
+            return Err(wrong.clone());
+        }
+        let mut outcome = Outcome::default();
+        for operation in &self.world.operations {
+            match operation.end.as_ref().map(|(_, end)| end) {
+                Some(End::Done) => outcome.found += 1,
+                Some(End::Missing) => outcome.missing += 1,
+                // A client may have been where nobody could serve it.
+                Some(End::Failed(_)) if self.has_outages => {}
+                end => return Err(format!("{end:?}: {operation:?}")),
+            }
+        }
+        for host in &self.world.hosts {
+            if let Some(Machine::Own(own)) = &host.machine
+                && let Some(stats) = own.stats()
+            {
+                outcome.expired += stats.cache.expired;
+                outcome.evicted += stats.cache.evicted;
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+/// Runs the history of one seed; with a sabotage, all inner nodes do that.
+///
+/// # Errors
+/// A violation of the invariant, or a client without an answer.
+pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
+    let scale = if seed.is_multiple_of(DAYS_EVERY) { DAYS } else { 1 };
+    let world = formed(seed, scale, sabotage);
+    let of = |kind| (0..world.len()).filter(|host| world.kind(*host) == kind).collect();
+    let (managers, servers) = (of(Kind::Manager), of(Kind::Server));
+    let has_outages = sabotage.is_none() && seed.is_multiple_of(3);
+    let lot = Lot::new(seed ^ 0x0dd);
+    let mut history = History { world, lot, scale, managers, servers, has_outages, fillers: 0 };
+    for _ in 0..STEPS {
+        history.step();
+    }
+    let end = history.world.now + PATIENCE + Duration::from_secs(60);
+    history.world.run(end, |world| world.unfinished().next().is_none());
+    history.outcome().map_err(|error| format!("seed {seed}: {error}"))
+}
+
+/// Runs the histories of these seeds on all processors.
+///
+/// # Errors
+/// The first few that went wrong.
+pub fn run_all(seeds: &[u64]) -> Result<Outcome, String> {
+    let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
+    Ok(outcomes.into_iter().fold(Outcome::default(), Outcome::plus))
+}
+
+/// A window with the step in which it ends.
+fn whole(window: Duration) -> Duration {
+    window + window / WINDOW_TICKS + Duration::from_secs(1)
+}
+
+impl World {
+    /// The time after which the caches on the way from a server to this node have forgotten a location, and that of
+    /// "nobody has it".
+    fn forgotten_after(&self, host: usize) -> (Duration, Duration) {
+        let times = |host: usize| {
+            let cache = &self.hosts[host].cache;
+            let window = whole(cache.window);
+            // Counted in whole seconds.
+            let nowhere = cache.nowhere.map(|time| time + Duration::from_secs(2));
+            (window, nowhere.map_or(window, |time| time.min(window)))
+        };
+        let inner = (0..self.len()).filter(|one| self.kind(*one) == Kind::Supervisor && *one != host);
+        let below = inner
+            .map(times)
+            .fold((Duration::ZERO, Duration::ZERO), |most, one| (most.0.max(one.0), most.1.max(one.1)));
+        let own = times(host);
+        (own.0 + below.0 + NEWS, own.1 + below.1 + NEWS)
+    }
+
+    /// Judges the answer of an inner node to a reader by what is on the disks now.
+    pub(crate) fn judge_location(&mut self, host: usize, number: u32, told: &Told) {
+        let Some(operation) = self.operations.get(number as usize) else { return };
+        if operation.wish != Wish::Read || !operation.tried().is_empty() {
+            return;
+        }
+        let path = operation.path.clone();
+        let error = match (self.kind(host), told) {
+            (Kind::Manager, Told::Missing) => self
+                .holder(host, &path)
+                .map(|holder| format!("{host} reports that it is missing; {holder} has it")),
+            (Kind::Manager | Kind::Supervisor, Told::Redirect(to)) if self.is_long_gone(host, *to, &path) => {
+                Some(format!("{host} redirects to {to}, where it is gone"))
+            }
+            _ => None,
+        };
+        if let Some(error) = error {
+            let path = String::from_utf8_lossy(&path);
+            self.wrong.push(format!("{:?}: reader {number} of {path}: {error}", self.now));
+        }
+    }
+
+    /// A server that has had a path for long enough to be known to this manager.
+    fn holder(&self, manager: usize, path: &Name) -> Option<usize> {
+        let (_, nowhere) = self.forgotten_after(manager);
+        (0..self.len()).find(|index| {
+            let found = &self.hosts[*index];
+            let Some(file) = found.disk.files.get(path) else { return false };
+            let bound = if file.is_quiet { nowhere } else { NEWS };
+            file.since + bound <= self.now && self.belongs(*index, manager, self.now)
+        })
+    }
+
+    /// Reports whether a path is gone at this child, and at all servers below it, for so long that its parent must know it.
+    fn is_long_gone(&self, host: usize, to: usize, path: &Name) -> bool {
+        let (window, _) = self.forgotten_after(host);
+        let below = |index: &usize| {
+            self.kind(*index) == Kind::Server && (*index == to || self.hosts[*index].homes().contains(&to))
+        };
+        let mut servers = (0..self.len()).filter(below).peekable();
+        if servers.peek().is_none() || !self.belongs(to, host, self.now) {
+            return false;
+        }
+        servers.all(|index| {
+            let server = &self.hosts[index];
+            // A lost server still has its files.
+            if index != to && !self.belongs(index, to, self.now) {
+                return false;
+            }
+            let Some((at, is_quiet)) = server.disk.removed.get(path) else { return !server.disk.has(path) };
+            let bound = if *is_quiet { window } else { NEWS };
+            // A connection that broke meanwhile may have lost the report; then the next question ends it.
+            let is_connected_since = server.seated < *at && self.hosts[to].seated < *at;
+            at.saturating_add(bound) <= self.now && is_connected_since
+        })
+    }
+}
