@@ -60,7 +60,7 @@ pub use paths::{EXPORTS_MAX, Export, ExportError, PathTable, Rights};
 pub use request::{Affinity, Answer, ErrorCode, Intent, LocateOptions, Located, Reason, SelectOptions};
 pub use resolve::{
     Action, EXPECTED_BACK, HOLD, QUERIES_MAX, Reader, ResolveSettings, ResolveStats, Resolver, SILENCE,
-    Shared, SharedFiles, Sight, StateAsk, StateReply, Token, WAITERS_MAX,
+    STEPS_MAX, Shared, SharedFiles, Sight, StateAsk, StateReply, Token, WAITERS_MAX,
 };
 pub use selection::{
     AffinityPath, ByLoad, Chooser, Elsewhere, Policy, RoundRobin, Selection, Waits, Weights,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::missed::MissedUntil;
-use super::{Action, Resolver, Settle};
+use super::{Action, Resolver, STEPS_AT_ONCE, Settle};
 use crate::cell::{Child, ChildKind, ChildState, Interface};
 use crate::leases::LEASE;
 use crate::meters::Load;
@@ -269,7 +269,16 @@ impl Resolver {
     /// A child will not answer any more: it has to be asked again if it comes back.
     fn lost(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
         self.unconfirmed.forget(slot);
-        for id in self.queries.awaiting(slot) {
+        self.queries.lose(slot);
+        self.settle_lost(now, actions);
+    }
+
+    /// Settles a limited number of the queries that lost children will not answer. The next tick
+    /// continues with the others; until then they count as open.
+    pub(super) fn settle_lost(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        let before = self.steps();
+        while self.steps() - before < STEPS_AT_ONCE {
+            let Some((slot, id)) = self.queries.next_lost() else { return };
             let Some(query) = self.queries.get(id) else { continue };
             let (path, outstanding) = (query.path.clone(), query.outstanding() - slot.mask());
             self.queries.set_outstanding(id, outstanding);

@@ -91,12 +91,12 @@ impl Resolver {
         }
     }
 
-    /// Judges again what is held for this path.
+    /// Judges again what is held for this path: a limited number at once, the others at the next tick.
     pub(super) fn look_at_path(&mut self, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         if self.held.is_empty() {
             return;
         }
-        for held in self.held.take_path(path) {
+        for held in self.held.take_path(path, REVIEWS_AT_ONCE) {
             self.judge_held(held, now, actions);
         }
     }

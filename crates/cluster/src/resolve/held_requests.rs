@@ -1,8 +1,8 @@
 //! Held requests, indexed by path, token, deadline and order of arrival.
 //!
 //! No operation looks at more entries than it returns, so a message costs the same beside ten held requests and beside
-//! 100,000. A change of the cell concerns all of them: [`HeldRequests::review_all`] marks them, and
-//! [`HeldRequests::take_due`] returns them in steps, in the order of arrival.
+//! 100,000. A change of the cell concerns all of them, a message all entries of a path: [`HeldRequests::review_all`] and
+//! [`HeldRequests::take_path`] mark them, and [`HeldRequests::take_due`] returns them in steps, in the order of arrival.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -33,6 +33,8 @@ pub(super) struct HeldRequests {
     next: u64,
     /// Entries below this number are to be judged again.
     review_below: u64,
+    /// The same for the entries of some paths.
+    path_reviews: HashMap<Arc<[u8]>, u64>,
     /// Questions of parents among the entries.
     states: usize,
     /// Bytes of the paths in `by_path`.
@@ -88,7 +90,8 @@ impl HeldRequests {
 
     /// Reports whether an entry is to be judged again.
     pub(super) fn has_reviews(&self) -> bool {
-        self.entries.first_key_value().is_some_and(|(number, _)| *number < self.review_below)
+        let is_below = |(number, _): (&u64, &Held)| *number < self.review_below;
+        !self.path_reviews.is_empty() || self.entries.first_key_value().is_some_and(is_below)
     }
 
     /// The earliest time until which an entry is held.
@@ -99,15 +102,35 @@ impl HeldRequests {
     /// Takes an entry whose time is over, otherwise one that is to be judged again.
     pub(super) fn take_due(&mut self, now: Duration) -> Option<Held> {
         let over = self.deadlines.first().filter(|(until, _)| *until <= now).map(|(_, number)| *number);
+        if let Some(number) = over.or_else(|| self.next_path_review()) {
+            return self.take(number);
+        }
         let review = || self.entries.first_key_value().map(|(number, _)| *number);
-        let number = over.or_else(|| review().filter(|number| *number < self.review_below))?;
+        let number = review().filter(|number| *number < self.review_below)?;
         self.take(number)
     }
 
-    /// Takes all entries of a path, in the order of arrival.
-    pub(super) fn take_path(&mut self, path: &[u8]) -> Vec<Held> {
-        let numbers = self.by_path.get(path).cloned().unwrap_or_default();
+    /// Takes the oldest entries of a path, in the order of arrival. Those beyond `most` are due.
+    pub(super) fn take_path(&mut self, path: &[u8], most: usize) -> Vec<Held> {
+        let Some((path, numbers)) = self.by_path.get_key_value(path) else { return Vec::new() };
+        if numbers.len() > most {
+            self.path_reviews.insert(path.clone(), self.next);
+        }
+        let numbers: Vec<u64> = numbers.iter().copied().take(most).collect();
         numbers.into_iter().filter_map(|number| self.take(number)).collect()
+    }
+
+    /// The next entry that is due because of its path.
+    fn next_path_review(&mut self) -> Option<u64> {
+        while let Some((path, below)) = self.path_reviews.iter().next() {
+            let (path, below) = (path.clone(), *below);
+            let first = self.by_path.get(&path).and_then(BTreeSet::first).copied();
+            if let Some(number) = first.filter(|number| *number < below) {
+                return Some(number);
+            }
+            self.path_reviews.remove(&path);
+        }
+        None
     }
 
     /// Takes the entry with this token.

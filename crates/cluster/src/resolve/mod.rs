@@ -87,6 +87,17 @@ const CARRIED_ON: u32 = 3;
 /// Queries whose time is over that one [`Resolver::tick`] ends at most.
 const QUERIES_AT_ONCE: usize = 64;
 
+/// After so many steps nothing more is begun in the same call.
+const STEPS_AT_ONCE: u64 = 256;
+
+/// Waiting requests and queries that one call looks at, at most: one message, one path of an inventory, one request, one tick.
+/// The number depends neither on the requests that wait nor on the queries under way. What is left is due at once.
+pub const STEPS_MAX: u64 = 4 * STEPS_AT_ONCE;
+
+const _: () = assert!(
+    2 * (STEPS_AT_ONCE + settle::WAITERS_AT_ONCE as u64) + 2 * held::REVIEWS_AT_ONCE as u64 <= STEPS_MAX
+);
+
 /// The machine. Methods come in three kinds: requests (`select`, `locate`, `state`), what children say (`have`, `gone`,
 /// `not_here`,
 /// `inventory`), and what the tree says of children (`follow`, or `join`, `change`, `leave`, `bounce`; `set_quorum`). Paths are
@@ -188,8 +199,13 @@ impl Resolver {
             queries: self.queries.len(),
             waiters: self.queries.waiters(),
             held: self.held.len(),
-            steps: self.held.steps() + self.queries.steps(),
+            steps: self.steps(),
         }
+    }
+
+    /// Waiting requests and queries that were looked at since the start.
+    pub fn steps(&self) -> u64 {
+        self.held.steps() + self.queries.steps()
     }
 
     /// When [`Self::tick`] has something to do.
@@ -200,6 +216,7 @@ impl Resolver {
             self.next_held(),
             self.next_watch(),
             self.leases.next_deadline(),
+            self.queries.has_lost().then_some(Duration::ZERO),
         ];
         known.into_iter().flatten().min()
     }
@@ -310,7 +327,12 @@ impl Resolver {
         self.watch_empty(now);
         self.end_leases(now, actions);
         self.look_at_held(now, is_gone, actions);
+        self.settle_lost(now, actions);
+        let before = self.steps();
         for _ in 0..QUERIES_AT_ONCE {
+            if self.steps() - before >= STEPS_AT_ONCE {
+                break;
+            }
             let Some(id) = self.queries.due(now) else { break };
             self.time_is_up(id, now, is_gone, actions);
         }
@@ -390,6 +412,9 @@ impl Resolver {
 
     fn set_deadline(&mut self, id: usize, now: Duration) {
         let Some(query) = self.queries.get(id) else { return };
+        if self.queries.has_unjudged(id) {
+            return self.queries.set_deadline(id, Duration::ZERO);
+        }
         let silent = !(query.outstanding() - self.definite(&query.path, now)).is_empty();
         let times = if silent || query.looking { 1 } else { PATIENCE };
         let deadline = query.asked + self.settings.silence * times;

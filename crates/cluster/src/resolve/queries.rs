@@ -2,14 +2,18 @@
 //!
 //! One query for a path at a time, however many ask: they wait for it together. What was asked of whom, and until when
 //! silence is listened to, stands here; what became known stands in the cache.
+//!
+//! An event concerns all requests that wait for a query, and the loss of a child all queries that it was asked. Both are marked
+//! at once and taken in steps: [`Queries::take_unjudged`], [`Queries::next_lost`].
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use slab::Slab;
 
 use super::select::Question;
+use super::settle::Settle;
 use crate::request::LocateOptions;
 use crate::slots::{Slot, SlotMask};
 
@@ -19,6 +23,9 @@ pub const QUERIES_MAX: usize = 1 << 16;
 pub(super) const QUERY_BYTES_MAX: usize = 512 * QUERIES_MAX;
 /// Requests that wait at most; beyond, clients are told to come again.
 pub const WAITERS_MAX: usize = 1 << 18;
+
+/// Requests in the list of a query that are looked at for each one that is abandoned.
+const LOOKED_AT_PER_ABANDONED: usize = 2;
 
 /// Stands for a request that is answered later. Its meaning is the driver's. Of requests with the same token only the last
 /// can be abandoned.
@@ -68,7 +75,11 @@ pub(super) struct Query {
     pub(super) blind: bool,
     /// Parents that rely on the path are told if no child has it.
     pub(super) retracts: bool,
-    waiters: Vec<Waiter>,
+    waiters: VecDeque<Waiter>,
+    /// How many of them, from the front, are to be judged again.
+    unjudged: usize,
+    /// Why.
+    pub(super) why: Settle,
     /// Waiters that were abandoned and are still in the list.
     abandoned: HashSet<Token>,
     /// The version of the cell for which its waiters were judged last.
@@ -102,6 +113,8 @@ pub(super) struct Queries {
     by_token: HashMap<Token, usize>,
     /// Which queries each child has yet to answer.
     by_slot: HashMap<Slot, QuerySet>,
+    /// Queries that a child will not answer because it was lost, until they are settled.
+    lost: HashMap<Slot, QuerySet>,
     waiters: usize,
     /// Bytes of the paths in `by_path`.
     bytes: usize,
@@ -126,10 +139,16 @@ impl QuerySet {
         }
     }
 
-    fn members(&self) -> impl Iterator<Item = usize> + '_ {
-        let bits = |word: u64| (0..64).filter(move |bit| word & (1 << bit) != 0);
-        let words = self.words.iter().enumerate().filter(|(_, word)| **word != 0);
-        words.flat_map(move |(at, word)| bits(*word).map(move |bit| at * 64 + bit))
+    fn first(&self) -> Option<usize> {
+        let (at, word) = self.words.iter().enumerate().find(|(_, word)| **word != 0)?;
+        Some(at * 64 + word.trailing_zeros() as usize)
+    }
+
+    fn merge(&mut self, other: &Self) {
+        if self.words.len() < other.words.len() {
+            self.words.resize(other.words.len(), 0);
+        }
+        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word |= other);
     }
 }
 
@@ -173,7 +192,9 @@ impl Queries {
             looking: false,
             blind: false,
             retracts: false,
-            waiters: Vec::new(),
+            waiters: VecDeque::new(),
+            unjudged: 0,
+            why: Settle::Heard,
             abandoned: HashSet::new(),
             judged: 0,
             deadline: Duration::MAX,
@@ -190,36 +211,38 @@ impl Queries {
         }
         let Some(query) = self.queries.get_mut(id) else { return false };
         self.by_token.insert(waiter.token, id);
-        query.waiters.push(waiter);
+        query.waiters.push_back(waiter);
         self.waiters += 1;
         true
     }
 
-    /// Takes all who wait for a query; those who have to wait on are given back with [`Self::wait`].
-    pub(super) fn take_waiters(&mut self, id: usize) -> Vec<Waiter> {
-        let Some(query) = self.queries.get_mut(id) else { return Vec::new() };
-        let mut taken = std::mem::take(&mut query.waiters);
-        let abandoned = std::mem::take(&mut query.abandoned);
-        self.steps += taken.len() as u64;
-        if !abandoned.is_empty() {
-            taken.retain(|waiter| !abandoned.contains(&waiter.token));
+    /// Marks all who wait for a query as to be judged again.
+    pub(super) fn judge_again(&mut self, id: usize, why: Settle) {
+        if let Some(query) = self.queries.get_mut(id) {
+            (query.unjudged, query.why) = (query.waiters.len(), why);
         }
-        for waiter in &taken {
-            if self.by_token.get(&waiter.token) == Some(&id) {
-                self.by_token.remove(&waiter.token);
-            }
-        }
-        self.waiters -= taken.len();
-        taken
     }
 
-    /// Drops the requests of a query whose clients have disconnected.
-    pub(super) fn drop_gone(&mut self, id: usize, is_gone: &dyn Fn(Token) -> bool) {
-        let waiters = self.queries.get(id).map(|query| query.waiters.as_slice()).unwrap_or_default();
-        self.steps += waiters.len() as u64;
-        let gone: Vec<Token> =
-            waiters.iter().map(|waiter| waiter.token).filter(|token| is_gone(*token)).collect();
-        gone.into_iter().for_each(|token| self.abandon(token));
+    /// Reports whether somebody who waits for a query is to be judged again.
+    pub(super) fn has_unjudged(&self, id: usize) -> bool {
+        self.queries.get(id).is_some_and(|query| query.unjudged > 0)
+    }
+
+    /// Takes the next one who is to be judged again; `None` within it: that one was abandoned. Who has to wait on is given back
+    /// with [`Self::wait`].
+    pub(super) fn take_unjudged(&mut self, id: usize) -> Option<Option<Waiter>> {
+        let query = self.queries.get_mut(id)?;
+        query.unjudged = query.unjudged.checked_sub(1)?;
+        let waiter = query.waiters.pop_front()?;
+        self.steps += 1;
+        if query.abandoned.remove(&waiter.token) {
+            return Some(None);
+        }
+        if self.by_token.get(&waiter.token) == Some(&id) {
+            self.by_token.remove(&waiter.token);
+        }
+        self.waiters -= 1;
+        Some(Some(waiter))
     }
 
     /// Drops the request with this token, if it waits here.
@@ -229,11 +252,16 @@ impl Queries {
         self.waiters -= 1;
         query.abandoned.insert(token);
         self.steps += 1;
-        // Each request that is dropped pays for one other that is passed by.
-        if query.abandoned.len() * 2 > query.waiters.len() {
-            self.steps += query.waiters.len() as u64;
-            let abandoned = std::mem::take(&mut query.abandoned);
-            query.waiters.retain(|waiter| !abandoned.contains(&waiter.token));
+        // Each request that is dropped pays for a look at two in the list, so no more than half of the list was dropped.
+        for _ in 0..LOOKED_AT_PER_ABANDONED {
+            let Some(waiter) = query.waiters.pop_front() else { break };
+            self.steps += 1;
+            if !query.abandoned.remove(&waiter.token) {
+                query.waiters.push_back(waiter);
+            }
+        }
+        if query.unjudged > 0 {
+            query.unjudged = query.waiters.len();
         }
     }
 
@@ -242,7 +270,9 @@ impl Queries {
         let Some(query) = self.queries.get_mut(id) else { return };
         let before = std::mem::replace(&mut query.outstanding, outstanding);
         for slot in before - outstanding {
-            self.by_slot.entry(slot).or_default().set(id, false);
+            for set in [self.by_slot.get_mut(&slot), self.lost.get_mut(&slot)].into_iter().flatten() {
+                set.set(id, false);
+            }
         }
         for slot in outstanding - before {
             self.by_slot.entry(slot).or_default().set(id, true);
@@ -272,15 +302,35 @@ impl Queries {
         self.deadlines.first().filter(|(deadline, _)| *deadline <= now).map(|(_, id)| *id)
     }
 
-    /// The queries that the child in `slot` has yet to answer.
-    pub(super) fn awaiting(&mut self, slot: Slot) -> Vec<usize> {
-        let ids: Vec<usize> = self.by_slot.get(&slot).into_iter().flat_map(QuerySet::members).collect();
-        self.steps += ids.len() as u64;
-        ids
+    /// The child in `slot` will not answer what it was asked.
+    pub(super) fn lose(&mut self, slot: Slot) {
+        if let Some(set) = self.by_slot.remove(&slot) {
+            self.lost.entry(slot).or_default().merge(&set);
+        }
+    }
+
+    /// Takes one of the queries that a lost child will not answer.
+    pub(super) fn next_lost(&mut self) -> Option<(Slot, usize)> {
+        while let Some((slot, set)) = self.lost.iter_mut().next() {
+            let slot = *slot;
+            if let Some(id) = set.first() {
+                set.set(id, false);
+                self.steps += 1;
+                return Some((slot, id));
+            }
+            self.lost.remove(&slot);
+        }
+        None
+    }
+
+    /// Reports whether queries of lost children are to be settled.
+    pub(super) fn has_lost(&self) -> bool {
+        self.lost.values().any(|set| set.first().is_some())
     }
 
     pub(super) fn end(&mut self, id: usize) {
-        self.take_waiters(id);
+        self.judge_again(id, Settle::Heard);
+        while self.take_unjudged(id).is_some() {}
         self.set_outstanding(id, SlotMask::EMPTY);
         if let Some(query) = self.queries.try_remove(id) {
             self.deadlines.remove(&(query.deadline, id));

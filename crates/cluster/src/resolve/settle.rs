@@ -10,6 +10,9 @@ use super::state::Heard;
 use super::{Action, CARRIED_ON, PATIENCE, Resolver, Sight, StateReply};
 use crate::slots::{Slot, SlotMask};
 
+/// Requests that wait for one query and are judged at once.
+pub(super) const WAITERS_AT_ONCE: usize = 64;
+
 /// Why the waiting requests of a query are looked at again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Settle {
@@ -54,7 +57,9 @@ impl Resolver {
         is_gone: &dyn Fn(Token) -> bool,
         actions: &mut Vec<Action>,
     ) {
-        self.queries.drop_gone(id, is_gone);
+        if self.queries.has_unjudged(id) {
+            return self.judge_waiters(id, is_gone, now, actions);
+        }
         let Some(path) = self.queries.get(id).map(|query| query.path.clone()) else { return };
         if self.queries.get(id).is_some_and(|query| query.looking) {
             return self.looked(&path, Sight::Unknown, now, actions);
@@ -75,8 +80,7 @@ impl Resolver {
             });
         }
         if (outstanding & definite).is_empty() {
-            self.settle(id, Settle::Heard, now, actions);
-            return;
+            return self.settle_for(id, Settle::Heard, is_gone, now, actions);
         }
         if now < asked + self.settings.silence * PATIENCE {
             self.set_deadline(id, now);
@@ -93,7 +97,7 @@ impl Resolver {
         self.shared.cache.update(&path, now, self.cell.bounces(), |location| {
             location.unasked |= if shared { SlotMask::ALL } else { silent };
         });
-        self.settle(id, Settle::GivenUp, now, actions);
+        self.settle_for(id, Settle::GivenUp, is_gone, now, actions);
     }
 
     /// Records that a child does not have the path, which changed no known location. Requests that wait for the answers of
@@ -119,8 +123,20 @@ impl Resolver {
         }
     }
 
-    /// Judges all requests that wait for a query again, and ends the query when all children have answered.
+    /// Has all requests that wait for a query judged again, and ends the query when all children have answered.
     pub(super) fn settle(&mut self, id: usize, why: Settle, now: Duration, actions: &mut Vec<Action>) {
+        self.settle_for(id, why, &|_| false, now, actions);
+    }
+
+    /// Does the same for requests of which `is_gone` reports whether the client has disconnected.
+    fn settle_for(
+        &mut self,
+        id: usize,
+        why: Settle,
+        is_gone: &dyn Fn(Token) -> bool,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
         let Some(query) = self.queries.get(id) else { return };
         let path = query.path.clone();
         let carry_on = why != Settle::GivenUp && now < query.started + self.settings.silence * CARRIED_ON;
@@ -128,14 +144,29 @@ impl Resolver {
             // Children that joined or came back meanwhile.
             self.ask(&path, false, false, now, actions);
         }
-        let complete = self.queries.get(id).is_none_or(|query| !query.is_open());
-        if complete {
-            self.shared.cache.update(&path, now, self.cell.bounces(), |location| location.querying = false);
-        }
+        self.queries.judge_again(id, why);
         if let Some(query) = self.queries.get_mut(id) {
             query.judged = self.version;
         }
-        for waiter in self.queries.take_waiters(id) {
+        self.judge_waiters(id, is_gone, now, actions);
+    }
+
+    /// Judges a limited number of the requests that are to be judged again. The next tick goes on with the others.
+    fn judge_waiters(
+        &mut self,
+        id: usize,
+        is_gone: &dyn Fn(Token) -> bool,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(query) = self.queries.get(id) else { return };
+        let (path, why, complete) = (query.path.clone(), query.why, !query.is_open());
+        if complete {
+            self.shared.cache.update(&path, now, self.cell.bounces(), |location| location.querying = false);
+        }
+        for _ in 0..WAITERS_AT_ONCE {
+            let Some(next) = self.queries.take_unjudged(id) else { break };
+            let Some(waiter) = next.filter(|waiter| !is_gone(waiter.token)) else { continue };
             if !self.settle_one(&path, waiter, why, now, actions) {
                 if !complete && self.queries.wait(id, waiter) {
                     continue;
@@ -145,11 +176,11 @@ impl Resolver {
                 }
             }
         }
-        if complete {
+        if !complete || self.queries.has_unjudged(id) {
+            self.set_deadline(id, now);
+        } else {
             self.retract_unknown(id, now, actions);
             self.queries.end(id);
-        } else {
-            self.set_deadline(id, now);
         }
     }
 

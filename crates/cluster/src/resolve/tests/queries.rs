@@ -12,6 +12,7 @@ fn many_waiters_cost_one_query_and_are_answered_together() {
     assert_eq!(stage.actions.len(), 1);
     assert_eq!(stage.machine.stats().waiters, 1000);
     stage.have(1, "/f");
+    stage.pass(0.0);
     let answers = stage.answered();
     assert!(answers.iter().map(|(token, _)| *token).eq(0..1000));
     assert!(answers.iter().all(|(_, answer)| sent_to(answer) == 1));
@@ -31,6 +32,7 @@ fn beyond_the_bounds_clients_are_told_to_come_again() {
     assert_eq!(stage.read(0, "/f0"), Some(seconds(5)));
     stage.actions.clear();
     stage.have(0, "/f0");
+    stage.pass(0.0);
     let answered = stage.answered().len();
     assert_eq!(answered, WAITERS_MAX - QUERIES_MAX + 1);
     assert_eq!(stage.read(0, "/one/more"), None, "there is room again");

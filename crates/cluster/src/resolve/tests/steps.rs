@@ -1,6 +1,7 @@
 //! What a message costs beside many requests that wait: the machine counts the requests and queries that it looks at.
 
 use super::*;
+use crate::resolve::STEPS_MAX;
 use crate::resolve::held::REVIEWS_AT_ONCE;
 use crate::tree::ChildChange;
 
@@ -116,10 +117,98 @@ fn a_child_says_not_here_without_a_look_at_those_who_wait_for_the_others() {
         }
         let steps = stage.steps(|stage| stage.not_here(&[0, 1], "/f"));
         stage.not_here(&[2], "/f");
+        stage.pass(0.0);
         assert_eq!(stage.answered().len() as u64, waiters);
         steps
     };
     assert_eq!(steps(FEW), steps(MANY));
+}
+
+/// Lets the machine work off what is due; each tick has limited steps.
+fn work_off(stage: &mut Stage) {
+    while stage.machine.next_deadline().is_some_and(|due| due <= stage.now) {
+        let steps = stage.steps(|stage| stage.machine.tick(stage.now, &mut stage.actions));
+        assert!(steps <= STEPS_MAX, "{steps} steps in one tick");
+    }
+}
+
+#[test]
+fn the_loss_of_a_child_that_was_asked_much_is_worked_off_in_steps() {
+    const QUERIES: u64 = 50_000;
+    let mut stage = Stage::new(2);
+    for token in 1..=QUERIES {
+        assert_eq!(stage.read(token, &format!("/f/{token}")), None);
+        stage.not_here(&[0], &format!("/f/{token}"));
+    }
+    let now = stage.now;
+    let steps = stage.steps(|stage| {
+        stage.machine.follow(slot(1), ChildChange::Freed, None, Vec::new(), now, &mut stage.actions);
+    });
+    assert!(steps <= STEPS_MAX, "{steps} steps at the loss");
+    work_off(&mut stage);
+    assert_eq!((stage.answered().len() as u64, stage.machine.stats().queries), (QUERIES, 0));
+}
+
+#[test]
+fn a_child_that_is_lost_and_comes_back_is_asked_again_for_everything() {
+    const QUERIES: u64 = 5_000;
+    let mut stage = Stage::new(1);
+    for token in 1..=QUERIES {
+        assert_eq!(stage.read(token, &format!("/f/{token}")), None);
+    }
+    stage.change(0, |child| child.state.connected = false);
+    let at_once = stage.answered().len() as u64;
+    stage.actions.clear();
+    stage.change(0, |child| child.state.connected = true);
+    work_off(&mut stage);
+    let asked: std::collections::BTreeSet<Vec<u8>> = stage
+        .actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Ask { path, .. } => Some(path.to_vec()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(asked.len() as u64 + at_once, QUERIES, "{at_once} were told to come again at the loss");
+    (1..=QUERIES).for_each(|token| stage.not_here(&[0], &format!("/f/{token}")));
+    work_off(&mut stage);
+    assert_eq!((stage.answered().len() as u64 + at_once, stage.machine.stats().queries), (QUERIES, 0));
+}
+
+#[test]
+fn a_message_that_answers_none_of_many_creators_is_worked_off_in_steps() {
+    let mut stage = Stage::new(3);
+    for token in 1..=MANY {
+        assert_eq!(stage.intend(token, "/f", Intent::Create), None);
+    }
+    for from in [0, 1] {
+        let steps = stage.steps(|stage| stage.have(from, "/f"));
+        assert!(steps <= STEPS_MAX, "{steps} steps for a message");
+    }
+    work_off(&mut stage);
+    assert_eq!(stage.machine.stats().waiters as u64, MANY);
+    let steps = stage.steps(|stage| stage.not_here(&[2], "/f"));
+    assert!(steps <= STEPS_MAX, "{steps} steps for the last answer");
+    work_off(&mut stage);
+    assert_eq!((stage.answered().len() as u64, stage.machine.stats().queries), (MANY, 0));
+}
+
+#[test]
+fn a_message_about_a_path_for_which_many_are_held_is_worked_off_in_steps() {
+    let mut stage = Stage::new(2);
+    stage.machine.settings.hold = Duration::from_secs(30);
+    stage.machine.set_quorum(true);
+    stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
+    for token in 1..=MANY {
+        assert_eq!(stage.read(token, "/f"), None);
+    }
+    stage.not_here(&[0], "/f");
+    work_off(&mut stage);
+    assert_eq!(stage.machine.stats().held as u64, MANY);
+    let steps = stage.steps(|stage| stage.have(0, "/f"));
+    assert!(steps <= STEPS_MAX, "{steps} steps for a message");
+    work_off(&mut stage);
+    assert_eq!((stage.answered().len() as u64, stage.machine.stats().held), (MANY, 0));
 }
 
 #[test]
@@ -130,6 +219,7 @@ fn requests_of_clients_that_left_one_by_one_cost_a_constant_each() {
     }
     let steps = stage.steps(|stage| (1..MANY).for_each(|token| stage.machine.abandon([Token(token)])));
     assert!(steps <= 4 * MANY, "{steps} steps");
+    stage.pass(0.0);
     assert_eq!(stage.machine.stats().waiters, 1);
     stage.have(0, "/f");
     assert_eq!(stage.answered().len(), 1);
