@@ -68,6 +68,8 @@ pub enum Step {
 pub struct Operation {
     /// Its number.
     pub number: u32,
+    /// The client whose operation it is: by default one that has no other.
+    pub client: usize,
     /// What is wanted.
     pub wish: Wish,
     /// Of what.
@@ -111,6 +113,7 @@ impl Operation {
     pub fn new(number: u32, wish: Wish, path: Name, managers: Vec<usize>, near: usize) -> Self {
         Self {
             number,
+            client: number as usize,
             wish,
             path,
             began: Duration::ZERO,
@@ -156,6 +159,7 @@ impl Operation {
         Request {
             operation: self.number,
             attempt: self.attempt,
+            client: self.client,
             wish: self.wish.clone(),
             path: self.path.clone(),
             tried: tried.join(","),

@@ -152,7 +152,15 @@ mod tests {
     fn create(tried: &str) -> Request {
         let path: Name = Name::from(&b"/new"[..]);
         let tried = tried.to_owned();
-        Request { operation: 0, attempt: 0, wish: Wish::Create, path, tried, reason: Reason::Missing }
+        Request {
+            operation: 0,
+            attempt: 0,
+            client: 0,
+            wish: Wish::Create,
+            path,
+            tried,
+            reason: Reason::Missing,
+        }
     }
 
     #[test]

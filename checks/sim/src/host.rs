@@ -14,7 +14,7 @@ use crate::disk::{Disk, Record};
 use crate::flood::Flood;
 use crate::legacy::Legacy;
 use crate::lot::Lot;
-use crate::own::{Manner, Own, Sabotage};
+use crate::own::{Manner, Own, Sabotage, Turns};
 use crate::stranger::Stranger;
 use crate::talk::{Deed, Files, Order, Request};
 
@@ -170,6 +170,8 @@ pub struct Host {
     pub(crate) sabotage: Option<Sabotage>,
     /// Whether it lists its files at each login.
     pub inventory: bool,
+    /// Pause between two turns of its thread; `None`: everything is done at once.
+    pub(crate) pace: Option<Duration>,
     /// What a stranger orders.
     pub(crate) errand: Vec<Order>,
     /// Changes of names that a manager passes on for redirectors.
@@ -211,6 +213,7 @@ impl Host {
             manner: Manner::Honest,
             sabotage: None,
             inventory: false,
+            pace: None,
             errand: Vec::new(),
             forwarded: NameChanges::NONE,
             cache: CacheSettings { locations_max: LOCATIONS_MAX, ..CacheSettings::default() },
@@ -438,6 +441,7 @@ impl Host {
         };
         let mut own = own.with(self.manner, self.inventory, self.sabotage).after(&record, now);
         own.forwarded = self.forwarded;
+        own.turns = self.pace.map(|pace| Box::new(Turns::new(pace)));
         Machine::Own(Box::new(own))
     }
 }

@@ -19,10 +19,13 @@
 //! | `formation`, `location` | how fast a tree forms, how fast it finds files, and what that costs |
 //! | `placement` | creators and readers of new files at several managers: no file is ever created twice |
 //! | `windows` | locations that expire or are evicted while files are made and removed |
+//! | `crowds` | thousands of requests that wait: no event looks at more than a fixed number of them |
+//! | `queues` | work queues in front of the machines: bounded, fair to clients, and names are right after an overflow |
 //! | `lot` | chance that can be replayed |
 
 pub mod client;
 pub mod counts;
+pub mod crowds;
 mod desk;
 pub mod disk;
 pub mod errands;
@@ -39,6 +42,7 @@ pub mod occurred;
 pub mod orders;
 pub mod own;
 pub mod placement;
+pub mod queues;
 pub mod service;
 pub mod shape;
 mod stranger;

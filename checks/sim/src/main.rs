@@ -1,17 +1,19 @@
 //! `sim [SEEDS [TABLE ...]]`: the formations, up to those that the tests leave out for their size, how files are found in trees
 //! of these sizes and by a manager that was restarted, all as tables; then random histories of all kinds, SEEDS of each. TABLE is
-//! `formations`, `locations`, `restarts`, `placements`, `windows`, `orders` or `minutes`; without one, all run.
+//! `formations`, `locations`, `restarts`, `placements`, `windows`, `orders`, `crowds`, `queues` or `minutes`; without one, all run.
 //! `SIM_SEEDS=17,18 sim` repeats the minutes of these seeds, `SIM_SEEDS=17 sim 1 windows` another history; `SIM_TRACE=/path` prints all messages about a file.
 
 use std::fmt::Debug;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use sim::crowds;
 use sim::faults;
 use sim::formation::{self, Formation};
 use sim::location;
 use sim::orders;
 use sim::placement::{self, Outcome, Trouble};
+use sim::queues;
 use sim::windows;
 
 /// Servers and supervisors: the supervisors that are needed and about a tenth more.
@@ -40,6 +42,8 @@ fn main() -> ExitCode {
         left_out("placements") || placements(&seeds),
         left_out("windows") || histories("locations that end", &seeds, windows::run_all),
         left_out("orders") || histories("orders of strangers", &seeds, orders::run_all),
+        left_out("crowds") || histories("crowds", &seeds, crowds::run_all),
+        left_out("queues") || histories("queues", &seeds, queues::run_all),
         left_out("minutes") || minutes(&seeds),
     ];
     verdict(formed.iter().all(|fine| *fine))

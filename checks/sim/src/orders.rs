@@ -183,6 +183,9 @@ fn check(world: &mut World, forwarded: NameChanges, of_children: &[Order]) -> Re
     if sent.len() != ORDERS {
         return Err(format!("{} of {ORDERS} orders were sent", sent.len()));
     }
+    if let Some(wrong) = world.wrong.first() {
+        return Err(wrong.clone());
+    }
     let mut outcome = Outcome::default();
     for (guise, order) in &sent {
         judge(world, &before, forwarded, *guise, order, &mut outcome)

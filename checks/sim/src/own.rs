@@ -2,6 +2,8 @@
 
 mod leases;
 mod orders;
+mod serving;
+mod turns;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,15 +11,16 @@ use std::time::Duration;
 
 use cluster::tree::{Action, Event, Extensions, LinkId, Member, Message, Node, Status, inventory};
 use cluster::{
-    CacheSettings, ErrorCode, Leases, NameChanges, OVERTAKEN, Outcome, OwnHost, Permit, ResolveStats,
-    StateAsk, StateReply, Token,
+    CacheSettings, Leases, NameChanges, OwnHost, ResolveStats, STEPS_MAX, StateAsk, StateReply, Token,
 };
 
 use crate::desk::{Desk, told};
 use crate::disk::{Disk, Record};
-use crate::host::{DATA_PORT, Host};
+use crate::host::DATA_PORT;
 use crate::lot::Lot;
-use crate::talk::{Deed, Files, Name, Request, Told, Wish};
+use crate::talk::{Deed, Files, Name};
+
+pub(crate) use turns::Turns;
 
 /// Paths in one message of an inventory.
 const PATHS_PER_MESSAGE: usize = 500;
@@ -69,6 +72,12 @@ pub enum Sabotage {
     Obeys,
     /// A manager that forgets locations for orders that it refuses.
     Heeds,
+    /// A manager that looks at all requests that wait with each event.
+    Rescans,
+    /// A manager that serves all clients in the order of arrival.
+    Lines,
+    /// A server that does not report that it has lost track of changed names.
+    Loses,
 }
 
 /// A client's request stands for itself: its numbers are the token. So does a parent's, whose connections are numbered from
@@ -94,6 +103,12 @@ pub struct Own {
     orders: Vec<cluster::Action>,
     /// What parents have asked of a disk that hangs.
     unanswered: Vec<(LinkId, Name)>,
+    /// Work that waits for the thread of this process; without it everything is done at once.
+    pub(crate) turns: Option<Box<Turns>>,
+    /// Most requests and queries that one event looked at.
+    pub(crate) steps_most: u64,
+    /// The first event that looked at more than it may.
+    pub(crate) costly: Option<String>,
     /// Of a manager: changes of names that it passes on for redirectors.
     pub(crate) forwarded: NameChanges,
     /// Of a server: what clients are to create here.
@@ -123,6 +138,9 @@ impl Own {
             actions: Vec::new(),
             orders: Vec::new(),
             unanswered: Vec::new(),
+            turns: None,
+            steps_most: 0,
+            costly: None,
             forwarded: NameChanges::NONE,
             leases: Leases::default(),
             granted: None,
@@ -189,7 +207,8 @@ impl Own {
             return None;
         }
         let desk = self.desk.as_ref().and_then(|desk| desk.resolver.next_deadline());
-        [self.node.deadline(), desk, self.leases.next_deadline()].into_iter().flatten().min()
+        let turn = self.turns.as_ref().and_then(|turns| turns.deadline());
+        [self.node.deadline(), desk, self.leases.next_deadline(), turn].into_iter().flatten().min()
     }
 
     /// Begins.
@@ -212,9 +231,9 @@ impl Own {
         }
         self.desk(now, out, |desk, orders| desk.resolver.tick(now, orders));
         for path in self.leases.take_ended(now) {
-            let message = if disk.has(&path) { here(&path) } else { Files::Gone { path } };
-            self.tell_parents(&message, out);
+            self.report(&path, disk, out);
         }
+        self.take_turn(disk, now, out);
     }
 
     /// Lets the node do something, and carries over to the desk what follows from it.
@@ -267,11 +286,24 @@ impl Own {
         desk.resolver.set_quorum(members.serves() && members.is_settled(now));
         desk.resolver.set_door(members.settings().door.as_ref());
         let mut orders = std::mem::take(&mut self.orders);
+        let before = desk.resolver.steps();
         act(desk, &mut orders);
+        let steps = desk.resolver.steps() - before;
+        self.count_steps(steps, now);
         for order in orders.drain(..) {
             self.obey(order, now, out);
         }
         self.orders = orders;
+    }
+
+    /// Counts the requests and queries that one event looked at.
+    fn count_steps(&mut self, steps: u64, now: Duration) {
+        let waiting = self.stats().map_or(0, |stats| (stats.waiters + stats.held) as u64);
+        let steps = if self.does(Sabotage::Rescans) { steps + waiting } else { steps };
+        self.steps_most = self.steps_most.max(steps);
+        if steps > STEPS_MAX && self.costly.is_none() {
+            self.costly = Some(format!("{now:?}: {steps} steps for one event beside {waiting} requests"));
+        }
     }
 
     /// Whether a path is below at nodes alone whose clients are being moved away.
@@ -444,6 +476,17 @@ impl Own {
         }
         let Some(slot) = self.node.slot(link) else { return };
         self.pass_on_inventory(link, &message, out);
+        if let Files::Inventory { paths, last } = message {
+            for path in paths {
+                self.desk(now, out, |desk, orders| {
+                    desk.resolver.inventory(slot, &path, false, now, orders);
+                });
+            }
+            if last {
+                self.desk(now, out, |desk, _| desk.resolver.listed(slot));
+            }
+            return;
+        }
         self.desk(now, out, |desk, orders| match message {
             Files::Have { path, leased: Some(number), .. } => {
                 desk.resolver.have_leased(slot, &path, number, now, orders);
@@ -452,15 +495,11 @@ impl Own {
             Files::Have { path, pending, .. } => desk.resolver.have(slot, &path, pending, now, orders),
             Files::Gone { path } => desk.resolver.gone(slot, &path, now, orders),
             Files::NotHere { path } => desk.resolver.not_here(slot, &path, now, orders),
-            Files::Inventory { paths, last } => {
-                for path in paths {
-                    desk.resolver.inventory(slot, &path, false, now, orders);
-                }
-                if last {
-                    desk.resolver.listed(slot);
-                }
-            }
-            Files::State { .. } | Files::Lease { .. } | Files::Order(_) | Files::InventoryWanted => {}
+            Files::Inventory { .. }
+            | Files::State { .. }
+            | Files::Lease { .. }
+            | Files::Order(_)
+            | Files::InventoryWanted => {}
         });
     }
 
@@ -501,92 +540,6 @@ impl Own {
             let times = if self.does(Sabotage::Chatters) { 20 } else { 1 };
             (0..times).for_each(|_| self.reply(link, path.clone(), reply, now, out));
         }
-    }
-
-    /// A client's request.
-    pub fn serve(&mut self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) {
-        let Request { operation, attempt, .. } = *request;
-        if self.desk.is_none() {
-            if disk.hangs {
-                return;
-            }
-            let told = self.perform(request, disk, now, out);
-            out.push(Deed::Tell { operation, attempt, told });
-            return;
-        }
-        let mut answer = None;
-        self.desk(now, out, |desk, orders| {
-            answer = desk.warm(request, now);
-            if answer.is_none() {
-                let token = client_token(operation, attempt);
-                desk.waiting.insert(token);
-                answer = desk.cold(request, token, now, orders);
-                if answer.is_some() {
-                    desk.waiting.remove(&token);
-                }
-            }
-        });
-        // One that was answered meanwhile waits no more: its answer is among the deeds.
-        let told = answer.map_or(Told::Later, told);
-        out.push(Deed::Tell { operation, attempt, told });
-    }
-
-    /// A request that reached the server itself.
-    fn perform(&mut self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) -> Told {
-        if self.does(Sabotage::Circles) {
-            return Told::Redirect(0);
-        }
-        let path = &request.path;
-        let file = disk.files.get(path).copied();
-        let Some(file) = file else {
-            if request.wish == Wish::Create {
-                let permit = self.leases.begin(path, now);
-                if permit == Permit::Later && !self.does(Sabotage::Ignores) {
-                    return Told::Wait(OVERTAKEN);
-                }
-                if permit == Permit::Refused && !self.does(Sabotage::Ignores) {
-                    let door = self.node.door().and_then(|door| Host::index(door.host()));
-                    return door.map_or(Told::Failed(ErrorCode::SERVER_ERROR), Told::Redirect);
-                }
-                if permit == Permit::Leased {
-                    self.leases.end(path, Outcome::Created, now);
-                }
-                disk.put(path, Some(request.operation), now);
-                out.push(Deed::Made(path.clone()));
-                self.tell_parents(&here(path), out);
-                return Told::Done;
-            }
-            // Whoever sent the client here shall know, unless another client is to create it.
-            if self.lease_number(path, now).is_some() {
-                return Told::Missing;
-            }
-            self.tell_parents(&Files::Gone { path: path.clone() }, out);
-            return Told::Missing;
-        };
-        match &request.wish {
-            Wish::Read => Told::Done,
-            Wish::Create if file.maker == Some(request.operation) => Told::Done,
-            Wish::Create => Told::Exists,
-            Wish::Remove | Wish::Rename(_) => {
-                disk.remove(path, now, false);
-                self.tell_parents(&Files::Gone { path: path.clone() }, out);
-                if let Wish::Rename(to) = &request.wish {
-                    disk.put(to, file.maker, now);
-                    self.tell_parents(&here(to), out);
-                }
-                Told::Done
-            }
-            Wish::Locate => Told::Listed(Vec::new()),
-        }
-    }
-
-    /// The disk got or lost a file without a client, and parents are told.
-    pub fn changed(&mut self, path: &Name, is_here: bool, out: &mut Vec<Deed>) {
-        if is_here {
-            self.leases.exists(path);
-        }
-        let message = if is_here { here(path) } else { Files::Gone { path: path.clone() } };
-        self.tell_parents(&message, out);
     }
 }
 

@@ -123,7 +123,7 @@ impl World {
 
     /// A host answers a client.
     pub(crate) fn tell(&mut self, host: usize, number: u32, attempt: u32, told: Told) {
-        if self.is_strict {
+        if self.known_within.is_some() {
             self.judge_location(host, number, &told);
         } else if told == Told::Missing {
             self.judge_missing(host, number, attempt);
@@ -314,8 +314,8 @@ impl World {
             disk.remove(path, local, !told);
         }
         if told {
-            self.with(index, |machine, _, _, out| match machine {
-                Machine::Own(own) => own.changed(path, here, out),
+            self.with(index, |machine, disk, now, out| match machine {
+                Machine::Own(own) => own.changed(path, disk, now, out),
                 Machine::Real(node) => node.changed(path, here, out),
                 Machine::Flood(_) | Machine::Stranger(_) => {}
             });

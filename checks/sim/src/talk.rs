@@ -143,6 +143,8 @@ pub struct Request {
     pub operation: u32,
     /// Number of the request within the operation.
     pub attempt: u32,
+    /// The client.
+    pub client: usize,
     /// What is wanted.
     pub wish: Wish,
     /// Of what.

@@ -106,7 +106,7 @@ fn formed(seed: u64, scale: u32, sabotage: Option<Sabotage>) -> World {
         let is_inner = host.kind != Kind::Server;
         host.sabotage = sabotage.filter(|_| is_inner);
     }
-    world.is_strict = true;
+    world.known_within = Some(NEWS);
     world.run(Duration::from_secs(60), |_| false);
     world
 }
@@ -279,7 +279,8 @@ impl World {
             .map(times)
             .fold((Duration::ZERO, Duration::ZERO), |most, one| (most.0.max(one.0), most.1.max(one.1)));
         let own = times(host);
-        (own.0 + below.0 + NEWS, own.1 + below.1 + NEWS)
+        let news = self.known_within.unwrap_or_default();
+        (own.0 + below.0 + news, own.1 + below.1 + news)
     }
 
     /// Judges the answer of an inner node to a reader by what is on the disks now.
@@ -310,7 +311,7 @@ impl World {
         (0..self.len()).find(|index| {
             let found = &self.hosts[*index];
             let Some(file) = found.disk.files.get(path) else { return false };
-            let bound = if file.is_quiet { nowhere } else { NEWS };
+            let bound = if file.is_quiet { nowhere } else { self.known_within.unwrap_or_default() };
             file.since + bound <= self.now && self.belongs(*index, manager, self.now)
         })
     }
@@ -332,7 +333,7 @@ impl World {
                 return false;
             }
             let Some((at, is_quiet)) = server.disk.removed.get(path) else { return !server.disk.has(path) };
-            let bound = if *is_quiet { window } else { NEWS };
+            let bound = if *is_quiet { window } else { self.known_within.unwrap_or_default() };
             // A connection that broke meanwhile may have lost the report; then the next question ends it.
             let is_connected_since = server.seated < *at && self.hosts[to].seated < *at;
             at.saturating_add(bound) <= self.now && is_connected_since

@@ -149,8 +149,8 @@ pub struct World {
     pub operations: Vec<Operation>,
     /// A path to tell everything about, on the standard output.
     pub trace: Option<String>,
-    /// Whether each answer to a reader is judged by the rules of `windows`, which know no faults of connections.
-    pub(crate) is_strict: bool,
+    /// Each answer to a reader is judged by the rules of `windows`; reports of changes are known within this time.
+    pub(crate) known_within: Option<Duration>,
     /// Answers that were wrong when they were given.
     pub wrong: Vec<String>,
     /// When a host found or lost its place last.
@@ -178,7 +178,7 @@ impl World {
             deeds: Vec::new(),
             operations: Vec::new(),
             trace: std::env::var("SIM_TRACE").ok(),
-            is_strict: false,
+            known_within: None,
             wrong: Vec::new(),
             changed: Duration::ZERO,
             placed: 0,
@@ -369,6 +369,7 @@ impl World {
             }
         }
         self.deeds = deeds;
+        self.judge_work(index);
         let host = &mut self.hosts[index];
         host.check_places();
         if is_noted {

@@ -1,0 +1,162 @@
+//! Crowds: thousands of requests wait at one manager, for few paths or many, while disks hang and children come and go. Invariant,
+//! here and in all other histories: no event looks at more than [`STEPS_MAX`] requests and queries, however many wait.
+
+use std::time::Duration;
+
+use cluster::STEPS_MAX;
+
+use crate::formation::Formation;
+use crate::host::{Kind, Machine};
+use crate::lot::Lot;
+use crate::own::Sabotage;
+use crate::talk::{Name, Wish};
+use crate::world::{Weather, World};
+
+/// The largest crowd has two to the power of this.
+const DOUBLINGS: u64 = 12;
+
+/// All requests begin within this time.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// Events that concern many of them.
+const EVENTS: usize = 30;
+
+/// Time between two events.
+const PAUSE: Duration = Duration::from_millis(800);
+
+/// A client gives up after this time.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Results of one world, or of several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// Requests.
+    pub requests: usize,
+    /// The most requests that waited at a manager at once.
+    pub waiting_most: usize,
+    /// The most steps of one event.
+    pub steps_most: u64,
+}
+
+impl Outcome {
+    /// The sum of two, and the larger of their extremes.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            requests: self.requests + other.requests,
+            waiting_most: self.waiting_most.max(other.waiting_most),
+            steps_most: self.steps_most.max(other.steps_most),
+        }
+    }
+}
+
+impl World {
+    /// Judges what an event has cost its host, and what waits in its queue.
+    pub(crate) fn judge_work(&mut self, index: usize) {
+        let Some(Machine::Own(own)) = &mut self.hosts[index].machine else { return };
+        let error = own.costly.take().or_else(|| own.turns.as_ref().and_then(|turns| turns.error()));
+        if let Some(error) = error {
+            self.wrong.push(format!("host {index}: {error}"));
+        }
+    }
+}
+
+/// Lets something happen to a server that concerns all that it was asked.
+fn happen(world: &mut World, lot: &mut Lot, server: usize, paths: u64) {
+    let path: Name = format!("/crowd/{}", lot.below(paths)).into_bytes().into();
+    match lot.below(8) {
+        0 | 1 if world.hosts[server].machine.is_some() => {
+            let is_here = !world.hosts[server].disk.has(&path);
+            world.change(server, &path, is_here, true);
+        }
+        2 | 3 => {
+            world.crash(server, false);
+            let at = world.now + lot.time(Duration::from_secs(5));
+            world.begin_again(server, at);
+        }
+        4 => {
+            let is_suspended = world.hosts[server].suspended;
+            world.suspend(server, !is_suspended);
+        }
+        _ => {
+            let hangs = world.hosts[server].disk.hangs;
+            world.hang(server, !hangs);
+        }
+    }
+}
+
+/// Runs the history of one seed; with a sabotage, the manager does that.
+///
+/// # Errors
+/// A violation of an invariant.
+pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
+    let mut lot = Lot::new(seed ^ 0xc20d5);
+    let weather = Weather { faulty_per_million: 0, ..Weather::default() };
+    let servers = if lot.happens(50_000) { 60 } else { 1 + lot.below(6) as usize };
+    let formation = Formation {
+        within: Duration::from_secs(1),
+        weather,
+        ..Formation::new(servers, lot.below(2) as usize)
+    };
+    let mut world = formation.world(seed);
+    if let Some(manager) = world.hosts.first_mut() {
+        manager.sabotage = sabotage;
+    }
+    world.run(Duration::from_secs(40), |_| false);
+    let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Server).collect();
+    let any =
+        |lot: &mut Lot| servers.get(lot.below(servers.len() as u64) as usize).copied().unwrap_or_default();
+    world.hang(any(&mut lot), true);
+    let crowd = 1 << lot.below(DOUBLINGS + 1);
+    let paths = if lot.happens(500_000) { 1 } else { 1 + lot.below(crowd) };
+    let creators = lot.below(3) * 500_000;
+    for _ in 0..crowd {
+        let wish = if lot.happens(creators) { Wish::Create } else { Wish::Read };
+        let path: Name = format!("/crowd/{}", lot.below(paths)).into_bytes().into();
+        let at = world.now + lot.time(WITHIN);
+        world.begin(wish, &path, &[0], at, PATIENCE);
+    }
+    let mut outcome = Outcome { requests: crowd as usize, ..Outcome::default() };
+    for _ in 0..EVENTS {
+        let next = world.now + lot.time(PAUSE);
+        world.run(next, |_| false);
+        outcome = outcome.plus(observed(&world));
+        let server = any(&mut lot);
+        happen(&mut world, &mut lot, server, paths);
+    }
+    for server in &servers {
+        world.hang(*server, false);
+        world.suspend(*server, false);
+    }
+    let end = world.now + 4 * PATIENCE;
+    world.run(end, |world| world.unfinished().next().is_none());
+    if let Some(wrong) = world.wrong.first() {
+        return Err(format!("seed {seed}: {wrong}"));
+    }
+    if let Some(operation) = world.unfinished().next() {
+        return Err(format!("seed {seed}: no end: {operation:?}"));
+    }
+    outcome = outcome.plus(observed(&world));
+    if outcome.steps_most > STEPS_MAX {
+        return Err(format!("seed {seed}: {} steps for one event", outcome.steps_most));
+    }
+    Ok(outcome)
+}
+
+/// What waits at the manager now, and the most steps of one event so far.
+fn observed(world: &World) -> Outcome {
+    let Some(Machine::Own(own)) = world.hosts.first().and_then(|host| host.machine.as_ref()) else {
+        return Outcome::default();
+    };
+    let waiting = own.stats().map_or(0, |stats| stats.waiters + stats.held);
+    Outcome { requests: 0, waiting_most: waiting, steps_most: own.steps_most }
+}
+
+/// Runs the histories of these seeds on all processors.
+///
+/// # Errors
+/// The first few that went wrong.
+pub fn run_all(seeds: &[u64]) -> Result<Outcome, String> {
+    let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
+    Ok(outcomes.into_iter().fold(Outcome::default(), Outcome::plus))
+}

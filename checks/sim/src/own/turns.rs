@@ -1,0 +1,159 @@
+//! The thread of one of our own nodes, which takes work from its queue in turns.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use base::LogicalPath;
+use cluster::work_queue::{CHANGES_MAX, MISSES_MAX, REQUEST_BYTES_MAX, REQUESTS_AT_ONCE, REQUESTS_MAX};
+use cluster::{Turn, WorkQueue};
+
+use super::{Own, Sabotage};
+use crate::disk::Disk;
+use crate::talk::{Deed, Name, Request, Told};
+
+/// A client that finds no room comes again after this time.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// A request with its arrival.
+struct Arrival {
+    request: Request,
+    /// The last turn before it came.
+    turn: u64,
+    /// Requests of the same client that came before and wait.
+    ahead: u64,
+}
+
+/// The work queue of a process, and the turns of its thread.
+pub(crate) struct Turns {
+    queue: WorkQueue<(), (), Arrival>,
+    pace: Duration,
+    /// When the next turn is, if there is work.
+    at: Option<Duration>,
+    turns: u64,
+    /// Requests that wait, by client.
+    waiting: HashMap<usize, u64>,
+    /// The most clients that have waited at once.
+    clients_most: u64,
+    /// Resets that parents received because names were lost.
+    pub(crate) resets: u64,
+    /// Requests that found no room.
+    pub(crate) refused: u64,
+    /// A request that waited for more than its share of turns.
+    unfair: Option<String>,
+}
+
+impl Turns {
+    /// A queue of which a part is taken every `pace`.
+    pub(crate) fn new(pace: Duration) -> Self {
+        Self {
+            queue: WorkQueue::default(),
+            pace,
+            at: None,
+            turns: 0,
+            waiting: HashMap::new(),
+            clients_most: 0,
+            resets: 0,
+            refused: 0,
+            unfair: None,
+        }
+    }
+
+    pub(super) const fn deadline(&self) -> Option<Duration> {
+        self.at
+    }
+
+    fn arm(&mut self, now: Duration) {
+        self.at.get_or_insert(now + self.pace);
+    }
+
+    pub(super) fn name_changed(&mut self, path: &Name, now: Duration) {
+        if let Ok(path) = LogicalPath::parse(path) {
+            self.queue.name_changed(&path);
+            self.arm(now);
+        }
+    }
+
+    pub(super) fn name_missed(&mut self, path: &Name, now: Duration) {
+        if let Ok(path) = LogicalPath::parse(path) {
+            self.queue.name_missed(&path);
+            self.arm(now);
+        }
+    }
+
+    /// The first rule that does not hold.
+    pub(crate) fn error(&self) -> Option<String> {
+        let stats = self.queue.stats();
+        let is_bounded = stats.requests <= REQUESTS_MAX
+            && stats.request_bytes <= REQUEST_BYTES_MAX
+            && (stats.changes, stats.change_bytes) <= (CHANGES_MAX.0, usize::MAX)
+            && stats.change_bytes <= CHANGES_MAX.1
+            && stats.misses <= MISSES_MAX.0
+            && stats.miss_bytes <= MISSES_MAX.1;
+        if !is_bounded {
+            return Some(format!("{stats:?} wait"));
+        }
+        self.unfair.clone()
+    }
+
+    /// Notes that a request is taken. One that was the `ahead + 1`st of its client has waited while each other client had as many
+    /// at most.
+    fn note_taken(&mut self, arrival: &Arrival) {
+        let client = arrival.request.client;
+        if let Some(count) = self.waiting.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                self.waiting.remove(&client);
+            }
+        }
+        let share = ((arrival.ahead + 1) * self.clients_most).div_ceil(REQUESTS_AT_ONCE as u64) + 1;
+        let waited = self.turns - arrival.turn;
+        if waited > share && self.unfair.is_none() {
+            self.unfair = Some(format!(
+                "a request of client {client} with {} before it waited for {waited} turns, its share is {share}",
+                arrival.ahead
+            ));
+        }
+    }
+}
+
+impl Own {
+    /// Adds a request of a client.
+    pub(super) fn enqueue(&mut self, request: &Request, now: Duration) -> Told {
+        let in_line = self.does(Sabotage::Lines);
+        let Some(turns) = &mut self.turns else { return Told::Later };
+        let bytes = request.path.len() + request.tried.len();
+        let ahead = turns.waiting.get(&request.client).copied().unwrap_or_default();
+        let arrival = Arrival { request: request.clone(), turn: turns.turns, ahead };
+        let client = if in_line { 0 } else { request.client };
+        if turns.queue.add_request(client, bytes, arrival).is_err() {
+            turns.refused += 1;
+            return Told::Wait(BUSY);
+        }
+        *turns.waiting.entry(request.client).or_default() += 1;
+        turns.clients_most = turns.clients_most.max(turns.waiting.len() as u64);
+        turns.arm(now);
+        Told::Later
+    }
+
+    /// Does a part of the work if it is time.
+    pub(super) fn take_turn(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+        let Some(turns) = self.turns.as_mut().filter(|turns| turns.at.is_some_and(|at| at <= now)) else {
+            return;
+        };
+        turns.turns += 1;
+        let mut turn = Turn::default();
+        turns.queue.take(&mut turn);
+        turns.at = (!turns.queue.is_empty()).then_some(now + turns.pace);
+        turns.resets += u64::from(turn.is_reset);
+        turn.requests.iter().for_each(|arrival| turns.note_taken(arrival));
+        if turn.is_reset && !self.does(Sabotage::Loses) {
+            self.tree(disk, now, out, |node, now, actions| node.reset(now, actions));
+        }
+        for path in turn.changed.iter().chain(&turn.missed) {
+            self.report(&path.as_bytes().into(), disk, out);
+        }
+        for arrival in turn.requests {
+            self.ask(&arrival.request, now, out);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Work queues in front of the machines: greedy clients send thousands of requests at once, and names of servers change faster
+//! than their threads report them. Invariants:
+//!
+//! * What waits is bounded by number and bytes, whatever clients do.
+//! * No client waits behind the backlog of another one for more than its share of turns.
+//! * Changes of names that do not fit become one reset; afterwards managers know what is there.
+
+use std::time::Duration;
+
+use cluster::work_queue::{CHANGES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX};
+use cluster::{Turn, WorkQueue};
+
+use crate::client::End;
+use crate::formation::Formation;
+use crate::host::{Kind, Machine};
+use crate::lot::Lot;
+use crate::own::Sabotage;
+use crate::talk::{Name, Wish};
+use crate::world::{Weather, World};
+
+/// Requests of one greedy client at most.
+const GREEDY: u64 = 1500;
+
+/// All clients begin within this time.
+const WITHIN: Duration = Duration::from_millis(300);
+
+/// Bytes of each name of a storm, so that few are too many.
+const NAME_BYTES: usize = 1000;
+
+/// A client gives up after this time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The longest time until the thread of a server has reported all names that wait: 256 turns of up to 4 ms.
+const KNOWN_WITHIN: Duration = Duration::from_secs(2);
+
+/// Pushes into a bare queue in one history.
+const PUSHES: usize = 6000;
+
+/// The same in one history of ten.
+const MANY_PUSHES: usize = 100_000;
+
+/// Results of one world, or of several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// Requests that were answered.
+    pub answered: usize,
+    /// Storms of changes.
+    pub storms: u64,
+    /// Resets that parents received for them.
+    pub resets: u64,
+    /// Pushes into a bare queue that found no room.
+    pub refused: usize,
+}
+
+impl Outcome {
+    /// The sum of two.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            answered: self.answered + other.answered,
+            storms: self.storms + other.storms,
+            resets: self.resets + other.resets,
+            refused: self.refused + other.refused,
+        }
+    }
+}
+
+fn formed(seed: u64, lot: &mut Lot, sabotage: Option<Sabotage>) -> World {
+    let weather = Weather { faulty_per_million: 0, drift_per_million: 0, ..Weather::default() };
+    let formation = Formation {
+        within: Duration::from_secs(1),
+        weather,
+        ..Formation::new(1 + lot.below(3) as usize, lot.below(2) as usize)
+    };
+    let mut world = formation.world(seed);
+    for host in &mut world.hosts {
+        host.pace = Some(Duration::from_micros(200) + lot.time(Duration::from_millis(4)));
+        host.sabotage = sabotage;
+    }
+    world.known_within = Some(KNOWN_WITHIN);
+    world.run(Duration::from_secs(40), |_| false);
+    world
+}
+
+/// Greedy clients, and polite ones with one request each.
+fn clients(world: &mut World, lot: &mut Lot) {
+    let mut number = 0;
+    let mut ask = |world: &mut World, lot: &mut Lot, client: Option<usize>| {
+        number += 1;
+        let path: Name = format!("/sought/{number}").into_bytes().into();
+        let at = world.now + lot.time(WITHIN);
+        world.begin(Wish::Read, &path, &[0], at, PATIENCE);
+        if let (Some(client), Some(operation)) = (client, world.operations.last_mut()) {
+            operation.client = client;
+        }
+    };
+    for greedy in 0..1 + lot.below(3) {
+        for _ in 0..100 + lot.below(GREEDY) {
+            ask(world, lot, Some(usize::MAX - greedy as usize));
+        }
+    }
+    for _ in 0..5 + lot.below(30) {
+        ask(world, lot, None);
+    }
+}
+
+/// A name of a storm.
+fn name(number: usize) -> Name {
+    format!("/{number:0NAME_BYTES$}").into_bytes().into()
+}
+
+/// More names of a server change than its queue holds; some of them were known to managers before. Returns these.
+fn storm(world: &mut World, lot: &mut Lot, server: usize) -> Vec<Name> {
+    let count = CHANGES_MAX.1 / NAME_BYTES + 1 + lot.below(500) as usize;
+    let sample: Vec<Name> = (0..10).map(|_| name(lot.below(count as u64) as usize)).collect();
+    for path in &sample {
+        if lot.happens(500_000) {
+            world.change(server, path, true, true);
+        }
+    }
+    let known = world.now + KNOWN_WITHIN;
+    world.run(known, |_| false);
+    for path in &sample {
+        world.begin(Wish::Read, path, &[0], world.now, PATIENCE);
+    }
+    let located = world.now + KNOWN_WITHIN;
+    world.run(located, |_| false);
+    for number in 0..count {
+        let path = name(number);
+        let is_here = !world.hosts[server].disk.has(&path);
+        world.change(server, &path, is_here, true);
+    }
+    sample
+}
+
+/// Runs the history of one seed; with a sabotage, all nodes do that.
+///
+/// # Errors
+/// A violation of an invariant.
+pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
+    let mut lot = Lot::new(seed ^ 0x9e0e5);
+    let refused = bare(&mut lot, false).map_err(|error| format!("seed {seed}: {error}"))?;
+    let mut world = formed(seed, &mut lot, sabotage);
+    let mut outcome = Outcome { refused, ..Outcome::default() };
+    clients(&mut world, &mut lot);
+    let mut sample = Vec::new();
+    let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Server).collect();
+    if lot.happens(250_000) {
+        outcome.storms = 1;
+        let server = servers.get(lot.below(servers.len() as u64) as usize).copied().unwrap_or_default();
+        sample = storm(&mut world, &mut lot, server);
+    }
+    let known = world.now + 2 * KNOWN_WITHIN;
+    world.run(known, |_| false);
+    for path in &sample {
+        world.begin(Wish::Read, path, &[0], world.now, PATIENCE);
+    }
+    let end = world.now + 3 * PATIENCE;
+    world.run(end, |world| world.unfinished().next().is_none());
+    judge(&world, &mut outcome).map_err(|error| format!("seed {seed}: {error}"))?;
+    Ok(outcome)
+}
+
+fn judge(world: &World, outcome: &mut Outcome) -> Result<(), String> {
+    if let Some(wrong) = world.wrong.first() {
+        return Err(wrong.clone());
+    }
+    for operation in &world.operations {
+        match operation.end.as_ref().map(|(_, end)| end) {
+            Some(End::Done | End::Missing) => outcome.answered += 1,
+            end => return Err(format!("{end:?}: {operation:?}")),
+        }
+    }
+    for host in &world.hosts {
+        if let Some(Machine::Own(own)) = &host.machine {
+            outcome.resets += own.turns.as_ref().map_or(0, |turns| turns.resets);
+        }
+    }
+    if outcome.resets != outcome.storms {
+        return Err(format!("{} resets for {} storms", outcome.resets, outcome.storms));
+    }
+    Ok(())
+}
+
+/// Pushes into a queue that is seldom emptied; returns how many found no room. `keeps`: the owner keeps those nevertheless.
+///
+/// # Errors
+/// More waits than may.
+pub fn bare(lot: &mut Lot, keeps: bool) -> Result<usize, String> {
+    let mut queue: WorkQueue<(), (), usize> = WorkQueue::default();
+    let (clients, bytes_most) = (1 + lot.below(40), 1 + lot.below(4096));
+    let (mut kept, mut kept_bytes, mut refused) = (0, 0, 0);
+    for _ in 0..if lot.happens(100_000) { MANY_PUSHES } else { PUSHES } {
+        // The first client sends half of all requests.
+        let client = if lot.happens(500_000) { 0 } else { lot.below(clients) as usize };
+        let bytes = (bytes_most / 2 + lot.below(bytes_most)) as usize;
+        if queue.add_request(client, bytes, client).is_err() {
+            refused += 1;
+            if keeps {
+                kept += 1;
+                kept_bytes += bytes;
+            }
+        }
+        if lot.happens(5_000) {
+            let mut turn = Turn::default();
+            queue.take(&mut turn);
+        }
+        let stats = queue.stats();
+        if stats.requests + kept > REQUESTS_MAX || stats.request_bytes + kept_bytes > REQUEST_BYTES_MAX {
+            return Err(format!("{stats:?} wait in the queue, and {kept} beside it"));
+        }
+    }
+    Ok(refused)
+}
+
+/// Runs the histories of these seeds on all processors.
+///
+/// # Errors
+/// The first few that went wrong.
+pub fn run_all(seeds: &[u64]) -> Result<Outcome, String> {
+    let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
+    Ok(outcomes.into_iter().fold(Outcome::default(), Outcome::plus))
+}
