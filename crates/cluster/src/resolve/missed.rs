@@ -34,7 +34,7 @@ struct MissedChild {
 pub(super) struct MissedChildren(Vec<MissedChild>);
 
 impl MissedChildren {
-    /// A child is away, and expected back until then. `anew`: it had been there for more than a moment, so what is known of an
+    /// A child is away, and expected back until then. `anew`: it had been there for more than a moment, so an
     /// earlier absence does not count.
     pub(super) fn miss(&mut self, id: u64, until: MissedUntil, anew: bool) {
         let known = self.0.iter().position(|child| child.id == id);

@@ -59,7 +59,7 @@ impl UnconfirmedLeases {
         !self.grants.is_empty() && self.grants.get(path).is_some_and(|grants| grants.iter().any(is_it))
     }
 
-    /// The connection of a child has ended: what was under way is lost.
+    /// The connection of a child has ended, with all messages that were under way.
     pub(super) fn forget(&mut self, slot: Slot) {
         self.grants.retain(|_, grants| {
             grants.retain(|grant| grant.slot != slot);

@@ -1,4 +1,4 @@
-//! A child confirms each lease; what it has sent before does not end it.
+//! A child confirms each lease; messages that it has sent before do not end it.
 
 use super::placement::{create, lose, placed};
 use super::*;
