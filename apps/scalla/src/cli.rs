@@ -237,6 +237,7 @@ mod tests {
             "scalla config show --config x.cfg",
             "scalla config show /data --json",
             "scalla config manual",
+            "scalla config manual xrd.allow all.export",
             "scalla admin status",
             "scalla admin --admin-path /adm --instance foo log-level info,net=debug",
             "scalla admin log-level",

@@ -23,8 +23,14 @@ pub(crate) struct Config {
 enum Command {
     Check(Check),
     Show(Show),
-    /// Print the reference of all directives, as Markdown.
-    Manual,
+    Manual(Manual),
+}
+
+/// Print the reference of all directives, or of one, as Markdown.
+#[derive(clap::Args, Debug)]
+struct Manual {
+    /// Only these directives.
+    directive: Vec<String>,
 }
 
 /// Say everything that is wrong with configuration files, dead paths and contradictions too.
@@ -80,11 +86,27 @@ impl Config {
         match self.command {
             Command::Check(check) => check.run(),
             Command::Show(show) => show.run(),
-            Command::Manual => {
-                out().lines(config::manual());
-                Ok(ExitCode::SUCCESS)
-            }
+            Command::Manual(manual) => manual.run(),
         }
+    }
+}
+
+impl Manual {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        if self.directive.is_empty() {
+            out().lines(config::manual());
+        }
+        for name in &self.directive {
+            let Some(page) = config::manual_of(name) else {
+                let hint = match config::nearest_directive(name) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => "`scalla config manual` lists all".to_owned(),
+                };
+                bail!("no directive is called `{name}`; {hint}");
+            };
+            out().lines(page);
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 

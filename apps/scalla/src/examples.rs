@@ -31,7 +31,7 @@ const EXAMPLES: [(&str, &[&str]); 45] = [
         &["scalla config check site.cfg", "scalla config check site.cfg --instance site1 --json"],
     ),
     ("config show", &["scalla config show --config site.cfg", "scalla config show /data --changed"]),
-    ("config manual", &["scalla config manual | less"]),
+    ("config manual", &["scalla config manual | less", "scalla config manual xrd.allow"]),
     ("admin", &["scalla admin list", "scalla admin status"]),
     ("admin list", &["scalla admin list"]),
     ("admin status", &["scalla admin status", "scalla admin --instance site1 status --json"]),

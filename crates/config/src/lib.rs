@@ -39,7 +39,7 @@ pub use directives::{
 pub use effective::*;
 pub use language::{ANONYMOUS, Evaluation};
 pub use load::{Load, Loaded, Overrides, load};
-pub use manual::manual;
+pub use manual::{manual, manual_of};
 pub use report::{Problem, ProblemKind, Report, Severity, Strictness};
 pub use setting::{Origin, Position, Setting};
 pub use show::{Reload, Shown, show};

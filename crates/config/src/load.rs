@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use crate::directives::{
-    Arguments, Draft, ExportDraft, Fault, every_directive, find_directive, nearest_directive,
+    Arguments, Draft, ExportDraft, Fault, Standing, every_directive, find_directive, nearest_directive,
     of_another_component, read_by_xrootd, resolve, unprotected,
 };
 use crate::effective::{
@@ -197,9 +197,14 @@ fn apply(statement: &Statement, draft: &mut Draft<'_>) {
         return;
     };
     let mut arguments = Arguments::new(directive, name, &statement.arguments);
-    if let Err(fault) = (directive.apply)(&mut arguments, draft) {
-        let what = format!("{}: {}", name.text, fault.what);
-        draft.report.add(fault.kind, fault.origin, what, fault.allowed);
+    match (directive.apply)(&mut arguments, draft) {
+        Ok(()) if directive.standing == Standing::InForce => draft.report.count_in_force(),
+        Ok(()) => {}
+        Err(fault) => {
+            let what = format!("{}: {}", name.text, fault.what);
+            let subject = format!("{} {}", name.text, fault.subject);
+            draft.report.add_about(subject.trim_end(), fault.kind, fault.origin, what, fault.allowed);
+        }
     }
 }
 
@@ -218,7 +223,8 @@ fn unknown(name: &Token, draft: &mut Draft<'_>) {
     // An unknown directive of these prefixes may restrict access.
     if let Some(("acc" | "sec", _)) = name.text.split_once('.') {
         let Fault { kind, what, allowed, .. } = unprotected(name, &what);
-        return draft.report.add(kind, name.origin(), what, format!("{hint}; {allowed}"));
+        let allowed = format!("{hint}; {allowed}");
+        return draft.report.add_about(&name.text, kind, name.origin(), what, allowed);
     }
     draft.report.add(ProblemKind::Unknown, name.origin(), what, hint);
 }

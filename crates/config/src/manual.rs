@@ -5,7 +5,9 @@
 
 use std::fmt::Write;
 
-use crate::directives::{Directive, EXPORT_OPTIONS, Mark, SECTIONS, Section, Standing};
+use crate::directives::{
+    Directive, EXPORT_OPTIONS, Mark, SECTIONS, Section, Standing, find_directive, missing,
+};
 use crate::language::{
     FILES_MAX, LINE_CHARS_MAX, SUBSTITUTED_CHARS_MAX, VALUE_FILE_BYTES_MAX, VARIABLE_NAME_MAX,
 };
@@ -95,6 +97,28 @@ fn section(section: &Section, out: &mut String) {
         );
     }
     out.push('\n');
+}
+
+/// The part of the reference about one directive, by any of its names.
+#[must_use]
+pub fn manual_of(name: &str) -> Option<String> {
+    let directive = find_directive(name)?;
+    let mut out = String::new();
+    entry(directive, &mut out);
+    let name = directive.names.first().copied().unwrap_or_default();
+    match directive.standing {
+        Standing::InForce => {}
+        Standing::NoEffect => out.push_str("It is accepted and has no effect here.\n\n"),
+        Standing::NotYet => {
+            let consequence = missing(name).map(|missing| missing.consequence(None));
+            let consequence = consequence.filter(|_| !directive.guards()).unwrap_or_default();
+            let _ = match consequence.as_str() {
+                "" => writeln!(out, "It is not in force yet.\n"),
+                consequence => writeln!(out, "It is not in force yet: {consequence}.\n"),
+            };
+        }
+    }
+    Some(out)
 }
 
 fn entry(directive: &Directive, out: &mut String) {

@@ -89,8 +89,12 @@ pub struct Problem {
     pub origin: Origin,
     /// Description of the problem.
     pub what: String,
-    /// The allowed values, or a remedy; may be empty.
+    /// The allowed values, a remedy, or the consequence; may be empty.
     pub allowed: String,
+    /// The directive, with the argument in question, where a list names it; may be empty.
+    pub subject: String,
+    /// The part of the server that is missing, where it is about one.
+    pub part: Option<&'static str>,
 }
 
 impl fmt::Display for Problem {
@@ -116,18 +120,24 @@ impl fmt::Display for Problem {
 /// Number of problems with the same advice from which it is printed once.
 const ADVICE_SHARED_FROM: usize = 3;
 
+/// Number of problems of protection from which they are printed as one list.
+const UNPROTECTED_LISTED_FROM: usize = 3;
+/// Width of such a list in columns.
+const LIST_COLUMNS: usize = 96;
+
 /// All problems of one configuration, in the order of detection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     problems: Vec<Problem>,
     strictness: Strictness,
+    in_force: usize,
 }
 
 impl Report {
     /// Returns an empty report.
     #[must_use]
     pub fn new(strictness: Strictness) -> Self {
-        Self { problems: Vec::new(), strictness }
+        Self { problems: Vec::new(), strictness, in_force: 0 }
     }
 
     /// Returns the treatment of unknown directives.
@@ -144,8 +154,40 @@ impl Report {
         what: impl Into<String>,
         allowed: impl Into<String>,
     ) {
+        self.add_about("", kind, origin, what, allowed);
+    }
+
+    /// Adds a problem of a directive, which lists name by `subject`.
+    pub(crate) fn add_about(
+        &mut self,
+        subject: &str,
+        kind: ProblemKind,
+        origin: Origin,
+        what: impl Into<String>,
+        allowed: impl Into<String>,
+    ) {
         let severity = kind.severity(self.strictness);
-        self.problems.push(Problem { kind, severity, origin, what: what.into(), allowed: allowed.into() });
+        let (what, allowed, subject) = (what.into(), allowed.into(), subject.to_owned());
+        self.problems.push(Problem { kind, severity, origin, what, allowed, subject, part: None });
+    }
+
+    /// Adds something that is not in force yet: the consequence, and the part that is missing.
+    pub(crate) fn add_not_yet(
+        &mut self,
+        origin: Origin,
+        what: String,
+        consequence: String,
+        part: Option<&'static str>,
+    ) {
+        let kind = ProblemKind::NotYet;
+        let severity = kind.severity(self.strictness);
+        let subject = String::new();
+        self.problems.push(Problem { kind, severity, origin, what, allowed: consequence, subject, part });
+    }
+
+    /// Counts a directive that is in force.
+    pub(crate) fn count_in_force(&mut self) {
+        self.in_force += 1;
     }
 
     /// Adds all problems of another report.
@@ -210,25 +252,78 @@ impl Report {
         self.errors().next().is_none()
     }
 
-    /// Returns a summary line: `2 errors, 1 warning`.
+    /// Returns a summary line, for example `2 errors, 1 warning: does not start. Works: 27
+    /// directives. Without: HTTP, monitoring.`
     #[must_use]
     pub fn summary(&self) -> String {
         let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-        format!("{}, {}", count(self.errors().count(), "error"), count(self.warnings().count(), "warning"))
+        let (errors, warnings) = (self.errors().count(), self.warnings().count());
+        let (errors, warnings) = (count(errors, "error"), count(warnings, "warning"));
+        let starts = if self.is_ok() { "starts" } else { "does not start" };
+        let works = count(self.in_force, "directive");
+        let mut parts: Vec<&str> = self.problems.iter().filter_map(|problem| problem.part).collect();
+        parts.sort_unstable();
+        parts.dedup();
+        let without =
+            if parts.is_empty() { String::new() } else { format!(" Without: {}.", parts.join(", ")) };
+        format!("{errors}, {warnings}: {starts}. Works: {works}.{without}")
+    }
+
+    /// Writes the problems of protection as one list: where each is, and which directive it is.
+    fn list_unprotected(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unprotected: Vec<&Problem> =
+            self.problems.iter().filter(|problem| problem.kind == ProblemKind::Unprotected).collect();
+        let Some(first) = unprotected.first() else { return Ok(()) };
+        if let Origin::File(position) = &first.origin {
+            write!(f, "{}: ", position.file)?;
+        }
+        let count = unprotected.len();
+        writeln!(
+            f,
+            "error: {count} lines ask for protection that Scalla does not have yet, so it does not start:"
+        )?;
+        let file_of = |problem: &Problem| match &problem.origin {
+            Origin::File(position) => Some(position.file.clone()),
+            Origin::Default | Origin::CommandLine => None,
+        };
+        let mut line = String::new();
+        for problem in &unprotected {
+            let place = match &problem.origin {
+                Origin::File(position) if file_of(problem) == file_of(first) => position.line.to_string(),
+                Origin::File(position) => format!("{}:{}", position.file, position.line),
+                other => other.to_string(),
+            };
+            let item = format!("{place} {}", problem.subject);
+            if !line.is_empty() && line.chars().count() + 2 + item.chars().count() > LIST_COLUMNS {
+                writeln!(f, "    {line},")?;
+                line.clear();
+            }
+            if !line.is_empty() {
+                line.push_str(", ");
+            }
+            line.push_str(&item);
+        }
+        writeln!(f, "    {line}")?;
+        writeln!(f, "    Remove them only if everybody may have the data that they protect.")
     }
 }
 
 /// Prints one line per problem, in the order of [`Report::problems`]. Shared advice is printed
-/// once, after the last problem that has it.
+/// once, after the last problem that has it. Several problems of protection are one list at the end.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_unprotected = |problem: &Problem| problem.kind == ProblemKind::Unprotected;
+        let lists =
+            self.problems.iter().filter(|problem| is_unprotected(problem)).count() >= UNPROTECTED_LISTED_FROM;
+        let single: Vec<&Problem> =
+            self.problems.iter().filter(|problem| !(lists && is_unprotected(problem))).collect();
         // For each advice: the number of problems with it, and the number of those not printed yet.
         let mut sharing = HashMap::<&str, (usize, usize)>::new();
-        for problem in self.problems.iter().filter(|problem| !problem.allowed.is_empty()) {
+        for problem in single.iter().filter(|problem| !problem.allowed.is_empty()) {
             let (all, left) = sharing.entry(&problem.allowed).or_default();
             (*all, *left) = (*all + 1, *left + 1);
         }
-        for problem in &self.problems {
+        for problem in single {
             match sharing.get_mut(problem.allowed.as_str()) {
                 Some((all, left)) if *all >= ADVICE_SHARED_FROM => {
                     writeln!(f, "{}", Problem { allowed: String::new(), ..problem.clone() })?;
@@ -240,7 +335,7 @@ impl fmt::Display for Report {
                 _ => writeln!(f, "{problem}")?,
             }
         }
-        Ok(())
+        if lists { self.list_unprotected(f) } else { Ok(()) }
     }
 }
 
@@ -258,10 +353,10 @@ mod tests {
         let mut report = Report::new(Strictness::Strict);
         let mut add = |kind, origin, what: &str, advice: &str| report.add(kind, origin, what, advice);
         add(ProblemKind::NotYet, at("b", 2), "c", "");
-        add(ProblemKind::Unprotected, at("b", 1), "b", "remove it");
-        add(ProblemKind::Unprotected, at("a", 9), "d", "remove it");
+        add(ProblemKind::Syntax, at("b", 1), "b", "remove it");
+        add(ProblemKind::Syntax, at("a", 9), "d", "remove it");
         add(ProblemKind::BadValue, Origin::CommandLine, "a", "numbers");
-        add(ProblemKind::Unprotected, at("b", 3), "e", "remove it");
+        add(ProblemKind::Syntax, at("b", 3), "e", "remove it");
         add(ProblemKind::BadValue, at("a", 10), "f", "numbers");
         report.order_by_line();
         let expected = "\
@@ -274,5 +369,38 @@ a:9:1: error: d
 a:10:1: error: f; numbers
 ";
         assert_eq!(report.to_string(), expected);
+    }
+
+    #[test]
+    fn many_problems_of_protection_are_one_list_and_the_last_line_sums_up() {
+        let mut report = Report::new(Strictness::Strict);
+        for (file, line, subject) in [("f", 2, "sec.protocol gsi"), ("f", 7, "acc.authdb")] {
+            report.add_about(subject, ProblemKind::Unprotected, at(file, line), "restricts", "remove it");
+        }
+        assert_eq!(
+            report.to_string(),
+            "f:2:1: error: restricts; remove it\nf:7:1: error: restricts; remove it\n"
+        );
+        report.add_about("xrd.tls", ProblemKind::Unprotected, at("g", 1), "restricts", "remove it");
+        report.add_not_yet(
+            at("f", 9),
+            "x is not in force yet".into(),
+            "none is sent".into(),
+            Some("monitoring"),
+        );
+        report.add_not_yet(at("f", 10), "y is not in force yet".into(), "refused".into(), Some("HTTP"));
+        report.count_in_force();
+        let expected = "\
+f:9:1: warning: x is not in force yet; none is sent
+f:10:1: warning: y is not in force yet; refused
+f: error: 3 lines ask for protection that Scalla does not have yet, so it does not start:
+    2 sec.protocol gsi, 7 acc.authdb, g:1 xrd.tls
+    Remove them only if everybody may have the data that they protect.
+";
+        assert_eq!(report.to_string(), expected);
+        assert_eq!(
+            report.summary(),
+            "3 errors, 2 warnings: does not start. Works: 1 directive. Without: HTTP, monitoring."
+        );
     }
 }

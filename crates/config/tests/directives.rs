@@ -108,7 +108,11 @@ fn examples_match_the_standing() {
                 Standing::NotYet if directive.example.is_empty() && directive.grammar != "(flag)" => {
                     assert!(!loaded.report.is_ok(), "no form of it is accepted: {says}");
                 }
-                Standing::NotYet => assert_eq!(kinds, [ProblemKind::NotYet], "{says}"),
+                Standing::NotYet => {
+                    assert_eq!(kinds, [ProblemKind::NotYet], "{says}");
+                    let problem = &loaded.report.problems()[0];
+                    assert!(!problem.allowed.is_empty() && problem.part.is_some(), "no consequence: {says}");
+                }
             }
         }
     }
@@ -318,7 +322,7 @@ fn all_problems_are_found_at_once() {
     assert_eq!(lines, [2, 2, 1], "directives in an invalid if-fi are not evaluated: {report}");
     let report = load_text(&text.replace("if\n", ""), Strictness::Strict).report;
     assert_eq!(report.errors().count(), 5, "{report}");
-    assert_eq!(report.summary(), "5 errors, 0 warnings");
+    assert_eq!(report.summary(), "5 errors, 0 warnings: does not start. Works: 0 directives.");
 }
 
 #[test]

@@ -24,3 +24,16 @@ fn table_rows_have_the_right_number_of_columns() {
         assert!(matches!(bars, 3 | 4 | 7), "{bars} bars: {line}");
     }
 }
+
+#[test]
+fn each_directive_has_its_own_page() {
+    for directive in config::every_directive() {
+        for name in directive.names {
+            let page = config::manual_of(name).unwrap();
+            assert!(page.contains(directive.grammar) && page.contains(directive.help), "{name}:\n{page}");
+        }
+    }
+    let page = config::manual_of("http.cert").unwrap();
+    assert!(page.contains("not in force yet: clients with http:// and davs:// are refused."), "{page}");
+    assert_eq!(config::manual_of("http.nothing"), None);
+}

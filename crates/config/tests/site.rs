@@ -118,13 +118,14 @@ fn directives_not_in_force_are_reported_with_a_position() {
     let report = data_server().report;
     let says = |what: &str| report.problems().iter().any(|problem| problem.to_string() == what);
     for what in [
-        "site.cfg:15:26: warning: xrd.protocol: HTTP (libXrdHttp) is not in force yet",
+        "site.cfg:15:26: warning: xrd.protocol: HTTP (libXrdHttp) is not in force yet; clients with http:// and davs:// \
+         are refused",
         "site.cfg:25:1: note: xrd.sched has no effect here",
         "site.cfg:33:30: warning: all.export: unknown export option '#'; see Export options in the manual",
         "site.cfg:37:40: warning: xrootd.chksum: '/usr/bin/xrdadler32.sh' is not run; the checksums before it \
          are built in",
         "site.cfg:38:19: note: xrootd.async: 'segsize' has no effect here",
-        "site.cfg:47:1: warning: frm.xfr.copymax is not in force yet",
+        "site.cfg:47:1: warning: frm.xfr.copymax is not in force yet; files are neither staged, migrated nor purged",
     ] {
         assert!(says(what), "{what}\nin\n{report}");
     }

@@ -17,6 +17,8 @@ pub(crate) struct Fault {
     pub(crate) origin: Origin,
     pub(crate) what: String,
     pub(crate) allowed: String,
+    /// The argument it is about, for a list of faults; may be empty.
+    pub(crate) subject: String,
 }
 
 impl Fault {
@@ -27,7 +29,13 @@ impl Fault {
             origin: token.origin(),
             what: what.into(),
             allowed: allowed.into(),
+            subject: String::new(),
         }
+    }
+
+    /// Names the argument that the problem concerns.
+    pub(crate) fn about(self, subject: String) -> Self {
+        Self { subject, ..self }
     }
 
     /// Changes the kind of the problem.

@@ -3,7 +3,7 @@
 //! They are resolved after the whole file is read, because later directives may add options.
 
 use super::shared::{part_idle, part_later};
-use super::{Arguments, Draft, Fault, Standing};
+use super::{Arguments, Draft, Fault, Standing, missing};
 use crate::effective::{Attributes, Export, Visibility};
 use crate::report::ProblemKind;
 use crate::setting::{Origin, Setting};
@@ -112,7 +112,7 @@ pub(super) fn export(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
         && token.text.starts_with('*')
     {
         let what = format!("{}: object ids ('*') are not in force yet", arguments.name.text);
-        draft.note(ProblemKind::NotYet, token, what, "");
+        draft.not_yet(token, what, Some(missing::OBJECT_IDS), None);
         draft.object_ids = Some(token.origin());
         return Ok(());
     }

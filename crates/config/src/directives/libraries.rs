@@ -5,7 +5,7 @@
 //! remedy.
 
 use super::shared::unprotected;
-use super::{Arguments, Draft, Fault};
+use super::{Arguments, Draft, Fault, Missing, missing};
 use crate::language::Token;
 use crate::report::ProblemKind;
 
@@ -50,7 +50,7 @@ enum Fate {
     /// The built-in implementation is in force without it.
     BuiltIn,
     /// The function is not in force yet; the served data is correct without it.
-    NotYet,
+    NotYet(Missing),
     /// Without it, the server would serve or write other data than the file describes.
     Needed,
     /// It restricts access.
@@ -71,35 +71,35 @@ const fn known(name: &'static str, fate: Fate, what: &'static str) -> Known {
 
 const KNOWN: &[Known] = &[
     known("libXrdAccSciTokens", Fate::Guards, "authorization by tokens"),
-    known("libXrdBlacklistDecision", Fate::NotYet, "cache decisions"),
+    known("libXrdBlacklistDecision", Fate::NotYet(missing::CACHE), "cache decisions"),
     known("libXrdBwm", Fate::Needed, "bandwidth scheduling"),
     known("libXrdCksCalczcrc32", Fate::BuiltIn, "the zcrc32 checksum"),
     known("libXrdClProxyPlugin", Fate::Needed, "a client behind a proxy"),
-    known("libXrdCmsRedirectLocal", Fate::NotYet, "redirects to local files"),
+    known("libXrdCmsRedirectLocal", Fate::NotYet(missing::REDIRECTION), "redirects to local files"),
     known("libXrdFileCache", Fate::Needed, "the disk cache"),
-    known("libXrdHttp", Fate::NotYet, "HTTP"),
-    known("libXrdHttpCors", Fate::NotYet, "HTTP"),
-    known("libXrdHttpTPC", Fate::NotYet, "HTTP third-party copy"),
+    known("libXrdHttp", Fate::NotYet(missing::HTTP), "HTTP"),
+    known("libXrdHttpCors", Fate::NotYet(missing::HTTP), "HTTP"),
+    known("libXrdHttpTPC", Fate::NotYet(missing::HTTP), "HTTP third-party copy"),
     known("libXrdMacaroons", Fate::Guards, "authorization by macaroons"),
     known("libXrdN2No2p", Fate::Needed, "names made from object ids"),
     known("libXrdOfs", Fate::BuiltIn, "the file system"),
-    known("libXrdOfsPrepGPI", Fate::NotYet, "a prepare program"),
+    known("libXrdOfsPrepGPI", Fate::NotYet(missing::PREPARE), "a prepare program"),
     known("libXrdOssArc", Fate::Needed, "archives"),
     known("libXrdOssCsi", Fate::Needed, "stored page checksums, which writes without it would make wrong"),
     known("libXrdOssSIgpfsT", Fate::Needed, "stat answers of GPFS"),
-    known("libXrdOssStats", Fate::NotYet, "storage statistics"),
+    known("libXrdOssStats", Fate::NotYet(missing::STATISTICS), "storage statistics"),
     known("libXrdPfc", Fate::Needed, "the disk cache"),
-    known("libXrdPfcPurgeQuota", Fate::NotYet, "cache quotas"),
+    known("libXrdPfcPurgeQuota", Fate::NotYet(missing::CACHE), "cache quotas"),
     known("libXrdPss", Fate::Needed, "the proxy"),
     known("libXrdSsi", Fate::Needed, "SSI services"),
-    known("libXrdSsiLog", Fate::NotYet, "the log of SSI services"),
-    known("libXrdTCPMonPlugin", Fate::NotYet, "reports on TCP connections"),
-    known("libXrdThrottle", Fate::NotYet, "throttling"),
+    known("libXrdSsiLog", Fate::NotYet(missing::SERVICES), "the log of SSI services"),
+    known("libXrdTCPMonPlugin", Fate::NotYet(missing::CONNECTIONS), "reports on TCP connections"),
+    known("libXrdThrottle", Fate::NotYet(missing::THROTTLING), "throttling"),
     known("libXrdVoms", Fate::Guards, "VOMS attributes"),
     known("libXrdXrootd", Fate::BuiltIn, "the xroot protocol"),
     // Keywords that are not libraries.
     known("default", Fate::BuiltIn, "the default"),
-    known("throttle", Fate::NotYet, "throttling"),
+    known("throttle", Fate::NotYet(missing::THROTTLING), "throttling"),
 ];
 
 /// Reads the library argument, after `++` and `+x`/`-x` options.
@@ -129,9 +129,9 @@ pub(super) fn select(
     };
     match known.fate {
         Fate::BuiltIn => Ok(()),
-        Fate::NotYet => {
+        Fate::NotYet(missing) => {
             let what = format!("{}: {} ({base}) is not in force yet", arguments.name.text, known.what);
-            draft.note(ProblemKind::NotYet, library, what, "");
+            draft.not_yet(library, what, Some(missing), None);
             Ok(())
         }
         Fate::Needed => {

@@ -9,6 +9,7 @@ mod cluster;
 mod export;
 mod http;
 mod libraries;
+mod missing;
 mod ofs;
 mod oss;
 mod process;
@@ -26,6 +27,7 @@ pub(crate) use arguments::{Arguments, Fault};
 pub(crate) use cluster::read_by_xrootd;
 pub use export::{EXPORT_OPTIONS, OptionEntry};
 pub(crate) use export::{ExportDraft, resolve};
+pub(crate) use missing::{Missing, of as missing};
 pub(crate) use shared::unprotected;
 
 use crate::effective::Effective;
@@ -240,6 +242,20 @@ impl Draft<'_> {
         allowed: &str,
     ) {
         self.report.add(kind, token.origin(), what.into(), allowed);
+    }
+
+    /// Reports an item that is not in force yet, and the consequence. `first` is the first argument of
+    /// the directive.
+    pub(crate) fn not_yet(
+        &mut self,
+        token: &Token,
+        what: String,
+        missing: Option<Missing>,
+        first: Option<&str>,
+    ) {
+        let consequence = missing.map(|missing| missing.consequence(first)).unwrap_or_default();
+        let part = missing.map(|missing| missing.part);
+        self.report.add_not_yet(token.origin(), what, consequence, part);
     }
 
     /// Reports an unknown option: an error, or a warning where existing files must start.

@@ -2,7 +2,7 @@
 //!
 //! They exist so that equal options have equal syntax and messages in all tables.
 
-use super::{Arguments, Draft, Fault};
+use super::{Arguments, Draft, Fault, missing};
 use crate::effective::{Folder, Trace};
 use crate::language::Token;
 use crate::report::ProblemKind;
@@ -11,7 +11,8 @@ use crate::report::ProblemKind;
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all directives")]
 pub(crate) fn later(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let name = arguments.name;
-    draft.note(ProblemKind::NotYet, name, format!("{} is not in force yet", name.text), "");
+    let what = format!("{} is not in force yet", name.text);
+    draft.not_yet(name, what, missing::of(&name.text), arguments.peek());
     Ok(())
 }
 
@@ -37,12 +38,13 @@ pub(crate) fn unprotected(token: &Token, what: &str) -> Fault {
         "not starting, lest data be served unprotected; remove it only if everybody may have what it protects",
     )
     .of(ProblemKind::Unprotected)
+    .about(what.replace('\'', ""))
 }
 
 /// Reports an option that is not in force yet.
 pub(crate) fn part_later(arguments: &Arguments<'_>, token: &Token, draft: &mut Draft<'_>) {
     let what = format!("{}: '{}' is not in force yet", arguments.name.text, token.text);
-    draft.note(ProblemKind::NotYet, token, what, "");
+    draft.not_yet(token, what, missing::of(&arguments.name.text), None);
 }
 
 /// Reports an option without effect.

@@ -2,9 +2,8 @@
 
 use super::libraries::{self, Purpose};
 use super::shared::{part_idle, part_later, trace, unprotected, without_effect};
-use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, cluster, process};
+use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, cluster, missing, process};
 use crate::effective::{KeepAlive, MAX_FD_RANGE, MaxFd, Port};
-use crate::report::ProblemKind;
 use crate::setting::Setting;
 use crate::values::{self, between, from};
 
@@ -267,7 +266,7 @@ fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
         "xroot" | "xrootd" => {
             if !port.is_empty() {
                 let what = format!("{}: a second port is not in force yet", arguments.name.text);
-                draft.note(ProblemKind::NotYet, token, what, "xrd.port has the port of xroot");
+                draft.not_yet(token, what, Some(missing::PORTS), None);
             }
             if library.text == "*" {
                 return Ok(());

@@ -1,0 +1,85 @@
+//! Consequences of directives that are not in force: which part is missing, and what the server does without it.
+
+/// A part of the server that is not there yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Missing {
+    /// Its name, for the summary of a configuration.
+    pub(crate) part: &'static str,
+    /// What does not happen without it. `{}` stands for the first argument of the directive.
+    without: &'static str,
+}
+
+const fn missing(part: &'static str, without: &'static str) -> Missing {
+    Missing { part, without }
+}
+
+pub(super) const HTTP: Missing = missing("HTTP", "clients with http:// and davs:// are refused");
+pub(super) const PREPARE: Missing =
+    missing("mass storage", "requests to stage files succeed only for files that are on disk");
+pub(super) const REDIRECTION: Missing =
+    missing("redirection plug-ins", "clients are not redirected to files of their own disks");
+pub(super) const CACHE: Missing = missing("cache", "nothing is cached, and nothing is purged");
+pub(super) const STATISTICS: Missing = missing("monitoring", "no statistics of the storage are reported");
+pub(super) const CONNECTIONS: Missing = missing("monitoring", "no reports on TCP connections are written");
+pub(super) const SERVICES: Missing = missing("SSI services", "they write no log");
+pub(super) const THROTTLING: Missing =
+    missing("throttling", "clients are served without limits of rate, open files and connections");
+pub(super) const CREDENTIALS: Missing =
+    missing("delegated credentials", "third-party copies log in to sources without the client's credentials");
+pub(super) const PORTS: Missing =
+    missing("second ports", "clients of that port are refused; xrd.port is served");
+pub(super) const OBJECT_IDS: Missing = missing("object ids", "names without a leading / are refused");
+const MASS_STORAGE: Missing = missing("mass storage", "files are neither staged, migrated nor purged");
+const PROXY: Missing =
+    missing("proxy", "this server does not fetch from other servers: it serves only its own disk");
+const REPORTS: Missing = missing("monitoring", "no reports are sent to {}");
+const MONITORING: Missing = missing("monitoring", "no monitoring data is sent");
+
+/// Directives by name or prefix; the first that fits.
+const BY_NAME: [(&str, Missing); 27] = [
+    ("all.export", MASS_STORAGE),
+    ("xrootd.export", MASS_STORAGE),
+    ("oss.defaults", MASS_STORAGE),
+    ("cms.prep", PREPARE),
+    ("cors.", HTTP),
+    ("frm.all.monitor", MONITORING),
+    ("frm.", MASS_STORAGE),
+    ("http.", HTTP),
+    ("macaroons.", HTTP),
+    ("ofs.cksrt", missing("checksums in replies", "replies carry no encrypted checksums")),
+    ("ofs.notify", missing("notification", "no program is informed of events")),
+    ("ofs.tpc", CREDENTIALS),
+    ("oss.usage", missing("space accounting", "no usage is recorded and no quotas hold")),
+    ("oss.", MASS_STORAGE),
+    ("pfc.", CACHE),
+    ("pss.origin", missing("proxy", "this server does not fetch from {}: it serves only its own disk")),
+    ("pss.", PROXY),
+    ("throttle.", THROTTLING),
+    ("tpc.", HTTP),
+    ("xrd.protocol", HTTP),
+    ("xrd.report", REPORTS),
+    ("xrootd.bindif", missing("addresses of redirects", "redirects name the host as managers know it")),
+    ("xrootd.diglib", missing("remote diagnostics", "requests for /=/ are refused")),
+    ("xrootd.fslib", THROTTLING),
+    (
+        "xrootd.fsoverload",
+        missing("overload redirection", "clients of an overloaded server wait as the built-in limits say"),
+    ),
+    ("xrootd.pmark", missing("packet marking", "packets are not marked, and no flows are reported")),
+    ("xrootd.prep", PREPARE),
+];
+
+/// What is missing without a directive, by its name.
+pub(crate) fn of(name: &str) -> Option<Missing> {
+    if name.starts_with("xrootd.mon") {
+        return Some(MONITORING);
+    }
+    BY_NAME.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, missing)| *missing)
+}
+
+impl Missing {
+    /// The consequence in words, for a directive with this first argument.
+    pub(crate) fn consequence(self, first: Option<&str>) -> String {
+        self.without.replace("{}", first.unwrap_or("anywhere"))
+    }
+}
