@@ -1,5 +1,4 @@
-"""Interactive use: completions of shells, manual pages, the map of a cluster, the interactive
-shells."""
+"""Interactive use: manual pages, the map of a cluster, the interactive shells."""
 
 import json
 import os
@@ -15,30 +14,7 @@ import peers
 import terminals
 import tools
 
-# Completions and manual pages.
-
-COMPLETE = r"""
-source "$1"; shift
-COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
-registered=$(complete -p scalla) || exit 3
-function=${registered#*-F }; function=${function%% *}
-"$function" scalla "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
-printf '%s\n' "${COMPREPLY[@]}"
-"""
-
-
-@pytest.mark.parametrize("words, expected", [
-    ("scalla comp", ["completions"]),
-    ("scalla cluster s", ["status", "suspend"]),
-    ("scalla cp --check", ["--checksum"]),
-    ("scalla completions ba", ["bash"]),
-])
-def test_bash_completes(tmp_path, words, expected):
-    script = tmp_path / "scalla.bash"
-    script.write_text(tools.scalla("completions", "bash").ok().out)
-    done = tools.run(["/bin/bash", "--norc", "-c", COMPLETE, "bash", script, *words.split()]).ok()
-    assert (done.out.split(), done.err) == (expected, "")
-
+# Manual pages.
 
 def test_manual_pages(tmp_path):
     tools.scalla("man", tmp_path / "man").ok().silent()

@@ -31,7 +31,9 @@ enum Command {
     Files(crate::files::Files),
     Bench(crate::bench::Bench),
     Links(crate::links::Links),
-    Completions(crate::completions::Completions),
+    Completions(crate::completion::Completions),
+    #[command(hide = true)]
+    Complete(crate::completion::Complete),
     Man(crate::man::Man),
     Version(crate::version::Version),
 }
@@ -69,6 +71,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Bench(bench) => bench.run(),
         Command::Links(links) => links.run(),
         Command::Completions(completions) => completions.run(),
+        Command::Complete(complete) => complete.run(),
         Command::Man(man) => man.run(),
         Command::Version(version) => version.run(),
     };

@@ -4,7 +4,7 @@ mod admin;
 mod bench;
 mod cli;
 mod cluster;
-mod completions;
+mod completion;
 mod config;
 mod copy;
 mod editor;

@@ -27,6 +27,11 @@ pub(crate) fn named(text: &str) -> Option<Result<Url, String>> {
     Some(below(url, path).map_err(|error| format!("`{text}`: {error}")))
 }
 
+/// Returns the servers that have a name, with their URLs.
+pub(crate) fn names() -> impl Iterator<Item = (&'static str, &'static Url)> {
+    known().iter().map(|(name, url)| (name.as_str(), url))
+}
+
 /// Returns the URL of a host that is written alone or with a path: `HOST:PORT`, `HOST:PORT/PATH`. A word without a dot and a port
 /// could be anything.
 pub(crate) fn host(text: &str) -> Option<String> {

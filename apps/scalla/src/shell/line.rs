@@ -75,7 +75,7 @@ pub(super) struct Parsed {
 }
 
 /// The definition, complete.
-pub(super) fn definition() -> clap::Command {
+pub(crate) fn definition() -> clap::Command {
     let mut definition = Line::command();
     definition.build();
     definition

@@ -8,22 +8,22 @@
 //! | `work` | what the commands do |
 //! | `places` | what places stand for, here and at the server |
 //! | `complete` | completion of what is typed |
-//! | `names` | what is in the folders of servers, for completion |
 
 mod complete;
 mod line;
-mod names;
 mod places;
-mod words;
+pub(crate) mod words;
 mod work;
 
+use crate::completion::names::Names;
 use crate::copy::work::INTERRUPTED;
 use crate::editor::{self, Editor, History, Typed};
 use crate::environment::{self, Ground};
 use crate::files::Context;
 use crate::printer::err;
 use client::{Client, Source};
-use names::Names;
+#[cfg(test)]
+pub(crate) use line::definition;
 use std::io::BufRead;
 use std::process::ExitCode;
 use tokio::sync::mpsc;

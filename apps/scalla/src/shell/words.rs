@@ -3,7 +3,7 @@
 
 /// What is open at the end of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(crate) enum End {
     /// Nothing: the next letter begins a word.
     Blank,
     /// A word without quotation marks.
@@ -17,33 +17,33 @@ pub(super) enum End {
 
 /// A word.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Word {
+pub(crate) struct Word {
     /// Without its quotation.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// The same with a backslash before each wildcard, and each backslash, that was quoted.
-    pub(super) pattern: String,
+    pub(crate) pattern: String,
     /// The byte of the line at which it begins.
-    pub(super) start: usize,
+    pub(crate) start: usize,
 }
 
 /// The words of a line.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) struct Split {
-    pub(super) words: Vec<Word>,
-    pub(super) end: End,
+pub(crate) struct Split {
+    pub(crate) words: Vec<Word>,
+    pub(crate) end: End,
     /// The first sign of those that shells give a meaning, and we do not.
-    pub(super) operator: Option<char>,
+    pub(crate) operator: Option<char>,
 }
 
 impl Split {
     /// Whether the line goes on: a quotation is open, or a backslash stands at its end.
-    pub(super) const fn is_open(&self) -> bool {
+    pub(crate) const fn is_open(&self) -> bool {
         matches!(self.end, End::Single | End::Double | End::Escape)
     }
 }
 
 /// Takes a line apart.
-pub(super) fn split(line: &str) -> Split {
+pub(crate) fn split(line: &str) -> Split {
     let mut splitter =
         Splitter { word: None, split: Split { words: Vec::new(), end: End::Blank, operator: None } };
     let mut letters = line.char_indices().peekable();
@@ -140,7 +140,7 @@ impl Splitter {
 }
 
 /// A word as it is typed so that [`split`] gives it back; in quotation marks where such are open.
-pub(super) fn quoted(text: &str, end: End) -> String {
+pub(crate) fn quoted(text: &str, end: End) -> String {
     match end {
         End::Single => format!("'{}", text.replace('\'', r"'\''")),
         End::Double => format!("\"{}", escaped(text, |letter| matches!(letter, '"' | '\\' | '$' | '`'))),

@@ -1,9 +1,9 @@
 //! [`Worker`]: what the commands do, and what an interrupt does to them.
 
 use super::line::{self, Command};
-use super::names::{Names, locked};
 use super::places::{Side, across, place, source, tidy};
 use super::words::Word;
+use crate::completion::names::{Names, locked};
 use crate::files::{Context, Quoted};
 use crate::printer::{Printer, err, out};
 use client::copy::{Place, Watch};

@@ -26,6 +26,7 @@ use client::digest::Algorithm;
 use client::metalink::MetalinkError;
 use client::xroot::ErrorCode;
 use client::{Client, Settings};
+pub(crate) use options::words as option_words;
 use options::{Instead, Order};
 use plan::Job;
 use std::ffi::OsString;

@@ -104,6 +104,11 @@ const OPTIONS: [Known; 35] = [
     Known::switch(None, "zip-mtln-cksum"),
 ];
 
+/// The options as they are written, for completion.
+pub(crate) fn words() -> impl Iterator<Item = String> {
+    OPTIONS.iter().map(|option| format!("--{}", option.long))
+}
+
 /// Least rate that can be asked for, bytes a second.
 const RATE_MIN: u64 = 10 << 10;
 /// Sources of `-x`.

@@ -50,6 +50,15 @@ struct Command {
     run: fn(&mut Shell, &[&str]) -> Result<(), Status>,
 }
 
+/// The commands and what they do in one line, for completion.
+pub(crate) fn commands() -> impl Iterator<Item = (&'static str, &'static str)> {
+    COMMANDS.iter().map(|command| (command.name, command.help.lines().nth(1).unwrap_or_default().trim()))
+}
+
+/// The codes of `query`.
+pub(crate) const QUERIES: [&str; 9] =
+    ["config", "checksum", "checksumcancel", "opaque", "opaquefile", "space", "stats", "xattr", "prepare"];
+
 /// All commands, in the order of the help.
 const COMMANDS: [Command; 20] = [
     Command { name: "cd", help: "cd <path>\n     Go to another working directory.", run: cd },

@@ -18,14 +18,14 @@ const GIVEN_UP: Duration = Duration::from_secs(20);
 const ENTRIES_MAX: usize = 10_000;
 
 /// An entry: its name, and whether it is a folder.
-pub(super) type Name = (String, bool);
+pub(crate) type Name = (String, bool);
 
 /// Asks servers from another thread, and remembers.
 #[derive(Clone)]
-pub(super) struct Names {
+pub(crate) struct Names {
     runtime: Handle,
     /// What commands run with now.
-    pub(super) context: Arc<Mutex<Context>>,
+    pub(crate) context: Arc<Mutex<Context>>,
     known: Arc<Mutex<HashMap<String, Known>>>,
 }
 
@@ -37,23 +37,23 @@ enum Known {
 }
 
 /// What a lock guards is whole even if somebody panicked.
-pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Names {
     /// `runtime` drives the connections.
-    pub(super) fn new(runtime: Handle, context: Context) -> Self {
+    pub(crate) fn new(runtime: Handle, context: Context) -> Self {
         Self { runtime, context: Arc::new(Mutex::new(context)), known: Arc::default() }
     }
 
     /// Forgets what may have changed.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         locked(&self.known).clear();
     }
 
     /// What is in a folder, as far as it can be known in a moment.
-    pub(super) fn of(&self, folder: &Url) -> Arc<Vec<Name>> {
+    pub(crate) fn of(&self, folder: &Url) -> Arc<Vec<Name>> {
         let key = folder.to_string();
         match locked(&self.known).get(&key) {
             Some(Known::Told(when, names)) if when.elapsed() < FRESH => return names.clone(),

@@ -1,0 +1,458 @@
+//! Completion of command lines: commands, options, their values, hosts, paths at servers and on this machine.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod` | [`Completion`]: the candidates for a word, from the definition of the command line |
+//! | `names` | entries of directories at servers, with a time limit |
+//! | `hosts` | servers that the user has named before |
+//! | `stock` | the command lines of `xrdcp` and `xrdfs` |
+//! | `query` | `scalla complete`, which the scripts of shells run |
+//! | `script` | `scalla completions`: the scripts |
+
+mod hosts;
+pub(crate) mod names;
+mod query;
+mod script;
+mod stock;
+
+pub(crate) use query::Complete;
+pub(crate) use script::Completions;
+
+use crate::servers;
+use clap::{Arg, Command, ValueHint};
+use client::digest::Algorithm;
+use names::{Name, Names, locked};
+use std::path::Path;
+
+/// What may stand where the cursor is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Kind {
+    Commands,
+    /// Options of a command.
+    Options,
+    /// One of these.
+    Values(Vec<String>),
+    There,
+    FoldersThere,
+    Here,
+    FoldersHere,
+    /// A path on either side.
+    Either,
+    /// A path of this machine, or a URL.
+    Anywhere,
+    Nothing,
+}
+
+/// A candidate for a word.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Candidate {
+    /// The whole word.
+    pub(crate) word: String,
+    /// The part of it that a list shows.
+    pub(crate) shown: String,
+    /// What it means, where that is known.
+    pub(crate) about: String,
+    /// Whether more of the word is to come.
+    pub(crate) open: bool,
+}
+
+impl Candidate {
+    fn new(word: String, about: String) -> Self {
+        Self { shown: word.clone(), word, about, open: false }
+    }
+}
+
+/// Whose words are completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scope {
+    /// Lines of `scalla shell`: paths begin at the current directory of the server.
+    Shell,
+    /// Command lines of `scalla`: the places of copies are on this machine unless they name a server.
+    Program,
+}
+
+/// Finds candidates for words.
+pub(crate) struct Completion {
+    scope: Scope,
+    definition: Command,
+    names: Names,
+    /// Servers that the user has named before, as `HOST[:PORT]`.
+    hosts: Vec<String>,
+}
+
+impl Completion {
+    /// `definition` is complete.
+    pub(crate) fn new(scope: Scope, definition: Command, names: Names, hosts: Vec<String>) -> Self {
+        Self { scope, definition, names, hosts }
+    }
+
+    /// The candidates for the beginning of a word behind others.
+    pub(crate) fn candidates(&self, before: &[&str], partial: &str) -> Vec<Candidate> {
+        if let Some((option, value)) = partial.split_once('=').filter(|(option, _)| option.starts_with("--"))
+        {
+            let Some((command, _)) = self.command(before) else { return Vec::new() };
+            let name = option.trim_start_matches('-');
+            let Some(argument) = valued(command, |argument| argument.get_long() == Some(name)) else {
+                return Vec::new();
+            };
+            let mut found = self.of_kind(&of_argument(argument), None, value);
+            for candidate in &mut found {
+                candidate.word = format!("{option}={}", candidate.word);
+            }
+            return found;
+        }
+        let command = self.command(before).map(|(command, _)| command);
+        self.of_kind(&self.kind(before, partial), command, partial)
+    }
+
+    /// The command that words belong to, and those behind its name.
+    fn command<'w, 'b>(&self, before: &'b [&'w str]) -> Option<(&Command, &'b [&'w str])> {
+        let (mut command, mut rest) = (&self.definition, before);
+        while command.has_subcommands() {
+            let Some(at) = Place::first_positional(command, rest) else { break };
+            command = command.find_subcommand(rest.get(at)?)?;
+            rest = rest.get(at + 1..)?;
+        }
+        Some((command, rest))
+    }
+
+    /// What may stand behind these words.
+    fn kind(&self, before: &[&str], partial: &str) -> Kind {
+        if before.first() == Some(&"help") {
+            return Kind::Commands;
+        }
+        let Some((command, rest)) = self.command(before) else { return Kind::Nothing };
+        let place = Place::behind(command, rest);
+        match place.awaiting {
+            Some(option) => return of_argument(option),
+            None if partial.starts_with('-') && !place.only_positionals => return Kind::Options,
+            None if command.has_subcommands() => return Kind::Commands,
+            None => {}
+        }
+        match (self.scope, command.get_name()) {
+            (Scope::Shell, "get") if place.positionals == 0 => Kind::There,
+            (Scope::Shell, "put") if place.positionals == 0 => Kind::Here,
+            (Scope::Shell, "get" | "put") => Kind::Either,
+            (Scope::Shell, "cp" | "sync") if partial.starts_with("file:") => Kind::Here,
+            (Scope::Shell, "cp" | "sync") => Kind::There,
+            (Scope::Shell, "cd") => Kind::FoldersThere,
+            (Scope::Program, "cp" | "sync") => Kind::Anywhere,
+            _ => {
+                let all: Vec<&Arg> = command.get_positionals().collect();
+                all.get(place.positionals)
+                    .or(all.last())
+                    .map_or(Kind::Nothing, |argument| of_argument(argument))
+            }
+        }
+    }
+
+    /// The candidates of a kind.
+    fn of_kind(&self, kind: &Kind, command: Option<&Command>, partial: &str) -> Vec<Candidate> {
+        let fitting = |mut all: Vec<Candidate>| {
+            all.retain(|candidate| candidate.word.starts_with(partial));
+            all
+        };
+        match kind {
+            Kind::Nothing => Vec::new(),
+            Kind::Commands => fitting(commands(command.unwrap_or(&self.definition))),
+            Kind::Options => fitting(command.map_or_else(Vec::new, options)),
+            Kind::Values(values) => {
+                fitting(values.iter().map(|value| Candidate::new(value.clone(), String::new())).collect())
+            }
+            Kind::There => self.places_there(partial),
+            Kind::FoldersThere => self.there(partial, true),
+            Kind::Here => here(partial, false),
+            Kind::FoldersHere => here(partial, true),
+            Kind::Either => {
+                let mut all = here(partial, false);
+                all.extend(self.there(partial, false));
+                all
+            }
+            Kind::Anywhere => self.anywhere(partial),
+        }
+    }
+
+    /// Places at servers: hosts while none is named, and then paths.
+    pub(crate) fn places_there(&self, partial: &str) -> Vec<Candidate> {
+        let mut all = self.there(partial, false);
+        all.extend(self.servers(partial));
+        all
+    }
+
+    /// Places of copies.
+    pub(crate) fn anywhere(&self, partial: &str) -> Vec<Candidate> {
+        let is_remote = partial.contains("://") || servers::named(partial).is_some();
+        if is_remote {
+            return self.places_there(partial);
+        }
+        let mut all = here(partial, false);
+        all.extend(self.servers(partial));
+        all
+    }
+
+    /// Servers that have been named before, as the beginning of a URL, and those that have a name of their own.
+    fn servers(&self, partial: &str) -> Vec<Candidate> {
+        if partial.is_empty() && self.scope == Scope::Shell {
+            return Vec::new();
+        }
+        let known = self.hosts.iter().map(|host| Candidate {
+            open: true,
+            ..Candidate::new(format!("root://{host}//"), String::new())
+        });
+        let named = servers::names().map(|(name, url)| Candidate {
+            open: true,
+            ..Candidate::new(format!("{name}:"), url.to_string())
+        });
+        known
+            .chain(named)
+            .filter(|candidate| candidate.word.starts_with(partial) && candidate.word != partial)
+            .collect()
+    }
+
+    /// Paths at the server.
+    fn there(&self, partial: &str, folders: bool) -> Vec<Candidate> {
+        // Of a URL the host is not completed.
+        if partial.split_once("://").is_some_and(|(_, rest)| !rest.contains('/')) {
+            return Vec::new();
+        }
+        let (folder, name) = match cut(partial) {
+            ("", _) if servers::named(partial).is_some() => {
+                partial.split_at(partial.find(':').map_or(0, |colon| colon + 1))
+            }
+            cut => cut,
+        };
+        // The path of a URL begins with two slashes.
+        let is_host =
+            folder.split_once("://").is_some_and(|(_, rest)| rest.find('/') == Some(rest.len() - 1));
+        let folder = if is_host { format!("{folder}/") } else { folder.to_owned() };
+        let context = locked(&self.names.context).clone();
+        let Ok(url) = context.url(if folder.is_empty() { "." } else { &folder }) else { return Vec::new() };
+        fitting(&self.names.of(&url), &folder, name, folders)
+    }
+}
+
+/// The commands below one.
+fn commands(of: &Command) -> Vec<Candidate> {
+    let visible = of.get_subcommands().filter(|command| !command.is_hide_set());
+    let candidates = |command: &Command| {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        let names = std::iter::once(command.get_name()).chain(command.get_visible_aliases());
+        names.map(|name| Candidate::new(name.to_owned(), about.clone())).collect::<Vec<_>>()
+    };
+    let mut all: Vec<Candidate> = visible.flat_map(candidates).collect();
+    all.sort_by(|one, other| one.word.cmp(&other.word));
+    all
+}
+
+/// The folder and the beginning of a name.
+fn cut(partial: &str) -> (&str, &str) {
+    partial.split_at(partial.rfind('/').map_or(0, |slash| slash + 1))
+}
+
+/// Those names that begin so, below a folder as it was typed.
+fn fitting(names: &[Name], folder: &str, beginning: &str, folders: bool) -> Vec<Candidate> {
+    let fits = |(name, is_folder): &&Name| {
+        let hidden = name.starts_with('.') && !beginning.starts_with('.');
+        // The editor writes a line to the terminal as it is.
+        let is_plain = base::shown(name).to_string() == *name;
+        name.starts_with(beginning) && !hidden && is_plain && (*is_folder || !folders)
+    };
+    let candidate = |(name, is_folder): &Name| {
+        let slash = if *is_folder { "/" } else { "" };
+        Candidate {
+            word: format!("{folder}{name}{slash}"),
+            shown: format!("{name}{slash}"),
+            about: String::new(),
+            open: *is_folder,
+        }
+    };
+    let mut found: Vec<Candidate> = names.iter().filter(fits).map(candidate).collect();
+    found.sort_by(|one, other| one.word.cmp(&other.word));
+    found
+}
+
+/// Paths on this machine, which may be written with `file:`.
+fn here(partial: &str, folders: bool) -> Vec<Candidate> {
+    let (prefix, path) = match partial.strip_prefix("file:") {
+        Some(path) => ("file:", path),
+        None => ("", partial),
+    };
+    let (folder, beginning) = cut(path);
+    let entries = std::fs::read_dir(if folder.is_empty() { Path::new(".") } else { Path::new(folder) });
+    let name = |entry: std::fs::DirEntry| {
+        let is_folder = entry.path().is_dir();
+        entry.file_name().into_string().ok().map(|name| (name, is_folder))
+    };
+    let names: Vec<Name> = entries.into_iter().flatten().flatten().filter_map(name).collect();
+    fitting(&names, &format!("{prefix}{folder}"), beginning, folders)
+}
+
+/// All options of a command.
+fn options(command: &Command) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    for option in command.get_arguments().filter(|option| !option.is_positional() && !option.is_hide_set()) {
+        let about = option.get_help().map(ToString::to_string).unwrap_or_default();
+        let long = option.get_long().map(|long| format!("--{long}"));
+        let short = option.get_short().map(|short| format!("-{short}"));
+        all.extend(long.into_iter().chain(short).map(|word| Candidate::new(word, about.clone())));
+    }
+    all.sort_by(|one, other| one.word.cmp(&other.word));
+    all
+}
+
+fn of_argument(argument: &Arg) -> Kind {
+    let values: Vec<String> =
+        argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    if !values.is_empty() {
+        return Kind::Values(values);
+    }
+    if argument
+        .get_value_names()
+        .is_some_and(|names| names.first().is_some_and(|name| name.starts_with("TYPE")))
+    {
+        let types = Algorithm::ALL.iter().map(|algorithm| algorithm.name());
+        return Kind::Values(types.chain(["auto"]).map(str::to_owned).collect());
+    }
+    match argument.get_value_hint() {
+        ValueHint::Url => Kind::There,
+        ValueHint::DirPath => Kind::FoldersHere,
+        ValueHint::AnyPath | ValueHint::FilePath | ValueHint::ExecutablePath => Kind::Here,
+        _ => Kind::Nothing,
+    }
+}
+
+/// Where in the arguments of a command we are.
+struct Place<'a> {
+    /// The option whose value comes next.
+    awaiting: Option<&'a Arg>,
+    /// How many words were no options.
+    positionals: usize,
+    /// `--` was there.
+    only_positionals: bool,
+}
+
+impl<'a> Place<'a> {
+    /// Where the first word is that is no option and no value of one.
+    fn first_positional(command: &Command, words: &[&str]) -> Option<usize> {
+        (0..words.len())
+            .find(|at| Place::behind(command, words.get(..=*at).unwrap_or_default()).positionals > 0)
+    }
+
+    fn behind(command: &'a Command, words: &[&str]) -> Self {
+        let mut place = Self { awaiting: None, positionals: 0, only_positionals: false };
+        for word in words {
+            if place.awaiting.take().is_some() {
+                continue;
+            }
+            match word.strip_prefix("--") {
+                _ if place.only_positionals || !word.starts_with('-') || *word == "-" => {
+                    place.positionals += 1
+                }
+                Some("") => place.only_positionals = true,
+                Some(long) => {
+                    place.awaiting = valued(command, |option| option.get_long() == Some(long));
+                }
+                None => place.awaiting = short_awaiting(command, word.trim_start_matches('-')),
+            }
+        }
+        place
+    }
+}
+
+fn valued(command: &Command, is_it: impl Fn(&Arg) -> bool) -> Option<&Arg> {
+    command.get_arguments().find(|option| is_it(option) && option.get_action().takes_values())
+}
+
+/// The option among letters whose value comes in the next word: the last of them, if none before it takes the rest.
+fn short_awaiting<'a>(command: &'a Command, letters: &str) -> Option<&'a Arg> {
+    let mut letters = letters.chars();
+    while let Some(letter) = letters.next() {
+        if let Some(option) = valued(command, |option| option.get_short() == Some(letter)) {
+            return letters.as_str().is_empty().then_some(option);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::{Client, Settings, Url};
+
+    /// Completion at a server that nobody reaches.
+    fn words(scope: Scope) -> (tokio::runtime::Runtime, Completion) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let base = Url::parse("root://h//a").ok();
+        let context = crate::files::Context::new(Client::with(Settings::default(), "test"), base);
+        let names = Names::new(runtime.handle().clone(), context);
+        let mut definition = crate::cli::definition();
+        definition.build();
+        let hosts = vec!["h1.example.org:1094".to_owned(), "h2".to_owned()];
+        let completion = match scope {
+            Scope::Shell => Completion::new(scope, crate::shell::definition(), names, Vec::new()),
+            Scope::Program => Completion::new(scope, definition, names, hosts),
+        };
+        (runtime, completion)
+    }
+
+    #[test]
+    fn what_may_stand_where() {
+        let (_runtime, words) = words(Scope::Shell);
+        let table = [
+            (&[][..], "l", Kind::Commands),
+            (&["help"], "", Kind::Commands),
+            (&["ls"], "", Kind::There),
+            (&["ls"], "-", Kind::Options),
+            (&["ls", "--"], "-", Kind::There),
+            (&["ls", "-l", "a"], "b", Kind::There),
+            (&["cd"], "", Kind::FoldersThere),
+            (&["lcd"], "", Kind::FoldersHere),
+            (&["get"], "", Kind::There),
+            (&["get", "-r", "--parallel", "3"], "", Kind::There),
+            (&["get", "-rS", "3", "a"], "", Kind::Either),
+            (&["put", "-S3"], "", Kind::Here),
+            (&["cp", "a"], "file:b", Kind::Here),
+            (&["cp", "a"], "b", Kind::There),
+            (&["cp", "--tpc"], "", Kind::Values(vec!["first".into(), "only".into()])),
+            (&["cp", "--tpc=only"], "", Kind::There),
+            (&["pwd"], "", Kind::Nothing),
+            (&["dance"], "", Kind::Nothing),
+        ];
+        for (before, partial, kind) in table {
+            assert_eq!(words.kind(before, partial), kind, "{before:?} {partial}");
+        }
+    }
+
+    fn found(completion: &Completion, line: &str) -> Vec<String> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (partial, before) = words.split_last().unwrap();
+        completion.candidates(before, partial).into_iter().map(|candidate| candidate.word).collect()
+    }
+
+    #[test]
+    fn command_lines_of_the_program() {
+        let (_runtime, completion) = words(Scope::Program);
+        let table: [(&str, &[&str]); 12] = [
+            ("ver", &["version"]),
+            ("config ch", &["check"]),
+            ("admin --admin-path x stat", &["status"]),
+            ("config check --js", &["--json"]),
+            ("cp --checksum crc", &["crc32", "crc32c"]),
+            ("cp --checksum=ad", &["--checksum=adler32"]),
+            ("checksum -t au", &["auto"]),
+            ("ls root://h1", &["root://h1.example.org:1094//"]),
+            ("cp ro", &["root://h1.example.org:1094//", "root://h2//"]),
+            ("help vers", &["version"]),
+            ("dance ", &[]),
+            ("ls --nonsense=x", &[]),
+        ];
+        for (line, expected) in table {
+            assert_eq!(found(&completion, line), expected, "{line}");
+        }
+        let described = completion.candidates(&["cp"], "--forc");
+        assert_eq!(
+            described.first().map(|candidate| candidate.about.as_str()),
+            Some("Overwrite what is there")
+        );
+    }
+}

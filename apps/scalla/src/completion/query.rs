@@ -1,0 +1,145 @@
+//! `scalla complete`, which the scripts of `scalla completions` run: the candidates for a word of a command line.
+
+use super::names::Names;
+use super::{Candidate, Completion, Scope, hosts, stock};
+use crate::environment::{self, Ground};
+use crate::files::Context;
+use crate::printer::out;
+use crate::servers;
+use crate::shell::words::{End, quoted, split};
+use client::Client;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Most candidates that a shell gets.
+const CANDIDATES_MAX: usize = 2_000;
+/// Letters at which bash begins a new word by itself.
+const BREAKS: [char; 2] = [':', '='];
+
+/// Print the candidates for the last word of a command line, for the scripts of `scalla completions`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Complete {
+    /// The shell that asks.
+    shell: Asking,
+    /// bash: the line up to the cursor. Others: the words, the last one as far as it is typed.
+    #[arg(last = true, allow_hyphen_values = true, num_args = 1..)]
+    words: Vec<String>,
+}
+
+/// The form of the answer.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Asking {
+    /// Words as they are put into the line.
+    Bash,
+    /// Words and what they mean, separated by a tab.
+    Zsh,
+    /// As zsh.
+    Fish,
+}
+
+impl Complete {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let (words, end) = match self.shell {
+            Asking::Bash => of_line(self.words.first().map_or("", String::as_str)),
+            Asking::Zsh | Asking::Fish => (self.words, End::Word),
+        };
+        let found = candidates(words.clone())?;
+        let partial = words.last().map_or("", String::as_str);
+        let alone = found.len() == 1;
+        for candidate in found.iter().take(CANDIDATES_MAX) {
+            match self.shell {
+                Asking::Bash => {
+                    if let Some(word) = for_bash(candidate, partial, end, alone) {
+                        out().line(word);
+                    }
+                }
+                Asking::Zsh | Asking::Fish => {
+                    out().line(format_args!("{}\t{}", candidate.word, candidate.about));
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The words of a line, the last one as far as it is typed, and what is open at its end.
+fn of_line(line: &str) -> (Vec<String>, End) {
+    let split = split(line);
+    let mut words: Vec<String> = split.words.into_iter().map(|word| word.text).collect();
+    if matches!(split.end, End::Blank | End::Comment) {
+        words.push(String::new());
+    }
+    (words, split.end)
+}
+
+/// The candidates for the last of the words of a command line, the program first.
+fn candidates(words: Vec<String>) -> anyhow::Result<Vec<Candidate>> {
+    let Ground { runtime, log: _log } = environment::begin(0)?;
+    let base = servers::default().ok().flatten();
+    let context = Context::new(Client::with(environment::settings(), "scalla"), base);
+    let names = Names::new(runtime.handle().clone(), context);
+    let (send, receive) = tokio::sync::oneshot::channel();
+    // The answers of servers arrive on this thread, so another one waits for them.
+    std::thread::Builder::new().name("complete".to_owned()).spawn(move || {
+        let mut definition = crate::cli::definition();
+        definition.build();
+        let completion = Completion::new(Scope::Program, definition, names, hosts::known());
+        send.send(of_program(&completion, &words)).ok();
+    })?;
+    let found = runtime.block_on(receive).unwrap_or_default();
+    runtime.shutdown_background();
+    Ok(found)
+}
+
+fn of_program(completion: &Completion, words: &[String]) -> Vec<Candidate> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let [program, before @ .., partial] = words.as_slice() else { return Vec::new() };
+    match Path::new(program).file_name().and_then(|name| name.to_str()) {
+        Some("xrdcp" | "xrdcopy") => stock::xrdcp(completion, before, partial),
+        Some("xrdfs") => stock::xrdfs(completion, before, partial),
+        _ => completion.candidates(before, partial),
+    }
+}
+
+/// A candidate as bash puts it in place of what it takes for the word: outside of quotation that is what follows the last
+/// colon or equals sign.
+fn for_bash(candidate: &Candidate, partial: &str, end: End, alone: bool) -> Option<String> {
+    let space = if alone && !candidate.open { " " } else { "" };
+    match end {
+        // Within quotation marks bash ends the word by itself.
+        End::Single | End::Double => {
+            let is_plain = quoted(&candidate.word, end).len() == candidate.word.len() + 1;
+            is_plain.then(|| candidate.word.clone())
+        }
+        _ => {
+            let from = partial.rfind(BREAKS).map_or(0, |at| at + 1);
+            let rest = candidate.word.get(from..)?;
+            Some(format!("{}{space}", quoted(rest, End::Word)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_for_bash_replace_what_bash_takes_for_the_word() {
+        let candidate =
+            |word: &str, open| Candidate { open, ..Candidate::new(word.to_owned(), String::new()) };
+        let file = candidate("root://h:1//a b", false);
+        assert_eq!(for_bash(&file, "root://h:1//a", End::Word, true).as_deref(), Some("1//a\\ b "));
+        assert_eq!(for_bash(&file, "root://h:1//a", End::Single, true).as_deref(), Some("root://h:1//a b"));
+        assert_eq!(for_bash(&candidate("it's", false), "it", End::Single, true), None);
+        assert_eq!(for_bash(&candidate("ls", false), "l", End::Word, false).as_deref(), Some("ls"));
+        assert_eq!(for_bash(&candidate("set/", true), "s", End::Word, true).as_deref(), Some("set/"));
+        let option = candidate("--checksum=md5", false);
+        assert_eq!(for_bash(&option, "--checksum=m", End::Word, true).as_deref(), Some("md5 "));
+    }
+
+    #[test]
+    fn a_line_that_ends_with_a_blank_begins_a_new_word() {
+        assert_eq!(of_line("scalla ls ").0, ["scalla", "ls", ""]);
+        assert_eq!(of_line("scalla ls 'a b").0, ["scalla", "ls", "a b"]);
+    }
+}

@@ -1,0 +1,57 @@
+//! `scalla completions SHELL`: the script that makes a shell complete our command lines.
+
+use clap_complete::Shell;
+use std::process::ExitCode;
+
+/// Print the script that makes a shell complete the command lines of this program.
+///
+/// For bash: source <(scalla completions bash), or put the output into
+/// ~/.local/share/bash-completion/completions/scalla. For zsh: write it to _scalla in a directory of fpath. For fish: write it to
+/// ~/.config/fish/completions/scalla.fish. These three complete servers that were named before and paths at servers, also for
+/// xrdcp, xrdcopy and xrdfs.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Completions {
+    /// The shell.
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        crate::printer::out().lines(script(self.shell));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The script: one that runs `scalla complete`, or for other shells one that knows the definitions alone.
+fn script(shell: Shell) -> String {
+    match shell {
+        Shell::Bash => include_str!("scalla.bash").to_owned(),
+        Shell::Zsh => include_str!("scalla.zsh").to_owned(),
+        Shell::Fish => include_str!("scalla.fish").to_owned(),
+        _ => {
+            let mut bytes = Vec::new();
+            clap_complete::generate(shell, &mut crate::cli::definition(), "scalla", &mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_have_every_subcommand_or_ask_for_it() {
+        let definition = crate::cli::definition();
+        for shell in [Shell::Elvish, Shell::PowerShell] {
+            let script = script(shell);
+            for command in definition.get_subcommands().filter(|command| !command.is_hide_set()) {
+                assert!(script.contains(command.get_name()), "{shell}: {}", command.get_name());
+            }
+            assert!(script.contains("log-format"), "{shell} knows no options");
+        }
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            assert!(script(shell).contains(&format!("complete {shell} --")), "{shell}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Completion of the command lines of `xrdcp` and `xrdfs`, which are not those of `scalla`.
+
+use super::{Candidate, Completion, here};
+use crate::{xrdcp, xrdfs};
+
+/// Types of `xrdcp --cksum`.
+const CHECKSUMS: [&str; 6] = ["adler32", "crc32", "crc32c", "md5", "zcrc32", "auto"];
+
+fn plain(words: impl IntoIterator<Item = impl Into<String>>, partial: &str) -> Vec<Candidate> {
+    let all = words.into_iter().map(|word| Candidate::new(word.into(), String::new()));
+    all.filter(|candidate| candidate.word.starts_with(partial)).collect()
+}
+
+/// Candidates behind the words of `xrdcp`.
+pub(super) fn xrdcp(completion: &Completion, before: &[&str], partial: &str) -> Vec<Candidate> {
+    match before.last().copied() {
+        Some("-C" | "--cksum") => return plain(CHECKSUMS, partial),
+        Some("-T" | "--tpc") => return plain(["first", "only", "delegate"], partial),
+        Some("--retry-policy") => return plain(["force", "continue"], partial),
+        Some("-I" | "--infiles") => return here(partial, false),
+        _ => {}
+    }
+    if partial.starts_with('-') {
+        return plain(xrdcp::option_words(), partial);
+    }
+    completion.anywhere(partial)
+}
+
+/// Candidates behind the words of `xrdfs`: a host, a command, then its options and paths at that host.
+pub(super) fn xrdfs(completion: &Completion, before: &[&str], partial: &str) -> Vec<Candidate> {
+    let words: Vec<&str> = before.iter().copied().filter(|word| *word != "--no-cwd").collect();
+    match words.as_slice() {
+        [] if partial.starts_with('-') => plain(["--no-cwd"], partial),
+        [] => plain(completion.hosts.iter().cloned(), partial),
+        [_] => {
+            let commands = xrdfs::commands();
+            let all = commands.map(|(name, about)| Candidate::new(name.to_owned(), about.to_owned()));
+            all.filter(|candidate| candidate.word.starts_with(partial)).collect()
+        }
+        [_, "query"] => plain(xrdfs::QUERIES, partial),
+        [_, "xattr", _] => plain(["set", "get", "del", "list"], partial),
+        [_, "cache"] => plain(["evict", "fevict"], partial),
+        [host, ..] if partial.starts_with('/') => {
+            let host = host.split_once("://").map_or(*host, |(_, host)| host).trim_end_matches('/');
+            let begin = format!("root://{host}/");
+            let mut found = completion.there(&format!("{begin}{partial}"), false);
+            for candidate in &mut found {
+                candidate.word = candidate.word.trim_start_matches(&begin).to_owned();
+            }
+            found
+        }
+        _ => Vec::new(),
+    }
+}
