@@ -4,7 +4,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::printer::{Printer, err};
+use crate::facts;
+use crate::printer::{Printer, err, out};
 
 /// Serves files to many clients at once; understands XRootD's protocol and configuration.
 #[derive(Parser, Debug)]
@@ -51,7 +52,10 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version come this way too, with status 0.
-            Printer::command_line(&error, &arguments);
+            match error.use_stderr() && wants_json(&arguments) {
+                true => out().json(&facts::failure(&told(&error), Some(facts::USAGE)).into()),
+                false => Printer::command_line(&error, &arguments),
+            }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
@@ -76,10 +80,29 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Version(version) => version.run(),
     };
     result.unwrap_or_else(|error| {
-        err().error(format_args!("{error:#}"));
+        let is_usage = error.is::<crate::files::Usage>();
+        if wants_json(&arguments) {
+            let code = is_usage.then_some(facts::USAGE);
+            out().json(&facts::failure(&format!("{error:#}"), code).into());
+        } else {
+            err().error(format_args!("{error:#}"));
+        }
         // As the parser of command lines has it.
-        if error.is::<crate::files::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+        if is_usage { ExitCode::from(2) } else { ExitCode::FAILURE }
     })
+}
+
+/// Whether a command line asks for answers in JSON.
+fn wants_json(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json")
+}
+
+/// The error of a command line in one line, without the usage.
+fn told(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    first.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// An absolute name for a path that will be used from another folder.

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use client::xroot::ErrorCode;
 use client::{Client, Error, FileSystem, ListWith, Url};
 
 use crate::printer::err;
@@ -16,12 +15,6 @@ const NAMES_MAX: usize = 3;
 const DEPTH_MAX: usize = 32;
 /// Time for all hints of a command.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Name of an error code in JSON: that of the protocol without its prefix, or the number.
-pub(crate) fn code_name(code: ErrorCode) -> String {
-    let name = code.to_string();
-    name.strip_prefix("kXR_").map(str::to_owned).unwrap_or(name)
-}
 
 /// Names that were not found.
 #[derive(Default, Debug)]

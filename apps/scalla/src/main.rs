@@ -10,6 +10,7 @@ mod copy;
 mod editor;
 mod environment;
 mod examples;
+mod facts;
 mod files;
 mod hint;
 mod links;

@@ -12,8 +12,9 @@ use serde_json::json;
 
 use super::alike::Alike;
 use super::work::INTERRUPTED;
+use crate::facts;
 use crate::files::UNCERTAIN;
-use crate::hint::{Hints, code_name};
+use crate::hint::Hints;
 use crate::printer::{Bar, HumanBytes, err, out};
 
 /// How much is shown.
@@ -114,7 +115,7 @@ impl Show {
                 ExitCode::from(INTERRUPTED)
             }
             Err(error) => {
-                self.error(&error);
+                self.error(&error, None);
                 self.status(true)
             }
         }
@@ -127,7 +128,7 @@ impl Show {
         }
         let text = interrupted(&self.state(), self.leftover);
         match self.style {
-            Style::Json => out().json(&json!({ "kind": "error", "error": text })),
+            Style::Json => out().json(&facts::failure(&text, Some("Cancelled")).into()),
             _ => err().error(text),
         }
     }
@@ -227,8 +228,8 @@ impl Show {
         }
     }
 
-    /// What went wrong as a whole.
-    fn error(&self, error: &CopyError) {
+    /// What went wrong with a copy, or as a whole.
+    fn error(&self, error: &CopyError, job: Option<&CopyJob>) {
         let uncertain = error.is_uncertain();
         {
             let mut state = self.state();
@@ -249,14 +250,12 @@ impl Show {
         };
         match (self.style, &self.bar) {
             (Style::Json, _) => {
-                let mut line = json!({ "kind": "error", "error": format!("{error:#}") });
-                if uncertain {
-                    line["uncertain"] = true.into();
+                let mut line = facts::of_copy(error);
+                if let Some(job) = job {
+                    line.insert("source".to_owned(), job.source.to_string().into());
+                    line.insert("target".to_owned(), job.target.to_string().into());
                 }
-                if let Some(code) = error.remote_error().and_then(client::Error::code) {
-                    line["code"] = code_name(code).into();
-                }
-                out().json(&line);
+                out().json(&line.into());
             }
             (_, Some(bar)) => bar.suspend(print),
             (_, None) => print(),
@@ -348,7 +347,7 @@ impl Listener for Show {
         match result {
             Ok(done) => self.tell(job, done),
             Err(CopyError::Cancelled) => {}
-            Err(error) => self.error(error),
+            Err(error) => self.error(error, Some(job)),
         }
         let mut state = self.state();
         state.ended += 1;
@@ -361,7 +360,7 @@ impl Listener for Show {
     }
 
     fn missed(&self, error: &CopyError) {
-        self.error(error);
+        self.error(error, None);
     }
 }
 

@@ -69,7 +69,7 @@ impl Checksum {
             for (url, sum) in console.wait(together(some.to_vec(), sum), || far.text()).await {
                 match settled(context, &url, self.kind.as_deref(), self.read, sum, &far).await {
                     Ok(Told { kind, value }) if self.json => {
-                        console.json(&json!({ "url": url.to_string(), "type": kind, "value": value }));
+                        console.json(json!({ "url": url.to_string(), "type": kind, "value": value }));
                     }
                     Ok(Told { kind, value }) => {
                         console.line(format_args!("{kind}:{value}  {}", context.name(&url)));
@@ -116,7 +116,7 @@ impl Checksum {
                 Ok(sum) if sum.kind == kind && bare(&sum.value) == bare(&value) => {
                     if self.json {
                         console.json(
-                            &json!({ "url": url.to_string(), "type": kind, "value": value, "ok": true }),
+                            json!({ "url": url.to_string(), "type": kind, "value": value, "ok": true }),
                         );
                     } else if !self.quiet {
                         console.line(format_args!("{}: ok", context.name(&url)));

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use client::{Client, Error, Url};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::context::Usage;
-use crate::hint::{Hints, code_name};
+use crate::facts;
+use crate::hint::Hints;
 use crate::printer::{Bar, Buffer, OutputError, Text, Writer, err, out};
 
 /// Output that is handed over at once.
@@ -89,8 +90,11 @@ impl Console {
     }
 
     /// Adds an item as a line of JSON.
-    pub(super) fn json(&self, item: &Value) {
-        self.put(&Text::of_json(item));
+    pub(super) fn json(&self, mut item: Value) {
+        if let Some(facts) = item.as_object_mut() {
+            facts.entry("kind").or_insert_with(|| "item".into());
+        }
+        self.put(&Text::of_json(&item));
     }
 
     /// Lets output go when there is enough of it, or it is time. Commands call it wherever they wait anyway.
@@ -121,19 +125,17 @@ impl Console {
 
     /// Tells that something failed; the command goes on.
     pub(super) fn fail(&self, url: &Url, error: &Error) {
-        let mut facts = vec![("url", url.to_string().into())];
-        if error.is_uncertain() {
-            self.uncertain.set(true);
-            facts.push(("uncertain", true.into()));
-        }
-        if let Some(code) = error.code() {
-            facts.push(("code", code_name(code).into()));
-        }
+        self.failed.set(true);
+        self.uncertain.set(self.uncertain.get() || error.is_uncertain());
         self.hints.borrow_mut().note(error);
-        if self.json || self.verbose {
-            self.fail_with(&facts, &format!("{error:#}"));
+        if self.json {
+            let mut line = facts::of_request(error);
+            line.insert("url".to_owned(), url.to_string().into());
+            self.json(line.into());
+        } else if self.verbose {
+            self.beside(|| err().error(format_args!("{error:#}")));
         } else {
-            self.fail_with(&facts, &error.to_string());
+            self.beside(|| err().error(error));
         }
     }
 
@@ -145,14 +147,13 @@ impl Console {
         }
     }
 
-    /// The same for what is no server's fault. With JSON, `facts` say what it is about.
-    pub(super) fn fail_with(&self, facts: &[(&str, Value)], text: &str) {
+    /// The same for what is no server's fault. With JSON, `about` has the keys of the object.
+    pub(super) fn fail_with(&self, about: &[(&str, Value)], text: &str) {
         self.failed.set(true);
         if self.json {
-            let mut item: Map<String, Value> =
-                facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-            item.insert("error".to_owned(), text.into());
-            self.json(&item.into());
+            let mut line = facts::failure(text, None);
+            line.extend(about.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+            self.json(line.into());
         } else {
             self.beside(|| err().error(text));
         }
@@ -224,8 +225,14 @@ impl Console {
         let error = ran.err().or_else(|| written.err().map(Into::into));
         // Who closed the pipe has what he wanted.
         if let Some(error) = error.filter(|error| !is_closed_pipe(error)) {
-            err().error(format_args!("{error:#}"));
-            return ExitCode::from(if error.is::<Usage>() { WRONG } else { FAILED });
+            let is_usage = error.is::<Usage>();
+            if self.json {
+                let line = facts::failure(&format!("{error:#}"), is_usage.then_some(facts::USAGE));
+                out().json(&line.into());
+            } else {
+                err().error(format_args!("{error:#}"));
+            }
+            return ExitCode::from(if is_usage { WRONG } else { FAILED });
         }
         ExitCode::from(match (self.uncertain.get(), self.failed.get()) {
             (true, _) => UNCERTAIN,

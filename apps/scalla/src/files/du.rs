@@ -111,7 +111,7 @@ impl Du {
     fn tell(&self, context: &Context, console: &Console, url: &Url, sum: &Sum) {
         let Sum { bytes, files, folders, .. } = sum;
         if self.json {
-            console.json(&json!({
+            console.json(json!({
                 "url": url.to_string(), "bytes": bytes, "files": files, "directories": folders,
             }));
         } else {

@@ -234,7 +234,7 @@ impl Asked<'_> {
             return;
         }
         if self.find.json {
-            console.json(&text::facts(&url.path, Some(url), stat).into());
+            console.json(text::facts(&url.path, Some(url), stat).into());
         } else if self.find.zero {
             console.put(out().text().add(context.name(url)).own("\0"));
         } else {

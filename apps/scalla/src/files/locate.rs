@@ -78,7 +78,7 @@ impl Locate {
         for (place, location, there) in found {
             let role = if location.is_manager { "manager" } else { "server" };
             if self.json {
-                console.json(&json!({
+                console.json(json!({
                     "url": url.to_string(), "place": place.to_string(), "server": place.authority(), "role": role,
                     "writable": location.writable, "pending": location.pending, "present": there.unwrap_or(true),
                 }));

@@ -323,7 +323,7 @@ impl Ls {
         }
         for item in items() {
             if self.json {
-                console.json(&text::facts(&item.name, item.url.as_ref(), item.stat.as_ref()).into());
+                console.json(text::facts(&item.name, item.url.as_ref(), item.stat.as_ref()).into());
             } else if self.long {
                 let mut line = out().text();
                 table.add(&mut line, &self.row(&item), colour(&item));

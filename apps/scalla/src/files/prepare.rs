@@ -143,7 +143,7 @@ impl Stage {
             let Some(first) = some.first().cloned() else { continue };
             match context.files(&first).prepare(&paths(&some), options, self.priority).await {
                 Ok(id) if self.json => {
-                    console.json(&json!({ "server": first.authority(), "id": id, "files": some.len() }));
+                    console.json(json!({ "server": first.authority(), "id": id, "files": some.len() }));
                 }
                 Ok(id) => console.line(id),
                 Err(error) => {

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::columns::{self, Align};
 use super::console::Console;
 use super::context::Context;
+use crate::facts;
 
 /// Keys that servers are asked for unless others are named.
 const KEYS: [&str; 14] = [
@@ -131,7 +132,7 @@ impl Query {
         let text = answer.split(|byte| *byte == 0).next().unwrap_or_default();
         let text = String::from_utf8_lossy(text);
         if self.is_json() {
-            console.json(&json!({ "url": url.to_string(), "answer": text }));
+            console.json(json!({ "url": url.to_string(), "answer": text }));
         } else {
             console.lines(format_args!("{}\n", text.trim_end_matches('\n')));
         }
@@ -150,7 +151,8 @@ impl Query {
         let mut rows = Vec::new();
         for (key, value) in keys.iter().zip(values) {
             if self.is_json() {
-                console.json(&json!({ "url": url.to_string(), "key": key, "value": value }));
+                let values = value.as_deref().map(|value| facts::values(key, value));
+                console.json(json!({ "url": url.to_string(), "key": key, "value": value, "values": values }));
             } else if named && value.is_none() {
                 console.fail_with(&[], &format!("{url}: the server has no value of {key}"));
             } else if let Some(value) = value {
@@ -172,7 +174,7 @@ impl Query {
         for kind in value.split(',').filter(|kind| !kind.is_empty()) {
             let kind = kind.split_once(':').map_or(kind, |(_, kind)| kind);
             if self.is_json() {
-                console.json(&json!({ "url": url.to_string(), "type": kind }));
+                console.json(json!({ "url": url.to_string(), "type": kind }));
             } else {
                 console.line(kind);
             }
@@ -204,7 +206,7 @@ impl Query {
         let protocol = format!("{}.{}.{}", protocol_version >> 8, number(4), number(0));
         let milliseconds = took.as_secs_f64() * 1e3;
         if self.is_json() {
-            console.json(&json!({
+            console.json(json!({
                 "server": url.authority(), "role": role, "version": version, "protocol": protocol, "can": can,
                 "milliseconds": milliseconds,
             }));

@@ -87,7 +87,7 @@ impl Space {
     fn tell(&self, console: &Console, rows: &mut Vec<Vec<String>>, server: &str, space: &SpaceInfo) {
         let SpaceInfo { name, total, free, largest_free, used, quota } = space;
         if self.json {
-            console.json(&json!({
+            console.json(json!({
                 "server": server, "space": name, "total": total, "used": used, "free": free,
                 "largest_free": largest_free, "quota": quota,
             }));

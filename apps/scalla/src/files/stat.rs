@@ -70,7 +70,7 @@ impl Stat {
             if let Some(Checksum { kind, value }) = sum {
                 facts.insert("checksum".to_owned(), json!({ "type": kind, "value": value }));
             }
-            console.json(&facts.into());
+            console.json(facts.into());
             return;
         }
         console.heading(has_gap, context.name(url));

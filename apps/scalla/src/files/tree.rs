@@ -141,7 +141,7 @@ impl Tree {
     fn put(&self, console: &Console, folder: &Url, prefix: &str, more: bool, entry: &Item) {
         if self.json {
             let url = folder.at(folder.path.join(&entry.name));
-            console.json(&text::facts(&entry.name, Some(&url), entry.stat.as_ref()).into());
+            console.json(text::facts(&entry.name, Some(&url), entry.stat.as_ref()).into());
             return;
         }
         let branch = if more { "├── " } else { "└── " };

@@ -161,7 +161,7 @@ fn tell(console: &Console, url: &Url, name: &str, value: Option<&[u8]>, raw: boo
     } else if json {
         let shown: (&str, Value) =
             as_text.map_or_else(|_| ("hex", hex(value).into()), |text| ("value", text.into()));
-        console.json(&json!({ "url": url.to_string(), "name": name, shown.0: shown.1 }));
+        console.json(json!({ "url": url.to_string(), "name": name, shown.0: shown.1 }));
     } else {
         let shown = as_text.map_or_else(|_| format!("0x{}", hex(value)), str::to_owned);
         console.line(format_args!("{name}={shown}"));

@@ -16,6 +16,7 @@ mod plan;
 
 use crate::copy::work;
 use crate::environment;
+use crate::facts;
 use crate::printer::{err, out};
 use crate::stock::{self, INVALID_ARGUMENTS, Side, Status, code};
 use bar::Bar;
@@ -291,7 +292,7 @@ pub(crate) fn of_metalink(error: &CopyError) -> Status {
     let bad = Status::error(code::DATA_ERROR);
     match error {
         CopyError::Remote { error, .. } => Status::from(error.clone()),
-        CopyError::Local { kind, .. } => Status::local_number(number(*kind)),
+        CopyError::Local { kind, .. } => Status::local_number(facts::errno(*kind)),
         CopyError::Metalink { error: MetalinkError::SeveralFiles(_), .. } => bad,
         CopyError::Metalink { .. } => bad.saying("Malformed or corrupted metalink file."),
         other => Status::error(code::INTERNAL).saying(other.to_string()),
@@ -325,7 +326,7 @@ fn status(error: &CopyError, job: &Job) -> Status {
             of_url(ErrorCode::IS_DIRECTORY, "open", name, "is a directory")
         }
         CopyError::IsDirectory(name) => Status::local_number(libc::EISDIR).at(side_of(name)),
-        CopyError::Local { path, kind, .. } => Status::local_number(number(*kind)).at(side_of(path)),
+        CopyError::Local { path, kind, .. } => Status::local_number(facts::errno(*kind)).at(side_of(path)),
         CopyError::Short { .. } => Status::error(code::DATA_ERROR).saying(error.to_string()),
         CopyError::NotContinued { why, .. } => Status::error(code::INVALID_OPERATION).saying(why),
         CopyError::Checksum { .. } => Status::error(code::CHECKSUM_ERROR),
@@ -339,23 +340,5 @@ fn status(error: &CopyError, job: &Job) -> Status {
         CopyError::Cancelled => Status::error(code::INTERRUPTED),
         CopyError::NoSource { .. } => Status::error(code::NO_REPLICAS),
         other => Status::error(code::INTERNAL).saying(other.to_string()),
-    }
-}
-
-/// The system's number of a kind of error.
-fn number(kind: std::io::ErrorKind) -> i32 {
-    use std::io::ErrorKind;
-    match kind {
-        ErrorKind::NotFound => libc::ENOENT,
-        ErrorKind::PermissionDenied => libc::EACCES,
-        ErrorKind::AlreadyExists => libc::EEXIST,
-        ErrorKind::IsADirectory => libc::EISDIR,
-        ErrorKind::NotADirectory => libc::ENOTDIR,
-        ErrorKind::StorageFull => libc::ENOSPC,
-        ErrorKind::QuotaExceeded => libc::EDQUOT,
-        ErrorKind::ReadOnlyFilesystem => libc::EROFS,
-        ErrorKind::FileTooLarge => libc::EFBIG,
-        ErrorKind::BrokenPipe => libc::EPIPE,
-        _ => libc::EIO,
     }
 }
