@@ -113,7 +113,7 @@ def test_questions_are_escaped(here):
 def test_a_prompt_and_its_completions(here):
     """The line editor itself controls the terminal; a name does not."""
     with hollow.Forger(HOSTILE.encode()) as server:
-        with terminals.Terminal([peers.program(), "shell", f"root://{server.host}//dir"], cwd=here, HOME=str(here), XDG_STATE_HOME="") as person:
+        with terminals.Terminal([peers.program(), "shell", f"root://{server.host}//dir"], cwd=here, HOME=str(here), XDG_STATE_HOME="", NO_COLOR="1") as person:
             person.until(terminals.AT_PROMPT)
             person.type("ls n\t\t")
             person.type("\x15ls -l\r")

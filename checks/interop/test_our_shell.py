@@ -160,7 +160,7 @@ def home(tmp_path):
 
 def shell(home, *words, **environment):
     """A user at the shell. Local files are those of `home/here`."""
-    return terminals.Terminal([peers.program(), "shell", *words], cwd=home / "here", HOME=str(home), **{"XDG_STATE_HOME": "", **environment})
+    return terminals.Terminal([peers.program(), "shell", *words], cwd=home / "here", HOME=str(home), **{"XDG_STATE_HOME": "", "NO_COLOR": "1", **environment})
 
 
 def prompt(server, path="/"):
@@ -191,7 +191,7 @@ def test_shell_navigates(server, area, home):
         person.until(prompt(server, area / "dir"))
         person.run("cd ../../../..")
         person.until(prompt(server))
-        assert "unrecognized" in person.run("dance")
+        assert "no command is called" in person.run("dance")
         assert "Copy from the server" in person.run("help get")
         assert "lpwd" in person.run("help")
         # A quotation continues in the next line.
@@ -330,6 +330,32 @@ def test_shell_command_is_interrupted_and_the_shell_is_not(server, area, home):
         assert "growing" in person.run("ls")
 
 
+def test_small_things_of_the_shell(ours, area_on, home):
+    """Commands of this machine, an exit status, near names, errors without the words of the parser."""
+    area = area_on(ours)
+    (home / "here/local-file").write_text("")
+    script(home, area.url(""), text="exit 3\nls").fails(3)
+    done = script(home, area.url(""), text="lls -1\n!echo from-$((1+1))").ok()
+    assert done.out.split() == ["local-file", "from-2"]
+    script(home, area.url(""), text="!exit 4").fails(4)
+    done = script(home, area.url(""), text="lss").fails(2, "scalla: error: no command is called `lss`; is it `")
+    assert "Usage" not in done.err
+    done = script(home, area.url(""), text="ls -z").fails(2, "scalla: error: unexpected argument '-z'")
+    assert "tip:" not in done.err
+    script(home, area.url(""), text="cp --retry x a b").fails(2, "invalid value 'x' for '--retry <N>': it is not a whole number")
+
+
+def test_a_person_is_greeted(ours, area_on, home):
+    area = area_on(ours)
+    with shell(home, area.url(""), NO_COLOR="") as person:
+        person.until(f"connected to {ours.host} (server ")
+        person.until("\x1b[1;32m")
+        person.type("clear\r")
+        person.until("\x1b[2J")
+        person.type("exit 5\r")
+        assert person.end()[0] == 5
+
+
 def test_shell_quotes_wildcards(server, area, home):
     """A quoted wildcard is an ordinary character, at the server and locally; in options all of them
     reach the command."""
@@ -427,7 +453,7 @@ def test_shell_runs_scripts(server, area, home):
     done = script(home, "-e", area.url(""), text="cat nope\ncat file\n").fails(1, "nope")
     assert "content" not in done.out
     script(home, area.url(""), text="cat file\nexit\ncat nope\n").ok()
-    script(home, area.url(""), text="dance").fails(2, "unrecognized")
+    script(home, area.url(""), text="dance").fails(2, "no command is called")
     script(home, area.url(""), text="ls 'open\n").fails(2, "within a quotation")
     script(home, area.url(""), text="put - x").fails(1, "standard input is the script")
     script(home, "localhost:1", text="lpwd").fails(1, "no connection")

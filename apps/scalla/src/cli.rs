@@ -52,11 +52,12 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version come this way too, with status 0.
+            let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
             match error.use_stderr() && wants_json(&arguments) {
                 true => out().json(&facts::failure(&told(&error), Some(facts::USAGE)).into()),
-                false => Printer::command_line(&error, &arguments),
+                false => Printer::command_line(error, &arguments),
             }
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            return status;
         }
     };
     let result = match command {

@@ -52,6 +52,7 @@ pub(crate) fn of_copy(error: &CopyError) -> Map<String, Value> {
         }
         CopyError::Exists(_) => ("ItExists".to_owned(), Some(libc::EEXIST)),
         CopyError::IsDirectory(_) => ("IsDirectory".to_owned(), Some(libc::EISDIR)),
+        CopyError::Full { .. } => ("NoSpace".to_owned(), Some(libc::ENOSPC)),
         CopyError::Checksum { .. } => ("ChecksumError".to_owned(), None),
         CopyError::Usage(_) => (USAGE.to_owned(), None),
         // The names of the others are their own.

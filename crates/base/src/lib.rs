@@ -20,6 +20,7 @@
 //! | `escaped_path` | [`EscapeError`]: a reversible printable form of paths                    |
 //! | `shown`        | [`shown()`]: text of peers, escaped for logs and terminals               |
 //! | `random`       | [`SplitMix64`]: fast random numbers that a seed reproduces               |
+//! | `size`         | [`Size`]: a number of bytes in binary units                              |
 //! | `supervisor`   | [`Supervisor`]: threads and tasks whose failure must end the process     |
 
 mod budget;
@@ -36,6 +37,7 @@ mod owner;
 mod path;
 mod random;
 mod shown;
+mod size;
 mod supervisor;
 
 pub use budget::{Account, Ceilings, Charge, GRANULE_BYTES, MemoryBudget, Purpose, Shortage, Ticket};
@@ -52,4 +54,5 @@ pub use owner::Owner;
 pub use path::{LogicalPath, PATH_BYTES_MAX, PathError};
 pub use random::SplitMix64;
 pub use shown::{Escape, Shown, shown};
+pub use size::Size;
 pub use supervisor::{Fault, Supervisor};

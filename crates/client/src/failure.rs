@@ -322,11 +322,12 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Failure { operation, target, server, hops, cause, uncertain, afterwards } = &*self.0;
-        write!(f, "{operation} {target}: ")?;
-        match (cause, f.alternate()) {
-            (Cause::Server { .. }, true) => write!(f, "{cause:#}")?,
-            _ => write!(f, "{cause}")?,
-        }
+        let why = match (cause, f.alternate()) {
+            (Cause::Server { .. }, true) => format!("{cause:#}"),
+            _ => cause.to_string(),
+        };
+        // More follows a server's sentence.
+        write!(f, "{operation} {target}: {}", why.strip_suffix('.').unwrap_or(&why))?;
         // A target that shows its server needs it no second time.
         match server {
             Some(server) if !hops.is_empty() || !target.contains(server.as_str()) => {

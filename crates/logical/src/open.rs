@@ -179,7 +179,7 @@ fn plain(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket) -> Answer {
             if !plan.creates {
                 opener.services.events.missing(&plan.plain, &error);
             }
-            return Answer::Error(plan.unable(error));
+            return Answer::Error(plan.refused(opener, error));
         }
     };
     if plan.creates {

@@ -126,7 +126,11 @@ fn refusals() {
         ("/data/d", IsDirectory, "Unable to checksum /data/d; is a directory"),
         ("/data/d?cks.type=sha999", ServerError, "sha999 checksum not supported."),
         ("/data/d?cks.type=sha256", ServerError, "sha256 checksum not supported."),
-        ("/etc/x", NotAuthorized, "Check summing path '/etc/x' is disallowed."),
+        (
+            "/etc/x",
+            NotAuthorized,
+            "Check summing path '/etc/x' is disallowed. This server exports /data, /nolock, /ro.",
+        ),
     ] {
         assert_eq!(checksum(&server, name).refusal(), (kind, text.to_owned()));
     }

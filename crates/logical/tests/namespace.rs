@@ -64,7 +64,10 @@ fn outside_of_exports_every_operation_is_disallowed() {
         ),
         (Operation::QueryOpaque { code: 32, argument: out.into() }, "Querying"),
     ] {
-        let want = (NotAuthorized, format!("{participle} path '{out}' is disallowed."));
+        let want = (
+            NotAuthorized,
+            format!("{participle} path '{out}' is disallowed. This server exports /data, /nolock, /ro."),
+        );
         assert_eq!(server.call(operation).refusal(), want);
     }
 }

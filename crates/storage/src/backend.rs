@@ -286,6 +286,12 @@ pub trait Backend: Send + Sync {
     /// Returns the space in which a file lies, or in which a new file would be created by default
     /// (`public` if no spaces are configured). It may wait for a disk.
     fn space_of(&self, path: &LogicalPath) -> String;
+    /// Returns the names of all spaces if no space has the name `wish`, so that a new file cannot be
+    /// created in it.
+    fn spaces_beside(&self, path: &LogicalPath, wish: &str) -> Option<Vec<String>> {
+        let _ = (path, wish);
+        None
+    }
     /// Returns the pool in which work on this path begins. Each file system has its own pool, so
     /// that a hung one does not delay work on others.
     fn pool(&self, path: &LogicalPath) -> &Arc<crate::Pool>;

@@ -115,6 +115,11 @@ fn files_go_to_the_assigned_or_requested_space() {
     assert!(site.names.path().join("inplace/f").symlink_metadata().unwrap().is_file());
     assert_eq!(errno(storage.open(&path("/x"), &how(Some("nowhere")))), libc::ENOENT);
     assert_eq!(storage.usage(&path("/"), Some("nowhere")).unwrap().total, 0);
+    let beside = |name: &str, wish| storage.spaces_beside(&path(name), wish);
+    assert_eq!(beside("/x", "nowhere"), Some(vec!["other".to_owned(), "public".to_owned()]));
+    assert_eq!(beside("/x", "other"), None);
+    assert_eq!(beside("/assigned/x", "nowhere"), None, "the wish does not count there");
+    assert_eq!(beside("/inplace/x", "nowhere"), None, "new files do not go to a space there");
 }
 
 #[test]

@@ -78,6 +78,10 @@ pub(crate) struct SessionDriver {
     rare: Lazy<Rare>,
     /// Creation time since the start of the loop.
     born: Moment,
+    /// Bytes received on all connections of the session.
+    received: u64,
+    /// Bytes sent on all connections of the session.
+    pub(crate) sent: u64,
     /// Tick of the last arrival.
     pub(crate) active: u32,
     broken: bool,
@@ -120,6 +124,8 @@ impl SessionDriver {
             receipts: Lazy::default(),
             rare: Lazy::default(),
             born: hub.now(),
+            received: 0,
+            sent: 0,
             active: hub.tick(),
             broken: false,
             is_running: false,

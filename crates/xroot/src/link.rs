@@ -346,6 +346,7 @@ fn turn(
         let closing = state.closing != Closing::No;
         sent += left;
         driver.hub.stats.bytes_out.add(left as u64);
+        driver.sent += left as u64;
         driver.links.wake_others(link, left > 0);
         if closing && flushed == Flushed::All {
             return Poll::Ready(End::Closing);

@@ -36,6 +36,9 @@ impl Alike {
 
 /// The server and the reason, where it is not about one file.
 fn kind(error: &CopyError) -> Option<(String, ErrorCode)> {
+    if let CopyError::Full { server, .. } = error {
+        return Some((server.clone(), ErrorCode::NO_SPACE));
+    }
     let error = error.remote_error()?;
     let code = error.code()?;
     let concerns_all = matches!(

@@ -15,7 +15,8 @@ use super::work::INTERRUPTED;
 use crate::facts;
 use crate::files::UNCERTAIN;
 use crate::hint::Hints;
-use crate::printer::{Bar, HumanBytes, err, out};
+use crate::printer::{Bar, err, out};
+use base::Size;
 
 /// How much is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,7 +157,7 @@ impl Show {
         match wait {
             Some(wait) if is_still => bar.show_message(format!("{prefix}  {wait}").trim_start()),
             _ if state.moved == 0 => bar.show_message(&prefix),
-            _ if state.total == 0 => bar.show_message(&format!("{prefix}  {}", HumanBytes(state.moved))),
+            _ if state.total == 0 => bar.show_message(&format!("{prefix}  {}", Size(state.moved))),
             _ => {
                 state.shows_bytes = true;
                 bar.show_bytes(prefix);
@@ -213,10 +214,10 @@ impl Show {
             // The failure has said all there is to say of one file.
             Style::Normal | Style::Verbose if failed > 0 && found <= 1 && copied == 0 => {}
             Style::Normal | Style::Verbose => {
-                let rate = HumanBytes((bytes as f64 / seconds.max(1e-3)) as u64);
+                let rate = Size((bytes as f64 / seconds.max(1e-3)) as u64);
                 let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
                 let files = if copied == 1 { "file" } else { "files" };
-                let size = HumanBytes(bytes);
+                let size = Size(bytes);
                 let removed = removed.filter(|removed| *removed != (0, 0));
                 let removed =
                     removed.map(|(files, directories)| format!(", {} removed", files + directories));
@@ -289,7 +290,7 @@ impl Show {
                 if self.style == Style::Verbose {
                     self.line(format_args!("{} -> {}", job.source, job.target));
                     for share in &done.shares {
-                        let bytes = HumanBytes(share.bytes);
+                        let bytes = Size(share.bytes);
                         let failed = share.failed.as_ref().map(|why| format!(", dropped: {why}"));
                         let failed = failed.unwrap_or_default();
                         self.line(format_args!("  {}: {bytes}{failed}", share.source));
@@ -370,7 +371,7 @@ fn interrupted(state: &State, leftover: Leftover) -> String {
         (_, 0 | 1) => String::new(),
         (copied, found) => format!("; {copied} of {found} files are copied"),
     };
-    let (left, of) = (HumanBytes(state.left), HumanBytes(state.left_of));
+    let (left, of) = (Size(state.left), Size(state.left_of));
     match leftover {
         _ if state.left == 0 => format!("interrupted{files}"),
         Leftover::Kept => {

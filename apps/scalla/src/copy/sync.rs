@@ -14,8 +14,9 @@ use super::cp::parallel;
 use super::show::{Leftover, Show, Style};
 use super::work;
 use crate::environment;
-use crate::printer::{HumanBytes, err, out};
+use crate::printer::{err, out};
 use crate::waiting;
+use base::Size;
 
 /// Make a directory like another one: here, at a server, or between servers.
 ///
@@ -178,7 +179,7 @@ impl Plan {
                 out().json(&line);
             }
             (_, Some((size, reason))) if dry_run => {
-                out().line(format_args!("{what} {place} ({}, {reason})", HumanBytes(size)));
+                out().line(format_args!("{what} {place} ({}, {reason})", Size(size)));
             }
             // A copy is told when it is done.
             (Style::Verbose, None) => out().line(format_args!("{what} {place}")),
@@ -198,7 +199,7 @@ impl Plan {
             })),
             Style::Quiet => {}
             _ => {
-                let (copy, size) = (count(copies, "file"), HumanBytes(bytes));
+                let (copy, size) = (count(copies, "file"), Size(bytes));
                 let removed = format!("{}, {}", count(files, "file"), directories_text(directories));
                 err().line(format_args!("would copy {copy}, {size}; remove {removed}"));
             }

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::console::Console;
 use super::content::{CHUNK, open};
 use super::context::{Context, Usage};
-use crate::printer::HumanBytes;
+use base::Size;
 
 /// Tell checksums of files, or compare files with a list of them.
 ///
@@ -216,7 +216,7 @@ impl Far {
             0 => format!("{files}waiting for the server's checksum"),
             size => {
                 let read = self.read.load(Ordering::Relaxed);
-                format!("{files}{} of {} read", HumanBytes(read), HumanBytes(size))
+                format!("{files}{} of {} read", Size(read), Size(size))
             }
         }
     }

@@ -8,7 +8,7 @@ use client::{Error, FileSystem, Url};
 use super::console::Console;
 use super::context::Context;
 use super::walk::Walk;
-use crate::printer::HumanBytes;
+use base::Size;
 
 /// Counting ends here: a question needs no more.
 const COUNTED_MAX: u64 = 1_000_000;
@@ -102,7 +102,7 @@ impl fmt::Display for Extent {
             if *files == 1 { "file" } else { "files" },
             if *directories == 1 { "directory" } else { "directories" },
         );
-        write!(f, "{least}{files} {file}, {}", HumanBytes(*bytes))?;
+        write!(f, "{least}{files} {file}, {}", Size(*bytes))?;
         if *directories > 0 {
             write!(f, ", {directories} {directory}")?;
         }

@@ -30,7 +30,6 @@ use std::sync::OnceLock;
 
 pub(crate) use bar::Bar;
 pub(crate) use buffer::{Buffer, OutputError, Writer};
-pub(crate) use indicatif::HumanBytes;
 pub(crate) use text::{Colour, Text};
 
 /// Width of a terminal that does not report its own.
@@ -130,15 +129,26 @@ impl Printer {
     }
 
     /// Writes the help, the version or the error of a command line of these words.
-    pub(crate) fn command_line(error: &clap::Error, words: &[OsString]) {
-        let printer = if error.use_stderr() { Self::Error } else { Self::Output };
+    pub(crate) fn command_line(mut error: clap::Error, words: &[OsString]) {
+        if !error.use_stderr() {
+            return Self::Output.rendered(&error, words);
+        }
+        // A tip for a word that begins with a dash and was meant as it is; mostly it is a wrong option.
+        if error.kind() == clap::error::ErrorKind::UnknownArgument {
+            error.remove(clap::error::ContextKind::Suggested);
+        }
+        Self::Error.rendered(&error, words);
+    }
+
+    fn rendered(self, error: &clap::Error, words: &[OsString]) {
+        let printer = self;
         // An error repeats words, and its own colours cannot be told from theirs.
         let is_plain = |word: &OsString| !word.as_encoded_bytes().iter().any(|byte| byte.is_ascii_control());
         if printer.has_colours() && words.iter().all(is_plain) {
             let mut text = printer.text();
-            printer.put(text.add_coloured_lines(&error.render().ansi().to_string()));
+            printer.put(text.add_coloured_lines(&in_our_words(&error.render().ansi().to_string())));
         } else {
-            printer.lines(error.render());
+            printer.lines(in_our_words(&error.render().to_string()));
         }
     }
 
@@ -179,6 +189,18 @@ impl Printer {
             }
             Self::Error => io::stderr().write_all(bytes),
         }
+    }
+}
+
+/// The text of an error of a command line: with the prefix of all errors, and numbers that are none named as such.
+fn in_our_words(text: &str) -> String {
+    let text = text.replace("invalid digit found in string", "it is not a whole number");
+    match text.find("error:") {
+        // Colours may stand before it.
+        Some(at) if text.get(..at).is_some_and(|before| !before.contains(' ') && !before.contains('\n')) => {
+            format!("{}scalla: {}", text.get(..at).unwrap_or_default(), text.get(at..).unwrap_or_default())
+        }
+        _ => text,
     }
 }
 

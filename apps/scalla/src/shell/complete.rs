@@ -3,11 +3,13 @@
 use super::words::{End, quoted, split};
 use crate::completion::names::Names;
 use crate::completion::{Candidate, Completion, Scope};
+use crate::printer::out;
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::validate::Validator;
 use rustyline::{Context, Helper};
+use std::borrow::Cow;
 
 /// Completes words.
 pub(super) struct Words(Completion);
@@ -74,7 +76,17 @@ impl Hinter for Words {
     type Hint = String;
 }
 
-impl Highlighter for Words {}
+impl Highlighter for Words {
+    /// The host of the prompt in colour.
+    fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
+        match prompt.split_once(' ') {
+            Some((host, path)) if out().has_colours() && !path.is_empty() => {
+                Cow::Owned(format!("\x1b[1;32m{host}\x1b[0m {path}"))
+            }
+            _ => Cow::Borrowed(prompt),
+        }
+    }
+}
 impl Validator for Words {}
 impl Helper for Words {}
 

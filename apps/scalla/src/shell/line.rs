@@ -11,6 +11,7 @@ const HELP: &str = "\
 
 `help COMMAND` tells more. A path begins at the current directory of the server, for get and put also at that of this machine; \
 root://HOST//PATH is anywhere, and for cp and sync file:PATH is on this machine. Blanks in names are quoted as in any shell. \
+!COMMAND runs a command of this machine. \
 Ctrl-C stops a command, Ctrl-D ends the shell.
 ";
 
@@ -48,6 +49,14 @@ pub(super) enum Command {
     },
     /// Tell where we are on this machine.
     Lpwd,
+    /// List a directory of this machine, with the program ls and its options.
+    Lls {
+        /// Options and paths for ls.
+        #[arg(value_hint = ValueHint::AnyPath, trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
+    /// Clear the screen.
+    Clear,
     #[command(flatten)]
     Files(Files),
     /// Copy from the server to this machine.
@@ -65,7 +74,10 @@ pub(super) enum Command {
     Map(Map),
     /// End the shell.
     #[command(visible_alias = "quit")]
-    Exit,
+    Exit {
+        /// Exit status; that of the last command, if none is named.
+        status: Option<u8>,
+    },
 }
 
 /// A line that was understood: the command, and its places as they were written.
@@ -79,6 +91,16 @@ pub(crate) fn definition() -> clap::Command {
     let mut definition = Line::command();
     definition.build();
     definition
+}
+
+/// The names of all commands.
+pub(super) fn names() -> Vec<String> {
+    let definition = definition();
+    let names = |command: &clap::Command| {
+        let aliases = command.get_visible_aliases().map(str::to_owned);
+        std::iter::once(command.get_name().to_owned()).chain(aliases).collect::<Vec<_>>()
+    };
+    definition.get_subcommands().flat_map(names).collect()
 }
 
 /// Takes the words of a line.
@@ -128,7 +150,10 @@ mod tests {
             "map",
             "map h --versions",
             "exit",
+            "exit 3",
             "quit",
+            "lls -la x",
+            "clear",
         ] {
             assert!(parsed(line).is_ok(), "{line}: {:?}", parsed(line).err());
         }

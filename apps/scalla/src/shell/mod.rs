@@ -77,12 +77,18 @@ impl Shell {
         // Without the server it was written for a script makes no sense.
         let mut stops = is_script;
         let mut done = match &self.url {
-            Some(url) => worker.begin(url).await,
+            Some(url) => {
+                let done = worker.begin(url).await;
+                if !is_script && matches!(done, Done::Status(status) if status == ExitCode::SUCCESS) {
+                    worker.greet().await;
+                }
+                done
+            }
             None => Done::Status(status),
         };
         loop {
             (status, stops) = match done {
-                Done::Exit => return status,
+                Done::Exit(chosen) => return chosen.unwrap_or(status),
                 Done::Interrupted => (ExitCode::from(INTERRUPTED), stops || is_script),
                 Done::Status(status) => (status, stops),
             };
@@ -94,6 +100,7 @@ impl Shell {
                 Read::End => return status,
                 Read::Nothing => Done::Status(status),
                 Read::Words(words) => worker.take(words).await,
+                Read::Here(command) => worker.run_here(&command).await,
                 Read::Wrong(why) => {
                     err().error(why);
                     Done::Status(ExitCode::from(USAGE))
@@ -112,6 +119,8 @@ enum Lines {
 /// What came.
 enum Read {
     Words(Vec<Word>),
+    /// A command of this machine, behind `!`.
+    Here(String),
     /// An empty line, a comment, or one that was given up.
     Nothing,
     /// A line that makes no sense.
@@ -130,6 +139,9 @@ impl Lines {
                 Typed::Interrupted => return Read::Nothing,
                 Typed::End if text.is_empty() => return Read::End,
                 Typed::End => return Read::Wrong("the last line ends within a quotation".to_owned()),
+            }
+            if let Some(command) = text.trim_start().strip_prefix('!') {
+                return Read::Here(command.trim().to_owned());
             }
             let split = words::split(&text);
             if split.is_open() {

@@ -18,8 +18,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(super) enum Done {
     Status(ExitCode),
     Interrupted,
-    /// The shell is to end.
-    Exit,
+    /// The shell is to end, with this status if one is named.
+    Exit(Option<ExitCode>),
 }
 
 /// Why a command failed, in one line; `None` when it has told so itself, with its exit status.
@@ -48,6 +48,25 @@ impl Worker {
         self.run(&["open".to_owned(), url.to_owned()]).await
     }
 
+    /// Says where we are, and what to do there.
+    pub(super) async fn greet(&self) {
+        let context = self.context();
+        let Some(base) = &context.base else { return };
+        let version = context.client.file_system(base).config(&["version"]).await.ok();
+        let version = version.and_then(|mut values| values.pop().flatten());
+        let version = version.map(|version| format!(" (server {version})")).unwrap_or_default();
+        out().line(format_args!(
+            "connected to {}{version}; `help` lists the commands, Tab completes, Ctrl-D ends",
+            base.authority()
+        ));
+    }
+
+    /// Runs a command of this machine with the user's shell.
+    pub(super) async fn run_here(&mut self, command: &str) -> Done {
+        let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
+        told(run_here(&shell, &["-c".to_owned(), command.to_owned()]).await)
+    }
+
     fn context(&self) -> Context {
         locked(&self.names.context).clone()
     }
@@ -73,13 +92,22 @@ impl Worker {
             Ok(parsed) => parsed,
             Err(error) => {
                 // Help comes this way too, with status 0.
+                let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+                if error.kind() == clap::error::ErrorKind::InvalidSubcommand {
+                    let name = words.first().map_or("", String::as_str);
+                    let names = line::names();
+                    let near = base::nearest(name, names.iter().map(String::as_str));
+                    let hint = near.map_or("`help` lists all".to_owned(), |near| format!("is it `{near}`?"));
+                    err().error(format_args!("no command is called `{name}`; {hint}"));
+                    return Done::Status(status);
+                }
                 let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-                Printer::command_line(&error, &words);
-                return Done::Status(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)));
+                Printer::command_line(error, &words);
+                return Done::Status(status);
             }
         };
-        if matches!(command, Command::Exit) {
-            return Done::Exit;
+        if let Command::Exit { status } = command {
+            return Done::Exit(status.map(ExitCode::from));
         }
         // An interrupt that came while nothing ran is none of this command.
         match signal(SignalKind::interrupt()) {
@@ -147,7 +175,15 @@ async fn perform(
     is_script: bool,
 ) -> Result<Outcome, String> {
     let status = match command {
-        Command::Exit => ExitCode::SUCCESS,
+        Command::Exit { .. } => ExitCode::SUCCESS,
+        Command::Clear => {
+            // Moves the cursor to the upper left corner and clears the screen behind it.
+            if out().is_terminal() {
+                out().own("\x1b[H\x1b[2J");
+            }
+            ExitCode::SUCCESS
+        }
+        Command::Lls { words } => run_here("ls", &words).await?,
         Command::Pwd => {
             let base = context.base.as_ref().ok_or("we are at no server; `open URL` goes to one")?;
             say(base)
@@ -216,6 +252,20 @@ fn sources(texts: &[String], context: &Context) -> Result<Vec<Place>, String> {
 /// Places that are at the server unless they say otherwise.
 fn all(texts: &[String], context: &Context) -> Result<Vec<Place>, String> {
     texts.iter().map(|text| place(text, Side::There, context)).collect()
+}
+
+/// Runs a program of this machine with the terminal of the shell.
+pub(super) async fn run_here(program: &str, words: &[String]) -> Ended {
+    let mut child = std::process::Command::new(program)
+        .args(words)
+        .spawn()
+        .map_err(|error| format!("cannot run {program}: {}", base::errno_text(&error)))?;
+    let (send, receive) = tokio::sync::oneshot::channel();
+    let wait = move || drop(send.send(child.wait()));
+    std::thread::Builder::new().name("here".to_owned()).spawn(wait).map_err(|error| error.to_string())?;
+    let ended = receive.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    let status = ended.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    Ok(ExitCode::from(status))
 }
 
 fn lcd(dir: Option<PathBuf>) -> Ended {

@@ -147,6 +147,14 @@ pub enum CopyError {
         /// What was asked for.
         least: u64,
     },
+    /// It was not begun: the server had no space for a file of that size before.
+    #[error("{target} is not begun: {server} has no space left; make room, or copy elsewhere")]
+    Full {
+        /// The target.
+        target: String,
+        /// The server, `host:port`.
+        server: String,
+    },
     /// Somebody stopped it.
     #[error("interrupted")]
     Cancelled,

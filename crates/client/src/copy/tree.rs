@@ -3,14 +3,16 @@
 //! Folders are walked while the first files are copied already. How many files are on their way at once is bounded in
 //! number and in memory: many small ones, few large ones.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
+use wire::xroot::ErrorCode;
 
 use super::Copier;
-use super::failure::CopyError;
+use super::failure::{CopyError, Side};
 use super::options::{CopyDone, CopyJob, CopyOptions, Progress, Watch};
 use super::place::Place;
 use crate::abort_on_drop::AbortOnDrop;
@@ -108,6 +110,7 @@ impl Copier {
         let memory = Arc::new(Semaphore::new(MEMORY_BYTES / PERMIT_BYTES));
         let mut running = JoinSet::new();
         let mut tally = Tally::default();
+        let full = Arc::new(FullServers::default());
         loop {
             let room = running.len() < parallel.max(1);
             tokio::select! {
@@ -115,10 +118,17 @@ impl Copier {
                 () = watch.cancelled() => break,
                 Some(ended) = running.join_next(), if !running.is_empty() => tally.count(ended.ok()),
                 job = jobs.recv(), if room => match job {
-                    Some(job) => {
-                        let (options, listener) = (options.clone(), listener.clone());
-                        running.spawn(self.clone().one(job, options, listener, watch.clone(), memory.clone()));
-                    }
+                    Some(job) => match full.refusal(&job) {
+                        Some(error) => {
+                            listener.ended(&job, &Err(error));
+                            tally.count(None);
+                        }
+                        None => {
+                            let (options, listener) = (options.clone(), listener.clone());
+                            let (watch, memory, full) = (watch.clone(), memory.clone(), full.clone());
+                            running.spawn(self.clone().one(job, options, listener, watch, memory, full));
+                        }
+                    },
                     None => break,
                 },
             }
@@ -137,6 +147,7 @@ impl Copier {
         listener: Arc<dyn Listener>,
         watch: Watch,
         memory: Arc<Semaphore>,
+        full: Arc<FullServers>,
     ) -> Option<u64> {
         let most = options.chunk_bytes * options.chunks;
         let bytes = job.size.and_then(|size| usize::try_from(size).ok()).map_or(most, |size| size.min(most));
@@ -151,8 +162,39 @@ impl Copier {
             watch.child(move |progress| listener.progress(&job, progress))
         };
         let result = self.copy(&job, &options, &told).await;
+        if let Err(error) = &result {
+            full.note(&job, error);
+        }
         listener.ended(&job, &result);
         result.ok().map(|done| done.copied)
+    }
+}
+
+/// Servers without space for the uploads of one command: the smallest size that each had no space for. A file of that size or
+/// more is not begun there. Servers of a cluster do not count, because its manager may choose another one for the next file.
+#[derive(Default)]
+struct FullServers(Mutex<HashMap<String, u64>>);
+
+impl FullServers {
+    /// Returns the error of a copy that would find no space.
+    fn refusal(&self, job: &CopyJob) -> Option<CopyError> {
+        let server = job.target.url()?.authority();
+        let sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let too_large = sizes.get(&server).is_some_and(|least| job.size.is_some_and(|size| size >= *least));
+        too_large.then(|| CopyError::Full { target: job.target.to_string(), server })
+    }
+
+    /// Takes note of a failed copy.
+    fn note(&self, job: &CopyJob, error: &CopyError) {
+        let CopyError::Remote { side: Side::Target, error } = error else { return };
+        let (Some(url), Some(size)) = (job.target.url(), job.size) else { return };
+        let server = url.authority();
+        let is_full = matches!(error.code(), Some(ErrorCode::NO_SPACE | ErrorCode::OVER_QUOTA));
+        if is_full && error.failure().server.as_ref().is_none_or(|at| *at == server) {
+            let mut sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let least = sizes.entry(server).or_insert(size);
+            *least = size.min(*least);
+        }
     }
 }
 

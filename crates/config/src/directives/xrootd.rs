@@ -48,8 +48,11 @@ pub(super) const SECTION: Section = Section {
                here (`?`), or by client. The target after `%` is for clients with a private address.")
         .example("other.example.org:1094 ? /data"),
         Directive::new(&["xrootd.log"], Mark::Common, "{all|none|[-]disc|[-]login}…", session_log)
-            .default("disc login")
-            .help("Session events to log.")
+            .default("disc")
+            .help(
+                "Session events to log: `disc` is one line at the end of each session with its duration and \
+                 bytes, `login` one at its beginning (otherwise only at level debug).",
+            )
             .example("all -disc"),
         Directive::new(&["xrootd.limit"], Mark::Rare, "[prepare number] [noerror]", limit)
             .default("unlimited")

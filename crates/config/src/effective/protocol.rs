@@ -204,7 +204,7 @@ impl Default for Protocol {
                 from_cgi: false,
                 concurrent_max: 4,
             }),
-            session_log: Setting::default_of(SessionLog { login: true, disconnect: true }),
+            session_log: Setting::default_of(SessionLog { login: false, disconnect: true }),
             prepare_limit: Setting::default_of(PrepareLimit::default()),
             redirects: Vec::new(),
             sendfile: Setting::default_of(true),

@@ -68,7 +68,7 @@ pub(super) fn create_pending(
     let above = directories_to_make(opener, plan);
     // The file is not truncated at open, because it must have the mark first.
     let opened = how(opener, plan, false, Some(describe::MODE_CREATING))
-        .and_then(|how| opener.services.backend.open(&plan.plain, &how).map_err(|e| plan.unable(e)));
+        .and_then(|how| opener.services.backend.open(&plan.plain, &how).map_err(|e| plan.refused(opener, e)));
     let file = match opened {
         Ok(file) => file,
         Err(error) => {

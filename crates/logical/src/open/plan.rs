@@ -2,7 +2,7 @@
 
 use crate::config::CreationModes;
 use crate::errno::{self, unable};
-use crate::exports::Exports;
+use crate::exports::{self, Exports};
 use crate::file_services::FileServices;
 use crate::open_file::Open;
 use crate::third_party::{self, Copy, Pull, Role, ThirdParty};
@@ -58,6 +58,24 @@ impl Plan {
 
     pub(super) fn unable(&self, error: std::io::Error) -> Error {
         Error::unable(self.verb(), &self.path, error)
+    }
+
+    /// Returns the error of an open that the backend rejected. If the requested space does not exist,
+    /// the error names it and the spaces of this server.
+    pub(super) fn refused(&self, opener: &Opener, error: std::io::Error) -> Error {
+        let wish = self.cgi.text("oss.cgroup").filter(|_| self.creates);
+        let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+        if let Some(wish) = wish.filter(|_| is_missing)
+            && let Some(names) = opener.services.backend.spaces_beside(&self.plain, wish)
+        {
+            let path = self.path.text();
+            let text = format!(
+                "Unable to create {path}; no space has the name {wish}; this server has {}",
+                exports::list(names.iter().map(String::as_str))
+            );
+            return Error { kind: ErrorKind::NotFound, text, source: Some(error) };
+        }
+        self.unable(error)
     }
 
     /// Returns the options for creating the file; `None` if the open does not create.

@@ -124,12 +124,17 @@ impl LocationDriver {
         let lessees = (change != ChildChange::Figures).then(|| self.resolver.lessees());
         let what = match change {
             ChildChange::Joined { .. } => Some("joined"),
-            ChildChange::Lost => Some("was lost"),
             ChildChange::Freed => Some("left"),
             _ => None,
         };
-        if let (Some(member), Some(what)) = (member, what) {
-            tracing::info!("cluster: {} {} {what}", member.role, member.data);
+        match (member, what) {
+            (Some(member), _) if change == ChildChange::Lost => tracing::warn!(
+                "cluster: {} {} was lost: its connection ended; files that only it has cannot be read until it is back",
+                member.role,
+                member.data
+            ),
+            (Some(member), Some(what)) => tracing::info!("cluster: {} {} {what}", member.role, member.data),
+            _ => {}
         }
         if let Some(lessees) = lessees {
             tree.note_lessees(lessees);

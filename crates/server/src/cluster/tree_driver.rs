@@ -428,8 +428,12 @@ impl TreeDriver {
             }
             Action::Attached { attached } => self.troubles.attached(attached, now),
             Action::Drain { draining, door: _ } => {
-                let what =
-                    if draining { "its clients are to move elsewhere" } else { "it takes clients as before" };
+                let what = match draining {
+                    true => {
+                        "this node drains, as its manager or its administrator ordered: clients move to other servers"
+                    }
+                    false => "this node takes clients again",
+                };
                 tracing::info!("cluster: {what}");
                 self.effects.push_back(TreeEffect::Drain(draining));
             }

@@ -203,6 +203,10 @@ impl Backend for Faulty {
         self.inner.attributes(path)
     }
 
+    fn spaces_beside(&self, path: &LogicalPath, wish: &str) -> Option<Vec<String>> {
+        self.inner.spaces_beside(path, wish)
+    }
+
     fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<Usage> {
         self.rules.meet(Call::Usage, path)?;
         let mut usage = self.inner.usage(path, space)?;

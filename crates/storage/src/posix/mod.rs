@@ -380,6 +380,10 @@ impl Backend for Posix {
         attribute::list(&Bearer::from(&self.tree.reach(path)?))
     }
 
+    fn spaces_beside(&self, path: &LogicalPath, wish: &str) -> Option<Vec<String>> {
+        self.spaces.as_ref().filter(|spaces| spaces.take(path))?.names_beside(path, wish)
+    }
+
     fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<Usage> {
         if let Some(spaces) = self.spaces.as_ref().filter(|spaces| space.is_some() || spaces.take(path)) {
             return Ok(spaces.usage(space.unwrap_or(&self.space_of(path))));

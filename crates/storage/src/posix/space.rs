@@ -129,6 +129,16 @@ impl Spaces {
         rule(true).or(wish).or_else(|| rule(false)).unwrap_or(SPACE_DEFAULT)
     }
 
+    /// Returns the names of all spaces if a new file with this wish would go to a missing one.
+    pub(super) fn names_beside(&self, path: &LogicalPath, wish: &str) -> Option<Vec<String>> {
+        let mut names: Vec<String> =
+            self.partitions.iter().map(|partition| partition.space.clone()).collect();
+        names.sort();
+        names.dedup();
+        let space = self.space_for(path, Some(wish));
+        (!names.iter().any(|name| name == space)).then_some(names)
+    }
+
     /// Returns the number of the partition for a new file.
     pub(super) fn choose(&self, path: &LogicalPath, create: &CreateHow) -> Option<usize> {
         let candidates = self.candidates(self.space_for(path, create.space.as_deref()), create).ok()?;

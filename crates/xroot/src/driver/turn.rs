@@ -51,6 +51,7 @@ impl SessionDriver {
     pub(crate) fn arrived(&mut self, link: LinkId, bytes: usize) {
         let tick = self.hub.tick();
         self.hub.stats.bytes_in.add(bytes as u64);
+        self.received += bytes as u64;
         self.active = tick;
         self.links.get(link).into_iter().for_each(|state| state.input_lag.credit(bytes, tick));
     }
