@@ -27,9 +27,8 @@ class Reader:
 
     def __init__(self, folder):
         self.folder, self.servers = folder, []
-        for link in ("xrdcp", "xrdfs"):
-            peers.link(link)
-        self.environment = peers.environment(PATH=f"{peers.program().parent}:/usr/bin:/bin", HOME=str(folder), XDG_STATE_HOME=str(folder / "state"), SHELL="/bin/bash",
+        # The clients of XRootD are the real ones.
+        self.environment = peers.environment(PATH=f"/usr/bin:/bin:{peers.program().parent}", HOME=str(folder), XDG_STATE_HOME=str(folder / "state"), SHELL="/bin/bash",
                                              PYTHONPATH="/usr/lib/python3/dist-packages")
         self.host = None
 

@@ -117,7 +117,13 @@ fn refuse(status: u8, message: &str) -> ExitCode {
 /// The node to begin with: its port is always named.
 fn address(place: &str) -> Result<Url, String> {
     let port = place.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
-    port.ok_or("port not specified")?;
+    let port = port.ok_or("port not specified")?;
+    if place.contains("://") {
+        return Err("Name or service not known".to_owned());
+    }
+    if !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("invalid port number".to_owned());
+    }
     let url = Url::parse(&format!("root://{place}")).map_err(|error| match error {
         client::UrlError::BadPort(_) => "invalid port number",
         _ => "Name or service not known",

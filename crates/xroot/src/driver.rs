@@ -81,7 +81,7 @@ pub(crate) struct SessionDriver {
     /// Bytes received on all connections of the session.
     received: u64,
     /// Bytes sent on all connections of the session.
-    pub(crate) sent: u64,
+    sent: u64,
     /// Tick of the last arrival.
     pub(crate) active: u32,
     broken: bool,

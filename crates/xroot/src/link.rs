@@ -345,8 +345,7 @@ fn turn(
         state.note_output(left, tick);
         let closing = state.closing != Closing::No;
         sent += left;
-        driver.hub.stats.bytes_out.add(left as u64);
-        driver.sent += left as u64;
+        driver.note_sent(left as u64);
         driver.links.wake_others(link, left > 0);
         if closing && flushed == Flushed::All {
             return Poll::Ready(End::Closing);

@@ -58,8 +58,15 @@ pub(crate) fn parse(line: &[String], known: &[Known]) -> Result<Parsed, Wrong> {
             break;
         }
         if let Some(name) = word.strip_prefix("--") {
-            let option = long(name, known).ok_or_else(|| Wrong::Invalid(word.clone()))?;
-            let value = if option.value { left.next().cloned() } else { Some(String::new()) };
+            let (name, attached) =
+                name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
+            let option = long(name, known).filter(|option| option.value || attached.is_none());
+            let option = option.ok_or_else(|| Wrong::Invalid(word.clone()))?;
+            let value = match (option.value, attached) {
+                (true, Some(value)) => Some(value.to_owned()),
+                (true, None) => left.next().cloned(),
+                (false, _) => Some(String::new()),
+            };
             let value = value.ok_or_else(|| Wrong::NoValue(format!("--{}", option.long)))?;
             parsed.options.push((option.long, value));
         } else if let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) {
@@ -107,7 +114,7 @@ mod tests {
             let line: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             parse(&line, &known)
         };
-        let parsed = parse("a -fl x --lis y - --force b -ly -- -f").unwrap();
+        let parsed = parse("a -fl x --lis=y - --force b -ly -- -f").unwrap();
         let values: Vec<(&str, &str)> =
             parsed.options.iter().map(|(name, value)| (*name, value.as_str())).collect();
         assert_eq!(values, [("force", ""), ("list", "x"), ("list", "y"), ("force", ""), ("list", "y")]);
@@ -115,6 +122,7 @@ mod tests {
         let table = [
             ("-fx", "Invalid option, '-x'."),
             ("--for", "Invalid option, '--for'."),
+            ("--force=1", "Invalid option, '--force=1'."),
             ("--list", "'--list' argument missing."),
             ("-l", "'-l' argument missing."),
         ];

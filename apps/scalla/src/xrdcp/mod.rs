@@ -213,7 +213,8 @@ async fn all(
                 checksums(done, printed).iter().for_each(|line| err().line(line));
             }
             drop(place);
-            (index, result.map(|_| ()).map_err(|error| status(&error, &job)))
+            let keeps = !options.force && !options.resume;
+            (index, result.map(|_| ()).map_err(|error| of_job(&error, &job, keeps)))
         });
     }
     while let Some(task) = running.join_next().await {
@@ -303,6 +304,17 @@ pub(crate) fn of_metalink(error: &CopyError) -> Status {
 pub(crate) fn of_copy(error: &CopyError, job: CopyJob) -> Status {
     let CopyJob { source, target, size } = job;
     status(error, &Job { source, target, size, refused: None })
+}
+
+/// A failed job in the words of these programs. With `keeps`, a local file that exists is not overwritten, which comes before
+/// everything else that is wrong with it.
+fn of_job(error: &CopyError, job: &Job, keeps: bool) -> Status {
+    match (error, &job.target) {
+        (CopyError::Usage(_), Place::Local(path)) if keeps && path.exists() => {
+            Status::local_number(libc::EEXIST).at(Side::Destination)
+        }
+        _ => status(error, job),
+    }
 }
 
 /// A failure in the words of these programs.

@@ -4,6 +4,7 @@ use super::{Refusal, refuse};
 use crate::copy::asked;
 use crate::stock::options::{self, Known};
 use client::copy::{Against, ChecksumWish, ThirdParty};
+use client::digest::Algorithm;
 use client::{Settings, Source};
 
 pub(super) const USAGE: &str = "
@@ -111,6 +112,8 @@ pub(crate) fn words() -> impl Iterator<Item = String> {
 
 /// Least rate that can be asked for, bytes a second.
 const RATE_MIN: u64 = 10 << 10;
+/// Exit status of checksums that cannot be.
+const CHECKSUM_STATUS: u8 = 13;
 /// Sources of `-x`.
 const SOURCES: u64 = 12;
 
@@ -205,6 +208,10 @@ pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Resul
             _ => {}
         }
     }
+    if order.checksums.iter().skip(1).any(|wish| wish.against != Against::PrintSource) {
+        let text = "xrdcp: Additional checksum must be of mode 'source'.\n".to_owned();
+        return Err(Refusal::Plain(text, CHECKSUM_STATUS));
+    }
     order.words = parsed.words;
     Ok(Ok(order))
 }
@@ -250,6 +257,7 @@ fn legacy(
                 let value = words.next().ok_or_else(|| refuse(format!("'{word}' argument missing.")))?;
                 set_variable(settings, word, &value);
             }
+            "-OD" | "-OS" => return Err(refuse(format!("'{word}' opaque data not specified."))),
             word if word.starts_with("-OD") => order.target_cgi = cgi(word),
             word if word.starts_with("-OS") => order.source_cgi = cgi(word),
             _ => rest.push(word),
@@ -295,10 +303,22 @@ fn rate(text: &str) -> Result<u64, Refusal> {
 
 fn checksum(text: &str) -> Result<ChecksumWish, Refusal> {
     let kind = text.split(':').next().unwrap_or_default();
-    let mut wish = asked::checksum(text).map_err(|_| refuse(format!("Invalid checksum type, '{kind}'.")))?;
+    let value = text.split_once(':').map_or("", |(_, value)| value);
+    let invalid_value = || refuse(format!("Invalid {kind} value '{value}'."));
+    let mut wish = match asked::checksum(text) {
+        Ok(wish) => wish,
+        Err(_) if asked::checksum(kind).is_ok() && !value.is_empty() => return Err(invalid_value()),
+        Err(_) => return Err(refuse(format!("Invalid checksum type, '{kind}'."))),
+    };
     if let (Against::Value(value), Some(algorithm)) = (&mut wish.against, wish.algorithm) {
-        // These programs print some values without the zeros before them.
-        *value = format!("{value:0>width$}", width = 2 * algorithm.bytes());
+        let width = 2 * algorithm.bytes();
+        // Of these two, these programs print values without the zeros before them.
+        if matches!(algorithm, Algorithm::Adler32 | Algorithm::Crc32) {
+            *value = format!("{value:0>width$}");
+        }
+        if value.len() != width {
+            return Err(invalid_value());
+        }
     }
     Ok(wish)
 }
@@ -322,6 +342,13 @@ mod tests {
             ("--foo", "Invalid option, '--foo'."),
             ("--cksum", "'--cksum' argument missing."),
             ("--cksum foo:print a b", "Invalid checksum type, 'foo'."),
+            ("--cksum md5:abc a b", "Invalid md5 value 'abc'."),
+            ("--cksum adler32:zzzzzzzz a b", "Invalid adler32 value 'zzzzzzzz'."),
+            (
+                "--cksum adler32 --cksum md5:print a b",
+                "xrdcp: Additional checksum must be of mode 'source'.\n",
+            ),
+            ("-OD a b", "'-OD' opaque data not specified."),
             ("-d 9 a b", "'9' argument must be <= 3."),
             ("-d x a b", "'x' argument is not a number."),
             ("--parallel 0 a b", "'0' argument must be >= 1."),

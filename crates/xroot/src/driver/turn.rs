@@ -48,6 +48,12 @@ impl SessionDriver {
         }
     }
 
+    /// Counts bytes that have left.
+    pub(crate) fn note_sent(&mut self, bytes: u64) {
+        self.hub.stats.bytes_out.add(bytes);
+        self.sent += bytes;
+    }
+
     pub(crate) fn arrived(&mut self, link: LinkId, bytes: usize) {
         let tick = self.hub.tick();
         self.hub.stats.bytes_in.add(bytes as u64);
