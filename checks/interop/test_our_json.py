@@ -73,3 +73,25 @@ def test_wrong_command_lines_are_answered_in_json(words):
 def test_values_of_the_configuration_are_taken_apart(ours):
     told = {line["key"]: line["values"] for line in lines("query", "config", ours.url("/"), "chksum", "bind_max", "fattr", "--json")}
     assert "adler32" in told["chksum"] and told["bind_max"] == [15] and len(told["fattr"]) == 2
+
+
+def test_counts_agree(area_on, ours, tmp_path):
+    """A file and a directory that the server may not read are two failures, in the sum too. Of one file alone there is no sum."""
+    area = area_on(ours)
+    area.put("set/good", b"good")
+    area.put("set/closed-file", b"closed")
+    area.mkdir("set/closed-directory")
+    closed = [area.local / "set/closed-file", area.local / "set/closed-directory"]
+    for path in closed:
+        path.chmod(0o000)
+    try:
+        told = lines("cp", "-r", area.url("set"), tmp_path / "one", "--json", status=1)
+        assert sorted(line["kind"] for line in told) == ["error", "error", "file", "sum"]
+        assert (told[-1]["kind"], told[-1]["copied"], told[-1]["failed"]) == ("sum", 1, 2)
+        said = tools.scalla("cp", "-r", area.url("set"), tmp_path / "two").fails(1)
+        assert said.err.count("scalla: error:") == 2 and "1 file, 4 B in " in said.err and ", 2 failed" in said.err, said
+        alone = tools.scalla("cp", area.url("set/closed-file"), tmp_path / "three").fails(1)
+        assert len(alone.err.splitlines()) == 1 and "failed" not in alone.err, alone
+    finally:
+        for path in closed:
+            path.chmod(0o755)

@@ -28,6 +28,24 @@ def test_manual_pages(tmp_path):
     tools.scalla("man", tmp_path / "file").fails(1, f"cannot make {tmp_path}/file")
 
 
+def test_every_command_has_examples_and_sections(tmp_path):
+    """Help ends with examples; a page of the manual has the sections that people look for, and a synopsis with its arguments."""
+    tools.scalla("man", tmp_path / "man").ok()
+    for page in sorted((tmp_path / "man").iterdir()):
+        words = page.name.removesuffix(".1").split("-")
+        text = page.read_text()
+        for section in ("EXAMPLES", "EXIT STATUS", "SEE ALSO"):
+            assert f".SH {section}" in text, f"{page.name}: {section}"
+        names = [words[1:]] if len(words) < 3 else [words[1:], ["-".join(words[1:])], [words[1], "-".join(words[2:])]]
+        shown = [tools.scalla(*name, "--help") for name in names]
+        help_text = next((done.out for done in shown if done.status == 0), "")
+        assert "Examples:\n  " in help_text, page.name
+    copy = (tmp_path / "man/scalla-cp.1").read_text()
+    assert ".SH ENVIRONMENT" in copy and ".SH FILES" in copy
+    synopsis = copy.partition(".SH SYNOPSIS")[2].partition(".SH")[0]
+    assert "FILE" in synopsis and "PLACE" in synopsis, synopsis
+
+
 # The map of a cluster.
 
 @pytest.fixture

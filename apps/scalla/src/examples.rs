@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Name of a command (with that of the one above it) and its examples: a line each, what it does behind `#`.
-const EXAMPLES: [(&str, &[&str]); 45] = [
+const EXAMPLES: [(&str, &[&str]); 84] = [
     (
         "scalla",
         &[
@@ -112,6 +112,45 @@ const EXAMPLES: [(&str, &[&str]); 45] = [
         "bench",
         &["scalla bench gen /data/f%d --size 1g --files 4", "scalla bench read root://HOST//f0 -c 64 -d 8"],
     ),
+    ("admin checkpoint", &["scalla admin checkpoint list"]),
+    ("admin checkpoint list", &["scalla admin checkpoint list"]),
+    ("admin checkpoint apply", &["scalla admin checkpoint apply /set/run7.root"]),
+    ("admin checkpoint discard", &["scalla admin checkpoint discard /set/run7.root"]),
+    ("admin unfinished", &["scalla admin unfinished list"]),
+    ("admin unfinished list", &["scalla admin unfinished list", "scalla admin unfinished list /set"]),
+    ("admin unfinished clear", &["scalla admin unfinished clear /set/run7.root"]),
+    ("cluster status", &["scalla cluster status", "scalla cluster status --json"]),
+    ("cluster suspend", &["scalla cluster suspend disk7:1094"]),
+    ("cluster resume", &["scalla cluster resume disk7:1094"]),
+    ("cluster drain", &["scalla cluster drain disk7:1094"]),
+    ("cluster undrain", &["scalla cluster undrain disk7:1094"]),
+    ("prepare stage", &["scalla prepare stage --wait root://HOST//set/run7.root"]),
+    ("prepare evict", &["scalla prepare evict root://HOST//set/run7.root"]),
+    ("prepare cancel", &["scalla prepare cancel root://HOST ID"]),
+    ("prepare status", &["scalla prepare status root://HOST ID root://HOST//set/run7.root"]),
+    ("query server", &["scalla query server root://HOST"]),
+    ("query config", &["scalla query config root://HOST", "scalla query config root://HOST chksum --json"]),
+    ("query checksums", &["scalla query checksums root://HOST"]),
+    ("query stats", &["scalla query stats root://HOST a"]),
+    ("query space", &["scalla query space root://HOST//set"]),
+    ("query attributes", &["scalla query attributes root://HOST//set/run7.root"]),
+    ("query opaque", &["scalla query opaque root://HOST QUESTION"]),
+    ("xattr get", &["scalla xattr get root://HOST//set/run7.root site"]),
+    ("xattr set", &["scalla xattr set root://HOST//set/run7.root site=a owner=me"]),
+    ("xattr list", &["scalla xattr list root://HOST//set/run7.root"]),
+    ("xattr rm", &["scalla xattr rm root://HOST//set/run7.root site"]),
+    ("bench gen", &["scalla bench gen /data/f%d --size 1g --files 4"]),
+    ("bench read", &["scalla bench read root://HOST//f0 -c 64 -d 8"]),
+    ("bench stream", &["scalla bench stream root://HOST//f0 --size 1m"]),
+    ("bench readv", &["scalla bench readv root://HOST//f0 --segments 1024"]),
+    ("bench pgread", &["scalla bench pgread root://HOST//f0 -c 8"]),
+    ("bench write", &["scalla bench write root://HOST//w --size 1m --file-size 1g"]),
+    ("bench pgwrite", &["scalla bench pgwrite root://HOST//w --size 64k --file-size 1g"]),
+    ("bench open", &["scalla bench open root://HOST//f%d --files 4"]),
+    ("bench stat", &["scalla bench stat root://HOST//f0 -c 64"]),
+    ("bench dirlist", &["scalla bench dirlist root://HOST//set"]),
+    ("bench connect", &["scalla bench connect root://HOST"]),
+    ("bench idle", &["scalla bench idle root://HOST -c 1000"]),
     ("links", &["scalla links /usr/local/bin"]),
     ("completions", &["source <(scalla completions bash)"]),
     ("man", &["scalla man ~/.local/share/man/man1", "scalla man | man -l -"]),
@@ -121,7 +160,9 @@ const EXAMPLES: [(&str, &[&str]); 45] = [
 /// The examples of a command, by its full name (`scalla config check`).
 pub(crate) fn of(full: &str) -> Option<&'static [&'static str]> {
     let name = full.strip_prefix("scalla ").unwrap_or(full);
-    EXAMPLES.iter().find(|(command, _)| *command == name).map(|(_, lines)| *lines)
+    // The name of a manual page has dashes alone.
+    let is_it = |command: &str| command == name || command.replace('-', " ") == name;
+    EXAMPLES.iter().find(|(command, _)| is_it(command)).map(|(_, lines)| *lines)
 }
 
 /// Adds them to the help of a command and of those below it.
@@ -146,11 +187,19 @@ fn add(mut command: Command, full: &str) -> Command {
 mod tests {
     use super::*;
 
+    /// Commands below others have some too.
+    fn has_examples(command: &Command, full: &str) {
+        assert!(of(full).is_some(), "{full} has no examples");
+        for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+            has_examples(below, &format!("{full} {}", below.get_name()));
+        }
+    }
+
     #[test]
     fn every_command_has_examples_that_are_right() {
         let definition = crate::cli::definition();
         for command in definition.get_subcommands().filter(|command| !command.is_hide_set()) {
-            assert!(of(command.get_name()).is_some(), "{} has no examples", command.get_name());
+            has_examples(command, command.get_name());
         }
         for (name, lines) in EXAMPLES {
             for line in lines
