@@ -535,6 +535,7 @@ fn member(guest: &Guest, login: &Login, id: SystemId, role: Role, now: Duration)
         site: None,
         host: String::new(),
         software: None,
+        instance: None,
         version: login.version,
         extensions: Extensions::default(),
         condition: Condition::default(),

@@ -363,6 +363,7 @@ proptest! {
             host: host.as_deref().map(str::as_bytes),
             site: site.as_deref().map(str::as_bytes),
             software: site.as_deref().map(str::as_bytes),
+            instance: site.as_deref().map(str::as_bytes),
             door: site.as_deref().map(str::as_bytes).filter(|_| extensions != 0),
             extensions: Extensions(extensions),
         };

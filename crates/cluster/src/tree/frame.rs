@@ -122,6 +122,7 @@ fn from_login(login: &WireLogin<'_>) -> Login {
         host: env.host.map(|host| text(Some(host))),
         site: env.site.map(|site| text(Some(site))),
         software: env.software.map(|software| text(Some(software))),
+        instance: env.instance.map(|instance| text(Some(instance))),
         extensions: env.extensions,
     }
 }
@@ -148,7 +149,8 @@ fn encode_login(login: &Login, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let host = login.host.as_deref().map(str::as_bytes);
     let site = login.site.as_deref().map(str::as_bytes);
     let software = login.software.as_deref().map(str::as_bytes);
-    Env { host, site, software, door: None, extensions: login.extensions }.encode(&mut env);
+    let instance = login.instance.as_deref().map(str::as_bytes);
+    Env { host, site, software, instance, door: None, extensions: login.extensions }.encode(&mut env);
     let message = WireLogin {
         version: login.version,
         mode: login.mode,
@@ -369,6 +371,7 @@ mod tests {
             host: Some("vm".to_owned()),
             site: Some("here".to_owned()),
             software: Some("scalla v1.2.3".to_owned()),
+            instance: Some("disk1".to_owned()),
             extensions: Extensions::ALL,
         };
         let status = |serves, data_port, stages| Status { serves, data_port, stages, ..Status::default() };

@@ -106,6 +106,8 @@ pub struct Member {
     pub host: String,
     /// Name and version of its program; only our own nodes say it.
     pub software: Option<String>,
+    /// Name of its instance; only our own nodes send it.
+    pub instance: Option<String>,
     /// The version of the protocol it speaks.
     pub version: u16,
     /// What both ends can do beyond the protocol; nothing for a real node.

@@ -89,6 +89,8 @@ pub struct Login {
     pub site: Option<String>,
     /// Name and version of its program, for people; real nodes do not say it.
     pub software: Option<String>,
+    /// Name of its instance, for people; real nodes do not send it.
+    pub instance: Option<String>,
     /// What it can do beyond the protocol.
     pub extensions: Extensions,
 }

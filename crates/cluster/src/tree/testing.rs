@@ -23,6 +23,7 @@ pub(crate) fn member(name: &str, role: Role) -> Member {
         site: None,
         host: String::new(),
         software: None,
+        instance: None,
         version: 3,
         extensions: Extensions::ALL,
         condition: Condition::default(),

@@ -193,6 +193,7 @@ fn member(link: Option<u64>) -> Member {
         site: None,
         host: String::new(),
         software: None,
+        instance: None,
         version: 3,
         extensions: Extensions(wire::cms::Extensions::NOT_HERE.0),
         condition: crate::tree::Condition::default(),

@@ -81,6 +81,7 @@ impl Members {
             site: login.site.clone(),
             host: login.host.clone().unwrap_or_default(),
             software: login.software.clone(),
+            instance: login.instance.clone(),
             version: login.version,
             extensions: login.extensions.common(self.settings.extensions),
             condition: Condition {

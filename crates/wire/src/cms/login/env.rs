@@ -2,7 +2,7 @@
 //!
 //! `myHN` is the host name of the sender, which a manager uses if the address has none; `site` is
 //! its site. Receivers skip unknown keys, so Scalla nodes use the text to negotiate [`Extensions`]
-//! and to send their version (`sw`).
+//! and to send their version (`sw`) and the name of their instance (`inst`).
 //!
 //! Source: cms protocol version 3, section 2.2.
 
@@ -14,6 +14,9 @@ use crate::xroot::cgi::Cgi;
 /// The key of [`Env::door`], sent after the extensions.
 const DOOR: &str = "door";
 
+/// The key of [`Env::instance`].
+const INSTANCE: &str = "inst";
+
 /// The elements of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Env<'a> {
@@ -23,6 +26,8 @@ pub struct Env<'a> {
     pub site: Option<&'a [u8]>,
     /// Name and version of the sender's program, for display; sent by Scalla nodes only.
     pub software: Option<&'a [u8]>,
+    /// Instance name of the sender, for display; sent by Scalla nodes only.
+    pub instance: Option<&'a [u8]>,
     /// Entry point for clients of the cluster, `host:port`; sent by Scalla nodes only.
     pub door: Option<&'a [u8]>,
     /// Extensions of the protocol that the sender supports.
@@ -38,6 +43,7 @@ impl<'a> Env<'a> {
             host: text.get("myHN"),
             site: text.get("site"),
             software: text.get("sw"),
+            instance: text.get(INSTANCE),
             door: text.get(DOOR).filter(|_| extensions.is_own()),
             extensions,
         }
@@ -46,7 +52,9 @@ impl<'a> Env<'a> {
     /// Appends the text, which may be empty. A value must not contain `&` or NUL.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut separator: &[u8] = b"";
-        for (key, value) in [("myHN", self.host), ("site", self.site), ("sw", self.software)] {
+        let texts =
+            [("myHN", self.host), ("site", self.site), ("sw", self.software), (INSTANCE, self.instance)];
+        for (key, value) in texts {
             let Some(value) = value else { continue };
             out.extend_from_slice(separator);
             out.extend_from_slice(key.as_bytes());
@@ -80,6 +88,7 @@ mod tests {
             b"scalla=7",
             b"myHN=vm&site=a&scalla=5",
             b"myHN=vm&sw=scalla v1&scalla=5",
+            b"myHN=vm&sw=scalla v1&inst=disk1&scalla=5",
             b"site=a&scalla=5&door=vm:1094",
         ];
         for text in texts {
