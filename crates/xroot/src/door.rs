@@ -6,7 +6,7 @@ use crate::failures::Failures;
 use crate::hub::Hub;
 use crate::link;
 use crate::registry::Registry;
-use crate::stats::{Attendance, Identification, LoopStats, Totals, xml};
+use crate::stats::{Attendance, CountOpenFiles, Identification, LoopStats, Totals, xml};
 use crate::{
     ARGUMENT_SECONDS_MAX, MEMORY_BYTES, MEMORY_BYTES_MIN, SESSION_ARGUMENT_BYTES_MAX, SESSION_BYTES_FREE,
     SESSION_BYTES_MAX, SESSION_REQUEST_BYTES_MAX, STALLED_SECONDS_MAX,
@@ -45,6 +45,8 @@ pub struct Config {
     pub sendfile: bool,
     /// Identification of the server in statistics.
     pub identification: Identification,
+    /// Counts open files for statistics; `None` for a redirector.
+    pub open_files: Option<CountOpenFiles>,
     /// Logs each login.
     pub log_logins: bool,
     /// Logs the end of each session that had logged in.
@@ -62,6 +64,7 @@ impl Default for Config {
             stalled_seconds: STALLED_SECONDS_MAX,
             sendfile: true,
             identification: Identification::default(),
+            open_files: None,
             log_logins: true,
             log_disconnects: true,
         }
@@ -96,7 +99,9 @@ impl Shared {
     }
 
     pub(crate) fn statistics(&self, selection: &str) -> String {
-        xml(&self.config.identification, self.started, &self.totals(), &self.attendance, selection)
+        let open_files = self.config.open_files.as_ref().map(|CountOpenFiles(count)| count());
+        let who = &self.config.identification;
+        xml(who, self.started, &self.totals(), &self.attendance, open_files, selection)
     }
 
     pub(crate) fn new_session(&self, peer: SocketAddr) -> Session {

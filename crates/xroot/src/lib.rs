@@ -53,4 +53,4 @@ mod vectors;
 
 pub use door::{Config, Door};
 pub use limits::*;
-pub use stats::{Identification, Totals};
+pub use stats::{CountOpenFiles, Identification, OpenFiles, Totals};

@@ -157,6 +157,27 @@ pub struct Identification {
     pub site: String,
 }
 
+/// Files that are open, counting each handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OpenFiles {
+    /// For reading only.
+    pub for_reading: usize,
+    /// For writing.
+    pub for_writing: usize,
+    /// Files that persist only on a close that has not come yet.
+    pub pending: usize,
+}
+
+/// Counts the files that are open now. A redirector has none.
+#[derive(Clone)]
+pub struct CountOpenFiles(pub Arc<dyn Fn() -> OpenFiles + Send + Sync>);
+
+impl std::fmt::Debug for CountOpenFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CountOpenFiles")
+    }
+}
+
 fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -184,6 +205,7 @@ pub(crate) fn xml(
     started: SystemTime,
     totals: &Totals,
     attendance: &Attendance,
+    open_files: Option<OpenFiles>,
     selection: &str,
 ) -> String {
     let wants = |letter: char| selection.contains(letter) || selection.contains('a');
@@ -223,6 +245,13 @@ pub(crate) fn xml(
     }
     if wants('p') {
         operations(&mut text, totals);
+        if let Some(OpenFiles { for_reading, for_writing, pending }) = open_files {
+            let _ = write!(
+                text,
+                "<stats id=\"ofs\"><role>server</role><opr>{for_reading}</opr><opw>{for_writing}</opw>\
+                 <opp>{pending}</opp></stats>"
+            );
+        }
     }
     text.push_str("</statistics>");
     text
@@ -264,18 +293,31 @@ mod tests {
     #[test]
     fn only_selected_sections_are_reported() {
         let who = Identification { host: "h".into(), port: 1, ..Identification::default() };
-        let text =
-            |selection: &str| xml(&who, UNIX_EPOCH, &Totals::default(), &Attendance::default(), selection);
+        let text = |selection: &str| {
+            xml(&who, UNIX_EPOCH, &Totals::default(), &Attendance::default(), None, selection)
+        };
         assert!(text("i").contains("id=\"info\"") && !text("i").contains("id=\"link\""));
         assert!(text("a").contains("id=\"info\"") && text("a").contains("id=\"link\""));
         assert!(text("z").starts_with("<statistics ") && text("z").ends_with("</statistics>"));
     }
 
     #[test]
+    fn open_files_are_in_the_section_of_the_protocol() {
+        let who = Identification::default();
+        let open = OpenFiles { for_reading: 3, for_writing: 2, pending: 1 };
+        let text = |open_files, selection: &str| {
+            xml(&who, UNIX_EPOCH, &Totals::default(), &Attendance::default(), open_files, selection)
+        };
+        let part = "<stats id=\"ofs\"><role>server</role><opr>3</opr><opw>2</opw><opp>1</opp></stats>";
+        assert!(text(Some(open), "p").contains(part));
+        assert!(!text(Some(open), "l").contains("ofs") && !text(None, "a").contains("ofs"));
+    }
+
+    #[test]
     fn names_are_escaped() {
         let who =
             Identification { instance: "a<b".into(), site: "\"&'>".into(), ..Identification::default() };
-        let text = xml(&who, UNIX_EPOCH, &Totals::default(), &Attendance::default(), "i");
+        let text = xml(&who, UNIX_EPOCH, &Totals::default(), &Attendance::default(), None, "i");
         assert!(text.contains("ins=\"a&lt;b\"") && text.contains("<name>a&lt;b</name>"), "{text}");
         assert!(text.contains("site=\"&quot;&amp;&apos;&gt;\">"), "{text}");
     }
