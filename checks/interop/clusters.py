@@ -246,9 +246,16 @@ class Node:
 
     def scalla(self, *words):
         """Runs `scalla cluster …` for this node, which is one of ours, on its host."""
+        return tools.run(self.scalla_command(*words))
+
+    def begin_scalla(self, *words):
+        """Starts the same command as a process that runs beside the test."""
+        return subprocess.Popen([*map(str, self.scalla_command(*words))], stdout=subprocess.PIPE, text=True, env=peers.environment())
+
+    def scalla_command(self, *words):
         prefix = self.place.prefix() if self.place else []
         which = ["--admin-path", self.cluster.work / "admin", "--instance", self.name]
-        return tools.run([*prefix, peers.program(), "cluster", *which, *words])
+        return [*prefix, peers.program(), "cluster", *which, *words]
 
     def children(self):
         """Returns the ports of the nodes to which it can redirect clients now."""

@@ -4,6 +4,8 @@ command lines alone and in mixes.
 They are drained with active clients, over a restart, and with the network cut meanwhile."""
 
 import json
+import re
+import signal
 import struct
 
 import pytest
@@ -73,7 +75,7 @@ def drain(cluster, name):
     node = cluster[name]
     parent = cluster[node.parents[0]]
     at, words = (node, []) if node.maker != "real" else (parent, [node.host])
-    assert "is drained" in at.scalla("drain", *words).ok().out
+    assert "draining " in at.scalla("drain", *words).ok().out
     if parent.maker != "real":
         wait_until(lambda: state(parent, node) == "draining")
     else:
@@ -168,6 +170,40 @@ def test_server_is_drained_under_clients(cluster, area, name, tmp_path):
     if parent.maker != "real":
         wait_until(lambda: state(parent, node) == "serving")
     wait_until(lambda: xrdcp(cluster, url(area, "only"), "-").raw == content)
+
+
+@pytest.mark.parametrize("name", ["sup", "s3"])
+def test_manager_waits_until_nothing_is_open(cluster, area, name):
+    """At a server and at a supervisor: what is left there is counted, from the statistics that real servers have too. Who stops
+    waiting does not stop the drain."""
+    if cluster.man.maker == "real":
+        pytest.skip("a real manager has no such order")
+    target = "s1" if name == "sup" else name
+    area.put("only", pattern(MIB), target)
+
+    def shown():
+        words = cluster.man.scalla("status").ok().out.split("\n")
+        return next(line for line in words if f"{cluster[name].address}:{cluster[name].port}" in line)
+
+    with Steps(cluster) as reading:
+        reading("open", "read", url(area, "only", cluster[target].host))
+        reading("read", 0, 100)
+        with cluster.man.begin_scalla("drain", cluster[name].host, "--wait") as waiting:
+            first = waiting.stdout.readline()
+            assert re.fullmatch(r"draining \S+: 1 file open, \d+ clients?\n", first), first
+            if cluster[name].role == "server":
+                assert "draining (1 file open, " in shown()
+            waiting.send_signal(signal.SIGINT)
+            assert waiting.wait() == -signal.SIGINT
+        assert state(cluster.man, cluster[name]) == "draining"
+        with cluster.man.begin_scalla("drain", cluster[name].host, "--wait") as waiting:
+            assert "1 file open" in waiting.stdout.readline()
+            reading("close")
+            # Clients may leave before the file is closed.
+            assert list(waiting.stdout)[-1].startswith("drained ")
+            assert waiting.wait() == 0
+    if cluster[name].role == "server":
+        assert " drained " in shown()
 
 
 @pytest.mark.parametrize("name", ["s1", "s3"])
@@ -270,7 +306,7 @@ def test_suspended_by_its_manager(cluster, area):
     content = pattern(10_000)
     area.put("both", content, "s1", "s3")
     both_known(cluster, area / "both")
-    assert "is drained" in cluster.man.scalla("suspend", cluster.s3.host).ok().out
+    assert cluster.man.scalla("suspend", cluster.s3.host).ok().out.startswith("draining ")
     assert state(cluster.man, cluster.s3) == "draining"
     for _ in range(4):
         assert opened_at(cluster, url(area, "both")) == "s1"

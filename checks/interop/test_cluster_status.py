@@ -118,7 +118,9 @@ def test_tree_as_text(cluster):
             known = one is not root or one.maker != "real"
             assert role == ROLES.get(one.role, one.role) or not known, seen
             assert "serving" in words, seen
-        assert [rest[node.name][1][0]] == ["scalla"], seen
+        assert "scalla v" not in seen.out
+        wide = drawn(cluster, node.scalla("status", "--wide").ok().out)[1]
+        assert "scalla" in wide[node.name][1] and set(wide) == set(rest), seen
         assert len([line for line in seen.out.splitlines() if "locations known" in line]) == \
             len([name for name in rest if cluster[name].is_parent and cluster[name].maker != "real" and tells_all(node, name)]), seen
 
@@ -152,6 +154,7 @@ def test_tree_as_json(cluster):
             if parent.maker != "real" and tells_all(node, parent.name):
                 # Its parent is ours and has all its data.
                 assert child["age_seconds"] >= 0 and child["id"] and child["paths"] == ["w /"], child
+                assert child["name"] == one.name, child
                 assert child["version"].startswith("scalla v") == (one.maker != "real"), child
                 assert child["space"]["free_mb"] > 0, child
                 # A real supervisor or manager reports only its best server.

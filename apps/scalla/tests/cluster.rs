@@ -8,6 +8,7 @@ use serde_json::Value;
 use server::admin::{Request, ask};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
+use support::codes::request;
 use support::codes::status::{ATTN, ERROR, REDIRECT, WAIT, WAITRESP};
 use support::{Client, PATIENCE, Scratch, Server, names, program, run, stderr, stdout};
 
@@ -199,15 +200,15 @@ fn orders_hold_for_children_and_over_restarts() {
     };
     let Some((name, _)) = child(a.port)(&cluster(&scratch, "m")) else { panic!("a is no child") };
     let said = order(&scratch, "m", &["drain", &name]);
-    assert!(said.contains("clients go elsewhere"), "{said}");
+    assert_eq!(said, format!("draining {name}\n"), "the word of the order is that of the table");
     wait_for(&scratch, "m", is(a.port, "draining"));
     for _ in 0..4 {
         assert_eq!(sent_to(root.port, "/both"), Some(b.port));
     }
-    order(&scratch, "m", &["undrain", &name]);
+    assert_eq!(order(&scratch, "m", &["undrain", &name]), format!("serving {name}\n"));
     wait_for(&scratch, "m", serve(2));
 
-    order(&scratch, "b", &["suspend"]);
+    assert_eq!(order(&scratch, "b", &["suspend"]), "suspended this node\n");
     wait_for(&scratch, "m", is(b.port, "suspended"));
     assert_eq!(sent_to(root.port, "/both"), Some(a.port));
     b.signal(Signal::TERM);
@@ -221,6 +222,75 @@ fn orders_hold_for_children_and_over_restarts() {
 
     let output = run("scalla", &scratch, &["cluster", "--admin-path", &scratch.text("m"), "drain", "nobody"]);
     assert!(!output.status.success() && stderr(&output).contains("nobody is no node"), "{}", stderr(&output));
+}
+
+#[test]
+fn nodes_are_called_by_slot_and_name_and_their_lists_are_shown() {
+    let scratch = Scratch::new("names");
+    let (_root, address) = manager(&scratch);
+    let file = scratch.write("complete.cfg", "scalla.inventory complete\n").display().to_string();
+    let _a = server_with(&scratch, "a", &address, &["--instance", "disk1", "--config", &file]);
+    let is_complete = |status: &Value| status["children"][0]["inventory"] == "complete";
+    let seen = wait_for(&scratch, "m", is_complete);
+    let child = &seen["children"][0];
+    assert_eq!((child["name"].as_str(), child["slot"].as_u64()), (Some("disk1"), Some(0)));
+    let Some(place) = child["address"].as_str() else { panic!("{child:#}") };
+    let _b = server(&scratch, "b", &address);
+    let seen =
+        wait_for(&scratch, "m", |status| serve(2)(status) && status["children"][1]["inventory"] == "listed");
+    assert_eq!(seen["children"][1]["name"], Value::Null);
+
+    let table = order(&scratch, "m", &["status"]);
+    let words = |line: usize| table.lines().nth(line).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(words(0).as_deref().unwrap_or_default()[..3], ["NODE", "SLOT", "NAME"]);
+    let shown = words(3).unwrap_or_default();
+    assert!(shown.contains(&place) && shown.contains(&"disk1") && shown.contains(&"complete"), "{table}");
+    assert!(!table.contains("scalla v"), "{table}");
+    let wide = order(&scratch, "m", &["status", "--wide"]);
+    let id = child["id"].as_str().unwrap_or_default();
+    assert!(wide.contains("scalla v") && wide.contains(id) && wide.contains("w /"), "{wide}");
+
+    for name in ["disk1", "0", "#0"] {
+        assert_eq!(order(&scratch, "m", &["drain", name]), format!("draining {place}\n"));
+        assert_eq!(order(&scratch, "m", &["undrain", name]), format!("serving {place}\n"));
+    }
+    assert_eq!(order(&scratch, "a/disk1", &["drain", "disk1"]), "draining disk1\n");
+}
+
+#[test]
+fn a_manager_waits_until_nothing_is_open_at_a_child() {
+    let scratch = Scratch::new("wait");
+    let (_root, address) = manager(&scratch);
+    let a = server(&scratch, "a", &address);
+    let seen = wait_for(&scratch, "m", serve(1));
+    let Some(name) = seen["children"][0]["address"].as_str() else { panic!("{seen:#}") };
+    let mut client = Client::login(a.port);
+    let (reading, writing) = (client.open("/only-a"), client.create("/new"));
+    let drain = |words: &[&str]| {
+        let own = scratch.text("m");
+        run(
+            "scalla",
+            &scratch,
+            &[&["cluster", "--admin-path", &own, "drain", name, "--wait"], words].concat(),
+        )
+    };
+    let waited = drain(&["0"]);
+    assert_eq!(waited.status.code(), Some(1));
+    assert_eq!(stdout(&waited), format!("draining {name}: 2 files open, 1 client\n"));
+    assert_eq!(stderr(&waited).matches("goes on draining").count(), 1, "{}", stderr(&waited));
+    let table = order(&scratch, "m", &["status"]);
+    assert!(table.contains(" draining (2 files open, 1 client) "), "{table}");
+    for handle in [reading, writing] {
+        let mut body = [0; 16];
+        body[..4].copy_from_slice(&handle);
+        assert_eq!(client.ask(request::CLOSE, body, b"").0, 0);
+    }
+    let waited = drain(&[]);
+    assert!(waited.status.success(), "{}", stderr(&waited));
+    assert_eq!(stdout(&waited), format!("drained {name}\n"));
+    assert!(order(&scratch, "m", &["status"]).contains(" drained "));
+    // The server itself knows the same.
+    assert_eq!(order(&scratch, "a", &["drain", "--wait"]), "drained this node\n");
 }
 
 /// A port nobody has at this moment.

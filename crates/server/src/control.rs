@@ -280,8 +280,8 @@ impl Watch {
     fn cluster_order(&self, order: Order, node: Option<String>) -> Response {
         let Some(cluster) = self.running.cluster() else { return Response::failed(ALONE) };
         let wanted = node.clone();
-        let mut done = order;
-        let name = match cluster.look(move |engine| engine.find(wanted.as_deref())) {
+        let mut state = order.state();
+        let address = match cluster.look(move |engine| engine.find(wanted.as_deref())) {
             None => return Response::failed("the cluster's thread does not answer; see the log"),
             Some(Err(why)) => return Response::failed(why),
             Some(Ok(Whom::Child(slot, name))) => {
@@ -289,19 +289,20 @@ impl Watch {
                     return Response::failed(format!("{name} has left"));
                 }
                 // A parent has one way to keep clients off a child.
-                done = if order.takes_out() { Order::Drain } else { Order::Undrain };
-                name
+                state = if order.takes_out() { Order::Drain.state() } else { state };
+                Some(name)
             }
             Some(Ok(Whom::Own)) => {
                 if let Err(error) = order.keep(&self.effective.admin_folder()) {
                     return Response::failed(format!("the order cannot be kept for the next start: {error}"));
                 }
                 cluster.order(order);
-                node.unwrap_or_else(|| "this node".to_owned())
+                None
             }
         };
-        tracing::info!("cluster: by order of the administrator {name} {}", done.done());
-        Response::Ordered(OrderAnswer { node: name, state: done.done().to_owned() })
+        let name = address.clone().or(node).unwrap_or_else(|| "this node".to_owned());
+        tracing::info!("cluster: by order of the administrator {name} is {state}");
+        Response::Ordered(OrderAnswer { node: name, state: state.to_owned(), address })
     }
 
     fn reload_and_log(&mut self) -> Response {

@@ -182,7 +182,7 @@ fn serve(
     let running = Running::start(&effective, listener, supervisor)?;
     if let Some(cluster) = running.cluster() {
         for order in crate::cluster::Order::kept(&effective.admin_folder()) {
-            tracing::warn!("cluster: by order of the administrator this node {}", order.done());
+            tracing::warn!("cluster: by order of the administrator this node is {}", order.state());
             cluster.order(order);
         }
     }

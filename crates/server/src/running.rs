@@ -165,7 +165,9 @@ impl Running {
         let copies = effective.logical.third_party.value.as_ref();
         let files = Handoff::before(files, copies.map(|copies| copies.redirects.clone()).unwrap_or_default());
         let files = Redirects::before(files, rules, &effective.host);
-        let xroot = Arc::new(xroot::Door::new(assembly::door(effective, address.port(), role), files));
+        let mut door = assembly::door(effective, address.port(), role);
+        door.open_files = logical.clone().map(count_open_files);
+        let xroot = Arc::new(xroot::Door::new(door, files));
         let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
         let refusals = Arc::new(Refusals::default());
@@ -307,6 +309,18 @@ impl Acceptor {
             tracing::error!("the port is still open: a loop does not answer");
         }
     }
+}
+
+/// Counts the files that are open, for statistics.
+fn count_open_files(logical: Arc<Logical>) -> xroot::CountOpenFiles {
+    xroot::CountOpenFiles(Arc::new(move || {
+        let status = logical.status();
+        xroot::OpenFiles {
+            for_reading: status.open_files.saturating_sub(status.writers),
+            for_writing: status.writers,
+            pending: status.pending_files,
+        }
+    }))
 }
 
 /// Opens the port that the configuration names.

@@ -1,11 +1,12 @@
-//! What a node of XRootD with children says to clients: its role, its version, and who is below it.
+//! The answers of nodes at their port for clients: the role, version and children of a node of XRootD, and the open files of any
+//! server.
 
 use client::xroot::FileHandle;
 use client::xroot::codes::QueryType;
 use client::xroot::flags::LocateOptions;
 use client::xroot::request::{Locate, Query, Request};
 use client::{Login, Session};
-use server::cluster::DoorStatus;
+use server::cluster::{Activity, AskClientPort, DoorStatus};
 use std::io;
 use std::net::ToSocketAddrs;
 use std::time::Duration;
@@ -13,20 +14,67 @@ use std::time::Duration;
 /// How long one answer may take. A manager that knows nobody yet lets clients wait.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Asks the node at `host:port`.
+/// Asks nodes as their clients do.
+pub(super) struct ClientPort;
+
+impl AskClientPort for ClientPort {
+    fn status(&self, address: &str) -> io::Result<DoorStatus> {
+        let mut session = connect(address)?;
+        let text = query(&mut session, QueryType::CONFIG, b"role version")?;
+        let mut lines = text.lines();
+        let (role, version) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        let everybody = Locate { options: LocateOptions::FORCE, path: b"*" };
+        let children = session.call(&Request::Locate(everybody)).map_err(io::Error::other)?;
+        Ok(DoorStatus { role: role.to_owned(), version: version.to_owned(), children })
+    }
+
+    fn activity(&self, address: &str) -> io::Result<Activity> {
+        activity(address)
+    }
+}
+
+/// Counts the open files and clients of the server at `host:port`.
 ///
 /// # Errors
-/// When it does not answer in time, or not as a redirector does.
-pub(super) fn ask(address: &str) -> io::Result<DoorStatus> {
+/// When it does not answer in time, or its statistics have no such figures.
+pub(super) fn activity(address: &str) -> io::Result<Activity> {
+    let mut session = connect(address)?;
+    // All, because servers group the parts differently.
+    let text = query(&mut session, QueryType::STATS, b"a")?;
+    figures(&text).ok_or_else(|| io::Error::other("its statistics do not count open files"))
+}
+
+fn figures(statistics: &str) -> Option<Activity> {
+    let part = |id: &str| statistics.split_once(&format!("<stats id=\"{id}\""))?.1.split_once("</stats>");
+    let figure = |id: &str, name: &str| -> Option<u64> {
+        let (part, _) = part(id)?;
+        part.split_once(&format!("<{name}>"))?.1.split_once('<')?.0.parse().ok()
+    };
+    let open_files = figure("ofs", "opr")?.saturating_add(figure("ofs", "opw")?);
+    // The connection that asks is none of them.
+    Some(Activity { open_files, clients: figure("link", "num")?.saturating_sub(1) })
+}
+
+fn connect(address: &str) -> io::Result<Session> {
     let addresses: Vec<_> = address.to_socket_addrs()?.collect();
-    let mut session =
-        Session::connect(&addresses, &Login::of_process("scalla"), PATIENCE).map_err(io::Error::other)?;
-    let query = Query { infotype: QueryType::CONFIG, fhandle: FileHandle::default(), args: b"role version" };
+    Session::connect(&addresses, &Login::of_process("scalla"), PATIENCE).map_err(io::Error::other)
+}
+
+fn query(session: &mut Session, infotype: QueryType, args: &[u8]) -> io::Result<String> {
+    let query = Query { infotype, fhandle: FileHandle::default(), args };
     let text = session.call(&Request::Query(query)).map_err(io::Error::other)?;
-    let text = String::from_utf8_lossy(&text);
-    let mut lines = text.lines();
-    let (role, version) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    let everybody = Locate { options: LocateOptions::FORCE, path: b"*" };
-    let children = session.call(&Request::Locate(everybody)).map_err(io::Error::other)?;
-    Ok(DoorStatus { role: role.to_owned(), version: version.to_owned(), children })
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_files_and_clients_are_read_from_statistics() {
+        let text = "<statistics ver=\"v5\"><stats id=\"link\"><num>3</num><maxn>9</maxn></stats><stats id=\"xrootd\"><num>7</num>\
+                    </stats><stats id=\"ofs\"><role>server</role><opr>4</opr><opw>1</opw><opp>1</opp></stats></statistics>";
+        assert_eq!(figures(text), Some(Activity { open_files: 5, clients: 2 }));
+        assert_eq!(figures("<statistics><stats id=\"link\"><num>3</num></stats></statistics>"), None);
+    }
 }

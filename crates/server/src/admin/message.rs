@@ -138,8 +138,11 @@ pub struct ReloadAnswer {
 pub struct OrderAnswer {
     /// The node it was for.
     pub node: String,
-    /// Its state now, in words.
+    /// The state that it has by the order, in the words of the status of the cluster.
     pub state: String,
+    /// Its address, if it is a child of the node that was given the order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
 }
 
 /// A file and its state.

@@ -27,14 +27,13 @@ impl Order {
         matches!(self, Self::Suspend | Self::Drain)
     }
 
-    /// What an administrator sees of it.
+    /// The state of a node after the order, as the status of the cluster has it.
     #[must_use]
-    pub const fn done(self) -> &'static str {
+    pub const fn state(self) -> &'static str {
         match self {
-            Self::Suspend => "is suspended",
-            Self::Resume => "is in use again",
-            Self::Drain => "is drained: clients go elsewhere",
-            Self::Undrain => "gets new clients again",
+            Self::Suspend => "suspended",
+            Self::Drain => "draining",
+            Self::Resume | Self::Undrain => "serving",
         }
     }
 
@@ -85,7 +84,10 @@ impl NodeStatus {
     pub(super) fn find(&self, name: &str) -> Result<Whom, String> {
         let status = self;
         // The host's name alone is also that of others on it.
-        let own = name == "self" || name == status.id || short(&status.id) == name;
+        let own = name == "self"
+            || name == status.id
+            || short(&status.id) == name
+            || status.name.as_deref() == Some(name);
         let exact: Vec<&ChildStatus> = status.children.iter().filter(|child| child.is_called(name)).collect();
         let by_host =
             |child: &&ChildStatus| child.host.eq_ignore_ascii_case(name) || host_of(&child.address) == name;
@@ -122,7 +124,8 @@ impl ChildStatus {
             || self.id == name
             || short(&self.id) == name
             || self.cluster_address.as_deref() == Some(name)
-            || name.strip_prefix('#').is_some_and(|slot| slot == self.slot.to_string())
+            || self.name.as_deref() == Some(name)
+            || name.strip_prefix('#').unwrap_or(name) == self.slot.to_string()
     }
 }
 
@@ -147,16 +150,37 @@ mod tests {
             slot: 7,
             id: "*s-disk1-00ff 1213redir".to_owned(),
             address: "disk1.org:1094".to_owned(),
+            name: Some("first".to_owned()),
             ..ChildStatus::default()
         };
-        for name in ["disk1.org:1094", "*s-disk1-00ff 1213redir", "disk1-00ff", "#7"] {
+        for name in ["disk1.org:1094", "*s-disk1-00ff 1213redir", "disk1-00ff", "#7", "7", "first"] {
             assert!(child.is_called(name), "{name}");
         }
-        for name in ["disk1.org", "7", "#8", "s-disk1-00ff", ""] {
+        for name in ["disk1.org", "8", "#8", "07", "#", "s-disk1-00ff", ""] {
             assert!(!child.is_called(name), "{name}");
         }
         assert_eq!(host_of("[::1]:1094"), "::1");
         assert_eq!(short("m-man@vm 1213vm"), "man@vm");
+    }
+
+    #[test]
+    fn a_name_that_means_several_nodes_is_refused() {
+        let child = |slot, name: &str| ChildStatus {
+            slot,
+            name: Some(name.to_owned()),
+            address: format!("disk{slot}:1094"),
+            ..ChildStatus::default()
+        };
+        let status = NodeStatus {
+            name: Some("man".to_owned()),
+            children: vec![child(1, "a"), child(2, "b"), child(3, "2")],
+            ..NodeStatus::default()
+        };
+        assert_eq!(status.find("b"), Ok(Whom::Child(2, "disk2:1094".to_owned())));
+        assert_eq!(status.find("3"), Ok(Whom::Child(3, "disk3:1094".to_owned())));
+        assert_eq!(status.find("man"), Ok(Whom::Own));
+        // The slot of one is the name of the other.
+        assert_eq!(status.find("2"), Err("2 may be disk2:1094 or disk3:1094; name one of them".to_owned()));
     }
 
     #[test]

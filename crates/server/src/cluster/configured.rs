@@ -38,6 +38,7 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
     let role = role(*cluster.role);
     let own = own_entry(effective);
     let mut settings = Settings::new(role);
+    settings.instance.clone_from(&effective.instance);
     settings.listen = listen(effective, own)?;
     settings.parent = parent(effective, &identity, own, settings.listen);
     settings.children = children(effective, &identity)?;
@@ -248,6 +249,7 @@ fn login(effective: &Effective, identity: &Identity, subman: bool) -> Result<Log
         host: Some(effective.host.clone()).filter(|host| !host.is_empty()),
         site: site(effective),
         software: Some(format!("scalla {}", crate::VERSION)),
+        instance: effective.instance.clone(),
         extensions: match *effective.process.complete_inventory {
             true => Extensions::ALL,
             false => Extensions::ALL.without(Extensions::COMPLETE),

@@ -82,6 +82,6 @@ pub(crate) use leases::{Creation, CreationPermit, SharedLeases};
 pub(crate) use prepares::PrepareBatch;
 pub(crate) use rights::client_permit;
 pub use settings::{INVENTORY_MAX, Listen, OUTBOX_BYTES_MAX, OperationProgram, Role, Settings};
-pub use status::{CacheStatus, ChildStatus, LoadStatus, NodeStatus, SpaceStatus, show_age};
-pub use survey::{AskDoor, DoorStatus, Survey, ask as ask_node, survey};
+pub use status::{Activity, CacheStatus, ChildStatus, LoadStatus, NodeStatus, SpaceStatus, show_age};
+pub use survey::{AskClientPort, DoorStatus, Survey, ask as ask_node, survey};
 pub use thread::Cluster;

@@ -68,6 +68,8 @@ pub struct OperationProgram {
 pub struct Settings {
     /// What the node is.
     pub role: Role,
+    /// Name of the instance, for people.
+    pub instance: Option<String>,
     /// Where children connect to. Only for roles that have children; a server has no such port.
     pub listen: Listen,
     /// For the children's side of the tree machine; `None` for a server. A port 0 in its address stands for the one that
@@ -125,6 +127,7 @@ impl Settings {
     pub fn new(role: Role) -> Self {
         Self {
             role,
+            instance: None,
             listen: Listen::default(),
             parent: None,
             children: Vec::new(),

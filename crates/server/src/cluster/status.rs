@@ -4,8 +4,8 @@
 use super::settings::{Role, Settings};
 use super::tree_driver::TreeDriver;
 use crate::VERSION;
-use cluster::Resolver;
 use cluster::tree::{Load, Member, Members, Membership, Space};
+use cluster::{Resolver, Slot};
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 use std::time::Duration;
@@ -46,6 +46,9 @@ pub struct NodeStatus {
     pub id: String,
     /// What it calls its host.
     pub host: String,
+    /// Name of its instance, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Name of its site (`all.sitename`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
@@ -90,6 +93,9 @@ pub struct ChildStatus {
     pub id: String,
     /// What it calls its host.
     pub host: String,
+    /// Name of its instance, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Name of its site, if it says one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
@@ -99,8 +105,15 @@ pub struct ChildStatus {
     pub address: String,
     /// Where nodes below it log in; `None` for a server.
     pub cluster_address: Option<String>,
-    /// `serving`, `suspended`, `draining` or `away`.
+    /// `serving`, `suspended`, `draining`, `drained` (nothing is open there any more), `standing by` or `away`.
     pub state: String,
+    /// Of a draining server that was asked: the files and clients that are left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Activity>,
+    /// `complete`: names that are not in its list are not looked for there (`scalla.inventory complete`); `listed`: it has sent the
+    /// names of the files that it had when it joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inventory: Option<String>,
     /// Seconds since it joined, or since it was lost; real parents do not tell.
     pub age_seconds: Option<u64>,
     /// How busy it is.
@@ -112,6 +125,23 @@ pub struct ChildStatus {
     /// What the child says of itself, for one that has children and was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Box<NodeStatus>>,
+}
+
+/// What keeps a server from being drained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Activity {
+    /// Files that are open, counting each handle.
+    pub open_files: u64,
+    /// Connections of clients.
+    pub clients: u64,
+}
+
+impl std::fmt::Display for Activity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let plural = |count: u64| if count == 1 { "" } else { "s" };
+        let Self { open_files, clients } = *self;
+        write!(f, "{open_files} file{} open, {clients} client{}", plural(open_files), plural(clients))
+    }
 }
 
 /// Load, each part 0 to 100.
@@ -132,9 +162,16 @@ pub struct LoadStatus {
 }
 
 impl LoadStatus {
-    /// The busiest part but the filling of disks, which is shown as space.
-    pub fn highest(&self) -> u8 {
-        [self.cpu, self.net, self.run_queue, self.memory, self.paging].into_iter().max().unwrap_or(0)
+    /// The busiest part and its name. The filling of disks is not counted, because it is shown as space.
+    pub fn highest(&self) -> (u8, &'static str) {
+        let parts = [
+            (self.paging, "paging"),
+            (self.memory, "memory"),
+            (self.run_queue, "run queue"),
+            (self.net, "network"),
+            (self.cpu, "cpu"),
+        ];
+        parts.into_iter().max_by_key(|(percent, _)| *percent).unwrap_or_default()
     }
 }
 
@@ -180,6 +217,9 @@ pub struct CacheStatus {
     pub queries: u64,
     /// Requests that wait for them.
     pub waiters: u64,
+    /// Requests that wait for nodes that are away.
+    #[serde(default)]
+    pub held: u64,
 }
 
 /// What the status of this node is made of.
@@ -210,6 +250,7 @@ impl View<'_> {
                 (login, None) => login.map(|login| login.id.clone()).unwrap_or_default(),
             },
             host: host.or_else(|| parent.map(|parent| parent.address.host().to_owned())).unwrap_or_default(),
+            name: self.settings.instance.clone(),
             site: parent
                 .and_then(|parent| parent.site.clone())
                 .or_else(|| login.and_then(|login| login.site.clone())),
@@ -244,6 +285,7 @@ impl View<'_> {
                     hit_rate: if asked == 0 { 0.0 } else { hits as f64 / asked as f64 },
                     queries: stats.queries as u64,
                     waiters: stats.waiters as u64,
+                    held: stats.held as u64,
                 }
             }),
         }
@@ -276,16 +318,28 @@ impl View<'_> {
             () if stands_by => "standing by",
             () => "serving",
         };
+        let cell = self.resolver.map(Resolver::cell);
+        let is_in = |slots: fn(&cluster::Cell) -> cluster::SlotMask| {
+            cell.is_some_and(|cell| Slot::new(slot).is_some_and(|slot| slots(cell).contains(slot)))
+        };
+        let inventory = match () {
+            () if is_in(cluster::Cell::complete) => Some("complete"),
+            () if is_in(cluster::Cell::listed) => Some("listed"),
+            () => None,
+        };
         ChildStatus {
             slot,
             role: child_role(member.role).to_owned(),
             id: member.identity.id.as_str().to_owned(),
             host: member.host.clone(),
+            name: member.instance.clone().or_else(|| name_in(member.identity.id.as_str())),
             site: member.site.clone(),
             version: member.software.clone().unwrap_or_else(|| format!("cms {}", member.version)),
             address: member.data.to_string(),
             cluster_address: (!member.is_leaf()).then(|| member.address.to_string()),
             state: state.to_owned(),
+            left: None,
+            inventory: inventory.map(str::to_owned),
             age_seconds: Some(self.tree.now().saturating_sub(member.since).as_secs()),
             load: member.load.into(),
             space: space_of(member),
@@ -305,6 +359,13 @@ impl View<'_> {
         }
         text
     }
+}
+
+/// The name of the instance in the id of a real node, `s-name@host cluster`, unless it has none.
+fn name_in(id: &str) -> Option<String> {
+    let id = login::SystemId::parse(id.as_bytes()).ok().filter(|id| !id.anywhere)?;
+    let (name, _) = std::str::from_utf8(id.instance).ok()?.split_once('@')?;
+    (name != config::ANONYMOUS).then(|| name.to_owned())
 }
 
 /// The space of a child, with that of the servers below it as far as it tells.
@@ -372,6 +433,26 @@ mod tests {
             assert!(ms - text.parse::<u64>().unwrap() < 250);
         }
         assert_eq!(written, 4);
+    }
+
+    #[test]
+    fn ids_of_real_nodes_hold_the_name_of_their_instance() {
+        let table = [
+            ("s-disk1@host 1213redir", Some("disk1")),
+            ("s-anon@host 1213redir", None),
+            ("*s-disk1-00ff 1213redir", None),
+            ("nonsense", None),
+        ];
+        for (id, name) in table {
+            assert_eq!(name_in(id).as_deref(), name, "{id}");
+        }
+    }
+
+    #[test]
+    fn the_busiest_part_of_a_load_is_named() {
+        let load = LoadStatus { cpu: 3, run_queue: 100, disk: 100, ..LoadStatus::default() };
+        assert_eq!(load.highest(), (100, "run queue"));
+        assert_eq!(LoadStatus { cpu: 7, net: 7, ..LoadStatus::default() }.highest(), (7, "cpu"));
     }
 
     #[test]

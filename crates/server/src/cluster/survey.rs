@@ -5,7 +5,7 @@
 //! had there (`locate *`). Where only the port for clients is known, which is so below real nodes, it is asked for the same
 //! list, by a client that the visitor brings along.
 
-use super::status::{ChildStatus, NodeStatus};
+use super::status::{Activity, ChildStatus, NodeStatus};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const NODES_MAX: usize = 64 + 64 * 64;
 /// What is known of the version of a real node that was not asked at its port for clients.
 const REAL: &str = "cms 3";
+/// States of a child that is emptied: files are open there, or none is any more.
+const DRAINING: &str = "draining";
+const DRAINED: &str = "drained";
 /// Levels that are walked up or down at most.
 const LEVELS_MAX: usize = 6;
 
@@ -45,12 +48,24 @@ pub struct DoorStatus {
     pub children: Vec<u8>,
 }
 
-/// Asks the node whose port for clients is at an address (`host:port`).
-pub type AskDoor<'a> = &'a dyn Fn(&str) -> io::Result<DoorStatus>;
+/// Asks nodes at their port for clients (`host:port`).
+pub trait AskClientPort {
+    /// Asks a node with children.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    fn status(&self, address: &str) -> io::Result<DoorStatus>;
+
+    /// Asks a server which files and clients it has.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    fn activity(&self, address: &str) -> io::Result<Activity>;
+}
 
 /// The tree that `start` is a node of.
 #[must_use]
-pub fn survey(start: NodeStatus, door: AskDoor<'_>) -> Survey {
+pub fn survey(start: NodeStatus, door: &dyn AskClientPort) -> Survey {
     let mut walk = Walk { door, below: Vec::new(), seen: HashSet::new(), missing: Vec::new() };
     let mut root = start;
     for _ in 0..LEVELS_MAX {
@@ -64,14 +79,14 @@ pub fn survey(start: NodeStatus, door: AskDoor<'_>) -> Survey {
         walk.below.push(std::mem::replace(&mut root, above));
     }
     walk.seen.insert(root.id.clone());
-    walk.descend(&mut root, LEVELS_MAX);
+    walk.descend(&mut root, LEVELS_MAX, false);
     walk.missing.dedup();
     Survey { root, missing: walk.missing }
 }
 
 /// On the way through a tree.
 struct Walk<'a> {
-    door: AskDoor<'a>,
+    door: &'a dyn AskClientPort,
     /// The nodes that led to the root: what they say is not lost when a real one stands above them.
     below: Vec<NodeStatus>,
     seen: HashSet<String>,
@@ -83,8 +98,8 @@ impl Walk<'_> {
         found.map_err(|error| self.missing.push(format!("{address}: {error}"))).ok()
     }
 
-    /// Asks the children that have children.
-    fn descend(&mut self, node: &mut NodeStatus, levels: usize) {
+    /// Asks the children that have children, and servers that are to be emptied: `is_emptied` if all below the node are.
+    fn descend(&mut self, node: &mut NodeStatus, levels: usize, is_emptied: bool) {
         if levels == 0 {
             return;
         }
@@ -92,21 +107,36 @@ impl Walk<'_> {
         for child in &mut node.children {
             if real && child.role == "server" {
                 self.recognise(child);
+                self.count_left(child, is_emptied);
+                continue;
+            }
+            let inner = child.cluster_address.is_some() || real;
+            if !inner {
+                self.count_left(child, is_emptied);
                 continue;
             }
             let key = if real { &child.address } else { &child.id };
-            let inner = child.cluster_address.is_some() || real;
-            if !inner
-                || child.state == "away"
-                || self.seen.len() >= NODES_MAX
-                || !self.seen.insert(key.clone())
-            {
+            if child.state == "away" || self.seen.len() >= NODES_MAX || !self.seen.insert(key.clone()) {
                 continue;
             }
             if let Some(mut status) = self.inner(child, &node.role) {
-                self.descend(&mut status, levels - 1);
+                self.descend(&mut status, levels - 1, is_emptied || child.state == DRAINING);
+                if child.state == DRAINING && status.is_drained() {
+                    child.state = DRAINED.to_owned();
+                }
                 child.node = Some(Box::new(status));
             }
+        }
+    }
+
+    /// Asks a server that is to be emptied, or is below such a node, for the files and clients that are left.
+    fn count_left(&mut self, child: &mut ChildStatus, is_emptied: bool) {
+        if child.state != DRAINING && (!is_emptied || child.state == "away") {
+            return;
+        }
+        child.left = self.look(&child.address, self.door.activity(&child.address));
+        if child.state == DRAINING && child.left.is_some_and(|left| left.open_files == 0) {
+            child.state = DRAINED.to_owned();
         }
     }
 
@@ -134,7 +164,7 @@ impl Walk<'_> {
             (child.role, child.version) = (status.role.clone(), status.version.clone());
             return Some(status);
         }
-        let told = self.look(&child.address, (self.door)(&child.address))?;
+        let told = self.look(&child.address, self.door.status(&child.address))?;
         child.version = told.version;
         // As seen from above: a manager below a meta manager.
         child.role = if parent == "meta manager" { "manager".to_owned() } else { told.role };
@@ -150,6 +180,16 @@ impl Walk<'_> {
 }
 
 impl NodeStatus {
+    /// Whether nothing is open at any node below, as far as it is known.
+    fn is_drained(&self) -> bool {
+        let is_drained = |child: &ChildStatus| match (&child.node, child.left) {
+            (Some(node), _) => node.is_drained(),
+            (None, Some(left)) => left.open_files == 0,
+            (None, None) => child.state == "away",
+        };
+        self.children.iter().all(is_drained)
+    }
+
     /// Whether this is what little a node of XRootD tells.
     #[must_use]
     pub fn is_real(&self) -> bool {
