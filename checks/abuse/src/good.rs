@@ -14,10 +14,14 @@ impl Latencies {
         self.0.len()
     }
 
-    /// The latency that 99 of 100 requests did not exceed.
-    pub(crate) fn p99(&mut self) -> Duration {
+    pub(crate) fn add(&mut self, latency: Duration) {
+        self.0.push(latency);
+    }
+
+    /// The latency that as many of 100 requests did not exceed.
+    pub(crate) fn percentile(&mut self, percent: usize) -> Duration {
         self.0.sort_unstable();
-        self.0.get(self.0.len() * 99 / 100).copied().unwrap_or(Duration::MAX)
+        self.0.get(self.0.len() * percent / 100).copied().unwrap_or(Duration::MAX)
     }
 
     pub(crate) fn worst(&self) -> Duration {
@@ -39,7 +43,7 @@ pub(crate) fn work(client: &mut Client, over: &AtomicBool) -> Result<Latencies> 
             let data = client.ask(&request(READ, range(handle, offset as u64, 5000), b""))?;
             anyhow::ensure!(data == [7; 5000], "a read of 5000 bytes at {offset} returned other bytes");
         }
-        latencies.0.push(begun.elapsed());
+        latencies.add(begun.elapsed());
     }
     let mut close = [0; 16];
     close[..4].copy_from_slice(&handle);

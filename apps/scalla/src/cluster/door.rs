@@ -51,7 +51,7 @@ fn figures(statistics: &str) -> Option<Activity> {
         part.split_once(&format!("<{name}>"))?.1.split_once('<')?.0.parse().ok()
     };
     let open_files = figure("ofs", "opr")?.saturating_add(figure("ofs", "opw")?);
-    // The connection that asks is none of them.
+    // The connection of this question is not a client's.
     Some(Activity { open_files, clients: figure("link", "num")?.saturating_sub(1) })
 }
 

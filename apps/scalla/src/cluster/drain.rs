@@ -60,7 +60,7 @@ impl Place<'_> {
         }
     }
 
-    /// Counts what is left at the node, or at all servers below it.
+    /// Counts the open files and clients at the node, or at all servers below it.
     fn left(&self) -> anyhow::Result<Activity> {
         let Some(address) = self.child else {
             let status = ask(self.socket, &Request::Status {})?;

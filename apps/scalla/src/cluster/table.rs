@@ -117,7 +117,7 @@ impl Table {
     }
 
     fn text(mut self, wide: bool) -> String {
-        // Nodes choose what they are called.
+        // Nodes choose their own names.
         let texts = self.rows.iter_mut().flatten().chain(self.notes.iter_mut().map(|(_, note)| note));
         texts.for_each(|text| *text = shown(text.as_str()).to_string());
         let widths: Vec<usize> = (0..COLUMNS.len())
@@ -210,7 +210,7 @@ fn age(seconds: Option<u64>) -> String {
     seconds.map(|seconds| show_age(Duration::from_secs(seconds))).unwrap_or_default()
 }
 
-/// Free space for people, and what is needed where it is too little; nothing where it was not told.
+/// Free space for people, with the minimum where there is less; empty where it is unknown.
 fn free(space: &SpaceStatus) -> String {
     if (space.free_mb, space.total_mb) == (0, 0) {
         return String::new();

@@ -336,10 +336,10 @@ impl Engine {
             if taken >= stage.frames_at_once() {
                 return Frames::More;
             }
-            taken += 1;
             splitter.enter(stage.phase());
             match splitter.next_frame() {
                 Ok(Some(frame)) => {
+                    taken += stage.frame_cost(frame.header.code);
                     self.frame(link, stage, &frame);
                     self.route();
                 }

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use wire::cms::Phase;
 use wire::cms::response::MessageId;
+use wire::cms::{Code, Phase};
 
 /// How far a connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +38,15 @@ impl Stage {
             Self::Anonymous | Self::Asking => 1,
             Self::Redirector => 4,
             Self::Node => 32,
+        }
+    }
+
+    /// The share of a turn that a frame takes, in frames. The answer to `stats` has hundreds of bytes for each child, and copying
+    /// and sending it takes as long as many other answers. So it takes a whole turn.
+    pub(super) const fn frame_cost(self, code: Code) -> usize {
+        match self {
+            Self::Redirector if code.0 == Code::STATS.0 => self.frames_at_once(),
+            _ => 1,
         }
     }
 
@@ -219,6 +228,12 @@ impl Outbox {
 mod tests {
     use super::*;
     use std::convert::Infallible;
+
+    #[test]
+    fn a_visitor_that_asks_for_the_state_of_the_node_has_one_answer_in_a_turn() {
+        let answers = |code| Stage::Redirector.frames_at_once().div_ceil(Stage::Redirector.frame_cost(code));
+        assert_eq!((answers(Code::STATS), answers(Code::SELECT)), (1, 4));
+    }
 
     #[test]
     fn numbers_of_promises_wrap_when_none_is_outstanding() {
