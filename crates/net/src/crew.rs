@@ -189,9 +189,9 @@ impl Running {
     }
 
     /// Runs one round: the ready tasks, up to a limit for fairness. Tasks woken meanwhile run in
-    /// the next round. Of the tasks that yielded because they have much work, one runs before the
-    /// sockets are polled again. A connection with one request therefore waits for at most one of
-    /// them.
+    /// the next round. Of the busy tasks, which yielded because they have much work or did so the
+    /// last time, one runs before the sockets are polled again. A connection with one request
+    /// therefore waits for at most one of them.
     pub(crate) fn round(&self) {
         let crew = &self.0;
         crew.take_remote();

@@ -17,6 +17,10 @@ struct Slot {
     is_queued: bool,
     /// The ready source for which the task waited.
     arrived: Option<u32>,
+    /// Set if the task yielded since it was woken, because it had more work.
+    gave_way: bool,
+    /// Set if the task yielded the last time that it was woken. It probably has much work again.
+    is_busy: bool,
 }
 
 #[derive(Default)]
@@ -24,7 +28,8 @@ struct Table {
     slots: Slab<Slot>,
     /// Queued tasks, in order.
     ready: VecDeque<usize>,
-    /// Queued tasks that yielded before their work was done, in order.
+    /// Queued busy tasks, in order: those that yielded before their work was done, now or the last
+    /// time.
     yielded: VecDeque<usize>,
 }
 
@@ -45,7 +50,8 @@ pub(super) struct Tasks(RefCell<Table>);
 impl Tasks {
     /// Adds a task that is not ready. Returns its slot.
     pub(super) fn insert(&self, task: Task) -> usize {
-        let slot = Slot { task: Some(task), is_queued: false, arrived: None };
+        let slot =
+            Slot { task: Some(task), is_queued: false, arrived: None, gave_way: false, is_busy: false };
         self.0.borrow_mut().slots.insert(slot)
     }
 
@@ -61,17 +67,18 @@ impl Tasks {
             return false;
         }
         // A task that wakes itself while it runs has yielded.
-        let queue = if found.task.is_none() && source.is_none() { yielded } else { ready };
+        found.gave_way |= found.task.is_none() && source.is_none();
+        let queue = if found.gave_way || found.is_busy { yielded } else { ready };
         queue.push_back(slot);
         true
     }
 
-    /// Returns the number of queued tasks, without those that yielded.
+    /// Returns the number of queued tasks, without the busy ones.
     pub(super) fn ready_count(&self) -> usize {
         self.0.borrow().ready.len()
     }
 
-    /// Reports whether a task that yielded is queued.
+    /// Reports whether a busy task is queued.
     pub(super) fn has_yielded(&self) -> bool {
         !self.0.borrow().yielded.is_empty()
     }
@@ -82,7 +89,7 @@ impl Tasks {
         take(slots, ready)
     }
 
-    /// Takes the next task that yielded.
+    /// Takes the next busy task.
     pub(super) fn take_yielded(&self) -> Option<(usize, Task)> {
         let Table { slots, yielded, .. } = &mut *self.0.borrow_mut();
         take(slots, yielded)
@@ -91,7 +98,12 @@ impl Tasks {
     /// Puts a task back that has run and waits now. Returns it if its slot is gone.
     pub(super) fn put_back(&self, slot: usize, task: Task) -> Option<Task> {
         match self.0.borrow_mut().slots.get_mut(slot) {
-            Some(found) => found.task.replace(task),
+            Some(found) => {
+                if !found.is_queued {
+                    found.is_busy = std::mem::take(&mut found.gave_way);
+                }
+                found.task.replace(task)
+            }
             None => Some(task),
         }
     }

@@ -136,6 +136,56 @@ fn more_tasks_than_fit_a_round_all_run() {
     assert_eq!(told.len(), 3 * ROUND_TASKS);
 }
 
+/// Wakes itself, and goes on when others had their turn.
+async fn give_way() {
+    let mut has_given_way = false;
+    std::future::poll_fn(|context| match std::mem::replace(&mut has_given_way, true) {
+        true => Poll::Ready(()),
+        false => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+#[test]
+fn tasks_that_had_much_to_do_run_one_at_a_time_when_they_are_woken_again() {
+    const BUSY: usize = 16;
+    let told = on_a_loop(|tell| {
+        let (turns, finished) = <(Rc<Cell<usize>>, Rc<Cell<usize>>)>::default();
+        let (again, all_wait, job) = <(Rc<Notify>, Rc<Notify>, Rc<Notify>)>::default();
+        for _ in 0..BUSY {
+            let (turns, finished, again, all_wait) =
+                (turns.clone(), finished.clone(), again.clone(), all_wait.clone());
+            attend(async move {
+                for _ in 0..2 {
+                    turns.set(turns.get() + 1);
+                    give_way().await;
+                    turns.set(turns.get() + 1);
+                    finished.set(finished.get() + 1);
+                    if finished.get() == BUSY {
+                        all_wait.notify_one();
+                    }
+                    again.notified().await;
+                }
+            });
+        }
+        let (called, seen) = (turns.clone(), job.clone());
+        attend(async move {
+            all_wait.notified().await;
+            called.set(0);
+            again.notify_waiters();
+            seen.notify_one();
+        });
+        attend(async move {
+            job.notified().await;
+            tell.send(turns.get()).unwrap();
+        });
+    });
+    assert!(told == [0] || told == [1], "{told:?} turns of others came first");
+}
+
 #[test]
 fn a_task_with_one_job_waits_for_at_most_one_busy_task() {
     const BUSY: usize = 16;
