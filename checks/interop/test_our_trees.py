@@ -210,6 +210,26 @@ def test_nothing_is_copied_into_itself(area, tmp_path):
     assert (tmp_path / "L" / "a").exists() and (area.local / "t" / "a").exists()
 
 
+@pytest.mark.parametrize("link", ["../to", "../to/sub", ".."])
+@pytest.mark.parametrize("words", [["cp", "-r"], ["sync"]], ids=["cp", "sync"])
+def test_a_copy_does_not_follow_a_link_into_its_own_target(area, words, link):
+    """A link in the source leads to the target, to an entry of it, or to a directory above it."""
+    area.put("from/f", b"f")
+    area.put("to/t", b"t")
+    area.put("to/sub/s", b"s")
+    os.symlink(link, area.local / "from" / "sub")
+    result = scalla(*words, area.url("from"), area.url("to"))
+    found = sorted(str(path.relative_to(area.local / "to")) for path in (area.local / "to").rglob("*"))
+    before, copied = ["sub", "sub/s", "t"], ["f"] if words == ["sync"] else ["from", "from/f"]
+    if words != ["sync"] and link == "../to/sub":
+        # It is copied beside itself, which is finite.
+        result.ok()
+        copied += ["from/sub", "from/sub/s"]
+    else:
+        result.fails(1, "is inside")
+    assert found == sorted(before + copied)
+
+
 def test_sync_sets_permission_bits_only_with_the_option(area, tmp_path):
     area.put("open", b"o")
     (area.local / "open").chmod(0o777)

@@ -241,7 +241,7 @@ async fn one(
         && let Some(folder) = path.parent()
     {
         // What cannot be made shows when the file is.
-        std::fs::create_dir_all(folder).ok();
+        copier.make_directory(&Place::Local(folder.to_owned()), options.sync).await.ok();
     }
     let shown = bar.clone();
     let own = Watch::new(move |progress| shown.progress(index, progress));

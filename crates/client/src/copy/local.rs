@@ -289,7 +289,7 @@ impl LocalTarget {
         }
         let Some(temporary) = &self.temporary else {
             self.finished = true;
-            return Ok(());
+            return if self.regular && self.sync { sync_name(&self.path) } else { Ok(()) };
         };
         // A part without a note is compared as a whole; a note without its part could be taken for that of another file.
         if let Some(note) = &self.note {
@@ -533,7 +533,7 @@ mod tests {
         assert_eq!(faults::reached(), [Step::Rename]);
         faults::fail_at(None);
         copy(&CopyOptions { in_place: true, ..forced }).unwrap();
-        assert_eq!(faults::reached(), [Step::SyncFile]);
+        assert_eq!(faults::reached(), [Step::SyncFile, Step::SyncDirectory]);
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //! | `mod` | [`Copier`] |
 //! | `tree` | [`CopyAll`]: folders, patterns, several files at once |
 //! | `sync` | [`Sync`]: a folder becomes like another one |
+//! | `equal` | which files need not be copied |
+//! | `nested` | whether one directory is inside another |
 //! | `third` | copies from server to server |
 //! | `pattern` | wildcards |
 //! | `job` | one file from its opening to its name |
@@ -25,7 +27,7 @@
 //! | `rate` | [`Rate`]: limits of the rate |
 //! | `attributes` | extended attributes that go along |
 //! | `local_source`, `local` | files of this machine: as sources, and as targets with temporary names, holes, times |
-//! | `publish` | a written file of this machine gets its name |
+//! | `publish` | how files and directories of this machine get their names |
 //! | `continued`, `note` | what an earlier copy left: what is known of it, and from where on it is completed |
 //! | `pump` | chunks on their way |
 //! | `sequence` | what has to be taken in the order of the file |
@@ -39,6 +41,7 @@ mod checks;
 mod continued;
 mod descriptors;
 pub(crate) mod disk;
+mod equal;
 mod failure;
 mod given;
 mod job;
@@ -72,6 +75,7 @@ use crate::walk::Tree;
 use descriptors::Descriptors;
 use disk::Disk;
 
+pub use equal::{Equal, Reason};
 pub use failure::{CopyError, Side};
 pub use many::SOURCES_MAX;
 pub use options::{
@@ -80,7 +84,7 @@ pub use options::{
 pub use pattern::{has_wildcard, matches};
 pub use place::Place;
 pub use rate::Rate;
-pub use sync::{Equal, Reason, Step, Sync};
+pub use sync::{Step, Sync};
 pub use tree::{CopyAll, Listener, PARALLEL, Tally};
 
 /// Copies files. Clones share connections, memory, threads and the files that may be open at once: copies of files of this

@@ -1,4 +1,7 @@
 //! Whether one of two directories is inside the other: a copy would go on into itself, a removal would take the source.
+//!
+//! Servers follow links, so this can begin below the two roots: a link in the source leads to the target, or to a directory above
+//! it. [`TargetPath`] compares each directory of the source that is entered.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -6,6 +9,7 @@ use std::path::Path;
 use super::Copier;
 use super::failure::CopyError;
 use super::place::Place;
+use crate::everywhere::together;
 use crate::path::RemotePath;
 use crate::url::Url;
 
@@ -36,11 +40,7 @@ impl Copier {
         let Ok(root) = self.client.file_system(outer).stat(&outer.path).await else { return false };
         let files = self.client.file_system(inner);
         for count in (0..=path.len()).rev() {
-            // A part of a path is one.
-            let Ok(part) = RemotePath::new(format!("/{}", path.get(..count).unwrap_or_default().join("/")))
-            else {
-                return false;
-            };
+            let Some(part) = part_of(&path, count) else { return false };
             // Numbers of directories are those of their server; with time and owner they are those of one directory.
             if files.stat(&part).await.is_ok_and(|stat| stat.is_same_directory(&root)) {
                 return true;
@@ -48,6 +48,91 @@ impl Copier {
         }
         false
     }
+}
+
+/// The directories on the way to where a directory of the source is copied, by their numbers at the server.
+#[derive(Debug, Default)]
+pub(super) struct TargetPath {
+    /// Both are at servers, which may be one.
+    is_needed: bool,
+    /// Components from the root of the server on, each with the number of the directory if that is known.
+    known: Vec<(String, Option<u64>)>,
+}
+
+impl TargetPath {
+    /// For copies from one directory to another.
+    pub(super) async fn between(copier: &Copier, source: &Place, target: &Place) -> Self {
+        let is_needed = match (source, target) {
+            (Place::Remote(source), Place::Remote(target)) => may_be_one(copier, source, target).await,
+            _ => false,
+        };
+        Self { is_needed, known: Vec::new() }
+    }
+
+    /// Refuses to enter a directory of the source that is `target`, in which it is to be copied, or one above that.
+    ///
+    /// # Errors
+    /// [`CopyError`]: a copy would not end, or copy its own results.
+    pub(super) async fn check(
+        &mut self,
+        copier: &Copier,
+        source: &Place,
+        number: Option<u64>,
+        target: &Place,
+    ) -> Result<(), CopyError> {
+        let Place::Remote(url) = target else { return Ok(()) };
+        if !self.is_needed {
+            return Ok(());
+        }
+        self.move_to(copier, url).await;
+        let is_on_the_way =
+            number.is_none_or(|number| self.known.iter().any(|(_, known)| *known == Some(number)));
+        // The number has only 32 bits of the inode.
+        if is_on_the_way { copier.not_nested(source, target).await } else { Ok(()) }
+    }
+
+    /// Learns the numbers of the directories on the way to a directory. What is not there yet is asked for again.
+    async fn move_to(&mut self, copier: &Copier, url: &Url) {
+        let path = components(&url.path);
+        let same = self.known.iter().zip(&path).take_while(|((known, _), name)| known == *name).count();
+        self.known.truncate(same);
+        self.known.extend(path.iter().skip(same).map(|name| ((*name).to_owned(), None)));
+        let files = copier.client.file_system(url);
+        let unknown = self.known.iter().enumerate().filter(|(_, (_, number))| number.is_none());
+        let unknown: Vec<usize> = unknown.map(|(index, _)| index).collect();
+        let stats = together(unknown, |index| {
+            let (files, part) = (files.clone(), part_of(&path, index + 1));
+            async move {
+                let stat = match part {
+                    Some(part) => files.stat(&part).await.ok(),
+                    None => None,
+                };
+                (index, stat)
+            }
+        });
+        for (index, stat) in stats.await {
+            if let Some((_, number)) = self.known.get_mut(index) {
+                *number = stat.map(|stat| stat.id);
+            }
+        }
+    }
+}
+
+/// Whether two places may be at one server: it can have several names, under which its root has one status.
+async fn may_be_one(copier: &Copier, source: &Url, target: &Url) -> bool {
+    if source.authority() == target.authority() {
+        return true;
+    }
+    let root = RemotePath::root();
+    let (source, target) = (copier.client.file_system(source), copier.client.file_system(target));
+    let (source, target) = tokio::join!(source.stat(&root), target.stat(&root));
+    // Where a root cannot be looked at, nothing tells them apart.
+    source.ok().zip(target.ok()).is_none_or(|(source, target)| source.is_same_directory(&target))
+}
+
+/// The first components of a path.
+fn part_of(path: &[&str], count: usize) -> Option<RemotePath> {
+    RemotePath::new(format!("/{}", path.get(..count).unwrap_or_default().join("/"))).ok()
 }
 
 fn components(path: &str) -> Vec<&str> {

@@ -1,5 +1,6 @@
-//! How a written file of this machine gets its name: its bytes are on the disk before it does, and the name is before the copy
-//! counts as done. So after a loss of power there is a whole file under the name, or what was there before.
+//! How files and directories of this machine get their names. The bytes of a file are on the disk before it has its name, and the name
+//! is before the copy counts as done. So after a loss of power there is a whole file under the name, or what was there before. The
+//! names of directories that a copy creates are on the disk before anything is created in them, so a file that was copied can be reached.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -18,6 +19,7 @@ const NAME_BYTES_MAX: usize = 200;
 /// The steps, in their order. Tests let each of them fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
+    CreateDirectory,
     SyncFile,
     Rename,
     SyncDirectory,
@@ -74,6 +76,32 @@ pub(super) fn sync_name(path: &Path) -> Result<(), CopyError> {
     synced.map_err(|error| CopyError::local("sync", directory, &error))
 }
 
+/// Creates a directory and those above it that are missing. With `sync`, brings the name of each that was missing to stable storage.
+pub(super) fn create_directories(path: &Path, sync: bool) -> Result<(), CopyError> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|above| is_missing(above)).collect();
+    for directory in missing.into_iter().rev() {
+        let created = reach(Step::CreateDirectory).and_then(|()| match fs::create_dir(directory) {
+            // Another copy has created it just now, and its name may not be on the disk yet.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
+            created => created,
+        });
+        created.map_err(|error| CopyError::local("mkdir", directory, &error))?;
+        if sync {
+            sync_name(directory)?;
+        }
+    }
+    // What is there may be something else.
+    if path.as_os_str().is_empty() || path.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(path).map_err(|error| CopyError::local("mkdir", path, &error))
+}
+
+fn is_missing(path: &Path) -> bool {
+    !path.as_os_str().is_empty()
+        && fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
 /// A name beside `path`.
 pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
@@ -121,6 +149,30 @@ pub(super) mod faults {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_of_a_directory_is_on_the_disk_before_anything_is_created_in_it() {
+        use Step::{CreateDirectory, SyncDirectory};
+        let root = std::env::temp_dir().join(format!("scalla-publish-{}", std::process::id()));
+        fs::create_dir(&root).unwrap();
+        let (above, path) = (root.join("a"), root.join("a/b/c"));
+        faults::fail_at(Some(SyncDirectory));
+        assert!(create_directories(&path, true).is_err());
+        assert!(above.is_dir() && !root.join("a/b").exists());
+        faults::fail_at(None);
+        create_directories(&path, true).unwrap();
+        // What was there is not synced.
+        assert_eq!(faults::reached(), [CreateDirectory, SyncDirectory, CreateDirectory, SyncDirectory]);
+        faults::fail_at(None);
+        create_directories(&path, true).unwrap();
+        assert_eq!(faults::reached(), []);
+        create_directories(&path.join("d/"), false).unwrap();
+        assert_eq!((faults::reached(), path.join("d").is_dir()), (vec![CreateDirectory], true));
+        fs::write(path.join("file"), "").unwrap();
+        assert!(create_directories(&path.join("file"), true).is_err());
+        assert!(create_directories(&path.join("file/below"), true).is_err());
+        fs::remove_dir_all(&root).unwrap();
+    }
 
     #[test]
     fn long_names_get_short_ones_beside_them() {

@@ -7,29 +7,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use digest::{Algorithm, Running};
 use tokio::sync::mpsc;
 
 use super::Copier;
+use super::equal::{Equal, Reason};
 use super::failure::{CopyError, Side};
+use super::nested::TargetPath;
 use super::options::{CopyJob, CopyOptions, Watch};
 use super::place::Place;
 use super::target::unless_stopped;
 use super::tree::{KNOWN_MAX, Listener, Tally};
 use crate::path::RelativePath;
 use crate::walk::{Chosen, Directory, Item, Pending, Queue, Removal, Tree, Unknown, Walk, is_own_directory};
-
-/// When two files count as equal. Sizes are compared in any case.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Equal {
-    /// The target is not older than the source.
-    #[default]
-    Time,
-    /// Their checksums are the same.
-    Checksum(Algorithm),
-    /// Nothing else counts.
-    Size,
-}
 
 /// What is to become like what.
 #[derive(Clone, Debug)]
@@ -63,19 +52,6 @@ pub enum Step {
     Remove(Place),
     /// A directory is removed, or was just now, after what is in it.
     RemoveFolder(Place),
-}
-
-/// Why a file is copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
-    /// The target does not have it.
-    Missing,
-    /// The sizes differ.
-    Size,
-    /// The target is older than the source.
-    Newer,
-    /// The checksums differ.
-    Checksum,
 }
 
 /// Something that only the target has.
@@ -131,6 +107,7 @@ struct Comparison<'a, T> {
     /// Everything in both trees was seen.
     is_complete: bool,
     failed: u64,
+    target_path: TargetPath,
 }
 
 impl Copier {
@@ -160,6 +137,7 @@ impl Copier {
         let source = unless_stopped(watch, at(&sync.source, &sync.target, Side::Source)).await?;
         let target =
             unless_stopped(watch, at(&sync.target, &sync.source, Side::Target)).await?.beside(&source);
+        let target_path = async { Ok(TargetPath::between(self, &sync.source, &sync.target).await) };
         let mut comparison = Comparison {
             copier: self,
             sync,
@@ -170,6 +148,7 @@ impl Copier {
             surplus: Vec::new(),
             is_complete: true,
             failed: 0,
+            target_path: unless_stopped(watch, target_path).await?,
         };
         let (found, queue) = mpsc::channel(KNOWN_MAX);
         let compare = unless_stopped(watch, comparison.run(found));
@@ -195,72 +174,6 @@ impl Copier {
             }
             Place::Remote(url) => !matches!(self.client.file_system(url).find(&url.path).await, Ok(None)),
             Place::Stream => true,
-        }
-    }
-
-    async fn make_directory(&self, place: &Place) -> Result<(), CopyError> {
-        match place {
-            Place::Local(path) => {
-                let path = path.clone();
-                let make = move || {
-                    let made = std::fs::create_dir_all(&path);
-                    made.map_err(|error| CopyError::local("mkdir", &path, &error))
-                };
-                self.disk.run(make).await.unwrap_or(Err(CopyError::Cancelled))
-            }
-            Place::Remote(url) => {
-                let made = self.client.file_system(url).mkdir_all(&url.path, 0o755).await;
-                made.map_err(CopyError::target)
-            }
-            Place::Stream => Ok(()),
-        }
-    }
-
-    /// Why a file is to be copied; `None` when both are equal.
-    async fn difference(
-        &self,
-        job: &CopyJob,
-        source: &Item,
-        target: Option<&Item>,
-        equal: Equal,
-    ) -> Result<Option<Reason>, CopyError> {
-        let Some(target) = target else { return Ok(Some(Reason::Missing)) };
-        if target.size != source.size {
-            return Ok(Some(Reason::Size));
-        }
-        match equal {
-            Equal::Size => Ok(None),
-            Equal::Time => Ok((target.modified < source.modified).then_some(Reason::Newer)),
-            Equal::Checksum(algorithm) => {
-                let (source, target) = tokio::try_join!(
-                    self.checksum_of(&job.source, algorithm, Side::Source),
-                    self.checksum_of(&job.target, algorithm, Side::Target),
-                )?;
-                Ok((source != target).then_some(Reason::Checksum))
-            }
-        }
-    }
-
-    /// In lower-case hexadecimal.
-    async fn checksum_of(
-        &self,
-        place: &Place,
-        algorithm: Algorithm,
-        side: Side,
-    ) -> Result<String, CopyError> {
-        match place {
-            Place::Local(path) => {
-                let path = path.clone();
-                let sum = move || local_checksum(&path, algorithm);
-                self.disk.run(sum).await.unwrap_or(Err(CopyError::Cancelled))
-            }
-            Place::Remote(url) => {
-                let sum = self.client.file_system(url).checksum(&url.path, Some(algorithm.name())).await;
-                let sum = sum.map_err(|error| CopyError::Remote { side, error })?;
-                // Some servers leave leading zeros out.
-                Ok(format!("{:0>width$}", sum.value.to_ascii_lowercase(), width = algorithm.bytes() * 2))
-            }
-            Place::Stream => Ok(String::new()),
         }
     }
 }
@@ -346,7 +259,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         }
         if target.is_none() && !self.sync.dry_run {
             let place = self.sync.target.below(&source.path);
-            if let Err(error) = self.copier.make_directory(&place).await {
+            if let Err(error) = self.copier.make_directory(&place, self.sync.options.sync).await {
                 self.miss(&error);
                 return None;
             }
@@ -360,7 +273,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
                     self.miss(&CopyError::OtherKind(place.to_string()));
                 }
                 other if item.is_directory => {
-                    if self.enters(source, &item, target.zip(other.as_ref())) {
+                    if self.enters(source, &item, target.zip(other.as_ref())).await {
                         here.push(item.number());
                         places.push(other.as_ref().map(|_| there.len()));
                         there.extend(other.map(|other| other.number()));
@@ -394,7 +307,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
     }
 
     /// Whether a directory of both, or of the source alone, is compared.
-    fn enters(&mut self, source: &Directory, item: &Item, target: Option<(&Directory, &Item)>) -> bool {
+    async fn enters(&mut self, source: &Directory, item: &Item, target: Option<(&Directory, &Item)>) -> bool {
         let refused = match (self.source.enters(source, item), target) {
             (Err(unknown), _) => Err((unknown, Side::Source)),
             (Ok(()), None) => Ok(()),
@@ -404,8 +317,14 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         };
         if let Err((unknown, side)) = &refused {
             self.miss(&CopyError::on(*side, unknown.error.clone()));
+            return false;
         }
-        refused.is_ok()
+        let (from, to) = (source.child(item), self.sync.target.below(&source.path.join(&item.name)));
+        let outside = self.target_path.check(self.copier, &from, item.server_number(), &to).await;
+        if let Err(error) = &outside {
+            self.miss(error);
+        }
+        outside.is_ok()
     }
 
     /// Sends a file on, unless it is there already.
@@ -572,18 +491,5 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
             above = path.parent();
         }
         Ok(())
-    }
-}
-
-fn local_checksum(path: &std::path::Path, algorithm: Algorithm) -> Result<String, CopyError> {
-    use std::io::Read;
-    let fail = |error| CopyError::local("read", path, &error);
-    let mut file = std::fs::File::open(path).map_err(fail)?;
-    let (mut running, mut buffer) = (Running::new(algorithm), vec![0; 1024 * 1024]);
-    loop {
-        match file.read(&mut buffer).map_err(fail)? {
-            0 => return Ok(running.finish().hex()),
-            count => running.update(buffer.get(..count).unwrap_or_default()),
-        }
     }
 }

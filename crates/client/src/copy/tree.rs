@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Semaphore, mpsc};
@@ -13,10 +14,12 @@ use wire::xroot::ErrorCode;
 
 use super::Copier;
 use super::failure::{CopyError, Side};
+use super::nested::TargetPath;
 use super::options::{CopyDone, CopyJob, CopyOptions, Progress, Watch};
 use super::place::Place;
+use super::publish::create_directories;
 use crate::abort_on_drop::AbortOnDrop;
-use crate::walk::{Tree, Walk};
+use crate::walk::{Directory, Tree, Walk};
 
 /// Files on their way at once unless told otherwise.
 pub const PARALLEL: usize = 64;
@@ -91,11 +94,31 @@ impl Copier {
             found,
             recursive: all.recursive,
             options: all.options.clone(),
+            failed: AtomicU64::new(0),
         };
         let walking = AbortOnDrop::spawn(walk.run(all.sources.clone(), all.target.clone()));
         let mut tally = self.copy_found(jobs, &all.options, all.parallel, listener, watch).await?;
         tally.failed += walking.join().await.unwrap_or(Err(CopyError::Cancelled))?;
         Ok(tally)
+    }
+
+    /// Creates a directory and those above it that are missing. With `sync`, local ones survive a loss of power.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    pub async fn make_directory(&self, place: &Place, sync: bool) -> Result<(), CopyError> {
+        match place {
+            Place::Local(path) => {
+                let path = path.clone();
+                let create = move || create_directories(&path, sync);
+                self.disk.run(create).await.unwrap_or(Err(CopyError::Cancelled))
+            }
+            Place::Remote(url) => {
+                let made = self.client.file_system(url).mkdir_all(&url.path, 0o755).await;
+                made.map_err(CopyError::target)
+            }
+            Place::Stream => Ok(()),
+        }
     }
 
     /// Copies files as they are found.
@@ -217,6 +240,8 @@ struct Finder {
     found: mpsc::Sender<CopyJob>,
     recursive: bool,
     options: CopyOptions,
+    /// Files and directories that cannot be copied.
+    failed: AtomicU64,
 }
 
 /// A source as it was found.
@@ -226,17 +251,13 @@ enum Kind {
 }
 
 impl Finder {
-    /// How many sources were not there.
+    /// Returns the number of files and directories that cannot be copied.
     async fn run(self, sources: Vec<Place>, target: Place) -> Result<u64, CopyError> {
-        let mut failed = 0;
         let mut each = Vec::new();
         for source in sources {
             match self.expand(source).await {
                 Ok(found) => each.extend(found),
-                Err(error) => {
-                    self.listener.missed(&error);
-                    failed += 1;
-                }
+                Err(error) => self.miss(&error),
             }
         }
         let into = self.is_folder(&target).await?;
@@ -254,11 +275,15 @@ impl Finder {
         for source in each {
             let result = self.source(source, &target, into, several).await;
             if let Err(error) = result {
-                self.listener.missed(&error);
-                failed += 1;
+                self.miss(&error);
             }
         }
-        Ok(failed)
+        Ok(self.failed.load(Ordering::Relaxed))
+    }
+
+    fn miss(&self, error: &CopyError) {
+        self.listener.missed(error);
+        self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
     async fn source(
@@ -305,6 +330,7 @@ impl Finder {
         self.copier.not_nested(&source, &target).await?;
         let tree = Tree::at(&self.copier.client, &self.copier.disk, &source, &target).await;
         let mut walk = Walk::through(tree.map_err(CopyError::source)?.exact());
+        let mut target_path = TargetPath::between(&self.copier, &source, &target).await;
         while let Some(mut directory) = walk.next().await {
             let to = target.below(&directory.path);
             let is_empty = directory.items.is_empty();
@@ -313,14 +339,17 @@ impl Finder {
                 false => Ok(()),
             };
             match made {
-                Ok(()) => walk.enter_all(&mut directory),
+                Ok(()) => {
+                    let numbers = self.outside(&directory, &to, &mut target_path).await;
+                    walk.enter(&mut directory, &numbers);
+                }
                 Err(error) => {
-                    self.listener.missed(&error);
+                    self.miss(&error);
                     continue;
                 }
             }
             for unknown in &directory.unknown {
-                self.listener.missed(&CopyError::source(unknown.error.clone()));
+                self.miss(&CopyError::source(unknown.error.clone()));
             }
             for item in directory.items.iter().filter(|item| !item.is_directory) {
                 let (source, target) = (directory.child(&item), to.join(&item.name));
@@ -333,22 +362,27 @@ impl Finder {
         Ok(())
     }
 
-    /// Servers make folders with the first file in them.
-    async fn make_folder(&self, target: &Place, empty: bool) -> Result<(), CopyError> {
-        match target {
-            Place::Local(path) => {
-                let path = path.clone();
-                let make = move || {
-                    std::fs::create_dir_all(&path).map_err(|error| CopyError::local("mkdir", &path, &error))
-                };
-                self.copier.disk.run(make).await.unwrap_or(Err(CopyError::Cancelled))
+    /// The directories in a directory that do not lead to where they are copied.
+    async fn outside(&self, directory: &Directory, to: &Place, target_path: &mut TargetPath) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        for item in directory.directories() {
+            let (source, to) = (directory.child(&item), to.join(&item.name));
+            match target_path.check(&self.copier, &source, item.server_number(), &to).await {
+                Ok(()) => numbers.push(item.number()),
+                Err(error) => {
+                    self.miss(&error);
+                }
             }
-            Place::Remote(url) if empty => {
-                let made = self.copier.client.file_system(url).mkdir_all(&url.path, 0o755).await;
-                made.map_err(CopyError::target)
-            }
-            _ => Ok(()),
         }
+        numbers
+    }
+
+    /// Servers create directories with the first file in them.
+    async fn make_folder(&self, target: &Place, is_empty: bool) -> Result<(), CopyError> {
+        if matches!(target, Place::Remote(_)) && !is_empty {
+            return Ok(());
+        }
+        self.copier.make_directory(target, self.options.sync).await
     }
 
     async fn is_folder(&self, place: &Place) -> Result<bool, CopyError> {
@@ -391,7 +425,7 @@ impl Finder {
         let found =
             self.copier.client.file_system(url).matching(&url.path).await.map_err(CopyError::source)?;
         for error in found.failed {
-            self.listener.missed(&CopyError::source(error));
+            self.miss(&CopyError::source(error));
         }
         Ok(found.paths.into_iter().map(|path| Place::Remote(url.at(path))).collect())
     }

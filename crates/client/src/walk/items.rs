@@ -34,6 +34,11 @@ impl Item {
         self.ids.iter().map(|(server, _)| *server).collect()
     }
 
+    /// Its number at the one server where it is.
+    pub(crate) fn server_number(&self) -> Option<u64> {
+        self.stat.as_ref().filter(|_| self.ids.len() == 1).map(|stat| stat.id)
+    }
+
     /// Its number among the items of its directory.
     #[must_use]
     pub const fn number(&self) -> u32 {

@@ -1,0 +1,97 @@
+//! When a file counts as equal to the one of its name at the target, and need not be copied.
+
+use digest::{Algorithm, Running};
+
+use super::Copier;
+use super::failure::{CopyError, Side};
+use super::options::CopyJob;
+use super::place::Place;
+use crate::walk::Item;
+
+/// When two files count as equal. Sizes are compared in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Equal {
+    /// The target is not older than the source.
+    #[default]
+    Time,
+    /// Their checksums are the same.
+    Checksum(Algorithm),
+    /// Nothing else counts.
+    Size,
+}
+
+/// Why a file is copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// The target does not have it.
+    Missing,
+    /// The sizes differ.
+    Size,
+    /// The target is older than the source.
+    Newer,
+    /// The checksums differ.
+    Checksum,
+}
+
+impl Copier {
+    /// Why a file is to be copied; `None` when both are equal.
+    pub(super) async fn difference(
+        &self,
+        job: &CopyJob,
+        source: &Item,
+        target: Option<&Item>,
+        equal: Equal,
+    ) -> Result<Option<Reason>, CopyError> {
+        let Some(target) = target else { return Ok(Some(Reason::Missing)) };
+        if target.size != source.size {
+            return Ok(Some(Reason::Size));
+        }
+        match equal {
+            Equal::Size => Ok(None),
+            Equal::Time => Ok((target.modified < source.modified).then_some(Reason::Newer)),
+            Equal::Checksum(algorithm) => {
+                let (source, target) = tokio::try_join!(
+                    self.checksum_of(&job.source, algorithm, Side::Source),
+                    self.checksum_of(&job.target, algorithm, Side::Target),
+                )?;
+                Ok((source != target).then_some(Reason::Checksum))
+            }
+        }
+    }
+
+    /// In lower-case hexadecimal.
+    async fn checksum_of(
+        &self,
+        place: &Place,
+        algorithm: Algorithm,
+        side: Side,
+    ) -> Result<String, CopyError> {
+        match place {
+            Place::Local(path) => {
+                let path = path.clone();
+                let sum = move || local_checksum(&path, algorithm);
+                self.disk.run(sum).await.unwrap_or(Err(CopyError::Cancelled))
+            }
+            Place::Remote(url) => {
+                let sum = self.client.file_system(url).checksum(&url.path, Some(algorithm.name())).await;
+                let sum = sum.map_err(|error| CopyError::Remote { side, error })?;
+                // Some servers leave leading zeros out.
+                Ok(format!("{:0>width$}", sum.value.to_ascii_lowercase(), width = algorithm.bytes() * 2))
+            }
+            Place::Stream => Ok(String::new()),
+        }
+    }
+}
+
+fn local_checksum(path: &std::path::Path, algorithm: Algorithm) -> Result<String, CopyError> {
+    use std::io::Read;
+    let fail = |error| CopyError::local("read", path, &error);
+    let mut file = std::fs::File::open(path).map_err(fail)?;
+    let (mut running, mut buffer) = (Running::new(algorithm), vec![0; 1024 * 1024]);
+    loop {
+        match file.read(&mut buffer).map_err(fail)? {
+            0 => return Ok(running.finish().hex()),
+            count => running.update(buffer.get(..count).unwrap_or_default()),
+        }
+    }
+}
