@@ -9,6 +9,8 @@
 #                campaigns choose among them
 #   make soak    a cluster under real clients and ours, its nodes killed one after the other, for SOAK_MINUTES (30)
 #   make differ  10,000 random request sequences to the real xrootd and to ours, or SEQUENCES of them
+#   make histories   random cp, sync and rm against our server and the real one, with lost messages and killed clients and servers:
+#                20,000 histories and 500, or HISTORIES and HISTORIES_THEIRS of them
 #   make sim     trees of up to 65,536 nodes form on virtual time, then SEEDS (10000) bad minutes
 #                with faults of all kinds, and as many times ten new files of each kind of trouble
 #   make peers   installs the real programs and the Python client that the tests run against (part of `make test`)
@@ -17,8 +19,10 @@ FUZZ_MINUTES ?= 40
 SEEDS ?= 10000
 SOAK_MINUTES ?= 30
 SEQUENCES ?= 10000
+HISTORIES ?= 20000
+HISTORIES_THEIRS ?= 500
 
-.PHONY: build demo test bench differ fuzz abuse soak sim peers clean-peers
+.PHONY: build demo test bench differ fuzz abuse soak histories sim peers clean-peers
 
 build:
 	cargo build --release --package scalla
@@ -42,6 +46,11 @@ soak: peers
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/soak.py $(SOAK_MINUTES)
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla SCALLA_PLACEMENTS=200 \
 		.venv/bin/pytest -q checks/interop/test_cluster_placement.py
+
+histories: peers
+	cargo build --release --package scalla
+	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/histories.py $(HISTORIES) 1 ours
+	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/histories.py $(HISTORIES_THEIRS) 1 theirs
 
 differ: peers
 	cargo build --release --package scalla

@@ -170,8 +170,14 @@ def test_third_party(area_on):
         assert not (there.local / "more").exists()
         scalla("cp", "--tpc", "first", here.url("file&more"), there.url("more")).ok()
         assert (there.local / "more").read_bytes() == b"more"
+        # What the servers say to each other is text.
+        here.mkdir("bytes")
+        here.put("bytes/more\udcff", b"bytes")
+        scalla("cp", "-r", "--tpc", "only", here.url("bytes"), there.url("bytes")).fails(1, "is not UTF-8")
+        scalla("cp", "-r", "-f", "--tpc", "first", here.url("bytes"), there.url("bytes")).ok()
+        assert (there.local / "bytes" / "more\udcff").read_bytes() == b"bytes"
         scalla("cp", "--tpc", "only", here.url("nope"), there.url("other")).fails(1, "no such file")
-        assert sorted(os.listdir(there.local)) == ["more", "new"]
+        assert sorted(os.listdir(there.local)) == ["bytes", "more", "new"]
 
 
 def test_third_party_where_a_server_cannot(area, area_on, theirs, tmp_path):

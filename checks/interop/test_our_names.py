@@ -1,7 +1,9 @@
-"""Names that no request can carry, because servers cut the name in a request at the first `?`.
+"""Names that no request can carry, because servers cut the name in a request at the first `?`, and
+names that are not UTF-8, which are ordinary names.
 
 A request for `data?old` would act on `data`. No other file may change, and the failure is reported."""
 
+import json
 import os
 
 import pytest
@@ -10,16 +12,32 @@ import peers
 import tools
 from tools import run, scalla
 
-BAD = [b"data?old.tmp", b"data\xff.tmp"]
+# Bytes that are not UTF-8, characters that represent such bytes in our program, and one that is shown for them elsewhere.
+BYTES = [os.fsdecode(name) for name in (b"data\xff", b"\x80\xfe", b"half\xc3", "\U0010ffff".encode(), "\ufffd".encode())]
 
 
-@pytest.fixture(params=BAD, ids=["question-mark", "not-utf-8"])
-def bad(request, area):
+@pytest.fixture
+def bad(area):
     """A directory with `data`, `x.tmp`, and a name that cannot be carried and begins with `data`."""
     area.put("data", b"keep")
     area.put("x.tmp", b"x")
-    peers.place(area.local / os.fsdecode(request.param), b"other")
-    area.bad = os.fsdecode(request.param)
+    area.bad = "data?old.tmp"
+    peers.place(area.local / area.bad, b"other")
+    return area
+
+
+@pytest.fixture
+def raw(area, tmp_path):
+    """A folder `there` at the server and one here, each with a directory and a file of each name in `BYTES`."""
+    area.mkdir("there")
+    area.raw = tmp_path / "here"
+    area.raw.mkdir()
+    for folder in (area.local / "there", area.raw):
+        for name in BYTES:
+            (folder / f"{name}.d").mkdir()
+            peers.give(folder / f"{name}.d")
+            for path in (folder / name, folder / f"{name}.d" / name):
+                peers.place(path, os.fsencode(f"{path.parent.name}/{name}"))
     return area
 
 
@@ -82,8 +100,7 @@ def test_an_upload_omits_it(bad, tmp_path):
     bad.mkdir("xrdcp")
     run([peers.link("xrdcp"), "--nopbar", "-r", here, bad.url("xrdcp")]).fails(50, "cannot be named to a server")
     assert contents(bad.local / "xrdcp" / "here") == {"data": b"mine", "more": b"more"}
-    # Words of a command line are text.
-    scalla("cp", here / bad.bad, bad.url("")).fails(1 if "?" in bad.bad else 2)
+    scalla("cp", here / bad.bad, bad.url("")).fails(1)
     assert contents(bad.local) == {"data": b"keep", "x.tmp": b"x"}
 
 
@@ -103,5 +120,56 @@ def test_sync_deletes_nothing_that_it_cannot_name(bad, tmp_path):
 
 
 def test_such_a_name_is_shown(bad):
-    shown = bad.bad.encode(errors="surrogateescape").decode(errors="replace")
-    assert sorted(scalla("ls", bad.url("")).ok().out.splitlines()) == sorted(["data", "x.tmp", shown])
+    assert sorted(scalla("ls", bad.url("")).ok().out.splitlines()) == ["data", bad.bad, "x.tmp"]
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("words", [["cp", "-r"], ["sync"], ["xrdcp", "-r"]], ids=["cp", "sync", "xrdcp"])
+def test_names_of_any_bytes_are_copied(raw, tmp_path, words):
+    def copy(source, target, made):
+        program = [peers.link("xrdcp"), "--nopbar", "-r"] if words[0] == "xrdcp" else [peers.program(), *words]
+        run([*program, source, target]).ok()
+        assert tree(made) == expected
+
+    into = words[0] != "sync"
+    expected = tree(raw.raw)
+    for name in ("up", "across"):
+        raw.mkdir(name)
+    (tmp_path / "down").mkdir()
+    (tmp_path / "beside").mkdir()
+    copy(raw.raw, raw.url("up"), raw.local / "up" / "here" if into else raw.local / "up")
+    expected = tree(raw.local / "there")
+    copy(raw.url("there"), tmp_path / "down", tmp_path / "down" / "there" if into else tmp_path / "down")
+    copy(raw.url("there"), raw.url("across"), raw.local / "across" / "there" if into else raw.local / "across")
+    expected = tree(raw.raw)
+    copy(raw.raw, tmp_path / "beside", tmp_path / "beside" / "here" if into else tmp_path / "beside")
+
+
+def test_names_of_any_bytes_are_compared_and_removed(raw, tmp_path):
+    # Each name is that of one file.
+    (raw.raw / BYTES[0]).unlink()
+    scalla("sync", "--delete", "--size-only", raw.raw, raw.url("there")).ok()
+    assert not (raw.local / "there" / BYTES[0]).exists() and tree(raw.local / "there").keys() == tree(raw.raw).keys()
+    scalla("sync", "--checksum", "adler32", "--delete", raw.raw, raw.url("there")).ok()
+    assert tree(raw.local / "there") == tree(raw.raw)
+    scalla("chmod", "-R", "go-rwx", raw.url("there")).ok()
+    assert all(path.stat().st_mode & 0o77 == 0 for path in (raw.local / "there").rglob("*"))
+    raw.put("stays", b"s")
+    scalla("mv", raw.url("there/*.d"), raw.url("")).ok()
+    scalla("rm", "-r", raw.url("there"), raw.url("*.d")).ok()
+    assert os.listdir(raw.local) == ["stays"]
+
+
+def test_names_of_any_bytes_are_listed(raw):
+    for path in (raw.local / "there").iterdir():
+        if path.is_dir():
+            (path / os.fsdecode(path.stem)).unlink(missing_ok=True)
+    listed = scalla("ls", raw.url("there")).ok().raw.splitlines()
+    assert sorted(listed) == sorted(os.fsencode(path.name) for path in (raw.local / "there").iterdir())
+    told = [json.loads(line)["name"] for line in scalla("ls", "--json", raw.url("there")).ok().out.splitlines()]
+    assert "data\\xff" in told and "\ufffd" in told and "\\xf4\\x8f\\xbf\\xbf" in told and len(set(told)) == len(listed)
+    # What is private cannot be typed, so it names nothing else.
+    scalla("ls", raw.url("there/\U0010ffff")).fails(2, "private")

@@ -230,6 +230,29 @@ def test_a_copy_does_not_follow_a_link_into_its_own_target(area, words, link):
     assert found == sorted(before + copied)
 
 
+@pytest.mark.parametrize("more", [[], ["--posc"], ["--coerce"], ["--in-place"], ["-r"]], ids=" ".join)
+def test_a_file_is_not_overwritten_by_itself(area, tmp_path, more):
+    """The target is a link to the source. A server may lock names, so that its locks do not prevent it."""
+    for folder in (area.local, tmp_path):
+        for name in ("from", "to"):
+            (folder / name).mkdir()
+            peers.give(folder / name)
+        peers.place(folder / "from" / "f", b"content")
+        os.symlink("../from/f", folder / "to" / "f")
+    source, target = ("from", "to/") if more == ["-r"] else ("from/f", "to/f")
+    if more == ["-r"]:
+        os.rename(area.local / "to", area.local / "from-to")
+        (area.local / "to").mkdir()
+        peers.give(area.local / "to")
+        os.rename(area.local / "from-to", area.local / "to" / "from")
+        os.unlink(area.local / "to" / "from" / "f")
+        os.symlink("../../from/f", area.local / "to" / "from" / "f")
+    scalla("cp", "-f", *more, area.url(source), area.url(target)).fails(1, "the same file")
+    assert (area.local / "from" / "f").read_bytes() == b"content"
+    scalla("cp", "-f", *more, tmp_path / "from" / "f", tmp_path / "to" / "f")
+    assert (tmp_path / "from" / "f").read_bytes() == b"content"
+
+
 def test_sync_sets_permission_bits_only_with_the_option(area, tmp_path):
     area.put("open", b"o")
     (area.local / "open").chmod(0o777)

@@ -9,6 +9,7 @@
 //! | `budget`       | [`MemoryBudget`], [`Account`], [`Charge`]: memory for requests in flight |
 //! | `descriptors`  | [`DescriptorBudget`]: file descriptors for connections and open files    |
 //! | `path`         | [`LogicalPath`]: a path sent by a client, validated and normalised       |
+//! | `byte_text`    | [`text_of`], [`bytes_of`]: text for bytes that need not be UTF-8         |
 //! | `cgi`          | [`Cgi`]: the opaque text behind the first `?` of a path                  |
 //! | `error`        | [`Error`] and [`ErrorKind`]: failed operations                           |
 //! | `host`         | [`written_ip`]: canonical form of addresses in host names                |
@@ -24,6 +25,7 @@
 //! | `supervisor`   | [`Supervisor`]: threads and tasks whose failure must end the process     |
 
 mod budget;
+mod byte_text;
 mod cgi;
 mod client_host;
 mod clock;
@@ -41,6 +43,7 @@ mod size;
 mod supervisor;
 
 pub use budget::{Account, Ceilings, Charge, GRANULE_BYTES, MemoryBudget, Purpose, Shortage, Ticket};
+pub use byte_text::{byte_of, bytes_of, text_of};
 pub use cgi::Cgi;
 pub use client_host::ClientHost;
 pub use clock::{Clock, Rng};

@@ -6,6 +6,8 @@
 
 use std::fmt::{self, Write};
 
+use crate::byte_text::byte_of;
+
 /// Text whose control characters are escaped when it is displayed.
 ///
 /// Escaping is idempotent: backslashes are not escaped.
@@ -48,6 +50,7 @@ impl<W: Write> Write for Escape<W> {
                 '\n' => self.0.write_str("\\n")?,
                 '\r' => self.0.write_str("\\r")?,
                 '\t' => self.0.write_str("\\t")?,
+                c if byte_of(c).is_some() => write!(self.0, "\\x{:02x}", byte_of(c).unwrap_or_default())?,
                 _ => write!(self.0, "\\u{:04x}", u32::from(c))?,
             }
             rest = tail.get(c.len_utf8()..).unwrap_or_default();
@@ -56,10 +59,11 @@ impl<W: Write> Write for Escape<W> {
     }
 }
 
-/// Reports whether a character is a control character, ends a line or changes the direction of
-/// text.
+/// Reports whether a character is a control character, represents a byte that is not UTF-8, ends a
+/// line or changes the direction of text.
 fn is_escaped(c: char) -> bool {
     c.is_control()
+        || byte_of(c).is_some()
         || matches!(c, '\u{2028}' | '\u{2029}')
         || matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -100,5 +104,6 @@ mod tests {
     fn bytes_that_are_not_utf8_are_escaped() {
         assert_eq!(shown(b"/a\xff\x1b[31m\xc3\xa9\\n").to_string(), "/a\\xff\\u001b[31mé\\n");
         assert_eq!(format!("{:?}", shown("x\ny")), "x\\ny");
+        assert_eq!(shown(&*crate::text_of(b"/a\xff")).to_string(), "/a\\xff");
     }
 }

@@ -17,6 +17,7 @@ use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 use crate::file::File;
 use crate::filesystem::FileSystem;
+use crate::path::RequestTarget;
 
 /// Name of an attribute, and its value unless it is missing.
 pub type NamedValue = (String, Option<Vec<u8>>);
@@ -52,7 +53,7 @@ impl<'a> Ask<'a> {
         Self { subcode: FattrSubcode::LIST, options: FattrOptions::ADATA, ..Self::get(&[]) }
     }
 
-    fn request(&self, fhandle: FileHandle, target: &str) -> Encoded {
+    fn request(&self, fhandle: FileHandle, target: &RequestTarget) -> Encoded {
         let mut payload = Vec::new();
         encode_arguments(&mut payload, target.as_bytes(), &self.names, &self.values);
         Encoded::new(&Request::Fattr(Fattr {
@@ -175,7 +176,7 @@ impl File {
         ask: &Ask<'_>,
         parse: impl Fn(&[u8]) -> Result<T, Cause>,
     ) -> Result<T, Error> {
-        let request = |fhandle| ask.request(fhandle, "");
+        let request = |fhandle| ask.request(fhandle, &RequestTarget::new(""));
         let received = self.ask(name, repeatable, Bytes::new(), request).await?;
         parse(&received.body).map_err(|cause| self.error(name, cause))
     }

@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::encoded::Encoded;
 use crate::failure::Error;
 use crate::filesystem::{FileSystem, stat};
-use crate::path::RemotePath;
+use crate::path::{RemotePath, RequestTarget};
 use crate::route::{Ask, Repeat, Route};
 use crate::url::Url;
 
@@ -58,7 +58,7 @@ impl FileSystem {
         &self,
         name: &'static str,
         path: &str,
-        request: impl Fn(&str) -> Encoded + Sync,
+        request: impl Fn(&RequestTarget) -> Encoded + Sync,
     ) -> Result<(), Error> {
         self.ask(name, path, true, |url, _| request(&url.target())).await.map(|_| ())
     }
@@ -83,7 +83,7 @@ impl FileSystem {
         &self,
         name: &'static str,
         path: &str,
-        request: impl Fn(&str) -> Encoded + Sync,
+        request: impl Fn(&RequestTarget) -> Encoded + Sync,
     ) -> Result<(), Error> {
         let (error, at) = match self.change_once(name, path, |url, _| request(&url.target())).await {
             Ok(()) => return Ok(()),
@@ -124,8 +124,9 @@ impl FileSystem {
     /// [`Error`]. Without `parents` it is uncertain when the reply is lost, because nothing tells who made the directory.
     pub async fn mkdir(&self, path: &str, mode: u16, parents: bool) -> Result<(), Error> {
         let options = if parents { MkdirOptions::MKPATH } else { MkdirOptions::NONE };
-        let request =
-            |target: &str| Encoded::new(&Request::Mkdir(Mkdir { options, mode, path: target.as_bytes() }));
+        let request = |target: &RequestTarget| {
+            Encoded::new(&Request::Mkdir(Mkdir { options, mode, path: target.as_bytes() }))
+        };
         if parents {
             return self.change("mkdir", path, request).await;
         }
@@ -149,7 +150,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error`], uncertain when the reply is lost and the file is still there, or its server does not answer.
     pub async fn rm(&self, path: &str) -> Result<(), Error> {
-        let request = |target: &str| Encoded::new(&Request::Rm(Rm { path: target.as_bytes() }));
+        let request = |target: &RequestTarget| Encoded::new(&Request::Rm(Rm { path: target.as_bytes() }));
         self.remove("rm", path, request).await
     }
 
@@ -158,7 +159,8 @@ impl FileSystem {
     /// # Errors
     /// [`Error`], uncertain as that of [`FileSystem::rm`].
     pub async fn rmdir(&self, path: &str) -> Result<(), Error> {
-        let request = |target: &str| Encoded::new(&Request::Rmdir(Rmdir { path: target.as_bytes() }));
+        let request =
+            |target: &RequestTarget| Encoded::new(&Request::Rmdir(Rmdir { path: target.as_bytes() }));
         self.remove("rmdir", path, request).await
     }
 
@@ -176,7 +178,7 @@ impl FileSystem {
         let request = |url: &Url, _: bool| {
             // The cgi that servers on the way added belongs to both names.
             let (old, new) = (url.target(), url.target_of(&new));
-            let arg1len = i16::try_from(old.len()).unwrap_or(0);
+            let arg1len = i16::try_from(old.as_bytes().len()).unwrap_or(0);
             let args = [old.as_bytes(), b" ", new.as_bytes()].concat();
             Encoded::new(&Request::Mv(Mv { arg1len, args: &args }))
         };
@@ -213,7 +215,8 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn chmod(&self, path: &str, mode: u16) -> Result<(), Error> {
-        let request = |target: &str| Encoded::new(&Request::Chmod(Chmod { mode, path: target.as_bytes() }));
+        let request =
+            |target: &RequestTarget| Encoded::new(&Request::Chmod(Chmod { mode, path: target.as_bytes() }));
         self.change("chmod", path, request).await
     }
 
@@ -224,7 +227,7 @@ impl FileSystem {
     pub async fn truncate(&self, path: &str, size: u64) -> Result<(), Error> {
         let offset = size.cast_signed();
         let fhandle = FileHandle::default();
-        let request = |target: &str| {
+        let request = |target: &RequestTarget| {
             Encoded::new(&Request::Truncate(Truncate { fhandle, offset, path: target.as_bytes() }))
         };
         self.change("truncate", path, request).await

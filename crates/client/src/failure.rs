@@ -239,7 +239,7 @@ impl Error {
     /// Of an operation on an entry of a directory whose name no request can carry.
     #[must_use]
     pub fn bad_name(operation: &'static str, directory: impl fmt::Display, name: &EntryName) -> Self {
-        let why = name.component().err().unwrap_or(NameError::NotText);
+        let why = name.component().err().unwrap_or(NameError::Empty);
         Self::new(operation, directory, Cause::BadName { name: name.to_string(), why })
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base::bytes_of;
 use wire::xroot::codes::QueryType;
 use wire::xroot::flags::{LocateOptions, PrepareOptions, PrepareOptionsX, StatOptions, StatWants};
 use wire::xroot::request::{Locate, Ping, Prepare, Query, Request, Set, Stat, Statx};
@@ -14,7 +15,7 @@ use crate::connection::ServerInfo;
 use crate::encoded::Encoded;
 use crate::entries::Entries;
 use crate::failure::{Cause, Error};
-use crate::path::{NameError, RemotePath};
+use crate::path::{NameError, RemotePath, RequestTarget};
 use crate::route::{Arrived, Ask, Repeat, Route};
 use crate::summing::AskedAt;
 use crate::url::Url;
@@ -101,7 +102,7 @@ impl FileSystem {
     async fn ask_checksum(
         &self,
         path: &str,
-        argument: impl Fn(&Url) -> String + Sync,
+        argument: impl Fn(&Url) -> RequestTarget + Sync,
     ) -> Result<Arrived, Error> {
         let at = AskedAt::default();
         let request = |url: &Url, _: bool| {
@@ -125,7 +126,7 @@ impl FileSystem {
         &self,
         name: &'static str,
         path: &str,
-        request: impl Fn(&str) -> Encoded + Sync,
+        request: impl Fn(&RequestTarget) -> Encoded + Sync,
         parse: impl Fn(&[u8]) -> Result<T, Cause>,
     ) -> Result<T, Error> {
         let arrived = self.ask(name, path, true, |url, _| request(&url.target())).await?;
@@ -186,15 +187,12 @@ impl FileSystem {
     pub async fn stat_many(&self, paths: &[&str]) -> Result<Vec<(bool, bool)>, Error> {
         for path in paths {
             self.url_of("stat", path)?;
-            if path.contains('\n') {
-                let cause = Cause::BadName { name: (*path).to_owned(), why: NameError::LineEnd };
-                return Err(Error::new("stat", &self.url, cause));
-            }
         }
-        let list = paths.join("\n");
-        let request = |_: &str| {
+        let list = self.lines_of("stat", paths)?;
+        let list = bytes_of(&list);
+        let request = |_: &RequestTarget| {
             let (options, fhandle) = (StatOptions::NONE, FileHandle::default());
-            Encoded::new(&Request::Statx(Statx { options, fhandle, paths: list.as_bytes() }))
+            Encoded::new(&Request::Statx(Statx { options, fhandle, paths: &list }))
         };
         let kinds = |body: &[u8]| Ok(body.iter().map(|kind| (kind & 2 != 0, kind & 8 != 0)).collect());
         self.get("stat", paths.first().copied().unwrap_or("/"), request, kinds).await
@@ -282,9 +280,10 @@ impl FileSystem {
         let (path, _) = argument.split_once('?').unwrap_or((argument, ""));
         let path = if path.starts_with('/') { path } else { "/" };
         if infotype == QueryType::CKSUM {
-            return Ok(self.ask_checksum(path, |_| argument.to_owned()).await?.received.body);
+            return Ok(self.ask_checksum(path, |_| RequestTarget::new(argument)).await?.received.body);
         }
-        Ok(self.ask("query", path, true, |_, _| query(infotype, argument)).await?.received.body)
+        let argument = RequestTarget::new(argument);
+        Ok(self.ask("query", path, true, |_, _| query(infotype, &argument)).await?.received.body)
     }
 
     /// The checksum of a file, of this type or the server's first. The server may compute it, which takes long: it is waited
@@ -329,7 +328,8 @@ impl FileSystem {
         options: PrepareOptions,
         priority: u8,
     ) -> Result<String, Error> {
-        self.prepare_with("prepare", &paths.join("\n"), options, PrepareOptionsX::NONE, priority).await
+        let paths = self.lines_of("prepare", paths)?;
+        self.prepare_with("prepare", &paths, options, PrepareOptionsX::NONE, priority).await
     }
 
     /// Tells the server that files are no longer needed on disk.
@@ -338,7 +338,8 @@ impl FileSystem {
     /// [`Error`].
     pub async fn evict(&self, paths: &[&str]) -> Result<(), Error> {
         let evict = PrepareOptionsX::EVICT;
-        self.prepare_with("evict", &paths.join("\n"), PrepareOptions::NONE, evict, 0).await.map(|_| ())
+        let paths = self.lines_of("evict", paths)?;
+        self.prepare_with("evict", &paths, PrepareOptions::NONE, evict, 0).await.map(|_| ())
     }
 
     /// Cancels a request of [`FileSystem::prepare`] by its id.
@@ -355,8 +356,17 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn prepare_status(&self, id: &str, paths: &[&str]) -> Result<String, Error> {
-        let argument = std::iter::once(id).chain(paths.iter().copied()).collect::<Vec<_>>().join("\n");
+        let argument = self.lines_of("query", &[&[id], paths].concat())?;
         Ok(line(&self.query(QueryType::PREP, &argument).await?))
+    }
+
+    /// Paths for a request that has one on each line.
+    fn lines_of(&self, name: &'static str, paths: &[&str]) -> Result<String, Error> {
+        if let Some(path) = paths.iter().find(|path| path.contains('\n')) {
+            let cause = Cause::BadName { name: (*path).to_owned(), why: NameError::LineEnd };
+            return Err(Error::new(name, &self.url, cause));
+        }
+        Ok(paths.join("\n"))
     }
 
     async fn prepare_with(
@@ -368,8 +378,8 @@ impl FileSystem {
         prty: u8,
     ) -> Result<String, Error> {
         let request = |_: &Url, _: bool| {
-            let paths = paths.as_bytes();
-            Encoded::new(&Request::Prepare(Prepare { options, prty, port: 0, optionx, paths }))
+            let paths = bytes_of(paths);
+            Encoded::new(&Request::Prepare(Prepare { options, prty, port: 0, optionx, paths: &paths }))
         };
         let first = paths.lines().next().filter(|path| path.starts_with('/')).unwrap_or("/");
         // Each may bring its own cgi; the request goes to where the first path is.
@@ -422,12 +432,12 @@ impl FileSystem {
     }
 }
 
-pub(crate) fn stat(target: &str, options: StatOptions) -> Encoded {
+pub(crate) fn stat(target: &RequestTarget, options: StatOptions) -> Encoded {
     let (wants, fhandle) = (StatWants::NONE, FileHandle::default());
     Encoded::new(&Request::Stat(Stat { options, wants, fhandle, path: target.as_bytes() }))
 }
 
-fn query(infotype: QueryType, argument: &str) -> Encoded {
+fn query(infotype: QueryType, argument: &RequestTarget) -> Encoded {
     let args = [argument.as_bytes(), b"\0"].concat();
     Encoded::new(&Request::Query(Query { infotype, fhandle: FileHandle::default(), args: &args }))
 }

@@ -30,6 +30,11 @@ impl FileIdentity {
         (&self.server, self.id) == (&other.server, other.id)
     }
 
+    /// Whether a status may be that of this file.
+    pub(crate) fn is_alike(&self, stat: &StatInfo) -> bool {
+        self.id != 0 && (self.id, self.size, self.mtime) == (stat.id, stat.size, stat.mtime)
+    }
+
     /// Whether both may be one file. Servers have several names, so those do not tell files apart; two servers hardly have
     /// files of one number, size and time.
     pub(crate) fn may_be(&self, other: &Self) -> bool {

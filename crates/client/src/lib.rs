@@ -126,7 +126,7 @@ pub use filesystem::{FileSystem, ListWith};
 pub use identity::FileIdentity;
 pub use link::{Link, Received};
 pub use login::Login;
-pub use path::{EntryName, Name, NameError, RelativePath, RemotePath};
+pub use path::{EntryName, Name, NameError, RelativePath, RemotePath, RequestTarget};
 pub use poller::{Interest, Poller, Readiness};
 pub use reader::{CacheStatistics, Caching, Reader};
 pub use session::Session;

@@ -3,13 +3,20 @@
 //! A server cuts what a request names at the first `?` and takes the rest for parameters (cgi). A file `data?old` can
 //! therefore not be named in any request: a request that tries acts on `data`. So a name that comes from a listing or from a
 //! local directory becomes part of a path only as a [`Name`], which refuses it, and a [`RemotePath`] is never split again.
+//!
+//! Names are bytes. In text, private characters represent those that are not UTF-8 ([`base::text_of`]), and only [`RequestTarget`] and the
+//! functions that return names of this machine turn them into bytes again. What users write must not hold such characters.
 //! Source: xroot protocol 5.2.0, section 2.1.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::ops::Deref;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use base::{byte_of, bytes_of, text_of};
 
 /// Why a name or a path cannot be carried in a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
@@ -33,32 +40,30 @@ pub enum NameError {
     /// It holds a NUL.
     #[error("a NUL ends a name")]
     Nul,
-    /// Its bytes are not UTF-8.
-    #[error("the name is not UTF-8")]
-    NotText,
+    /// It holds a character that represents a byte.
+    #[error("the characters U+10FF80 to U+10FFFF are private to this program")]
+    Private,
 }
 
-/// The name of one entry of a directory, which requests can carry: UTF-8, not empty, not `.` or `..`, without `/`, `?`,
-/// NUL and line end.
+/// The name of one entry of a directory, which requests can carry: not empty, not `.` or `..`, without `/`, `?`,
+/// NUL and line end. Its text represents bytes that are not UTF-8 by private characters.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Name(Box<str>);
 
 impl Name {
-    /// Checks a name.
+    /// Checks a name that is text.
     ///
     /// # Errors
     /// [`NameError`].
     pub fn new(name: &str) -> Result<Self, NameError> {
-        Self::check(name.as_bytes()).map(|()| Self(name.into()))
+        public(name)?;
+        Self::from_bytes(name.as_bytes())
     }
 
     /// Checks a name as a server sent it, without making one of it.
     pub(crate) fn check(name: &[u8]) -> Result<(), NameError> {
         if matches!(name, b"." | b"..") {
             return Err(NameError::Dots);
-        }
-        if std::str::from_utf8(name).is_err() {
-            return Err(NameError::NotText);
         }
         let refused = name.iter().find_map(|byte| match byte {
             b'/' => Some(NameError::Slash),
@@ -75,7 +80,7 @@ impl Name {
     /// # Errors
     /// [`NameError`].
     pub fn from_bytes(name: &[u8]) -> Result<Self, NameError> {
-        std::str::from_utf8(name).map_err(|_| NameError::NotText).and_then(Self::new)
+        Self::check(name).map(|()| Self(text_of(name).into()))
     }
 
     /// Checks a name of a local directory.
@@ -90,8 +95,9 @@ impl Name {
     pub(crate) fn on_this_machine(name: &OsStr) -> Result<Self, NameError> {
         match Self::from_os(name) {
             Err(NameError::QuestionMark | NameError::LineEnd) => {
-                let text = name.to_str().filter(|text| !text.contains(['/', '\0']));
-                text.map(|text| Self(text.into())).ok_or(NameError::Slash)
+                let bytes = name.as_encoded_bytes();
+                let is_one = !bytes.contains(&b'/') && !bytes.contains(&0);
+                is_one.then(|| Self(text_of(bytes).into())).ok_or(NameError::Slash)
             }
             checked => checked,
         }
@@ -101,6 +107,18 @@ impl Name {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Cow<'_, [u8]> {
+        bytes_of(&self.0)
+    }
+
+    /// The name that an entry of this machine has for it.
+    #[must_use]
+    pub fn to_os(&self) -> OsString {
+        OsString::from_vec(self.to_bytes().into_owned())
     }
 }
 
@@ -131,7 +149,7 @@ pub struct EntryName(Listed);
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Listed {
     Good(Name),
-    /// The text to show, in which U+FFFD stands for bytes that are not UTF-8, and the reason.
+    /// The text to show, and the reason.
     Refused(Box<str>, NameError),
 }
 
@@ -141,7 +159,7 @@ impl EntryName {
     pub fn from_bytes(name: &[u8]) -> Self {
         Self(match Name::from_bytes(name) {
             Ok(name) => Listed::Good(name),
-            Err(why) => Listed::Refused(String::from_utf8_lossy(name).into(), why),
+            Err(why) => Listed::Refused(text_of(name).into(), why),
         })
     }
 
@@ -205,10 +223,8 @@ impl PartialOrd for EntryName {
 }
 
 impl Ord for EntryName {
-    /// By text; a refused name never equals a good one that is shown alike.
     fn cmp(&self, other: &Self) -> Ordering {
-        let rank = |name: &Self| u8::from(name.component().is_err());
-        self.as_str().cmp(other.as_str()).then_with(|| rank(self).cmp(&rank(other)))
+        self.as_str().cmp(other.as_str())
     }
 }
 
@@ -254,6 +270,12 @@ impl RelativePath {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The path on this machine.
+    #[must_use]
+    pub fn to_path(&self) -> PathBuf {
+        OsString::from_vec(bytes_of(&self.0).into_owned()).into()
+    }
 }
 
 impl From<Name> for RelativePath {
@@ -265,6 +287,44 @@ impl From<Name> for RelativePath {
 impl fmt::Display for RelativePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// A path of this machine as text, for messages.
+pub(crate) fn shown_path(path: &Path) -> Cow<'_, str> {
+    text_of(path.as_os_str().as_encoded_bytes())
+}
+
+/// Refuses a text of a user that holds private characters.
+pub(crate) fn public(text: &str) -> Result<(), NameError> {
+    if text.contains(|c| byte_of(c).is_some()) { Err(NameError::Private) } else { Ok(()) }
+}
+
+/// The form in which a request names a file: `path[?cgi]`, in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RequestTarget(Vec<u8>);
+
+impl RequestTarget {
+    pub(crate) fn new(text: &str) -> Self {
+        Self(bytes_of(text).into_owned())
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Its text.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        text_of(&self.0)
+    }
+}
+
+impl PartialEq<&str> for RequestTarget {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == other.as_bytes()
     }
 }
 
@@ -293,6 +353,7 @@ impl RemotePath {
     /// # Errors
     /// [`NameError`].
     pub fn split(text: &str) -> Result<(Self, &str), NameError> {
+        public(text)?;
         let (path, cgi) = text.split_once('?').unwrap_or((text, ""));
         Ok((Self::new(path)?, cgi))
     }
@@ -306,7 +367,7 @@ impl RemotePath {
     /// The path of an entry of the directory that this is.
     #[must_use]
     pub fn join(&self, name: &Name) -> Self {
-        debug_assert!(Name::new(name).is_ok(), "a name of this machine alone");
+        debug_assert!(Name::check(&name.to_bytes()).is_ok(), "a name of this machine alone");
         Self(format!("{}/{name}", self.0.trim_end_matches('/')))
     }
 
@@ -331,7 +392,7 @@ impl RemotePath {
     /// The last component, if there is one that names an entry.
     #[must_use]
     pub fn name(&self) -> Option<Name> {
-        Name::new(self.0.trim_end_matches('/').rsplit('/').next()?).ok()
+        Name::from_bytes(&bytes_of(self.0.trim_end_matches('/').rsplit('/').next()?)).ok()
     }
 
     /// Its text.
@@ -392,7 +453,6 @@ mod tests {
             (b"?", NameError::QuestionMark),
             (b"a\nb", NameError::LineEnd),
             (b"a\0b", NameError::Nul),
-            (b"bad\xff", NameError::NotText),
         ];
         for (bytes, why) in table {
             assert_eq!(Name::from_bytes(bytes), Err(why), "{bytes:?}");
@@ -400,6 +460,22 @@ mod tests {
             assert_eq!(listed.component(), Err(why), "{bytes:?}");
             assert_eq!(listed.as_str(), String::from_utf8_lossy(bytes));
         }
+        assert_eq!(Name::new("\u{10ffff}"), Err(NameError::Private));
+    }
+
+    #[test]
+    fn names_that_are_not_text_keep_their_bytes() {
+        let name = Name::from_bytes(b"bad\xff").unwrap();
+        let path = RemotePath::new("/a").unwrap().join(&name);
+        assert_eq!(RequestTarget::new(&format!("{path}?x=1")).as_bytes(), b"/a/bad\xff?x=1");
+        assert_eq!((path.name(), name.to_os().into_vec()), (Some(name.clone()), b"bad\xff".to_vec()));
+        assert_eq!(
+            RelativePath::from(name).to_path(),
+            PathBuf::from(OsString::from_vec(b"bad\xff".to_vec()))
+        );
+        assert_eq!(RemotePath::split(&path), Err(NameError::Private));
+        // What is shown alike is not the same.
+        assert!(EntryName::from_bytes("\u{fffd}".as_bytes()) != EntryName::from_bytes(b"\xff"));
     }
 
     #[test]
@@ -410,14 +486,6 @@ mod tests {
         for bad in ["", ".", "..", "a/b", "a?b/c"] {
             assert!(Name::on_this_machine(bad.as_ref()).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn a_refused_name_never_hides_a_good_one() {
-        let (good, refused) =
-            (EntryName::from_bytes("bad\u{fffd}".as_bytes()), EntryName::from_bytes(b"bad\xff"));
-        assert_eq!(good.as_str(), refused.as_str());
-        assert!(good != refused && good < refused);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use wire::xroot::limits::DEFAULT_PORT;
 
 use crate::error::UrlError;
-use crate::path::RemotePath;
+use crate::path::{RemotePath, RequestTarget, public};
 
 /// How a file is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -126,7 +126,8 @@ impl Url {
         let mut places = host.split(',').map(host_and_port);
         let (host, port) = places.next().unwrap_or(Err(UrlError::NoHost))?;
         let port_or = |port: Option<u16>| port.unwrap_or(scheme.default_port());
-        let path = RemotePath::new(path).map_err(|why| UrlError::BadPath(path.to_owned(), why))?;
+        let path = public(rest).and_then(|()| RemotePath::new(path));
+        let path = path.map_err(|why| UrlError::BadPath(place.to_owned(), why))?;
         let mut url = Self { port: port_or(port), host, ..Self::bare(scheme, path) };
         for place in places {
             let (host, port) = place?;
@@ -213,13 +214,13 @@ impl Url {
 
     /// `path[?cgi]`, the form in which requests name a file. Keys `xrdcl.…` are for clients only.
     #[must_use]
-    pub fn target(&self) -> String {
+    pub fn target(&self) -> RequestTarget {
         self.target_of(&self.path)
     }
 
     /// The same for another path on the same server.
     #[must_use]
-    pub fn target_of(&self, path: &RemotePath) -> String {
+    pub fn target_of(&self, path: &RemotePath) -> RequestTarget {
         let mut target = path.as_str().to_owned();
         let sent = self.cgi.iter().filter(|(key, _)| !key.starts_with("xrdcl."));
         for (index, (key, value)) in sent.enumerate() {
@@ -230,7 +231,7 @@ impl Url {
                 target.push_str(value);
             }
         }
-        target
+        RequestTarget::new(&target)
     }
 
     /// `host:port`, an IPv6 address in brackets.
@@ -355,7 +356,7 @@ mod tests {
     fn several_hosts_have_the_same() {
         let several = url("root://me@h1,h2:7,[::1]:8//a?x=1");
         assert_eq!(several.to_string(), "root://h1:1094,h2:7,[::1]:8//a");
-        let each: Vec<String> = several.each().map(|url| format!("{url} {}", url.target())).collect();
+        let each: Vec<String> = several.each().map(|url| format!("{url} {}", url.target().text())).collect();
         let expected = ["root://h1:1094//a /a?x=1", "root://h2:7//a /a?x=1", "root://[::1]:8//a /a?x=1"];
         assert_eq!(each, expected);
         assert_eq!(Url::parse("root://h1,,h2//a"), Err(UrlError::NoHost));

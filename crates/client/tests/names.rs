@@ -7,6 +7,7 @@ mod support;
 use client::{Cause, Error, ListWith, NameError};
 use support::{Asked, Fake, SERVER, client, ok, stat_text};
 use wire::xroot::RequestCode;
+use wire::xroot::flags::PrepareOptions;
 
 /// Lists `data` and two names that begin as it does; everything else is done.
 fn listed(asked: &Asked) -> support::Act {
@@ -53,15 +54,33 @@ async fn a_path_with_a_question_mark_is_never_sent() {
 }
 
 #[tokio::test]
+async fn a_path_with_a_line_end_is_not_sent_as_two() {
+    let server = Fake::start(SERVER, listed).await;
+    let files = client(&[]).file_system(&server.url("/"));
+    let refused = [
+        files.stat_many(&["/a", "/b\n/c"]).await.unwrap_err(),
+        files.prepare(&["/b\n/c"], PrepareOptions::STAGE, 0).await.unwrap_err(),
+        files.evict(&["/b\n/c"]).await.unwrap_err(),
+        files.prepare_status("id", &["/b\n/c"]).await.unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(why(&error), Some(NameError::LineEnd), "{error}");
+    }
+    assert!(server.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn a_pattern_stands_for_the_names_that_can_be_carried_and_tells_the_others() {
     let server = Fake::start(SERVER, listed).await;
     let files = client(&[]).file_system(&server.url("/"));
     let found = files.matching("/d/data*").await.unwrap();
-    assert_eq!(found.paths, ["/d/data"]);
-    let reasons: Vec<_> = found.failed.iter().map(why).collect();
-    assert_eq!(reasons, [Some(NameError::QuestionMark), Some(NameError::NotText)]);
+    assert_eq!(found.paths, ["/d/data", "/d/data\u{10ffff}"]);
+    assert_eq!(found.failed.iter().map(why).collect::<Vec<_>>(), [Some(NameError::QuestionMark)]);
+    // A byte that is not UTF-8 is sent as it came.
+    files.rm(&found.paths[1]).await.unwrap();
+    assert_eq!(server.asked.lock().unwrap().last().unwrap().payload, b"/d/data\xff");
     let entries = files.list("/d", &ListWith { stat: true, ..ListWith::default() }).await.unwrap();
     let named: Vec<_> = entries.iter().map(|entry| (entry.name.as_str(), entry.stat.is_some())).collect();
-    // The status of others would be that of `data`.
-    assert_eq!(named, [("data", true), ("data?old", false), ("data\u{fffd}", false)]);
+    // The status of the other would be that of `data`.
+    assert_eq!(named, [("data", true), ("data?old", false), ("data\u{10ffff}", true)]);
 }

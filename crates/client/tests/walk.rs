@@ -6,6 +6,7 @@ mod support;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use client::Error;
 use client::copy::{Copier, Equal, Place, Step, Sync, Watch};
 use client::walk::{DEPTH_MAX, PATH_BYTES_MAX, Removal, Tree, Walk};
 use client::xroot::ErrorCode;
@@ -132,6 +133,41 @@ async fn what_is_no_directory_of_its_own_is_not_emptied() {
     assert!(!server.texts(RequestCode::DIRLIST).contains(&"/top/odd".to_owned()));
     assert!(failed.iter().any(|text| text.contains("link to a directory")), "{failed:?}");
     assert!(failed.iter().any(|text| text.contains("kXR_NotAuthorized")), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_directory_whose_entries_are_not_found_is_not_taken_for_removed() {
+    // The listing shows a name that is not there, as real servers do with the longest names.
+    let server = Fake::start(SERVER, |asked| match asked.code() {
+        RequestCode::RM => refuse(asked, ErrorCode::NOT_FOUND, "no such file"),
+        RequestCode::RMDIR => refuse(asked, ErrorCode::IT_EXISTS, "directory not empty"),
+        RequestCode::DIRLIST => ok(asked, &listing(&[("f", 0, FILE)])),
+        _ => ok(asked, format!("1 0 {DIRECTORY}\0").as_bytes()),
+    })
+    .await;
+    let url = server.url("/top");
+    let tree = Tree::at_server(&client(&[]).file_system(&url), &url).await.unwrap();
+    let mut removal = Removal::of(tree);
+    let mut failed = Vec::new();
+    while let Some(removed) = removal.next().await {
+        failed.extend(removed.into_iter().filter_map(|one| one.result.err()));
+    }
+    assert_eq!(failed.iter().map(Error::is_not_found).collect::<Vec<_>>(), [true, false]);
+    assert!(failed[1].to_string().contains("not empty"), "{}", failed[1]);
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_identified_is_not_read() {
+    // Otherwise a link in it that leads back to it would be entered.
+    let server = Fake::start(SERVER, |asked| match asked.code() {
+        RequestCode::STAT => refuse(asked, ErrorCode::IO_ERROR, "bad disk"),
+        _ => ok(asked, &listing(&[("link", 7, DIRECTORY)])),
+    })
+    .await;
+    let (seen, unknown) = walk(&server).await;
+    assert_eq!((seen, unknown.len()), (vec![String::new()], 1));
+    assert!(unknown[0].contains("bad disk"), "{unknown:?}");
+    assert_eq!(server.count(RequestCode::DIRLIST), 0);
 }
 
 #[tokio::test]

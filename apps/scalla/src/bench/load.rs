@@ -434,7 +434,7 @@ impl<'p> Load<'p> {
         if self.plan.kind.moves_data() {
             let reads = self.plan.kind.reads();
             let file = if reads { number % self.plan.files as usize } else { number };
-            let target = self.plan.url.target_of(&self.plan.path(file));
+            let target = self.plan.url.target_of(&self.plan.path(file)).text().into_owned();
             let request = open(&target, if reads { OPEN_TO_READ } else { OPEN_TO_WRITE });
             let Some(link) = &mut self.workers[number].link else { return Ok(false) };
             link.connection().submit(&request, OPEN_TAG).map_err(|error| error.to_string())?;

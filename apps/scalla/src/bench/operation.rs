@@ -273,7 +273,7 @@ impl Operation {
         tag: u64,
     ) -> Result<(), SubmitError> {
         self.size = 0;
-        let target = plan.url.target_of(&plan.path(material.file(plan)));
+        let target = plan.url.target_of(&plan.path(material.file(plan))).text().into_owned();
         let path = target.as_bytes();
         connection.submit(
             &match plan.kind {

@@ -23,7 +23,7 @@ pub(super) fn look_after(plan: &Plan, login: &Login, ran: &mut Ran) -> anyhow::R
     let mut session =
         Session::connect(&[ran.address], login, PATIENCE).context("cannot look at what was written")?;
     for number in 0..ran.written.len() {
-        let target = plan.url.target_of(&plan.path(number));
+        let target = plan.url.target_of(&plan.path(number)).text().into_owned();
         if plan.verify {
             let found = compare(&mut session, &target, ran.written[number]);
             if let Some(wrong) = found.with_context(|| format!("cannot read {target} back"))? {

@@ -109,15 +109,17 @@ impl Query {
             Task::Stats { letters, .. } => {
                 self.raw(console, &url, files.query(QueryType::STATS, letters).await)
             }
-            Task::Space(_) => self.raw(console, &url, files.query(QueryType::SPACE, &url.target()).await),
+            Task::Space(_) => {
+                self.raw(console, &url, files.query(QueryType::SPACE, &url.target().text()).await)
+            }
             Task::Attributes(_) => {
-                self.raw(console, &url, files.query(QueryType::XATTR, &url.target()).await)
+                self.raw(console, &url, files.query(QueryType::XATTR, &url.target().text()).await)
             }
             Task::Opaque { question: Some(question), .. } => {
                 self.raw(console, &url, files.query(QueryType::OPAQUE, question).await)
             }
             Task::Opaque { .. } => {
-                self.raw(console, &url, files.query(QueryType::OPAQUF, &url.target()).await)
+                self.raw(console, &url, files.query(QueryType::OPAQUF, &url.target().text()).await)
             }
         };
         if let Err(error) = answered {

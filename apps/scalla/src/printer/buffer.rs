@@ -30,7 +30,7 @@ impl Buffer {
     /// Adds a text.
     pub(crate) fn put(&mut self, text: &Text) {
         self.end_contents();
-        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.extend_from_slice(&text.as_bytes());
     }
 
     /// Adds contents of files, which are escaped for a terminal.
@@ -40,13 +40,13 @@ impl Buffer {
         }
         let mut text = out().text();
         self.contents.add(content, &mut text);
-        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.extend_from_slice(&text.as_bytes());
     }
 
     fn end_contents(&mut self) {
         let mut text = out().text();
         self.contents.end(&mut text);
-        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.extend_from_slice(&text.as_bytes());
     }
 
     /// Bytes that wait.

@@ -81,7 +81,7 @@ impl Write for Content {
         if self.printer.escapes() {
             let mut text = self.printer.text();
             self.escaped.add(piece, &mut text);
-            self.printer.try_write(text.as_bytes())?;
+            self.printer.try_write(&text.as_bytes())?;
         } else {
             self.printer.try_write(piece)?;
         }
@@ -91,7 +91,7 @@ impl Write for Content {
     fn flush(&mut self) -> io::Result<()> {
         let mut text = self.printer.text();
         self.escaped.end(&mut text);
-        self.printer.try_write(text.as_bytes())
+        self.printer.try_write(&text.as_bytes())
     }
 }
 

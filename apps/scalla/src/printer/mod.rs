@@ -87,7 +87,7 @@ impl Printer {
 
     /// Writes a text. That nobody reads (`scalla ... | head`) is not an error.
     pub(crate) fn put(self, text: &Text) {
-        self.write(text.as_bytes());
+        self.write(&text.as_bytes());
     }
 
     /// Writes one line: line ends in `line` are escaped too.

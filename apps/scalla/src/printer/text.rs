@@ -45,7 +45,14 @@ impl Text {
     /// change the value.
     pub(crate) fn of_json(value: &serde_json::Value) -> Self {
         let mut text = Self::new(true);
-        text.add(value).own("\n");
+        for c in value.to_string().chars() {
+            match base::byte_of(c) {
+                // A value has the escape as text.
+                Some(byte) => text.add(format_args!("\\\\x{byte:02x}")),
+                None => text.add(c),
+            };
+        }
+        text.own("\n");
         text
     }
 
@@ -118,8 +125,9 @@ impl Text {
         self.add_lines(rest)
     }
 
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        self.text.as_bytes()
+    /// What is written. Names that are not UTF-8 have their bytes where nothing is escaped.
+    pub(super) fn as_bytes(&self) -> Cow<'_, [u8]> {
+        base::bytes_of(&self.text)
     }
 }
 

@@ -233,7 +233,7 @@ async fn tree_of(tree: Tree, named: &Path, found: &mut Vec<Found>) -> Result<(),
         }
         walk.enter_all(&mut directory);
         for item in directory.items.iter().filter(|item| !item.is_directory) {
-            let below = named.join(directory.path.as_str()).join(item.name.as_str());
+            let below = named.join(directory.path.to_path()).join(item.name.to_os());
             let (place, size) = (directory.child(&item), Some(item.size));
             found.push(Found { place, below: Some(below), size, refused: None });
         }

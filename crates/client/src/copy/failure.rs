@@ -4,7 +4,7 @@ use std::io;
 
 use crate::failure::Error;
 use crate::metalink::MetalinkError;
-use crate::path::NameError;
+use crate::path::{NameError, shown_path};
 use crate::zip::ZipError;
 
 /// Which end of a copy.
@@ -194,7 +194,7 @@ impl CopyError {
         };
         Self::Local {
             operation,
-            path: path.as_ref().display().to_string(),
+            path: shown_path(path.as_ref()).into_owned(),
             kind: error.kind(),
             text: format!("{}{remedy}", base::errno_text(error)),
         }

@@ -16,6 +16,7 @@ use super::failure::CopyError;
 use super::note::{Note, Noted, boot, lock};
 use super::options::CopyOptions;
 use super::publish::{beside, rename, sync_file, sync_name};
+use crate::path::shown_path;
 
 /// Zeros of so many bytes, at a multiple of it, become a hole.
 pub(super) const HOLE_BYTES: usize = 64 * 1024;
@@ -78,7 +79,7 @@ impl LocalTarget {
         };
         if let Some(meta) = &there {
             if meta.is_dir() {
-                return Err(CopyError::IsDirectory(path.display().to_string()));
+                return Err(CopyError::IsDirectory(shown_path(&path).into_owned()));
             }
             if !meta.is_file() {
                 let file = OpenOptions::new().write(true).open(&path).map_err(fail)?;
@@ -87,14 +88,14 @@ impl LocalTarget {
             if options.resume && !options.force {
                 let file = OpenOptions::new().read(true).write(true).open(&path).map_err(fail)?;
                 if !lock(&file) {
-                    return Err(CopyError::InUse(path.display().to_string()));
+                    return Err(CopyError::InUse(shown_path(&path).into_owned()));
                 }
                 // It may be anybody's, and changed by anybody since it was left.
                 let left = Left { bytes: meta.len(), noted: None };
                 return Ok((Self::over(file, path, None, options, true), Some(left)));
             }
             if !options.force {
-                return Err(CopyError::Exists(path.display().to_string()));
+                return Err(CopyError::Exists(shown_path(&path).into_owned()));
             }
         }
         Self::make(path, there.as_ref(), options)
@@ -133,7 +134,7 @@ impl LocalTarget {
         let fail = |error| CopyError::local("create", &path, &error);
         let part = beside(&path, ".part");
         let Some(note) = Note::open(&beside(&path, ".part.note")).map_err(fail)? else {
-            return Err(CopyError::InUse(path.display().to_string()));
+            return Err(CopyError::InUse(shown_path(&path).into_owned()));
         };
         let mut how = OpenOptions::new();
         how.read(true).write(true).create(true).truncate(false);

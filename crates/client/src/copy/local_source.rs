@@ -11,6 +11,7 @@ use rustix::fs::SeekFrom;
 use super::failure::CopyError;
 use super::local::Kept;
 use crate::blocks::Blocks;
+use crate::path::shown_path;
 
 /// Most pieces of a file with holes that are looked at one by one.
 const EXTENTS_MAX: usize = 100_000;
@@ -33,7 +34,7 @@ impl LocalSource {
         let file = File::open(path).map_err(fail)?;
         let meta = file.metadata().map_err(fail)?;
         if meta.is_dir() {
-            return Err(CopyError::IsDirectory(path.display().to_string()));
+            return Err(CopyError::IsDirectory(shown_path(path).into_owned()));
         }
         let part = |seconds, nanos: i64| (seconds, u32::try_from(nanos).unwrap_or(0));
         let kept = Kept {

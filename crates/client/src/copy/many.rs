@@ -464,7 +464,7 @@ async fn search(crowd: Weak<Inner>) {
 /// Where the file is, its own host last: a manager would only send to one of the others.
 async fn find(client: &Client, url: &Url) -> Result<Vec<Url>, Error> {
     let files = client.file_system(url);
-    let locations = files.locate_deep(&url.target(), LocateOptions::PREFNAME).await?;
+    let locations = files.locate_deep(&url.path, LocateOptions::PREFNAME).await?;
     let at = |location: &crate::answers::Location| files.beside(location).url().at(url.path.clone());
     let mut places: Vec<Url> = locations.iter().filter(|location| !location.pending).map(at).collect();
     if places.is_empty() {

@@ -24,10 +24,7 @@ impl Copier {
             (Place::Remote(outer), Place::Remote(inner)) => self.is_remote_nested(outer, inner).await,
             _ => false,
         };
-        if is_nested {
-            return Err(CopyError::Usage(format!("{inner} is inside {outer}: choose a place outside of it")));
-        }
-        Ok(())
+        if is_nested { Err(inside(inner, outer)) } else { Ok(()) }
     }
 
     /// Compares names where both URLs have the same host; otherwise compares the status of `outer` with that of each directory
@@ -50,23 +47,32 @@ impl Copier {
     }
 }
 
+fn inside(inner: &Place, outer: &Place) -> CopyError {
+    CopyError::Usage(format!("{inner} is inside {outer}: choose a place outside of it"))
+}
+
 /// The directories on the way to where a directory of the source is copied, by their numbers at the server.
 #[derive(Debug, Default)]
 pub(super) struct TargetPath {
     /// Both are at servers, which may be one.
     is_needed: bool,
-    /// Components from the root of the server on, each with the number of the directory if that is known.
+    /// Neither is a manager, so equal numbers are those of one directory.
+    is_one_server: bool,
+    /// The root of the server, as an empty name, and the components behind it, each with the number of the directory if that is known.
     known: Vec<(String, Option<u64>)>,
 }
 
 impl TargetPath {
     /// For copies from one directory to another.
     pub(super) async fn between(copier: &Copier, source: &Place, target: &Place) -> Self {
-        let is_needed = match (source, target) {
-            (Place::Remote(source), Place::Remote(target)) => may_be_one(copier, source, target).await,
-            _ => false,
+        let (Place::Remote(source), Place::Remote(target)) = (source, target) else {
+            return Self::default();
         };
-        Self { is_needed, known: Vec::new() }
+        let is_server =
+            async |url: &Url| copier.client.channel(url).await.is_ok_and(|channel| !channel.is_manager());
+        let is_needed = may_be_one(copier, source, target).await;
+        let is_one_server = is_needed && is_server(source).await && is_server(target).await;
+        Self { is_needed, is_one_server, known: Vec::new() }
     }
 
     /// Refuses to enter a directory of the source that is `target`, in which it is to be copied, or one above that.
@@ -84,16 +90,22 @@ impl TargetPath {
         if !self.is_needed {
             return Ok(());
         }
+        // A server without numbers says 0.
+        let number = number.filter(|number| *number != 0);
         self.move_to(copier, url).await;
         let is_on_the_way =
             number.is_none_or(|number| self.known.iter().any(|(_, known)| *known == Some(number)));
-        // The number has only 32 bits of the inode.
+        if is_on_the_way && number.is_some() && self.is_one_server {
+            return Err(inside(target, source));
+        }
+        // Servers of a cluster number their directories alike. Status tells them apart unless they change meanwhile.
         if is_on_the_way { copier.not_nested(source, target).await } else { Ok(()) }
     }
 
     /// Learns the numbers of the directories on the way to a directory. What is not there yet is asked for again.
     async fn move_to(&mut self, copier: &Copier, url: &Url) {
-        let path = components(&url.path);
+        let mut path = vec![""];
+        path.extend(components(&url.path));
         let same = self.known.iter().zip(&path).take_while(|((known, _), name)| known == *name).count();
         self.known.truncate(same);
         self.known.extend(path.iter().skip(same).map(|name| ((*name).to_owned(), None)));
@@ -101,7 +113,7 @@ impl TargetPath {
         let unknown = self.known.iter().enumerate().filter(|(_, (_, number))| number.is_none());
         let unknown: Vec<usize> = unknown.map(|(index, _)| index).collect();
         let stats = together(unknown, |index| {
-            let (files, part) = (files.clone(), part_of(&path, index + 1));
+            let (files, part) = (files.clone(), part_of(path.get(1..=index).unwrap_or_default(), index));
             async move {
                 let stat = match part {
                     Some(part) => files.stat(&part).await.ok(),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::UrlError;
-use crate::path::{Name, NameError, RelativePath};
+use crate::path::{Name, NameError, RelativePath, shown_path};
 use crate::url::{Scheme, Url};
 
 /// A file, a folder, or a stream.
@@ -45,7 +45,7 @@ impl Place {
     pub fn name(&self) -> Option<OsString> {
         match self {
             Self::Local(path) => path.file_name().map(OsStr::to_owned),
-            Self::Remote(url) => url.path.name().map(|name| name.as_str().into()),
+            Self::Remote(url) => url.path.name().map(|name| name.to_os()),
             Self::Stream => None,
         }
     }
@@ -54,7 +54,7 @@ impl Place {
     #[must_use]
     pub fn join(&self, name: &Name) -> Self {
         match self {
-            Self::Local(path) => Self::Local(path.join(name.as_str())),
+            Self::Local(path) => Self::Local(path.join(name.to_os())),
             Self::Remote(url) => Self::Remote(url.at(url.path.join(name))),
             Self::Stream => Self::Stream,
         }
@@ -77,7 +77,7 @@ impl Place {
     pub fn below(&self, path: &RelativePath) -> Self {
         match self {
             _ if path.is_empty() => self.clone(),
-            Self::Local(above) => Self::Local(above.join(path.as_str())),
+            Self::Local(above) => Self::Local(above.join(path.to_path())),
             Self::Remote(url) => Self::Remote(url.at(url.path.below(path))),
             Self::Stream => Self::Stream,
         }
@@ -109,7 +109,7 @@ impl Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Local(path) => path.display().fmt(f),
+            Self::Local(path) => f.write_str(&shown_path(path)),
             Self::Remote(url) => url.fmt(f),
             Self::Stream => f.write_str("-"),
         }

@@ -12,6 +12,7 @@ use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 
 use super::failure::CopyError;
+use crate::path::shown_path;
 
 /// Longest name to which something is added; file systems take 255 bytes.
 const NAME_BYTES_MAX: usize = 200;
@@ -42,7 +43,7 @@ pub(super) fn sync_file(file: &File, path: &Path) -> Result<(), CopyError> {
 /// Gives the file `temporary` its name; `force` replaces what has it.
 pub(super) fn rename(temporary: &Path, path: &Path, force: bool) -> Result<(), CopyError> {
     let fail = |error: io::Error| CopyError::local("rename", path, &error);
-    let exists = || CopyError::Exists(path.display().to_string());
+    let exists = || CopyError::Exists(shown_path(path).into_owned());
     reach(Step::Rename).map_err(fail)?;
     if !force {
         let (here, flags) = (rustix::fs::CWD, RenameFlags::NOREPLACE);

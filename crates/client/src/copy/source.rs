@@ -21,6 +21,7 @@ use super::place::Place;
 use crate::answers::StatInfo;
 use crate::blocks::Blocks;
 use crate::file::{File, OpenWith};
+use crate::path::shown_path;
 use crate::url::Url;
 
 /// An open source.
@@ -149,7 +150,7 @@ impl Source {
             }
             let data = source.read(0, usize::try_from(size).unwrap_or(0), &blocks)?;
             if data.len() as u64 != size {
-                let place = path.display().to_string();
+                let place = shown_path(&path).into_owned();
                 return Err(CopyError::Short { place, at: data.len() as u64, size });
             }
             Ok(((Some(size), Some(kept), From::Memory(data)), identity))

@@ -119,6 +119,12 @@ impl Target {
             with = with.persist_on_successful_close();
         }
         with = with.make_path();
+        if options.force
+            && let From::Remote { file: from, .. } = &source.from
+        {
+            let from = from.identity();
+            unless_stopped(watch, not_the_source(copier, url, &source.place, from.as_ref())).await?;
+        }
         if options.coerce {
             with = with.force();
             // No lock keeps the source from being truncated under another name of its server.
@@ -229,6 +235,26 @@ async fn emptied(
     }
     file.truncate(0).await.map_err(CopyError::target)?;
     Ok(Some(file))
+}
+
+/// Refuses to overwrite the source under another name, to which a link of its server leads. Locks of a server can be those of names.
+///
+/// # Errors
+/// [`CopyError`].
+pub(super) async fn not_the_source(
+    copier: &Copier,
+    url: &Url,
+    source: &Place,
+    is: Option<&FileIdentity>,
+) -> Result<(), CopyError> {
+    let Some(is) = is else { return Ok(()) };
+    let there = copier.client.file_system(url).find(&url.path).await.map_err(CopyError::target)?;
+    match there {
+        Some(there) if is.is_alike(&there) => {
+            Err(CopyError::Usage(format!("{source} and {url} are the same file")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Opens a file that is made by that. Of a copy that is stopped meanwhile nothing stays.

@@ -19,7 +19,7 @@ use super::job::done;
 use super::opening::{NotOpen, open_unless, remove_own};
 use super::options::{Against, CopyDone, CopyJob, CopyOptions, Watch};
 use super::place::Place;
-use super::target::{refused, unless_stopped};
+use super::target::{not_the_source, refused, unless_stopped};
 use crate::client::Client;
 use crate::failure::{Cause, Error};
 use crate::file::{File, OpenWith};
@@ -55,6 +55,7 @@ struct Seen {
     /// At the server that has it.
     at: Url,
     size: u64,
+    identity: Option<FileIdentity>,
 }
 
 impl Copier {
@@ -84,14 +85,15 @@ impl Copier {
         };
         let asked = async {
             let seen = look(asking, source).await?;
-            if seen.at.path.contains('&') {
-                // The target's server would fetch the file whose name ends there.
-                let text = "a copy between servers cannot name a source with `&` in its path";
+            if let Some(text) = not_carried(&seen.at) {
                 return Err(CopyError::Usage(format!("{}: {text}", seen.at)));
             }
             // Asked before anything is made: a refused open may leave an empty file.
             able(asking, &seen.at, Side::Source).await?;
             able(asking, target, Side::Target).await?;
+            if options.force {
+                not_the_source(self, target, &job.source, seen.identity.as_ref()).await?;
+            }
             Ok((seen, key()?))
         };
         let (seen, key) = tokio::select! {
@@ -184,6 +186,20 @@ fn steadfast(client: &Client, seconds: u64) -> Client {
     Client::with(settings, "scalla")
 }
 
+/// Why the target's server would not fetch what a URL names: it gets the path as an element of cgi, which is text and ends at a
+/// `&`, and the elements of the source's cgi separated by tabs.
+fn not_carried(source: &Url) -> Option<&'static str> {
+    if source.path.contains('&') {
+        Some("a copy between servers cannot name a source with `&` in its path")
+    } else if source.path.contains(|c| base::byte_of(c).is_some()) {
+        Some("a copy between servers cannot name a source whose path is not UTF-8")
+    } else if source.cgi.iter().any(|(key, value)| key.contains('\t') || value.contains('\t')) {
+        Some("a copy between servers cannot pass on parameters with a tab")
+    } else {
+        None
+    }
+}
+
 fn with_cgi(url: &Url, elements: &str) -> Url {
     let mut url = url.clone();
     url.merge_cgi(elements);
@@ -194,10 +210,10 @@ async fn look(client: &Client, source: &Url) -> Result<Seen, CopyError> {
     let url = with_cgi(source, "tpc.stage=placement");
     let file = client.open(&url, &OpenWith::read()).await.map_err(CopyError::source)?;
     let stat = file.known_stat().await.map_err(CopyError::source)?;
-    let mut at = file.location();
+    let (mut at, identity) = (file.location(), file.identity());
     at.cgi.remove("tpc.stage");
     file.close().await.ok();
-    Ok(Seen { at, size: stat.size })
+    Ok(Seen { at, size: stat.size, identity })
 }
 
 async fn open_target(

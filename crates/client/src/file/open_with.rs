@@ -5,6 +5,7 @@ use wire::xroot::flags::{OpenOptions, OpenTemplateOptions};
 use wire::xroot::request::{Open, Request};
 
 use crate::encoded::Encoded;
+use crate::path::RequestTarget;
 
 /// Permission bits of files that get created, unless told otherwise.
 const MODE: u16 = 0o644;
@@ -110,7 +111,7 @@ impl OpenWith {
         }
     }
 
-    pub(crate) fn request(&self, target: &str, options: OpenOptions) -> Encoded {
+    pub(crate) fn request(&self, target: &RequestTarget, options: OpenOptions) -> Encoded {
         Encoded::new(&Request::Open(Open {
             mode: self.mode,
             options,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use base::bytes_of;
+
 use super::{Identity, Listed, Mark, UNKNOWN_MAX, Unknown, whole};
 use crate::answers::StatInfo;
 use crate::entries::{Entries, LOCAL_BYTES};
@@ -101,13 +103,13 @@ impl Items {
     /// The one of a name.
     #[must_use]
     pub fn find(&self, name: &Name) -> Option<Item> {
-        self.0.find(name.as_str().as_bytes()).and_then(|number| self.get(number))
+        self.0.find(&name.to_bytes()).and_then(|number| self.get(number))
     }
 
-    /// Whether one has this name.
+    /// Whether one has this name, as text.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
-        self.0.find(name.as_bytes()).is_some()
+        self.0.find(&bytes_of(name)).is_some()
     }
 
     /// The bytes of a name, without decoding what is known of it.

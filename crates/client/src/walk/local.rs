@@ -7,13 +7,13 @@ use std::time::UNIX_EPOCH;
 use super::items::{Items, Known};
 use super::{Identity, Listed, Mark, Unknown, whole};
 use crate::failure::{Cause, Error};
-use crate::path::{EntryName, Name, RelativePath};
+use crate::path::{EntryName, Name, RelativePath, shown_path};
 
 /// Links to files count as these. Links to directories are not followed: they could lead anywhere.
 pub(super) fn read_local(path: &Path, from: &RelativePath, stays_here: bool, follows_links: bool) -> Listed {
     let mut listed = Listed::default();
     let failed = |path: &Path, error: &std::io::Error| {
-        Error::new("list", path.display(), Cause::System(error.to_string()))
+        Error::new("list", shown_path(path), Cause::System(error.to_string()))
     };
     let entries = match std::fs::read_dir(path) {
         Ok(entries) => entries,
@@ -49,7 +49,7 @@ fn look_at(
     let (path, raw) = (entry.path(), entry.file_name());
     let name = EntryName::from_os(&raw);
     let unknown = |cause: Cause| {
-        let error = Error::new("read", path.display(), cause);
+        let error = Error::new("read", shown_path(&path), cause);
         Err(Box::new(Unknown { directory: from.clone(), name: Some(name.to_string()), error }))
     };
     let checked = if stays_here { Name::on_this_machine(&raw) } else { Name::from_os(&raw) };

@@ -99,7 +99,7 @@ impl Mark {
 pub struct Unknown {
     /// The directory in which it is, or that it is, from the root of the walk on.
     pub directory: RelativePath,
-    /// Its name as it is shown; `None` when it is the directory, or what else may be in it.
+    /// The text of its name; `None` when it is the directory, or what else may be in it.
     pub name: Option<String>,
     /// Why.
     pub error: Error,
@@ -325,7 +325,7 @@ impl Tree {
         if directory.depth >= DEPTH_MAX {
             return refuse(format!("it is more than {DEPTH_MAX} directories down"));
         }
-        if path.as_str().len() > PATH_BYTES_MAX {
+        if path.to_path().as_os_str().len() > PATH_BYTES_MAX {
             return refuse(format!("its path is longer than {PATH_BYTES_MAX} bytes"));
         }
         Ok(())
@@ -402,7 +402,7 @@ impl Tree {
         }
         // The numbers of directories below are known from their listings; that of the root has to be asked for.
         listed.ids = match &pending.above {
-            None => self.identify(&url, &at).await,
+            None => self.identify(&url, &pending.path, &mut at, &mut listed.unknown).await,
             Some(_) => pending.ids.clone(),
         };
         let servers = self.servers_at(&at);
@@ -488,15 +488,38 @@ impl Tree {
         left
     }
 
-    async fn identify(&self, url: &Url, at: &[usize]) -> Vec<Identity> {
+    /// The identity of a directory at each of these servers. Where it cannot be had, the directory is not read: a link that leads
+    /// back to it could not be told from other directories.
+    async fn identify(
+        &self,
+        url: &Url,
+        path: &RelativePath,
+        at: &mut Vec<usize>,
+        unknown: &mut Vec<Unknown>,
+    ) -> Vec<Identity> {
         let stat = |server: usize| {
             let (files, path) = (self.servers.get(server).cloned(), url.path.clone());
             async move {
-                let stat = files?.stat(&path).await.ok()?;
-                Some((server, Mark::of(Some(&stat))))
+                let stat = match files {
+                    Some(files) => files.find(&path).await,
+                    None => Ok(None),
+                };
+                (server, stat)
             }
         };
-        together(at.to_vec(), stat).await.into_iter().flatten().collect()
+        let mut ids = Vec::new();
+        for (server, stat) in together(at.clone(), stat).await {
+            match stat {
+                Ok(Some(stat)) => ids.push((server, Mark::of(Some(&stat)))),
+                // Its listing shows whether it is there.
+                Ok(None) => {}
+                Err(error) => {
+                    unknown.push(whole(path, error));
+                    at.retain(|other| *other != server);
+                }
+            }
+        }
+        ids
     }
 }
 

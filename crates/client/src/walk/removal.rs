@@ -5,7 +5,7 @@ use crate::copy::Place;
 use crate::everywhere::together;
 use crate::failure::{Cause, Error};
 use crate::filesystem::FileSystem;
-use crate::path::Name;
+use crate::path::{Name, shown_path};
 
 /// Files or empty directories that one step removes.
 const STEP: usize = 256;
@@ -19,6 +19,13 @@ pub struct Removed {
     pub is_directory: bool,
     /// Whether it is gone now.
     pub result: Result<(), Error>,
+}
+
+impl Removed {
+    /// Whether it is still there. What is not found does not keep its directory: whether that is empty, its server knows.
+    fn stays(&self) -> bool {
+        self.result.as_ref().is_err_and(|error| !error.is_not_found())
+    }
 }
 
 /// A directory whose contents are being removed.
@@ -95,9 +102,9 @@ impl Removal {
         Some(some)
     }
 
-    /// Something in the innermost directory is not gone.
+    /// Notes whether something in the innermost directory stays.
     fn note(&mut self, removed: &[Removed]) {
-        if removed.iter().any(|one| one.result.is_err())
+        if removed.iter().any(Removed::stays)
             && let Some(level) = self.levels.last_mut()
         {
             level.stays = true;
@@ -129,7 +136,7 @@ impl Removal {
         while self.levels.len() > depth {
             let Some(mut level) = self.levels.pop() else { return };
             let below = self.remove_empty(&mut level).await;
-            let stays = level.stays || below.iter().any(|one| one.result.is_err());
+            let stays = level.stays || below.iter().any(Removed::stays);
             removed.extend(below);
             match self.levels.last_mut() {
                 Some(above) if stays => above.stays = true,
@@ -183,7 +190,9 @@ impl Tree {
                 let remove = move || {
                     let done =
                         if is_directory { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) };
-                    done.map_err(|error| Error::new("rm", path.display(), Cause::System(error.to_string())))
+                    done.map_err(|error| {
+                        Error::new("rm", shown_path(&path), Cause::System(error.to_string()))
+                    })
                 };
                 let lost = || Err(Error::new("rm", place, Cause::Closed));
                 match &self.disk {

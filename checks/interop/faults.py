@@ -1,0 +1,260 @@
+"""A network that loses one message at a time, and ends a client or its server at that moment."""
+
+import queue
+import socket
+import struct
+import threading
+
+from between import PIECE, Between
+
+# What happens at a request: it is lost, its reply is lost, half of either comes; the client or the server is killed, before the
+# request goes on or when its reply is there; the client is interrupted. The connection is closed in any case.
+FAULTS = ("request", "reply", "half_request", "half_reply", "client", "client_late", "server", "server_late", "interrupt", "silence")
+# Replies that are followed by others to the same request: more data, an announcement.
+OKSOFAR, ATTN, WAITRESP, STATUS = 4000, 4001, 4006, 4007
+FINAL = 0
+# How long a server has to finish what a client that is gone has asked for.
+DRAIN_SECONDS = 5
+
+
+class Frames:
+    """Takes a stream of bytes apart into messages: `head` bytes, then what `length` finds in them."""
+
+    def __init__(self, head, length):
+        self.pending = b""
+        self.head = head
+        self.length = length
+
+    def take(self, piece):
+        self.pending += piece
+        while len(self.pending) >= self.head:
+            length = self.length(self.pending)
+            if length is None or len(self.pending) < length:
+                return
+            frame, self.pending = self.pending[:length], self.pending[length:]
+            yield frame
+
+
+def request_length(pending):
+    return 24 + struct.unpack_from(">i", pending, 20)[0]
+
+
+def reply_length(pending):
+    _, status, length = struct.unpack_from(">HHi", pending)
+    if status != STATUS:
+        return 8 + length
+    if len(pending) < 24:
+        return None
+    return 8 + length + struct.unpack_from(">i", pending, 20)[0]
+
+
+def is_final(reply):
+    status = struct.unpack_from(">H", reply, 2)[0]
+    if status == STATUS:
+        return reply[15] == FINAL
+    return status not in (OKSOFAR, WAITRESP)
+
+
+class Meddler(Between):
+    """Passes connections on; `plan` is a list of faults, each a kind and the number of the request at which it happens, counted from
+    when it was set over all connections. `end_client(number)` is called with a signal, `restart` to kill and start the server."""
+
+    def __init__(self, server, end_client, restart):
+        super().__init__(server)
+        self.end_client = end_client
+        self.restart = restart
+        self.plan = []
+        self.count = 0
+        # Faults that have happened.
+        self.done = []
+        self.open = 0
+        self.is_idle = threading.Condition(self.lock)
+
+    def begin(self, plan):
+        with self.lock:
+            self.plan, self.count, self.done = sorted(plan, key=lambda fault: fault[1]), 0, []
+
+    def settle(self):
+        """Waits until nothing that a client has asked for is on its way any more."""
+        with self.lock:
+            assert self.is_idle.wait_for(lambda: self.open == 0, 60), "a connection does not end"
+            self.plan = []
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("localhost", self.server.port))
+            except OSError:
+                client.close()
+                continue
+            with self.lock:
+                self.open += 1
+            threading.Thread(target=Connection(self, client, server).run, daemon=True).start()
+
+    def next_fault(self):
+        with self.lock:
+            self.count += 1
+            if self.plan and self.plan[0][1] <= self.count:
+                kind = self.plan.pop(0)[0]
+                self.done.append(kind)
+                return kind
+            return None
+
+    def closed(self):
+        with self.lock:
+            self.open -= 1
+            self.is_idle.notify_all()
+
+
+class Connection:
+    """One connection of a client, and the one to the server that belongs to it."""
+
+    def __init__(self, meddler, client, server):
+        self.meddler = meddler
+        self.client = client
+        self.server = server
+        for end in (client, server):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.lock = threading.Condition()
+        self.outstanding = 0
+        # Nothing comes from the server any more.
+        self.is_over = False
+        # What is done with the next reply.
+        self.late = None
+        self.greeting = 20
+
+    def run(self):
+        down = threading.Thread(target=self.down, daemon=True)
+        down.start()
+        try:
+            self.up()
+        except OSError:
+            pass
+        finally:
+            # A server that learns at once that its client is gone would still finish what it was asked for, later.
+            close(self.client)
+            with self.lock:
+                self.lock.wait_for(lambda: self.is_over or self.outstanding <= 0, DRAIN_SECONDS)
+            close(self.server)
+            down.join()
+            self.client.close()
+            self.server.close()
+            self.meddler.closed()
+
+    def up(self):
+        frames, greeting = Frames(24, request_length), b""
+        while piece := self.client.recv(PIECE):
+            if len(greeting) < 20:
+                rest = 20 - len(greeting)
+                greeting, piece = greeting + piece[:rest], piece[rest:]
+                if len(greeting) < 20:
+                    continue
+                self.forward(greeting)
+            for request in frames.take(piece):
+                fault = self.meddler.next_fault()
+                if fault and not self.meddle(fault, request):
+                    return
+                if not fault:
+                    self.forward(request)
+
+    def forward(self, request):
+        with self.lock:
+            self.outstanding += 1
+        self.server.sendall(request)
+
+    def meddle(self, fault, request):
+        """Does to a request what is to be done; whether the connection goes on."""
+        meddler = self.meddler
+        if fault == "silence":
+            return True
+        if fault == "half_request":
+            self.server.sendall(request[:len(request) // 2])
+        elif fault == "client":
+            meddler.end_client("KILL")
+        elif fault == "server":
+            meddler.restart()
+        elif fault == "interrupt":
+            meddler.end_client("INT")
+            self.forward(request)
+            return True
+        elif fault in ("reply", "half_reply", "client_late", "server_late"):
+            self.late = fault
+            self.forward(request)
+            return True
+        return False
+
+    def down(self):
+        frames = Frames(8, reply_length)
+        try:
+            while piece := self.server.recv(PIECE):
+                for reply in frames.take(piece):
+                    if is_final(reply):
+                        with self.lock:
+                            self.outstanding -= 1
+                            self.lock.notify_all()
+                    if self.late:
+                        self.lose(reply)
+                        continue
+                    try:
+                        self.client.sendall(reply)
+                    except OSError:
+                        close(self.client)
+        except OSError:
+            pass
+        with self.lock:
+            self.is_over = True
+            self.lock.notify_all()
+        close(self.client)
+
+    def lose(self, reply):
+        late, self.late = self.late, "over"
+        if late == "half_reply":
+            self.client.sendall(reply[:len(reply) // 2])
+        elif late == "client_late":
+            self.meddler.end_client("KILL")
+        elif late == "server_late":
+            self.meddler.restart()
+        close(self.client)
+
+
+def close(end):
+    try:
+        end.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+
+
+class Operator(threading.Thread):
+    """Kills a server and starts it again when it is asked to. A process ends with the thread that has started it."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.server = server
+        self.orders = queue.Queue()
+        self.restarts = 0
+
+    def run(self):
+        while order := self.orders.get():
+            try:
+                order()
+            finally:
+                self.orders.task_done()
+
+    def start_server(self):
+        self.orders.put(self.server.start)
+        self.orders.join()
+        assert self.server.alive()
+
+    def restart(self):
+        """Kills the server now; it comes back by itself."""
+        self.server.kill()
+        self.restarts += 1
+        self.orders.put(self.server.start)
+
+    def wait(self):
+        self.orders.join()
+        assert self.server.alive(), self.server.output()
