@@ -51,7 +51,7 @@ impl Outcome {
 }
 
 impl World {
-    /// Judges what an event has cost its host, and what waits in its queue.
+    /// Judges the cost of an event at its host, and the length of its queue.
     pub(crate) fn judge_work(&mut self, index: usize) {
         let Some(Machine::Own(own)) = &mut self.hosts[index].machine else { return };
         let error = own.costly.take().or_else(|| own.turns.as_ref().and_then(|turns| turns.error()));
@@ -143,7 +143,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-/// What waits at the manager now, and the most steps of one event so far.
+/// Returns the number of requests that wait at the manager now, and the most steps of one event so far.
 fn observed(world: &World) -> Outcome {
     let Some(Machine::Own(own)) = world.hosts.first().and_then(|host| host.machine.as_ref()) else {
         return Outcome::default();

@@ -172,7 +172,7 @@ pub struct Host {
     pub inventory: bool,
     /// Pause between two turns of its thread; `None`: everything is done at once.
     pub(crate) pace: Option<Duration>,
-    /// What a stranger orders.
+    /// The orders of a stranger.
     pub(crate) errand: Vec<Order>,
     /// Changes of names that a manager passes on for redirectors.
     pub forwarded: NameChanges,

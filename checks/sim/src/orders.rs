@@ -1,6 +1,6 @@
 //! Strangers order changes of names at the cluster ports of managers and supervisors. Invariants:
 //!
-//! * An order without permission changes no name anywhere, and disturbs nobody: what was known of the name is known afterwards, so
+//! * An order without permission changes no name anywhere, and disturbs nobody: locations that were known are known afterwards, so
 //!   readers of it cause no message.
 //! * A permitted one is carried out by all servers, and all managers know that at once.
 //! * An order that is not to be passed on changes no name.
@@ -194,7 +194,7 @@ fn check(world: &mut World, forwarded: NameChanges, of_children: &[Order]) -> Re
     Ok(outcome)
 }
 
-/// Judges what came of one order.
+/// Judges the effects of one order.
 fn judge(
     world: &mut World,
     before: &[(usize, Vec<Name>)],

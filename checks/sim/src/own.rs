@@ -298,12 +298,17 @@ impl Own {
 
     /// Counts the requests and queries that one event looked at.
     fn count_steps(&mut self, steps: u64, now: Duration) {
-        let waiting = self.stats().map_or(0, |stats| (stats.waiters + stats.held) as u64);
-        let steps = if self.does(Sabotage::Rescans) { steps + waiting } else { steps };
+        let steps = if self.does(Sabotage::Rescans) { steps + self.in_hand() } else { steps };
         self.steps_most = self.steps_most.max(steps);
         if steps > STEPS_MAX && self.costly.is_none() {
+            let waiting = self.in_hand();
             self.costly = Some(format!("{now:?}: {steps} steps for one event beside {waiting} requests"));
         }
+    }
+
+    /// Requests that wait here.
+    fn in_hand(&self) -> u64 {
+        self.stats().map_or(0, |stats| (stats.waiters + stats.held) as u64)
     }
 
     /// Whether a path is below at nodes alone whose clients are being moved away.

@@ -1,9 +1,9 @@
 //! Work queues in front of the machines: greedy clients send thousands of requests at once, and names of servers change faster
 //! than their threads report them. Invariants:
 //!
-//! * What waits is bounded by number and bytes, whatever clients do.
+//! * The queue is bounded by number and bytes, whatever clients do.
 //! * No client waits behind the backlog of another one for more than its share of turns.
-//! * Changes of names that do not fit become one reset; afterwards managers know what is there.
+//! * Changes of names that do not fit become one reset; afterwards managers know all names.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Locations that end: windows of seconds (`cms.fxhold`) and caches with room for few locations, different ones at each level of the
 //! tree, while files are made and removed.
 //!
-//! Invariant: no reader is told that a file is missing, and none is redirected to a file that is gone, longer than
+//! Invariant: no reader receives "no such file" for an existing file, or a redirect to a removed one, longer than
 //!
 //! | change | at most |
 //! |---|---|
@@ -283,7 +283,7 @@ impl World {
         (own.0 + below.0 + news, own.1 + below.1 + news)
     }
 
-    /// Judges the answer of an inner node to a reader by what is on the disks now.
+    /// Judges the answer of an inner node to a reader by the disks as they are now.
     pub(crate) fn judge_location(&mut self, host: usize, number: u32, told: &Told) {
         let Some(operation) = self.operations.get(number as usize) else { return };
         if operation.wish != Wish::Read || !operation.tried().is_empty() {
@@ -316,7 +316,7 @@ impl World {
         })
     }
 
-    /// Reports whether a path is gone at this child, and at all servers below it, for so long that its parent must know it.
+    /// Reports whether a path is gone at this child, and at all servers below it, long enough for its parent to know it.
     fn is_long_gone(&self, host: usize, to: usize, path: &Name) -> bool {
         let (window, _) = self.forgotten_after(host);
         let below = |index: &usize| {

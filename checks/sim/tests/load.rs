@@ -1,4 +1,5 @@
-//! Crowds and greedy clients: what an event costs and what waits is bounded, and the checks notice nodes that break the rules.
+//! Crowds and greedy clients: the cost of an event and the length of queues are bounded, and the checks notice nodes that break the
+//! rules.
 
 use sim::lot::Lot;
 use sim::own::Sabotage;

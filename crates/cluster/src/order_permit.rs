@@ -17,7 +17,7 @@ use wire::cms::Message;
 
 use crate::tree::Acceptor;
 
-/// What the peer of a connection is.
+/// The class of the peer of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoginClass {
     /// It has not logged in.
@@ -44,7 +44,7 @@ impl OrderPermit {
     ) -> Option<Self> {
         let allowed = match class {
             LoginClass::Visitor | LoginClass::Child => false,
-            // What is not relayed only makes this node forget where a path was.
+            // An order that is not relayed only makes this node forget the location.
             LoginClass::Redirector => match order.change {
                 Some(change) => !order.is_relayed || forwarded.contains(change),
                 None => true,
@@ -138,7 +138,7 @@ pub struct PeerOrder<'a> {
 }
 
 impl<'a> PeerOrder<'a> {
-    /// Returns what a message orders; `None` for messages that are no orders.
+    /// Returns the order in a message; `None` for other messages.
     pub fn of(message: &Message<'a>) -> Option<Self> {
         let (change, modifier, path, ident) = match message {
             Message::Chmod(m) => (Some(NameChange::Chmod), m.modifier, m.path, m.ident),

@@ -74,7 +74,7 @@ impl Own {
                 self.name_changed(path, disk, now, out);
                 return Told::Done;
             }
-            // Whoever sent the client here shall know, unless another client is to create it.
+            // The parent that sent the client here receives a report, unless another client is to create the file.
             if self.lease_number(path, now).is_some() {
                 return Told::Missing;
             }
@@ -102,7 +102,7 @@ impl Own {
         }
     }
 
-    /// The disk got or lost a file without a client, and parents are told.
+    /// The disk got or lost a file without a client. Reports it to parents.
     pub fn changed(&mut self, path: &Name, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         if disk.has(path) {
             self.leases.exists(path);
@@ -110,7 +110,7 @@ impl Own {
         self.name_changed(path, disk, now, out);
     }
 
-    /// A name came to exist or ceased to: parents are told, at once or by the thread.
+    /// A name came to exist or ceased to. Reports it to parents, at once or in a turn of the thread.
     pub(super) fn name_changed(&mut self, path: &Name, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         match &mut self.turns {
             Some(turns) => turns.name_changed(path, now),
@@ -118,7 +118,7 @@ impl Own {
         }
     }
 
-    /// Tells parents what is at a path.
+    /// Reports to parents whether a path is here.
     pub(super) fn report(&self, path: &Name, disk: &Disk, out: &mut Vec<Deed>) {
         let message = if disk.has(path) { here(path) } else { Files::Gone { path: path.clone() } };
         self.tell_parents(&message, out);

@@ -91,7 +91,7 @@ impl Resolver {
         }
     }
 
-    /// Judges again what is held for this path: a limited number at once, the others at the next tick.
+    /// Judges the held requests of this path again: a limited number at once, the others at the next tick.
     pub(super) fn look_at_path(&mut self, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         if self.held.is_empty() {
             return;

@@ -87,11 +87,11 @@ const CARRIED_ON: u32 = 3;
 /// Queries whose time is over that one [`Resolver::tick`] ends at most.
 const QUERIES_AT_ONCE: usize = 64;
 
-/// After so many steps nothing more is begun in the same call.
+/// After this number of steps a call begins nothing more.
 const STEPS_AT_ONCE: u64 = 256;
 
 /// Waiting requests and queries that one call looks at, at most: one message, one path of an inventory, one request, one tick.
-/// The number depends neither on the requests that wait nor on the queries under way. What is left is due at once.
+/// The number depends neither on the requests that wait nor on the queries under way. The rest is due at once.
 pub const STEPS_MAX: u64 = 4 * STEPS_AT_ONCE;
 
 const _: () = assert!(

@@ -216,7 +216,7 @@ impl Queries {
         true
     }
 
-    /// Marks all who wait for a query as to be judged again.
+    /// Marks all waiters of a query as to be judged again.
     pub(super) fn judge_again(&mut self, id: usize, why: Settle) {
         if let Some(query) = self.queries.get_mut(id) {
             (query.unjudged, query.why) = (query.waiters.len(), why);
@@ -228,8 +228,8 @@ impl Queries {
         self.queries.get(id).is_some_and(|query| query.unjudged > 0)
     }
 
-    /// Takes the next one who is to be judged again; `None` within it: that one was abandoned. Who has to wait on is given back
-    /// with [`Self::wait`].
+    /// Takes the next waiter that is to be judged again; an inner `None` stands for one that was abandoned. A waiter that has to
+    /// wait on returns with [`Self::wait`].
     pub(super) fn take_unjudged(&mut self, id: usize) -> Option<Option<Waiter>> {
         let query = self.queries.get_mut(id)?;
         query.unjudged = query.unjudged.checked_sub(1)?;
@@ -302,7 +302,7 @@ impl Queries {
         self.deadlines.first().filter(|(deadline, _)| *deadline <= now).map(|(_, id)| *id)
     }
 
-    /// The child in `slot` will not answer what it was asked.
+    /// The child in `slot` will not answer its queries.
     pub(super) fn lose(&mut self, slot: Slot) {
         if let Some(set) = self.by_slot.remove(&slot) {
             self.lost.entry(slot).or_default().merge(&set);

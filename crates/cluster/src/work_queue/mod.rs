@@ -122,7 +122,7 @@ impl<Looked, Job, Request> Default for WorkQueue<Looked, Job, Request> {
 }
 
 impl<Looked, Job, Request> WorkQueue<Looked, Job, Request> {
-    /// Reports whether there is no work.
+    /// Reports whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.looked.is_empty() && self.jobs.is_empty() && self.news.is_empty() && self.requests.is_empty()
     }
@@ -135,7 +135,7 @@ impl<Looked, Job, Request> WorkQueue<Looked, Job, Request> {
     /// Adds a job.
     ///
     /// # Errors
-    /// The job, if there is no room.
+    /// Returns the job if the queue is full.
     pub fn add_job(&mut self, job: Job) -> Result<(), Job> {
         if self.jobs.len() >= JOBS_MAX {
             return Err(job);
@@ -147,7 +147,7 @@ impl<Looked, Job, Request> WorkQueue<Looked, Job, Request> {
     /// Adds a request of a client that occupies `bytes`.
     ///
     /// # Errors
-    /// The request, if there is no room.
+    /// Returns the request if the queue is full.
     pub fn add_request(&mut self, client: usize, bytes: usize, request: Request) -> Result<(), Request> {
         if !self.has_room(client, bytes) {
             return Err(request);

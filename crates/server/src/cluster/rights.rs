@@ -1,5 +1,5 @@
-//! Who orders changes of names here, in terms of the decision ([`cluster::OrderPermit`]): the class of a login, and what
-//! `ofs.forward` lets pass.
+//! The inputs of the decision on orders ([`cluster::OrderPermit`]): the class of a login, and the changes that `ofs.forward`
+//! allows.
 
 use super::line::Stage;
 use cluster::tree::LinkId;
@@ -7,7 +7,7 @@ use cluster::{LoginClass, NameChange, NameChanges, OrderPermit};
 use config::{ForwardWay, Forwarding};
 use vfs::Operation;
 
-/// Returns what the peer of a connection is.
+/// Returns the class of the peer of a connection.
 pub(super) const fn login_class(link: LinkId, stage: Stage) -> LoginClass {
     match stage {
         Stage::Anonymous | Stage::Asking => LoginClass::Visitor,

@@ -124,7 +124,7 @@ fn a_child_says_not_here_without_a_look_at_those_who_wait_for_the_others() {
     assert_eq!(steps(FEW), steps(MANY));
 }
 
-/// Lets the machine work off what is due; each tick has limited steps.
+/// Runs ticks as long as they are due; each has limited steps.
 fn work_off(stage: &mut Stage) {
     while stage.machine.next_deadline().is_some_and(|due| due <= stage.now) {
         let steps = stage.steps(|stage| stage.machine.tick(stage.now, &mut stage.actions));
