@@ -28,14 +28,16 @@ const FOUND_GIVEN_UP: Duration = Duration::from_secs(60);
 const FOUND_LOOSE: Duration = Duration::from_secs(1);
 const FIRST_OPEN_LOOSE: Duration = Duration::from_millis(100);
 
-/// Latency beside hostile clients as a multiple of that in the control run, which the quick run allows.
+/// Latency beside hostile clients as a multiple of that in the control run, which the quick run allows, and which every run
+/// allows for the 99th percentile.
 const SLOWER_MAX: u32 = 3;
 
 /// First opens of each run.
 const OPENS: usize = 200;
 
-/// Length of the missing path.
-const MISSING_PATH_BYTES: usize = 1500;
+/// The missing path has 1,500 bytes: so many names of this length, with their slashes.
+const MISSING_NAMES: usize = 15;
+const MISSING_NAME_BYTES: usize = 100;
 
 /// Requests of a connection that a server takes at most before it has answered.
 const IN_FLIGHT: usize = 1000;
@@ -116,10 +118,10 @@ impl Outcome {
     fn judge_opens(&mut self, mut beside: Latencies, mut control: Latencies, scale: Scale) {
         for (name, percent) in [("p50", 50), ("p99", 99)] {
             let (beside, control) = (beside.percentile(percent), control.percentile(percent));
-            let limit = match scale.is_strict {
-                true => FIRST_OPEN_MAX,
-                false => FIRST_OPEN_LOOSE.max(SLOWER_MAX * control),
-            };
+            // Of the slowest opens many are slow because of the machine.
+            let least = if scale.is_strict { FIRST_OPEN_MAX } else { FIRST_OPEN_LOOSE };
+            let is_exact = scale.is_strict && percent == 50;
+            let limit = if is_exact { least } else { least.max(SLOWER_MAX * control) };
             let figure = format!(
                 "first opens {name} {:.2} ms (control {:.2}, at most {:.0})",
                 milliseconds(beside),
@@ -145,7 +147,7 @@ fn missing_opens(program: &Path, scale: Scale) -> Result<Outcome> {
     let port = server.port;
     let before = server.process.memory()?;
     server.process.reset_peak();
-    let path = format!("/{}", "x".repeat(MISSING_PATH_BYTES - 1));
+    let path = format!("/{}", "x".repeat(MISSING_NAME_BYTES - 1)).repeat(MISSING_NAMES);
     let requests = open(&path, READING).repeat(64);
     let mut noise = Noise::default();
     for _ in 0..2 {
@@ -198,15 +200,20 @@ fn time_until_found(cluster: &mut Cluster, path: &str) -> Result<Duration> {
 fn held_requests(program: &Path, scale: Scale) -> Result<Outcome> {
     let mut cluster = Cluster::start(program, 2)?;
     let (control, paths) = (cluster.put_files(0, OPENS)?, cluster.put_files(0, OPENS)?);
-    cluster.server(1)?.kill();
-    cluster.await_children("away", 1)?;
     let control = first_opens(cluster.port, &control)?;
-    let mut noise = Noise::default();
+    let mut clients = Vec::new();
     for number in 0..scale.held / IN_FLIGHT {
-        let mut client = Client::login(cluster.port)?;
+        let client = Client::login(cluster.port)?;
         client.stream.set_write_timeout(None)?;
         let stat = |n| request(STAT, [0; 16], format!("/held/{number}/{n}").as_bytes());
-        client.send(&(0..IN_FLIGHT).flat_map(stat).collect::<Vec<u8>>())?;
+        clients.push((client, (0..IN_FLIGHT).flat_map(stat).collect::<Vec<u8>>()));
+    }
+    // From now on there is half a minute: then the server counts as gone, and the requests are answered.
+    cluster.server(1)?.kill();
+    cluster.await_children("away", 1)?;
+    let mut noise = Noise::default();
+    for (mut client, requests) in clients {
+        client.send(&requests)?;
         noise.discard(client.stream)?;
     }
     let are_held = |status: &serde_json::Value| status["cache"]["held"].as_u64() >= Some(scale.held as u64);
