@@ -1,4 +1,7 @@
-//! From configured values to what each room is told. One function per room, nothing else.
+//! Translates the effective configuration into the configuration of each subsystem.
+//!
+//! There is one function for each subsystem, so that no other code of the server depends on the
+//! names of directives.
 
 use crate::VERSION;
 use crate::adapters::{Outbound, Puller, Runner, SystemNames};
@@ -12,22 +15,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use wire::xroot::flags::ServerFlags;
 
-/// Descriptors kept for files, journals and ourselves: one in so many of all.
+/// Share of the descriptors reserved for files, journals and the server itself: one in this many.
 const FILES_SHARE: u64 = 4;
 
-/// Memory for requests in flight: one in so many bytes of what the machine has.
+/// Share of the machine's memory for requests in flight: one in this many bytes.
 const MEMORY_SHARE: u64 = 4;
 
-/// How many connections a session may have bound beside its first.
+/// Maximum number of streams that a session may bind in addition to its first connection.
 const BIND_MAX: u32 = 15;
 
-/// Checksums computed and parts transferred at a time that clients are told of.
+/// Number of parallel checksum computations and transfers that is reported to clients.
 const PARALLEL_IO_MAX: u32 = 5;
 
-/// The receive buffer of a socket where the system does not tell its default.
+/// The receive buffer of a socket on systems that do not report their default.
 const WINDOW_BYTES: &str = "131072";
 
-/// Set-up of accepted sockets.
+/// Returns the options of accepted sockets.
 pub(crate) fn socket(effective: &Effective) -> SocketConfig {
     let network = &effective.network;
     let KeepAlive { idle, interval, count } = *network.keepalive_parameters;
@@ -53,12 +56,12 @@ pub(crate) fn listen(effective: &Effective, descriptors: u64) -> Result<Listener
     })
 }
 
-/// Connections that leave enough descriptors for files.
+/// Returns the limit of connections, which leaves enough descriptors for files.
 fn connections_max(descriptors: u64) -> usize {
     usize::try_from(descriptors - descriptors / FILES_SHARE).unwrap_or(usize::MAX)
 }
 
-/// What the xroot door is told.
+/// Returns the configuration of the xroot door.
 pub(crate) fn door(effective: &Effective, port: u16, role: Option<Role>) -> xroot::Config {
     let limit = &effective.protocol.prepare_limit;
     let instance = effective.instance.as_deref().unwrap_or(config::ANONYMOUS);
@@ -88,15 +91,15 @@ pub(crate) fn door(effective: &Effective, port: u16, role: Option<Role>) -> xroo
     }
 }
 
-/// Memory for requests in flight: as configured, or a share of what there is.
+/// Returns the memory for requests in flight: as configured, or a share of the machine's memory.
 fn memory_bytes(effective: &Effective) -> usize {
     let share = || process::memory_bytes().map(|bytes| bytes / MEMORY_SHARE);
     let bytes = effective.process.memory.value.or_else(share);
     bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(xroot::MEMORY_BYTES)
 }
 
-/// What clients are told that this server is: a manager gets them back when another server failed them.
-/// Source: xroot protocol, kXR_protocol.
+/// Returns the flags that describe this server to clients. Clients return to a manager after
+/// another server has failed. Source: xroot protocol, kXR_protocol.
 fn flags(role: Option<Role>) -> ServerFlags {
     let able = ServerFlags::SUPPOSC | ServerFlags::SUPPGRW;
     able | match role {
@@ -107,7 +110,8 @@ fn flags(role: Option<Role>) -> ServerFlags {
     }
 }
 
-/// What `query config` answers; a key that is missing here is echoed, which says that there is none.
+/// Returns the replies to `query config`. A key that is missing here is echoed, which means that it
+/// has no value.
 fn answers(effective: &Effective, role: Option<Role>) -> Vec<(String, String)> {
     let xattr = &effective.logical.xattr;
     let (name, value) = if xattr.enabled { (xattr.name_bytes_max, xattr.value_bytes_max) } else { (0, 0) };
@@ -139,7 +143,7 @@ fn answers(effective: &Effective, role: Option<Role>) -> Vec<(String, String)> {
     answers.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// The role as `query config role` names it.
+/// Returns the role as `query config role` reports it.
 fn role_name(role: Option<Role>) -> &'static str {
     match role {
         None | Some(Role::Server) => "server",
@@ -149,8 +153,9 @@ fn role_name(role: Option<Role>) -> &'static str {
     }
 }
 
-/// Bytes of a socket's receive buffer, as the system tells it: twice what was configured, as far as it allows that, for
-/// what it keeps there itself; else its default.
+/// Returns the bytes of a socket's receive buffer as the system reports it. That is twice the
+/// configured size, limited by the system, because the kernel adds its own data; without a
+/// configured size it is the system default.
 fn window(effective: &Effective) -> String {
     if let Some(bytes) = *effective.network.socket_buffer_bytes {
         let most = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap_or_default();
@@ -160,7 +165,7 @@ fn window(effective: &Effective) -> String {
     limits.split_whitespace().nth(1).unwrap_or(WINDOW_BYTES).to_owned()
 }
 
-/// What the logical room is told.
+/// Returns the configuration of the logical file system.
 pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
     let wanted = &effective.logical;
     let exports = effective.storage.exports.iter().filter_map(export).collect();
@@ -191,7 +196,7 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
             config::CheckpointFailure::StopIo => logical::config::CheckpointFailure::StopIo,
         },
     };
-    // Where checkpoints are off, what an earlier run with them left behind still has to be found.
+    // Checkpoints of an earlier run must be found even if they are off now.
     config.checkpoint_folder = effective.checkpoint_path();
     let checksums = &effective.protocol.checksums;
     config.checksums = logical::config::Checksums {
@@ -209,7 +214,8 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
     config
 }
 
-/// What is told of third-party copies, and who carries them out.
+/// Returns the configuration of third-party copies, with the program or client that carries them
+/// out.
 pub(crate) fn third_party(
     copies: &config::ThirdPartyCopy,
     sources: &config::CopySources,
@@ -250,7 +256,8 @@ pub(crate) fn third_party(
     logical::ThirdPartyParts { settings, fetcher, names: Arc::new(SystemNames) }
 }
 
-/// The process's umask, which can be asked for without setting it only so; the usual one where it cannot be told.
+/// Returns the umask of the process. It is read from `/proc`, because the system call would also
+/// set it; the fallback is 022.
 fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
@@ -279,7 +286,8 @@ fn export(export: &config::Export) -> Option<logical::config::Export> {
     })
 }
 
-/// How locate names this server: by address in the form `[::a.b.c.d]:port`, and by name.
+/// Returns the names of this server in replies to locate: an address of the form
+/// `[::a.b.c.d]:port`, and a host name.
 fn own_address(host: &str, port: u16) -> logical::config::OwnAddress {
     let addresses: Vec<IpAddr> = dns_lookup::lookup_host(host).map(Iterator::collect).unwrap_or_default();
     let reachable = addresses.iter().find(|address| !address.is_loopback()).or_else(|| addresses.first());

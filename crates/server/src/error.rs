@@ -1,55 +1,56 @@
-//! Why a server does not start: what, where, and what to do about it.
+//! The errors that prevent a start of the server. Each names the object and the reason, and tells
+//! the operator a remedy.
 
 use crate::process::{FolderError, PortOwner, UserError};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a server does not start.
+/// An error that prevents the start of a server.
 #[derive(Debug)]
 pub enum StartError {
-    /// The configuration has errors; they were shown.
+    /// The configuration has errors, which were printed already.
     Configuration,
-    /// The port cannot be had.
+    /// The port cannot be opened.
     Port {
         /// The port.
         port: u16,
-        /// Who has it, where that can be known.
+        /// The process that has the port, if it is known.
         owner: Option<PortOwner>,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// What is to be served cannot be.
+    /// A directory to be served cannot be opened.
     Storage {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// What an earlier run left behind could not be put right.
+    /// The remains of an earlier run could not be recovered.
     Recovery(base::Error),
-    /// A folder of the process.
+    /// A directory of the process cannot be used.
     Folder(FolderError),
-    /// A file of the process.
+    /// A file of the process cannot be used.
     File {
-        /// What it is for.
+        /// The purpose of the file.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The user to run as.
+    /// The process cannot run as the configured user.
     User(UserError),
-    /// What the configuration says about the cluster cannot be done.
+    /// The cluster configuration cannot be carried out.
     Cluster(String),
-    /// Too few descriptors.
+    /// There are too few descriptors.
     Limits(String),
-    /// The system refused something every process needs.
+    /// The system refused a resource that every process needs.
     System {
-        /// What for.
+        /// The resource.
         what: &'static str,
-        /// What it said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -103,7 +104,7 @@ fn explain_port(
     }
 }
 
-/// The system's words without its number.
+/// Returns the text of a system error without its number.
 fn plain(error: &io::Error) -> String {
     base::errno_text(error)
 }
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_taken_port_is_named_with_its_owner_and_a_way_out() {
+    fn a_taken_port_is_reported_with_its_owner_and_a_remedy() {
         let owner = Some(PortOwner { pid: 4711, command: "xrootd".into() });
         let error = StartError::Port { port: 1094, owner, source: io::ErrorKind::AddrInUse.into() };
         let text = error.to_string();

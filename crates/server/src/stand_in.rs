@@ -1,8 +1,11 @@
-//! What is left for a `cmsd` beside our server, which is the cluster node itself: units and scripts start one, watch its
-//! pid file and end it. It stays until it is told to end, and changes nothing.
+//! The stand-in for a `cmsd` process beside a server that is the cluster node itself.
 //!
-//! In either order of starts. When no server of ours appears on its admin folder, or somebody else's does, it ends with an
-//! error, so that nobody takes a node for running that is not.
+//! It exists because units and scripts start a `cmsd`, watch its pid file and end it. It runs until
+//! it receives a signal, and changes nothing.
+//!
+//! The two processes can be started in either order. If no scalla server appears on its admin
+//! directory, or an XRootD daemon does, the stand-in ends with an error, so that no operator takes
+//! a node for running that is not.
 
 use crate::VERSION;
 use crate::admin::{AdminError, Request, ask};
@@ -18,30 +21,31 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The name whose server is looked for.
+/// The name under which the server runs.
 const XROOTD: &str = "xrootd";
-/// The name that is played here.
+/// The name of this stand-in.
 const CMSD: &str = "cmsd";
-/// How long the server may take to appear.
+/// The time that the server may take to appear.
 pub const APPEARANCE: Duration = Duration::from_secs(30);
-/// How often it is looked for.
+/// The interval between two searches.
 const LOOK: Duration = Duration::from_millis(100);
-/// Where XRootD's own daemons listen in an admin folder.
+/// The sockets of XRootD's own daemons in an admin directory.
 const FOREIGN: [(&str, &str); 3] =
     [(".xrootd/admin", "xrootd"), (".olb/olbd.admin", "cmsd"), (".olb/olbd.nimda", "cmsd")];
 
-/// What is found in an admin folder.
+/// The result of a search in an admin directory.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
-    /// Nobody yet.
+    /// No server yet.
     Nobody,
-    /// Our server, and what it says of itself.
+    /// A scalla server, with its description.
     Ours(String),
-    /// Somebody else's, and what to say about it.
+    /// Another program, with the error text.
     Other(String),
 }
 
-/// Stays beside the server of this command line. `launch` is that of the same command line under the name `xrootd`.
+/// Runs beside the server of this command line. `launch` is the result of the same command line
+/// under the name `xrootd`.
 pub fn stand_in(mut launch: Launch) -> ExitCode {
     let detached = match daemon::begin(&mut launch, CMSD) {
         Ok(detached) => detached,
@@ -53,7 +57,7 @@ pub fn stand_in(mut launch: Launch) -> ExitCode {
     }
 }
 
-/// The log, the user and the folder that is the server's.
+/// Opens the log, switches the user and finds the directory of the server.
 fn start(launch: &Launch) -> Result<(Log, Effective), StartError> {
     let mut effective = daemon::configuration(launch)?.effective;
     let user = launch.user.as_deref().map(User::find).transpose()?;
@@ -71,7 +75,7 @@ fn start(launch: &Launch) -> Result<(Log, Effective), StartError> {
     Ok((log, effective))
 }
 
-/// Looks for the server, then waits to be told to end.
+/// Searches the server, then waits for a signal to end.
 fn stay(launch: &Launch, mut log: Log, effective: &Effective, detached: Option<Detached>) -> ExitCode {
     let instance = daemon::instance(effective);
     let who = format!("{CMSD} {instance}@{}", effective.host);
@@ -107,8 +111,8 @@ fn wait(
     let home = enter_home(effective.process.home_path.value.as_ref(), effective.instance.as_deref())?;
     let log_file = daemon::log_path(launch, effective);
     let _pid_files = daemon::write_files(launch, effective, log_file.as_deref(), &home)?;
-    // Its pid file is there when whoever started it goes on; who starts both one after the other must not wait here for the
-    // second.
+    // The pid file exists when the starting process continues. A script that starts both in
+    // sequence must not wait here for the second one.
     if let Some(detached) = detached {
         detached.ready().map_err(|source| StartError::System { what: "/dev/null", source })?;
     }
@@ -136,12 +140,12 @@ fn wait(
     })
 }
 
-/// Waits for the server to appear on its admin folder.
+/// Waits for the server to appear on its admin directory.
 async fn appearance(admin: &Path, who: &str, limit: Duration) -> Result<(), StartError> {
     let until = Instant::now() + limit;
     let mut said = false;
     loop {
-        // This process does nothing else meanwhile.
+        // The call may block, because this process has no other work meanwhile.
         match look(admin) {
             Found::Ours(note) => {
                 tracing::info!("------ {who} initialization completed: {note} is the cluster node.");
@@ -166,7 +170,7 @@ async fn appearance(admin: &Path, who: &str, limit: Duration) -> Result<(), Star
     }
 }
 
-/// Who is on this admin folder.
+/// Returns the program that serves this admin directory.
 fn look(admin: &Path) -> Found {
     let socket = control_folder(admin).join(format!("{XROOTD}.sock"));
     match ask(&socket, &Request::Status {}) {
@@ -180,7 +184,7 @@ fn look(admin: &Path) -> Found {
                 path.display()
             ));
         }
-        // It may be on its way up or down.
+        // The server may be starting or ending.
         Err(AdminError::NoServer(_) | AdminError::Broken(_)) => {}
         Err(AdminError::Garbled(_) | AdminError::Refused(_)) => {
             return Found::Other(format!(
@@ -225,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn daemons_of_others_are_told_apart_from_what_they_left_behind() {
+    fn running_xrootd_daemons_are_distinguished_from_stale_sockets() {
         let folder = folder("others");
         assert_eq!(look(&folder), Found::Nobody);
         for (name, word) in [(".olb/olbd.nimda", "stop it"), (".xrootd/admin", "own cmsd beside it")] {
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_not_waited_for_for_ever() {
+    fn the_wait_for_a_server_has_a_limit() {
         let folder = folder("nobody");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let error = runtime.block_on(appearance(&folder, "cmsd", Duration::ZERO)).unwrap_err().to_string();

@@ -1,11 +1,13 @@
-//! Looks up names of hosts because a client asked for it.
+//! Host name look-ups on behalf of clients.
 //!
-//! A look-up occupies a thread until the name service has answered or given up, which may take a minute. A client that
-//! cancels its copy does not end the look-up. So the number of look-ups is limited for each client host and for all, and
-//! the thread itself holds the place until it is free again: cancelling gains nothing. Look-ups beyond wait for a place
-//! without a thread, in the order of their arrival, because one host may order hundreds of copies at once. Copies of one
-//! client host from one source share a look-up, so a source whose name service does not answer takes one place. A
-//! failure counts for all who wait for that look-up; nobody who comes after its end gets it.
+//! A look-up occupies a thread until the name service has answered or timed out, which may take a
+//! minute, and a client that cancels its copy does not end the look-up. So the number of look-ups
+//! is limited for each client host and for all clients, and the thread itself holds the permit
+//! until it ends: cancelling gains nothing. Further look-ups wait for a permit without a thread, in
+//! the order of their arrival, because one host may order hundreds of copies at once. Copies of one
+//! client host from one source share a look-up, so a source whose name service does not answer
+//! takes one permit. A failure counts for all copies that wait for that look-up. Later copies start
+//! a new one.
 
 use base::{ClientHost, Owner};
 use client::{Resolver, Resolving};
@@ -17,20 +19,22 @@ use std::time::Duration;
 use storage::Pool;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Look-ups for one client host that have not ended.
+/// Maximum number of look-ups in progress for one client host.
 pub(crate) const LOOK_UPS_PER_HOST_MAX: usize = 16;
-/// Look-ups for all clients that have not ended. Each has a thread, which begins when it is needed.
+/// Maximum number of look-ups in progress for all clients. Each has a thread, which is started on
+/// demand.
 pub(crate) const LOOK_UPS_MAX: usize = 128;
-/// How long a look-up waits for a place.
+/// The time for which a look-up waits for a permit.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Returns the addresses of a host with this port. May block.
+/// A resolver that returns the addresses of a host with this port. It may block.
 type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-/// The addresses of a host, or why there are none.
+/// The addresses of a host, or the reason of the failure.
 type Found = Result<Vec<SocketAddr>, String>;
 
-/// A name that is looked up for a client host. Client hosts share no look-ups, because one may have used up its places.
+/// A name and the client host for which it is looked up. Client hosts do not share look-ups,
+/// because one may have used up its permits.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Query {
     client: ClientHost,
@@ -45,17 +49,17 @@ pub(crate) struct LookUps(Arc<Inner>);
 struct Inner {
     resolve: Box<Resolve>,
     patience: Duration,
-    /// The places of all clients.
+    /// The permits of all clients.
     all: Arc<Semaphore>,
-    /// The places of each client host that has look-ups in progress or waiting.
+    /// The permits of each client host that has look-ups in progress or waiting.
     by_host: Mutex<HashMap<ClientHost, Arc<Semaphore>>>,
-    /// Look-ups that have not ended, with those who wait for their results.
+    /// Look-ups in progress, with the receivers of their results.
     shared: Mutex<HashMap<Query, Vec<oneshot::Sender<Found>>>>,
     threads: Arc<Pool>,
 }
 
 impl Default for LookUps {
-    /// Asks the system's name service.
+    /// Uses the name service of the system.
     fn default() -> Self {
         Self::new(PATIENCE, |host, port| (host, port).to_socket_addrs().map(Iterator::collect))
     }
@@ -76,8 +80,10 @@ impl LookUps {
         }))
     }
 
-    /// Returns the addresses of a host with this port. The error says why there are none, or that no look-up for
-    /// this client, or for any client, has ended in time to begin this one.
+    /// Returns the addresses of a host with this port.
+    ///
+    /// The error contains the reason of the failure. A look-up also fails if no permit for this
+    /// client, or for any client, became free in time.
     pub(crate) async fn resolve(&self, client: Option<IpAddr>, host: &str, port: u16) -> Found {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if let Ok(address) = host.parse::<IpAddr>() {
@@ -93,18 +99,18 @@ impl LookUps {
             match answered.await {
                 Ok(found) => return found,
                 Err(_) if begins => return Err("the look-up broke off".to_owned()),
-                // Whoever waited for its place was cancelled.
+                // The copy that waited for a permit was cancelled.
                 Err(_) => {}
             }
         }
     }
 
-    /// Waits for the result of a look-up; returns the look-up too if nobody else has begun it.
+    /// Subscribes to the result of a look-up. Also returns the look-up if it is new.
     fn join(&self, query: &Query) -> (oneshot::Receiver<Found>, Option<LookUp>) {
         let (answer, answered) = oneshot::channel();
         let mut shared = self.shared();
         if let Some(waiting) = shared.get_mut(query) {
-            // Before the list grows, those who were cancelled leave it.
+            // Cancelled receivers are removed before the list grows.
             if waiting.len() == waiting.capacity() {
                 waiting.retain(|answer| !answer.is_closed());
             }
@@ -115,23 +121,25 @@ impl LookUps {
         (answered, Some(LookUp { look_ups: self.clone(), query: query.clone(), has_ended: false }))
     }
 
-    /// Has a thread look up a name when there is a place.
+    /// Runs a look-up on a thread as soon as there is a permit.
     async fn begin(&self, look_up: LookUp) {
         match self.wait_for_place(look_up.query.client).await {
             Err(why) => look_up.end(Err(why)),
             Ok(place) => {
-                // The thread keeps the place, whether or not anybody still waits for the answer.
+                // The thread keeps the permit even if all receivers are dropped.
                 let run = move || {
                     let found = place.resolve(&look_up.query.host, look_up.query.port);
                     look_up.end(found.map_err(|error| error.to_string()));
                 };
-                // Every look-up is its own owner, because the shares are those of client hosts. Dropped, a job answers.
+                // Each look-up is its own owner, because the limits are per client host. A job that
+                // is dropped sends an answer.
                 drop(self.0.threads.run(Owner::unique(), Box::new(run)));
             }
         }
     }
 
-    /// Waits for a place of the client's host first: so few of its look-ups wait for one of the places of all clients.
+    /// Waits for a permit of the client's host first, so that few of its look-ups wait for one of
+    /// the permits of all clients.
     async fn wait_for_place(&self, client: ClientHost) -> Result<Place, String> {
         let host = HostPlaces::of(self, client);
         let of_host = self.take(&host.places, LOOK_UPS_PER_HOST_MAX, "for this client").await?;
@@ -162,17 +170,18 @@ impl LookUps {
         self.0.by_host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the resolver for what this client asks for.
+    /// Returns the resolver for the requests of this client.
     pub(crate) fn for_client(&self, client: Option<IpAddr>) -> Arc<dyn Resolver> {
         Arc::new(ClientLookUps { look_ups: self.clone(), client })
     }
 }
 
-/// A look-up that has not ended. Dropped before that, it leaves those who wait without a result.
+/// A look-up in progress. If it is dropped before its end, its receivers get no result.
 struct LookUp {
     look_ups: LookUps,
     query: Query,
-    /// The query is taken out of the table. The next look-up of the same name may be there already.
+    /// Set after the query was removed from the table, where the next look-up of the same name may
+    /// exist already.
     has_ended: bool,
 }
 
@@ -180,7 +189,7 @@ impl LookUp {
     fn end(mut self, found: Found) {
         self.has_ended = true;
         let waiting = self.look_ups.shared().remove(&self.query);
-        // Who asked may have gone.
+        // The receiver may have been dropped.
         waiting.into_iter().flatten().for_each(|answer| drop(answer.send(found.clone())));
     }
 }
@@ -194,7 +203,8 @@ impl Drop for LookUp {
     }
 }
 
-/// The place of one look-up, until this is dropped. The permits go before the places of the host.
+/// The permit of one look-up, until it is dropped. The semaphore permits are dropped before the
+/// entry of the host.
 struct Place {
     _of_all: OwnedSemaphorePermit,
     _of_host: OwnedSemaphorePermit,
@@ -202,13 +212,13 @@ struct Place {
 }
 
 impl Place {
-    /// Looks up a name, and gives the place back. May block.
+    /// Looks up a name and releases the permit. May block.
     fn resolve(self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         (self.host.look_ups.0.resolve)(host, port)
     }
 }
 
-/// The places of one client host, remembered as long as anybody uses them.
+/// The permits of one client host, which are kept while they are in use.
 struct HostPlaces {
     look_ups: LookUps,
     host: ClientHost,
@@ -257,7 +267,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::runtime::{Builder, Runtime};
 
-    /// A name service that answers for names that begin with `slow` only after it was opened.
+    /// A name service that does not answer for names that begin with `slow` until it is opened.
     #[derive(Default)]
     struct Service {
         open: Mutex<bool>,
@@ -280,7 +290,7 @@ mod tests {
         }
     }
 
-    /// A name that nobody has looked up before.
+    /// Returns a name that was not looked up before.
     fn slow_name() -> String {
         static NAMES: AtomicUsize = AtomicUsize::new(0);
         format!("slow{}.example.org", NAMES.fetch_add(1, Ordering::SeqCst))
@@ -301,7 +311,7 @@ mod tests {
         Some(text.parse().unwrap())
     }
 
-    /// Begins a look-up of a slow name, or its wait for a place, and cancels it at once.
+    /// Starts a look-up of a slow name, or its wait for a permit, and cancels it immediately.
     async fn cancel_one(look_ups: &LookUps, from: &str) {
         let name = slow_name();
         tokio::select! {
@@ -311,7 +321,7 @@ mod tests {
         }
     }
 
-    /// The error of a look-up that finds no place.
+    /// Returns the error of a look-up that gets no permit.
     async fn refusal(look_ups: &LookUps, from: &str) -> String {
         look_ups.resolve(client(from), &slow_name(), 1094).await.unwrap_err()
     }
@@ -329,14 +339,14 @@ mod tests {
             );
             let found = look_ups.resolve(client("198.51.100.2"), "fast.example.org", 1094).await;
             assert_eq!(found.unwrap(), ["192.0.2.1:1094".parse().unwrap()]);
-            // An address takes no thread, so it has no limit.
+            // An address needs no thread, so it is not limited.
             for literal in ["192.0.2.9", "2001:db8::9", "[2001:db8::9]"] {
                 let found = look_ups.resolve(client("198.51.100.1"), literal, 1).await.unwrap();
                 assert_eq!(found[0].ip(), literal.trim_matches(['[', ']']).parse::<IpAddr>().unwrap());
             }
             service.open();
         });
-        // The threads give their places back.
+        // The threads release their permits.
         while look_ups.0.all.available_permits() < LOOK_UPS_MAX || !look_ups.by_host().is_empty() {
             std::thread::yield_now();
         }
@@ -416,11 +426,12 @@ mod tests {
             }
             let waiting: usize = look_ups.shared().values().map(Vec::len).sum();
             assert!(waiting <= 20 * LOOK_UPS_PER_HOST_MAX, "{waiting}");
-            // The name of another source is looked up meanwhile, and the same one for another client.
+            // The name of another source is looked up meanwhile, and the same name for another
+            // client.
             let other = look_ups.resolve(client("198.51.100.1"), "fast.example.org", 1094);
             assert!(other.await.is_ok());
             many.spawn(resolve("198.51.100.2"));
-            // The runtime comes back here before it has run all tasks.
+            // The runtime returns here before it has run all tasks.
             for _ in 0..10 * LOOK_UPS_PER_HOST_MAX {
                 tokio::task::yield_now().await;
             }

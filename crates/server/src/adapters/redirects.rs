@@ -1,9 +1,10 @@
-//! Static redirection (`xrootd.redirect`): requests that another server is to answer.
+//! Static redirection of requests to another server (`xrootd.redirect`).
 //!
-//! Stands before the logical file system. Rules are tried in the order of the file; the first that applies decides. Rules
-//! by path are for opens and extended attributes: a manager's clients stat, list and change through it. What is missing
-//! here is looked for elsewhere only after the request has failed for that, and never again by a request that has been
-//! here: its `tried` names this server.
+//! It wraps the logical file system, because a rule applies before any file is opened. Rules are
+//! tried in the order of the configuration file; the first match decides. Rules by path apply to
+//! opens and extended attributes only, because the clients of a manager stat, list and change
+//! through it. A missing file is redirected only after the request has failed here. A request that
+//! was here before is not redirected again: its `tried` contains this server.
 
 use base::{ErrorKind, Identity};
 use config::{ClientClass, Redirect as Rule, RedirectFunction, RedirectWhen};
@@ -14,16 +15,16 @@ use vfs::{
     Token,
 };
 
-/// A file system with redirection before it.
+/// A file system with redirection in front of it.
 pub(crate) struct Redirects {
     rules: Vec<Rule>,
-    /// This server's name, for `tried` and for what "local" means.
+    /// The name of this server, for `tried` and for the meaning of "local".
     host: String,
     behind: Arc<dyn FileSystem>,
 }
 
 impl Redirects {
-    /// `behind` itself when there are no rules.
+    /// Returns `behind` itself if there are no rules.
     pub(crate) fn before(behind: Arc<dyn FileSystem>, rules: Vec<Rule>, host: &str) -> Arc<dyn FileSystem> {
         if rules.is_empty() {
             return behind;
@@ -31,7 +32,7 @@ impl Redirects {
         Arc::new(Self { rules, host: host.to_owned(), behind })
     }
 
-    /// Where the operation is to go before it is tried here.
+    /// Returns the destination of an operation that is redirected before it is tried here.
     fn at_once(&self, caller: &Caller, operation: &Operation) -> Option<Redirect> {
         let (function, target) = subject(operation)?;
         let applies = |rule: &&Rule| match &rule.when {
@@ -50,7 +51,7 @@ impl Redirects {
         self.rules.iter().find(applies).map(|rule| destination(rule, &caller.identity, String::new()))
     }
 
-    /// Where an operation is to go if what it is about is missing here.
+    /// Returns the destination of an operation that is redirected if its file is missing here.
     fn when_missing(&self, caller: &Caller, operation: &Operation) -> Option<Redirect> {
         let target = needed(operation)?;
         let applies =
@@ -78,7 +79,7 @@ impl FileSystem for Redirects {
         let detour = ReplyTo::new(waiting.clone(), token);
         match self.behind.start(caller, operation, &detour) {
             Started::Done(answer) => {
-                // Answered here and now: the duty to answer later is not one any more.
+                // The answer is delivered here, so the pending answer must not be sent again.
                 waiting.deliver(token, answer);
                 Started::Pending
             }
@@ -91,7 +92,7 @@ impl FileSystem for Redirects {
     }
 }
 
-/// An operation that may turn out to be for somebody else.
+/// An operation that may be redirected after it has failed.
 struct Waiting {
     redirect: Redirect,
     reply: Mutex<Option<Reply>>,
@@ -112,7 +113,7 @@ impl Mailbox for Waiting {
     }
 }
 
-/// What an operation does, in the words of the directive, and to which path.
+/// Returns the function of an operation, as the directive names it, and its path.
 fn subject(operation: &Operation) -> Option<(Option<RedirectFunction>, &Target)> {
     use RedirectFunction as F;
     Some(match operation {
@@ -143,7 +144,7 @@ fn subject(operation: &Operation) -> Option<(Option<RedirectFunction>, &Target)>
     })
 }
 
-/// What must be there for an operation to succeed, if another server may have it.
+/// Returns the path that must exist for an operation to succeed, if another server may have it.
 fn needed(operation: &Operation) -> Option<&Target> {
     match operation {
         Operation::Open(target, _)
@@ -201,7 +202,7 @@ mod tests {
     use config::Target as Server;
     use vfs::OpenRequest;
 
-    /// Has nothing but `/here`, and answers opens late.
+    /// A file system with only `/here`, which defers its answers to opens.
     struct Almost;
     impl FileSystem for Almost {
         fn start(&self, _: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
@@ -234,7 +235,7 @@ mod tests {
         Target { path: LogicalPath::parse(path.as_bytes()).unwrap(), cgi: Cgi::new(cgi.as_bytes()) }
     }
 
-    /// What the client is told: a place to go to, or how it ended.
+    /// Returns the reply to the client: a redirect, or the outcome.
     fn told(rules: Vec<Rule>, operation: Operation, address: &str) -> String {
         let told = Told { user: "u", host: address, named_host: "c.example.org", ..Told::default() };
         let identity = Identity::new(&told, 1, Some(address.parse().unwrap()), "host");
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_looked_for_elsewhere_once() {
+    fn a_missing_file_is_redirected_once() {
         let rules = || vec![rule(RedirectWhen::Missing(vec!["/data".into()]))];
         assert_eq!(told(rules(), open("/data/here", ""), "8.8.8.8"), "done");
         assert_eq!(told(rules(), open("/data/x", ""), "8.8.8.8"), "far:2094?tried=vm.example.org");
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_paths_and_clients_are_sent_away_at_once() {
+    fn functions_paths_and_clients_are_redirected_immediately() {
         let functions = || vec![rule(RedirectWhen::Functions(vec![RedirectFunction::Rm]))];
         assert_eq!(told(functions(), Operation::Remove(target("/a", "")), "8.8.8.8"), "far:2094?");
         assert_eq!(told(functions(), Operation::Stat(target("/a", "")), "8.8.8.8"), "done");

@@ -1,4 +1,5 @@
-//! The asking end of the admin socket. Blocks; for programs, not for servers.
+//! The client side of the admin socket. It blocks, because it is used by command line programs
+//! only; servers use `socket`.
 
 use super::message::{LINE_BYTES_MAX, Request};
 use super::socket::reachable;
@@ -11,21 +12,21 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// An answer may wait for a drain or a slow disk, but not for ever.
+/// The deadline of an answer, which may wait for a drain or a slow disk.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why there is no answer.
+/// An error of a request on the admin socket.
 #[derive(Debug)]
 pub enum AdminError {
-    /// Nobody listens there.
+    /// No process listens at this path.
     NoServer(PathBuf),
-    /// The socket is not ours to use.
+    /// The user may not use the socket.
     Denied(PathBuf),
-    /// The conversation broke off.
+    /// The connection failed.
     Broken(io::Error),
-    /// What came back is no answer.
+    /// The reply is not a valid answer.
     Garbled(String),
-    /// The server did not do it, and says why.
+    /// The server refused the request, with its reason.
     Refused(String),
 }
 
@@ -55,21 +56,21 @@ impl fmt::Display for AdminError {
 
 impl std::error::Error for AdminError {}
 
-/// A server that runs here.
+/// A running server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LiveServer {
-    /// Its admin folder.
+    /// The admin directory.
     pub folder: PathBuf,
-    /// Its socket.
+    /// The socket.
     pub socket: PathBuf,
-    /// What it says about itself: `pid 4711, port 1094`.
+    /// A description of the server: `pid 4711, port 1094`.
     pub note: String,
 }
 
-/// Asks the server behind `socket`; the fields of its answer, `ok` among them.
+/// Sends a request to the server at `socket`. Returns the fields of the answer, including `ok`.
 ///
 /// # Errors
-/// [`AdminError`].
+/// See [`AdminError`].
 pub fn ask(socket: &Path, request: &Request) -> Result<serde_json::Value, AdminError> {
     let stream = connect(socket).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AdminError::NoServer(socket.to_owned()),
@@ -91,7 +92,8 @@ fn connect(socket: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(short)
 }
 
-/// A walk through a tree takes as long as it takes; the end of the server, or of this program, ends it.
+/// Returns the deadline of an answer. The walk through a tree has none; it ends when either process
+/// ends.
 fn answer_timeout(request: &Request) -> Option<Duration> {
     (!matches!(request, Request::Unfinished { below: Some(_) })).then_some(ANSWER_TIMEOUT)
 }
@@ -109,7 +111,8 @@ fn exchange(stream: &UnixStream, request: &Request) -> io::Result<String> {
     Ok(line)
 }
 
-/// All running servers that this user may look at, on whatever admin folders: found by the locks that they hold.
+/// Returns all running servers that this user may access, on any admin directory. They are found by
+/// the locks that they hold.
 pub fn running_servers() -> Vec<LiveServer> {
     let mut folders = states();
     folders.extend(locked_folders());
@@ -118,9 +121,10 @@ pub fn running_servers() -> Vec<LiveServer> {
     folders.iter().flat_map(|folder| live_servers(Some(folder))).collect()
 }
 
-/// The admin folders whose lock is held by a process that this user may look at.
+/// Returns the admin directories whose lock is held by a process that this user may access.
 fn locked_folders() -> Vec<PathBuf> {
-    // `1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF`; who waits for a lock has an arrow before the kind.
+    // The format is `1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF`. A process that waits for a
+    // lock has an arrow before the kind.
     let table = fs::read_to_string("/proc/locks").unwrap_or_default();
     let holder = |line: &str| {
         let mut fields = line.split_ascii_whitespace().skip(1);
@@ -134,7 +138,8 @@ fn locked_folders() -> Vec<PathBuf> {
     files.filter_map(|file| folder_of_lock(&file)).collect()
 }
 
-/// Servers that run on this admin folder; without one, those of this user that were given none.
+/// Returns the servers that run on this admin directory. Without one, returns this user's servers
+/// on the default directories.
 pub fn live_servers(admin: Option<&Path>) -> Vec<LiveServer> {
     let folders = admin.map_or_else(states, |folder| vec![folder.to_owned()]);
     let mut found = Vec::new();

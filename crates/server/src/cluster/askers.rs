@@ -1,4 +1,7 @@
-//! Who waits for an answer of the location machine: clients of this process, redirectors, parents.
+//! Pending requests to the location machine, of clients of this process, redirectors and parents.
+//!
+//! The table maps the token of a request to its origin, because answers arrive later and in any
+//! order.
 
 use super::pending_order::Order;
 use cluster::tree::LinkId;
@@ -10,29 +13,31 @@ use vfs::Caller;
 use wire::cms::StreamId;
 use wire::cms::response::MessageId;
 
-/// How long a parent's question is kept: a parent that gets no answer takes that for one, and nobody says so here.
+/// The time for which a query of a parent is kept. No reply means "not here", so an expired query
+/// is dropped without a message.
 const PARENT_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Brings an answer to whoever asked; dropped without one it says so itself.
+/// A callback that delivers an answer to the origin. If it is dropped uncalled, it reports that by
+/// itself.
 pub(super) type Tell = Box<dyn FnOnce(Answer) + Send>;
 
-/// What is asked.
+/// The kind of a request.
 #[derive(Debug)]
 pub(super) enum Wish {
-    /// A node to go to.
+    /// A node for the client.
     Select {
-        /// For what.
+        /// The conditions of the selection.
         options: SelectOptions,
-        /// Where the client was already.
+        /// The nodes that the client has tried.
         tried: Box<[u8]>,
     },
-    /// Who has it.
+    /// The nodes that have the file.
     Locate(LocateOptions),
-    /// The lease of a new name for the child that has the file.
+    /// The lease of a new name, for the child that has the file.
     Reserve(Slot),
 }
 
-/// Who asked.
+/// The origin of a request.
 pub(super) enum Asker {
     /// A client of this process.
     Client(Arc<Caller>, Tell),
@@ -40,56 +45,58 @@ pub(super) enum Asker {
     Redirector {
         /// The connection.
         link: LinkId,
-        /// Its number for the request; none when it wants no answer.
+        /// The redirector's number of the request; zero if it expects no answer.
         streamid: StreamId,
-        /// The number of the answer, once it was promised for later.
+        /// The number of the deferred answer, once one was promised.
         promised: Option<MessageId>,
-        /// Whether it may be: see `location_driver`.
+        /// Set if the answer may be deferred: see `location_driver`.
         takes_later: bool,
     },
     /// An order that waits for the answer.
     Order(Box<Order>),
 }
 
-/// A parent that asked whether a path is here.
+/// A query of a parent for a path.
 pub(super) struct Parent {
     /// The connection.
     pub(super) link: LinkId,
-    /// What has to be in the answer.
+    /// The number that the answer must contain.
     pub(super) streamid: StreamId,
-    /// The path as it was asked for.
+    /// The path as the parent sent it.
     pub(super) path: Box<[u8]>,
-    /// Whether "not here" may be said.
+    /// Set if an explicit "not here" may be sent.
     pub(super) definite: bool,
 }
 
-/// Requests of clients that are checked, for each that is added, for whether the client has disconnected: so those that have
-/// never outnumber the others for long, and no message looks at all of them.
+/// Requests checked for a disconnected client for each request that is added. So requests of
+/// disconnected clients do not outnumber the others for long, and no message causes a scan of all
+/// requests.
 const CHECKED_PER_REQUEST: usize = 2;
 
-/// All who wait.
+/// All pending requests.
 #[derive(Default)]
 pub(super) struct Askers {
     last: u64,
     clients: BTreeMap<u64, Asker>,
-    /// With the time until which each is kept. Tokens rise, and so do these times.
+    /// With the deadline of each. Tokens rise, and so do the deadlines.
     parents: BTreeMap<u64, (Duration, Parent)>,
-    /// Redirectors that take silence for a lost manager from then on. Here, too, times rise with tokens.
+    /// Deadlines after which redirectors treat a missing reply as a lost manager. These also rise
+    /// with the tokens.
     unanswered_redirectors: BTreeMap<u64, Duration>,
     /// The tokens of each connection.
     by_link: HashMap<LinkId, BTreeSet<u64>>,
-    /// The request of a client up to which all were checked.
+    /// The last request of a client that was checked.
     checked: u64,
 }
 
 impl Askers {
-    /// A number for one more.
+    /// Returns a new token.
     pub(super) fn token(&mut self) -> Token {
         self.last += 1;
         Token(self.last)
     }
 
-    /// Adds a request. Returns requests that were found to be of clients that have disconnected; they are forgotten.
+    /// Adds a request. Returns the removed requests of clients that have disconnected.
     pub(super) fn wait(&mut self, token: Token, asker: Asker) -> Vec<Token> {
         if let Asker::Redirector { link, .. } = &asker {
             self.by_link.entry(*link).or_default().insert(token.0);
@@ -98,20 +105,21 @@ impl Askers {
         self.take_gone(CHECKED_PER_REQUEST)
     }
 
-    /// Adds a request of a redirector, which takes silence for a lost manager after `until`.
+    /// Adds a request of a redirector, which treats a missing reply after `until` as a lost
+    /// manager.
     pub(super) fn wait_with_deadline(&mut self, token: Token, asker: Asker, until: Duration) -> Vec<Token> {
         self.unanswered_redirectors.insert(token.0, until);
         self.wait(token, asker)
     }
 
-    /// A redirector that has waited long enough for silence.
+    /// Removes a redirector's request whose deadline has passed.
     pub(super) fn next_overdue(&mut self, now: Duration) -> Option<(Token, Asker)> {
         let (token, _) = self.unanswered_redirectors.first_key_value().filter(|(_, until)| **until <= now)?;
         let token = Token(*token);
         self.take(token).map(|asker| (token, asker))
     }
 
-    /// When the next of them has.
+    /// Returns the earliest deadline of a redirector's request.
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.unanswered_redirectors.first_key_value().map(|(_, until)| *until)
     }
@@ -145,7 +153,8 @@ impl Askers {
         }
     }
 
-    /// A connection is no more: parents ask again over the next. Returns what a redirector had asked over it.
+    /// Removes the requests of a closed connection. Parents repeat their queries over the next one.
+    /// Returns the requests of a redirector.
     pub(super) fn forget(&mut self, link: LinkId) -> Vec<Token> {
         let tokens = self.by_link.remove(&link).unwrap_or_default();
         let mut asked = Vec::new();
@@ -157,7 +166,7 @@ impl Askers {
         asked
     }
 
-    /// Reports whether a request is of a client that has disconnected.
+    /// Reports whether the client of a request has disconnected.
     pub(super) fn is_gone(&self, token: Token) -> bool {
         match self.clients.get(&token.0) {
             Some(Asker::Client(caller, _)) => caller.has_left(),
@@ -165,8 +174,8 @@ impl Askers {
         }
     }
 
-    /// Checks this many requests, and the next ones at the next call, for whether their clients have disconnected. Those are
-    /// forgotten and returned.
+    /// Checks this many requests for disconnected clients; the next call continues after them.
+    /// Requests of disconnected clients are removed and returned.
     pub(super) fn take_gone(&mut self, most: usize) -> Vec<Token> {
         let mut checked = self.checked;
         let next = self.clients.range(checked.saturating_add(1)..).take(most);
@@ -186,7 +195,7 @@ impl Askers {
         gone
     }
 
-    /// Lets go of questions that were answered by silence.
+    /// Removes expired queries of parents, which need no reply.
     pub(super) fn expire(&mut self, now: Duration) {
         while let Some((token, (until, _))) = self.parents.first_key_value()
             && *until <= now
@@ -221,7 +230,7 @@ mod tests {
         for number in 0..1000 {
             let token = askers.token();
             gone += askers.wait(token, client(&stays)).len();
-            // One after the other asks and leaves.
+            // Clients send a request and disconnect, one after the other.
             for _ in 0..10 {
                 let leaves = caller();
                 let token = askers.token();
@@ -239,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_takes_its_requests_along_and_no_others() {
+    fn a_closed_connection_removes_only_its_own_requests() {
         let mut askers = Askers::default();
         let (one, other) = (LinkId::accepted(1), LinkId::accepted(2));
         let tokens: Vec<Token> = (0..4).map(|_| askers.token()).collect();

@@ -1,9 +1,10 @@
-//! What is on the disks of a server, or in the file system that all its servers share (`cms.dfs lookup central`): bounded looks
-//! at names, and the list of all files for a parent.
+//! The files of a server, or of the file system that all its servers share (`cms.dfs lookup
+//! central`): bounded lookups of names, and the inventory for a parent.
 //!
-//! This thread never waits for the storage: names in memory are answered on the spot, others by the pool of their file system,
-//! and the result comes back through the inbox of the cluster's thread. Change events of different threads can arrive out
-//! of order, so an event only triggers a look; the result of the look is reported.
+//! The cluster's thread never waits for the storage. Names in memory are answered immediately,
+//! others by the pool of their file system, and the result arrives through the inbox of the
+//! cluster's thread. Change events of different threads can arrive out of order, so an event only
+//! triggers a stat; the result of the stat is reported (decision 029).
 
 use super::kept::aside;
 use super::line::Outbox;
@@ -22,39 +23,40 @@ use wire::cms::flags::InventoryModifier;
 use wire::cms::message::PathBatch;
 use wire::cms::{Message as Wire, StreamId};
 
-/// Bytes that may wait for a parent while an inventory is sent to it: it makes way for everything else.
+/// Bytes that may wait for a parent while an inventory is sent. The limit gives all other messages
+/// priority.
 const INVENTORY_WAITING_MAX: usize = 256 * 1024;
 
-/// Between looks at whether a parent takes more of an inventory.
+/// The interval between two checks for back-pressure of a parent during an inventory.
 const INVENTORY_PAUSE: Duration = Duration::from_millis(10);
 
-/// A look at the disk and its result.
+/// A stat and its result.
 pub(super) type Looked = (LogicalPath, u64, Presence);
 
-/// Takes the results of looks at the disk, on any thread.
+/// A callback for results of stats, on any thread.
 pub(super) type Results = Arc<dyn Fn(Vec<Looked>) + Send + Sync>;
 
-/// What came of a wish to know what is at a path.
+/// The outcome of a request for the state of a path.
 pub(super) struct Finding {
     pub(super) path: LogicalPath,
-    /// What is there; `None`: it was not looked at, because too many looks wait.
+    /// The state; `None` if no stat was made because too many wait.
     pub(super) presence: Option<Presence>,
     pub(super) wanted: Wanted,
 }
 
-/// The files of this server, and who waits for looks at the disk.
+/// The files of this server, and the requests that wait for stats.
 pub(super) struct Holdings {
     logical: Arc<Logical>,
     results: Results,
     looking: Looking,
-    /// How many begin, and what need not be looked at.
+    /// Rate limit of stats, and the names known to be absent.
     looks: Looks,
     findings: VecDeque<Finding>,
-    /// Number of the last look.
+    /// Number of the last stat.
     last: u64,
-    /// How often what parents know became void.
+    /// Number of times that the inventories of parents became invalid.
     voided: Rc<Cell<u64>>,
-    /// Looks that are to begin together, once all that has come is read.
+    /// Stats that start as one batch, after all received messages were read.
     later: Vec<(LogicalPath, u64)>,
 }
 
@@ -72,17 +74,17 @@ impl Holdings {
         }
     }
 
-    /// When the next look may begin of those that wait for their turn.
+    /// Returns the time at which the next queued stat may start.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.looks.next_deadline()
     }
 
-    /// Somebody says that a path is there.
+    /// Records that a path has appeared.
     pub(super) fn appeared(&mut self, path: &[u8]) {
         self.looks.appeared(path);
     }
 
-    /// A parent says that a file is wanted.
+    /// Handles the notice of a parent that a file is needed.
     pub(super) fn renew(&self, path: &LogicalPath) {
         self.logical.freshen(path);
     }
@@ -92,7 +94,7 @@ impl Holdings {
         self.findings.pop_front()
     }
 
-    /// Looks what is at a path, now or later. What is known at once is a finding at once.
+    /// Stats a path, now or later. A result in memory is a finding immediately.
     pub(super) fn look_at(&mut self, path: LogicalPath, wanted: Wanted, now: Duration) {
         if let Some(waiting) = self.looking.get_mut(&path) {
             return waiting.add(wanted);
@@ -125,11 +127,11 @@ impl Holdings {
         self.looking.insert(path, Waiting { number: Some(self.last), wanted });
     }
 
-    /// Begins the looks whose turn it is.
+    /// Starts the queued stats that the rate limit permits.
     pub(super) fn look_in_turn(&mut self, now: Duration) {
         while let Some(path) = self.looks.due(now) {
             let Ok(path) = LogicalPath::parse(&path) else { continue };
-            // It may have been looked up meanwhile, because it came or went.
+            // A stat may have run meanwhile because the file was created or removed.
             if self.looking.get(&path).is_some_and(|waiting| waiting.number.is_none()) {
                 let waiting = self.looking.remove(&path);
                 self.begin(path, waiting.map(|waiting| waiting.wanted).unwrap_or_default(), now);
@@ -137,7 +139,7 @@ impl Holdings {
         }
     }
 
-    /// Begins the looks at the disk that are due.
+    /// Submits the batch of stats.
     pub(super) fn submit(&mut self) {
         if !self.later.is_empty() {
             let results = self.results.clone();
@@ -145,7 +147,8 @@ impl Holdings {
         }
     }
 
-    /// A name changed. Looks under way may have run before the change, so their requests are answered by the next look.
+    /// Handles a changed name. Stats in progress may have run before the change, so the next stat
+    /// answers their requests.
     pub(super) fn changed(&mut self, path: &LogicalPath, now: Duration) {
         let waiting = self.looking.remove(path);
         self.look_at(path.clone(), Wanted::News, now);
@@ -154,21 +157,22 @@ impl Holdings {
         }
     }
 
-    /// Forgets the looks under way at a path: they may have run before a change that nobody needs to know of.
+    /// Forgets the stats in progress at a path: they may have run before a change that needs no
+    /// report.
     pub(super) fn forget(&mut self, path: &LogicalPath) {
         self.looking.remove(path);
     }
 
-    /// Begins all looks anew: those under way may have run before a change of many names.
+    /// Restarts all stats: those in progress may have run before a change of many names.
     pub(super) fn begin_anew(&mut self, now: Duration) {
         for (path, waiting) in self.looking.take_begun() {
             self.begin(path, waiting.wanted, now);
         }
     }
 
-    /// A look at the disk has shown something.
+    /// Handles the result of a stat.
     pub(super) fn looked_at(&mut self, path: &LogicalPath, number: u64, presence: Presence, now: Duration) {
-        // An earlier look than the one that is waited for tells of an earlier time.
+        // The result of an earlier stat than the expected one is stale.
         if self.looking.get(path).is_none_or(|waiting| waiting.number != Some(number)) {
             return;
         }
@@ -201,8 +205,8 @@ impl Holdings {
         }
     }
 
-    /// Begins to tell a parent of all files, at most `most`; `complete`: of everything else that has a name, too, because nothing
-    /// comes to exist but through this server.
+    /// Starts to send an inventory to a parent, with at most `most` files. `complete` includes all
+    /// other names, because nothing is created except through this server (decision 002).
     pub(super) fn tell_all(&self, outbox: Rc<Outbox>, peer: Extensions, most: usize, complete: bool) {
         let complete = complete && peer.contains(Extensions::COMPLETE);
         let logical = self.logical.clone();
@@ -211,16 +215,16 @@ impl Holdings {
         tokio::task::spawn_local(tell_all(outbox, peer, given, self.voided.clone(), self.voided.get()));
     }
 
-    /// What parents know is void: lists that are on their way are not complete any more.
+    /// Invalidates the inventories of parents: those in progress are not complete any longer.
     pub(super) fn void_lists(&self) {
         self.voided.set(self.voided.get() + 1);
     }
 }
 
-/// Paths of a list, and the bits with which it ends if they are the last.
+/// Paths of an inventory, and the bits that end it if they are the last.
 type Part = (PathBatch, InventoryModifier);
 
-/// Tells a parent of all files, as fast as it takes them.
+/// Sends the inventory to a parent at the speed of the parent.
 async fn tell_all(
     outbox: Rc<Outbox>,
     peer: Extensions,
@@ -249,7 +253,8 @@ async fn tell_all(
     }
 }
 
-/// Walks over all files, or all names, and gives their paths in batches; ends when nobody takes them.
+/// Walks over all files, or all names, and sends their paths in batches. Ends when the receiver is
+/// dropped.
 fn collect(logical: &Logical, most: usize, complete: bool, give: &mpsc::Sender<Part>) {
     let mut batch = PathBatch::default();
     let mut count = 0;
@@ -270,7 +275,7 @@ fn collect(logical: &Logical, most: usize, complete: bool, give: &mpsc::Sender<P
                 batch.push(path.as_bytes()).ok();
                 whole = give.blocking_send((full, InventoryModifier::NONE)).is_ok();
             }
-            // What no message can hold is asked for when it is wanted.
+            // A path that fits in no message is looked up on request.
             Err(_) => note(path, "no message can hold it".to_owned()),
         }
         whole

@@ -1,7 +1,8 @@
-//! Small files in which a node keeps over its restart what it learns while it runs.
+//! Small files that keep the state of a node over a restart.
 //!
-//! They are written beside the cluster's thread, which waits for no disk. Of contents that follow each other quickly the last
-//! one is what is on disk in the end, whichever thread writes it.
+//! They are written on other threads, because the cluster's thread must not wait for a disk. Of
+//! contents that follow each other quickly the last one is on disk in the end, on whichever thread
+//! it is written.
 
 use super::lease_record::LeaseRecord;
 use std::collections::BTreeSet;
@@ -11,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::PrivateDirectory;
 
-/// A file that is kept up to date; none without a path.
+/// A file that is kept up to date. Without a path nothing is written.
 pub(super) struct Kept(Option<Arc<Shared>>);
 
 struct Shared {
     file: PathBuf,
-    /// What it is to hold; `Some(None)`: there is to be no such file. `None` when that is so already.
+    /// The content to be written; `Some(None)` removes the file. `None` if the file is up to date.
     next: Mutex<Option<Option<String>>>,
-    /// One writes at a time.
+    /// Only one thread writes at a time.
     writing: Mutex<()>,
 }
 
@@ -31,7 +32,7 @@ impl Kept {
         Self(file.map(|file| Arc::new(Shared { file, next: Mutex::default(), writing: Mutex::default() })))
     }
 
-    /// Soon holds `content`; without any it is removed.
+    /// Schedules the file to be replaced by `content`, or removed without one.
     pub(super) fn keep(&self, content: Option<String>) {
         let Some(shared) = self.0.clone() else { return };
         *lock(&shared.next) = Some(content);
@@ -39,22 +40,23 @@ impl Kept {
     }
 }
 
-/// What a node keeps for its next start.
+/// The files that a node keeps for its next start.
 pub(super) struct Records {
-    /// Where its place in the tree is.
+    /// The address of its parent in the tree.
     pub(super) place: Kept,
-    /// Ids of nodes below that are out of use.
+    /// Ids of child nodes that are out of use.
     pub(super) out_of_use: Kept,
-    /// That its cluster was complete once; `None` when that is written.
+    /// The mark that the cluster was complete once; `None` after it is written.
     formed: Option<Kept>,
-    /// Numbers of nodes below that may have leases of this one, and what of them was written last.
+    /// Numbers of child nodes that may have leases of this one, and the numbers that were written
+    /// last.
     lessees: (Kept, BTreeSet<u64>),
-    /// Until when clients may come that have leases of a node with children.
+    /// The time until which clients may arrive that have leases of a node with children.
     pub(super) leases: LeaseRecord,
 }
 
 impl Records {
-    /// All of them lie beside the place file; without one nothing is kept.
+    /// Creates the records. All files lie beside the place file; without one nothing is kept.
     pub(super) fn new(place: Option<&Path>) -> Self {
         Self {
             place: Kept::new(place.map(Path::to_owned)),
@@ -65,7 +67,7 @@ impl Records {
         }
     }
 
-    /// These nodes below may have leases of this one.
+    /// Records the child nodes that may have leases of this one.
     pub(super) fn note_lessees(&mut self, lessees: BTreeSet<u64>) {
         let (kept, written) = &mut self.lessees;
         if *written != lessees {
@@ -74,20 +76,20 @@ impl Records {
         }
     }
 
-    /// The nodes that may have had leases of an earlier run of the node with this place file.
+    /// Returns the nodes that may have leases of an earlier run of the node with this place file.
     pub(super) fn lessees(place: &Path) -> BTreeSet<u64> {
         let text = read(&lessees_file(place)).unwrap_or_default();
         text.lines().filter_map(|line| u64::from_str_radix(line, 16).ok()).collect()
     }
 
-    /// The children that were to come are here.
+    /// Records that all expected children have joined.
     pub(super) fn note_formed(&mut self) {
         if let Some(formed) = self.formed.take() {
             formed.keep(Some("The cluster was complete once.\n".to_owned()));
         }
     }
 
-    /// Whether an earlier run of the node with this place file had its children.
+    /// Reports whether all children had joined in an earlier run of the node with this place file.
     pub(super) fn has_formed(place: &Path) -> bool {
         read(&formed_file(place)).is_some()
     }
@@ -97,13 +99,13 @@ fn drained_file(place: &Path) -> PathBuf {
     place.with_file_name("drained")
 }
 
-/// Ids of nodes that were out of use when the node with this place file ended.
+/// Returns the ids of nodes that were out of use when the node with this place file ended.
 pub(super) fn drained(place: &Path) -> Vec<String> {
     let text = read(&drained_file(place)).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
-/// Runs what waits for a disk on a thread of its own: it happens seldom.
+/// Runs blocking work on a thread of its own. It is rare, so a thread pool is not needed.
 pub(super) fn aside(name: &str, work: impl FnOnce() + Send + 'static) {
     if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(work) {
         tracing::warn!("no thread for {name}: {error}");
@@ -121,7 +123,7 @@ fn lessees_file(place: &Path) -> PathBuf {
 impl Shared {
     fn write(&self) {
         let _alone = lock(&self.writing);
-        // Another thread may have written it, and what came after it, too.
+        // Another thread may have written this content, and its successor, too.
         let Some(content) = lock(&self.next).take() else { return };
         let (directory, name) = place(&self.file);
         let written = PrivateDirectory::create(directory).and_then(|directory| match content {
@@ -134,7 +136,8 @@ impl Shared {
     }
 }
 
-/// What an earlier run kept in `file`; `None` if there is nothing. What another user could have written is not believed.
+/// Returns the content of `file` from an earlier run; `None` if there is none. A file that another
+/// user could have written is not trusted.
 pub(super) fn read(file: &Path) -> Option<String> {
     let (directory, name) = place(file);
     match PrivateDirectory::open(directory).and_then(|directory| directory.read_inherited(name)) {
@@ -147,7 +150,7 @@ pub(super) fn read(file: &Path) -> Option<String> {
     }
 }
 
-/// The directory and name of a file; names are ours and plain text.
+/// Returns the directory and the name of a file. The names are our own and plain text.
 fn place(file: &Path) -> (&Path, &str) {
     let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
     (file.parent().unwrap_or(Path::new(".")), name)
@@ -158,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_earlier_version_kept_with_a_wide_umask_is_read() {
+    fn files_of_an_earlier_version_with_a_wide_umask_are_read() {
         use std::fs::{self, Permissions};
         use std::os::unix::fs::PermissionsExt as _;
         let folder = std::env::temp_dir().join(format!("scalla-kept-earlier-{}", std::process::id()));
@@ -168,7 +171,7 @@ mod tests {
         let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
         fs::write(&file, "m.example.org:1213").unwrap();
         set_mode(&file, 0o664);
-        // Others could have reached it in this directory.
+        // Other users could have reached the file in this directory.
         set_mode(&folder, 0o710);
         assert_eq!((read(&file), mode()), (None, 0o664));
         set_mode(&folder, 0o700);
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_content_is_what_stays() {
+    fn the_last_content_remains() {
         let folder = std::env::temp_dir().join(format!("scalla-kept-{}", std::process::id()));
         let file = folder.join("place");
         let shared =
@@ -190,7 +193,7 @@ mod tests {
             kept.keep(Some(number.to_string()));
         }
         drop(writing);
-        // Whoever writes after this finds nothing to do.
+        // A later writer finds nothing to write.
         shared.write();
         assert_eq!(read(&file).unwrap(), "19");
         kept.keep(None);

@@ -1,4 +1,7 @@
-//! Orders that wait for an answer of the location machine: whether a new name is free, or which server prepares a file.
+//! Orders that wait for an answer of the location machine: the lease of a new name, or the server
+//! that prepares a file.
+//!
+//! They are separate from `askers`, because several paths of one order can have one reply.
 
 use super::forward::Forward;
 use cluster::tree::LinkId;
@@ -8,42 +11,45 @@ use std::rc::Rc;
 use wire::cms::StreamId;
 use wire::cms::flags::PrepaddModifier;
 
-/// Brings the outcome of an order to the client that gave it: nothing when it was passed on, else why it was not.
+/// A callback that delivers the outcome of an order to its client: `Ok` after it was forwarded,
+/// otherwise the reason.
 pub(super) type Tell = Box<dyn FnOnce(Result<(), Answer>) + Send>;
 
-/// Who gave an order, and hears what became of it.
+/// The origin of an order, which gets the outcome.
 pub(super) enum Client {
     /// A client of this process.
     Here(Tell),
     /// A client of this redirector.
     Redirector(LinkId, StreamId),
-    /// A parent, which wants to hear nothing.
+    /// A parent, which expects no outcome.
     Nobody,
 }
 
-/// The question that is asked before names change.
+/// The query that precedes a change of names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NameCheck {
-    /// Which node has the file that is to be renamed.
+    /// Finds the node that has the file to be renamed.
     Holder,
-    /// Whether the new name is free: this node gets the lease of it.
+    /// Gets the lease of the new name for this node, which proves that the name is free.
     Lease(Slot),
-    /// Whether the new name is free: no node is known to have the file, or all see the same files.
+    /// Checks that the new name is free: no node is known to have the file, or all nodes share
+    /// their files.
     Free,
 }
 
-/// An order that waits until it is known whether its new name is free, or which node shall prepare a file.
+/// An order that waits for the result of a query: the new name is free, or a node is chosen to
+/// prepare a file.
 pub(super) enum Order {
-    /// Names change.
+    /// A change of names.
     Names {
-        /// What goes down.
+        /// The request that is forwarded to children.
         forward: Forward,
-        /// Who wants it.
+        /// The origin of the order.
         client: Client,
-        /// The question that is asked now.
+        /// The current query.
         check: NameCheck,
     },
-    /// A file is prepared, by the node that is chosen.
+    /// The preparation of a file by the chosen node.
     Prepare(Preparation),
 }
 
@@ -63,7 +69,7 @@ impl Preparation {
     }
 }
 
-/// Paths that a client named together: it is told once, when all are with a server or are not.
+/// A batch of paths of one client. It gets one reply, after each path has a server or has failed.
 pub(super) struct Batch {
     left: usize,
     taken: bool,
@@ -76,7 +82,7 @@ impl Batch {
         Self { left: paths, taken: false, refused: None, tell: Some(tell) }
     }
 
-    /// One path is with a server, or why not.
+    /// Records that a path has a server, or the reason why not.
     fn done(&mut self, outcome: Result<(), Answer>) {
         self.left = self.left.saturating_sub(1);
         match outcome {
@@ -86,7 +92,8 @@ impl Batch {
         if self.left == 0
             && let Some(tell) = self.tell.take()
         {
-            // As long as one can be prepared the request stands, as it does at a real manager for none.
+            // The request succeeds if at least one path can be prepared. Only if no path has a
+            // server, it fails.
             tell(self.refused.take().filter(|_| !self.taken).map_or(Ok(()), Err));
         }
     }
@@ -113,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_once_when_every_path_is_settled() {
+    fn a_client_gets_one_reply_when_every_path_is_settled() {
         let missing = || Err(Answer::Error(ErrorCode::NO_ENTRY, "no".into()));
         assert_eq!(outcome(vec![Ok(()), Ok(())]), Some(Ok(())));
         assert_eq!(outcome(vec![missing(), Ok(()), missing()]), Some(Ok(())), "one is enough");

@@ -1,5 +1,8 @@
-//! What goes wrong again and again: managers that do not take this node in, logins that are refused, places that do not
-//! last. Each is said once, and while it goes on ever more seldom.
+//! Rate limit for log lines about repeated problems: managers that do not accept this node, refused
+//! logins, and attachments that do not last.
+//!
+//! Each problem is logged once, and with growing pauses while it lasts, so that a permanent problem
+//! does not fill the log.
 
 use super::line::{Line, Stage};
 use cluster::tree::limits::{REDIRECTORS_MAX, REDIRECTORS_PER_PEER_MAX};
@@ -8,42 +11,46 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Attempts in a row that lead nowhere before a manager is spoken of: one that is just being started is no trouble.
+/// Consecutive failed attempts before a manager is logged, because a manager that is just starting
+/// is not a problem.
 const ATTEMPTS: u32 = 3;
 
-/// First and longest pause between two lines about one thing; four times as long each time.
+/// The first and the longest pause between two log lines about one problem. Each pause is four
+/// times the previous one.
 const PAUSE_MIN: Duration = Duration::from_secs(60);
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
 
-/// A place counts as one when it was kept for so long: a parent may greet a node and close the connection.
+/// The minimum duration of an attachment before it is logged, because a parent may accept a node
+/// and close the connection immediately.
 const LASTING: Duration = Duration::from_secs(1);
 
-/// Things remembered at most: whoever comes from ever new addresses is not written down for ever.
+/// Maximum number of remembered problems, so that a peer with changing addresses cannot fill the
+/// memory.
 const REMEMBERED_MAX: usize = 1000;
 
-/// Why managers did not take this node in, and what was said of what.
+/// The reasons why managers did not accept this node, and the log lines already written.
 #[derive(Default)]
 pub(super) struct Troubles {
     reasons: HashMap<Address, String>,
     missed: Repeats<Address>,
     refused: Repeats<String>,
-    /// Orders of redirectors, by host and operation.
+    /// Refused orders of redirectors, by host and operation.
     refused_orders: Repeats<(Option<IpAddr>, &'static str)>,
     place: Place,
 }
 
-/// What is said of this node's place.
+/// The log state of this node's attachment.
 #[derive(Clone, Copy, PartialEq, Default)]
 enum Place {
     #[default]
     None,
-    /// It has one since then.
+    /// The node has a parent since this time.
     New(Duration),
-    /// And that was said.
+    /// The attachment was logged.
     Told,
 }
 
-/// What was said, and when it is to be said again.
+/// The problems that were logged, with the time of the next line about each.
 struct Repeats<K>(HashMap<K, Said>);
 
 #[derive(Clone, Copy)]
@@ -60,7 +67,7 @@ impl<K> Default for Repeats<K> {
 }
 
 impl<K: std::hash::Hash + Eq> Repeats<K> {
-    /// Whether it is to be said now.
+    /// Reports whether the problem is to be logged now.
     fn due(&mut self, what: K, now: Duration) -> bool {
         if self.0.len() >= REMEMBERED_MAX {
             self.0.retain(|_, said| said.again + said.pause > now);
@@ -81,14 +88,14 @@ impl<K: std::hash::Hash + Eq> Repeats<K> {
         }
     }
 
-    /// It is well again: whether that is to be said.
+    /// Marks the problem as solved. Returns true if the solution is to be logged.
     fn over(&mut self, what: &K) -> bool {
         self.0.get_mut(what).is_some_and(|said| !std::mem::replace(&mut said.over, true))
     }
 }
 
 impl Troubles {
-    /// A connection is none any more: remembers why a manager did not keep this node.
+    /// Handles a closed connection: records the reason why a manager did not keep this node.
     pub(super) fn parted(&mut self, node: &Node, line: &mut Line, by_peer: bool) {
         let Some(manager) = line.goal.take() else { return };
         let roots = node.memberships().iter().flat_map(Membership::managers);
@@ -110,7 +117,7 @@ impl Troubles {
         self.reasons.insert(manager, why);
     }
 
-    /// The node has a place, or lost it.
+    /// Records that the node has a parent or lost it.
     pub(super) fn attached(&mut self, attached: bool, now: Duration) {
         let place = if attached { Place::New(now) } else { Place::None };
         if std::mem::replace(&mut self.place, place) == Place::Told && !attached {
@@ -118,7 +125,7 @@ impl Troubles {
         }
     }
 
-    /// When [`Self::complain`] has something to say about the place of this node.
+    /// Returns the time at which [`Self::complain`] has to log the attachment of this node.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         match self.place {
             Place::New(since) => Some(since + LASTING),
@@ -126,7 +133,7 @@ impl Troubles {
         }
     }
 
-    /// Says where this node has its place, and of which managers it is not, if it is time for that.
+    /// Logs the parent of this node and the managers that have not accepted it, if that is due.
     pub(super) fn complain(&mut self, node: &Node, now: Duration) {
         if self.next_deadline().is_some_and(|due| due <= now) {
             self.place = Place::Told;
@@ -150,7 +157,7 @@ impl Troubles {
         }
     }
 
-    /// The managers that a node looks for, each with what was in the way.
+    /// Returns the managers that a node searches, each with the reason of the last failure.
     pub(super) fn sought(&self, node: &Node) -> Vec<String> {
         let missed = node.memberships().iter().flat_map(Membership::managers_missed);
         missed
@@ -161,7 +168,7 @@ impl Troubles {
             .collect()
     }
 
-    /// Says that two nodes have one id, unless that was said a moment ago.
+    /// Logs that two nodes have one id, within the rate limit.
     pub(super) fn tell_twins(&mut self, id: &str, host: &str, now: Duration) {
         if self.refused.due(format!("{host} {id}"), now) {
             tracing::error!(
@@ -171,7 +178,7 @@ impl Troubles {
         }
     }
 
-    /// Reports whether it is to be logged now that an order of a redirector at this address was refused.
+    /// Reports whether a refused order of a redirector at this address is to be logged now.
     pub(super) fn is_refused_order_due(
         &mut self,
         ip: Option<IpAddr>,
@@ -181,7 +188,7 @@ impl Troubles {
         self.refused_orders.due((ip, name), now)
     }
 
-    /// Logs that a redirector lost its place to another one, unless that was logged a moment ago.
+    /// Logs that a redirector lost its place to another one, within the rate limit.
     pub(super) fn log_replaced(&mut self, name: &str, by: &str, now: Duration) {
         if self.refused.due(format!("replaced {name}"), now) {
             tracing::warn!(
@@ -191,7 +198,7 @@ impl Troubles {
         }
     }
 
-    /// Says that a login was refused, unless that was said a moment ago.
+    /// Logs that a login was refused, within the rate limit.
     pub(super) fn tell_refusal(&mut self, host: &str, reason: RefusalReason, now: Duration) {
         let why = match reason {
             RefusalReason::Role(error) => error.to_string(),
@@ -214,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lasts_is_said_ever_more_seldom() {
+    fn a_lasting_problem_is_logged_with_growing_pauses() {
         let mut repeats = Repeats::default();
         let said: Vec<u64> =
             (0..20_000).filter(|second| repeats.due("it", Duration::from_secs(*second))).collect();
@@ -222,24 +229,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_well_again_is_said_once() {
+    fn a_solved_problem_is_logged_once() {
         let mut repeats = Repeats::default();
         let at = Duration::from_secs;
         assert!(!repeats.over(&"it"));
         assert!(repeats.due("it", at(0)));
         assert!(repeats.over(&"it") && !repeats.over(&"it"));
-        // It comes and goes.
+        // The problem comes and goes (flapping).
         assert!(!repeats.due("it", at(30)) && !repeats.over(&"it"));
         assert!(repeats.due("it", at(60)) && repeats.over(&"it"));
         assert!(!repeats.due("it", at(61)) && repeats.due("it", at(120)), "the pause is the shortest again");
     }
 
     #[test]
-    fn not_everybody_is_remembered() {
+    fn the_number_of_remembered_problems_is_limited() {
         let mut repeats = Repeats::default();
         let said = (0..5000).filter(|number| repeats.due(*number, Duration::ZERO)).count();
         assert_eq!((said, repeats.0.len()), (REMEMBERED_MAX, REMEMBERED_MAX));
-        // After a while there is room again.
+        // After a while entries expire and there is space again.
         assert!(repeats.due(4999, PAUSE_MIN * 2));
         assert_eq!(repeats.0.len(), 1);
     }

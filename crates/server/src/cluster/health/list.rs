@@ -1,8 +1,10 @@
-//! The file that names nodes which may not join (`cms.blacklist`), or the only ones that may (`cms.whitelist`): read at the
-//! start, and again when it changed.
+//! The file of nodes that may not join (`cms.blacklist`), or of the only ones that may
+//! (`cms.whitelist`).
 //!
-//! A line is a host name, an address, or a pattern with one `*`, and may go on with `redirect host:port …`: managers where
-//! such a node shall go instead. `#` begins a comment. Source: cms protocol 3, section black list file.
+//! It is read at the start and when it has changed, so that operators can ban a node without a
+//! restart. A line is a host name, an address, or a pattern with one `*`, optionally followed by
+//! `redirect host:port …`: the managers to which such a node is redirected. `#` begins a comment.
+//! Source: cms protocol 3, section black list file.
 
 use cluster::tree::{Address, Blacklist, Rule};
 use std::io;
@@ -10,24 +12,24 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A longer file is refused: it is not what it should be.
+/// A longer file is refused, because it cannot be a list of nodes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Where the list is and what it means.
+/// The path of the list and its meaning.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListFile {
     /// The file.
     pub path: PathBuf,
-    /// It names those who may join, not those who may not.
+    /// Set if it lists the nodes that may join, instead of those that may not.
     pub white: bool,
-    /// How often it is looked at.
+    /// The interval between two checks for a change.
     pub check: Duration,
 }
 
-/// What tells one state of a file from another.
+/// The identification of a version of the file: inode, modification time, size.
 type Version = Option<(u64, i64, i64, u64)>;
 
-/// The list as it was read last.
+/// The list, with the version that was read last.
 #[derive(Debug)]
 pub(super) struct List {
     file: ListFile,
@@ -43,9 +45,11 @@ impl List {
         self.file.check
     }
 
-    /// The list, if it changed since the last call. Lines that cannot be understood are left out with a warning. Without a
-    /// file nobody is banned (a white list then names nobody, so nobody may join). A file that is there but cannot be read
-    /// leaves everything as it was.
+    /// Returns the list if it changed since the last call.
+    ///
+    /// Invalid lines are skipped with a warning. Without a file no node is banned; a missing white
+    /// list names no node, so none may join. A file that exists but cannot be read leaves the
+    /// previous list in force.
     pub(super) fn read(&mut self) -> Option<Blacklist> {
         let version = match std::fs::metadata(&self.file.path) {
             Ok(status) => Some((status.ino(), status.mtime(), status.mtime_nsec(), status.size())),
@@ -80,7 +84,7 @@ impl List {
     }
 }
 
-/// The rules in the text; `complain` is told the number of each line that is none, and why.
+/// Parses the rules. `complain` is called with the number of each invalid line and the reason.
 fn parse(text: &str, white: bool, mut complain: impl FnMut(usize, &str)) -> Blacklist {
     let mut rules = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -116,7 +120,7 @@ fn rule<'a>(pattern: &str, mut words: impl Iterator<Item = &'a str>) -> Result<R
     Ok(Rule { pattern: pattern.to_owned(), redirect })
 }
 
-/// `host:port`, `[address]:port`.
+/// Parses `host:port` or `[address]:port`.
 fn address(text: &str) -> Option<Address> {
     let (host, port) = text.rsplit_once(':')?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -162,7 +166,7 @@ mod tests {
         std::fs::write(&path, "bad\n").unwrap();
         assert_eq!(list.read().map(|list| list.rules.len()), Some(1));
         assert_eq!(list.read(), None);
-        // Replaced by a file of the same length, as editors do it.
+        // The file is replaced by one of the same length, as editors do.
         std::fs::write(folder.join("new"), "wor\n").unwrap();
         std::fs::rename(folder.join("new"), &path).unwrap();
         assert_eq!(

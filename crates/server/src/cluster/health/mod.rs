@@ -1,11 +1,14 @@
-//! How this node feels: load, space, and who may join, measured on a thread of its own and told when it matters.
+//! Health of this node: load, space, and the list of nodes that may join.
 //!
-//! | file | what it holds |
+//! They are measured on a thread of their own, because files and programs can block, and are
+//! reported to the thread of the cluster when they change enough.
+//!
+//! | file | content |
 //! |---|---|
-//! | here | [`Health`]: the thread, and what of it others should hear |
-//! | `load` | how busy the machine is |
-//! | `program` | a program that measures that in the node's place |
-//! | `space` | how much room there is for new files |
+//! | here | [`Health`]: the thread, and the choice of changes that it reports |
+//! | `load` | the load of the machine |
+//! | `program` | an external program that measures the load instead |
+//! | `space` | the space for new files |
 //! | `list` | the file of nodes that may not join |
 
 mod list;
@@ -27,28 +30,29 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use storage::{Backend, FileSystemUsage};
 
-/// How often a node looks at its own load where nothing is configured.
+/// The default interval between two measurements of a node's own load.
 pub(crate) const MEASURE: Duration = Duration::from_secs(10);
-/// A change of load by more than this is told although nobody asked, whatever difference counts as none to parents.
+/// A larger change of load is reported without a query, even if parents treat it as equal.
 const CHANGE_MAX: u8 = 20;
-/// How long the first look at the space may hold up the start of a node. What does not answer by then has no room yet.
+/// The deadline of the first query of the space, which delays the start of a node. File systems
+/// that have not answered by then count as full.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
-/// How long the thread sleeps when nothing is due.
+/// The time that the thread sleeps when nothing is due.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// Where the figures of load come from.
+/// The source of the load figures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LoadSource {
-    /// The system's counters.
+    /// The counters of the system.
     Own {
-        /// How often they are looked at.
+        /// The interval between two readings.
         interval: Duration,
     },
     /// A program and its arguments.
     Program {
-        /// The program first.
+        /// The program, then its arguments.
         command: Vec<String>,
-        /// How often it is expected to write.
+        /// The interval at which the program is expected to write.
         interval: Duration,
     },
 }
@@ -59,61 +63,63 @@ impl Default for LoadSource {
     }
 }
 
-/// What is measured.
+/// The selection of measurements.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HealthSettings {
-    /// Load, for nodes with files.
+    /// The load, for nodes with files.
     pub load: Option<LoadSource>,
-    /// Loads this close are the same to parents (`cms.sched fuzz`).
+    /// Loads that differ by no more than this are equal to parents (`cms.sched fuzz`).
     pub fuzz: u8,
-    /// Space below these paths, for nodes with files.
+    /// The space below these paths, for nodes with files.
     pub space: Option<(SpaceRules, Vec<LogicalPath>)>,
-    /// Who may join, for nodes with children.
+    /// The list of nodes that may join, for nodes with children.
     pub list: Option<ListFile>,
 }
 
-/// Something others should hear of.
+/// A change that is reported to the cluster's thread.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Report {
-    /// How busy the node is.
+    /// The load of the node.
     Load {
         /// The load, with the filling of the disks.
         load: Load,
-        /// It differs enough from what was told last that parents should hear of it.
+        /// Set if it differs enough from the last reported load to be sent to parents.
         tell: bool,
     },
-    /// How much space it has.
+    /// The space of the node.
     Space {
         /// The space.
         space: Space,
-        /// There is too little for new files.
+        /// Set if there is too little for new files.
         full: bool,
-        /// It is news for parents.
+        /// Set if it is to be sent to parents.
         tell: bool,
     },
-    /// Another list of who may join.
+    /// A new list of the nodes that may join.
     List(Blacklist),
 }
 
-/// What wakes the thread before its time.
+/// An event that wakes the thread before its deadline.
 enum Wake {
     Program(u64, Said),
     Space(usize, Vec<FileSystemUsage>),
     Stop,
 }
 
-/// The thread that measures. It ends with this.
+/// The thread that measures. It ends when this value is dropped.
 pub(crate) struct Health {
     wake: Sender<Wake>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Health {
-    /// Starts to measure; `report` is called on the thread that measures. Returns after the first look at space and list,
-    /// which are reported by then: a node says what room it has when it logs in.
+    /// Starts to measure. `report` is called on the thread that measures.
+    ///
+    /// Returns after the space and the list were read for the first time and reported, because the
+    /// login of a node contains its space.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// No thread can be started.
     pub(crate) fn start(
         settings: HealthSettings,
         backend: Option<&Arc<dyn Backend>>,
@@ -133,7 +139,7 @@ impl Health {
             });
         };
         let thread = std::thread::Builder::new().name("cluster-health".into()).spawn(run)?;
-        // Its end of the channel is dropped when it has looked.
+        // The thread drops its end of the channel after the first round.
         let _ = looked.recv();
         Ok(Self { wake, thread: Some(thread) })
     }
@@ -148,7 +154,7 @@ impl Drop for Health {
     }
 }
 
-/// What the thread works with.
+/// The state of the thread.
 struct Watch<R> {
     report: R,
     fuzz: u8,
@@ -232,7 +238,7 @@ impl<R: Fn(Report)> Watch<R> {
         [self.measure_at, self.survey_at, self.list_at, program].into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Runs the measurements that are due.
     fn look(&mut self, now: Instant) {
         if let Some((sampler, interval)) = &mut self.sampler
             && self.measure_at.take_if(|at| *at <= now).is_some()
@@ -256,7 +262,7 @@ impl<R: Fn(Report)> Watch<R> {
                 let _ = wake.send(Wake::Space(number, systems));
             });
             self.survey_at = Some(now + rules.recalculate);
-            // What did not answer since the last time may be too old by now.
+            // Replies that are missing since the last round may be stale by now.
             if self.told_space.is_some() {
                 self.sum_up(now);
             }
@@ -293,7 +299,7 @@ impl<R: Fn(Report)> Watch<R> {
 
     fn loaded(&mut self, load: Load) {
         self.load = Load { disk: self.load.disk, ..load };
-        // What differs by no more than that counts as equal to parents.
+        // Parents treat a smaller difference as equal.
         let tell = self.told_load.is_none_or(|told| told.differs(self.load, self.fuzz));
         if tell {
             self.told_load = Some(self.load);
@@ -321,7 +327,8 @@ impl<R: Fn(Report)> Watch<R> {
     }
 }
 
-/// Whether parents should hear of the new space: it changed by a percent, or the node became full or fit.
+/// Reports whether parents should receive the new space: it changed by one percent, or the node
+/// became full or has space again.
 fn matters((told, was_full): (Space, bool), (now, full): (Space, bool)) -> bool {
     let step = (told.free_mb / 100).max(1);
     was_full != full || told.used_percent != now.used_percent || told.free_mb.abs_diff(now.free_mb) >= step
@@ -346,8 +353,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_at_its_start() {
-        // However full the disk is on which the tests run.
+    fn the_first_reports_of_a_server() {
+        // The test must not depend on the free space of the disk on which it runs.
         let rules = SpaceRules { least_percent: 0, least_bytes: 0, ..SpaceRules::default() };
         let settings = HealthSettings {
             load: Some(LoadSource::Own { interval: Duration::from_secs(3600) }),
@@ -355,7 +362,7 @@ mod tests {
             ..HealthSettings::default()
         };
         let (health, reports) = started(settings, &backend());
-        // Both are there when the start returns, before the node logs in anywhere.
+        // Both reports exist when `start` returns, before the node logs in to a manager.
         let reports: Vec<Report> = reports.try_iter().collect();
         assert!(matches!(reports.first(), Some(Report::Load { tell: true, .. })), "{reports:?}");
         let Some(Report::Space { space, full: false, tell: true }) = reports.get(1) else {
@@ -394,7 +401,7 @@ mod tests {
         std::fs::write(folder.join("cms.blacklist"), "bad.site\nworse.site\n").unwrap();
         let mut last = banned(reports.recv().unwrap());
         while last.len() < 2 {
-            // Seen while it was being written.
+            // The file was read while it was being written.
             last = banned(reports.recv().unwrap());
         }
         assert_eq!(last, ["bad.site", "worse.site"]);
@@ -403,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_fills_is_told_and_one_that_hangs_has_no_room() {
+    fn a_disk_that_fills_is_reported_and_one_that_hangs_has_no_space() {
         let faulty = Faulty::new(backend());
         let rules = SpaceRules {
             recalculate: Duration::from_millis(20),

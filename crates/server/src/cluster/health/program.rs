@@ -1,7 +1,8 @@
-//! A program that measures the load in the node's place (`cms.perf pgm`): it is started, its lines are read, and it is
-//! started again when it ends, writes nonsense, or is silent for too long.
+//! An external program that measures the load instead of the node (`cms.perf pgm`).
 //!
-//! Each line it writes is `runq cpu mem pag net`, five numbers of 0 to 100. Source: cms protocol 3, section metric program.
+//! The program is started, its lines are read, and it is restarted after a pause when it ends,
+//! writes an invalid line, or writes nothing for too long. Each line is `runq cpu mem pag net`,
+//! five numbers of 0 to 100. Source: cms protocol 3, section metric program.
 
 use cluster::tree::Load;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -10,23 +11,23 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// After its end a program is started again so much later.
+/// The backoff between the end of a program and its restart.
 pub(super) const PAUSE: Duration = Duration::from_secs(30);
-/// A program that is silent for so many intervals is started again.
+/// A program that writes nothing for this many intervals is restarted.
 pub(super) const SILENT_INTERVALS_MAX: u32 = 2;
-/// A longer line is nonsense.
+/// A longer line is invalid.
 const LINE_BYTES_MAX: u64 = 256;
 
-/// What a run of the program says, with the number of the run.
+/// An event of a run of the program, sent with the number of the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Said {
-    /// A line.
+    /// A line with a load.
     Load(Load),
-    /// It ended, or wrote what is no load.
+    /// The program ended, or wrote an invalid line.
     End,
 }
 
-/// The program, running or to be started.
+/// The program, running or waiting for its start.
 #[derive(Debug)]
 pub(super) struct Program {
     command: Vec<String>,
@@ -34,7 +35,7 @@ pub(super) struct Program {
     run: Option<Run>,
     number: u64,
     start_at: Instant,
-    /// That it cannot be started is told once.
+    /// Set after a failed start was logged, so that it is logged once.
     warned: bool,
 }
 
@@ -45,12 +46,13 @@ struct Run {
 }
 
 impl Program {
-    /// `command` is the program and its arguments; `interval` is how often it is expected to write.
+    /// Creates the record of a program. `command` is the program and its arguments; `interval` is
+    /// the expected time between two lines.
     pub(super) fn new(command: Vec<String>, interval: Duration, now: Instant) -> Self {
         Self { command, interval, run: None, number: 0, start_at: now, warned: false }
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// Returns the time at which [`Self::tick`] has to be called.
     pub(super) fn deadline(&self) -> Instant {
         match &self.run {
             Some(run) => run.heard + self.interval * SILENT_INTERVALS_MAX,
@@ -58,8 +60,8 @@ impl Program {
         }
     }
 
-    /// Starts it if it is time, ends it if it was silent for too long. `say` is called on another thread with the number of
-    /// the run and what it said, until and including its end.
+    /// Starts the program if it is due, and ends it if it was silent for too long. `say` is called
+    /// on another thread with the number of the run and each of its events, including its end.
     pub(super) fn tick(&mut self, now: Instant, say: impl Fn(u64, Said) + Send + 'static) {
         if now < self.deadline() {
             return;
@@ -72,7 +74,8 @@ impl Program {
         }
     }
 
-    /// A run said something; a load, if it is the present run's.
+    /// Handles an event of a run. Returns the load if the event has one and the run is the current
+    /// one.
     pub(super) fn said(&mut self, number: u64, said: Said, now: Instant) -> Option<Load> {
         if number != self.number {
             return None;
@@ -107,7 +110,8 @@ impl Program {
         self.start_at = now + PAUSE;
         let Some((program, arguments)) = self.command.split_first() else { return };
         let mut command = Command::new(program);
-        // A group of its own: what it starts is ended with it.
+        // The program gets its own process group, so that the processes it starts are ended with
+        // it.
         command
             .args(arguments)
             .stdin(Stdio::null())
@@ -141,7 +145,7 @@ impl Program {
             {
                 let _ = kill_process_group(group, Signal::KILL);
             }
-            // Killed, it is gone in a moment.
+            // After the kill signal the wait is short.
             let _ = run.child.kill();
             let _ = run.child.wait();
         }
@@ -154,7 +158,7 @@ impl Drop for Program {
     }
 }
 
-/// Reads lines until the end, or one that is no load.
+/// Reads lines until the end or the first invalid line.
 fn lines(output: impl std::io::Read, mut take: impl FnMut(Load)) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
@@ -171,7 +175,7 @@ fn lines(output: impl std::io::Read, mut take: impl FnMut(Load)) {
     }
 }
 
-/// `runq cpu mem pag net`; what is above 100 is no percentage.
+/// Parses `runq cpu mem pag net`. A number above 100 is invalid.
 fn parse(line: &[u8]) -> Option<Load> {
     let text = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
     let mut numbers = text.split_ascii_whitespace().map(|word| word.parse::<u8>().ok().filter(|n| *n <= 100));
@@ -212,7 +216,7 @@ mod tests {
             });
         }
 
-        /// Waits for the next thing said, and what the program makes of it.
+        /// Waits for the next event and its result.
         fn next(&mut self) -> (Said, Option<Load>) {
             let (number, said) = self.said.recv().unwrap();
             (said, self.program.said(number, said, self.now))
@@ -220,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_loads_and_its_end_starts_it_again() {
+    fn lines_are_loads_and_the_program_is_restarted_after_its_end() {
         let mut stage = Stage::new("echo 1 2 3 4 5; echo ' 100 0 0 0 0 '");
         let first = Load { run_queue: 1, cpu: 2, memory: 3, paging: 4, net: 5, disk: 0 };
         assert_eq!(stage.next().1, Some(first));
@@ -233,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_ends_it() {
+    fn an_invalid_line_ends_the_program() {
         for nonsense in ["1 2 3 4", "1 2 3 4 5 6", "1 2 3 4 101", "-1 2 3 4 5", "load 1", ""] {
             let mut stage = Stage::new(&format!("echo 9 9 9 9 9; echo '{nonsense}'; exec sleep 1000"));
             assert!(stage.next().1.is_some());
@@ -245,14 +249,15 @@ mod tests {
     }
 
     #[test]
-    fn silence_ends_it_and_all_it_started() {
+    fn a_silent_program_is_ended_with_its_children() {
         let mut stage = Stage::new("sleep 1000 & echo 1 1 1 1 1; sleep 1000");
         assert!(stage.next().1.is_some());
         stage.tick(INTERVAL * SILENT_INTERVALS_MAX - Duration::from_millis(1));
         assert!(stage.program.run.is_some());
         stage.tick(Duration::from_millis(1));
         assert!(stage.program.run.is_none());
-        // Its pipe ends only when nobody holds it any more: the background sleep is gone too.
+        // The pipe ends only after its last holder has closed it, so the background sleep has ended
+        // too.
         let (number, said) = stage.said.recv().unwrap();
         assert_eq!((said, stage.program.said(number, said, stage.now)), (Said::End, None));
         stage.tick(PAUSE);
@@ -262,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there() {
+    fn a_missing_program() {
         let now = Instant::now();
         let mut program = Program::new(vec!["/no/such/program".into()], INTERVAL, now);
         program.tick(now, |_, _| unreachable!("nothing runs"));

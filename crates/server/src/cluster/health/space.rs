@@ -1,5 +1,7 @@
-//! How much space there is for new files: asked of each file system on its own pool, so that one that hangs holds up nobody,
-//! and rules that say when a server is full. Source: cms protocol 3, sections space numbers and space on servers.
+//! Free space for new files, and the rules that decide when a server is full.
+//!
+//! Each file system is queried on its own pool, so that one that hangs delays only itself. Source:
+//! cms protocol 3, sections space numbers and space on servers.
 
 use base::{LogicalPath, Owner};
 use cluster::tree::Space;
@@ -7,24 +9,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::{Backend, FileSystemUsage};
 
-/// Figures this many times as old as they should be are no figures: the file system does not answer, and has no room.
+/// Usage older than this many intervals is stale and is left out: the file system does not answer,
+/// so it counts as having no space.
 const STALE: u32 = 3;
 const MB: u64 = 1 << 20;
-/// More than this many MB are told as so many.
+/// The largest number of MB that a message can hold; larger values are sent as this one.
 const MB_MAX: u64 = 0x7fff_ffff;
 
-/// When a server is full (`cms.space`). Of percent and bytes the larger counts.
+/// The conditions under which a server is full (`cms.space`). Of a percentage and a number of bytes
+/// the larger one applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpaceRules {
-    /// How often space is looked at.
+    /// The interval between two queries of the space.
     pub recalculate: Duration,
-    /// With less free on its emptiest file system than so many percent of the largest one, it gets no new files.
+    /// The server is full if its emptiest file system has less free than this percentage of the
+    /// largest one.
     pub least_percent: u8,
-    /// Or less than so many bytes.
+    /// The server is full if its emptiest file system has fewer free bytes.
     pub least_bytes: u64,
-    /// Once full it has room again with so many percent.
+    /// A full server accepts new files again from this percentage on.
     pub enough_percent: u8,
-    /// And so many bytes.
+    /// A full server accepts new files again from this number of bytes on.
     pub enough_bytes: u64,
 }
 
@@ -40,19 +45,19 @@ impl Default for SpaceRules {
     }
 }
 
-/// What all file systems together have.
+/// The sum of all file systems.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Judged {
-    /// As nodes tell it.
+    /// The space in the form in which nodes exchange it.
     pub(super) space: Space,
-    /// There is too little for new files.
+    /// Set if there is too little space for new files.
     pub(super) full: bool,
-    /// Once full it has room again with so many MB free.
+    /// A full server accepts new files again from this number of free MB on.
     pub(super) enough_mb: u64,
 }
 
 impl Judged {
-    /// Says in the log that it became full, or has room again.
+    /// Logs that the server became full, or has space again.
     pub(super) fn tell_change(&self) {
         let Space { free_mb, minimum_mb, file_systems, .. } = self.space;
         if !self.full {
@@ -74,7 +79,8 @@ impl Judged {
 }
 
 impl SpaceRules {
-    /// Sums up the file systems, each told once or more. `was_full`: what the last judgement said.
+    /// Sums up the file systems, of which duplicates count once. `was_full` is the previous
+    /// judgement.
     pub(super) fn judge(&self, systems: &[FileSystemUsage], was_full: bool) -> Judged {
         let mut known: Vec<FileSystemUsage> = Vec::new();
         for system in systems {
@@ -86,7 +92,8 @@ impl SpaceRules {
         let largest = known.iter().map(|system| system.total / MB).max().unwrap_or(0);
         let emptiest = known.iter().max_by_key(|system| system.free);
         let free = emptiest.map_or(0, |system| system.free / MB);
-        // A disk that does not answer has 0 MB, which must be too little whatever was asked for.
+        // A disk that does not answer has 0 MB, so the minimum must be above 0 for every
+        // configuration.
         let least = |percent: u8, bytes: u64| (largest * u64::from(percent) / 100).max(bytes / MB).max(1);
         let (minimum, again) =
             (least(self.least_percent, self.least_bytes), least(self.enough_percent, self.enough_bytes));
@@ -97,7 +104,7 @@ impl SpaceRules {
         });
         let again = again.max(minimum);
         let full = if was_full { free < again } else { free < minimum };
-        // While it is full it says that it has no room, although it may have a little more than the minimum already.
+        // A full server reports less than the minimum, even if a little more is free already.
         let told_free = if full { free.min(minimum.saturating_sub(1)) } else { free };
         let told = |mb: u64| u32::try_from(mb.min(MB_MAX)).unwrap_or(i32::MAX as u32);
         let space = Space {
@@ -111,18 +118,18 @@ impl SpaceRules {
     }
 }
 
-/// Asks file systems for their space again and again.
+/// Queries file systems for their space periodically.
 pub(super) struct Survey {
     backend: Arc<dyn Backend>,
     exports: Vec<Asked>,
     recalculate: Duration,
 }
 
-/// One export and what was last heard of it.
+/// An export and its last reply.
 struct Asked {
     path: LogicalPath,
     heard: Option<(Instant, Vec<FileSystemUsage>)>,
-    /// A question is on its way.
+    /// Set while a query is in progress.
     waiting: bool,
 }
 
@@ -132,17 +139,19 @@ impl Survey {
         Self { backend, exports: exports.into_iter().map(asked).collect(), recalculate }
     }
 
-    /// Asks all that are not being asked. `say` is called on a pool's thread with the number of the export.
+    /// Queries all exports without a query in progress. `say` is called on a thread of the pool
+    /// with the number of the export.
     pub(super) fn ask(&mut self, say: impl Fn(usize, Vec<FileSystemUsage>) + Clone + Send + 'static) {
         for (number, asked) in self.exports.iter_mut().enumerate().filter(|(_, asked)| !asked.waiting) {
             let (backend, path, say) = (self.backend.clone(), asked.path.clone(), say.clone());
             let job = move || say(number, backend.file_systems(&path).unwrap_or_default());
-            // One whose pool is full is asked next time.
+            // If the pool is full, the export is queried in the next round.
             asked.waiting = self.backend.pool(&asked.path).run(Owner::SERVER, Box::new(job)).is_ok();
         }
     }
 
-    /// An export's file systems answered; whether there is nobody left to wait for.
+    /// Records the reply of an export's file systems. Returns true if no query is in progress any
+    /// longer.
     pub(super) fn heard(&mut self, number: usize, systems: Vec<FileSystemUsage>, now: Instant) -> bool {
         if let Some(asked) = self.exports.get_mut(number) {
             asked.waiting = false;
@@ -151,7 +160,7 @@ impl Survey {
         self.exports.iter().all(|asked| !asked.waiting)
     }
 
-    /// What is known; nothing of those that have not answered for long.
+    /// Returns the known usage without the exports whose last reply is stale.
     pub(super) fn known(&self, now: Instant) -> Vec<FileSystemUsage> {
         let fresh = |at: &Instant| now.saturating_duration_since(*at) < self.recalculate * STALE;
         let known = self.exports.iter().filter_map(|asked| asked.heard.as_ref());
@@ -172,7 +181,7 @@ mod tests {
     #[test]
     fn figures_of_several_file_systems() {
         let rules = SpaceRules::default();
-        // The same one, seen through two exports, counts once.
+        // A file system that two exports share counts once.
         let systems = [system(1, 1000, 100), system(2, 500, 300), system(1, 1000, 100)];
         let judged = rules.judge(&systems, false);
         let expected = Space {
@@ -192,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_next_to_nothing_has_room_on_a_disk_that_answers() {
+    fn with_a_minimum_of_zero_a_disk_that_answers_has_space() {
         let next_to_nothing = SpaceRules {
             least_percent: 0,
             least_bytes: 1,
@@ -209,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn full_below_the_minimum_and_again_fit_above_the_second_mark() {
+    fn full_below_the_minimum_and_accepting_above_the_second_mark() {
         let rules = SpaceRules { least_percent: 0, enough_percent: 0, ..SpaceRules::default() };
         let mut full = false;
         for (free_gb, expected) in [(12, false), (10, false), (9, true), (10, true), (11, false), (10, false)]
@@ -222,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_has_no_room() {
+    fn a_file_system_that_does_not_answer_has_no_space() {
         let now = Instant::now();
         let every = Duration::from_secs(12);
         let paths = ["/a", "/b"].map(|path| LogicalPath::parse(path.as_bytes()).unwrap());
