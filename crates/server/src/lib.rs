@@ -1,19 +1,22 @@
-//! Configuration to rooms wired together; drain, reload, shutdown.
+//! The server process: builds the subsystems from the configuration and connects them; drain,
+//! reload, shutdown.
 //!
-//! | file | what it holds |
+//! It is the only crate that knows all subsystems, so that these depend on interfaces only.
+//!
+//! | file | content |
 //! |---|---|
 //! | `daemon` | [`run`]: a server as a process, from the command line to its exit status |
-//! | `stand_in` | [`stand_in`]: what stays of a `cmsd` beside our server |
-//! | `running` | [`Running`]: the rooms wired together and the port open; for in-process tests too |
-//! | `assembly` | from configured values to what each room is told |
-//! | [`cluster`] | the node of a cluster that this process is |
+//! | `stand_in` | [`stand_in`]: the stand-in for a `cmsd` process beside a server |
+//! | `running` | [`Running`]: the connected subsystems with the port open; also for in-process tests |
+//! | `assembly` | from the effective configuration to the configuration of each subsystem |
+//! | [`cluster`] | the cluster node in this process |
 //! | `control` | signals and the admin socket, drain and reload |
-//! | `reload` | what can change while serving, and what needs a restart |
+//! | `reload` | the directives that a reload applies, and those that need a restart |
 //! | `admin` | the admin socket and its client |
-//! | `log` | lines for people and programs, off the data path |
-//! | `process` | user, folders, pid file, descriptors, detaching |
-//! | `adapters` | what the rooms ask for and the machine answers |
-//! | `error` | [`StartError`]: why a server does not start |
+//! | `log` | log lines as text or JSON, written off the data path |
+//! | `process` | user, directories, pid file, descriptors, detaching |
+//! | `adapters` | implementations of the interfaces of the subsystems |
+//! | `error` | [`StartError`]: the errors that prevent a start |
 
 mod adapters;
 pub mod admin;
@@ -35,5 +38,5 @@ pub use process::default_admin_folder;
 pub use running::{Refused, Running};
 pub use stand_in::{APPEARANCE, stand_in};
 
-/// The version, as `-v` prints it and `query config version` answers.
+/// The version, as `-v` and `query config version` report it.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));

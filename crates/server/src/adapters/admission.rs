@@ -1,9 +1,9 @@
-//! May this host connect (`xrd.allow`)?
+//! Admission of hosts by address and name (`xrd.allow`).
 //!
-//! A name stands for the addresses it leads to. Patterns are compared with the address as text and with the host's name,
-//! which counts only if it leads back to the address, because whoever owns an address may call it anything. Names are
-//! asked for on threads of their own and remembered, so that a slow name server holds up only the connections that need
-//! the answer.
+//! A plain name stands for the addresses to which it resolves. Patterns are compared with the
+//! address as text and with the name of the host. The name counts only if it resolves back to the
+//! address, because the owner of an address may give it any name. Names are looked up on separate
+//! threads and cached, so that a slow name server delays only the connections that need the answer.
 
 use config::{HostPattern, Network};
 use std::collections::{HashMap, HashSet};
@@ -13,39 +13,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Names asked for at a time; further connections wait for their turn until the hail timeout ends them.
+/// Maximum number of look-ups at a time. Further connections wait until the hail timeout ends them.
 const LOOKUPS_MAX: usize = 16;
 
-/// Of these for addresses of one network (/24 or /64): others are not to wait for a slow name service of one owner.
+/// Maximum number of these for addresses of one network (/24 or /64), so that a slow name service
+/// of one owner does not delay others.
 const LOOKUPS_PER_NETWORK: usize = 4;
 
-/// Names remembered.
+/// Maximum number of cached names.
 const NAMES_MAX: usize = 65_536;
 
-/// How long addresses of names are believed at most when some name had none: it may be known soon.
+/// Maximum age of cached addresses if some name had none, because it may resolve soon.
 const UNKNOWN_BELIEVED: Duration = Duration::from_secs(60);
 
-/// What is known of addresses, and since when; no name if it has none that leads back.
+/// The cached names of addresses, with the time of the look-up. `None` if the address has no
+/// confirmed name.
 type Names = HashMap<IpAddr, (Option<Arc<str>>, Instant)>;
 
-/// Who may connect. Changes with a reload.
+/// The admission rules, which a reload replaces, and the cache of names.
 pub(crate) struct Doorkeeper {
     rules: RwLock<Arc<Rules>>,
     names: Mutex<Names>,
     lookups: Semaphore,
-    /// Turns of those who ask for the name of one address: the first looks it up, and the others find it known.
+    /// Permits of connections that need the name of one address: the first looks it up, the others
+    /// find it in the cache.
     askers: Turns<IpAddr>,
     networks: Turns<IpAddr>,
     resolver: Resolver,
 }
 
-/// Limits how many do something for the same key at a time.
+/// A limit of concurrent operations for each key.
 struct Turns<K> {
     turns: usize,
     keys: Mutex<HashMap<K, Arc<Semaphore>>>,
 }
 
-/// A place among those of a key; the last one of a key forgets it.
+/// A permit for a key. The last one of a key removes its entry.
 struct Turn<'a, K: Eq + Hash + Copy> {
     turns: &'a Turns<K>,
     key: K,
@@ -65,7 +68,7 @@ impl<K: Eq + Hash + Copy> Turns<K> {
     async fn take(&self, key: K) -> Turn<'_, K> {
         let semaphore =
             self.keys().entry(key).or_insert_with(|| Arc::new(Semaphore::new(self.turns))).clone();
-        // Made first: one that stops waiting gives its place back too.
+        // Created before the wait, so that a cancelled wait removes its entry too.
         let mut turn = Turn { turns: self, key, semaphore: Some(semaphore.clone()), permit: None };
         turn.permit = semaphore.acquire_owned().await.ok();
         turn
@@ -83,7 +86,7 @@ impl<K: Eq + Hash + Copy> Drop for Turn<'_, K> {
     }
 }
 
-/// The network of an address: its first three or eight bytes.
+/// Returns the network of an address: its first three or eight bytes.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::from((u32::from(address) & !0xff).to_be_bytes()),
@@ -91,12 +94,12 @@ fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Asks for names and addresses; blocks.
+/// The functions that look up names and addresses. They block.
 #[derive(Clone, Copy)]
 struct Resolver {
-    /// The name of an address, if that name leads back to it.
+    /// Returns the name of an address if it resolves back to the address.
     name: fn(IpAddr) -> Option<String>,
-    /// The addresses of a name.
+    /// Returns the addresses of a name.
     addresses: fn(&str) -> Vec<IpAddr>,
 }
 
@@ -105,7 +108,7 @@ struct Rules {
     allow: Vec<HostPattern>,
     by_name: bool,
     believed: Duration,
-    /// The addresses that the plain names among the rules lead to, and how long they are to be believed.
+    /// The cached addresses of the plain names in the rules, and the time at which they are stale.
     named: Named,
 }
 
@@ -121,7 +124,8 @@ impl Rules {
         })
     }
 
-    /// The addresses that are allowed by name; looked up by the first who asks, while the others wait.
+    /// Returns the addresses that are allowed by name. The first caller looks them up while the
+    /// others wait.
     async fn named(&self, resolver: Resolver) -> Option<Arc<HashSet<IpAddr>>> {
         let hosts: Vec<String> = self.allow.iter().filter_map(|p| p.host().map(str::to_owned)).collect();
         if hosts.is_empty() {
@@ -163,12 +167,12 @@ impl Doorkeeper {
         }
     }
 
-    /// New rules, for connections from now on.
+    /// Replaces the rules, for connections from now on.
     pub(crate) fn set(&self, network: &Network) {
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Rules::new(network);
     }
 
-    /// May this address connect?
+    /// Reports whether this address may connect.
     pub(crate) async fn admits(&self, address: IpAddr) -> bool {
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone();
         if rules.allow.is_empty() || rules.fits(&address.to_string()) {
@@ -189,7 +193,8 @@ impl Doorkeeper {
             return name;
         }
         let _asker = self.askers.take(address).await;
-        // Another one may have asked meanwhile; its answer counts even if answers are never believed for longer.
+        // Another connection may have looked it up meanwhile. Its answer counts even if the cache
+        // is off.
         if let Some(name) = self.known_name(address, |since| since >= asked || since.elapsed() < believed) {
             return name;
         }
@@ -227,7 +232,7 @@ pub(super) fn addresses_of(name: &str) -> Vec<IpAddr> {
     dns_lookup::lookup_host(name).map(|found| found.map(|a| a.to_canonical()).collect()).unwrap_or_default()
 }
 
-/// The name of an address, if that name leads back to it.
+/// Returns the name of an address if it resolves back to the address.
 pub(super) fn confirmed_name(address: IpAddr) -> Option<String> {
     let name = dns_lookup::lookup_addr(&address).ok()?;
     let back = dns_lookup::lookup_host(&name).ok()?;
@@ -263,12 +268,12 @@ mod tests {
     const RESOLVER: Resolver = Resolver { name: named, addresses };
 
     #[test]
-    fn without_rules_everybody_comes_in() {
+    fn without_rules_all_hosts_are_admitted() {
         assert!(admits(&Doorkeeper::with_resolver(&network(&[], true), RESOLVER), "10.9.9.9"));
     }
 
     #[test]
-    fn patterns_fit_addresses_and_confirmed_names() {
+    fn patterns_match_addresses_and_confirmed_names() {
         let keeper = Doorkeeper::with_resolver(&network(&["192.168.*", "*.Example.org"], true), RESOLVER);
         assert!(admits(&keeper, "192.168.7.1"));
         assert!(admits(&keeper, "10.0.0.1"));
@@ -290,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_asked_for_once() {
+    fn a_name_is_looked_up_once() {
         static ASKED: AtomicUsize = AtomicUsize::new(0);
         fn counting(address: IpAddr) -> Option<String> {
             ASKED.fetch_add(1, Ordering::Relaxed);
@@ -305,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_with_a_slow_name_service_holds_up_itself_alone() {
+    fn a_host_with_a_slow_name_service_delays_only_itself() {
         static ASKED: AtomicUsize = AtomicUsize::new(0);
         static OPEN: (Mutex<bool>, std::sync::Condvar) = (Mutex::new(false), std::sync::Condvar::new());
         fn slow(address: IpAddr) -> Option<String> {

@@ -1,11 +1,13 @@
-//! Pulls files with a program of the site (`ofs.tpc pgm`), which writes the destination's file itself.
+//! Pulls files with a program of the site (`ofs.tpc pgm`), which writes the destination's file
+//! itself.
 //!
-//! It is run as `PROGRAM [its arguments] [-C checksum] [-S streams] URL FILE`, as XRootD runs it, with `XRDTPC=1` in its
-//! environment. Its last words are the reason where it fails.
+//! It is run as `PROGRAM [its arguments] [-C checksum] [-S streams] URL FILE`, with `XRDTPC=1` in
+//! its environment, so that programs written for XRootD can be used. Its last line of output is the
+//! reason if it fails.
 //!
-//! The program opens the file by its name, which a client may give to another file meanwhile. So the name and the open file
-//! of the destination are compared before the program starts, while it runs and after it: a copy whose file was renamed or
-//! replaced fails.
+//! The program opens the file by its name, which a client may give to another file meanwhile. So
+//! the name and the open file of the destination are compared before the program starts, while it
+//! runs and after it. A copy whose file was renamed or replaced fails.
 
 use super::fetcher::{Pull, SharedThreads, until_cancelled};
 use super::outbound::{ClientOutbound, Outbound};
@@ -24,15 +26,16 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How often it is looked whether the file grows.
+/// The interval between two checks of the file's growth.
 const LOOK: Duration = Duration::from_secs(2);
-/// How long the name service may take.
+/// The deadline of the name service.
 const RESOLVING: Duration = Duration::from_secs(30);
-/// How long a program that was asked to end may take.
+/// The time between the signals TERM and KILL.
 const ENDING: Duration = Duration::from_secs(5);
-/// How long its output is read after its end: a child of its own may still hold it open.
+/// The time for which the output is read after the end of the program, because a child process may
+/// hold it open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Bytes of a line of its output that are kept.
+/// Maximum number of bytes kept of a line of output.
 const LINE_BYTES_MAX: usize = 1024;
 
 /// Runs the program.
@@ -49,8 +52,8 @@ impl Runner {
         Self { program, scan, echo, threads: SharedThreads::default(), outbound }
     }
 
-    /// The command line, for a source at that host and port. Source and destination cannot be taken for options: one is a URL, the
-    /// other an absolute path.
+    /// Builds the command line, for a source at that host and port. Source and destination cannot
+    /// be mistaken for options: one is a URL, the other an absolute path.
     fn command(program: &CopyProgram, fetch: &Fetch, source: &str, file: &Path) -> Command {
         let mut command = Command::new(&program.path);
         command.args(&program.arguments);
@@ -107,8 +110,8 @@ impl Fetcher for Runner {
     }
 }
 
-/// Checks every address of the source, because the program chooses one by itself, and returns the host and port for it:
-/// the name that the client gave, or the address to connect to instead.
+/// Checks each address of the source, because the program chooses one by itself. Returns the host
+/// and port for the program: the name from the client, or the address to connect to instead.
 async fn check_source(source: &str, outbound: &ClientOutbound) -> Result<String, Error> {
     let fail = |why: &str| Error::new(ErrorKind::FsError, format!("Unable to find {source}; {why}"));
     let split = source.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
@@ -132,13 +135,14 @@ fn descriptor(sink: &dyn Sink) -> Result<BorrowedFd<'_>, Error> {
     })
 }
 
-/// The present path of the destination's file.
+/// Returns the current path of the destination's file.
 fn path_of(sink: &dyn Sink) -> Result<PathBuf, Error> {
     let link = format!("/proc/self/fd/{}", descriptor(sink)?.as_raw_fd());
     std::fs::read_link(link).map_err(|e| Error::unable_named("find", "the destination's file", e))
 }
 
-/// The bytes of the destination's file; an error if `path` is no longer its name. May block.
+/// Returns the size of the destination's file, or an error if `path` is no longer its name. May
+/// block.
 fn bytes_of(sink: &dyn Sink, path: &Path) -> Result<u64, Error> {
     let fail =
         |error: rustix::io::Errno| Error::unable_named("look at", "the destination's file", error.into());
@@ -156,7 +160,7 @@ struct Run {
     name: String,
     scan: CopyScan,
     echo: bool,
-    /// Bytes that should come.
+    /// The expected size.
     size: Option<u64>,
     path: PathBuf,
 }
@@ -199,7 +203,7 @@ impl Run {
             }
         };
         if !status.success() {
-            // What it started must not write on when the file is let go.
+            // Child processes of the program must not write after the file is released.
             kill(group, Signal::KILL);
             let text = self.last_words(words).await.unwrap_or_else(|| match status.code() {
                 Some(code) => format!("Copy failed with return code {code}"),
@@ -217,12 +221,12 @@ impl Run {
         }
     }
 
-    /// Looks at the file where blocking harms no other task of this thread.
+    /// Checks the file with `block_in_place`, so that it blocks no other task of this thread.
     fn bytes(&self, sink: &dyn Sink) -> Result<u64, Error> {
         tokio::task::block_in_place(|| bytes_of(sink, &self.path))
     }
 
-    /// The last line it wrote to where that is looked for; the error output counts first.
+    /// Returns the last line of the scanned outputs. The error output has precedence.
     async fn last_words(&self, [stdout, stderr]: [JoinHandle<String>; 2]) -> Option<String> {
         let hear = async |words: JoinHandle<String>| {
             tokio::time::timeout(LAST_WORDS, words)
@@ -240,7 +244,7 @@ impl Run {
     }
 }
 
-/// Reads what it writes, and keeps the last line that says anything.
+/// Reads an output and returns its last line with text.
 fn listen(
     output: Option<impl AsyncRead + Send + Unpin + 'static>,
     echo: bool,
@@ -252,7 +256,7 @@ fn listen(
         let Some(output) = output else { return last };
         let mut output = BufReader::new(output);
         let mut line = Vec::new();
-        // A progress bar ends its lines with a carriage return, and never ends them in a bad case.
+        // A progress bar ends its lines with a carriage return, and may never write a newline.
         while let Ok(read) = read_line(&mut output, &mut line).await {
             let text = String::from_utf8_lossy(&line);
             let text = text.rsplit('\r').find(|part| !part.trim().is_empty()).unwrap_or_default();
@@ -261,7 +265,7 @@ fn listen(
                 if echo {
                     tracing::info!("{name}: {text}");
                 }
-                // The reason stands behind what the stock program puts before it.
+                // The prefix of the stock program precedes the reason.
                 last = text.strip_prefix("Run: ").unwrap_or(&text).to_owned();
             }
             if read == 0 {
@@ -273,7 +277,8 @@ fn listen(
     })
 }
 
-/// Reads up to the end of a line or [`LINE_BYTES_MAX`], what lies between is lost; 0 at the end.
+/// Reads up to the end of a line or [`LINE_BYTES_MAX`] and discards the rest of the line. Returns 0
+/// at the end.
 async fn read_line(output: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> std::io::Result<usize> {
     let mut total = 0;
     loop {
@@ -296,7 +301,7 @@ fn kill(group: Option<Pid>, signal: Signal) {
     }
 }
 
-/// Ends the program and all it has started.
+/// Ends the program and its child processes.
 async fn end(child: &mut Child, group: Option<Pid>) {
     kill(group, Signal::TERM);
     if tokio::time::timeout(ENDING, child.wait()).await.is_err() {
@@ -333,7 +338,8 @@ mod tests {
         fn moved(&self, _: u64) {}
     }
 
-    /// The result of a copy by a shell script, which finds the destination's path in `$f`.
+    /// Returns the result of a copy by a shell script, which finds the path of the destination in
+    /// `$f`.
     fn copied(script: &str) -> Result<Fetched, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -376,13 +382,13 @@ mod tests {
     fn a_copy_fails_when_its_file_has_another_name() {
         let failure = "the destination's file was renamed or replaced during the copy; copy it again";
         for script in [
-            // The client renames the file, and gives its name to another one.
+            // The client renames the file and gives its name to another one.
             "mv f g; mv other f; printf 12345 > $f",
             "mv f g; printf 12345 > $f",
             "mv f g; printf 12345 > g",
             "mv f g; ln -s g f; printf 12345 > $f",
             "rm f; printf 12345 > $f",
-            // The program waits, and is ended.
+            // The program waits and is ended.
             "mv f g; mv other f; exec sleep 600",
         ] {
             assert_eq!(copied(script).unwrap_err(), failure, "{script}");

@@ -1,7 +1,8 @@
 //! Pulls files from other servers with our own client, for third-party copies.
 //!
-//! All pulls share a few threads, which begin with the first one. Pieces are read ahead and written in the order of the
-//! file, so that its checksum can be computed as it grows.
+//! All pulls share a few threads, which start with the first one, because most servers never make a
+//! copy. Pieces are read ahead and written in the order of the file, so that its checksum can be
+//! computed as it grows.
 
 use super::outbound::{ClientOutbound, Outbound};
 use base::{Error, ErrorKind};
@@ -15,22 +16,22 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// Threads that move bytes of pulls.
+/// Maximum number of threads for pulls.
 const THREADS_MAX: usize = 4;
 /// Bytes of one read.
 const PIECE_BYTES: usize = 2 << 20;
-/// Reads under way on a connection with one stream, and how many more for each further stream.
+/// Reads in flight on a connection with one stream; each further stream adds 2.
 const READS_MIN: usize = 4;
-/// Reads under way at most, and as many writes.
+/// Maximum number of reads in flight, and of writes.
 const PIECES_MAX: usize = 16;
-/// How long a source that may know the client under another name is waited for before that is tried.
+/// The deadline of an open under one client name, before the next name is tried.
 const ORIGIN_PATIENCE: Duration = Duration::from_secs(3);
-/// How long an open may take in all; a source lets one wait for the client no longer than minutes.
+/// The deadline of an open in total. A source lets an open wait for its client for minutes at most.
 const OPEN_PATIENCE: Duration = Duration::from_secs(300);
-/// How often a source that computes a checksum counts as alive.
+/// The interval at which a pull reports progress while the source computes a checksum.
 const ALIVE: Duration = Duration::from_secs(10);
 
-/// Pulls with our own client.
+/// Pulls files with our own client.
 pub(crate) struct Puller {
     threads: SharedThreads,
     outbound: Outbound,
@@ -42,12 +43,12 @@ impl Puller {
     }
 }
 
-/// Threads that begin with the first pull.
+/// Threads that start with the first pull.
 #[derive(Default)]
 pub(super) struct SharedThreads(OnceLock<Option<Threads>>);
 
 impl SharedThreads {
-    /// `None` if there can be none.
+    /// Returns the threads; `None` if they cannot be started.
     pub(super) fn get(&self) -> Option<&Handle> {
         let start = || {
             let started = Threads::start();
@@ -57,7 +58,7 @@ impl SharedThreads {
     }
 }
 
-/// The threads, which end when this is dropped.
+/// The threads, which end when this value is dropped.
 struct Threads {
     handle: Handle,
     _running: oneshot::Sender<()>,
@@ -73,7 +74,8 @@ impl Threads {
             .build()?;
         let handle = runtime.handle().clone();
         let (running, ended) = oneshot::channel::<()>();
-        // A runtime must not be dropped by a thread of another one, so it lives in a thread of its own.
+        // A runtime must not be dropped on a thread of another runtime, so it lives on a thread of
+        // its own.
         std::thread::Builder::new().name("third-party".to_owned()).spawn(move || {
             runtime.block_on(ended).ok();
             runtime.shutdown_background();
@@ -82,7 +84,7 @@ impl Threads {
     }
 }
 
-/// A pull, to be cancelled.
+/// The handle that cancels a pull.
 pub(super) struct Pull(pub(super) watch::Sender<bool>);
 
 impl Running for Pull {
@@ -108,7 +110,7 @@ impl Fetcher for Puller {
                 }
                 result = pull(&fetch, outbound, &writer, sink.as_ref()) => result,
             };
-            // Whatever came of it: nothing may be written after the end is told.
+            // No write may be in progress after the end is reported, also after a failure.
             let written = writer.drain().await;
             finish.done(result.and_then(|fetched| written.map(|()| fetched)));
         });
@@ -128,7 +130,7 @@ async fn pull(
     let client = Client::filtered(settings(fetch.streams), "scalla third-party copy", filter);
     let (url, file) = open(&client, fetch).await?;
     let bytes = file.stat().await.map_err(|e| failed(&e))?.size;
-    // The source computes it while it is read: its pages are in memory then.
+    // The source computes the checksum during the transfer, while the file is in its page cache.
     let checksum = fetch.checksum.map(|algorithm| Abort(tokio::spawn(ask_checksum(client, url, algorithm))));
     read(&file, bytes, fetch.streams, writer).await?;
     file.close().await.ok();
@@ -139,14 +141,14 @@ async fn pull(
     Ok(Fetched { bytes, checksum, verified: false })
 }
 
-/// A server's own: nothing of the environment it was started in counts.
+/// Returns the client settings of a server, which must not depend on its environment variables.
 fn settings(streams: u32) -> Settings {
     let mut settings = Settings::default();
     settings.sub_streams_per_channel = u64::from(streams) + 1;
     settings
 }
 
-/// Opens the source under each name that it may know the client by.
+/// Opens the source under each name by which it may know the client.
 async fn open(client: &Client, fetch: &Fetch) -> Result<(Url, File), Error> {
     let bad = |error: client::UrlError| Error::new(ErrorKind::ArgInvalid, error.to_string());
     let path = RemotePath::new(fetch.path.to_string());
@@ -165,7 +167,7 @@ async fn open(client: &Client, fetch: &Fetch) -> Result<(Url, File), Error> {
             Ok(Ok(file)) => return Ok((plain, file)),
             Ok(Err(error)) => {
                 last = failed(&error);
-                // Anything but "nobody granted that" would be the same under another name.
+                // Only a missing grant can have another result under another name.
                 if error.code() != Some(client::xroot::codes::ErrorCode::NOT_AUTHORIZED) {
                     return Err(last);
                 }
@@ -179,7 +181,7 @@ async fn open(client: &Client, fetch: &Fetch) -> Result<(Url, File), Error> {
     Err(last)
 }
 
-/// What a client's error says, without the target, which the reader of it knows.
+/// Converts an error of the client, without the target, which the receiver knows.
 fn failed(error: &client::Error) -> Error {
     let failure = error.failure();
     let text = match &failure.cause {
@@ -200,7 +202,7 @@ async fn ask_checksum(client: Client, url: Url, algorithm: Algorithm) -> Result<
     })
 }
 
-/// Waits for a checksum, and says now and then that something is going on.
+/// Waits for a checksum and reports progress meanwhile, so that the copy does not time out.
 async fn patiently(mut asked: Abort<Result<Checksum, Error>>, sink: &dyn Sink) -> Result<Checksum, Error> {
     loop {
         match tokio::time::timeout(ALIVE, &mut asked.0).await {
@@ -210,17 +212,17 @@ async fn patiently(mut asked: Abort<Result<Checksum, Error>>, sink: &dyn Sink) -
     }
 }
 
-/// Returns when nobody wants the pull any more.
+/// Waits until the pull is cancelled.
 pub(super) async fn until_cancelled(cancelled: &mut watch::Receiver<bool>) {
     drop(cancelled.wait_for(|cancelled| *cancelled).await);
 }
 
-/// A piece of the work panicked.
+/// Returns the error of a task that panicked.
 pub(super) fn broken_off() -> Error {
     Error::new(ErrorKind::ServerError, "the work broke off; see the destination's log")
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted with its owner.
 struct Abort<T>(JoinHandle<T>);
 
 impl<T> Drop for Abort<T> {
@@ -229,14 +231,14 @@ impl<T> Drop for Abort<T> {
     }
 }
 
-/// A read under way.
+/// A read in flight.
 struct Piece {
     offset: u64,
     length: usize,
     read: Abort<Result<Bytes, client::Error>>,
 }
 
-/// Reads all of it, several pieces ahead.
+/// Reads the whole file, several pieces ahead.
 async fn read(file: &File, size: u64, streams: u32, writer: &Writer) -> Result<(), Error> {
     let ahead = (READS_MIN + 2 * streams as usize).min(PIECES_MAX);
     let mut reads: VecDeque<Piece> = VecDeque::new();
@@ -259,7 +261,7 @@ async fn read(file: &File, size: u64, streams: u32, writer: &Writer) -> Result<(
     }
 }
 
-/// Writes, several pieces at a time.
+/// Writes several pieces at a time.
 struct Writer {
     sink: Arc<dyn Sink>,
     places: Arc<Semaphore>,
@@ -276,7 +278,7 @@ impl Writer {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Begins a write as soon as there is a place for it; an error is that of an earlier one.
+    /// Starts a write as soon as there is a permit. An error is that of an earlier write.
     async fn write(&self, offset: u64, data: Bytes) -> Result<(), Error> {
         let place = self.places.clone().acquire_owned().await.map_err(|_| broken_off())?;
         self.failure()?;
@@ -293,7 +295,7 @@ impl Writer {
     }
 }
 
-/// One write: its place is free when it was answered, or its answer is lost.
+/// One write. It releases its permit when it is answered or dropped.
 struct Slip {
     failure: Arc<Mutex<Option<Error>>>,
     answered: bool,

@@ -1,10 +1,13 @@
-//! A data server whose clients are to move elsewhere. Those that open a file for reading are sent back to where clients
-//! begin, where they find another copy, or are sent here again because there is none: then they stay. Those that read a
-//! file they have open are sent there in the middle of it, once it is known that they will find another copy.
+//! Redirection of readers away from a data server that is drained or suspended.
 //!
-//! Nothing is cut: who writes, whose file nobody else has, and who cannot be sent elsewhere in the middle of a file goes on
-//! here until it is done. Only where clients begin at nodes of our own, which know that a draining server still serves what
-//! nobody else has.
+//! A client that opens a file for reading is redirected to the node where clients begin. It finds
+//! another copy there, or is redirected here again because there is none; then it stays. A client
+//! that reads an open file is redirected in the middle of it, once another copy is known.
+//!
+//! No transfer is interrupted: writers, readers of the only copy, and clients that accept no
+//! redirect of a read continue here until they are done (decision 028). This is used only where
+//! clients begin at nodes of our own, which know that a draining server still serves files without
+//! another copy.
 
 use super::scout::{self, Found};
 use base::{Cgi, ErrorKind, Identity, LogicalPath, Rng};
@@ -16,25 +19,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use vfs::{Answer, Caller, FileSystem, OpenFile, Operation, Redirect, ReplyTo, Started};
 
-/// A client that is back within this time found nothing else.
+/// A client that returns within this time found no other copy.
 const BACK: Duration = Duration::from_secs(60);
-/// Clients on their way that are remembered; with more, all are forgotten, and may be sent away once more.
+/// Maximum number of remembered redirected clients. When it is exceeded, all are forgotten, and may
+/// be redirected once more.
 const AWAY_MAX: usize = 65_536;
-/// How long it is believed that somebody else has a file, and that nobody has.
+/// The time for which the result of a search for another copy is cached.
 const BELIEVED: Duration = Duration::from_secs(30);
-/// Files whose other copies are known or asked for; with more, all are forgotten and asked for again.
+/// Maximum number of files in the cache of other copies. When it is exceeded, all are forgotten and
+/// searched again.
 const FILES_MAX: usize = 65_536;
-/// The mark of our own questions in their cgi: one that comes back to this server has found nobody else.
+/// The mark of this server's own searches in their cgi. A search that returns to this server has
+/// found no other copy.
 pub(super) const MARK: &str = "scalla.mover";
 
-/// Asks for another copy of a file, beginning at a node. Takes its time.
+/// A function that searches another copy of a file, beginning at a node. It blocks.
 type Ask = dyn Fn(&Address, &LogicalPath, &str) -> Option<Found> + Send + Sync;
 
-/// Whether clients are to move, and where they begin.
+/// The switch for redirection, and the node where clients begin.
 pub(crate) struct Moving {
-    /// Whether those that open a file are sent away.
+    /// Set if clients that open a file are redirected.
     opening: AtomicBool,
-    /// Whether those that read one are: looked at before each read.
+    /// Set if clients that read a file are redirected. It is read before each read, without the
+    /// lock.
     reading: AtomicBool,
     state: Mutex<State>,
     ask: Box<Ask>,
@@ -44,20 +51,20 @@ pub(crate) struct Moving {
 #[derive(Default)]
 struct State {
     door: Option<Address>,
-    /// Clients that were sent away, by a hash of who they are and what they read.
+    /// Clients that were redirected, by a hash of the client and the path.
     away: HashMap<u64, Instant>,
     hasher: RandomState,
     files: HashMap<LogicalPath, Copy>,
-    /// Those whose other copies are to be asked for, and whether somebody does.
+    /// Files whose other copies are to be searched, and whether a thread does it.
     questions: VecDeque<LogicalPath>,
     asking: bool,
 }
 
-/// What is known of other copies of a file.
+/// The cache entry for other copies of a file.
 enum Copy {
-    /// It is being asked for.
+    /// A search is in progress.
     Asked,
-    /// Somebody else has it, or nobody has; believed until then.
+    /// The result of the search, until it is stale.
     Known { found: Option<Found>, until: Instant },
 }
 
@@ -76,8 +83,11 @@ impl Moving {
         Self { opening, reading, state: Mutex::default(), ask, mark }
     }
 
-    /// Begins or ends. Clients move while the server is drained, and readers also while it is suspended. Without a `door`
-    /// nobody is sent away: new clients come no more, those that are here stay.
+    /// Switches redirection on or off. Opens are redirected while the server is drained, reads also
+    /// while it is suspended.
+    ///
+    /// Without a `door` no client is redirected: the manager sends no new clients, and those that
+    /// are here stay.
     pub(crate) fn set(&self, draining: bool, suspended: bool, door: Option<Address>) {
         let mut state = self.state();
         self.opening.store(draining && door.is_some(), Ordering::Relaxed);
@@ -94,7 +104,8 @@ impl Moving {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where this client shall go that opens a file; `None` if it has been there.
+    /// Returns the destination of a client that opens a file; `None` if it was redirected there
+    /// before.
     fn away(&self, who: &Identity, path: &LogicalPath) -> Option<Redirect> {
         let mut state = self.state();
         let key = state.key(who, path);
@@ -105,7 +116,8 @@ impl Moving {
         state.leave(key)
     }
 
-    /// Where this client shall go that reads a file of `size` bytes; `None` as long as no other copy is known.
+    /// Returns the destination of a client that reads a file of `size` bytes; `None` while no other
+    /// copy is known.
     fn elsewhere(self: &Arc<Self>, who: &Identity, path: &LogicalPath, size: u64) -> Option<Redirect> {
         let mut state = self.state();
         match state.files.get(path) {
@@ -127,7 +139,7 @@ impl Moving {
         }
     }
 
-    /// Has somebody ask for another copy.
+    /// Queues a search for another copy.
     fn question(self: &Arc<Self>, mut state: MutexGuard<'_, State>, path: &LogicalPath) {
         state.learn(path.clone(), Copy::Asked);
         state.questions.push_back(path.clone());
@@ -146,7 +158,7 @@ impl Moving {
         }
     }
 
-    /// Asks for one file after the other, as long as there are any.
+    /// Searches for one file after the other until the queue is empty.
     fn questions(me: &Weak<Self>) {
         while let Some(me) = me.upgrade() {
             let mut state = me.state();
@@ -159,7 +171,7 @@ impl Moving {
             tracing::debug!("another copy of {}: {found:?}", path.shown());
             let until = Instant::now() + BELIEVED;
             let mut state = me.state();
-            // Whoever came back meanwhile knows better.
+            // A client that returned meanwhile has already set a newer result.
             if matches!(state.files.get(&path), Some(Copy::Asked)) {
                 state.learn(path, Copy::Known { found, until });
             }
@@ -182,8 +194,9 @@ impl State {
         Some(Redirect { host, port: door.port().into(), cgi: String::new() })
     }
 
-    /// A client was sent here again. If another copy was found, the door does not lead everybody there: the next ones go to
-    /// that server itself. Else, and when that has been tried, it is left in peace for a while.
+    /// Handles a client that was redirected here again. If another copy was found, the door does
+    /// not lead all clients there, so later clients are redirected to that server directly.
+    /// Otherwise, or if that was tried, readers of this file are not redirected for a while.
     fn came_back(&mut self, path: &LogicalPath) {
         if let Some(Copy::Known { found: Some(found), .. }) = self.files.get_mut(path)
             && !found.direct
@@ -203,7 +216,7 @@ impl State {
     }
 }
 
-/// A file system whose readers can be made to move.
+/// A file system whose readers can be redirected.
 pub(crate) struct Movable {
     behind: Arc<dyn FileSystem>,
     moving: Arc<Moving>,
@@ -214,13 +227,14 @@ impl Movable {
         Arc::new(Self { behind, moving })
     }
 
-    /// A question of this server's own that has come back to it.
+    /// Reports whether this is a search of this server that has returned to it.
     fn is_own_question(&self, cgi: &Cgi) -> bool {
         cgi.get(MARK) == Some(self.moving.mark.as_bytes())
     }
 }
 
-/// An open that belongs to a third-party copy: the other side was told to come here.
+/// Reports whether an open belongs to a third-party copy, whose other end expects to be contacted
+/// here.
 fn is_for_copy(cgi: &Cgi) -> bool {
     cgi.get("tpc.key").is_some()
 }
@@ -260,7 +274,7 @@ mod tests {
     use base::Told;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// The answers to questions come from the test.
+    /// The test supplies the results of searches.
     fn moving() -> (Arc<Moving>, Receiver<String>, Sender<Option<Found>>) {
         let ((say, asked), (answer, answers)) = (channel(), channel());
         let (say, answers) = (Mutex::new(say), Mutex::new(answers));
@@ -279,7 +293,7 @@ mod tests {
         LogicalPath::parse(text.as_bytes()).unwrap()
     }
 
-    /// Waits until all questions are answered.
+    /// Waits until the queue of searches is empty.
     fn settled(moving: &Moving) {
         while moving.state().asking {
             std::thread::yield_now();
@@ -317,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_sent_here_again_stays() {
+    fn a_client_that_is_redirected_here_again_stays() {
         let (moving, _asked, answer) = moving();
         moving.set(false, true, Some(Address::new("m", 1094)));
         let file = path("/f");
@@ -334,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_door_nobody_moves() {
+    fn without_a_door_no_client_is_redirected() {
         let (moving, asked, _answer) = moving();
         moving.set(true, true, None);
         assert!(!moving.opening.load(Ordering::Relaxed) && !moving.reading.load(Ordering::Relaxed));

@@ -1,13 +1,15 @@
-//! Which hosts this server connects to because a client asked for it: sources of third-party copies.
+//! The policy for outgoing connections on behalf of clients: sources of third-party copies.
 //!
-//! A client outside of a firewall must not reach what is inside by way of this server. So addresses of special networks
-//! (loopback, link-local, private) are refused unless a directive allows them, or the server or the client is in that
-//! network itself. What is judged is the address that is connected to, after the name was looked up, for each connection:
-//! a name that leads elsewhere the next time, or a redirect, gains nothing.
+//! A client outside of a firewall must not reach hosts inside through this server. So addresses of
+//! special networks (loopback, link-local, private) are refused unless a directive allows them, or
+//! the server or the client is in that network itself. The policy applies to the resolved address
+//! of each connection, so a name that resolves differently the next time, or a redirect, gains
+//! nothing.
 //!
-//! `/etc/hosts` of many systems gives this host's own name a loopback address (Debian: `127.0.1.1`). Such a source is
-//! another server of this host, so the connection goes to the address that other hosts would use: a client from elsewhere
-//! reaches no service in this way that listens on the loopback interface only.
+//! `/etc/hosts` of many systems gives the host's own name a loopback address (Debian: `127.0.1.1`).
+//! Such a source is another server of this host, so the connection goes to the address that other
+//! hosts would use. A remote client therefore cannot reach a service that listens on the loopback
+//! interface only.
 
 use super::look_ups::LookUps;
 use client::Resolver;
@@ -23,12 +25,12 @@ pub(crate) struct Outbound {
     look_ups: LookUps,
 }
 
-/// The names that this host has for itself.
+/// The name of this host.
 #[derive(Clone, Default)]
 struct OwnName(Arc<str>);
 
 impl OwnName {
-    /// Whether a host is this one, by its full name or by the first part of it.
+    /// Reports whether a name is this host's full name or the first part of it.
     fn is(&self, host: &str) -> bool {
         let (own, host) = (&*self.0, host.trim_end_matches('.'));
         let short = own.split('.').next().unwrap_or_default();
@@ -43,7 +45,7 @@ enum Network {
     LinkLocal,
     /// One of the private networks, by its number.
     Private(u8),
-    /// No address of one host.
+    /// Not an address of one host.
     Nobody,
     Public,
 }
@@ -62,7 +64,7 @@ fn network_v4(address: Ipv4Addr) -> Network {
         [10, ..] => Network::Private(0),
         [172, 16..=31, ..] => Network::Private(1),
         [192, 168, ..] => Network::Private(2),
-        // Between a provider and its customers.
+        // Addresses between a provider and its customers.
         [100, 64..=127, ..] => Network::Private(3),
         [0 | 224..=255, ..] => Network::Nobody,
         _ => Network::Public,
@@ -79,7 +81,7 @@ fn network_v6(address: Ipv6Addr) -> Network {
         [0, 0, 0, 0, 0, 0, 0, 0] | [0xff00..=0xffff, ..] => Network::Nobody,
         [0xfe80..=0xfebf, ..] => Network::LinkLocal,
         [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Network::Private(4),
-        // Addresses of IPv4 behind a translator.
+        // IPv4 addresses behind a translator.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] | [0, 0, 0, 0, 0, 0, high, low] => {
             embedded(high, low)
         }
@@ -88,12 +90,12 @@ fn network_v6(address: Ipv6Addr) -> Network {
 }
 
 impl Outbound {
-    /// The policy of a server on the host of that name.
+    /// Creates the policy of a server on the host with this name.
     pub(crate) fn new(rules: CopySources, own_name: &str) -> Self {
         Self { rules, own_name: OwnName(own_name.into()), look_ups: LookUps::default() }
     }
 
-    /// The policy for one client, as this host is connected now.
+    /// Returns the policy for one client, with the current interfaces of this host.
     pub(crate) fn for_client(&self, client: Option<IpAddr>) -> ClientOutbound {
         let own =
             nix::ifaddrs::getifaddrs().map(|all| all.filter_map(address_of).collect()).unwrap_or_default();
@@ -107,11 +109,11 @@ fn address_of(interface: nix::ifaddrs::InterfaceAddress) -> Option<IpAddr> {
     v4().or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
 }
 
-/// The addresses to which one client may have this server connect.
+/// The addresses to which this server may connect on behalf of one client.
 pub(crate) struct ClientOutbound {
     policy: Outbound,
     client: Option<IpAddr>,
-    /// Networks that are reached without this server's help, or that it belongs to.
+    /// Networks that the client reaches without this server, or that contain this server.
     near: Vec<Network>,
     /// Addresses at which other hosts reach this one.
     outside: Vec<IpAddr>,
@@ -122,7 +124,8 @@ impl ClientOutbound {
         let client = client.map(|address| address.to_canonical());
         let is_here = client.is_some_and(|client| client.is_loopback() || own.contains(&client));
         let mut near: Vec<Network> = client.into_iter().map(network).collect();
-        // Every host has a loopback, and one with IPv6 link-local addresses: that does not show who may use them.
+        // Each host has loopback addresses, and with IPv6 link-local addresses, so they grant no
+        // access.
         let is_local = |address: &IpAddr| matches!(network(*address), Network::Loopback | Network::LinkLocal);
         let (local, outside): (Vec<_>, Vec<_>) = own.into_iter().partition(is_local);
         near.extend(outside.iter().map(|address| network(*address)));
@@ -133,12 +136,13 @@ impl ClientOutbound {
         Self { policy, client, near, outside }
     }
 
-    /// Returns the resolver for the hosts that this client names.
+    /// Returns the resolver for hosts that this client names.
     pub(crate) fn resolver(&self) -> Arc<dyn Resolver> {
         self.policy.look_ups.for_client(self.client)
     }
 
-    /// The addresses to connect to for `address`, which was found for `host`; the error says why there is none.
+    /// Returns the addresses to connect to for `address`, which was resolved from `host`, or the
+    /// reason of a refusal.
     pub(crate) fn choose(&self, host: &str, address: IpAddr) -> Result<Vec<IpAddr>, String> {
         let Err(refused) = self.check(host, address) else { return Ok(vec![address]) };
         if network(address) != Network::Loopback || !self.policy.own_name.is(host) {
@@ -149,7 +153,8 @@ impl ClientOutbound {
         if outside.is_empty() { Err(refused) } else { Ok(outside) }
     }
 
-    /// Whether a connection to `address`, found for `host`, may be made; the error says why not.
+    /// Checks whether a connection to `address`, resolved from `host`, is permitted. The error
+    /// contains the reason.
     fn check(&self, host: &str, address: IpAddr) -> Result<(), String> {
         let network = network(address);
         let text = address.to_canonical().to_string();
@@ -237,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_open_to_those_who_are_in_it() {
+    fn a_network_is_open_to_its_own_hosts() {
         let inside = policy(&[], &[], &["127.0.0.1", "10.0.0.7"], "198.51.100.1");
         assert!(allows(&inside, "s", "10.200.0.1"));
         assert!(!allows(&inside, "s", "192.168.0.1") && !allows(&inside, "s", "127.0.0.1"));
@@ -250,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn this_hosts_own_name_leads_to_where_others_reach_it() {
+    fn this_hosts_own_name_leads_to_its_external_address() {
         let choose = |policy: &ClientOutbound, host: &str, to: &str| {
             policy.choose(host, address(to)).map(|to| to.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_say_otherwise_and_deny_goes_first() {
+    fn lists_override_the_defaults_and_deny_has_precedence() {
         let host = |text: &str| CopySource::Host(HostPattern::parse(text).unwrap());
         let lists =
             policy(&[host("*.example.org"), CopySource::Private], &[host("10.0.0.*")], &OWN, "198.51.100.1");

@@ -1,5 +1,7 @@
-//! Asks, as a client would, whether somebody else has a file: from the node where clients begin, along its redirects, to the
-//! server that says so itself. What the asker finds is what a client finds that is sent the same way.
+//! Searches another copy of a file as a client would.
+//!
+//! The search begins at the node where clients begin and follows redirects up to the server that
+//! has the file, so that its result is the one that a redirected client would get.
 
 use super::moving::MARK;
 use base::LogicalPath;
@@ -12,38 +14,41 @@ use std::io;
 use std::net::ToSocketAddrs;
 use std::time::Duration;
 
-/// How long one answer may take.
+/// The deadline of one reply.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Redirects that are followed, as many as clients follow.
+/// Maximum number of redirects that are followed, equal to that of clients.
 const HOPS_MAX: usize = 16;
 
-/// Cells below the one clients begin at in which a file is sought, beside the first.
+/// Maximum number of further cells below the first node in which a file is searched.
 const CELLS_MAX: usize = 8;
 
 /// Another copy of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Found {
-    /// Its size in bytes.
+    /// The size in bytes.
     pub(super) size: u64,
-    /// The server that has it, as a redirect named it.
+    /// The server that has it, as the redirect named it.
     pub(super) at: (String, u16),
-    /// Whoever begins where all do may be led back: clients are to go to that server itself.
+    /// Set if a client that begins at the common node could be redirected back here, so clients
+    /// must go to that server directly.
     pub(super) direct: bool,
 }
 
-/// Whom a question led to.
+/// The path of a search.
 struct Way {
-    /// The redirects, as they named their targets.
+    /// The targets of the redirects, as they were named.
     hops: Vec<(String, u16)>,
-    /// What the last of them said.
+    /// The reply of the last target.
     answer: Result<Option<u64>, SessionError>,
 }
 
-/// Another copy of `path` for clients who begin at `door`; `None` if there is none, or if that cannot be found out. `mark` is
-/// in the cgi of the question, for the server it may come back to. Blocks.
+/// Searches another copy of `path` for clients that begin at `door`. Returns `None` if there is
+/// none, or if the search fails. `mark` is in the cgi of the request, for the server to which it
+/// may return. Blocks.
 ///
-/// The node at the door does not know of an inner node that has the file only here. Where it leads back through one, it is
-/// asked for others, as a client would ask who had failed there.
+/// The node at the door does not know of an inner node that has the file only here. If a redirect
+/// leads back through such a node, the search asks the door for other nodes, like a client whose
+/// request failed there.
 pub(super) fn find(door: &Address, path: &LogicalPath, mark: &str) -> Option<Found> {
     let mut tried: Vec<String> = Vec::new();
     while tried.len() <= CELLS_MAX {
@@ -72,7 +77,7 @@ pub(super) fn find(door: &Address, path: &LogicalPath, mark: &str) -> Option<Fou
     None
 }
 
-/// Asks for the status of a file and goes where it is led.
+/// Requests the status of a file and follows redirects.
 fn follow(door: &Address, target: &str) -> Way {
     let mut hops = Vec::new();
     let mut at = (door.host().to_owned(), door.port());
@@ -87,7 +92,8 @@ fn follow(door: &Address, target: &str) -> Way {
     }
 }
 
-/// A host without the brackets of an address of version 6; one of version 4 in its form is that.
+/// Returns a host without the brackets of an IPv6 address. A mapped IPv4 address is returned in
+/// IPv4 form.
 fn bare(host: &str) -> String {
     match base::written_ip(host) {
         Some(ip) => ip.to_string(),
@@ -120,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_of_redirects_are_taken_as_clients_take_them() {
+    fn hosts_of_redirects_are_parsed_as_by_clients() {
         for (host, expected) in [
             ("a.b", "a.b"),
             ("[::1]", "::1"),

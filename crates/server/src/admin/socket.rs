@@ -1,4 +1,4 @@
-//! The server's end of the admin socket.
+//! The server side of the admin socket. It passes requests to `control`, which answers them.
 
 use super::message::{LINE_BYTES_MAX, Request, Response};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -15,24 +15,24 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// Connections that are answered at a time; further ones wait.
+/// Maximum number of connections served at a time; further ones wait.
 const CONNECTIONS_MAX: usize = 16;
 
-/// An admin connection that says nothing for so long is closed.
+/// An idle admin connection is closed after this time.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How often it is checked whether the client that waits for an answer is still there.
+/// The interval between two checks for a disconnect of a client that waits for an answer.
 const HANG_UP_CHECK: Duration = Duration::from_millis(500);
 
-/// Longest path of a socket that the system takes (`sun_path` less its NUL).
+/// Maximum length of a socket path in the system (`sun_path` without its NUL).
 const SOCKET_PATH_MAX: usize = 107;
 
 /// A request that waits for its answer.
 #[derive(Debug)]
 pub struct Call {
-    /// What is asked.
+    /// The request.
     pub request: Request,
-    /// Where the answer goes.
+    /// The channel of the answer.
     pub answer: oneshot::Sender<Response>,
 }
 
@@ -42,24 +42,26 @@ pub struct AdminSocket {
 }
 
 impl AdminSocket {
-    /// Opens the socket with mode 0600. What a dead server left there is removed: the caller holds the lock of the folder.
+    /// Opens the socket with mode 0600. A stale socket of a dead server is removed, because the
+    /// caller holds the lock of the directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn bind(folder: &PrivateDirectory, name: &str) -> io::Result<Self> {
         folder.remove(name)?;
         let path = in_open_folder(folder).join(name);
         let listener = StdListener::bind(&path)?;
-        // Nobody else can have come in before: the folder is for its owner alone.
+        // No other user can have connected before, because only the owner has access to the
+        // directory.
         fs::set_permissions(&path, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener })
     }
 
-    /// Passes requests on until the future is dropped.
+    /// Serves connections until the future is dropped.
     ///
     /// # Errors
-    /// When the socket cannot be watched.
+    /// The socket cannot be registered with the reactor.
     pub async fn serve(self, calls: mpsc::Sender<Call>) -> io::Result<()> {
         let listener = UnixListener::from_std(self.listener)?;
         let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -69,7 +71,7 @@ impl AdminSocket {
                 Ok((stream, _)) => {
                     let calls = calls.clone();
                     tokio::spawn(async move {
-                        // An error is the other end's going away.
+                        // An error means that the client has disconnected.
                         converse(stream, &calls).await.ok();
                         drop(seat);
                     });
@@ -93,7 +95,7 @@ async fn converse(stream: UnixStream, calls: &mpsc::Sender<Call>) -> io::Result<
         let response = match serde_json::from_slice(&line) {
             Ok(request) => tokio::select! {
                 response = ask_server(request, calls) => response,
-                // Work for an answer that nobody waits for ends.
+                // Work for a disconnected client is cancelled.
                 () = hung_up(write.as_ref()) => return Ok(()),
             },
             Err(error) => Response::failed(format!("not a request: {error}")),
@@ -115,7 +117,8 @@ async fn ask_server(request: Request, calls: &mpsc::Sender<Call>) -> Response {
     answered.await.unwrap_or_else(|_| Response::failed("the server is ending"))
 }
 
-/// Waits until the other end has closed the connection. One that only sends nothing more still waits for its answer.
+/// Waits until the client has closed the connection. A client that has only closed its sending side
+/// still waits for its answer.
 async fn hung_up(stream: &UnixStream) {
     let mut beat = tokio::time::interval(HANG_UP_CHECK);
     loop {
@@ -129,8 +132,8 @@ async fn hung_up(stream: &UnixStream) {
     }
 }
 
-/// A name for the socket that the system takes: a path that is too long is reached through its open folder, which must be
-/// kept until the call is made.
+/// Returns a name of the socket that is short enough for the system. A path that is too long is
+/// replaced by one through its open directory, which must be kept open until the call is made.
 pub(super) fn reachable(path: &Path) -> io::Result<(PathBuf, Option<File>)> {
     if path.as_os_str().len() <= SOCKET_PATH_MAX {
         return Ok((path.to_owned(), None));
@@ -142,7 +145,7 @@ pub(super) fn reachable(path: &Path) -> io::Result<(PathBuf, Option<File>)> {
     Ok((in_open_folder(&folder).join(name), Some(folder)))
 }
 
-/// A path that leads to an open folder, whatever has become of its name.
+/// Returns a path that leads to an open directory, even if its name has changed.
 fn in_open_folder(folder: &impl AsFd) -> PathBuf {
     Path::new("/proc/self/fd").join(folder.as_fd().as_raw_fd().to_string())
 }
@@ -155,7 +158,7 @@ mod tests {
     use std::os::unix::net::UnixStream as Client;
     use tokio::task::JoinHandle;
 
-    /// Sends a request over a connection that is served, and returns the call that came of it.
+    /// Sends a request over a served connection and returns the resulting call.
     async fn begin(is_last: bool) -> (Client, Call, JoinHandle<()>) {
         let (mut client, served) = Client::pair().unwrap();
         let request = b"{\"command\":\"unfinished\",\"below\":\"/x\"}\n";
@@ -171,15 +174,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_the_answer_to_a_client_that_left() {
+    async fn the_request_of_a_disconnected_client_is_cancelled() {
         let (client, mut call, _) = begin(false).await;
         drop(client);
         call.answer.closed().await;
     }
 
     #[tokio::test]
-    async fn a_client_that_sends_nothing_more_gets_its_answer() {
-        // The first check comes with the request.
+    async fn a_client_that_closed_its_sending_side_gets_its_answer() {
+        // The first check happens together with the request.
         let (mut client, call, conversation) = begin(true).await;
         call.answer.send(Response::Draining).unwrap();
         conversation.await.unwrap();

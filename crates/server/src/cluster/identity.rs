@@ -1,7 +1,8 @@
-//! Who this node is, over restarts and at whatever address: an id from the configuration, or one kept in the admin folder.
+//! The id of this node, from the configuration or from the admin directory.
 //!
-//! `<admin folder>/.cluster/id` holds one line; it is made at the first start and never changed. `.cluster/place` holds
-//! where the node had its place last. Neither is asked of a name server, so a container may come back at another address.
+//! `<admin directory>/.cluster/id` holds one line; it is created at the first start and never
+//! changed. `.cluster/place` holds the last parent of the node. Both are independent of addresses
+//! and name servers, so that a container may restart at another address and remains the same node.
 
 use crate::error::StartError;
 use cluster::tree::SystemId;
@@ -12,12 +13,12 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use storage::PrivateDirectory;
 
-/// Random bytes of an id.
+/// Number of random bytes in an id.
 const RANDOM_BYTES: usize = 8;
-/// Characters of the host name in front of them: for people only.
+/// Maximum number of characters of the host name in front of them, which is for human readers only.
 const NAME_MAX: usize = 32;
 
-/// Who this node is.
+/// The id of a node, and the directory in which it is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     id: SystemId,
@@ -25,10 +26,12 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The identity of the node of this configuration. One that is not configured is read from the admin folder, or made.
+    /// Returns the identity of the node of this configuration. An id that is not configured is read
+    /// from the admin directory, or created there.
     ///
     /// # Errors
-    /// [`StartError::File`] when it cannot be kept: the node would be another one after each restart.
+    /// [`StartError::File`] if the id cannot be stored, because the node would have another id
+    /// after each restart.
     pub(crate) fn of(effective: &Effective) -> Result<Self, StartError> {
         let folder = effective.admin_folder().join(".cluster");
         let name = match &effective.cluster.virtual_id.value {
@@ -42,31 +45,31 @@ impl Identity {
         Ok(Self { id: system_id(effective, &name), folder })
     }
 
-    /// As it is told in a login.
+    /// Returns the id for a login.
     pub(crate) fn system_id(&self) -> SystemId {
         self.id.clone()
     }
 
-    /// File in which the driver keeps where the node has its place.
+    /// Returns the file in which the driver stores the parent of the node.
     pub(crate) fn place_file(&self) -> PathBuf {
         self.folder.join("place")
     }
 }
 
-/// The id in `folder`, which is made when there is none.
+/// Returns the id in `folder`, which is created if it is missing.
 fn kept(folder: &Path, host: &str) -> io::Result<String> {
     let directory = PrivateDirectory::create(folder)?;
     if let Some(id) = read(&directory)? {
         return Ok(id);
     }
-    // A crash leaves no half of an id, which would be another one.
+    // The replacement is atomic, so a crash leaves no truncated id, which would be another one.
     let id = made(host)?;
     directory.replace("id", format!("{id}\n").as_bytes())?;
     Ok(id)
 }
 
-/// `None` for a file that is missing or empty. One that holds something else is an error: nobody but its owner may say
-/// that the node shall be another.
+/// Reads the id; `None` if the file is missing or empty. Other invalid content is an error, because
+/// only the owner of the file may change the id of the node.
 fn read(directory: &PrivateDirectory) -> io::Result<Option<String>> {
     let text = match directory.read("id") {
         Ok(content) => String::from_utf8_lossy(&content).into_owned(),
@@ -84,7 +87,7 @@ fn read(directory: &PrivateDirectory) -> io::Result<Option<String>> {
     Ok((!id.is_empty()).then(|| id.to_owned()))
 }
 
-/// A new id: the name of the host, for people, and what no other node has.
+/// Creates an id: the host name, for human readers, and a random part that is unique.
 fn made(host: &str) -> io::Result<String> {
     let mut random = [0; RANDOM_BYTES];
     fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
@@ -95,7 +98,7 @@ fn made(host: &str) -> io::Result<String> {
     Ok(random.iter().fold(format!("{name}-"), |text, byte| text + &format!("{byte:02x}")))
 }
 
-/// The id of a node that has `identity`, in a cluster of these managers.
+/// Returns the id of a node with the identity `floating`, in the cluster of its managers.
 fn system_id(effective: &Effective, floating: &str) -> SystemId {
     let cluster = &effective.cluster;
     let kind = match *cluster.role {
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_made_once_and_stays_whatever_the_host_is_called() {
+    fn an_id_is_created_once_and_survives_a_change_of_the_host_name() {
         let folder = temporary("made");
         let first = kept(&folder, "disk1.example.org").unwrap();
         assert!(first.starts_with("disk1-") && first.len() == "disk1-".len() + 2 * RANDOM_BYTES, "{first}");

@@ -1,5 +1,7 @@
-//! The leases of a data server: parents grant them on the cluster's thread, and the loops of connections ask for them before a
-//! client creates a file. See [`cluster::Leases`].
+//! The leases of a data server, shared between threads.
+//!
+//! Parents grant them on the cluster's thread, and the event loops of connections check them before
+//! a client creates a file. See [`cluster::Leases`] and decision 001.
 
 use super::lease_record::LeaseRecord;
 use base::{Clock, LogicalPath};
@@ -10,38 +12,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Leases as the loops of connections and the cluster's thread share them.
+/// The leases, shared by the event loops of connections and the cluster's thread.
 pub(crate) struct SharedLeases {
-    /// Whether anything is known: most servers most of the time know nothing.
+    /// Set if the table was ever used, so that most servers need no lock for the check.
     is_known: AtomicBool,
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
-    /// Has the cluster's thread end the leases that are over.
+    /// Wakes the cluster's thread to end expired leases.
     end_soon: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
 struct State {
     leases: cluster::Leases,
-    /// Where clients begin.
+    /// The node where clients begin.
     door: Option<Address>,
-    /// What the next run of this server is told of these leases.
+    /// The record of these leases for the next run of this server.
     record: LeaseRecord,
 }
 
 /// The answer to a client that wants to create a file.
 pub(crate) enum CreationPermit {
-    /// Nobody was given a lease: the client came by itself.
+    /// There is no lease for the path: the client was not sent by a parent.
     Free,
-    /// Within its lease.
+    /// The creation is within its lease.
     Leased(Creation),
-    /// It may have come before its lease, and asks here again after a moment.
+    /// The client may have arrived before its lease, and retries here after a wait.
     Later,
-    /// It has come too late, and asks there again.
+    /// The lease has ended. The client retries at this address.
     Refused(Option<Address>),
 }
 
-/// A creation within a lease. Dropped, it counts as failed.
+/// A creation within a lease. Dropped without an outcome, it counts as failed.
 pub(crate) struct Creation {
     leases: Arc<SharedLeases>,
     path: LogicalPath,
@@ -49,7 +51,7 @@ pub(crate) struct Creation {
 }
 
 impl Creation {
-    /// Ends it.
+    /// Ends the creation with this outcome.
     pub(crate) fn end(mut self, outcome: Outcome) {
         self.outcome = outcome;
     }
@@ -60,14 +62,14 @@ impl Drop for Creation {
         let now = self.leases.clock.now();
         self.leases.state().leases.end(self.path.as_bytes(), self.outcome, now);
         if self.outcome == Outcome::Failed {
-            // Refused, it is done with the next deadline.
+            // If the wake-up fails, the leases end at the next deadline.
             (self.leases.end_soon)();
         }
     }
 }
 
 impl SharedLeases {
-    /// The leases of a server. What the next run has to know of them lies beside the place file.
+    /// Creates the leases of a server. The record for the next run lies beside the place file.
     pub(super) fn new(
         clock: Arc<dyn Clock>,
         end_soon: Box<dyn Fn() + Send + Sync>,
@@ -82,7 +84,7 @@ impl SharedLeases {
         Arc::new(Self { is_known, state: Mutex::new(state), clock, end_soon })
     }
 
-    /// A parent says where clients begin.
+    /// Sets the node where clients begin, as a parent reports it.
     pub(super) fn set_door(&self, door: Option<Address>) {
         self.state().door = door;
     }
@@ -95,7 +97,7 @@ impl SharedLeases {
         self.is_known.load(Ordering::Acquire)
     }
 
-    /// A client wants to create a file.
+    /// Checks the lease for a client that wants to create a file.
     pub(crate) fn begin(self: &Arc<Self>, path: &LogicalPath) -> CreationPermit {
         if !self.is_known() {
             return CreationPermit::Free;
@@ -112,7 +114,7 @@ impl SharedLeases {
         }
     }
 
-    /// Does what a parent orders of a lease, see [`cluster::Leases::order`].
+    /// Applies the order of a parent for a lease, see [`cluster::Leases::order`].
     pub(super) fn order(
         &self,
         path: &[u8],
@@ -135,12 +137,12 @@ impl SharedLeases {
         self.number(path).is_some()
     }
 
-    /// The number of the lease of a path, if it runs.
+    /// Returns the number of the lease of a path, if it has not ended.
     pub(super) fn number(&self, path: &[u8]) -> Option<LeaseNumber> {
         if self.is_known() { self.state().leases.number(path, self.clock.now()) } else { None }
     }
 
-    /// All leases that run, for a new parent.
+    /// Returns all leases that have not ended, for a new parent.
     pub(super) fn running(&self) -> Vec<(Arc<[u8]>, LeaseNumber)> {
         if !self.is_known() {
             return Vec::new();
@@ -153,7 +155,7 @@ impl SharedLeases {
         self.is_known() && self.state().leases.has_ended(path, self.clock.now())
     }
 
-    /// A file is there.
+    /// Records that a file exists.
     pub(super) fn exists(&self, path: &[u8]) {
         if self.is_known() {
             self.state().leases.exists(path);

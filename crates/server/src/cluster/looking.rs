@@ -1,23 +1,26 @@
-//! Looks at the disk that have not ended, by path. A disk that hangs ends none of them, so their number and the bytes of their
-//! paths are bounded. Each file system has a part of that ([`storage::LookLimit`]), so that three that hang leave room for others.
+//! Stats in progress, by path.
+//!
+//! A disk that hangs completes none of them, so their number and the bytes of their paths are
+//! bounded. Each file system has a share of that ([`storage::LookLimit`]), so that three that hang
+//! leave space for others.
 
 use super::askers::Parent;
 use base::LogicalPath;
 use std::collections::HashMap;
 
-/// Looks that wait at most.
+/// Maximum number of stats in progress.
 const LOOKING_MAX: usize = 1 << 16;
 
-/// Bytes of their paths at most.
+/// Maximum number of bytes of their paths.
 const LOOKING_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 const _: () =
     assert!(3 * storage::LOOKS_MAX < LOOKING_MAX && 3 * storage::LOOK_BYTES_MAX < LOOKING_BYTES_MAX);
 
-/// Requests of parents that wait for one look at most.
+/// Maximum number of parents' requests that wait for one stat.
 const WANTED_MAX: usize = 256;
 
-/// The looks that have not ended.
+/// The stats in progress.
 #[derive(Default)]
 pub(super) struct Looking {
     paths: HashMap<LogicalPath, Waiting>,
@@ -25,7 +28,7 @@ pub(super) struct Looking {
 }
 
 impl Looking {
-    /// Reports whether one more look may wait.
+    /// Reports whether the limits permit one more stat.
     pub(super) fn has_room(&self) -> bool {
         self.paths.len() < LOOKING_MAX && self.bytes < LOOKING_BYTES_MAX
     }
@@ -51,7 +54,7 @@ impl Looking {
         Some(waiting)
     }
 
-    /// Removes the looks that have begun and returns them.
+    /// Removes the started stats and returns them.
     pub(super) fn take_begun(&mut self) -> Vec<(LogicalPath, Waiting)> {
         let begun = |_: &LogicalPath, waiting: &mut Waiting| waiting.number.is_some();
         let taken: Vec<(LogicalPath, Waiting)> = self.paths.extract_if(begun).collect();
@@ -60,15 +63,16 @@ impl Looking {
     }
 }
 
-/// A look that is awaited.
+/// A stat and the requests that wait for it.
 pub(super) struct Waiting {
-    /// Its number; none as long as it waits for its turn.
+    /// The number of the stat; `None` while it is queued.
     pub(super) number: Option<u64>,
     pub(super) wanted: Vec<Wanted>,
 }
 
 impl Waiting {
-    /// One more waits. Who asks the same again is answered once, so that nothing grows as long as a disk hangs.
+    /// Adds a request. A duplicate is answered once, so that the list does not grow while a disk
+    /// hangs.
     pub(super) fn add(&mut self, wanted: Wanted) {
         let has_room = self.wanted.len() < WANTED_MAX || !matches!(wanted, Wanted::Answer(_));
         if has_room && !self.wanted.iter().any(|other| other.is_same(&wanted)) {
@@ -77,15 +81,15 @@ impl Waiting {
     }
 }
 
-/// Why the disk is looked at.
+/// The reason of a stat.
 pub(super) enum Wanted {
-    /// A parent asked.
+    /// The query of a parent.
     Answer(Parent),
-    /// The location machine asked.
+    /// The query of the location machine.
     Machine,
-    /// A name came or went: parents are told what is there.
+    /// A name was created or removed, and parents receive its state.
     News,
-    /// Nothing was there, and nothing else may be in the same folder.
+    /// The path was missing, and the result for its directory may answer for others.
     Folder,
 }
 
@@ -113,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_again_and_again_waits_once() {
+    fn duplicate_requests_wait_once() {
         let mut waiting = Waiting { number: Some(1), wanted: vec![asked(1, 1, true)] };
         for _ in 0..3 {
             let all = [asked(1, 1, true), asked(1, 1, false), asked(1, 2, true), asked(2, 1, true)];

@@ -1,5 +1,6 @@
-//! Requests to prepare files: each path goes to the server that is chosen for it, as for a client; files nobody needs any more
-//! are named to all servers. Source: cms protocol 3, sections prepare and modifiers.
+//! Requests to prepare files. Each path goes to the server that is chosen for it, as for a client;
+//! files that are no longer needed are reported to all servers. Source: cms protocol 3, sections
+//! prepare and modifiers.
 
 use super::askers::{Asker, Wish};
 use super::location_driver::{LocationDriver, renew_access_time};
@@ -14,20 +15,21 @@ use wire::cms::flags::PrepaddModifier;
 use wire::cms::message::Prepadd;
 use wire::cms::{Extensions, Message as Wire, StreamId};
 
-/// What all paths of a client's request have in common.
+/// The common part of all paths of a client's request.
 #[derive(Clone)]
 pub(crate) struct PrepareBatch {
-    /// What is wanted.
+    /// The options.
     pub(crate) request: PrepareRequest,
     /// The client.
     pub(crate) ident: String,
-    /// The name of the request.
+    /// The id of the request.
     pub(crate) id: String,
-    /// The first path, beside which the others may be wanted.
+    /// The first path, with which the others may be placed together.
     pub(crate) first: LogicalPath,
 }
 
-/// A client of this process has these files prepared; `tell` hears whether any server does it.
+/// Prepares files for a client of this process. `tell` receives the outcome: at least one server
+/// accepted, or an error.
 pub(super) fn for_client(
     location: &mut LocationDriver,
     tree: &mut TreeDriver,
@@ -61,8 +63,9 @@ pub(super) fn for_client(
     }
 }
 
-/// A file is to be brought online, or its access time is to be renewed: a node is chosen as for a client. One that is not
-/// needed any more is named to all of our own; real ones do not know the word.
+/// Handles one file. To stage it or to renew its access time, a node is chosen as for a client. A
+/// file that is no longer needed is reported to all scalla nodes; XRootD nodes do not support the
+/// option.
 pub(super) fn prepare(
     location: &mut LocationDriver,
     tree: &mut TreeDriver,
@@ -87,7 +90,7 @@ pub(super) fn prepare(
     location.ask(tree, message.path, &wish, Asker::Order(Box::new(Order::Prepare(preparation))));
 }
 
-/// The server for a path is known, or that there is none.
+/// Handles the choice of a server for a path, or its failure.
 pub(super) fn server_chosen(tree: &mut TreeDriver, preparation: &Preparation, answer: Answer) {
     let Answer::Redirect { slot: Some(slot), .. } = answer else {
         tracing::debug!("no server prepares {}: {answer:?}", String::from_utf8_lossy(&preparation.path));
@@ -102,7 +105,7 @@ pub(super) fn server_chosen(tree: &mut TreeDriver, preparation: &Preparation, an
     preparation.settle(Ok(()));
 }
 
-/// What a request wants of each of its paths.
+/// Returns the options of a request for each of its paths.
 fn modifier(request: &PrepareRequest) -> PrepaddModifier {
     let wants = [
         (request.stage, PrepaddModifier::STAGE),

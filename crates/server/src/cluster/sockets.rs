@@ -1,4 +1,7 @@
-//! The sockets of the cluster's thread: the open port, connections to parents, bytes in and bytes out.
+//! The sockets of the cluster's thread: the listening port, connections to parents, receiving and
+//! sending.
+//!
+//! They are separate from the engine, so that the engine contains no I/O (decision 025).
 
 use super::engine::{Engine, Frames, Outside, SharedEngine};
 use super::line::Outbox;
@@ -18,22 +21,23 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 use wire::cms::Splitter;
 
-/// Connections that may wait to be accepted: thousands of nodes start at once. The kernel has its own limit.
+/// Maximum number of connections waiting to be accepted, because thousands of nodes may start at
+/// once. The kernel has its own limit.
 const BACKLOG: i32 = 4096;
 
-/// Bytes taken from a socket at once.
+/// Maximum number of bytes of one read from a socket.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Memory of an outbox that is kept when it was sent.
+/// Capacity that an outbox keeps after it was sent.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// How long what is under way may take when a connection is closed.
+/// The time for which pending bytes are sent after a connection is closed.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// Pause after the system had no descriptor for a newcomer.
+/// The backoff after the system had no descriptor for a new connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A peer that vanished without a word is noticed by the kernel after this much silence, at the latest.
+/// The maximum time in which the kernel detects a peer that vanished.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Opens the port for other nodes.
@@ -51,7 +55,7 @@ pub(super) fn open(listen: Listen) -> io::Result<std::net::TcpListener> {
         Ok::<_, io::Error>(socket.into())
     };
     bind(SocketAddr::new(wanted, listen.port)).or_else(|error| match (listen.address, error.raw_os_error()) {
-        // A kernel without IPv6.
+        // The kernel does not support IPv6: fallback to IPv4.
         (None, Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {
             bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), listen.port))
         }
@@ -59,7 +63,7 @@ pub(super) fn open(listen: Listen) -> io::Result<std::net::TcpListener> {
     })
 }
 
-/// Accepts for ever.
+/// Accepts connections forever.
 pub(super) async fn accept(
     engine: SharedEngine,
     listener: TcpListener,
@@ -89,13 +93,13 @@ pub(super) async fn accept(
     }
 }
 
-/// Makes connections and looks up names for the engine.
+/// Opens connections and looks up names for the engine.
 pub(super) struct Dialer(pub(super) Weak<RefCell<Engine>>);
 
 impl Outside for Dialer {
     fn connect(&self, link: LinkId, address: Address) {
         if let Some(engine) = self.0.upgrade() {
-            // It sees by itself that the line is gone.
+            // The task itself detects that the connection was removed.
             spawn_local(connect(engine, link, address));
         }
     }
@@ -107,7 +111,7 @@ impl Outside for Dialer {
     }
 }
 
-/// Makes a connection to a parent. The engine hears how it went.
+/// Opens a connection to a parent and reports the result to the engine.
 async fn connect(engine: SharedEngine, link: LinkId, address: Address) {
     match dial(&address).await {
         Ok((stream, own)) => {
@@ -125,8 +129,8 @@ async fn connect(engine: SharedEngine, link: LinkId, address: Address) {
     }
 }
 
-/// Connects to the first address of the host that answers; with it come the addresses of this node that face those of the
-/// host. The node gives up in time.
+/// Connects to the first address of the host that answers. Also returns the addresses of this node
+/// that face those of the host. The engine sets the deadline.
 async fn dial(address: &Address) -> io::Result<(TcpStream, Vec<IpAddr>)> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name leads to no address");
     let unknown =
@@ -142,7 +146,7 @@ async fn dial(address: &Address) -> io::Result<(TcpStream, Vec<IpAddr>)> {
     Err(last)
 }
 
-/// The addresses of this host from which it would speak to these. Nothing is sent.
+/// Returns the source addresses of this host for connections to these. It sends nothing.
 fn facing(there: &[SocketAddr]) -> Vec<IpAddr> {
     let mut own = Vec::new();
     for peer in there {
@@ -162,14 +166,15 @@ fn facing(there: &[SocketAddr]) -> Vec<IpAddr> {
     own
 }
 
-/// The addresses of a node beside the one it came from, of the other kind, if one of those its name stands for is that one.
+/// Looks up the addresses of the other family of a node. They count only if the name of the node
+/// also resolves to the address of the connection.
 async fn look_up(engine: SharedEngine, link: LinkId, host: String) {
     let Ok(found) = tokio::net::lookup_host((host, 0)).await else { return };
     let found: Vec<IpAddr> = found.map(|address| address.ip().to_canonical()).collect();
     engine.borrow_mut().named(link, &found);
 }
 
-/// Gives a connection its tasks; `false` when the engine does not want it any more.
+/// Spawns the tasks of a connection. Returns `false` if the engine has removed it.
 fn attach(engine: &SharedEngine, link: LinkId, stream: TcpStream) -> bool {
     if let Err(error) = prepare(&stream) {
         tracing::debug!("a cluster connection cannot be set up fully: {error}");
@@ -198,7 +203,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(SILENCE))
 }
 
-/// Takes what arrives and hands over each frame, until the end.
+/// Receives bytes and passes each frame to the engine, until the end.
 async fn receive(engine: SharedEngine, link: LinkId, from: OwnedReadHalf) {
     let mut splitter = Splitter::new(match engine.borrow_mut().stage(link) {
         Some(stage) => stage.phase(),
@@ -232,7 +237,7 @@ async fn receive(engine: SharedEngine, link: LinkId, from: OwnedReadHalf) {
 }
 
 thread_local! {
-    /// What all connections read into: they live on one thread.
+    /// The receive buffer of all connections, which share one thread.
     static BUFFER: RefCell<Buffer> = RefCell::default();
 }
 
@@ -252,7 +257,7 @@ impl Buffer {
     }
 }
 
-/// Sends what is put into an outbox until that is closed; then what is left, if the peer takes it soon.
+/// Sends the content of an outbox until it is closed, then the remainder within a deadline.
 async fn send(engine: Weak<RefCell<Engine>>, link: LinkId, outbox: Rc<Outbox>, mut to: OwnedWriteHalf) {
     let mut batch = Vec::new();
     let mut sending = std::pin::pin!(async {

@@ -1,6 +1,7 @@
-//! A log file that is rotated at local midnight, and what becomes of the old ones.
+//! A log file that is rotated at local midnight, and the retention of old ones.
 //!
-//! `xrootd.log` of the day that ended becomes `xrootd.log.YYYYMMDD`, with `.1`, `.2`, … where that name is taken.
+//! At midnight `xrootd.log` becomes `xrootd.log.YYYYMMDD`, with `.1`, `.2`, … if that name is
+//! taken. `writer` calls it from its own thread, because each of these operations may block.
 
 use jiff::Zoned;
 use std::ffi::OsString;
@@ -10,24 +11,24 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 use storage::SharedDirectory;
 
-/// Mode of the directory of a log that is created.
+/// Mode of the directory of a log if it is created.
 const FOLDER_MODE: u32 = 0o755;
 
-/// What happens to old log files (`-k`).
+/// The retention of old log files (`-k`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Retention {
-    /// Rotated at midnight, all kept.
+    /// Rotates at midnight and keeps all old files.
     #[default]
     All,
-    /// Rotated at midnight, so many old ones kept.
+    /// Rotates at midnight and keeps this number of old files.
     Files(u64),
-    /// Rotated at midnight, old ones kept as far as they have at most so many bytes together.
+    /// Rotates at midnight and keeps old files up to this number of bytes in total.
     Bytes(u64),
-    /// Somebody else moves the file away and sends SIGHUP (`-k sighup`).
+    /// Another program moves the file away and sends SIGHUP (`-k sighup`).
     External,
 }
 
-/// A text that does not say what to do with old log files.
+/// A text that is not a valid retention.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RetentionError(String);
 
@@ -43,7 +44,8 @@ impl std::error::Error for RetentionError {}
 impl std::str::FromStr for Retention {
     type Err = RetentionError;
 
-    /// A number is a number of files; with `k`, `m`, `g` or `t` a size; `sig` and names of signals leave it to others.
+    /// Parses a number of files, a size with `k`, `m`, `g` or `t`, or `sig` and names of signals
+    /// for an external rotation.
     fn from_str(text: &str) -> Result<Self, RetentionError> {
         let error = || RetentionError(text.to_owned());
         if text == "sig" || text == "sighup" || text == "fifo" || text.starts_with("sigrtmin") {
@@ -68,9 +70,9 @@ impl std::str::FromStr for Retention {
 /// The part of a rotation that failed.
 #[derive(Debug)]
 pub(super) enum RotationError {
-    /// The lines of the new day go on in the old file.
+    /// The lines of the new day are written to the old file.
     Rotate(io::Error),
-    /// The new day has its file, and old files that are not to be kept are still there.
+    /// The new day has its file, but old files that should be removed still exist.
     Trim(io::Error),
 }
 
@@ -93,49 +95,50 @@ pub struct LogFile {
     path: PathBuf,
     retention: Retention,
     file: File,
-    /// The directory and name of the open file: that a link led to, if the path is one.
+    /// The directory and name of the open file, after links were resolved.
     directory: SharedDirectory,
     name: OsString,
-    /// The day whose lines it holds.
+    /// The day of its lines.
     day: jiff::civil::Date,
 }
 
 impl LogFile {
-    /// Opens it to append; creates it and the folder it lies in where they are missing.
+    /// Opens the file to append. A missing file and its directory are created.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn open(path: PathBuf, retention: Retention) -> io::Result<Self> {
         let (directory, name, file) = SharedDirectory::of_log(&path, FOLDER_MODE)?;
-        // A file left from an earlier day, by a server that did not run at midnight, is rotated before the first line.
+        // A file of an earlier day, from a server that did not run at midnight, is rotated before
+        // the first line.
         let today = Zoned::now().date();
         let day = last_day(&file).filter(|day| *day < today).unwrap_or(today);
         Ok(Self { path, retention, file, directory, name, day })
     }
 
-    /// Closes it and opens the name again.
+    /// Closes the file and opens the name again.
     ///
     /// # Errors
-    /// When the name cannot be opened; then the old file stays in use.
+    /// The name cannot be opened; then the old file stays in use.
     pub fn reopen(&mut self) -> io::Result<()> {
         (self.directory, self.name, self.file) = SharedDirectory::of_log(&self.path, FOLDER_MODE)?;
         Ok(())
     }
 
-    /// Time to the next midnight, when lines of a new day begin.
+    /// Returns the time to the next midnight, when lines of a new day begin.
     pub(super) fn until_rotation(&self) -> Duration {
         let now = Zoned::now();
         let midnight = now.date().tomorrow().and_then(|day| day.to_zoned(now.time_zone().clone()));
         let left = midnight.ok().and_then(|midnight| Duration::try_from(now.duration_until(&midnight)).ok());
-        // A clock that is set back or forward is noticed at the next line.
+        // The next line detects a clock that is set back or forward.
         left.unwrap_or(Duration::from_secs(3600)).max(Duration::from_millis(1))
     }
 
-    /// Begins a new file if a new day has begun. If that fails, the lines of the new day go on in the old file, and
-    /// the next attempt is at the next midnight.
+    /// Starts a new file if a new day has begun. If that fails, the lines of the new day are
+    /// written to the old file, and the next attempt is at the next midnight.
     ///
     /// # Errors
-    /// What failed and why: once for each attempt.
+    /// The failed part and the reason, once for each attempt.
     pub(super) fn rotate_when_due(&mut self) -> Result<(), RotationError> {
         let today = Zoned::now().date();
         if today == self.day {
@@ -145,13 +148,15 @@ impl LogFile {
         if self.retention == Retention::External { Ok(()) } else { self.rotate(ended) }
     }
 
-    /// Moves the file away under the name of `day`, begins a new one, and removes what is not to be kept.
+    /// Renames the file for `day`, starts a new one, and removes old files according to the
+    /// retention.
     fn rotate(&mut self, day: jiff::civil::Date) -> Result<(), RotationError> {
         let is_rotated = self.begin_anew(day).map_err(RotationError::Rotate)?;
         if is_rotated { self.trim().map_err(RotationError::Trim) } else { Ok(()) }
     }
 
-    /// Moves the file away under the name of `day` and begins a new one; returns `false` for what is no file.
+    /// Renames the file for `day` and starts a new one. Returns `false` if the log is not a regular
+    /// file.
     fn begin_anew(&mut self, day: jiff::civil::Date) -> io::Result<bool> {
         if !self.file.metadata()?.is_file() {
             return Ok(false); // a terminal or a pipe
@@ -159,7 +164,8 @@ impl LogFile {
         let old = self.free_name(&day.strftime("%Y%m%d").to_string());
         self.directory.rename(&self.name, &old)?;
         if let Err(error) = self.reopen() {
-            // For lack of descriptors, for example. The file in use must keep its name, under which it is looked for.
+            // It fails if descriptors are exhausted, for example. The file in use must keep its
+            // name, under which users search it.
             self.directory.rename(&old, &self.name)?;
             return Err(error);
         }
@@ -180,7 +186,7 @@ impl LogFile {
         (1u32..).map(|n| named(&format!(".{stamp}.{n}"))).find(is_free).unwrap_or(first)
     }
 
-    /// Removes old files that are not to be kept. One that cannot be removed does not keep the others.
+    /// Removes old files according to the retention. It continues after one that cannot be removed.
     fn trim(&self) -> io::Result<()> {
         if matches!(self.retention, Retention::All | Retention::External) {
             return Ok(());
@@ -204,7 +210,8 @@ impl LogFile {
         failed
     }
 
-    /// The rotated files of this log: its name, a dot and eight digits, perhaps a number.
+    /// Returns the rotated files of this log: its name, a dot and eight digits, optionally a
+    /// number.
     fn old_files(&self) -> io::Result<Vec<(SystemTime, OsString, u64)>> {
         let Some(name) = self.name.to_str() else { return Ok(Vec::new()) };
         let mut found = Vec::new();
@@ -234,7 +241,7 @@ impl Write for LogFile {
     }
 }
 
-/// The day of the last line of a file; `None` if it has none.
+/// Returns the day of the last line of a file; `None` if it is empty.
 fn last_day(file: &File) -> Option<jiff::civil::Date> {
     let metadata = file.metadata().ok().filter(|metadata| metadata.len() > 0)?;
     Some(Zoned::try_from(metadata.modified().ok()?).ok()?.date())
@@ -300,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_day_that_ended_gets_its_own_name_and_the_oldest_go() {
+    fn a_rotated_file_is_named_by_its_day_and_the_oldest_are_removed() {
         let folder = Folder::new("rotate");
         let mut log = LogFile::open(folder.0.join("x.log"), Retention::Files(2)).unwrap();
         fs::write(folder.0.join("x.log.notes"), "mine").unwrap();
@@ -318,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn old_files_go_when_they_are_too_large_together() {
+    fn old_files_are_removed_when_their_total_size_is_too_large() {
         let folder = Folder::new("bytes");
         let mut log = LogFile::open(folder.0.join("x.log"), Retention::Bytes(10)).unwrap();
         for day in 1..=3 {
@@ -343,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_moved_away_is_opened_anew() {
+    fn a_file_moved_away_is_reopened() {
         let folder = Folder::new("reopen");
         let path = folder.0.join("x.log");
         let mut log = LogFile::open(path.clone(), Retention::External).unwrap();
@@ -355,7 +362,8 @@ mod tests {
         assert_eq!(fs::read_to_string(path).unwrap(), "after\n");
     }
 
-    /// Set in the process that runs [`a_rotation_without_descriptors_goes_on_in_the_old_file`] for lack of them.
+    /// Set in the process that runs [`a_rotation_without_descriptors_goes_on_in_the_old_file`] with
+    /// exhausted descriptors.
     const ALONE: &str = "SCALLA_TEST_NO_DESCRIPTORS";
 
     #[test]
@@ -393,7 +401,7 @@ mod tests {
         assert_eq!(fs::read_to_string(folder.0.join("x.log")).unwrap(), "after\n");
     }
 
-    /// Runs `work` as a user for whom modes of files count, also if this process belongs to root.
+    /// Runs `work` as a user to whom file modes apply, even if this process belongs to root.
     fn without_overriding_modes<T>(work: impl FnOnce() -> T) -> T {
         use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
         let before = capabilities(None).unwrap();
@@ -406,14 +414,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_that_leaves_old_files_says_so() {
+    fn a_rotation_that_leaves_old_files_reports_it() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = Folder::new("trim");
         let set_mode = |mode| fs::set_permissions(&folder.0, fs::Permissions::from_mode(mode)).unwrap();
         let mut log = LogFile::open(folder.0.join("x.log"), Retention::Files(0)).unwrap();
         writeln!(log, "before").unwrap();
         log.day = Zoned::now().checked_sub(1.days()).unwrap().date();
-        // Its names can be changed and not be read.
+        // Names in it can be changed but not listed.
         set_mode(0o300);
         let failed = without_overriding_modes(|| log.rotate_when_due()).unwrap_err();
         set_mode(0o700);

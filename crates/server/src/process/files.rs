@@ -1,4 +1,7 @@
-//! The files by which others find a running server: its pid file and its environment file.
+//! The files by which other programs find a running server: its pid file and its environment file.
+//!
+//! They are written through `SharedDirectory`, because other users may have access to their
+//! directories.
 
 use config::Effective;
 use std::ffi::OsString;
@@ -6,10 +9,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use storage::SharedDirectory;
 
-/// Mode of folders that are created for such files: others look for them there.
+/// Mode of directories created for such files, which other users must be able to read.
 const FOLDER_MODE: u32 = 0o755;
 
-/// A pid file: the number and nothing else. Removed on the way out, unless another server has written its own.
+/// A pid file, which holds only the number. It is removed at the end, unless another server has
+/// written its own.
 #[derive(Debug)]
 pub struct PidFile {
     path: PathBuf,
@@ -18,17 +22,17 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Writes our pid. The folder it lies in is created if it is missing.
+    /// Writes the pid of this process. A missing directory is created.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn write(path: PathBuf) -> io::Result<Self> {
         let (folder, name) = SharedDirectory::of_file(&path, FOLDER_MODE)?;
         folder.write(&name, std::process::id().to_string().as_bytes())?;
         Ok(Self { path, folder, name })
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -44,31 +48,31 @@ impl Drop for PidFile {
     }
 }
 
-/// What the environment file says: `pid=…&host=…&inst=…`, one line.
+/// The content of the environment file: `pid=…&host=…&inst=…`, one line.
 #[derive(Clone, Debug)]
 pub struct EnvironmentFile<'a> {
     /// The configuration.
     pub effective: &'a Effective,
-    /// The version as `query config version` says it.
+    /// The version as `query config version` reports it.
     pub version: &'a str,
     /// The configuration file, if there is one.
     pub config_file: Option<&'a Path>,
     /// The log file, if there is one.
     pub log_file: Option<&'a Path>,
-    /// The home folder.
+    /// The home directory.
     pub home: &'a Path,
 }
 
 impl EnvironmentFile<'_> {
-    /// `<program>.<instance>.env`; the anonymous instance is `anon`.
+    /// Returns `<program>.<instance>.env`; the anonymous instance is `anon`.
     pub fn name(&self) -> String {
         format!("{}.{}.env", self.effective.program, self.instance())
     }
 
-    /// Writes it into `folder` and says where it is.
+    /// Writes the file into `folder` and returns its path.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
         let path = folder.join(self.name());
         let (folder, name) = SharedDirectory::of_file(&path, FOLDER_MODE)?;
@@ -106,7 +110,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_pid_file_goes_with_its_server_but_not_with_a_predecessor() {
+    fn a_pid_file_is_removed_by_its_own_server_only() {
         let path = std::env::temp_dir().join(format!("scalla-pid-{}/x/xrootd.pid", std::process::id()));
         let file = PidFile::write(path.clone()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), std::process::id().to_string());

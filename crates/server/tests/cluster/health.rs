@@ -1,4 +1,5 @@
-//! How nodes feel and what follows: load, space, lists of nodes, draining, operations for all servers, silence.
+//! Tests of the health of nodes and its effects: load, space, lists of nodes, draining, operations
+//! on all servers, missing pings.
 
 use super::site::{Client, Node, PATIENCE, Site, until};
 use super::{ITEM_EXISTS, NOT_FOUND};
@@ -20,7 +21,7 @@ use storage::{Faulty, Pool};
 
 const NO_SPACE: u32 = 3009;
 
-/// Old and new name with a blank between.
+/// Encodes the old and the new name with a blank between them.
 fn mv(names: &str) -> Request<'_> {
     Request::Mv(Mv { arg1len: 0, args: names.as_bytes() })
 }
@@ -60,7 +61,7 @@ fn names_change_on_all_servers_of_the_tree() {
     let mode = |server: &Node| server.data.join("a/b/f").metadata().unwrap().permissions().mode() & 0o777;
     everywhere("its mode is set", &|server| mode(server) == 0o600);
 
-    // Renamed, it is known under the new name at once and under the old one nowhere.
+    // After the rename the new name is known immediately, and the old one nowhere.
     assert_eq!(client.read("/a/b/f").unwrap(), "con");
     client.call(&mv("/a/b/f /a/b/g")).unwrap();
     everywhere("it has the new name", &|server| server.has("/a/b/g") && !server.has("/a/b/f"));
@@ -78,7 +79,7 @@ fn names_change_on_all_servers_of_the_tree() {
 }
 
 #[test]
-fn a_program_of_the_site_does_what_it_shall() {
+fn a_program_of_the_site_carries_out_operations() {
     let site = Site::new();
     let manager = site.node_with("manager", Role::Manager, &[], forwards);
     let said = site.folder().join("said");
@@ -110,7 +111,7 @@ fn space(least_mb: u64, enough_mb: u64) -> HealthSettings {
 }
 
 #[test]
-fn a_server_without_room_gets_no_new_files() {
+fn a_server_without_space_gets_no_new_files() {
     let site = Site::new();
     let manager = site.manager("manager");
     let server = |name: &str, least_mb: u64| {
@@ -129,7 +130,8 @@ fn a_server_without_room_gets_no_new_files() {
     assert_eq!(client.read("/old").unwrap(), "old", "what it has is read there all the same");
     drop(roomy);
     manager.until("it is lost for good", |engine| engine.node().members().unwrap().online().len() == 1);
-    // Nobody knows whether the lost one had it, so the client is told to wait; with the full one alone there is no room.
+    // The lost server may have had the file, so the client must wait. A manager that has only the
+    // full server reports that there is no space.
     let alone = site.manager("alone");
     let _full = site.node_with("full2", Role::Server, &[&alone], |settings| {
         settings.health = space(1 << 30, 1 << 30);
@@ -143,7 +145,7 @@ fn space_is_added_up_over_the_tree() {
     let site = Site::new();
     let manager = site.manager("manager");
     let supervisor = site.node("supervisor", Role::Supervisor, &[&manager]);
-    // These say what the harness made up: 1000 MB, of which 500 are free.
+    // These servers report the figures of the test harness: 1000 MB, of which 500 are free.
     let _near = site.server("near", &[&manager]);
     let _far: Vec<Node> = ["far1", "far2"].map(|name| site.server(name, &[&supervisor])).into();
     supervisor.has_children(2);
@@ -276,7 +278,7 @@ fn clients_of_a_draining_server_go_elsewhere_if_there_is_an_elsewhere() {
 }
 
 #[test]
-fn what_is_made_behind_the_manager_is_found_at_once() {
+fn a_file_created_behind_the_manager_is_found_immediately() {
     let site = Site::new();
     let manager = site.manager("manager");
     let [a, b] = ["a", "b"].map(|name| site.server(name, &[&manager]));
@@ -297,7 +299,8 @@ fn what_is_made_behind_the_manager_is_found_at_once() {
     assert_eq!(client.at, b.port());
 }
 
-/// A node that logs in and then says nothing: what it is sent until the connection ends.
+/// Connects a node that logs in and then sends nothing. Returns all bytes it receives until the
+/// connection ends.
 fn mute(manager: &Node, login: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(manager.cluster_address()).unwrap();
     socket.write_all(login).unwrap();
@@ -308,7 +311,7 @@ fn mute(manager: &Node, login: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_node_that_says_nothing_is_pinged_and_then_lost() {
+fn a_silent_node_is_pinged_and_then_lost() {
     let site = Site::new();
     let manager = site.node_with("manager", Role::Manager, &[], |settings| {
         settings.parent.as_mut().unwrap().ping_own = Duration::from_millis(50);
@@ -326,8 +329,8 @@ fn a_node_that_says_nothing_is_pinged_and_then_lost() {
     // The reply, then pings: code 17 without payload.
     let length = 8 + usize::from(u16::from_be_bytes([heard[6], heard[7]]));
     let pings: Vec<u8> = heard[length..].chunks(8).map(|frame| frame[4]).collect();
-    // How many there are before it is lost is the tree machine's to say, on a clock of its own: here the machine may stand
-    // still for longer than all of it takes.
+    // The number of pings before the loss is tested in the tree machine, on virtual time, because
+    // here the test machine may stand still for longer than the whole exchange.
     assert!(pings.iter().all(|code| *code == 17), "{pings:?}");
     manager.until("it is lost, its place kept", |engine| {
         let members = engine.node().members().unwrap();
@@ -336,7 +339,7 @@ fn a_node_that_says_nothing_is_pinged_and_then_lost() {
 }
 
 #[test]
-fn a_parent_that_says_nothing_is_left() {
+fn a_silent_parent_is_left() {
     let site = Site::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -358,13 +361,14 @@ fn a_parent_that_says_nothing_is_left() {
     let mut head = [0; 8];
     socket.read_exact(&mut head).unwrap();
     socket.write_all(&reply).unwrap();
-    // It hears nothing more and gives us up; the other manager, which pings, is kept.
+    // The server receives nothing more and closes the connection. The other manager, which pings,
+    // is kept.
     socket.read_to_end(&mut Vec::new()).unwrap();
     server.until("it tries again or has the other", |engine| engine.node().memberships()[0].is_attached());
 }
 
 #[test]
-fn whoever_opens_a_file_at_a_draining_server_finds_another_copy_or_comes_back() {
+fn an_open_at_a_draining_server_finds_another_copy_or_comes_back() {
     let site = Site::new();
     let manager = site.manager("manager");
     let [leaving, staying] = ["leaving", "staying"].map(|name| site.server(name, &[&manager]));
@@ -394,11 +398,12 @@ fn whoever_opens_a_file_at_a_draining_server_finds_another_copy_or_comes_back() 
 }
 
 #[test]
-fn a_disk_that_hangs_holds_up_only_what_may_be_on_it() {
+fn a_disk_that_hangs_delays_only_the_files_it_may_have() {
     let site = Site::new();
     let manager = site.node_with("manager", Role::Manager, &[], |settings| {
         settings.resolve.silence = Duration::from_millis(100);
-        // Longer than a client that was told to wait takes to ask again: what nobody asks about is not missed.
+        // The limit is longer than the wait of a client before its retry, because a path that no
+        // client requests is not counted as unanswered.
         settings.resolve.mute = Duration::from_secs(4);
         settings.policy.waits.lookup = Duration::from_secs(1);
     });
@@ -416,7 +421,7 @@ fn a_disk_that_hangs_holds_up_only_what_may_be_on_it() {
     ill.put("/hung/f", "on the disk that hangs");
     well.put("/hung/g", "elsewhere");
     let mut client = manager.client();
-    // While nobody knows yet how long it will hang, and afterwards.
+    // The first round runs before the hang is detected, the second one afterwards.
     for round in 0..2 {
         assert_eq!(client.read("/fine/f").unwrap(), "on its other disk");
         assert_eq!(client.read("/hung/g").unwrap(), "elsewhere");

@@ -1,4 +1,5 @@
-//! Files that are to be prepared, through a manager: several at once, on servers that are real by their frames.
+//! Tests of prepare requests through a manager: several files in one request, with servers that
+//! send the frames of XRootD nodes.
 
 use crate::site::{Client, Refusal, Site, until};
 use crate::wire_peer::Peer;
@@ -22,7 +23,7 @@ fn prepare(
     client.call(&Request::Prepare(Prepare { options, prty: 2, port: 0, optionx, paths }))
 }
 
-/// Answers questions for one file, and tells the requests it gets, without what names them.
+/// Answers queries for one file, and returns the received requests without their ids.
 fn serve(mut peer: Peer, has: &'static [u8]) -> impl FnOnce() -> (Peer, u8, Vec<String>) {
     move || loop {
         enum Seen {
@@ -72,7 +73,7 @@ fn each_of_several_paths_goes_to_the_server_that_has_it() {
         (0x05, ["2 /a", "rq", "/b", "-", &id].map(str::to_owned).to_vec())
     );
     assert_eq!(prepare(&mut client, STAGE, PrepareOptionsX::NONE, "/c\n/d").unwrap_err().0, NOT_FOUND);
-    // The id may be asked about, and cancelled.
+    // The id can be queried and cancelled.
     let query = format!("{id}\n/a\n/b");
     let asked = client::xroot::request::Query {
         infotype: client::xroot::codes::QueryType::PREP,
@@ -84,7 +85,7 @@ fn each_of_several_paths_goes_to_the_server_that_has_it() {
 }
 
 #[test]
-fn what_is_not_needed_any_more_is_told_to_own_servers_only() {
+fn evictions_are_sent_to_scalla_servers_only() {
     let site = Site::new();
     let manager = site.manager("manager");
     let mut real = Peer::server(&manager, "s-real@there x", 1095);
@@ -94,7 +95,7 @@ fn what_is_not_needed_any_more_is_told_to_own_servers_only() {
     let mut client = manager.client();
     assert_eq!(prepare(&mut client, PrepareOptions::NONE, PrepareOptionsX::EVICT, "/f\n/g").unwrap(), "");
     assert_eq!(client.hops, 0);
-    // Before the next question the real one heard nothing of it.
+    // The XRootD server received no message about it before the next query.
     let mut redirector = Peer::redirector(&manager);
     redirector.select(1, b"/next");
     loop {
@@ -108,7 +109,7 @@ fn what_is_not_needed_any_more_is_told_to_own_servers_only() {
 }
 
 #[test]
-fn what_is_not_needed_any_more_and_what_is_cancelled_reaches_own_servers_below_supervisors() {
+fn evictions_and_cancels_reach_scalla_servers_below_supervisors() {
     let site = Site::new();
     let manager = site.manager("manager");
     let supervisor = site.node("supervisor", Role::Supervisor, &[&manager]);
@@ -128,7 +129,7 @@ fn what_is_not_needed_any_more_and_what_is_cancelled_reaches_own_servers_below_s
     assert_eq!(own.next_of(Code::PREPADD, evicts).unwrap(), Some((true, b"/f".to_vec())));
     assert_eq!(prepare(&mut client, PrepareOptions::CANCEL, PrepareOptionsX::NONE, "an-id").unwrap(), "");
     assert!(own.next_of(Code::PREPDEL, |_| ()).is_some());
-    // The real one was told neither: what comes next for it is a question.
+    // The XRootD server received neither message: its next message is a query.
     let mut redirector = Peer::redirector(&supervisor);
     redirector.select(1, b"/next");
     let told = std::iter::from_fn(|| real.next(|frame| frame.header.code)).find(|code| *code != Code::PING);
@@ -136,7 +137,7 @@ fn what_is_not_needed_any_more_and_what_is_cancelled_reaches_own_servers_below_s
 }
 
 #[test]
-fn what_is_wanted_has_its_access_time_renewed_at_own_and_real_servers_and_below_supervisors() {
+fn access_times_are_renewed_at_scalla_and_xrootd_servers_and_below_supervisors() {
     const FRESH: PrepareOptions = PrepareOptions::FRESH;
     let site = Site::new();
     let manager = site.manager("manager");
@@ -156,7 +157,7 @@ fn what_is_wanted_has_its_access_time_renewed_at_own_and_real_servers_and_below_
     assert_eq!(client.hops, 0, "it is done by the manager");
     until("the access time is renewed", || std::fs::metadata(&file).unwrap().accessed().unwrap() > long_ago);
     assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), long_ago);
-    // Real servers take a question that wants no answer for it.
+    // For an XRootD server the order is a query that expects no reply.
     let quiet = |frame: &wire::cms::Frame<'_>| match Message::decode(&frame.header, frame.payload) {
         Ok(Message::State(state)) => (state.modifier.contains(StateModifier::NO_REPLY), state.path.to_vec()),
         _ => (false, Vec::new()),

@@ -1,41 +1,42 @@
-//! How busy this machine is, as the system's own counters say it, in the percentages that nodes tell each other.
+//! The load of this machine from the counters of the system, in the percentages that nodes
+//! exchange.
 //!
-//! | figure | 100 means | from |
+//! | figure | 100 means | source |
 //! |---|---|---|
-//! | processor | no processor was idle since the last look | `stat` |
+//! | processor | no processor was idle since the last sample | `stat` |
 //! | run queue | as many tasks are ready as there are processors | `loadavg`, the mean of a minute |
-//! | memory | nothing can be given to a program without taking it from another | `meminfo` |
-//! | paging | something waited for memory all the time; without such counters: [`PAGES_MAX`] pages a second | `pressure/memory`, `vmstat` |
-//! | network | the interface that is used most is full, in one direction | `net/dev` and the speed of each interface |
+//! | memory | no memory is available to a program without reclaiming it from another | `meminfo` |
+//! | paging | some task waited for memory all the time; without such counters: [`PAGES_MAX`] pages per second | `pressure/memory`, `vmstat` |
+//! | network | the most used interface is saturated in one direction | `net/dev` and the speed of each interface |
 //!
-//! Waiting for a disk is no use of a processor. Source of the figures' order and range: cms protocol 3, section usage,
-//! load, avail.
+//! Time spent waiting for a disk counts as idle. Source of the order and range of the figures: cms
+//! protocol 3, section usage, load, avail.
 
 use cluster::tree::Load;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Pages moved between memory and disk a second that count as 100 percent of paging.
+/// Pages per second moved between memory and disk that count as 100 percent of paging.
 pub(super) const PAGES_MAX: u64 = 1000;
-/// Speed of an interface that does not tell its own, in Mbit/s.
+/// The fallback for the speed of an interface that does not report it, in Mbit/s.
 const SPEED_DEFAULT: u64 = 1000;
 
-/// Counters at one moment.
+/// A snapshot of the counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Counters {
-    /// Ticks of all processors, and those without work among them.
+    /// Ticks of all processors, and the idle ones among them.
     ticks: u64,
     idle: u64,
-    /// Microseconds in which something waited for memory; `None` where the kernel does not count them.
+    /// Microseconds in which some task waited for memory; `None` if the kernel does not count them.
     stalled: Option<u64>,
-    /// Pages moved to and from disk for want of memory.
+    /// Pages moved to and from disk because of a lack of memory.
     pages: u64,
     /// Bytes received and sent by each interface.
     bytes: HashMap<String, (u64, u64)>,
 }
 
-/// Looks at the counters again and again.
+/// Samples the counters.
 #[derive(Debug)]
 pub(super) struct Sampler {
     proc: PathBuf,
@@ -44,7 +45,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Of this machine.
+    /// Creates the sampler of this machine.
     pub(super) fn new() -> Self {
         Self::at(Path::new("/proc"), Path::new("/sys/class/net"))
     }
@@ -53,8 +54,10 @@ impl Sampler {
         Self { proc: proc.to_owned(), interfaces: interfaces.to_owned(), before: None }
     }
 
-    /// The load since the last call, `elapsed` ago; the first one knows only what needs no comparison. A counter that
-    /// cannot be read is a load of nothing. `disk` is left to others.
+    /// Returns the load since the last call, `elapsed` ago.
+    ///
+    /// The first call has only the figures that need no earlier snapshot. A counter that cannot be
+    /// read counts as 0. The caller sets `disk`.
     pub(super) fn sample(&mut self, elapsed: Duration) -> Load {
         let read = |name: &str| std::fs::read_to_string(self.proc.join(name)).unwrap_or_default();
         let stat = read("stat");
@@ -94,8 +97,9 @@ impl Sampler {
         }
     }
 
-    /// The use of the interface that is used most. Loopback carries nothing to anybody; the virtual ones of a host carry
-    /// again what the real ones do, so they count only where there are no others, as in a container.
+    /// Returns the use of the most used interface. Loopback is left out. Virtual interfaces of a
+    /// host repeat the traffic of the physical ones, so they count only if there are no others, as
+    /// in a container.
     fn network(&self, before: &Counters, now: &Counters, micros: u64) -> u8 {
         let place = |name: &str| self.interfaces.join(name);
         let any_real = now.bytes.keys().any(|name| place(name).join("device").exists());
@@ -119,10 +123,11 @@ fn percent(part: u64, whole: u64) -> u8 {
     u8::try_from(part.checked_div(u128::from(whole)).unwrap_or(0).min(100)).unwrap_or(100)
 }
 
-/// Ticks of all processors, and those in which they had nothing to do or waited for a disk.
+/// Returns the ticks of all processors, and those in which they were idle or waited for a disk.
 fn ticks(stat: &str) -> (u64, u64) {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
-    // user nice system idle iowait irq softirq steal; what guests use is in `user` already.
+    // user nice system idle iowait irq softirq steal; the time of guests is already included in
+    // `user`.
     let parts: Vec<u64> = line.split_whitespace().take(8).filter_map(|part| part.parse().ok()).collect();
     let idle = parts.iter().skip(3).take(2).sum();
     (parts.iter().sum(), idle)
@@ -137,7 +142,7 @@ fn processors(stat: &str) -> u64 {
 
 fn run_queue(loadavg: &str, processors: u64) -> u8 {
     let ready: f64 = loadavg.split_whitespace().next().and_then(|text| text.parse().ok()).unwrap_or(0.0);
-    // Hundredths of a task against processors: percent.
+    // Hundredths of a task divided by processors are percent.
     percent((ready.clamp(0.0, 1e9) * 100.0) as u64, processors * 100)
 }
 
@@ -181,7 +186,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A machine of two processors whose counters a test sets.
+    /// A machine of two processors with counters that a test sets.
     struct Machine(PathBuf);
 
     impl Machine {
@@ -230,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_since_the_last_look() {
+    fn the_load_is_the_change_since_the_last_sample() {
         let machine = Machine::new("changed");
         machine.interface("eth0", "10000\n", true);
         machine.set("stat", "cpu  100 0 100 700 100 0 0 0 50 0\ncpu0 1\ncpu1 1\nintr 5\n");
@@ -241,7 +246,7 @@ mod tests {
         let mut sampler = machine.sampler();
         let first = sampler.sample(SECONDS);
         assert_eq!(first, Load { run_queue: 25, memory: 75, ..Load::default() });
-        // 400 ticks, 300 of them without work or waiting for a disk; what guests use counts once.
+        // 400 ticks, 300 of them idle or waiting for a disk; the time of guests counts once.
         machine.set("stat", "cpu  150 0 150 900 200 0 0 0 90 0\ncpu0 1\ncpu1 1\n");
         machine.set("loadavg", "7.00 9.00 9.00 3/133 15408\n");
         machine.set("pressure/memory", "some avg10=0.00 total=4000000\nfull avg10=0.00 total=9\n");
@@ -256,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_and_interfaces_that_tell_less() {
+    fn kernels_and_interfaces_with_fewer_counters() {
         let machine = Machine::new("less");
         machine.interface("veth0", "-1\n", false);
         machine.set("vmstat", "nr_free_pages 5\npswpin 100\npswpout 100\n");
@@ -267,7 +272,8 @@ mod tests {
         machine.set("net/dev", &dev(&[("veth0", 0, 625_000_000), ("late", 1 << 40, 0)]));
         let load = sampler.sample(SECONDS);
         assert_eq!((load.paging, load.net), (25, 50), "1000 pages a second and 1 Gbit/s are all");
-        // Beside a real one, virtual interfaces do not count: their bytes go over the real one too.
+        // Beside a physical interface virtual ones do not count, because their bytes are included
+        // in it.
         machine.interface("eth0", "", true);
         machine.set("net/dev", &dev(&[("veth0", 1 << 40, 1 << 40), ("eth0", 0, 0)]));
         sampler.sample(SECONDS);
