@@ -1,22 +1,23 @@
-//! Reading the configuration again: what can change while the server runs, and what needs a restart.
+//! Reload of the configuration: the directives that apply to a running server, and those that need
+//! a restart.
 //!
-//! All or nothing: files with an error change nothing at all.
+//! A reload is atomic: a configuration with an error changes nothing.
 
 use config::{Change, Effective};
 
-/// Directives whose new values a running server takes over. `xrd.network` stands for its `dnr` and `cache`; what else it
-/// says is for new sockets of a new server.
+/// Directives that a running server applies. Of `xrd.network` these are `dnr` and `cache`, because
+/// the other arguments apply to sockets that are opened at the start.
 const LIVE: [&str; 6] = ["xrd.allow", "xrd.trace", "xrootd.trace", "ofs.trace", "oss.trace", "scalla.drain"];
 
-/// Arguments of `xrd.network` that are taken over.
+/// Arguments of `xrd.network` that a running server applies.
 const LIVE_NETWORK: [&str; 3] = ["cache ", "dnr", "nodnr"];
 
-/// What differs between the configuration in force and a new one.
+/// The difference between the configuration in force and a new one.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Difference {
-    /// Taken over at once.
+    /// Changes that are applied immediately.
     pub(crate) live: Vec<String>,
-    /// In force after a restart.
+    /// Changes that need a restart.
     pub(crate) restart: Vec<String>,
 }
 
@@ -41,7 +42,7 @@ fn is_live(change: &Change) -> bool {
             && changed.all(|value| LIVE_NETWORK.iter().any(|live| value.starts_with(live)))
 }
 
-/// Puts the values that a running server takes over into the configuration in force.
+/// Copies the values that a running server applies into the configuration in force.
 pub(crate) fn take_over(current: &mut Effective, new: &Effective) {
     current.network.allow.clone_from(&new.network.allow);
     current.network.resolve_names = new.network.resolve_names.clone();
@@ -61,14 +62,14 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_differs_is_told_apart_by_whether_it_can_change_now() {
+    fn live_changes_are_distinguished_from_those_that_need_a_restart() {
         let old = Effective::for_directory(Path::new("/srv"), false);
         let mut new = old.clone();
         assert_eq!(Difference::between(&old, &new), Difference::default());
         new.network.allow.push(Setting::from_command_line(HostPattern::parse("*.example.org").unwrap()));
         new.process.drain.set(Duration::from_secs(5), Origin::CommandLine);
         new.storage.exports[0].attributes.read_only = true;
-        new.network.hail_timeout.origin = Origin::CommandLine; // the same value from elsewhere is no change
+        new.network.hail_timeout.origin = Origin::CommandLine; // an equal value from another origin is not a change
         new.network.resolve_names.set(false, Origin::CommandLine);
         let difference = Difference::between(&old, &new);
         assert_eq!(difference.live, ["scalla.drain", "xrd.network", "xrd.allow"]);

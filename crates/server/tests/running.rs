@@ -1,6 +1,6 @@
-//! A server inside the test's own process.
+//! Tests of a server inside the test's own process.
 
-#![allow(clippy::unwrap_used)] // a test fails where it is
+#![allow(clippy::unwrap_used)] // a test fails at the line of the error
 
 use base::Identity;
 use config::{Effective, Folder, Port, Setting};
@@ -39,7 +39,7 @@ fn drain(running: &mut Running) -> Vec<Identity> {
     runtime.block_on(running.drain(Duration::from_secs(30)))
 }
 
-/// Says hello in the xroot protocol and takes the answer.
+/// Sends the handshake of the xroot protocol and receives the reply.
 fn greet(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", address.port())).unwrap();
     let mut hello = vec![0; 12];
@@ -52,7 +52,7 @@ fn greet(address: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn it_serves_and_closes_its_port_when_drained() {
+fn a_server_serves_and_closes_its_port_when_drained() {
     let scratch = Scratch::new("serve");
     let mut running = Running::listen(&scratch.configuration()).unwrap();
     let address = running.address();
@@ -80,7 +80,7 @@ fn a_port_is_served_once() {
 }
 
 #[test]
-fn who_speaks_another_protocol_is_let_go_and_counted() {
+fn connections_of_another_protocol_are_closed_and_counted() {
     let scratch = Scratch::new("protocol");
     let mut running = Running::listen(&scratch.configuration()).unwrap();
     let mut stream = TcpStream::connect(("127.0.0.1", running.address().port())).unwrap();
@@ -91,7 +91,7 @@ fn who_speaks_another_protocol_is_let_go_and_counted() {
 }
 
 #[test]
-fn what_cannot_be_served_is_named() {
+fn the_error_names_the_object_that_cannot_be_served() {
     let scratch = Scratch::new("missing");
     let mut effective = scratch.configuration();
     effective.storage.local_root = Setting::from_command_line(Some(scratch.0.join("nowhere")));

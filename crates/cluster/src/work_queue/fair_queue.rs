@@ -1,11 +1,13 @@
-//! A queue that serves clients in turn: one entry of each client that has any, however many the others have.
+//! A queue that serves clients round-robin, so that a client with many entries does not delay the
+//! others.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Empty queues that are kept for clients to come, so that an entry that waits for nobody allocates nothing.
+/// Maximum number of empty queues that are kept, so that an entry that is served immediately needs
+/// no allocation.
 const SPARE_QUEUES_MAX: usize = 16;
 
-/// Entries by client.
+/// The entries by client.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     clients: HashMap<usize, VecDeque<T>>,
@@ -30,7 +32,7 @@ impl<T> FairQueue<T> {
         self.len == 0
     }
 
-    /// Entries of one client.
+    /// Returns the number of entries of one client.
     pub(super) fn len_of(&self, client: usize) -> usize {
         self.clients.get(&client).map_or(0, VecDeque::len)
     }
@@ -45,7 +47,7 @@ impl<T> FairQueue<T> {
         self.len += 1;
     }
 
-    /// Takes the oldest entry of the client whose turn it is.
+    /// Removes the oldest entry of the client whose turn it is.
     pub(super) fn pop(&mut self) -> Option<T> {
         let client = self.round.pop_front()?;
         let queue = self.clients.get_mut(&client)?;

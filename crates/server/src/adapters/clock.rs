@@ -1,15 +1,15 @@
-//! The machine's clocks.
+//! The clocks of the machine, for [`base::Clock`], which tests replace by virtual time.
 
 use base::Clock;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Time since the start of the server, and time of day.
+/// A clock for the time since the start of the server, and the time of day.
 pub struct SystemClock {
     start: Instant,
 }
 
 impl SystemClock {
-    /// A clock that begins now.
+    /// Creates a clock that begins now.
     #[must_use]
     pub fn new() -> Self {
         Self { start: Instant::now() }

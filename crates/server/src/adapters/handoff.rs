@@ -1,20 +1,23 @@
-//! Third-party copies handed to another server (`ofs.tpc redirect`), before any file system.
+//! Redirection of third-party copies to another server (`ofs.tpc redirect`).
+//!
+//! It wraps any file system, because managers redirect copies too.
 
 use config::CopyRedirect;
 use std::sync::Arc;
 use vfs::{Answer, Caller, FileSystem, OpenFile, Operation, Redirect, ReplyTo, Started, Target};
 
-/// The key of copies whose client has delegated credentials to the destination, by which servers hand them on.
+/// The key of copies with credentials that the client has delegated to the destination. Servers
+/// redirect such copies by this key.
 const DELEGATED_KEY: &str = "delegate";
 
-/// A file system whose third-party copies are made elsewhere.
+/// A file system whose third-party copies are redirected.
 pub(crate) struct Handoff {
     behind: Arc<dyn FileSystem>,
     rules: Vec<CopyRedirect>,
 }
 
 impl Handoff {
-    /// `behind` itself where there are no rules.
+    /// Returns `behind` itself if there are no rules.
     pub(crate) fn before(behind: Arc<dyn FileSystem>, rules: Vec<CopyRedirect>) -> Arc<dyn FileSystem> {
         if rules.is_empty() { behind } else { Arc::new(Self { behind, rules }) }
     }
@@ -54,7 +57,7 @@ mod tests {
     use config::Target as Address;
     use vfs::FileOperation;
 
-    /// Sends those who read elsewhere.
+    /// A file system that redirects readers.
     struct Draining;
     impl FileSystem for Draining {
         fn start(&self, _: &Arc<Caller>, _: Operation, _: &ReplyTo) -> Started {
@@ -86,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_move_behind_it() {
+    fn redirects_of_readers_are_passed_on() {
         let rule = CopyRedirect {
             delegated: true,
             undelegated: true,
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_go_where_the_first_rule_for_them_says() {
+    fn copies_are_redirected_by_the_first_rule_that_applies() {
         let rule = |delegated, undelegated, host: &str| CopyRedirect {
             delegated,
             undelegated,

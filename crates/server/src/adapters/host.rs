@@ -1,6 +1,7 @@
-//! What this machine is called.
+//! The name of this machine. It is looked up once, at the start, because DNS can block.
 
-/// The canonical name: the node's own, completed by its domain where the resolver knows it. May ask DNS: for the start.
+/// Returns the canonical name: the node name, completed by its domain if the resolver knows it. May
+/// query DNS, so it is called at the start only.
 pub fn host_name() -> String {
     let node = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
     if node.contains('.') || node.is_empty() {

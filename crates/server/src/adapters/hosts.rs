@@ -1,9 +1,10 @@
-//! Names and addresses of hosts, for [`logical::Names`].
+//! Names and addresses of hosts, for [`logical::Names`]. The functions are those of `admission`, so
+//! that both judge names in the same way.
 
 use super::admission::{addresses_of, confirmed_name};
 use std::net::IpAddr;
 
-/// The system's name service.
+/// The name service of the system.
 pub(crate) struct SystemNames;
 
 impl logical::Names for SystemNames {
@@ -11,7 +12,8 @@ impl logical::Names for SystemNames {
         addresses_of(name)
     }
 
-    /// Only a name that leads back to the address: whoever owns an address may call it anything.
+    /// Returns a name only if it resolves back to the address, because the owner of an address may
+    /// give it any name.
     fn name(&self, address: IpAddr) -> Option<String> {
         confirmed_name(address)
     }

@@ -1,5 +1,7 @@
-//! Files are created only within the lease that a manager has given, where it has given one: a client that comes too late is
-//! sent back, because the manager may have sent another client to another server meanwhile.
+//! Creation of files only within the lease of a manager, if the manager has granted one.
+//!
+//! A client that arrives after the end of the lease is redirected back, because the manager may
+//! have sent another client to another server meanwhile (decision 001).
 
 use crate::cluster::{Creation, CreationPermit, SharedLeases};
 use cluster::Outcome;
@@ -19,7 +21,7 @@ impl Leased {
     }
 }
 
-/// The name that an operation may create.
+/// Returns the name that an operation may create.
 fn created(operation: &Operation) -> Option<&Target> {
     match operation {
         Operation::Open(target, request) if request.new || request.delete => Some(target),
@@ -28,7 +30,7 @@ fn created(operation: &Operation) -> Option<&Target> {
     }
 }
 
-/// The outcome that an answer means.
+/// Returns the outcome for an answer.
 fn outcome(answer: &Answer) -> Outcome {
     match answer {
         Answer::Error(_) => Outcome::Failed,
@@ -61,7 +63,7 @@ fn too_late(door: Option<Address>) -> Answer {
             let host = door.written_host().into_owned();
             Answer::Redirect(Redirect { host, port: door.port().into(), cgi: String::new() })
         }
-        // It has just begun, and no parent has said yet where clients begin.
+        // The server has just started, and no parent has reported the node where clients begin.
         None => later(),
     }
 }
@@ -71,7 +73,8 @@ fn later() -> Answer {
     Answer::Wait { seconds, text: String::new() }
 }
 
-/// Where the answer to a creation passes on its way to the client.
+/// The receiver of the answer to a creation, which ends the lease and passes the answer on to the
+/// client.
 struct Passage {
     creation: Mutex<Option<Creation>>,
     to: ReplyTo,

@@ -1,23 +1,24 @@
-//! What the rooms ask for and the machine answers, one small file each.
+//! Implementations of the interfaces of other crates, so that those crates do not depend on the
+//! system or on each other.
 //!
-//! | file | what it answers |
+//! | file | content |
 //! |---|---|
 //! | `clock` | the time, for [`base::Clock`] |
 //! | `users` | names of users and groups, for [`logical::Users`] |
-//! | `admission` | may this host connect, for [`net::Listener`] |
+//! | `admission` | admission of hosts, for [`net::Listener`] |
 //! | `rings` | io_uring on each loop, for [`storage::ring`] |
-//! | `leased` | files that are created only within the lease of a manager |
-//! | `moving` | clients of a server that is to be emptied, sent where they began |
-//! | `scout` | whether somebody else has a file, asked as a client would |
-//! | `redirector` | the file system of a manager, for [`vfs::FileSystem`]: sends clients to nodes |
-//! | `redirects` | requests for another server, before the logical file system |
-//! | `fetcher` | files pulled from other servers with our client, for [`logical::Fetcher`] |
-//! | `copy_program` | the same with a program of the site |
-//! | `outbound` | which hosts this server connects to because a client asked for it |
-//! | `look_ups` | names of hosts looked up because a client asked for it, with limits |
-//! | `handoff` | third-party copies handed to another server, before any file system |
+//! | `leased` | creation of files only within the lease of a manager |
+//! | `moving` | redirection of readers away from a drained server |
+//! | `scout` | search for another copy of a file, as a client would |
+//! | `redirector` | the file system of a manager, for [`vfs::FileSystem`]: redirects clients to nodes |
+//! | `redirects` | static redirects to another server, in front of the logical file system |
+//! | `fetcher` | pulls from other servers with our client, for [`logical::Fetcher`] |
+//! | `copy_program` | pulls with a program of the site, for [`logical::Fetcher`] |
+//! | `outbound` | the policy for outgoing connections on behalf of clients |
+//! | `look_ups` | host name look-ups on behalf of clients, with limits |
+//! | `handoff` | redirection of third-party copies to another server, in front of any file system |
 //! | `hosts` | names and addresses of hosts, for [`logical::Names`] |
-//! | `host` | what this machine is called |
+//! | `host` | the name of this machine |
 
 mod admission;
 mod clock;

@@ -1,13 +1,18 @@
-//! Has each loop begin together what can be: reads that would wait, and, with io_urings of its own, the system calls of
-//! connections that are served together.
+//! Batching on each event loop: reads from disk, and with io_uring also the system calls of
+//! connections that are served in the same round.
+//!
+//! It is separate from `net` and `storage`, because it connects the hooks of one with the rings of
+//! the other (decisions 004 and 005).
 
 use net::{LoopHandle, Wake};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use storage::ring::{Driver, install};
 
-/// Gives each loop its rings if it is to have any, and says once whether they are used: where the kernel forbids io_uring, reads
-/// that wait go through the threads of each file system, and each connection has system calls of its own, which costs more.
+/// Installs the rings on each loop if they are enabled, and logs once whether they are used.
+///
+/// The fallback is used where the kernel forbids io_uring: blocking reads run in the pool of each
+/// file system, and each connection makes its own system calls, which costs more.
 pub(crate) fn install_on(loops: &[LoopHandle], wanted: bool) {
     for handle in loops {
         handle.run(|| net::around_rounds(storage::hold, storage::release));
@@ -46,7 +51,7 @@ pub(crate) fn install_on(loops: &[LoopHandle], wanted: bool) {
     }
 }
 
-/// Both or none: a kernel that allows one allows the other.
+/// Installs both rings or none, because a kernel that permits one permits the other.
 fn on_this_loop() -> std::io::Result<(Wake, Driver)> {
     let driver = install()?;
     let wake = Wake::new(driver.event()?)?;

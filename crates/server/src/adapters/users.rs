@@ -1,10 +1,11 @@
-//! Names of users and groups, and who we are, for the logical room.
+//! Names of users and groups, and the identity of this process, for [`logical::Users`].
 
 use logical::Users;
 use std::sync::Arc;
 use storage::Names;
 
-/// Users and groups of this machine, for the process as it is when this is made.
+/// The users and groups of this machine. The identity of the process is a snapshot of the time of
+/// creation.
 pub(crate) struct SystemUsers {
     names: Names,
     own_uid: u32,
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_unknown_keep_their_numbers() {
+    fn unknown_users_and_groups_keep_their_numbers() {
         let users = SystemUsers::new();
         assert_eq!(&*users.user(0), "root");
         assert_eq!(&*users.user(3_999_999_999), "3999999999");

@@ -1,4 +1,5 @@
-//! The admin socket: one JSON object per line in each direction, between `scalla admin` and a running server.
+//! The admin socket: one JSON object per line in each direction, between `scalla admin` and a
+//! running server.
 //!
 //! ```text
 //! -> {"command":"log-level","levels":"info,net=debug"}
@@ -7,11 +8,11 @@
 //! <- {"ok":false,"error":"/etc/xrootd/x.cfg:3:10: error: …"}
 //! ```
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
 //! | `message` | [`Request`] and [`Response`] |
-//! | `socket` | the server's end: the socket of mode 0600 and its connections |
-//! | `client` | the other end: [`ask`] |
+//! | `socket` | the server side: the socket of mode 0600 and its connections |
+//! | `client` | the client side: [`ask`] |
 
 mod client;
 mod message;

@@ -1,4 +1,4 @@
-//! The space of the nodes below this one, added up.
+//! The total space of the nodes below this one, for replies to clients and redirectors.
 
 use super::location_driver::LocationDriver;
 use super::tree_driver::TreeDriver;
@@ -7,18 +7,18 @@ use cluster::tree::{Members, Totals};
 use wire::cms::flags::StatfsModifier;
 use wire::cms::response::space_text::{SpaceGroup, SpaceText, TotalsText};
 
-/// Space for files of one path.
+/// The space for files of one path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceFor {
-    /// Of nodes that may write it.
+    /// Of the nodes that may write it.
     pub writable: Totals,
-    /// Of those among them that can bring files in.
+    /// Of those among them that can stage files.
     pub staging: Totals,
-    /// Of all nodes that have such files.
+    /// Of all nodes that export the path.
     pub all: Totals,
 }
 
-/// Returns the space for files of this path, added up over the tree; `None` when nobody exports it.
+/// Returns the space for files of this path, added up over the tree; `None` if no node exports it.
 pub(super) fn space_for(location: &LocationDriver, tree: &TreeDriver, path: &[u8]) -> Option<SpaceFor> {
     let members = tree.node().members()?;
     let rights = location.resolver().cell().paths().rights(path)?;
@@ -32,7 +32,7 @@ pub(super) fn space_for(location: &LocationDriver, tree: &TreeDriver, path: &[u8
     Some(SpaceFor { writable: of(rights.write), staging: of(stagers), all: of(rights.read) })
 }
 
-/// Adds up; servers that share their files have the same space, which counts once.
+/// Returns the sum. Servers that share their files have the same space, which counts once.
 fn total(members: &Members, slots: SlotMask, shares: bool) -> Totals {
     let totals = members.totals_of(slots);
     if !shares {
@@ -43,7 +43,7 @@ fn total(members: &Members, slots: SlotMask, shares: bool) -> Totals {
     Totals { total_mb: most.total_mb, free_mb: most.free_mb, ..totals }
 }
 
-/// Writes the answer to a redirector that asks how much space there is.
+/// Encodes the reply to a redirector that requests the space.
 pub(super) fn space_text(space: Option<SpaceFor>, modifier: StatfsModifier) -> Vec<u8> {
     let mut text = Vec::new();
     if modifier.contains(StatfsModifier::TOTALS) {

@@ -1,5 +1,7 @@
-//! Operations on names on their way down the tree: from a client of this redirector, from another redirector, or from a
-//! parent, to all children that may write the path. Source: cms protocol 3, section forwarded namespace operations.
+//! Operations on names that are forwarded down the tree, from a client of this redirector, another
+//! redirector, or a parent, to all children that may write the path.
+//!
+//! Source: cms protocol 3, section forwarded namespace operations.
 
 use base::LogicalPath;
 use vfs::{Operation, Target};
@@ -7,23 +9,23 @@ use wire::cms::flags::RelayModifier;
 use wire::cms::message::{Message, ModeChange, Mv, Prepdel, Removal, Trunc};
 use wire::cms::{Extensions, StreamId};
 
-/// What passing an operation on comes to.
+/// An operation in the form in which it is forwarded.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Forward {
-    /// Children that may write this path get the frame; `None`: all children.
+    /// Children that may write this path get the frame; `None` for all children.
     pub(crate) path: Option<Vec<u8>>,
-    /// The frame; `None` when it has been relayed as often as it may be, or was only to be remembered.
+    /// The frame; `None` if the limit of relays is reached, or the operation is only recorded.
     pub(crate) frame: Option<Vec<u8>>,
-    /// Real nodes do not survive it: it is for our own ones.
+    /// Set if only scalla nodes get it, because XRootD nodes fail on this message.
     pub(crate) own_only: bool,
-    /// Nothing is known of these paths any more.
+    /// Paths to be removed from the location cache.
     pub(crate) forget: Vec<Vec<u8>>,
-    /// Before a path is renamed to this, nobody may have it.
+    /// The path that must be free before a rename to it.
     pub(crate) must_be_free: Option<Vec<u8>>,
 }
 
 impl Forward {
-    /// Of an operation that a redirector or a parent sent; `None` for any other message.
+    /// Decodes the operation of a redirector or a parent; `None` for any other message.
     pub(crate) fn of_message(message: &Message<'_>) -> Option<Self> {
         let path = match message {
             Message::Chmod(m) | Message::Mkdir(m) | Message::Mkpath(m) => Some(m.path),
@@ -39,7 +41,8 @@ impl Forward {
                 let relayed = m.modifier.relayed().is_some();
                 (vec![m.old.to_vec(), m.new.to_vec()], relayed.then(|| m.new.to_vec()))
             }
-            // A folder that was missing everywhere is about to be: whoever asks has to look again.
+            // A directory that was missing at all nodes is being created, so later requests must
+            // query again.
             Message::Mkdir(m) | Message::Mkpath(m) => (vec![m.path.to_vec()], None),
             _ => (Vec::new(), None),
         };
@@ -48,8 +51,8 @@ impl Forward {
         Some(Self { path: path.map(<[u8]>::to_vec), frame, own_only, forget, must_be_free })
     }
 
-    /// Of what a client wants of this redirector; `None` for operations that are not passed on. `ident` says who asks, for
-    /// logs.
+    /// Encodes the operation of a client of this redirector; `None` for operations that are not
+    /// forwarded. `ident` is the client, for logs.
     pub(crate) fn of_operation(operation: &Operation, ident: &str) -> Option<Self> {
         let ident = ident.as_bytes();
         let modifier = RelayModifier::NONE;
@@ -99,7 +102,7 @@ fn parts(target: &Target) -> (Vec<u8>, Option<&[u8]>) {
     (path.as_bytes().to_vec(), (!opaque.is_empty()).then_some(opaque))
 }
 
-/// The message as it goes on, one relay further.
+/// Returns the message with its relay count advanced; `None` at the limit.
 fn relayed<'a>(message: &Message<'a>) -> Option<Message<'a>> {
     Some(match *message {
         Message::Chmod(m) => Message::Chmod(ModeChange { modifier: m.modifier.relayed()?, ..m }),
@@ -136,7 +139,7 @@ mod tests {
         Target { path: LogicalPath::parse(path).unwrap(), cgi }
     }
 
-    /// Decodes the frame and lets it be relayed `times` further.
+    /// Decodes the frame repeatedly, as each relay would.
     fn hops(forward: Forward) -> Vec<u8> {
         let mut modifiers = Vec::new();
         let mut frame = forward.frame;
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_and_what_must_be_free() {
+    fn paths_to_forget_and_paths_that_must_be_free() {
         let of = |operation| Forward::of_operation(&operation, "").unwrap();
         let gone = of(Operation::Remove(target("/f")));
         assert_eq!((gone.forget, gone.must_be_free), (vec![b"/f".to_vec()], None));
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_to_be_remembered_goes_nowhere() {
+    fn recorded_operations_are_not_forwarded() {
         let modifier = RelayModifier::NO_FORWARD;
         let removal = Removal { modifier, ident: b"", path: b"/f", opaque: None };
         let forward = Forward::of_message(&Message::Rm(removal)).unwrap();
@@ -195,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancel_goes_to_own_nodes_alone() {
+    fn a_cancel_goes_to_scalla_nodes_only() {
         let forward = Forward::of_operation(&Operation::CancelPrepare { id: b"id".to_vec() }, "").unwrap();
         assert!(forward.own_only && forward.path.is_none() && forward.frame.is_some());
     }

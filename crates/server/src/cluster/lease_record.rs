@@ -1,10 +1,11 @@
-//! Until when clients may come that have leases of a node, on disk: the next run of the node knows none of the leases.
+//! The record on disk of the time until which clients may arrive with leases of a node, because the
+//! next run of the node does not know the leases (decision 001).
 
 use super::kept::{self, Kept};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The record is ahead by this time at most, so that it is not written for each lease.
+/// The record is ahead by at most this time, so that it is not written for each lease.
 const RECORD_AHEAD: Duration = Duration::from_secs(10);
 
 /// The record of one node.
@@ -21,12 +22,12 @@ impl Default for LeaseRecord {
 }
 
 impl LeaseRecord {
-    /// The record lies beside the place file; without one nothing is recorded.
+    /// Creates the record, which lies beside the place file; without one nothing is recorded.
     pub(super) fn new(place: Option<&Path>) -> Self {
         Self { kept: Kept::new(place.map(file)), until: Duration::ZERO }
     }
 
-    /// A lease is granted.
+    /// Extends the record for a new lease.
     pub(super) fn note(&mut self, today: SystemTime) {
         let until = since_epoch(today).saturating_add(cluster::EXPECTED_FOR);
         if until > self.until {
@@ -35,7 +36,8 @@ impl LeaseRecord {
         }
     }
 
-    /// Returns how long clients may come with leases of an earlier run of the node with this place file.
+    /// Returns the time for which clients may arrive with leases of an earlier run of the node with
+    /// this place file.
     pub(super) fn read(place: &Path, today: SystemTime) -> Option<Duration> {
         Self::remaining(&kept::read(&file(place))?, today)
     }
@@ -43,7 +45,7 @@ impl LeaseRecord {
     fn remaining(text: &str, today: SystemTime) -> Option<Duration> {
         let until = Duration::from_secs(text.trim_end().parse().ok()?);
         let remaining = until.checked_sub(since_epoch(today)).filter(|time| !time.is_zero())?;
-        // A clock that was set back must not stop the node for long.
+        // A clock that was set back must not block the node for long.
         Some(remaining.min(cluster::EXPECTED_FOR + RECORD_AHEAD))
     }
 }
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_begins_anew_knows_how_long_clients_with_leases_may_come() {
+    fn a_restarted_node_knows_how_long_clients_with_leases_may_arrive() {
         let remaining = |text, second| LeaseRecord::remaining(text, at(second)).map(|time| time.as_secs());
         assert_eq!(remaining("1040\n", 1005), Some(35));
         assert_eq!([remaining("1040\n", 1040), remaining("1040\n", 2000)], [None, None]);

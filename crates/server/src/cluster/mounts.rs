@@ -1,4 +1,5 @@
-//! Notices that something was mounted or unmounted: names come and go by that which no operation of this server made.
+//! Detection of mounts and unmounts, because they create and remove names without an operation of
+//! this server.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -6,14 +7,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// How often the table is asked for a change. This reads nothing and does not wait.
+/// The interval between two checks of the table. A check reads nothing and does not block.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The table of mounts of this process.
+/// The mount table of this process.
 pub(super) struct Mounts(OwnedFd);
 
 impl Mounts {
-    /// Begins to watch it.
+    /// Opens the table.
     pub(super) fn watch() -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(Self(rustix::fs::open("/proc/self/mountinfo", flags, Mode::empty())?))
@@ -29,11 +30,12 @@ impl Mounts {
         }
     }
 
-    /// Reports whether the table changed since it was asked last. The kernel reports that as something urgent.
+    /// Reports whether the table changed since the last check. The kernel reports a change as
+    /// priority data.
     fn has_changed(&self) -> bool {
         let mut asked = [PollFd::new(&self.0, PollFlags::PRI)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Whatever cannot be told may have changed.
+        // After an error the table may have changed.
         poll(&mut asked, Some(&at_once)).map_or(true, |found| found > 0)
     }
 }

@@ -1,4 +1,7 @@
-//! What a node tells its parents about files, whether it has them itself or children that do.
+//! The messages of a node to its parents about files, which it has itself or through children.
+//!
+//! They are in one file, because the content depends on the extensions of each parent: XRootD nodes
+//! receive only messages that they support.
 
 use super::askers::Parent;
 use super::tree_driver::TreeDriver;
@@ -9,24 +12,25 @@ use wire::cms::flags::HaveModifier;
 use wire::cms::message::{Gone, Have, Lease, NotHere};
 use wire::cms::{Message as Wire, StreamId};
 
-/// How a path is here.
+/// The state of a path at this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Here {
-    /// It exists, or is on its way.
+    /// It exists, or is being staged.
     Present(HaveModifier),
-    /// A client is to create it.
+    /// A client is expected to create it.
     Leased(LeaseNumber),
 }
 
-/// Answers a parent that a path is here.
+/// Answers a query of a parent: the path is here.
 pub(super) fn here(tree: &mut TreeDriver, parent: &Parent, here: Here) {
     tree.put(parent.link, |peer, out| report(&parent.path, here, peer).encode(parent.streamid, peer, out));
 }
 
-/// Answers a parent that a path is not here, if it knows such an answer: silence is the only one that real parents know.
+/// Answers a query of a parent: the path is not here. An XRootD parent gets no reply, because its
+/// protocol has no such answer.
 ///
-/// `has_ended`: the path was leased. A parent that does not know that the lease has ended would take the answer for an older
-/// one than the lease.
+/// `has_ended` is set if the path was leased. A parent that does not know that the lease has ended
+/// would take the answer for one that is older than the lease.
 pub(super) fn not_here(tree: &mut TreeDriver, parent: &Parent, has_ended: bool) {
     if !parent.definite {
         return;
@@ -38,36 +42,36 @@ pub(super) fn not_here(tree: &mut TreeDriver, parent: &Parent, has_ended: bool) 
     tree.put(parent.link, |peer, out| Wire::NotHere(NotHere { path }).encode(parent.streamid, peer, out));
 }
 
-/// Tells all parents that a path is here now, though none asked.
+/// Reports to all parents, without a query, that a path is here now.
 pub(super) fn announce(tree: &mut TreeDriver, path: &[u8], here: Here) {
     for link in tree.parents() {
         tree.put(link, |peer, out| report(path, here, peer).encode(StreamId::NONE, peer, out));
     }
 }
 
-/// Tells all parents that a path is not here any more.
+/// Reports to all parents that a path is no longer here.
 pub(super) fn retract(tree: &mut TreeDriver, path: &[u8]) {
     for link in tree.parents() {
         tree.put(link, |peer, out| Wire::Gone(Gone { path }).encode(StreamId::NONE, peer, out));
     }
 }
 
-/// Reports to all parents that a client is on its way to create this path here. It confirms the lease to the parent that granted
-/// it; the others may be asked for a place for the same file.
+/// Reports to all parents that a client is expected to create this path here. It confirms the lease
+/// to the parent that granted it; the others may be asked for a place for the same file.
 pub(super) fn announce_lease(tree: &mut TreeDriver, path: &[u8], number: LeaseNumber) {
     for parent in tree.parents() {
         report_lease(tree, parent, path, number);
     }
 }
 
-/// Tells a new parent of all leases.
+/// Reports all leases to a new parent.
 pub(super) fn report_leases(tree: &mut TreeDriver, parent: LinkId, leases: &[(Arc<[u8]>, LeaseNumber)]) {
     for (path, number) in leases {
         report_lease(tree, parent, path, *number);
     }
 }
 
-/// Tells a parent of a lease, if it knows leases.
+/// Reports a lease to a parent that supports leases.
 pub(super) fn report_lease(tree: &mut TreeDriver, parent: LinkId, path: &[u8], number: LeaseNumber) {
     if tree.extensions(parent).contains(Extensions::LEASES) {
         tree.put(parent, |peer, out| {
@@ -76,7 +80,7 @@ pub(super) fn report_lease(tree: &mut TreeDriver, parent: LinkId, path: &[u8], n
     }
 }
 
-/// What a real node would not understand is not told to it.
+/// Composes a report without the extensions that the peer does not support.
 fn report(path: &[u8], here: Here, peer: Extensions) -> Wire<'_> {
     let modifier = match here {
         Here::Leased(number) if peer.contains(Extensions::LEASES) => {

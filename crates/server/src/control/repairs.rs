@@ -1,6 +1,7 @@
-//! Orders of the administrator that concern files: unfinished files and checkpoints.
+//! Requests of the administrator that concern files: unfinished files and checkpoints.
 //!
-//! They wait for disks, so each runs in the pool of its file system and not where signals are handled.
+//! They wait for disks, so each runs in the pool of its file system and not on the thread that
+//! handles signals.
 
 use crate::admin::{Call, FileList, FileState, Request, Response, UnreadablePath};
 use base::{Error, LogicalPath, Owner};
@@ -12,12 +13,13 @@ use serde::Serialize;
 use std::sync::{Arc, LazyLock};
 use tokio::sync::oneshot;
 
-/// Bytes of files in one answer and of what could not be read, both as JSON, and files that it names. The client reads 256 KiB.
+/// Limits of one answer: bytes of its files and of unreadable paths, both as JSON, and number of
+/// files. The client reads at most 256 KiB.
 const ANSWER_BYTES_MAX: usize = 128 * 1024;
 const UNREADABLE_BYTES_MAX: usize = 32 * 1024;
 const ANSWER_FILES_MAX: usize = 1000;
 
-/// Told to an administrator of a server without files.
+/// The error of a server without files.
 const NO_FILES: &str = "this server has no files of its own";
 
 /// Reports whether a request is to be answered by [`answer`].
@@ -31,11 +33,11 @@ pub(super) fn is_repair(request: &Request) -> bool {
     )
 }
 
-/// Answers from the pool of the file system that the request concerns.
+/// Answers a request from the pool of its file system.
 pub(super) fn answer(logical: Option<&Arc<Logical>>, call: Call) {
     let Call { request, answer } = call;
     let started = order(request).and_then(|order| Ok((order, logical.cloned().ok_or(NO_FILES)?)));
-    // Who asked may have gone.
+    // The client may have disconnected.
     match started {
         Ok((FileOrder::ListUnfinishedBelow(path), logical)) => {
             logical.list_unfinished(&path, WalkLimits::default(), Asker(answer));
@@ -48,7 +50,7 @@ pub(super) fn answer(logical: Option<&Arc<Logical>>, call: Call) {
     }
 }
 
-/// An administrator who waits for a list of unfinished files.
+/// A client that waits for a list of unfinished files.
 struct Asker(oneshot::Sender<Response>);
 
 impl ListReply for Asker {
@@ -63,7 +65,7 @@ impl ListReply for Asker {
     }
 }
 
-/// An order about files.
+/// A request about files.
 enum FileOrder {
     ListUnfinished,
     ListUnfinishedBelow(LogicalPath),
@@ -103,7 +105,7 @@ fn order(request: Request) -> Result<FileOrder, String> {
 fn run(logical: &Logical, order: &FileOrder) -> Response {
     match order {
         FileOrder::ListUnfinished => Response::Files(list(logical.unfinished().into_iter().map(unfinished))),
-        // It takes long and is not run here.
+        // It takes long, so it runs in steps elsewhere.
         FileOrder::ListUnfinishedBelow(_) => Response::failed("an order that is done in steps"),
         FileOrder::ListCheckpoints => Response::Files(list(logical.blocked_files().into_iter().map(blocked))),
         FileOrder::ResolveCheckpoint { path, order } => match logical.resolve_checkpoint(path, *order) {
@@ -147,7 +149,7 @@ fn blocked(one: BlockedFile) -> FileState {
     FileState { path: one.path.escaped(), state }
 }
 
-/// Returns the result of a walk, as much of it as an answer holds.
+/// Returns the result of a walk, truncated to the limits of an answer.
 fn found(walked: UnfinishedList) -> FileList {
     let mut answer = list(walked.files.into_iter().map(unfinished));
     if let Some(limit) = walked.limit {
@@ -169,12 +171,13 @@ fn found(walked: UnfinishedList) -> FileList {
     answer
 }
 
-/// Returns the bytes of an entry and its comma in an answer, where a name may take twice its own length.
+/// Returns the bytes of an entry and its comma in an answer, in which a name may take twice its own
+/// length.
 fn json_bytes(entry: &impl Serialize) -> usize {
     serde_json::to_vec(entry).map_or(0, |json| json.len() + 1)
 }
 
-/// As many as an answer holds.
+/// Collects files up to the limits of an answer.
 fn list(all: impl Iterator<Item = FileState>) -> FileList {
     let mut answer = FileList { complete: true, ..FileList::default() };
     let mut bytes = 0;

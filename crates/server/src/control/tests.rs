@@ -1,4 +1,5 @@
-//! A server that loses a thread ends: tested with a process of its own, which is this test program started again.
+//! Tests that a server ends when it loses a thread. The server is a separate process, for which
+//! this test program is started again.
 
 use crate::daemon::{self, Launch, LogTarget};
 use crate::log::{Levels, Retention};
@@ -6,10 +7,10 @@ use config::{Evaluation, Folder, Load, Overrides, Port, Strictness};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Names the directory of the server in the child's environment.
+/// Environment variable with the directory of the server.
 const DIRECTORY: &str = "SCALLA_TEST_DIRECTORY";
 
-/// Names the thread or task that the child process loses.
+/// Environment variable with the thread or task that the child process loses.
 const LOSS: &str = "SCALLA_TEST_LOSS";
 
 fn launch(directory: &Path) -> Launch {
@@ -35,7 +36,7 @@ fn launch(directory: &Path) -> Launch {
     }
 }
 
-/// The child: a whole server, but for its command line.
+/// Runs the child process: a whole server without a command line.
 fn serve(directory: &Path, loss: &str) {
     let launch = launch(directory);
     let (control, log) = daemon::start(&launch, None).unwrap();
@@ -48,11 +49,11 @@ fn serve(directory: &Path, loss: &str) {
         _ => unreachable!(),
     }
     let code = control.run(log);
-    // The harness of tests has statuses of its own.
+    // The test harness has exit statuses of its own.
     std::process::exit(if code == super::ExitCode::from(super::FAULT) { i32::from(super::FAULT) } else { 1 });
 }
 
-/// Starts a server that loses this, and returns its exit status and its log.
+/// Starts a server that loses this thread or task, and returns its exit status and its log.
 fn after_the_loss_of(loss: &str) -> (Option<i32>, String) {
     let directory = std::env::temp_dir().join(format!("scalla-fault-{loss}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();

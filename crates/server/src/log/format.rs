@@ -1,8 +1,9 @@
-//! A line for people: `YYMMDD HH:MM:SS THREAD room: message key=value`.
+//! The format of text lines: `YYMMDD HH:MM:SS THREAD room: message key=value`.
 //!
-//! Date, time and thread stand as in XRootD's logs, so that sites' log filters keep working. JSON lines carry RFC 3339
-//! times with the offset of local time. Messages and fields hold text of clients and other servers, so control characters
-//! are escaped here, in all of them: no text can end its line or reach a terminal as a command.
+//! Date, time and thread have the positions of XRootD's logs, so that log filters of sites keep
+//! working. JSON lines have RFC 3339 times with the offset of local time. Messages and fields
+//! contain text of clients and other servers, so control characters are escaped here in all of
+//! them: otherwise a text could end its line or send commands to a terminal.
 
 use base::Escape;
 use jiff::Zoned;
@@ -14,11 +15,11 @@ use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Lines for people.
+/// The format of text lines.
 pub(super) struct Text {
-    /// Microseconds in the time stamp.
+    /// Writes microseconds in the time stamp.
     pub(super) precise: bool,
-    /// Colour the level.
+    /// Colours the level.
     pub(super) colours: bool,
 }
 
@@ -49,13 +50,14 @@ where
         }
         let room = metadata.target().split("::").next().unwrap_or_default();
         write!(writer, "{room}: ")?;
-        // No spans are opened anywhere: ids are fields of the events.
+        // Spans are not used: ids are fields of the events.
         context.format_fields(Writer::new(&mut Escape(writer.by_ref())), event)?;
         writeln!(writer)
     }
 }
 
-/// Lines for programs. JSON itself escapes only some of the control characters that drive terminals.
+/// The format of JSON lines. It escapes control characters itself, because JSON escapes only some
+/// of those that control terminals.
 pub(super) struct Json<F>(pub(super) F);
 
 impl<S, N, F> FormatEvent<S, N> for Json<F>
@@ -77,7 +79,7 @@ where
     }
 }
 
-/// `YYMMDD HH:MM:SS[.micro]` in local time.
+/// Writes `YYMMDD HH:MM:SS[.micro]` in local time.
 fn stamp(writer: &mut impl fmt::Write, now: &Zoned, precise: bool) -> fmt::Result {
     let (year, month, day) = (now.year().rem_euclid(100), now.month(), now.day());
     let (hour, minute, second) = (now.hour(), now.minute(), now.second());
@@ -88,7 +90,7 @@ fn stamp(writer: &mut impl fmt::Write, now: &Zoned, precise: bool) -> fmt::Resul
     Ok(())
 }
 
-/// The system's number of this thread, asked for once.
+/// Returns the thread id of the system, which is cached.
 fn thread_id() -> i32 {
     thread_local! {
         static ID: Cell<i32> = const { Cell::new(0) };
@@ -101,7 +103,7 @@ fn thread_id() -> i32 {
     })
 }
 
-/// Times of JSON lines.
+/// The times of JSON lines.
 pub(super) struct JsonTime;
 
 impl FormatTime for JsonTime {
@@ -117,7 +119,7 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt;
 
     #[test]
-    fn the_stamp_is_the_one_that_log_filters_know() {
+    fn the_stamp_has_the_format_that_log_filters_expect() {
         let now: Zoned = "2026-11-21T09:05:07.012345678+01:00[Europe/Zurich]".parse().unwrap();
         let mut text = String::new();
         stamp(&mut text, &now, false).unwrap();
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!(text, "261121 09:05:07.012345");
     }
 
-    /// What is written of one event with `text` in its message and in fields of each kind.
+    /// Returns the output of one event with `text` in its message and in fields of each kind.
     fn logged(json: bool, text: &str) -> String {
         let (sink, lines) = std::sync::mpsc::channel::<Vec<u8>>();
         let writer = move || Sender(sink.clone());
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_of_others_ends_a_line_or_drives_a_terminal() {
+    fn foreign_text_cannot_end_a_line_or_control_a_terminal() {
         let bad = "/x\n261123 01:02:03 4242 error: storage: forged\r\x1b[31m\x07\x7f\u{9b}2J\u{85}\u{2028}\u{202e}y\0";
         for json in [false, true] {
             let text = logged(json, bad);

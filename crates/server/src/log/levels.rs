@@ -1,11 +1,12 @@
-//! How much each room says: `info`, or `info,net=debug,logical=trace`.
+//! The log level of each room: `info`, or `info,net=debug,logical=trace`. Rooms have separate
+//! levels, so that an operator can trace one without the others.
 
 use config::{Effective, LogLevel};
 use std::fmt;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
-/// Rooms that can be given a level of their own.
+/// Rooms that can have their own level.
 const ROOMS: [&str; 11] = [
     "client",
     "config",
@@ -20,7 +21,7 @@ const ROOMS: [&str; 11] = [
     "xroot",
 ];
 
-/// The words for levels, from nothing to everything.
+/// The names of levels, in rising order.
 const WORDS: [(&str, LevelFilter); 6] = [
     ("off", LevelFilter::OFF),
     ("error", LevelFilter::ERROR),
@@ -30,14 +31,14 @@ const WORDS: [(&str, LevelFilter); 6] = [
     ("trace", LevelFilter::TRACE),
 ];
 
-/// A level for all rooms, and exceptions.
+/// A general level, and exceptions for rooms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Levels {
     general: LevelFilter,
     rooms: Vec<(&'static str, LevelFilter)>,
 }
 
-/// Why a text does not say how much to log.
+/// The error of an invalid text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LevelsError(String);
 
@@ -56,7 +57,7 @@ impl Default for Levels {
 }
 
 impl Levels {
-    /// `info` raised by one for each `-v`.
+    /// Returns `info`, raised by one for each `-v`.
     pub fn raised(by: u8) -> Self {
         let general = match by {
             0 => LevelFilter::INFO,
@@ -66,7 +67,7 @@ impl Levels {
         Self { general, rooms: Vec::new() }
     }
 
-    /// Raises rooms to what the trace directives of a configuration ask for.
+    /// Raises rooms according to the trace directives of a configuration.
     #[must_use]
     pub fn with_traces(mut self, effective: &Effective) -> Self {
         let traces = [
@@ -90,10 +91,11 @@ impl Levels {
         self
     }
 
-    /// Reads `LEVEL` and `ROOM=LEVEL`, separated by commas. Without a general level it is `info`.
+    /// Parses `LEVEL` and `ROOM=LEVEL`, separated by commas. The default of the general level is
+    /// `info`.
     ///
     /// # Errors
-    /// Unknown words, with those that are allowed.
+    /// An unknown name, with a list of the valid ones.
     pub fn parse(text: &str) -> Result<Self, LevelsError> {
         let mut levels = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -112,8 +114,8 @@ impl Levels {
         Ok(levels)
     }
 
-    /// What decides whether a line is made at all. Others' libraries speak only of what goes wrong, until everything is
-    /// to be told.
+    /// Returns the filter of log events. Libraries of others log only warnings and errors, unless
+    /// the general level is `trace`.
     pub(crate) fn filter(&self) -> Targets {
         let others = if self.general == LevelFilter::TRACE {
             self.general
@@ -121,7 +123,7 @@ impl Levels {
             self.general.min(LevelFilter::WARN)
         };
         let mut targets = Targets::new().with_default(others);
-        // A part of a room follows its room, unless it has a level of its own.
+        // A part of a room has the level of its room, unless it has its own.
         for room in ROOMS.into_iter().filter(|room| !room.contains("::")) {
             targets = targets.with_target(room, self.general);
         }
@@ -156,7 +158,7 @@ mod tests {
     use tracing::Level;
 
     #[test]
-    fn a_room_may_say_more_than_the_others() {
+    fn a_room_may_have_a_higher_level_than_the_others() {
         let levels = Levels::parse("warn,net=debug").unwrap();
         assert_eq!(levels.to_string(), "warn,net=debug");
         let filter = levels.filter();
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_what_is_allowed() {
+    fn an_unknown_name_is_reported_with_the_valid_ones() {
         assert!(
             Levels::parse("loud").unwrap_err().to_string().contains("off, error, warn, info, debug, trace")
         );
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn each_v_raises_and_others_libraries_stay_quiet_until_the_end() {
+    fn each_v_raises_the_level_and_libraries_log_only_at_trace() {
         assert!(!Levels::raised(1).filter().would_enable("tokio::runtime", &Level::DEBUG));
         assert!(Levels::raised(1).filter().would_enable("logical", &Level::DEBUG));
         assert!(Levels::raised(7).filter().would_enable("tokio::runtime", &Level::TRACE));

@@ -1,11 +1,12 @@
-//! The log: one line per thing an operator acts on, written by a thread of its own.
+//! The log: one line per event on which an operator acts, written by a separate thread because
+//! disks can block.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | `format` | a line for people, with the time stamp that sites' scripts know; or one JSON object |
-//! | `file` | [`LogFile`]: the file, its rotation and how many old ones are kept |
-//! | `writer` | a bounded queue in front of it: whoever logs never waits for a disk |
-//! | `levels` | [`Levels`]: how much each room says, changed while the server runs |
+//! | `format` | text lines with the time stamp that log filters of sites expect; or one JSON object per line |
+//! | `file` | [`LogFile`]: the file, its rotation and the retention of old ones |
+//! | `writer` | a bounded queue in front of it, so that logging never waits for a disk |
+//! | `levels` | [`Levels`]: the level of each room, which can change while the server runs |
 
 mod file;
 mod format;
@@ -26,36 +27,36 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, reload};
 use writer::Writer;
 
-/// Where lines go.
+/// The destination of lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// The error output, for a server in the foreground.
     Stderr,
-    /// A file, rotated at local midnight unless its retention says otherwise.
+    /// A file, rotated at local midnight unless its retention is external.
     File {
         /// The file.
         path: PathBuf,
-        /// What happens to the old ones.
+        /// The retention of old files.
         retention: Retention,
     },
-    /// Nowhere: in the background without a log file.
+    /// Lines are discarded: in the background without a log file.
     Nowhere,
 }
 
-/// How to log.
+/// The configuration of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogSettings {
-    /// Where to.
+    /// The destination.
     pub target: Target,
-    /// Lines for people or for programs.
+    /// The format: text or JSON.
     pub format: LogFormat,
     /// Time stamps with microseconds (`-z`).
     pub precise: bool,
-    /// How much each room says at first.
+    /// The initial level of each room.
     pub levels: Levels,
 }
 
-/// The log in force. Lines that are still queued are written when it is dropped.
+/// The log in force. Queued lines are written when it is dropped.
 pub struct Log {
     writer: Option<Writer>,
     filter: reload::Handle<tracing_subscriber::filter::Targets, Registry>,
@@ -63,15 +64,16 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the target and takes over what the process logs from now on, panics too.
+    /// Opens the destination and captures all log events and panics of the process from now on.
     ///
     /// # Errors
-    /// When the file cannot be opened, or the process logs elsewhere already.
+    /// The file cannot be opened, or the process logs elsewhere already.
     pub fn start(settings: LogSettings) -> io::Result<Self> {
         Self::start_supervised(settings, &Supervisor::default())
     }
 
-    /// Does the same; the thread that writes reports to `supervisor` when it ends before the log does.
+    /// Starts the log like [`Log::start`]. The writing thread reports to `supervisor` if it ends
+    /// before the log does.
     ///
     /// # Errors
     /// As [`Log::start`].
@@ -87,7 +89,8 @@ impl Log {
         };
         let (filter, handle) = reload::Layer::new(settings.levels.filter());
         let lines = writer.as_ref().map(|writer| {
-            // The library would dress up field names even in files; `format` knows what a terminal is.
+            // The library would colour field names even in files; `format` colours lines for
+            // terminals only.
             let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer.queue());
             match settings.format {
                 LogFormat::Text => {
@@ -109,34 +112,36 @@ impl Log {
         Ok(Self { writer, filter: handle, levels: Mutex::new(settings.levels) })
     }
 
-    /// How much each room says now.
+    /// Returns the current level of each room.
     pub fn levels(&self) -> Levels {
         self.levels.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Changes how much each room says.
+    /// Changes the level of each room.
     pub fn set_levels(&self, levels: Levels) {
         if self.filter.reload(levels.filter()).is_ok() {
             *self.levels.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = levels;
         }
     }
 
-    /// Closes the file and opens it again under its name, for programs that moved it away. Waits until that is done.
+    /// Closes the file and opens its name again, for programs that moved it away. Waits until that
+    /// is done.
     ///
     /// # Errors
-    /// When the name cannot be opened; then the old file stays in use.
+    /// The name cannot be opened; then the old file stays in use.
     pub fn reopen(&self) -> io::Result<()> {
         self.writer.as_ref().map_or(Ok(()), Writer::reopen)
     }
 
-    /// Drops the lines of all threads but this one from now on, so that the next line can be the last of the process.
+    /// Drops the lines of all threads but this one from now on, so that the next line can be the
+    /// last of the process.
     pub(crate) fn silence_other_threads(&self) {
         if let Some(writer) = &self.writer {
             writer.silence_other_threads();
         }
     }
 
-    /// Waits until every line queued so far is written.
+    /// Waits until all queued lines are written.
     pub fn flush(&self) {
         if let Some(writer) = &self.writer {
             writer.flush();
@@ -144,7 +149,7 @@ impl Log {
     }
 }
 
-/// A panic is a fault of ours: the place and the message go to the log, the thread's owner decides what ends.
+/// Logs the location and message of a panic. The owner of the thread decides what to end.
 fn report_panic(info: &std::panic::PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let place = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);

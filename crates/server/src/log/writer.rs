@@ -1,6 +1,8 @@
-//! A bounded queue in front of the log's file and the thread behind it, so that whoever logs never waits for a disk.
+//! A bounded queue in front of the log file, and the thread that writes it, so that a thread that
+//! logs never waits for a disk.
 //!
-//! When the queue is full lines are dropped and counted; the count is written as soon as there is room again.
+//! Lines that exceed the queue are dropped and counted. The count is written as soon as there is
+//! space again.
 
 use super::LogFile;
 use super::file::RotationError;
@@ -13,19 +15,20 @@ use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines that may wait to be written before further ones are dropped.
+/// Maximum number of queued lines; further ones are dropped.
 pub const QUEUED_LINES_MAX: usize = 8192;
 
 /// The name under which the thread reports its faults.
 const LOG_THREAD: &str = "the thread that writes the log";
 
-/// Bytes gathered into one write.
+/// Maximum number of bytes of one batch.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// After each write the thread lets lines gather for so long: waking it for each would cost those who log more than the line.
+/// The pause after each write, in which lines form a batch. A wake-up for each line would cost the
+/// logging threads more than the line itself.
 const GATHERING: Duration = Duration::from_millis(5);
 
-/// Where the thread writes.
+/// The target of the thread.
 pub(super) enum Sink {
     /// The error output.
     Stderr,
@@ -46,13 +49,13 @@ pub(super) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Takes lines from any thread.
+/// A handle that queues lines from any thread.
 #[derive(Clone)]
 pub(super) struct Queue {
     messages: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
-    /// The only thread that may still log, once the process ends because of a fault. Read while a line is queued, so that no
-    /// other thread queues one after the lock was written.
+    /// The only thread that may still log once the process ends because of a fault. It is read
+    /// while a line is queued, so that no other thread queues a line after it was set.
     last_author: Arc<RwLock<Option<ThreadId>>>,
 }
 
@@ -92,7 +95,7 @@ impl Writer {
     pub(super) fn flush(&self) {
         let (tell, told) = sync_channel(1);
         if self.queue.messages.send(Message::Flush(tell)).is_ok() {
-            // An error means the thread ended, which wrote everything before.
+            // An error means that the thread has ended, after it wrote all queued lines.
             told.recv().ok();
         }
     }
@@ -108,7 +111,7 @@ impl Drop for Writer {
     }
 }
 
-/// One line being made; it is queued when it is complete.
+/// A line under construction, which is queued when it is complete.
 pub(super) struct Line {
     queue: Queue,
     text: Vec<u8>,
@@ -146,8 +149,8 @@ impl<'a> MakeWriter<'a> for Queue {
     }
 }
 
-/// Writes what arrives until told to stop. A log that cannot be written must not stop the server: errors are dropped here,
-/// and the next line tries again.
+/// Writes lines until the stop message. A log that cannot be written must not stop the server, so
+/// errors are ignored and the next line is tried again.
 fn serve(mut sink: Sink, inbox: &Receiver<Message>, dropped: &AtomicU64) {
     let mut batch = Vec::new();
     loop {
@@ -225,7 +228,7 @@ impl Sink {
     }
 }
 
-/// Queues a line about a rotation that failed, which never waits for this thread.
+/// Queues a line about a failed rotation. It does not block, because this thread empties the queue.
 fn report_rotation(rotated: Result<(), RotationError>) {
     if let Err(error) = rotated {
         tracing::error!("{error}");
@@ -237,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_many_threads_arrive_whole_and_all() {
+    fn all_lines_of_many_threads_arrive_complete() {
         let folder = std::env::temp_dir().join(format!("scalla-log-writer-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("many.log");
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn no_thread_logs_behind_the_last_line() {
+    fn no_thread_logs_after_the_last_line() {
         let folder = std::env::temp_dir().join(format!("scalla-log-last-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("last.log");
@@ -279,7 +282,7 @@ mod tests {
             });
             start.recv().unwrap();
             writer.silence_other_threads();
-            // The queue may be full of the other thread's lines.
+            // The queue may be full of lines of the other threads.
             writer.flush();
             writeln!(writer.queue().make_writer(), "the last line").unwrap();
             (0..100).for_each(|_| start.recv().unwrap());

@@ -1,9 +1,10 @@
-//! Into the background (`-b`).
+//! Detaching into the background (`-b`).
 //!
-//! The program starts itself a second time, in a session of its own, and the first process waits at a pipe until the
-//! second one says that its port is open; then it exits with 0. If the second one ends before that, its messages have gone
-//! to the terminal and its status becomes that of the first. Starting anew instead of forking means that the server's
-//! process is born with one thread and nothing inherited.
+//! The program starts itself a second time, in a session of its own. The first process waits at a
+//! pipe until the second one reports that its port is open; then it exits with 0. If the second one
+//! ends before that, its messages have gone to the terminal and the first process exits with its
+//! status. The program is started anew instead of forked, so that the server's process begins with
+//! one thread and inherits nothing.
 
 use std::ffi::{CString, OsString};
 use std::io::{self, Read, Write};
@@ -11,31 +12,32 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Set for the second process to the pid of the first; what it may start itself inherits the variable, but not the parent.
+/// Environment variable of the second process with the pid of the first. Programs that the second
+/// one starts inherit the variable, but have another parent.
 const MARK: &str = "SCALLA_DETACHED_BY";
 
-/// What the second process says when it serves.
+/// The message of the second process after its port is open.
 const READY: &[u8] = b"ready\n";
 
-/// What became of the wish to detach.
+/// The result of [`detach`].
 pub enum Outcome {
-    /// This is the first process: the server runs, or did not start; exit with this status.
+    /// This is the first process. The server runs or has failed; exit with this status.
     Parent(u8),
     /// This is the second process: start, then call [`Detached::ready`].
     Server(Detached),
 }
 
-/// The background process before it has told its parent that it serves.
+/// The background process before it has reported its start.
 #[must_use = "the parent waits for `ready`"]
 pub struct Detached(());
 
-/// Detaches: to be called before anything is opened or any thread is started.
+/// Detaches. Must be called before any file is opened or any thread is started.
 ///
 /// # Errors
-/// When the program cannot be started a second time.
+/// The program cannot be started a second time.
 pub fn detach() -> io::Result<Outcome> {
     if is_server() {
-        // Fails only for a leader of a process group, which a process just started by another is not.
+        // This fails only for the leader of a process group, which a newly started process is not.
         rustix::process::setsid().ok();
         return Ok(Outcome::Server(Detached(())));
     }
@@ -59,35 +61,36 @@ pub fn detach() -> io::Result<Outcome> {
     }
     let status = child.wait()?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    // A server that ends well before it serves has not started either.
+    // A server that exits with 0 before it serves has not started either.
     Ok(Outcome::Parent(u8::try_from(code).unwrap_or(1).max(1)))
 }
 
-/// Keeps the name that `ps` and `pgrep` show: that of the link we were started under, however often we started anew.
+/// Sets the process name shown by `ps` and `pgrep` to that of the link under which the program was
+/// started, because a restart of the program changes it.
 pub fn keep_name() {
     let Some(name) = std::env::args_os().next() else { return };
     let name = Path::new(&name).file_name().unwrap_or_default();
     if let Ok(name) = CString::new(name.as_encoded_bytes()) {
-        // A process whose name cannot be set serves under another.
+        // A failure affects only the displayed name.
         rustix::thread::set_name(&name).ok();
     }
 }
 
-/// Is this the process that a parent started to be the server?
+/// Reports whether this process was started by a parent to be the server.
 fn is_server() -> bool {
     let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().to_string());
     parent.is_some() && std::env::var(MARK).ok() == parent
 }
 
 impl Detached {
-    /// Tells the parent that the server serves, and lets go of the terminal.
+    /// Reports the start to the parent, and closes the terminal.
     ///
     /// # Errors
-    /// When `/dev/null` cannot be opened.
+    /// `/dev/null` cannot be opened.
     pub fn ready(self) -> io::Result<()> {
         let nowhere = std::fs::File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stderr(&nowhere)?;
-        // The parent may have been killed meanwhile; the server serves all the same.
+        // The parent may have been killed meanwhile; the server continues.
         io::stdout().write_all(READY).and_then(|()| io::stdout().flush()).ok();
         rustix::stdio::dup2_stdin(&nowhere)?;
         rustix::stdio::dup2_stdout(&nowhere)?;

@@ -1,20 +1,20 @@
-//! `setenv` of the configuration: for the programs the server starts and the libraries it opens.
+//! `setenv` of the configuration, for child processes and libraries of the server.
 //!
-//! Changing the environment of a running process is not safe beside other threads, so the program starts anew in the same
-//! process, with the new environment and under its old name.
+//! A change of the environment is not safe while other threads run. So the program is executed
+//! again in the same process, with the new environment and the same name.
 
 use config::EnvironmentChange;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Returns at once if the environment is already as it should be; otherwise does not return unless it fails. To be called
-/// before anything is opened that another program must not inherit.
+/// Returns immediately if the environment is as configured already; otherwise does not return
+/// unless it fails. Must be called before any file is opened that another program must not inherit.
 ///
 /// # Errors
-/// When the program cannot be started anew.
+/// The program cannot be executed again.
 pub fn apply_environment(changes: &[EnvironmentChange]) -> io::Result<()> {
-    // The last one of a name counts.
+    // The last change of a name applies.
     let last = |name: &str| changes.iter().rev().find(|change| change.name == name);
     let missing: Vec<_> = changes
         .iter()

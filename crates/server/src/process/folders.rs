@@ -1,8 +1,9 @@
-//! The folders of one server: its admin folder, which belongs to one running server at a time, and its home.
+//! The directories of one server: its admin directory, which belongs to one running server at a
+//! time, and its home.
 //!
-//! In the admin folder, `.scalla/` (0700) holds `<program>.lock`, locked as long as the server runs, and
-//! `<program>.sock`, where `scalla admin` speaks to it. The lock and not the socket says whether a server runs: a crash
-//! leaves a socket behind, but no lock.
+//! In the admin directory, `.scalla/` (0700) holds `<program>.lock`, which is locked while the
+//! server runs, and `<program>.sock`, the socket of `scalla admin`. The lock, not the socket, shows
+//! that a server runs, because a crash leaves a stale socket behind, but no lock.
 
 use super::User;
 use config::{Effective, Folder};
@@ -21,20 +22,20 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use storage::{PrivateDirectory, SharedDirectory};
 
-/// Where servers without a configured admin folder keep theirs when root starts them.
+/// The parent of default admin directories of servers that root starts.
 const SYSTEM_STATE: &str = "/var/lib/scalla";
 
-/// Why a folder cannot be used.
+/// An error of a directory.
 #[derive(Debug)]
 pub enum FolderError {
-    /// Another server of the same program and instance runs on this admin folder.
+    /// Another server of the same program and instance runs on this admin directory.
     InUse {
-        /// The folder.
+        /// The directory.
         folder: PathBuf,
-        /// What the other server wrote about itself: `pid 4711, port 1094`.
+        /// The description that the other server wrote: `pid 4711, port 1094`.
         holder: String,
     },
-    /// The system said no.
+    /// The error of the system.
     Failed(PathBuf, io::Error),
 }
 
@@ -59,7 +60,7 @@ impl fmt::Display for FolderError {
 
 impl std::error::Error for FolderError {}
 
-/// The admin folder of a running server. Dropping it removes the socket and lets the lock go.
+/// The admin directory of a running server. Dropping it removes the socket and releases the lock.
 #[derive(Debug)]
 pub struct AdminFolder {
     folder: PathBuf,
@@ -69,10 +70,10 @@ pub struct AdminFolder {
 }
 
 impl AdminFolder {
-    /// Creates the folder where it is missing and locks it for this process.
+    /// Creates the directory if it is missing and locks it for this process.
     ///
     /// # Errors
-    /// [`FolderError`]; nothing is changed for a server that runs already.
+    /// [`FolderError`]. The directory of a running server is not changed.
     pub fn claim(folder: &Path, mode: u32, program: &str) -> Result<Self, FolderError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -86,34 +87,35 @@ impl AdminFolder {
             let mut lock = control.open_or_create(&name).map_err(failed)?;
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
                 let mut holder = String::new();
-                // Without a note the message says less.
+                // A failure only shortens the error message.
                 lock.read_to_string(&mut holder).ok();
                 let holder = holder.trim().to_owned();
                 return Err(FolderError::InUse { folder: folder.to_owned(), holder });
             }
-            // Between opening and locking, a server on its way out may have removed the file: then this lock is worth
-            // nothing, because the next one will lock a new file.
+            // Between open and lock, a server that is ending may have removed the file. Then this
+            // lock is useless, because the next server will lock a new file.
             if lock.metadata().map_err(failed)?.nlink() > 0 {
                 return Ok(Self { folder: folder.to_owned(), control, program: program.to_owned(), lock });
             }
         }
     }
 
-    /// Notes who holds it, for the message another server would give.
+    /// Writes a description of this server into the lock file, for the error message of another
+    /// server.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn note(&mut self, port: u16) -> io::Result<()> {
         self.lock.set_len(0)?;
         self.lock.write_all(format!("pid {}, port {port}\n", std::process::id()).as_bytes())
     }
 
-    /// The directory of the admin socket.
+    /// Returns the directory of the admin socket.
     pub fn control(&self) -> &PrivateDirectory {
         &self.control
     }
 
-    /// The name of the admin socket in [`AdminFolder::control`].
+    /// Returns the name of the admin socket in [`AdminFolder::control`].
     pub fn socket_name(&self) -> String {
         format!("{}.sock", self.program)
     }
@@ -123,7 +125,8 @@ impl Drop for AdminFolder {
     fn drop(&mut self) {
         self.control.remove(&self.socket_name()).ok();
         self.control.remove(&format!("{}.lock", self.program)).ok();
-        // Folders go only if nothing is left in them: no journals, no other program. Not one that others use, as `/tmp`.
+        // Directories are removed only if they are empty: journals or another program may use them.
+        // A shared directory such as `/tmp` is kept.
         fs::remove_dir(self.control.path()).ok();
         if self.folder.starts_with(state_base()) {
             fs::remove_dir(&self.folder).ok();
@@ -131,22 +134,22 @@ impl Drop for AdminFolder {
     }
 }
 
-/// The folder of socket and lock in an admin folder.
+/// The name of the directory of socket and lock in an admin directory.
 const CONTROL: &str = ".scalla";
 
-/// The folder of socket and lock in an admin folder.
+/// Returns the directory of socket and lock in an admin directory.
 pub fn control_folder(admin: &Path) -> PathBuf {
     admin.join(CONTROL)
 }
 
-/// The admin folder of a lock; `None` for other files.
+/// Returns the admin directory of a lock; `None` for other files.
 pub fn folder_of_lock(file: &Path) -> Option<PathBuf> {
     let control = file.parent().filter(|_| file.extension().is_some_and(|extension| extension == "lock"))?;
     (control.file_name()? == CONTROL).then(|| control.parent().map(Path::to_owned))?
 }
 
-/// Opens the admin folder, which is created where it is missing. Other users may have folders of their own in it, but
-/// cannot replace those of this server.
+/// Opens the admin directory, which is created if it is missing. Other users may have directories
+/// of their own in it, but cannot replace those of this server.
 ///
 /// # Errors
 /// [`FolderError::Failed`].
@@ -156,10 +159,10 @@ pub fn open_admin(folder: &Path, mode: u32) -> Result<SharedDirectory, FolderErr
         .map_err(|error| FolderError::Failed(folder.to_owned(), error))
 }
 
-/// Creates a folder and what leads to it; those that exist are left as they are.
+/// Creates a directory and its parents. Existing ones are not changed.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 fn make_folder(folder: &Path, mode: u32) -> io::Result<()> {
     match DirBuilder::new().mode(mode).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
@@ -170,7 +173,8 @@ fn make_folder(folder: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Enters the home folder of the instance, which is created where it is missing, and says where that is.
+/// Enters the home directory of the instance, which is created if it is missing, and returns its
+/// path.
 ///
 /// # Errors
 /// [`FolderError::Failed`].
@@ -190,10 +194,13 @@ pub fn enter_home(home: Option<&Folder>, instance: Option<&str>) -> Result<PathB
     Ok(path)
 }
 
-/// The admin folder of a server nobody gave one: one for each program and what it serves, so that its journals are found
-/// again by the next server of the same data and by no other. Below `$XDG_STATE_HOME/scalla`; without that, below
-/// `/var/lib/scalla` for root and `~/.local/state/scalla` for others. With `user`, to whom root will switch, it is created and
-/// given to that user now, with what a server that root ran as itself left there.
+/// Returns the default admin directory of a server.
+///
+/// There is one for each program and the data it serves, so that only the next server of the same
+/// data finds its journals. It lies below `$XDG_STATE_HOME/scalla`; without that, below
+/// `/var/lib/scalla` for root and `~/.local/state/scalla` for other users. With `user`, to whom
+/// root will switch, it is created and given to that user, together with the files of an earlier
+/// server that ran as root.
 ///
 /// # Errors
 /// [`FolderError::Failed`].
@@ -204,7 +211,7 @@ pub fn state_folder(effective: &Effective, user: Option<&User>) -> Result<PathBu
         let base = state_base();
         DirBuilder::new().recursive(true).mode(0o755).create(&base).map_err(failed)?;
         if let Some(user) = user {
-            // What is below it is closed by itself; this one has to let the user through.
+            // The directories below are private; this one must be searchable by the user.
             let mode = fs::metadata(&base).map_err(failed)?.mode();
             if mode & 0o011 != 0o011 {
                 fs::set_permissions(&base, fs::Permissions::from_mode(mode | 0o055)).map_err(failed)?;
@@ -216,19 +223,21 @@ pub fn state_folder(effective: &Effective, user: Option<&User>) -> Result<PathBu
     Ok(folder)
 }
 
-/// The admin folder of a server whose configuration names none, started by this user. Nothing is created.
+/// Returns the default admin directory of a server that this user starts. Nothing is created.
 pub fn default_admin_folder(effective: &Effective) -> PathBuf {
     state_base().join(state_name(effective))
 }
 
-/// Gives a folder of root's, and what an earlier server of root's left in it, to the user.
+/// Changes the owner of a directory of root, and of the files that an earlier server of root left
+/// in it, to the user.
 ///
-/// One that is not root's is left as it is: who owns it may have put links into it that lead to files of others.
-/// Each folder is opened once and no link is followed, so that a name that is exchanged meanwhile leads nowhere else.
+/// A directory of another owner is not changed, because the owner may have created links to files
+/// of others in it. Each directory is opened once and no link is followed, so that a name that is
+/// exchanged meanwhile has no effect.
 fn hand_over_at(above: BorrowedFd<'_>, name: &OsStr, user: &User) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = match openat(above, name, flags, Mode::empty()) {
-        // Another place that somebody chose: what lies there is theirs to give.
+        // The link was created on purpose, and its target has its own owner.
         Err(Errno::LOOP | Errno::NOTDIR) => return Ok(()),
         opened => opened?,
     };
@@ -249,11 +258,11 @@ fn hand_over_at(above: BorrowedFd<'_>, name: &OsStr, user: &User) -> io::Result<
             chownat(&folder, name, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)?;
         }
     }
-    // Last: whoever comes after an interruption finds that there is something left to do.
+    // The directory itself is last, so that a run after an interruption continues.
     Ok(fchown(&folder, owner.0, owner.1)?)
 }
 
-/// The admin folders of [`state_folder`] that exist, of this user.
+/// Returns the existing admin directories of [`state_folder`] of this user.
 pub fn states() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(state_base()) else { return Vec::new() };
     let mut folders: Vec<_> =
@@ -276,12 +285,13 @@ fn state_base() -> PathBuf {
     }
 }
 
-/// Program or role, last component of what is served, and eight digits that differ when anything of it differs.
+/// Returns the program or role, the last component of the served data, and eight hexadecimal digits
+/// of a hash of program data.
 fn state_name(effective: &Effective) -> String {
     let root = effective.storage.local_root.value.clone();
     let root = root.map(|path| path.canonicalize().unwrap_or(path)).unwrap_or_default();
     let first = effective.storage.exports.first().map_or("/", |export| export.prefix.as_str());
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325; // FNV-1a: the same in every build
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325; // FNV-1a, which is equal in every build
     let exports = effective.storage.exports.iter().map(|export| export.prefix.as_bytes());
     for byte in exports.chain([root.as_os_str().as_encoded_bytes()]).flat_map(|part| part.iter().chain(&[0]))
     {
@@ -292,7 +302,7 @@ fn state_name(effective: &Effective) -> String {
         .file_name()
         .map(|name| name.to_string_lossy().chars().filter(|c| c.is_ascii_alphanumeric()).take(24).collect())
         .unwrap_or_default();
-    // A redirector serves nothing of its own: its role names it.
+    // A redirector serves no data, so it is named by its role.
     let role = effective.cluster.role.value;
     let name = if role.redirects() { role.name().replace(' ', "-") } else { effective.program.clone() };
     format!("{name}-{last}-{:08x}", (hash >> 32) ^ (hash & 0xffff_ffff))
@@ -346,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_names_the_state() {
+    fn the_state_is_named_by_the_served_data() {
         let of = |folder: &str| state_name(&Effective::for_directory(Path::new(folder), false));
         assert!(of("/srv/My Data").starts_with("xrootd-MyData-"));
         assert_ne!(of("/srv/a"), of("/srv/b"));
@@ -355,9 +365,9 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_handed_over_without_what_links_lead_to() {
+    fn a_folder_is_handed_over_without_the_targets_of_links() {
         if !User::is_root() {
-            return; // only root gives files away
+            return; // only root can change owners
         }
         let Ok(nobody) = User::find("65534") else { return };
         let folder = temporary("handed");

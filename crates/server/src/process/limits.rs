@@ -1,12 +1,13 @@
-//! File descriptors: as many as the configuration asks for and the system allows.
+//! The limit of file descriptors: the configured number, as far as the system permits it.
 
 use config::MaxFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the process's limit to `wanted`, the hard limit too where we may. Returns the limit now in force.
+/// Raises the limit of the process to `wanted`, including the hard limit if permitted. Returns the
+/// limit now in force.
 ///
 /// # Errors
-/// With `strict`, when the system allows fewer; the text says how many and what to do.
+/// With `strict`, if the system permits fewer. The text has the number and a remedy.
 pub fn raise_descriptors(wanted: MaxFd) -> Result<u64, String> {
     let now = getrlimit(Resource::Nofile);
     let hard = now.maximum.unwrap_or(u64::MAX);
@@ -34,7 +35,7 @@ pub fn raise_descriptors(wanted: MaxFd) -> Result<u64, String> {
     }
 }
 
-/// Descriptors that this process may have now.
+/// Returns the current limit of descriptors.
 pub fn descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
@@ -45,8 +46,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strict_refuses_what_the_system_does_not_allow() {
-        // More than the kernel's own limit (fs.nr_open), so that not even root may.
+    fn strict_refuses_a_limit_that_the_system_does_not_permit() {
+        // More than the limit of the kernel (fs.nr_open), so that root is refused too.
         let error = raise_descriptors(MaxFd { limit: u64::MAX >> 2, strict: true }).unwrap_err();
         assert!(error.contains("xrd.maxfd"), "{error}");
         let now = raise_descriptors(MaxFd { limit: 1024, strict: false }).unwrap();

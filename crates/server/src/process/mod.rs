@@ -1,15 +1,17 @@
-//! What a server is as a process: who it runs as, where it detaches to, the folders and files that name it.
+//! The operating system process of a server: its user, directories, files, limits, and detaching.
 //!
-//! | file | what it holds |
+//! It is separate from the subsystems, because the stand-in for `cmsd` uses it too.
+//!
+//! | file | content |
 //! |---|---|
-//! | `detach` | into the background: the parent waits until the port is open |
-//! | `user` | from root to the user of the service |
-//! | `folders` | the admin folder and the lock of its one server; the home folder |
+//! | `detach` | detaching into the background: the parent waits until the port is open |
+//! | `user` | the switch from root to the user of the service |
+//! | `folders` | the admin directory and the lock of its one server; the home directory |
 //! | `files` | pid file and environment file |
 //! | `environment` | `setenv` of the configuration |
-//! | `limits` | descriptors |
-//! | `memory` | how much memory there is |
-//! | `port_owner` | who has the port that we wanted |
+//! | `limits` | the limit of descriptors |
+//! | `memory` | the size of the memory |
+//! | `port_owner` | the process that occupies a port |
 
 mod detach;
 mod environment;

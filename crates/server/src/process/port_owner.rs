@@ -1,4 +1,5 @@
-//! Who has the port that we wanted: from the kernel's socket tables to the process that holds the socket.
+//! The process that occupies a port, from the socket tables of the kernel, so that the error of a
+//! failed start names it.
 
 use std::fmt;
 use std::fs;
@@ -7,9 +8,9 @@ use std::path::Path;
 /// A process that listens on a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortOwner {
-    /// Its pid.
+    /// The pid.
     pub pid: u32,
-    /// Its command, as `ps` names it.
+    /// The command, as `ps` shows it.
     pub command: String,
 }
 
@@ -19,7 +20,8 @@ impl fmt::Display for PortOwner {
     }
 }
 
-/// The process that listens on `port`, as far as we may see it: those of other users only root sees.
+/// Returns the process that listens on `port`, if it is visible. Only root sees processes of other
+/// users.
 pub fn port_owner(port: u16) -> Option<PortOwner> {
     let tables = ["/proc/net/tcp6", "/proc/net/tcp"].map(|path| fs::read_to_string(path).unwrap_or_default());
     let sockets: Vec<String> = tables
@@ -48,7 +50,7 @@ fn holds_one_of(process: &Path, sockets: &[String]) -> bool {
     })
 }
 
-/// Inodes of sockets in state LISTEN (0A) on `port` in a table of `/proc/net`.
+/// Returns the inodes of sockets in state LISTEN (0A) on `port` in a table of `/proc/net`.
 fn listeners(table: &str, port: u16) -> Vec<&str> {
     let port = format!("{port:04X}");
     let mut inodes = Vec::new();
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn we_find_ourselves() {
+    fn the_own_process_is_found() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let owner = port_owner(listener.local_addr().unwrap().port()).unwrap();
         assert_eq!(owner.pid, std::process::id());

@@ -1,10 +1,11 @@
-//! From root to the user of the service (`-R`, `--user`).
+//! The switch from root to the user of the service (`-R`, `--user`), because a server with the
+//! rights of root would bypass file modes.
 
 use nix::unistd;
 use std::ffi::CString;
 use std::fmt;
 
-/// A user of this machine, by name or number.
+/// A user of this machine, found by name or number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct User {
     name: String,
@@ -12,14 +13,14 @@ pub struct User {
     gid: u32,
 }
 
-/// Why we cannot run as that user.
+/// An error that prevents running as the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UserError {
-    /// There is none of that name or number.
+    /// There is no user with that name or number.
     Unknown(String),
-    /// It is the superuser.
+    /// The user is the superuser.
     Superuser(String),
-    /// Only root may become somebody else.
+    /// Only root may switch to another user.
     NotRoot(String),
     /// The system refused.
     Refused(String, String),
@@ -60,22 +61,23 @@ impl User {
         Ok(Self { name: user.name, uid: user.uid.as_raw(), gid: user.gid.as_raw() })
     }
 
-    /// Its number.
+    /// Returns the user id.
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// The number of its group.
+    /// Returns the group id.
     pub fn gid(&self) -> u32 {
         self.gid
     }
 
-    /// Does this process run as root?
+    /// Reports whether this process runs as root.
     pub fn is_root() -> bool {
         unistd::geteuid().is_root()
     }
 
-    /// The whole process becomes this user with its groups, for good. No change if it is that user already.
+    /// Switches the whole process to this user and its groups, permanently. Does nothing if it runs
+    /// as that user already.
     ///
     /// # Errors
     /// [`UserError::NotRoot`], [`UserError::Refused`].
@@ -93,7 +95,7 @@ impl User {
             .and_then(|()| unistd::setgid(gid))
             .and_then(|()| unistd::setuid(unistd::Uid::from_raw(self.uid)))
             .map_err(|errno| refused(errno.desc().to_owned()))?;
-        // Not for show: a system where root can be had back would serve with its rights.
+        // If the process can become root again, it would serve with the rights of root.
         if unistd::setuid(unistd::Uid::from_raw(0)).is_ok() {
             return Err(refused("the system gives root's rights back".to_owned()));
         }

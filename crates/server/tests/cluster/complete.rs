@@ -1,5 +1,5 @@
-//! Servers that tell all their names (`scalla.inventory complete`): a manager asks none of them for a name that it never
-//! heard of.
+//! Tests of servers with complete inventories (`scalla.inventory complete`): a manager queries none
+//! of them for a name outside of their inventories.
 
 use crate::NOT_FOUND;
 use crate::site::{Node, Site, until};
@@ -16,13 +16,13 @@ fn has_complete_children(manager: &Node, count: usize) {
     });
 }
 
-/// Paths that the manager has looked for.
+/// Returns the number of paths that the manager has queried.
 fn asked(manager: &Node) -> u64 {
     manager.look(|engine| engine.resolver().unwrap().stats().cache.misses)
 }
 
 #[test]
-fn nobody_is_asked_for_a_name_that_no_server_has() {
+fn no_server_is_queried_for_a_name_outside_of_all_inventories() {
     let site = Site::new();
     let manager = site.manager("manager");
     let a = complete_server(&site, "a", &manager);
@@ -35,11 +35,11 @@ fn nobody_is_asked_for_a_name_that_no_server_has() {
         assert_eq!(client.size(&format!("/none/{number}")).unwrap_err().0, NOT_FOUND);
     }
     assert_eq!(asked(&manager), before);
-    // What clients make is there for all, with its directories.
+    // A file that a client creates is known with its directories.
     client.create("/deep/new").unwrap();
     until("the new file is known", || client.size("/deep/new").is_ok());
     client.size("/deep").unwrap();
-    // What nobody told is not there.
+    // A name that was not reported is missing.
     a.put("/by/hand", "");
     b.put("/by/hand", "");
     assert_eq!(client.size("/by/hand").unwrap_err().0, NOT_FOUND);
@@ -66,21 +66,21 @@ fn a_manager_that_comes_back_knows_all_names() {
 }
 
 #[test]
-fn after_a_directory_was_renamed_servers_are_asked() {
+fn after_a_directory_was_renamed_servers_are_queried() {
     let site = Site::new();
     let manager = site.manager("manager");
     let a = complete_server(&site, "a", &manager);
     manager.has_children(1);
     has_complete_children(&manager, 1);
     let mut client = manager.client();
-    // The manager has never asked this server for anything.
+    // The manager has never queried this server.
     a.client().create("/old/f").unwrap();
     a.client().call(&Request::Mv(Mv { arg1len: 4, args: b"/old /new" })).unwrap();
     until("the new name is known", || client.size("/new/f").is_ok());
 }
 
 #[test]
-fn a_list_is_not_complete_where_a_directory_has_two_paths() {
+fn an_inventory_is_incomplete_if_a_directory_has_two_paths() {
     let site = Site::new();
     let manager = site.manager("manager");
     let a = site.server("a", &[&manager]);

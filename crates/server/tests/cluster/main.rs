@@ -1,6 +1,7 @@
-//! Whole clusters in one process: managers, supervisors, servers, and clients that follow redirects.
+//! Tests of whole clusters in one process: managers, supervisors, servers, and clients that follow
+//! redirects.
 
-#![allow(clippy::unwrap_used, unreachable_pub)] // a test fails where it is
+#![allow(clippy::unwrap_used, unreachable_pub)] // a test fails at the line of the error
 
 mod complete;
 mod health;
@@ -40,7 +41,7 @@ fn a_client_is_sent_to_the_server_that_has_the_file() {
 }
 
 #[test]
-fn a_file_is_made_once_and_known_at_once_until_it_is_removed() {
+fn a_file_is_created_once_and_known_immediately_until_it_is_removed() {
     let site = Site::new();
     let manager = site.manager("manager");
     let servers = ["a", "b", "c"].map(|name| site.server(name, &[&manager]));
@@ -56,7 +57,7 @@ fn a_file_is_made_once_and_known_at_once_until_it_is_removed() {
     assert_eq!(client.create("/new/file").unwrap_err().0, ITEM_EXISTS);
     client.call(&Request::Rm(Rm { path: b"/new/file" })).unwrap();
     assert!(!maker.has("/new/file"));
-    // The server knows at once that it is gone, the manager a little later.
+    // The server has removed the file immediately, the manager records it a little later.
     let mut refused = client.size("/new/file");
     while refused.is_ok() || client.at != manager.port() {
         refused = client.size("/new/file");
@@ -83,7 +84,7 @@ fn locate_tells_holders_exporters_and_nodes() {
 }
 
 #[test]
-fn a_client_that_comes_back_is_sent_elsewhere() {
+fn a_client_that_returns_is_redirected_elsewhere() {
     let site = Site::new();
     let manager = site.manager("manager");
     let [a, b] = ["a", "b"].map(|name| site.server(name, &[&manager]));
@@ -126,7 +127,7 @@ fn through_a_supervisor_it_is_one_redirect_more() {
 }
 
 #[test]
-fn a_manager_that_comes_back_knows_where_files_are() {
+fn a_restarted_manager_knows_the_locations_of_files() {
     let site = Site::new();
     let manager = site.manager("manager");
     let [a, b] = ["a", "b"].map(|name| site.server(name, &[&manager]));
@@ -136,7 +137,7 @@ fn a_manager_that_comes_back_knows_where_files_are() {
     let (data, cluster) = (manager.running.address(), manager.cluster_address());
     drop(manager);
     let manager = site.manager_again("manager", data, cluster);
-    // Asked before anybody is back: the client waits a moment and is served.
+    // The request is sent before any node has reconnected; the client waits and is served.
     let mut client = manager.client();
     assert_eq!(client.read("/a/f").unwrap(), "a");
     assert_eq!(client.read("/b/f").unwrap(), "b");
@@ -164,7 +165,7 @@ fn a_manager_that_comes_back_above_supervisors_knows_what_is_below_them() {
 }
 
 #[test]
-fn what_a_redirector_asked_for_ends_with_it() {
+fn requests_of_a_redirector_end_with_its_connection() {
     let site = Site::new();
     let manager = site.manager("manager");
     let mut redirector = Peer::redirector(&manager);

@@ -1,4 +1,5 @@
-//! Peers that are not ours: real redirectors and servers by their frames, and such as mean no good.
+//! Tests with foreign peers: redirectors and servers that send the frames of XRootD nodes, and
+//! hostile peers.
 
 use crate::site::{Site, until};
 use crate::wire_peer::Peer;
@@ -11,7 +12,8 @@ use wire::cms::flags::{HaveModifier, RelayModifier, SelectOptions};
 use wire::cms::message::{Have, ModeChange, Mv, Removal, Trunc};
 use wire::cms::{Code, Message, StreamId};
 
-/// The login of a server without an id: version, mode, process, four sizes, two numbers, two ports, and no more.
+/// The login of a server without an id: version, mode, process, four sizes, two numbers, two ports,
+/// and no more.
 const NAMELESS: [u8; 48] = [
     0, 0, 0, 0, 0, 0, 0, 40, 128, 0, 3, 160, 0, 0, 0, 8, 160, 0, 0, 0, 1, 160, 0, 0, 0, 0, 160, 0, 0, 0, 0,
     160, 0, 0, 0, 0, 128, 0, 0, 128, 0, 0, 128, 4, 71, 128, 0, 0,
@@ -29,16 +31,16 @@ fn a_redirector_is_promised_an_answer_and_gets_it() {
     manager.has_children(1);
     let mut redirector = Peer::redirector(&manager);
     redirector.select(7, b"/f");
-    // It is told before it would get nervous.
+    // The promise arrives before the redirector's own deadline.
     assert_eq!(redirector.response(), (StreamId([7, 0, 0, 0]), false, "later 65792".to_owned()));
-    // The server was asked by the hash of the path, and answers with that.
+    // The query to the server has the hash of the path as its number, and so has the reply.
     let asked = server.next_of(Code::STATE, |frame| (frame.header.streamid, frame.payload.to_vec())).unwrap();
     assert_eq!(asked, (StreamId::of_path(b"/f"), b"/f\0".to_vec()));
     server.say(asked.0, have(b"/f"));
     assert_eq!(redirector.response(), (StreamId([0, 1, 1, 0]), true, "127.0.0.1:1095".to_owned()));
     redirector.select(8, b"/f");
     assert_eq!(redirector.response(), (StreamId([8, 0, 0, 0]), false, "127.0.0.1:1095".to_owned()));
-    // What is known soon needs no promise.
+    // An answer that arrives early needs no promise.
     redirector.select(7, b"/soon");
     let asked = server.next_of(Code::STATE, |frame| frame.header.streamid).unwrap();
     server.say(asked, have(b"/soon"));
@@ -47,17 +49,18 @@ fn a_redirector_is_promised_an_answer_and_gets_it() {
     if soon.2.starts_with("later") {
         redirector.response();
     }
-    // Changes of names are never promised: real redirectors do not hand such answers on.
+    // The answer to a change of names is not deferred, because XRootD redirectors do not pass
+    // deferred answers on.
     redirector.select_for(8, b"/new", SelectOptions::CREATE | SelectOptions::WRITE | SelectOptions::METAOP);
     assert!(redirector.response().2.starts_with("wait "));
-    // Without a number no answer is wanted.
+    // A request without a number expects no answer.
     redirector.select(0, b"/f");
     redirector.select(9, b"relative");
     assert_eq!(redirector.response(), (StreamId([9, 0, 0, 0]), false, "error 4".to_owned()));
 }
 
 #[test]
-fn orders_of_strangers_change_no_names() {
+fn orders_of_unauthorized_peers_change_no_names() {
     let site = Site::new();
     let manager = site.node_with("manager", Role::Manager, &[], |settings| {
         settings.forwarding = Forwarding { chmod: ForwardWay::OneWay, ..Forwarding::default() };
@@ -82,7 +85,8 @@ fn orders_of_strangers_change_no_names() {
         redirector.say(StreamId([7, 0, 0, 0]), message);
         assert_eq!(redirector.answer(), "error 2", "{message:?}");
     }
-    // What is forwarded for clients of the node is passed on for redirectors, too, and comes after the others.
+    // An operation that the node forwards for its clients is forwarded for redirectors, too. It
+    // arrives after the others.
     redirector.say(StreamId([8, 0, 0, 0]), Message::Chmod(change(b"600")));
     until("the mode is changed", || {
         server.path("/f").metadata().is_ok_and(|found| found.permissions().mode() & 0o777 == 0o600)
@@ -108,7 +112,7 @@ fn a_thousand_logins_of_one_host_leave_room() {
 }
 
 #[test]
-fn a_real_server_that_is_silent_is_taken_at_its_silence_for_what_it_has_not() {
+fn a_missing_reply_of_an_xrootd_server_means_not_here() {
     let mut site = Site::new();
     site.silence = Duration::from_millis(100);
     let manager = site.manager("manager");
@@ -122,13 +126,14 @@ fn a_real_server_that_is_silent_is_taken_at_its_silence_for_what_it_has_not() {
 }
 
 #[test]
-fn nonsense_ends_one_connection_and_nothing_else() {
+fn invalid_frames_end_only_their_own_connection() {
     let site = Site::new();
     let manager = site.manager("manager");
     let server = site.server("a", &[&manager]);
     server.put("/f", "fine");
     manager.has_children(1);
-    // Not a login; a login without an id; a frame that is too long, before and after the login; a text login of old.
+    // Not a login; a login without an id; a frame that is too long, before and after the login; a
+    // text login of an old version.
     let mut hasty = Peer::connect(&manager);
     hasty.say(StreamId::NONE, have(b"/f"));
     assert_eq!(hasty.next(|_| ()), None);
@@ -148,13 +153,13 @@ fn nonsense_ends_one_connection_and_nothing_else() {
 }
 
 #[test]
-fn unknown_codes_and_broken_messages_of_a_node_are_passed_over() {
+fn unknown_codes_and_invalid_messages_of_a_node_are_skipped() {
     let site = Site::new();
     let manager = site.manager("manager");
     let mut peer = Peer::server(&manager, "s-odd@there x", 1095);
     manager.has_children(1);
     for code in 0..=u8::MAX {
-        // `disc` ends it, a second login is no business of a node.
+        // `disc` ends the connection, and a second login is invalid.
         if ![Code::DISC.0, Code::LOGIN.0, Code::STATUS.0].contains(&code) {
             peer.send(&[1, 2, 3, 4, code, 0xff, 0, 3, 0x7f, 0xff, 0]);
         }
@@ -178,18 +183,18 @@ fn a_node_that_claims_every_file_is_no_trap_for_clients() {
     for number in 0..1000 {
         liar.say(StreamId::NONE, have(format!("/lie/{number}").as_bytes()));
     }
-    // Nobody asked: nothing is remembered.
+    // Unsolicited reports are not stored.
     let mut redirector = Peer::redirector(&manager);
     redirector.select(1, b"/f");
     liar.say(StreamId::of_path(b"/f"), have(b"/f"));
-    // A client that was sent to the liar comes back and finds the file.
+    // A client that was redirected to the hostile server returns and finds the file.
     assert_eq!(manager.client().read("/f?tried=127.0.0.1:9&triedrc=srverr").unwrap(), "fine");
     let kept = manager.look(|engine| engine.resolver().unwrap().stats().cache.locations);
     assert!(kept <= 2, "{kept} locations");
 }
 
 #[test]
-fn a_node_that_takes_nothing_loses_its_connection_not_our_memory() {
+fn a_node_that_does_not_read_is_disconnected() {
     let site = Site::new();
     let manager = site.small_outboxes("manager");
     let deaf = Peer::server(&manager, "s-deaf@there x", 1095);
@@ -197,7 +202,7 @@ fn a_node_that_takes_nothing_loses_its_connection_not_our_memory() {
     let mut redirector = Peer::redirector(&manager);
     let name = "n".repeat(1500);
     let mut count = 0;
-    // The sockets of the system take some; then the outbox fills.
+    // The socket buffers of the system fill first, then the outbox.
     while manager.look(|engine| engine.node().members().unwrap().online().len()) == 1 {
         for number in 1..=200u8 {
             redirector.select(number, format!("/{name}/{count}").as_bytes());

@@ -1,4 +1,5 @@
-//! Servers that share one file system, and a manager that sees it too (`cms.dfs lookup central`).
+//! Tests of servers that share one file system, with a manager that sees it too (`cms.dfs lookup
+//! central`).
 
 use crate::site::{Node, Site};
 use crate::wire_peer::Peer;
@@ -16,7 +17,7 @@ fn sees_itself(settings: &mut Settings) {
     settings.policy.shared = Some(SharedFiles { central: true, ..SharedFiles::default() });
 }
 
-/// A manager that looks itself, and a server as silent as a real one, which is asked in vain.
+/// Starts a manager that stats files itself, and an XRootD server that answers no query.
 fn manager_and_silent_server(site: &Site, rules: LookRules) -> (Node, Peer) {
     let manager = site.node_with("shared", Role::Manager, &[], |settings| {
         sees_itself(settings);
@@ -28,7 +29,7 @@ fn manager_and_silent_server(site: &Site, rules: LookRules) -> (Node, Peer) {
 }
 
 #[test]
-fn the_manager_looks_itself_and_asks_nobody() {
+fn the_manager_stats_files_itself_and_queries_no_server() {
     let site = Site::new();
     let (manager, _server) = manager_and_silent_server(&site, LookRules::default());
     manager.put("/d/f", "");
@@ -45,9 +46,9 @@ fn the_manager_looks_itself_and_asks_nobody() {
 }
 
 #[test]
-fn clients_make_read_and_remove_files_through_it() {
+fn clients_create_read_and_remove_files_through_it() {
     let site = Site::new();
-    // One name, so one folder.
+    // Equal names, so that both have the same directory.
     let manager = site.node_with("shared", Role::Manager, &[], sees_itself);
     let server = site.server_in("shared", "server", &[&manager]);
     manager.has_children(1);
@@ -72,7 +73,7 @@ fn names_in_a_missing_folder_are_missing_until_somebody_has_one() {
     let mut redirector = Peer::redirector(&manager);
     redirector.select(1, b"/gone/f");
     assert_eq!(redirector.answer(), "error 1");
-    // The folder is looked at in its turn; when that is done, what is made there is not seen.
+    // The directory is checked in its turn. After that, a file created in it is not seen.
     crate::site::until("the folder is known to be missing", || {
         manager.put("/gone/g", "");
         redirector.select_for(2, b"/gone/g", READ | SelectOptions::REFRESH);
@@ -94,7 +95,7 @@ fn names_in_a_missing_folder_are_missing_until_somebody_has_one() {
 }
 
 #[test]
-fn look_ups_take_turns_and_too_many_are_told_to_come_again() {
+fn look_ups_take_turns_and_excess_clients_must_retry() {
     let site = Site::new();
     let (rate, wait_max) = (NonZeroU32::new(2), Duration::from_secs(60));
     let rules = LookRules { rate, even: true, queue_max: 1, wait_max, ..LookRules::default() };
@@ -109,7 +110,7 @@ fn look_ups_take_turns_and_too_many_are_told_to_come_again() {
 }
 
 #[test]
-fn a_server_answers_its_parents_at_the_pace_it_is_told() {
+fn a_server_answers_its_parents_at_the_configured_rate() {
     let site = Site::new();
     let manager = site.manager("manager");
     let rules = LookRules {
@@ -130,15 +131,15 @@ fn a_server_answers_its_parents_at_the_pace_it_is_told() {
     for _ in 0..3 {
         assert_eq!(redirector.answer(), format!("127.0.0.1:{}", server.port()));
     }
-    // Never earlier, however fast everything is.
+    // The rate limit sets a minimum time, which does not depend on the speed of the machine.
     assert!(begun.elapsed() >= Duration::from_secs(1));
 }
 
 #[test]
-fn what_it_cannot_tell_is_asked_of_a_server() {
+fn a_path_of_unknown_state_is_queried_from_a_server() {
     let site = Site::new();
     let (manager, mut server) = manager_and_silent_server(&site, LookRules::default());
-    // A link that leads to itself is neither there nor missing.
+    // The state of a link to itself cannot be determined.
     std::os::unix::fs::symlink("loop", manager.path("/loop")).unwrap();
     let mut redirector = Peer::redirector(&manager);
     redirector.select(1, b"/loop");

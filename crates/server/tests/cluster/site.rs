@@ -1,4 +1,5 @@
-//! Nodes of a cluster inside the test's own process, over loopback sockets with ports the kernel picks.
+//! A test harness for nodes of a cluster inside the test's own process, with loopback sockets on
+//! ports that the kernel chooses.
 
 use client::xroot::flags::{LocateOptions, OpenOptions};
 use client::xroot::request::{Locate, Request};
@@ -14,10 +15,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use storage::Backend;
 
-/// Longer than anything takes that is not broken.
+/// The deadline of every wait, longer than any operation of a correct node.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder for one test.
+/// A directory for one test.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -42,11 +43,11 @@ pub struct Node {
     pub data: PathBuf,
 }
 
-/// Nodes and where their files are.
+/// The nodes of a test, with their directories.
 pub struct Site {
     scratch: Scratch,
     pub extensions: Extensions,
-    /// How long a real server's silence is listened to.
+    /// The time after which a missing reply of an XRootD server means "not here".
     pub silence: Duration,
 }
 
@@ -55,7 +56,7 @@ fn address(port: u16) -> Address {
 }
 
 impl Site {
-    /// A folder for whatever a test needs.
+    /// Returns a directory for the files of a test.
     pub fn folder(&self) -> &std::path::Path {
         &self.scratch.0
     }
@@ -84,7 +85,8 @@ impl Site {
             Role::Supervisor => ('u', Mode::SERVER | Mode::MANAGER),
             Role::Manager | Role::MetaManager => ('m', Mode::MANAGER),
         };
-        // Under a meta manager each manager is a cluster of its own; two of one cluster stand in for each other.
+        // Under a meta manager each manager has its own cluster; two managers of one cluster are
+        // replicas of each other.
         let cluster = if role == Role::Manager { name } else { "test" };
         let id = SystemId::compose(letter, &format!("{name}@here"), None, cluster);
         settings.resolve.silence = self.silence;
@@ -113,7 +115,7 @@ impl Site {
         self.node_with(name, role, parents, |_| {})
     }
 
-    /// A node of which something special is wanted.
+    /// Starts a node with changed settings.
     pub fn node_with(
         &self,
         name: &str,
@@ -132,7 +134,7 @@ impl Site {
         self.node(name, Role::Manager, &[])
     }
 
-    /// A manager that bears little waiting for a slow node.
+    /// Starts a manager that buffers few bytes for a slow node.
     pub fn small_outboxes(&self, name: &str) -> Node {
         self.node_with(name, Role::Manager, &[], |settings| settings.outbox_bytes_max = 64 * 1024)
     }
@@ -141,7 +143,7 @@ impl Site {
         self.node(name, Role::Server, parents)
     }
 
-    /// A server whose files are those of the node `of`.
+    /// Starts a server with the files of the node `of`.
     pub fn server_in(&self, of: &str, name: &str, parents: &[&Node]) -> Node {
         let (mut effective, _) = self.effective(name, 0);
         let (theirs, data) = self.effective(of, 0);
@@ -150,7 +152,7 @@ impl Site {
         Node { running: Running::listen_in_cluster(&effective, settings).unwrap(), data }
     }
 
-    /// A server whose storage is what `wrap` makes of it.
+    /// Starts a server whose storage is wrapped by `wrap`.
     pub fn server_over(
         &self,
         name: &str,
@@ -162,12 +164,12 @@ impl Site {
         Node { running: Running::listen_in_cluster_over(&effective, settings, wrap).unwrap(), data }
     }
 
-    /// A manager at the ports of one that has ended.
+    /// Starts a manager on the ports of one that has ended.
     pub fn manager_again(&self, name: &str, data: SocketAddr, cluster: SocketAddr) -> Node {
         self.manager_again_with(name, data, cluster, |_| {})
     }
 
-    /// The same, of which something special is wanted.
+    /// Starts a manager on the ports of one that has ended, with changed settings.
     pub fn manager_again_with(
         &self,
         name: &str,
@@ -181,7 +183,7 @@ impl Site {
         settings.listen.port = cluster.port();
         let until = Instant::now() + PATIENCE;
         loop {
-            // The system may need a moment to give the ports back.
+            // The system may release the ports with a delay.
             match Running::listen_in_cluster(&effective, settings.clone()) {
                 Ok(running) => return Node { running, data: folder },
                 Err(error) => assert!(Instant::now() < until, "{error}"),
@@ -204,7 +206,7 @@ impl Node {
         self.running.cluster().unwrap().look(look).unwrap()
     }
 
-    /// Waits until the node sees things so.
+    /// Waits until a condition of the node's engine is true.
     pub fn until(&self, what: &str, is_so: impl Fn(&Engine) -> bool + Send + Clone + 'static) {
         until(what, || {
             let is_so = is_so.clone();
@@ -212,7 +214,7 @@ impl Node {
         });
     }
 
-    /// Waits until so many children serve, and the cluster has settled.
+    /// Waits until this number of children serves and the cluster has settled.
     pub fn has_children(&self, count: usize) {
         self.until("children are here and settled", move |engine| {
             let active = engine.node().members().unwrap().members().filter(|(_, m)| m.is_active()).count();
@@ -239,15 +241,15 @@ impl Node {
     }
 }
 
-/// A client that follows redirects, as real ones do.
+/// A client that follows redirects.
 pub struct Client {
     first: u16,
-    /// Where the last answer came from, and how many redirects led there.
+    /// The port of the node that sent the last answer, and the number of redirects.
     pub at: u16,
     pub hops: usize,
 }
 
-/// Why a request failed: the code and the text.
+/// The error of a request: code and text.
 pub type Refusal = (u32, String);
 
 impl Client {
@@ -260,7 +262,7 @@ impl Client {
         Session::connect(&[address], &Login::of_process("test"), PATIENCE).unwrap()
     }
 
-    /// Makes a request, following redirects.
+    /// Makes a request and follows redirects.
     pub fn run<T>(
         &mut self,
         call: impl Fn(&mut Session) -> Result<T, SessionError>,
@@ -288,7 +290,7 @@ impl Client {
         Ok(String::from_utf8(session.read(file, 0, 1 << 20).unwrap()).unwrap())
     }
 
-    /// Makes a file; the port of the server it was made at.
+    /// Creates a file and returns the port of its server.
     pub fn create(&mut self, target: &str) -> Result<u16, Refusal> {
         let options = OpenOptions::NEW | OpenOptions::UPDT | OpenOptions::MKPATH;
         self.run(|session| session.open(target, options, 0o644))?;
@@ -304,7 +306,7 @@ impl Client {
         Ok(String::from_utf8(answer).unwrap().trim_end_matches('\0').to_owned())
     }
 
-    /// The ports of who has a path, as the first node says.
+    /// Returns the ports of the nodes that have a path, as the first node reports them.
     pub fn locate(&mut self, path: &str) -> Result<Vec<String>, Refusal> {
         let locate = Locate { options: LocateOptions::NONE, path: path.as_bytes() };
         let text = self.call(&Request::Locate(locate))?;
@@ -314,7 +316,7 @@ impl Client {
     }
 }
 
-/// Waits until something is so that no node of the test knows of.
+/// Waits until a condition outside of the nodes is true.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
@@ -323,12 +325,12 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// How a server stands in the answer to a locate.
+/// Returns the entry of a server in the reply to a locate.
 pub fn place(kind: &str, node: &Node) -> String {
     format!("{kind}[::127.0.0.1]:{}", node.port())
 }
 
-/// The same for many, in order.
+/// Returns the entries of several servers, in order.
 pub fn places(kind: &str, nodes: &[&Node]) -> Vec<String> {
     let mut places: Vec<String> = nodes.iter().map(|node| place(kind, node)).collect();
     places.sort();

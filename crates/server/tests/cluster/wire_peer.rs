@@ -1,4 +1,5 @@
-//! A peer that speaks the cluster's protocol by hand: a real daemon's part, or a hostile one's.
+//! A peer that sends frames of the cluster protocol by hand, in the role of an XRootD daemon or a
+//! hostile one.
 
 use crate::site::{Node, PATIENCE};
 use std::io::{ErrorKind, Read, Write};
@@ -9,7 +10,7 @@ use wire::cms::{
     Code, Extensions, Frame, Login, LoginAnswer, Message, Phase, Splitter, StreamId, ToRedirector,
 };
 
-/// A connection to a node's cluster port.
+/// A connection to the cluster port of a node.
 pub struct Peer {
     stream: TcpStream,
     splitter: Splitter,
@@ -22,7 +23,7 @@ impl Peer {
         Self { stream, splitter: Splitter::new(Phase::Established) }
     }
 
-    /// Logs in as a real data server would, and takes the reply.
+    /// Logs in with the frames of an XRootD data server, and receives the reply.
     pub fn server(node: &Node, name: &str, data_port: u16) -> Self {
         let mut peer = Self::connect(node);
         peer.log_in(Mode::SERVER | Mode::BLREDIR | Mode::NOSTAGE, 3, Some(name.as_bytes()), data_port);
@@ -30,7 +31,7 @@ impl Peer {
         peer
     }
 
-    /// The same as one of our own does.
+    /// Logs in with the frames of a scalla data server, and receives the reply.
     pub fn own_server(node: &Node, name: &str, data_port: u16) -> Self {
         let mut peer = Self::connect(node);
         let mode = Mode::SERVER | Mode::BLREDIR | Mode::NOSTAGE;
@@ -39,7 +40,7 @@ impl Peer {
         peer
     }
 
-    /// Logs in as a real redirector does, and takes the reply.
+    /// Logs in with the frames of an XRootD redirector, and receives the reply.
     pub fn redirector(node: &Node) -> Self {
         let mut peer = Self::connect(node);
         peer.log_in(Mode::DIRECTOR | Mode::BLREDIR, 0, None, 0);
@@ -91,7 +92,7 @@ impl Peer {
         self.select_for(number, path, Options::READ | Options::STAT);
     }
 
-    /// The same with options of its own.
+    /// Sends a select request with these options.
     pub fn select_for(&mut self, number: u8, path: &[u8], options: Options) {
         let select = Select { ident: b"", options, path, opaque: None, avoid: None };
         self.say(StreamId([number, 0, 0, 0]), Message::Select(select));
@@ -101,7 +102,7 @@ impl Peer {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// The next frame; `None` at the end of the connection.
+    /// Returns the next frame; `None` at the end of the connection.
     pub fn next<T>(&mut self, look: impl FnOnce(&Frame<'_>) -> T) -> Option<T> {
         let mut buffer = [0; 4096];
         loop {
@@ -118,7 +119,7 @@ impl Peer {
         }
     }
 
-    /// The next message of this code; others are passed over. What is looked at is copied out by `take`.
+    /// Returns the result of `take` for the next message of this code. Other messages are skipped.
     pub fn next_of<T>(&mut self, code: Code, take: impl Fn(&Frame<'_>) -> T) -> Option<T> {
         loop {
             let found = self.next(|frame| (frame.header.code == code).then(|| take(frame)))?;
@@ -128,7 +129,7 @@ impl Peer {
         }
     }
 
-    /// The next response to this redirector, in words.
+    /// Returns the next response to this redirector, as text.
     pub fn response(&mut self) -> (StreamId, bool, String) {
         use wire::cms::Answer;
         loop {
@@ -155,7 +156,7 @@ impl Peer {
         }
     }
 
-    /// The next answer, be it promised before or not.
+    /// Returns the next answer, deferred or not.
     pub fn answer(&mut self) -> String {
         loop {
             let (_, _, words) = self.response();

@@ -1,4 +1,4 @@
-//! What nodes are told, from the text of their configurations.
+//! Tests of the cluster settings that result from the text of a configuration.
 
 use super::*;
 use crate::cluster::health::LoadSource;
@@ -44,12 +44,12 @@ fn refused(name: &str, text: &str) -> String {
 }
 
 #[test]
-fn a_server_without_a_manager_stands_alone() {
+fn a_server_without_a_manager_is_in_no_cluster() {
     assert!(configured(&node("alone", "all.export /\n").effective, 1).unwrap().is_none());
 }
 
 #[test]
-fn a_server_says_what_it_has_and_who_it_is() {
+fn the_login_of_a_server_has_its_exports_and_its_id() {
     let settings = told(
         "server",
         "all.manager m1.invalid:1213\nall.manager m2.invalid:1213\ncms.ping 30\ncms.vnid =v7\nall.sitename S\n\
@@ -74,7 +74,7 @@ fn a_server_says_what_it_has_and_who_it_is() {
 }
 
 #[test]
-fn an_id_is_kept_where_none_is_configured() {
+fn an_id_that_is_not_configured_is_stored() {
     let node = node("kept", "all.manager m.invalid:1\n");
     let id = |effective: &Effective| configured(effective, 1).unwrap().unwrap().children[0].login.id.clone();
     let first = id(&node.effective);
@@ -138,7 +138,7 @@ fn roles_have_their_parents_and_modes() {
 }
 
 #[test]
-fn numbers_arrive_where_they_count() {
+fn numbers_are_passed_to_the_settings_they_control() {
     let text = "all.role manager\nall.manager 127.0.0.1:5008\ncms.ping 7 usage 3\ncms.fxhold noloc 2m 1h\n\
         cms.delay lookup 4 service 6 suspend 8 drop 90 hold 200 servers 3 full 9 nostage 2\n\
         cms.sched cpu 50 fuzz 10 maxload 80 affinity default strong affpath last 2 maxretries 3@h:5\n\
@@ -177,7 +177,7 @@ fn both_lists_of_hosts_have_to_agree() {
 }
 
 #[test]
-fn what_is_measured_depends_on_the_role() {
+fn the_measurements_depend_on_the_role() {
     let of = |name: &str, text: &str| {
         let node = node(name, text);
         (health(&node.effective), node)
