@@ -1,7 +1,7 @@
 //! Translates the effective configuration into the configuration of each subsystem.
 //!
-//! There is one function for each subsystem, so that no other code of the server depends on the
-//! names of directives.
+//! There is one function for each subsystem, because the subsystems do not know the names of
+//! directives.
 
 use crate::VERSION;
 use crate::adapters::{Outbound, Puller, Runner, SystemNames};

@@ -1,5 +1,5 @@
-//! The errors that prevent a start of the server. Each names the object and the reason, and tells
-//! the operator a remedy.
+//! The errors that prevent a start of the server. Each has the object, the reason and a remedy,
+//! because the operator sees only this line.
 
 use crate::process::{FolderError, PortOwner, UserError};
 use std::fmt;

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `daemon` | [`run`]: a server as a process, from the command line to its exit status |
 //! | `stand_in` | [`stand_in`]: the stand-in for a `cmsd` process beside a server |
-//! | `running` | [`Running`]: the connected subsystems with the port open; also for in-process tests |
+//! | `running` | [`Running`]: connected subsystems, open port; also for tests |
 //! | `assembly` | from the effective configuration to the configuration of each subsystem |
 //! | [`cluster`] | the cluster node in this process |
 //! | `control` | signals and the admin socket, drain and reload |

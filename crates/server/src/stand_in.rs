@@ -188,7 +188,7 @@ fn look(admin: &Path) -> Found {
         Err(AdminError::NoServer(_) | AdminError::Broken(_)) => {}
         Err(AdminError::Garbled(_) | AdminError::Refused(_)) => {
             return Found::Other(format!(
-                "what listens at {} is no scalla server; stop it",
+                "the process that listens at {} is not a scalla server; stop it",
                 socket.display()
             ));
         }

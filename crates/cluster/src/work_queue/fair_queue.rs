@@ -1,5 +1,5 @@
 //! A queue that serves clients round-robin, so that a client with many entries does not delay the
-//! others.
+//! others (decision 025).
 
 use std::collections::{HashMap, VecDeque};
 

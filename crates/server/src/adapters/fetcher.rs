@@ -197,7 +197,7 @@ async fn ask_checksum(client: Client, url: Url, algorithm: Algorithm) -> Result<
     let parsed =
         told.kind.eq_ignore_ascii_case(algorithm.name()).then(|| Checksum::from_hex(algorithm, &told.value));
     parsed.flatten().ok_or_else(|| {
-        let text = format!("checksum: the source told `{} {}`", told.kind, told.value);
+        let text = format!("checksum: the source replied `{} {}`", told.kind, told.value);
         Error::new(ErrorKind::ChecksumError, text)
     })
 }

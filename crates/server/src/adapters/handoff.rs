@@ -1,6 +1,6 @@
 //! Redirection of third-party copies to another server (`ofs.tpc redirect`).
 //!
-//! It wraps any file system, because managers redirect copies too.
+//! It wraps the complete file system, because a copy is redirected before any file is opened here.
 
 use config::CopyRedirect;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Handoff {
 }
 
 impl Handoff {
-    /// Returns `behind` itself if there are no rules.
+    /// Returns `behind` itself without rules.
     pub(crate) fn before(behind: Arc<dyn FileSystem>, rules: Vec<CopyRedirect>) -> Arc<dyn FileSystem> {
         if rules.is_empty() { behind } else { Arc::new(Self { behind, rules }) }
     }

@@ -16,7 +16,7 @@
 //! | `copy_program` | pulls with a program of the site, for [`logical::Fetcher`] |
 //! | `outbound` | the policy for outgoing connections on behalf of clients |
 //! | `look_ups` | host name look-ups on behalf of clients, with limits |
-//! | `handoff` | redirection of third-party copies to another server, in front of any file system |
+//! | `handoff` | third-party copies redirected to another server, before any file system |
 //! | `hosts` | names and addresses of hosts, for [`logical::Names`] |
 //! | `host` | the name of this machine |
 

@@ -24,7 +24,7 @@ pub(crate) struct Redirects {
 }
 
 impl Redirects {
-    /// Returns `behind` itself if there are no rules.
+    /// Returns `behind` itself without rules.
     pub(crate) fn before(behind: Arc<dyn FileSystem>, rules: Vec<Rule>, host: &str) -> Arc<dyn FileSystem> {
         if rules.is_empty() {
             return behind;

@@ -33,7 +33,7 @@ struct State {
 
 /// The answer to a client that wants to create a file.
 pub(crate) enum CreationPermit {
-    /// There is no lease for the path: the client was not sent by a parent.
+    /// The path has no lease: the client was not sent by a parent.
     Free,
     /// The creation is within its lease.
     Leased(Creation),

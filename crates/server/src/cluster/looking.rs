@@ -1,8 +1,8 @@
 //! Stats in progress, by path.
 //!
-//! A disk that hangs completes none of them, so their number and the bytes of their paths are
-//! bounded. Each file system has a share of that ([`storage::LookLimit`]), so that three that hang
-//! leave space for others.
+//! A disk that hangs completes no stat, so their number and the bytes of their paths are bounded.
+//! Each file system has a share of that ([`storage::LookLimit`]), so that three that hang leave
+//! space for others.
 
 use super::askers::Parent;
 use base::LogicalPath;
@@ -89,7 +89,7 @@ pub(super) enum Wanted {
     Machine,
     /// A name was created or removed, and parents receive its state.
     News,
-    /// The path was missing, and the result for its directory may answer for others.
+    /// A path was missing. If its directory is missing too, all other paths in it are.
     Folder,
 }
 

@@ -15,7 +15,7 @@ use wire::cms::{Message as Wire, StreamId};
 /// The state of a path at this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Here {
-    /// It exists, or is being staged.
+    /// It exists, or is pending.
     Present(HaveModifier),
     /// A client is expected to create it.
     Leased(LeaseNumber),

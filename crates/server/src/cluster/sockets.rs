@@ -1,7 +1,7 @@
 //! The sockets of the cluster's thread: the listening port, connections to parents, receiving and
 //! sending.
 //!
-//! They are separate from the engine, so that the engine contains no I/O (decision 025).
+//! The engine reaches them through the trait `Outside`, so that it contains no system calls itself.
 
 use super::engine::{Engine, Frames, Outside, SharedEngine};
 use super::line::Outbox;

@@ -110,7 +110,7 @@ impl Troubles {
                      clients, 1213 for nodes, unless chosen otherwise)"
                 }
                 (Stage::Asking, true, false) => "it does not answer a login",
-                _ => "it takes the node in and ends the connection at once: its log may say why",
+                _ => "it accepts the node and closes the connection immediately; its log may have the reason",
             }
             .to_owned()
         });
@@ -121,7 +121,7 @@ impl Troubles {
     pub(super) fn attached(&mut self, attached: bool, now: Duration) {
         let place = if attached { Place::New(now) } else { Place::None };
         if std::mem::replace(&mut self.place, place) == Place::Told && !attached {
-            tracing::warn!("cluster: this node has no parent any more and looks for one");
+            tracing::warn!("cluster: this node has lost its parent and searches for a new one");
         }
     }
 
@@ -143,7 +143,7 @@ impl Troubles {
         for membership in node.memberships() {
             for manager in membership.attached_roots() {
                 if self.place == Place::Told && self.missed.over(manager) {
-                    tracing::info!("cluster: the manager {manager} has taken this node in");
+                    tracing::info!("cluster: the manager {manager} has accepted this node");
                 }
             }
             for (manager, failures) in membership.managers_missed() {
@@ -202,13 +202,13 @@ impl Troubles {
     pub(super) fn tell_refusal(&mut self, host: &str, reason: RefusalReason, now: Duration) {
         let why = match reason {
             RefusalReason::Role(error) => error.to_string(),
-            RefusalReason::NoId => "it tells no id".to_owned(),
+            RefusalReason::NoId => "its login has no id".to_owned(),
             RefusalReason::Banned => {
-                "the list of nodes does not want it (cms.blacklist, cms.whitelist)".to_owned()
+                "the list of nodes excludes it (cms.blacklist, cms.whitelist)".to_owned()
             }
             RefusalReason::Twin => "a node of the same id is connected".to_owned(),
             RefusalReason::Full => "there is no place".to_owned(),
-            RefusalReason::Orphaned => "this node has no parent itself".to_owned(),
+            RefusalReason::Orphaned => "this node itself is without a parent".to_owned(),
         };
         if self.refused.due(format!("{host}: {why}"), now) {
             tracing::warn!("cluster: a login from {host} was refused: {why}");

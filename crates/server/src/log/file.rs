@@ -34,7 +34,7 @@ pub struct RetentionError(String);
 
 impl std::fmt::Display for RetentionError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "`{}` does not say which log files to keep; ", self.0)?;
+        write!(f, "`{}` is not a valid retention of log files; ", self.0)?;
         f.write_str("give their number (7), their size together (500m), or sighup when logrotate does it")
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `format` | text lines with the time stamp that log filters of sites expect; or one JSON object per line |
+//! | `format` | text lines with the time stamp that log filters expect, or JSON objects |
 //! | `file` | [`LogFile`]: the file, its rotation and the retention of old ones |
 //! | `writer` | a bounded queue in front of it, so that logging never waits for a disk |
 //! | `levels` | [`Levels`]: the level of each room, which can change while the server runs |

@@ -286,7 +286,7 @@ fn state_base() -> PathBuf {
 }
 
 /// Returns the program or role, the last component of the served data, and eight hexadecimal digits
-/// of a hash of program data.
+/// of a hash of all exports and the root.
 fn state_name(effective: &Effective) -> String {
     let root = effective.storage.local_root.value.clone();
     let root = root.map(|path| path.canonicalize().unwrap_or(path)).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The size of the memory available to this process, from which the default of the memory budget is
-//! derived (decision 031).
+//! The size of the memory available to this process, from which `assembly` derives the default
+//! memory for requests in flight.
 
 use std::fs;
 use std::path::Path;

@@ -16,7 +16,7 @@ pub struct User {
 /// An error that prevents running as the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UserError {
-    /// There is no user with that name or number.
+    /// The name or number is unknown.
     Unknown(String),
     /// The user is the superuser.
     Superuser(String),

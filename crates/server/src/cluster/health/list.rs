@@ -93,7 +93,7 @@ fn parse(text: &str, white: bool, mut complain: impl FnMut(usize, &str)) -> Blac
         let Some(pattern) = words.next() else { continue };
         match rule(pattern, words) {
             Ok(rule) if white && !rule.redirect.is_empty() => {
-                complain(number, "a white list sends nobody elsewhere");
+                complain(number, "a white list cannot have redirects");
             }
             Ok(rule) => rules.push(rule),
             Err(what) => complain(number, what),

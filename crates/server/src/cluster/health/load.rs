@@ -4,10 +4,11 @@
 //! | figure | 100 means | source |
 //! |---|---|---|
 //! | processor | no processor was idle since the last sample | `stat` |
-//! | run queue | as many tasks are ready as there are processors | `loadavg`, the mean of a minute |
-//! | memory | no memory is available to a program without reclaiming it from another | `meminfo` |
-//! | paging | some task waited for memory all the time; without such counters: [`PAGES_MAX`] pages per second | `pressure/memory`, `vmstat` |
-//! | network | the most used interface is saturated in one direction | `net/dev` and the speed of each interface |
+//! | run queue | as many tasks are ready as there are processors | `loadavg`, mean of a minute |
+//! | memory | a program gets memory only by taking it from another | `meminfo` |
+//! | paging | some task waited for memory all the time | `pressure/memory` |
+//! | paging, without it | [`PAGES_MAX`] pages per second | `vmstat` |
+//! | network | the most used interface is saturated in one direction | `net/dev`, its speed |
 //!
 //! Time spent waiting for a disk counts as idle. Source of the order and range of the figures: cms
 //! protocol 3, section usage, load, avail.

@@ -67,7 +67,7 @@ impl Program {
             return;
         }
         if self.run.is_some() {
-            tracing::warn!(program = %self.name(), "the program that measures the load is silent; it is started again");
+            tracing::warn!(program = %self.name(), "the program that measures the load is silent and is restarted");
             self.end(now);
         } else {
             self.start(now, say);
@@ -91,7 +91,7 @@ impl Program {
                 if !std::mem::replace(&mut self.warned, true) {
                     tracing::warn!(
                         program = %self.name(),
-                        "the program that measures the load ended or wrote what is no load; it is started again every {} s",
+                        "the program that measures the load ended or wrote an invalid line; it is restarted every {} s",
                         PAUSE.as_secs()
                     );
                 }

@@ -63,9 +63,7 @@ impl Judged {
         if !self.full {
             tracing::info!(free_mb, minimum_mb, "there is space for new files again");
         } else if file_systems == 0 {
-            tracing::warn!(
-                "no disk says how much space it has: managers send no new files here until one does"
-            );
+            tracing::warn!("no disk reports its space; managers send no new files here until one does");
         } else {
             tracing::warn!(
                 free_mb,
