@@ -1,7 +1,7 @@
-//! Translates the effective configuration into the configuration of each subsystem.
+//! Translates the effective configuration into the configuration of each crate.
 //!
-//! There is one function for each subsystem, because the subsystems do not know the names of
-//! directives.
+//! There is one function for each crate, because the other crates are configured by plain values
+//! and do not evaluate directives.
 
 use crate::VERSION;
 use crate::adapters::{Outbound, Puller, Runner, SystemNames};

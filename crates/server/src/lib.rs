@@ -1,21 +1,21 @@
-//! The server process: builds the subsystems from the configuration and connects them; drain,
-//! reload, shutdown.
+//! The server process: builds the other crates' objects from the configuration and connects them;
+//! drain, reload, shutdown.
 //!
-//! It is the only crate that knows all subsystems, so that these depend on interfaces only.
+//! It alone depends on all crates of a server, so that these reach each other through traits.
 //!
 //! | file | content |
 //! |---|---|
 //! | `daemon` | [`run`]: a server as a process, from the command line to its exit status |
 //! | `stand_in` | [`stand_in`]: the stand-in for a `cmsd` process beside a server |
-//! | `running` | [`Running`]: connected subsystems, open port; also for tests |
-//! | `assembly` | from the effective configuration to the configuration of each subsystem |
+//! | `running` | [`Running`]: the connected objects, open port; also for tests |
+//! | `assembly` | from the effective configuration to the configuration of each crate |
 //! | [`cluster`] | the cluster node in this process |
 //! | `control` | signals and the admin socket, drain and reload |
 //! | `reload` | the directives that a reload applies, and those that need a restart |
 //! | `admin` | the admin socket and its client |
 //! | `log` | log lines as text or JSON, written off the data path |
 //! | `process` | user, directories, pid file, descriptors, detaching |
-//! | `adapters` | implementations of the interfaces of the subsystems |
+//! | `adapters` | implementations of traits of the other crates |
 //! | `error` | [`StartError`]: the errors that prevent a start |
 
 mod adapters;

@@ -1,7 +1,7 @@
 //! Reload of the configuration: the directives that apply to a running server, and those that need
 //! a restart.
 //!
-//! A reload is atomic: a configuration with an error changes nothing.
+//! A reload is atomic, so that a configuration with an error changes nothing.
 
 use config::{Change, Effective};
 

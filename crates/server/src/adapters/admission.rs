@@ -20,7 +20,7 @@ const LOOKUPS_MAX: usize = 16;
 /// of one owner does not delay others.
 const LOOKUPS_PER_NETWORK: usize = 4;
 
-/// Maximum number of cached names.
+/// Maximum number of cached names. When it is exceeded, all are evicted.
 const NAMES_MAX: usize = 65_536;
 
 /// Maximum age of cached addresses if some name had none, because it may resolve soon.

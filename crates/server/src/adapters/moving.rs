@@ -21,12 +21,12 @@ use vfs::{Answer, Caller, FileSystem, OpenFile, Operation, Redirect, ReplyTo, St
 
 /// A client that returns within this time found no other copy.
 const BACK: Duration = Duration::from_secs(60);
-/// Maximum number of remembered redirected clients. When it is exceeded, all are forgotten, and may
+/// Maximum number of remembered redirected clients. When it is exceeded, all are evicted, and may
 /// be redirected once more.
 const AWAY_MAX: usize = 65_536;
 /// The time for which the result of a search for another copy is cached.
 const BELIEVED: Duration = Duration::from_secs(30);
-/// Maximum number of files in the cache of other copies. When it is exceeded, all are forgotten and
+/// Maximum number of files in the cache of other copies. When it is exceeded, all are evicted and
 /// searched again.
 const FILES_MAX: usize = 65_536;
 /// The mark of this server's own searches in their cgi. A search that returns to this server has

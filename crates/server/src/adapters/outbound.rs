@@ -1,10 +1,10 @@
 //! The policy for outgoing connections on behalf of clients: sources of third-party copies.
 //!
-//! A client outside of a firewall must not reach hosts inside through this server. So addresses of
-//! special networks (loopback, link-local, private) are refused unless a directive allows them, or
-//! the server or the client is in that network itself. The policy applies to the resolved address
-//! of each connection, so a name that resolves differently the next time, or a redirect, gains
-//! nothing.
+//! It exists because a client outside of a firewall must not reach hosts inside through this
+//! server. So addresses of special networks (loopback, link-local, private) are refused unless a
+//! directive allows them, or the server or the client is in that network itself. The policy applies
+//! to the resolved address of each connection, so a name that resolves differently the next time,
+//! or a redirect, gains nothing.
 //!
 //! `/etc/hosts` of many systems gives the host's own name a loopback address (Debian: `127.0.1.1`).
 //! Such a source is another server of this host, so the connection goes to the address that other

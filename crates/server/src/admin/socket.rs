@@ -1,4 +1,5 @@
-//! The server side of the admin socket. It passes requests to `control`, which answers them.
+//! The server side of the admin socket. It passes requests to `control` over a channel, because
+//! they are answered on the thread that handles signals.
 
 use super::message::{LINE_BYTES_MAX, Request, Response};
 use rustix::event::{PollFd, PollFlags, Timespec};

@@ -1,7 +1,8 @@
 //! Operations on names that are forwarded down the tree, from a client of this redirector, another
 //! redirector, or a parent, to all children that may write the path.
 //!
-//! Source: cms protocol 3, section forwarded namespace operations.
+//! All three origins share this form, so that they have the same limits and effects. Source: cms
+//! protocol 3, section forwarded namespace operations.
 
 use base::LogicalPath;
 use vfs::{Operation, Target};

@@ -1,10 +1,10 @@
 //! The files of a server, or of the file system that all its servers share (`cms.dfs lookup
 //! central`): bounded lookups of names, and the inventory for a parent.
 //!
-//! The cluster's thread never waits for the storage. Names in memory are answered immediately,
-//! others by the pool of their file system, and the result arrives through the inbox of the
-//! cluster's thread. Change events of different threads can arrive out of order, so an event only
-//! triggers a stat; the result of the stat is reported (decision 029).
+//! The cluster's thread must not wait for the storage, because it serves all nodes. Names in memory
+//! are answered immediately, others by the pool of their file system, and the result arrives
+//! through the inbox of the cluster's thread. Change events of different threads can arrive out of
+//! order, so an event only triggers a stat; the result of the stat is reported (decision 029).
 
 use super::kept::aside;
 use super::line::Outbox;

@@ -1,6 +1,6 @@
-//! Requests to prepare files. Each path goes to the server that is chosen for it, as for a client;
-//! files that are no longer needed are reported to all servers. Source: cms protocol 3, sections
-//! prepare and modifiers.
+//! Requests to prepare files. Each path goes to the server that is chosen for it, as for a client.
+//! Files that are no longer needed are reported to all servers, because any of them may have a
+//! copy. Source: cms protocol 3, sections prepare and modifiers.
 
 use super::askers::{Asker, Wish};
 use super::location_driver::{LocationDriver, renew_access_time};

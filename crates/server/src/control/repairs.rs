@@ -1,7 +1,7 @@
 //! Requests of the administrator that concern files: unfinished files and checkpoints.
 //!
-//! They wait for disks, so each runs in the pool of its file system and not on the thread that
-//! handles signals.
+//! Each runs in the pool of its file system and not on the thread that handles signals, because it
+//! waits for disks.
 
 use crate::admin::{Call, FileList, FileState, Request, Response, UnreadablePath};
 use base::{Error, LogicalPath, Owner};

@@ -1,5 +1,5 @@
 //! Tests that a server ends when it loses a thread. The server is a separate process, for which
-//! this test program is started again.
+//! this test program is started again, because its end would end the test.
 
 use crate::daemon::{self, Launch, LogTarget};
 use crate::log::{Levels, Retention};

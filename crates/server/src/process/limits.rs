@@ -1,4 +1,5 @@
-//! The limit of file descriptors: the configured number, as far as the system permits it.
+//! The limit of file descriptors: the configured number, as far as the system permits it. It is
+//! raised because the default of many systems is too low for thousands of connections.
 
 use config::MaxFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

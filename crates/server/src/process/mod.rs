@@ -1,6 +1,6 @@
 //! The operating system process of a server: its user, directories, files, limits, and detaching.
 //!
-//! It is separate from the subsystems, because the stand-in for `cmsd` uses it too.
+//! It is separate from the other modules, because the stand-in for `cmsd` uses it too.
 //!
 //! | file | content |
 //! |---|---|

@@ -1,5 +1,5 @@
 //! A test harness for nodes of a cluster inside the test's own process, with loopback sockets on
-//! ports that the kernel chooses.
+//! ports that the kernel chooses, so that tests can run in parallel.
 
 use client::xroot::flags::{LocateOptions, OpenOptions};
 use client::xroot::request::{Locate, Request};

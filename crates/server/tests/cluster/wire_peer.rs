@@ -1,5 +1,5 @@
 //! A peer that sends frames of the cluster protocol by hand, in the role of an XRootD daemon or a
-//! hostile one.
+//! hostile one, because the cluster driver cannot send invalid frames.
 
 use crate::site::{Node, PATIENCE};
 use std::io::{ErrorKind, Read, Write};
