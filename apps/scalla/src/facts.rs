@@ -1,6 +1,6 @@
-//! What lines of JSON say of failures: the same keys in all commands.
+//! Lines of JSON about failures: the same keys in all commands.
 //!
-//! | key | what it has |
+//! | key | value |
 //! |---|---|
 //! | `kind` | `"error"` |
 //! | `error` | the text |

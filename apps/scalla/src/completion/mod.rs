@@ -1,6 +1,6 @@
 //! Completion of command lines: commands, options, their values, hosts, paths at servers and on this machine.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `mod` | [`Completion`]: the candidates for a word, from the definition of the command line |
 //! | `names` | entries of directories at servers, with a time limit |
@@ -50,7 +50,7 @@ pub(crate) struct Candidate {
     pub(crate) word: String,
     /// The part of it that a list shows.
     pub(crate) shown: String,
-    /// What it means, where that is known.
+    /// Its description, if it has one.
     pub(crate) about: String,
     /// Whether more of the word is to come.
     pub(crate) open: bool,
@@ -325,14 +325,14 @@ fn of_argument(argument: &Arg) -> Kind {
 struct Place<'a> {
     /// The option whose value comes next.
     awaiting: Option<&'a Arg>,
-    /// How many words were no options.
+    /// Number of words that are not options.
     positionals: usize,
     /// `--` was there.
     only_positionals: bool,
 }
 
 impl<'a> Place<'a> {
-    /// Where the first word is that is no option and no value of one.
+    /// Returns the index of the first word that is neither an option nor the value of one.
     fn first_positional(command: &Command, words: &[&str]) -> Option<usize> {
         (0..words.len())
             .find(|at| Place::behind(command, words.get(..=*at).unwrap_or_default()).positionals > 0)

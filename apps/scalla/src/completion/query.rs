@@ -31,7 +31,7 @@ pub(crate) struct Complete {
 enum Asking {
     /// Words as they are put into the line.
     Bash,
-    /// Words and what they mean, separated by a tab.
+    /// Words and descriptions, separated by a tab.
     Zsh,
     /// As zsh.
     Fish,
@@ -62,7 +62,7 @@ impl Complete {
     }
 }
 
-/// The words of a line, the last one as far as it is typed, and what is open at its end.
+/// Splits a line into words and returns the state of quotation at its end. The last word is the one at the cursor.
 fn of_line(line: &str) -> (Vec<String>, End) {
     let split = split(line);
     let mut words: Vec<String> = split.words.into_iter().map(|word| word.text).collect();
@@ -101,8 +101,8 @@ fn of_program(completion: &Completion, words: &[String]) -> Vec<Candidate> {
     }
 }
 
-/// A candidate as bash puts it in place of what it takes for the word: outside of quotation that is what follows the last
-/// colon or equals sign.
+/// Returns the text that bash puts in place of the current word. Outside of quotation, bash begins a new word behind each colon
+/// and equals sign.
 fn for_bash(candidate: &Candidate, partial: &str, end: End, alone: bool) -> Option<String> {
     let space = if alone && !candidate.open { " " } else { "" };
     match end {

@@ -229,7 +229,7 @@ impl Show {
         }
     }
 
-    /// What went wrong with a copy, or as a whole.
+    /// Reports the failure of a copy, or of the whole command.
     fn error(&self, error: &CopyError, job: Option<&CopyJob>) {
         let uncertain = error.is_uncertain();
         {

@@ -147,7 +147,7 @@ impl Console {
         }
     }
 
-    /// The same for what is no server's fault. With JSON, `about` has the keys of the object.
+    /// Reports a failure without a server's error. With JSON, `about` has the keys of the object.
     pub(super) fn fail_with(&self, about: &[(&str, Value)], text: &str) {
         self.failed.set(true);
         if self.json {

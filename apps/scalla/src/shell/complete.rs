@@ -1,4 +1,4 @@
-//! Completion of what is typed at the prompt, in the quotation in which it stands.
+//! Completion of words at the prompt, in the quotation in which they stand.
 
 use super::words::{End, quoted, split};
 use crate::completion::names::Names;

@@ -50,7 +50,7 @@ struct Command {
     run: fn(&mut Shell, &[&str]) -> Result<(), Status>,
 }
 
-/// The commands and what they do in one line, for completion.
+/// Returns the commands with a description of one line each, for completion.
 pub(crate) fn commands() -> impl Iterator<Item = (&'static str, &'static str)> {
     COMMANDS.iter().map(|command| (command.name, command.help.lines().nth(1).unwrap_or_default().trim()))
 }

@@ -1,11 +1,11 @@
-//! Consequences of directives that are not in force: which part is missing, and what the server does without it.
+//! Consequences of directives that are not in force: the missing part, and the behaviour of the server without it.
 
 /// A part of the server that is not there yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Missing {
     /// Its name, for the summary of a configuration.
     pub(crate) part: &'static str,
-    /// What does not happen without it. `{}` stands for the first argument of the directive.
+    /// Consequence of its absence. `{}` stands for the first argument of the directive.
     without: &'static str,
 }
 
@@ -69,7 +69,7 @@ const BY_NAME: [(&str, Missing); 27] = [
     ("xrootd.prep", PREPARE),
 ];
 
-/// What is missing without a directive, by its name.
+/// Returns the part that a directive needs, by the name of the directive.
 pub(crate) fn of(name: &str) -> Option<Missing> {
     if name.starts_with("xrootd.mon") {
         return Some(MONITORING);
