@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// Memory by which a server may grow under clients that open missing files.
 const GROWTH_BYTES_MAX: u64 = 8 << 20;
 
+/// The same in the quick run. Where the machine is busy, the requests of both clients wait: 8 MiB of each session at most.
+const GROWTH_BYTES_LOOSE: u64 = 3 * GROWTH_BYTES_MAX;
+
 /// Time in which a file that was made at a server is found at its manager.
 const FOUND_MAX: Duration = Duration::from_millis(100);
 
@@ -28,6 +31,9 @@ const FOUND_GIVEN_UP: Duration = Duration::from_secs(60);
 const FOUND_LOOSE: Duration = Duration::from_secs(1);
 const FIRST_OPEN_LOOSE: Duration = Duration::from_millis(100);
 
+/// The same for the 99th percentile.
+const SLOWEST_LOOSE: Duration = Duration::from_secs(1);
+
 /// Latency beside hostile clients as a multiple of that in the control run, which the quick run allows, and which every run
 /// allows for the 99th percentile.
 const SLOWER_MAX: u32 = 3;
@@ -35,12 +41,15 @@ const SLOWER_MAX: u32 = 3;
 /// First opens of each run.
 const OPENS: usize = 200;
 
-/// The missing path has 1,500 bytes: so many names of this length, with their slashes.
+/// Names in the missing path, and the length of each with its slash: 1,500 bytes in all.
 const MISSING_NAMES: usize = 15;
 const MISSING_NAME_BYTES: usize = 100;
 
 /// Requests of a connection that a server takes at most before it has answered.
 const IN_FLIGHT: usize = 1000;
+
+/// Requests that are sent before the manager is asked whether it holds them.
+const SENT_AT_ONCE: usize = 10 * IN_FLIGHT;
 
 /// Children that stand in the answer to a visitor of the cluster port.
 const NODES: u16 = 40;
@@ -52,7 +61,7 @@ const VISITOR_REQUESTS: usize = 500;
 /// Frames of the node that sends resets, in one write.
 const RESETS_AT_ONCE: usize = 1024;
 
-/// A flood of the cluster port lasts for so long before others are measured.
+/// Time of a flood of the cluster port before others are measured.
 const FLOOD_START: Duration = Duration::from_millis(500);
 
 /// The size of a campaign, and whether its limits of time are those of an optimised build on a machine without other work.
@@ -118,10 +127,13 @@ impl Outcome {
     fn judge_opens(&mut self, mut beside: Latencies, mut control: Latencies, scale: Scale) {
         for (name, percent) in [("p50", 50), ("p99", 99)] {
             let (beside, control) = (beside.percentile(percent), control.percentile(percent));
-            // Of the slowest opens many are slow because of the machine.
-            let least = if scale.is_strict { FIRST_OPEN_MAX } else { FIRST_OPEN_LOOSE };
-            let is_exact = scale.is_strict && percent == 50;
-            let limit = if is_exact { least } else { least.max(SLOWER_MAX * control) };
+            // Many of the slowest opens are slow because of the machine.
+            let limit = match (scale.is_strict, percent) {
+                (true, 50) => FIRST_OPEN_MAX,
+                (true, _) => FIRST_OPEN_MAX.max(SLOWER_MAX * control),
+                (false, 50) => FIRST_OPEN_LOOSE.max(SLOWER_MAX * control),
+                (false, _) => SLOWEST_LOOSE.max(SLOWER_MAX * control),
+            };
             let figure = format!(
                 "first opens {name} {:.2} ms (control {:.2}, at most {:.0})",
                 milliseconds(beside),
@@ -164,9 +176,10 @@ fn missing_opens(program: &Path, scale: Scale) -> Result<Outcome> {
     let growth = cluster.server(0)?.process.peak()?.saturating_sub(before);
     cluster.check_alive()?;
     outcome.note(format!("{sent} opens in {} s", scale.flood.as_secs()));
+    let limit = if scale.is_strict { GROWTH_BYTES_MAX } else { GROWTH_BYTES_LOOSE };
     outcome.require(
-        growth < GROWTH_BYTES_MAX,
-        format!("the server grew by {:.1} MiB (less than {})", mebibytes(growth), GROWTH_BYTES_MAX >> 20),
+        growth < limit,
+        format!("the server grew by {:.1} MiB (less than {})", mebibytes(growth), limit >> 20),
     );
     let limit = if scale.is_strict { FOUND_MAX } else { FOUND_LOOSE.max(SLOWER_MAX * control) };
     outcome.require(
@@ -212,15 +225,24 @@ fn held_requests(program: &Path, scale: Scale) -> Result<Outcome> {
     cluster.server(1)?.kill();
     cluster.await_children("away", 1)?;
     let mut noise = Noise::default();
-    for (mut client, requests) in clients {
+    let are_held = |count: usize| {
+        move |status: &serde_json::Value| status["cache"]["held"].as_u64() >= Some(count as u64)
+    };
+    for (number, (mut client, requests)) in clients.into_iter().enumerate() {
         client.send(&requests)?;
         noise.discard(client.stream)?;
+        let sent = (number + 1) * IN_FLIGHT;
+        // More at once than the manager's queue takes would be answered by a wait.
+        if sent % SENT_AT_ONCE == 0 || sent == scale.held {
+            cluster.await_status(&format!("{sent} requests are held"), are_held(sent))?;
+        }
     }
-    let are_held = |status: &serde_json::Value| status["cache"]["held"].as_u64() >= Some(scale.held as u64);
-    cluster.await_status(&format!("{} requests are held", scale.held), are_held)?;
     let beside = first_opens(cluster.port, &paths)?;
     noise.check()?;
-    anyhow::ensure!(are_held(&cluster.status()?), "the requests were not held long enough to measure");
+    anyhow::ensure!(
+        are_held(scale.held)(&cluster.status()?),
+        "the requests were not held long enough to measure"
+    );
     cluster.check_alive()?;
     let mut outcome = Outcome::default();
     outcome.note(format!("{} requests held", scale.held));

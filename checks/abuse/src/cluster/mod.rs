@@ -75,7 +75,7 @@ impl Cluster {
         self.scratch.ask("admin/manager/.scalla/xrootd.sock", &Request::ClusterStatus {})
     }
 
-    /// Waits until so many children are in a state.
+    /// Waits until `count` children are in a state.
     fn await_children(&self, state: &str, count: usize) -> Result<()> {
         self.await_status(&format!("{count} nodes are {state}"), |status| {
             let children = status["children"].as_array().map(Vec::as_slice).unwrap_or_default();
