@@ -13,6 +13,7 @@
 #                20,000 histories and 500, or HISTORIES and HISTORIES_THEIRS of them
 #   make sim     trees of up to 65,536 nodes form on virtual time, then SEEDS (10000) bad minutes
 #                with faults of all kinds, and as many times ten new files of each kind of trouble
+#                and as many histories of locations that end, orders of strangers, crowds and work queues
 #   make peers   installs the real programs and the Python client that the tests run against (part of `make test`)
 
 FUZZ_MINUTES ?= 40
