@@ -247,6 +247,8 @@ class Expectation:
         elif found.node.kind != "f":
             self.waits |= found.node.kind == "p"
             return self.fail("the target is a directory")
+        elif options.resume and not found.node.mode & stat.S_IWUSR:
+            return self.fail("the target cannot be written")
         elif options.resume:
             self.is_vague |= found.node.data != node.data
             self.is_free = True

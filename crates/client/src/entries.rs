@@ -379,7 +379,7 @@ mod tests {
         let one = listing(b".\n0 0 0 0\nb\n1 5 0 7\na\n2 6 2 8 9 9 0755 me us\0");
         let two = listing(b".\n0 0 0 0\nb\n3 5 0 9\nc\xff\n4 5 0 9\0");
         let mut entries = Entries::merge([(4, one), (7, two)]).unwrap();
-        assert_eq!((names(&entries).concat(), entries.len()), ("abc\u{fffd}".to_owned(), 3));
+        assert_eq!((names(&entries).concat(), entries.len()), ("abc\u{10ffff}".to_owned(), 3));
         let number = entries.find(b"b").unwrap();
         let at: Vec<_> =
             entries.at_servers(number).map(|(server, stat)| (server, stat.unwrap().id)).collect();
@@ -389,10 +389,10 @@ mod tests {
         let memory = ListingMemory::new(1000);
         let numbers: Vec<u32> = entries.numbers().rev().take(2).collect();
         let chosen = entries.choose(&numbers, &memory).unwrap();
-        assert_eq!((names(&chosen).concat(), chosen.len()), ("c\u{fffd}b".to_owned(), 2));
+        assert_eq!((names(&chosen).concat(), chosen.len()), ("c\u{10ffff}b".to_owned(), 2));
         assert_eq!(chosen.at_servers(1).count(), 2);
         entries.retain(|entries, number| entries.name(number) != b"b");
-        assert_eq!((names(&entries).concat(), entries.len()), ("ac\u{fffd}".to_owned(), 2));
+        assert_eq!((names(&entries).concat(), entries.len()), ("ac\u{10ffff}".to_owned(), 2));
         assert_eq!(entries.get(0).unwrap().stat.unwrap().more.unwrap().owner, "me");
     }
 }

@@ -474,7 +474,7 @@ mod tests {
             PathBuf::from(OsString::from_vec(b"bad\xff".to_vec()))
         );
         assert_eq!(RemotePath::split(&path), Err(NameError::Private));
-        // What is shown alike is not the same.
+        // A byte is not the replacement character.
         assert!(EntryName::from_bytes("\u{fffd}".as_bytes()) != EntryName::from_bytes(b"\xff"));
     }
 

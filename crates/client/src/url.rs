@@ -126,8 +126,8 @@ impl Url {
         let mut places = host.split(',').map(host_and_port);
         let (host, port) = places.next().unwrap_or(Err(UrlError::NoHost))?;
         let port_or = |port: Option<u16>| port.unwrap_or(scheme.default_port());
-        let path = public(rest).and_then(|()| RemotePath::new(path));
-        let path = path.map_err(|why| UrlError::BadPath(place.to_owned(), why))?;
+        let checked = public(rest).and_then(|()| RemotePath::new(path));
+        let path = checked.map_err(|why| UrlError::BadPath(path.to_owned(), why))?;
         let mut url = Self { port: port_or(port), host, ..Self::bare(scheme, path) };
         for place in places {
             let (host, port) = place?;

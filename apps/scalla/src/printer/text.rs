@@ -125,7 +125,7 @@ impl Text {
         self.add_lines(rest)
     }
 
-    /// What is written. Names that are not UTF-8 have their bytes where nothing is escaped.
+    /// Returns the bytes to write. In text without escapes, names that are not UTF-8 have their own bytes.
     pub(super) fn as_bytes(&self) -> Cow<'_, [u8]> {
         base::bytes_of(&self.text)
     }

@@ -90,7 +90,7 @@ impl TargetPath {
         if !self.is_needed {
             return Ok(());
         }
-        // A server without numbers says 0.
+        // 0 is the number from a server that has none.
         let number = number.filter(|number| *number != 0);
         self.move_to(copier, url).await;
         let is_on_the_way =
@@ -98,11 +98,11 @@ impl TargetPath {
         if is_on_the_way && number.is_some() && self.is_one_server {
             return Err(inside(target, source));
         }
-        // Servers of a cluster number their directories alike. Status tells them apart unless they change meanwhile.
+        // Two servers of a cluster may use one number. The status decides then; a directory that is being changed can be missed.
         if is_on_the_way { copier.not_nested(source, target).await } else { Ok(()) }
     }
 
-    /// Learns the numbers of the directories on the way to a directory. What is not there yet is asked for again.
+    /// Requests the numbers of the directories on the way to a directory. A directory that is missing is looked up again later.
     async fn move_to(&mut self, copier: &Copier, url: &Url) {
         let mut path = vec![""];
         path.extend(components(&url.path));
@@ -138,7 +138,7 @@ async fn may_be_one(copier: &Copier, source: &Url, target: &Url) -> bool {
     let root = RemotePath::root();
     let (source, target) = (copier.client.file_system(source), copier.client.file_system(target));
     let (source, target) = tokio::join!(source.stat(&root), target.stat(&root));
-    // Where a root cannot be looked at, nothing tells them apart.
+    // Without the status of both roots, they may be one.
     source.ok().zip(target.ok()).is_none_or(|(source, target)| source.is_same_directory(&target))
 }
 

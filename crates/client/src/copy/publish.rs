@@ -1,5 +1,5 @@
 //! How files and directories of this machine get their names. The bytes of a file are on the disk before it has its name, and the name
-//! is before the copy counts as done. So after a loss of power there is a whole file under the name, or what was there before. The
+//! is before the copy counts as done. After a loss of power, the name belongs to a whole file or to the previous file. The
 //! names of directories that a copy creates are on the disk before anything is created in them, so a file that was copied can be reached.
 
 use std::ffi::{OsStr, OsString};
@@ -91,7 +91,7 @@ pub(super) fn create_directories(path: &Path, sync: bool) -> Result<(), CopyErro
             sync_name(directory)?;
         }
     }
-    // What is there may be something else.
+    // The existing entry may be a file.
     if path.as_os_str().is_empty() || path.is_dir() {
         return Ok(());
     }
@@ -162,7 +162,7 @@ mod tests {
         assert!(above.is_dir() && !root.join("a/b").exists());
         faults::fail_at(None);
         create_directories(&path, true).unwrap();
-        // What was there is not synced.
+        // Existing directories are not synced.
         assert_eq!(faults::reached(), [CreateDirectory, SyncDirectory, CreateDirectory, SyncDirectory]);
         faults::fail_at(None);
         create_directories(&path, true).unwrap();

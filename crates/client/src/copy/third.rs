@@ -186,8 +186,8 @@ fn steadfast(client: &Client, seconds: u64) -> Client {
     Client::with(settings, "scalla")
 }
 
-/// Why the target's server would not fetch what a URL names: it gets the path as an element of cgi, which is text and ends at a
-/// `&`, and the elements of the source's cgi separated by tabs.
+/// Returns the reason for which the target's server cannot fetch a source. It receives the path as an element of cgi, which is text and
+/// ends at a `&`, and the elements of the source's cgi separated by tabs.
 fn not_carried(source: &Url) -> Option<&'static str> {
     if source.path.contains('&') {
         Some("a copy between servers cannot name a source with `&` in its path")

@@ -488,8 +488,8 @@ impl Tree {
         left
     }
 
-    /// The identity of a directory at each of these servers. Where it cannot be had, the directory is not read: a link that leads
-    /// back to it could not be told from other directories.
+    /// Requests the identity of a directory at each of these servers. A directory without an identity is not read, because a link
+    /// that leads back to it would be entered.
     async fn identify(
         &self,
         url: &Url,

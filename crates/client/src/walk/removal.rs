@@ -22,7 +22,8 @@ pub struct Removed {
 }
 
 impl Removed {
-    /// Whether it is still there. What is not found does not keep its directory: whether that is empty, its server knows.
+    /// Reports whether it may still be there. An entry that is not found does not keep its directory, because the server checks that
+    /// the directory is empty.
     fn stays(&self) -> bool {
         self.result.as_ref().is_err_and(|error| !error.is_not_found())
     }
