@@ -1,9 +1,10 @@
-//! The client without a runtime: every call waits for its end. For any thread, and safe after `fork`.
+//! The blocking client: each call waits for its result. It needs no runtime and is safe after
+//! `fork`.
 //!
-//! One thread drives the connections of all clones of a [`Client`]; callers' threads run their own calls. A child process
-//! makes a thread, connections and open files of its own the first time it uses what it inherited: see [`PerProcess`].
-//! A file that the parent has open for writing is opened again as an update, which servers refuse as long as the parent
-//! has it locked.
+//! One thread drives the connections of all clones of a [`Client`]; calls run on the threads of
+//! their callers. A child process creates its own thread, connections and open files on first use
+//! of an inherited value: see [`PerProcess`]. A file that the parent has open for writing is opened
+//! again as an update, which servers refuse as long as the parent holds the lock.
 
 mod per_process;
 
@@ -28,7 +29,7 @@ use wire::xroot::codes::QueryType;
 use wire::xroot::flags::{LocateOptions, OpenOptions, PrepareOptions};
 use wire::xroot::reply::ChkpointSizes;
 
-/// Settings, connections and the thread that drives them. Clones are the same client.
+/// Settings, connections and the thread that drives them. Clones share one client.
 #[derive(Clone)]
 pub struct Client(Arc<Engines>);
 
@@ -38,11 +39,11 @@ struct Engines {
     engines: PerProcess<Engine>,
 }
 
-/// What one process has.
+/// The runtime and client of one process.
 struct Engine {
     runtime: Handle,
     client: crate::Client,
-    /// Its end ends the thread.
+    /// Ends the thread when it is dropped.
     _until: oneshot::Sender<()>,
 }
 
@@ -60,7 +61,7 @@ impl Engine {
         let client = crate::Client::with(settings.clone(), program);
         let drive = move || {
             let _ = runtime.block_on(end);
-            // A name that is being looked up is not waited for.
+            // The shutdown does not wait for name lookups in progress.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("xroot client".to_owned()).spawn(drive)?;
@@ -74,7 +75,7 @@ impl Engine {
         if Handle::try_current().is_err() {
             return self.runtime.block_on(call);
         }
-        // Tokio does not let a thread of a runtime wait: another one does it.
+        // Tokio does not allow a thread of a runtime to block, so another thread does it.
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| self.runtime.block_on(call));
             waiting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -83,20 +84,20 @@ impl Engine {
 }
 
 impl Client {
-    /// As [`crate::Client::new`].
+    /// Creates a client like [`crate::Client::new`].
     #[must_use]
     pub fn new(program: &str) -> Self {
         Self::with(Settings::of_process(), program)
     }
 
-    /// As [`crate::Client::with`].
+    /// Creates a client like [`crate::Client::with`].
     #[must_use]
     pub fn with(settings: Settings, program: &str) -> Self {
         let program = program.to_owned();
         Self(Arc::new(Engines { settings, program, engines: PerProcess::new() }))
     }
 
-    /// The settings it goes by.
+    /// Returns the settings of the client.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.0.settings
@@ -107,10 +108,11 @@ impl Client {
         made.map_err(|error| Error::new("start", target, Cause::NoRuntime(error.to_string())))
     }
 
-    /// Runs what has no method here: `call` gets the client of this process, and its future is waited for.
+    /// Runs an operation that has no method here: passes the client of this process to `call` and
+    /// waits for the future that `call` returns.
     ///
     /// # Errors
-    /// Those of `call`, and when this process cannot start a thread.
+    /// Those of `call`, and a failure to start a thread in this process.
     pub fn run<T, F>(&self, target: &Url, call: impl FnOnce(crate::Client) -> F) -> Result<T, Error>
     where
         T: Send,
@@ -120,13 +122,13 @@ impl Client {
         engine.run(call(engine.client.clone()))
     }
 
-    /// As [`crate::Client::file_system`].
+    /// Returns a file system like [`crate::Client::file_system`].
     #[must_use]
     pub fn file_system(&self, url: &Url) -> FileSystem {
         FileSystem { client: self.clone(), url: url.clone() }
     }
 
-    /// As [`crate::Client::open`].
+    /// Opens a file like [`crate::Client::open`].
     ///
     /// # Errors
     /// [`Error`].
@@ -139,7 +141,7 @@ impl Client {
     }
 }
 
-/// Methods that wait for the future of the same name.
+/// Defines methods that wait for the future of the same name.
 macro_rules! wait_for {
     ($of:literal: $($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
         $(
@@ -155,7 +157,7 @@ macro_rules! wait_for {
     };
 }
 
-/// As [`crate::FileSystem`].
+/// A file system with blocking methods; see [`crate::FileSystem`].
 #[derive(Clone, Debug)]
 pub struct FileSystem {
     client: Client,
@@ -168,7 +170,7 @@ impl FileSystem {
         Ok((engine, engine.client.file_system(&self.url)))
     }
 
-    /// The URL it was made for.
+    /// Returns the URL of the file system.
     #[must_use]
     pub fn url(&self) -> &Url {
         &self.url
@@ -210,7 +212,8 @@ impl FileSystem {
     }
 }
 
-/// As [`crate::File`]. Threads may share it; a child process has it open for itself once it uses it.
+/// A file with blocking methods; see [`crate::File`]. Threads may share it. A child process opens
+/// it again on first use.
 pub struct File {
     client: Client,
     url: Url,
@@ -233,19 +236,19 @@ impl File {
         Ok((engine, file.clone()))
     }
 
-    /// The URL as it was opened.
+    /// Returns the URL as it was opened.
     #[must_use]
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// As [`crate::File::stat_at_open`].
+    /// Returns the status like [`crate::File::stat_at_open`].
     #[must_use]
     pub fn stat_at_open(&self) -> Option<StatInfo> {
         self.files.known().and_then(crate::File::stat_at_open)
     }
 
-    /// As [`crate::File::write`].
+    /// Writes like [`crate::File::write`].
     ///
     /// # Errors
     /// [`Error`].
@@ -254,7 +257,7 @@ impl File {
         engine.run(file.write(offset, data.into()))
     }
 
-    /// As [`crate::File::write_pages`].
+    /// Writes like [`crate::File::write_pages`].
     ///
     /// # Errors
     /// [`Error`].
@@ -263,7 +266,7 @@ impl File {
         engine.run(file.write_pages(offset, data.into()))
     }
 
-    /// As [`crate::File::write_checkpointed`].
+    /// Writes like [`crate::File::write_checkpointed`].
     ///
     /// # Errors
     /// [`Error`].

@@ -1,19 +1,20 @@
-//! Values of which every process has its own.
+//! [`PerProcess`]: one instance of a value for each process, so that a client survives `fork`.
 //!
-//! After `fork` the child has copies of the parent's sockets and none of its threads. Using them would disturb the parent,
-//! and so would even closing them properly. So the child finds that its number is another one, makes everything anew and
-//! leaves the copies alone. Nothing is locked to look a value up: a lock that another thread of the parent held while it
-//! forked would stay locked in the child for ever.
+//! After `fork` the child has copies of the parent's sockets and none of its threads. Use of these
+//! copies would disturb the parent, and so would an orderly shutdown. The child therefore detects
+//! the new process id, creates new values and leaves the copies alone. A lookup takes no lock: a
+//! lock that another thread of the parent held during the `fork` would stay locked in the child for
+//! ever.
 
 use std::sync::OnceLock;
 
-/// One value for each process that asked.
+/// A value with one instance for each process that uses it.
 #[derive(Debug)]
 pub(super) struct PerProcess<T>(Node<T>);
 
 #[derive(Debug)]
 struct Node<T> {
-    /// Whose, and the value; never `None` once set.
+    /// Process id and value; never `None` once set.
     here: OnceLock<Option<(u32, T)>>,
     next: OnceLock<Box<Node<T>>>,
 }
@@ -29,12 +30,12 @@ impl<T> PerProcess<T> {
         Self(Node::new())
     }
 
-    /// The value of this process, made now if there is none.
+    /// Returns the value of this process and creates it if there is none.
     pub(super) fn get<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         self.get_as(std::process::id(), make)
     }
 
-    /// The value of this process, if it has one.
+    /// Returns the value of this process, if it has one.
     pub(super) fn known(&self) -> Option<&T> {
         self.find(std::process::id())
     }
@@ -58,7 +59,8 @@ impl<T> PerProcess<T> {
         let mut node = &self.0;
         loop {
             match node.here.get_or_init(|| offered.take()) {
-                // What another thread of this process has made meanwhile serves as well.
+                // A value that another thread of this process created in the meantime is used as
+                // well.
                 Some((owner, value)) if *owner == process => return Ok(value),
                 _ => node = node.next.get_or_init(|| Box::new(Node::new())),
             }
@@ -71,7 +73,7 @@ impl<T> Drop for Node<T> {
         if let Some(Some((owner, value))) = self.here.take()
             && owner != std::process::id()
         {
-            // It belongs to the parent: even its end would be felt there.
+            // It belongs to the parent, where even its destructor would have an effect.
             std::mem::forget(value);
         }
     }
@@ -83,7 +85,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn each_process_makes_its_own_once() {
+    fn each_process_creates_one_value() {
         let values = PerProcess::new();
         let made = AtomicU32::new(0);
         let make = || Ok::<_, ()>(made.fetch_add(1, Ordering::SeqCst));
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_a_process_share_one() {
+    fn threads_of_a_process_share_one_value() {
         let values = PerProcess::new();
         let made = AtomicU32::new(0);
         std::thread::scope(|scope| {
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_process_is_left_alone() {
+    fn values_of_another_process_are_not_dropped() {
         struct Noted<'a>(&'a AtomicU32);
         impl Drop for Noted<'_> {
             fn drop(&mut self) {

@@ -1,4 +1,6 @@
-//! The requests in flight on a channel: where their data goes, until when they are waited for.
+//! The table of requests in flight on a channel: destination of the data, deadline and caller.
+//!
+//! It is separate from the driver so that deadlines and size limits are tested without a socket.
 
 use slab::Slab;
 use std::collections::BTreeSet;
@@ -13,18 +15,20 @@ use crate::blocks::Block;
 use crate::connection::{Event, Outcome};
 use crate::listing_memory::{Charge, ListingMemory};
 
-/// Most bytes of a body that are still received when nobody waits for it any more, or when it is too large. After these the
-/// connection is closed.
+/// Maximum number of bytes of an abandoned or oversized body that are received and dropped. Beyond
+/// them the connection is closed.
 const DRAINED_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Most page frames of an answer beyond one for each page: empty ones, and those of requests that carry no pages back.
+/// Maximum number of page frames of a reply beyond one for each page: empty frames, and frames of
+/// requests whose replies carry no pages.
 const SPARE_FRAMES_MAX: usize = 64;
 
-/// The requests in flight by tag. One whose caller has given up stays until its answer comes: its stream id is in use.
+/// The requests in flight by tag. An abandoned request stays until its reply arrives because its
+/// stream id is in use.
 #[derive(Debug)]
 pub(super) struct Book {
     requests: Slab<Entry>,
     deadlines: BTreeSet<(Instant, usize)>,
-    /// Requests whose data takes each lane.
+    /// Number of requests whose data each lane carries.
     loads: Vec<usize>,
 }
 
@@ -33,20 +37,20 @@ struct Entry {
     until: Until,
     lane: usize,
     made: Instant,
-    /// How long nothing may come for it.
+    /// Time without progress after which the request times out.
     patience: Duration,
-    /// When data last came for it.
+    /// Time at which data last arrived for the request.
     heard: Option<Instant>,
     sink: Sink,
     body: Vec<u8>,
-    /// The memory for the body of a listing.
+    /// Charged memory for the body of a listing.
     charge: Option<Charge>,
-    /// Line ends in the body.
+    /// Number of line ends in the body.
     lines: usize,
     pages: Vec<PagesAt>,
-    /// Page frames that may still come, those without data too.
+    /// Number of page frames that may still arrive, including empty ones.
     frames_left: usize,
-    /// `None` when nobody waits.
+    /// `None` if the caller has given up.
     answer: Option<oneshot::Sender<Result<Answer, Failed>>>,
 }
 
@@ -55,13 +59,13 @@ impl Book {
         Self { requests: Slab::new(), deadlines: BTreeSet::new(), loads: vec![0; lanes] }
     }
 
-    /// The bound lane with the fewest requests; 0 when there is none.
+    /// Returns the bound lane with the fewest requests, or 0 if none is bound.
     pub(super) fn idlest_lane(&self) -> usize {
         let bound = self.loads.iter().enumerate().skip(1);
         bound.min_by_key(|(_, load)| **load).map_or(0, |(lane, _)| lane)
     }
 
-    /// Notes a request and returns its tag.
+    /// Adds a request and returns its tag.
     pub(super) fn add(
         &mut self,
         until: Until,
@@ -104,7 +108,7 @@ impl Book {
         place as u64
     }
 
-    /// Takes back what [`Book::add`] noted, because it could not be made.
+    /// Removes a request that [`Book::add`] added and that could not be queued.
     pub(super) fn forget(&mut self, tag: u64) {
         if let Some(entry) = self.remove(tag)
             && let Some(answer) = entry.answer
@@ -121,7 +125,7 @@ impl Book {
         self.requests.is_empty()
     }
 
-    /// When the next request is given up.
+    /// Returns the next deadline of a request.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
     }
@@ -140,7 +144,7 @@ impl Book {
         self.requests.get_mut(usize::try_from(tag).ok()?)
     }
 
-    /// The block that the data of a request goes into, with the room that is left in it.
+    /// Returns the block for the data of a request, with its remaining capacity.
     pub(super) fn block(&mut self, tag: u64, now: Instant) -> Option<(&mut Block, usize)> {
         let entry = self.entry(tag)?;
         entry.heard = Some(now);
@@ -154,10 +158,10 @@ impl Book {
         }
     }
 
-    /// Takes what has happened.
+    /// Processes an event.
     ///
     /// # Errors
-    /// The server sends more than was asked for: the connection is of no more use.
+    /// The server sends more than was requested: the connection cannot be used any longer.
     pub(super) fn take(&mut self, event: Event<'_>, now: Instant) -> Result<(), Lost> {
         match event {
             Event::Data { tag, bytes } => {
@@ -180,7 +184,7 @@ impl Book {
         Ok(())
     }
 
-    /// The answer comes later: it is waited for that long.
+    /// Extends the deadline of a request whose reply is deferred.
     fn extend(&mut self, tag: u64, wait: &Wait<'_>, now: Instant) {
         let Some(entry) = self.entry(tag) else { return };
         let before = entry.until.answer;
@@ -194,8 +198,9 @@ impl Book {
         }
     }
 
-    /// Gives up what is due. An answer that is on its way is waited for as long as its data comes, and a request that may
-    /// not have left yet (`sending`) as long as bytes leave.
+    /// Ends the requests whose deadline has passed. A reply in transfer is extended as long as its
+    /// data arrives. A request that may not be sent yet (`sending`) is extended as long as bytes
+    /// are sent.
     pub(super) fn expire(&mut self, now: Instant, sending: Option<Instant>) {
         while let Some(&(at, place)) = self.deadlines.first()
             && at <= now
@@ -214,7 +219,7 @@ impl Book {
         }
     }
 
-    /// Ends everything: the connection is gone.
+    /// Ends all requests because the connection is lost.
     pub(super) fn fail_all(&mut self, reason: &Lost) {
         self.deadlines.clear();
         for entry in self.requests.drain() {
@@ -226,7 +231,7 @@ impl Book {
 }
 
 impl Entry {
-    /// Ends it for its caller. The rest of its answer is dropped as it comes.
+    /// Ends the request for its caller. The rest of its reply is dropped on arrival.
     fn give_up(&mut self, failed: Failed) {
         if let Some(answer) = self.answer.take() {
             let _ = answer.send(Err(failed));
@@ -234,7 +239,7 @@ impl Entry {
         self.drop_unwanted();
     }
 
-    /// Drops the data of a request that nobody waits for.
+    /// Drops the received data of an abandoned request.
     fn drop_unwanted(&mut self) {
         if self.answer.as_ref().is_some_and(|answer| !answer.is_closed()) {
             return;
@@ -354,7 +359,7 @@ mod tests {
             self.0.take(Event::Data { tag: self.1, bytes }, Instant::now())
         }
 
-        /// Bytes of memory that its answer takes.
+        /// Returns the number of bytes of memory that its reply takes.
         fn kept(&self) -> usize {
             let entry = self.0.requests.get(usize::try_from(self.1).unwrap()).unwrap();
             let block = if let Sink::Block(block, _) = &entry.sink { block.len() } else { 0 };
@@ -363,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_too_large_fails_at_its_limit_and_is_not_kept() {
+    async fn an_oversized_reply_fails_at_its_limit_and_is_dropped() {
         for piece in [&[b'x'; 60][..], b"a\nb\nc\nd\n"] {
             let limit = limit();
             let mut caller = caller(Sink::Body(limit.clone()));
@@ -371,7 +376,7 @@ mod tests {
             assert!(caller.kept() > 0);
             caller.data(piece).unwrap();
             assert!(matches!(caller.2.try_recv(), Ok(Err(Failed::TooLarge(of))) if of == limit));
-            // Its memory is free at once.
+            // The memory is released immediately.
             assert!(limit.memory.unwrap().charge().reach(100));
             caller.data(piece).unwrap();
             assert_eq!(caller.kept(), 0);
@@ -384,7 +389,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_waits_for_is_not_kept() {
+    async fn data_of_abandoned_requests_is_dropped() {
         let sinks = [Sink::Body(BodyLimit::ANSWER), Sink::Block(Blocks::default().take(64), 1000)];
         for sink in sinks {
             let mut caller = caller(sink);
@@ -399,7 +404,7 @@ mod tests {
         late.0.expire(Instant::now() + Duration::from_secs(1000), None);
         assert!(matches!(late.2.try_recv(), Ok(Err(Failed::TimedOut(_)))));
         assert_eq!(late.kept(), 0);
-        // The rest comes for long, but not without end.
+        // The rest is drained up to the limit.
         let piece = vec![0; 1 << 20];
         let most = DRAINED_BYTES_MAX >> 20;
         assert_eq!((0..most).find(|_| late.data(&piece).is_err()), None);
@@ -407,7 +412,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn page_frames_have_an_end() {
+    async fn the_number_of_page_frames_is_bounded() {
         let frame = |dlen| StatusFrame {
             streamid: StreamId([0, 1]),
             request: RequestCode::PGREAD,

@@ -1,8 +1,9 @@
 //! The task that drives one connection.
 //!
-//! Each turn sends what is queued, then waits for the first of: a request, room to send, bytes, a deadline. Bytes of file
-//! data go from the socket straight into the block of their request; everything else passes through a small buffer that
-//! is borrowed while there is something to receive, so an idle connection owns none.
+//! Each turn sends the queued requests, then waits for the first of: a request, space in the send
+//! buffer, bytes, a deadline. File data is received directly into the block of its request. All
+//! other bytes pass through a small buffer that is borrowed during a receive, so an idle connection
+//! owns no buffer.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -26,40 +27,42 @@ use crate::connection::Connection;
 use crate::encoded::Encoded;
 use crate::error::SubmitError;
 
-/// Bytes received at once that are not file data.
+/// Size of one receive of bytes that are not file data.
 const RECEIVE_BYTES: usize = 64 * 1024;
-/// Data below this passes through the buffer with what follows it: one system call less.
+/// Smaller data passes through the buffer together with the bytes behind it, which saves a system
+/// call.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
-/// Data below this goes over the control connection: another one would cost the server more than it saves.
+/// Smaller data uses the control connection: a data stream would cost the server more than it
+/// saves.
 const LANE_BYTES_MIN: usize = 32 * 1024;
-/// Receives before other tasks get their turn.
+/// Number of receives before other tasks get their turn.
 const RECEIVES_PER_TURN: usize = 16;
-/// Most pieces handed to the kernel at once.
+/// Maximum number of slices in one send.
 const SLICES: usize = 32;
-/// How far ahead the clock is set when there is nothing to watch.
+/// Distance of the timer when there is no deadline.
 const FAR: Duration = Duration::from_secs(3600);
 
-/// The task's state.
+/// The state of the task.
 pub(super) struct Driver {
-    /// The sockets of the machine's lanes.
+    /// The sockets of the lanes of the connection.
     streams: Vec<TcpStream>,
-    /// The lane that is looked at first.
+    /// The lane that is polled first.
     turn: usize,
     machine: Connection,
     book: Book,
     commands: mpsc::UnboundedReceiver<Command>,
-    /// Requests that wait for a stream id.
+    /// Requests that wait for a free stream id.
     backlog: VecDeque<Command>,
     shared: Arc<Shared>,
     patience: Patience,
     blocks: Blocks,
     timer: Pin<Box<Sleep>>,
-    /// When something was last sent, received, or asked of an idle connection.
+    /// Time of the last bytes sent or received, or of the last request on an idle connection.
     active: Instant,
-    /// When a ping went out to find out whether a silent server is there.
+    /// Time at which a ping was sent to check that a silent server is alive.
     pinged: Option<Instant>,
-    /// Sending failed on the control connection. What the server said before it closed may explain why, so receiving goes
-    /// on.
+    /// Set after sending failed on the control connection. Receiving continues because the last
+    /// bytes of the server may explain the failure.
     broken: bool,
 }
 
@@ -90,7 +93,7 @@ impl Driver {
         }
     }
 
-    /// Drives until the connection is lost, unused for long, or unwanted.
+    /// Drives the connection until it is lost, idle for too long, or no longer needed.
     pub(super) async fn run(mut self) {
         let reason = loop {
             if let Err(reason) = self.turn().await {
@@ -101,7 +104,7 @@ impl Driver {
         self.commands.close();
         self.book.fail_all(&reason);
         self.shared.in_flight.store(0, Ordering::Relaxed);
-        // What the server never saw can be made again without a second thought.
+        // Requests that were never sent can be retried safely.
         while let Ok(command) = self.commands.try_recv() {
             self.backlog.push_back(command);
         }
@@ -115,7 +118,7 @@ impl Driver {
         self.flush()?;
         self.shared.in_flight.store(self.book.len(), Ordering::Relaxed);
         let wake = self.next_wake();
-        // A timer that rings too early costs less than one that is set for every request.
+        // A timer that expires too early costs less than a timer that is set for each request.
         if wake < self.timer.deadline() || self.timer.is_elapsed() {
             self.timer.as_mut().reset(wake);
         }
@@ -124,7 +127,7 @@ impl Driver {
         tokio::select! {
             command = commands.recv() => match command {
                 Some(command) => self.accept(command),
-                // All callers are gone, and with them whoever waited for answers.
+                // All callers are gone, so no reply is needed.
                 None => return Err(Lost::ShutDown),
             },
             lane = ready => if let Some(lane) = lane.map_err(socket)? {
@@ -137,7 +140,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes a request and all others that are there already: they leave together.
+    /// Queues a request and all others that are waiting, so that they are sent as one batch.
     fn accept(&mut self, command: Command) {
         let now = Instant::now();
         if self.book.is_empty() {
@@ -224,7 +227,7 @@ impl Driver {
                         block.data().clear();
                         let received = stream.try_read_buf(&mut block.data().limit(RECEIVE_BYTES));
                         if received.is_ok() {
-                            // The block is taken out so that the rest of the task can be borrowed.
+                            // The block is moved out so that the rest of the task can be borrowed.
                             let Some(block) = buffer.take() else { return Ok(()) };
                             self.events(lane, block.as_ref())?;
                             buffer = Some(block);
@@ -260,10 +263,10 @@ impl Driver {
         }
     }
 
-    /// When there is something to look after.
+    /// Returns the time of the next check of deadlines.
     fn next_wake(&self) -> Instant {
         let silence = if self.book.is_empty() {
-            // With files open there is nothing to look after until somebody asks for something.
+            // With files open nothing has to be checked before the next request.
             let unused = self.shared.open_files.load(Ordering::Acquire) == 0;
             if unused { self.active + self.patience.idle } else { Instant::now() + FAR }
         } else {
@@ -272,7 +275,7 @@ impl Driver {
         self.book.next_deadline().map_or(silence, |deadline| deadline.min(silence))
     }
 
-    /// Looks after the time.
+    /// Checks deadlines, the silence of the server and the idle time.
     fn watch(&mut self) -> Result<(), Lost> {
         let now = Instant::now();
         let lanes = 0..self.streams.len();
@@ -290,7 +293,7 @@ impl Driver {
                 return Err(Lost::Silent(self.patience.silence.as_secs()));
             }
         } else if silent >= self.patience.silence / 2 {
-            // A server at work on something long answers this; one that is gone does not.
+            // A server that works on a long request answers this ping; a dead server does not.
             let until = Until { answer: now + FAR, end: now + FAR };
             let tag = self.book.add(until, Sink::Body(BodyLimit::ANSWER), None, 0, now);
             let ping = Encoded::new(&Request::Ping(Ping));
@@ -303,7 +306,7 @@ impl Driver {
     }
 }
 
-/// Waits for bytes on any lane, and tells which; `None` when one that has something to send can.
+/// Waits for bytes on any lane and returns it. Returns `None` if a lane with queued bytes can send.
 fn ready(
     context: &mut Context<'_>,
     streams: &[TcpStream],

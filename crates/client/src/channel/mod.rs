@@ -1,10 +1,13 @@
-//! A connection that many callers share: one task drives it, each request has its own deadline and gets its own answer.
+//! A connection shared by many callers. One task drives it; each request has its own deadline and
+//! reply.
 //!
-//! | file | what it holds |
-//! |---|---|
-//! | `mod` | [`Channel`]: what callers have; [`Answer`]: what they get |
-//! | `driver` | the task: sends, receives, watches the time |
-//! | `book` | the requests in flight and where their data goes |
+//! It exists so that all operations of a process on one server need one login and one socket.
+//!
+//! | file     | contents                                                  |
+//! |----------|-----------------------------------------------------------|
+//! | `mod`    | [`Channel`]: the callers' side; [`Answer`]: a reply       |
+//! | `driver` | the task: sends, receives, checks deadlines               |
+//! | `book`   | the requests in flight and the destinations of their data |
 
 mod book;
 mod driver;
@@ -27,15 +30,15 @@ use crate::encoded::Encoded;
 use crate::error::ConnectionError;
 use crate::listing_memory::{Charge, ListingMemory};
 
-/// A logged-in connection. Clones of the [`Arc`] share it; it closes when the last is gone, or after its time to live
-/// without use.
+/// A logged-in connection. Clones of the [`Arc`] share it. It closes when the last one is dropped,
+/// or when it was idle for its time to live.
 #[derive(Debug)]
 pub struct Channel {
     commands: mpsc::UnboundedSender<Command>,
     shared: Arc<Shared>,
 }
 
-/// What the task and the callers both look at.
+/// State shared by the task and the callers.
 #[derive(Debug)]
 struct Shared {
     authority: String,
@@ -43,17 +46,17 @@ struct Shared {
     server: ServerInfo,
     streams: usize,
     closed: AtomicBool,
-    /// Files open on this connection: it is in use even when nothing is asked.
+    /// Number of files open on this connection. While it is not 0 the connection is not idle.
     open_files: AtomicUsize,
     in_flight: AtomicUsize,
 }
 
-/// How long a connection is waited for and kept.
+/// Time limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// Silence of a server that owes answers, after which it counts as gone.
+    /// Silence of a server with outstanding replies after which the connection counts as lost.
     pub(crate) silence: Duration,
-    /// Time without use after which the connection is closed.
+    /// Idle time after which the connection is closed.
     pub(crate) idle: Duration,
 }
 
@@ -64,119 +67,121 @@ struct Command {
     payload: Bytes,
     sink: Sink,
     until: Until,
-    /// `None` when nobody waits.
+    /// `None` if nobody waits for the reply.
     answer: Option<oneshot::Sender<Result<Answer, Failed>>>,
 }
 
-/// Until when a request is waited for.
+/// Deadlines of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Until {
-    /// Without a sign of the server that it works on it.
+    /// Deadline without a sign of progress from the server.
     pub(crate) answer: Instant,
-    /// In any case.
+    /// Deadline in any case.
     pub(crate) end: Instant,
 }
 
-/// Where the data of an answer goes.
+/// The destination of the data of a reply.
 #[derive(Debug)]
 pub(crate) enum Sink {
-    /// Into memory of its own, as it comes, up to a limit.
+    /// A buffer that grows with the data, up to a limit.
     Body(BodyLimit),
-    /// Into a block, at most so many bytes.
+    /// A block, with the maximum number of bytes.
     Block(Block, usize),
-    /// Nowhere: nobody waits for it. So many bytes are still taken.
+    /// None: the caller has given up. The number of bytes is still accepted.
     Nowhere(usize),
 }
 
-/// How large the body of an answer may be.
+/// The size limit of the body of a reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BodyLimit {
-    /// Most bytes.
+    /// Maximum number of bytes.
     pub(crate) bytes: usize,
-    /// The memory that it is charged to, of a listing.
+    /// The memory that the body of a listing is charged to.
     pub(crate) memory: Option<ListingMemory>,
 }
 
-/// What a line of a listing is charged at least: an entry has one or two, and an index entry beside them.
+/// Minimum charge for a line of a listing: an entry has one or two lines, and an index entry.
 const LINE_BYTES: usize = 16;
 
 impl BodyLimit {
-    /// Of everything but listings: the status of a million paths, the attributes of a file.
+    /// The limit for everything but listings, such as the status of a million paths or the
+    /// attributes of a file.
     pub(crate) const ANSWER: Self = Self { bytes: 16 * 1024 * 1024, memory: None };
 
-    /// Of a listing that is charged to this memory.
+    /// Returns the limit for a listing that is charged to `memory`.
     pub(crate) fn listing(memory: &ListingMemory) -> Self {
         Self { bytes: memory.bytes_max(), memory: Some(memory.clone()) }
     }
 }
 
-/// What a server answered.
+/// A reply of the server.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// Success.
     Ok(Received),
     /// The request failed.
     Error {
-        /// The server's code.
+        /// Error code of the server.
         code: ErrorCode,
-        /// The server's text.
+        /// Error text of the server.
         text: String,
     },
-    /// It is to be made elsewhere.
+    /// The request has to be sent to another server.
     Redirect {
         /// Port or flags as sent.
         port: i32,
         /// Host or URL as sent.
         host: Vec<u8>,
     },
-    /// It is to be made again after so long.
+    /// The request has to be repeated after a pause.
     Wait {
-        /// How long.
+        /// Length of the pause.
         pause: Duration,
-        /// Why.
+        /// Reason.
         text: String,
     },
 }
 
 impl Answer {
-    /// The redirect as the protocol has it.
+    /// Builds the redirect in the form of the wire protocol.
     pub(crate) fn redirect(port: i32, host: &[u8]) -> Redirect<'_> {
         Redirect { port, host }
     }
 }
 
-/// What came with a success.
+/// The content of a successful reply.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// The body, but for what went into the block.
+    /// The body without the part that was stored in the block.
     pub(crate) body: Vec<u8>,
-    /// The block of the request with what came for it.
+    /// The block of the request with the received data.
     pub(crate) block: Option<Block>,
-    /// Page frames in the order of their data, with the place of it.
+    /// Page frames and their positions, in the order of their data.
     pub(crate) pages: Vec<PagesAt>,
-    /// The memory that the body of a listing takes.
+    /// The charge for the body of a listing.
     pub(crate) charge: Option<Charge>,
 }
 
-/// A frame of page data and where its data begins in the block.
+/// A frame of page data and the position of its data in the block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PagesAt {
     pub(crate) frame: StatusFrame,
     pub(crate) at: usize,
 }
 
-/// Why there is no answer.
+/// The reason for a missing reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Failed {
-    /// The connection is gone. `sent` when the server may have got the request.
+    /// The connection is lost. `sent` is set if the server may have received the request.
     Lost { reason: Lost, sent: bool },
-    /// No answer in time; the connection is alive. Whole seconds.
+    /// No reply before the deadline, in seconds; the connection is alive.
     TimedOut(u64),
-    /// The answer is larger than its limit. The connection is alive, and the rest of the answer is dropped as it comes.
+    /// The reply exceeds its limit. The connection is alive, and the rest of the reply is dropped
+    /// on arrival.
     TooLarge(BodyLimit),
 }
 
-/// Why a connection is gone.
+/// The reason for the loss of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Lost {
     #[error("the server closed the connection")]
@@ -196,7 +201,7 @@ pub(crate) enum Lost {
 }
 
 impl Channel {
-    /// Drives a connection that is logged in, on the runtime of the caller. `streams` are the sockets of the machine's
+    /// Drives a logged-in connection on the runtime of the caller. `streams` are the sockets of its
     /// lanes.
     pub(crate) fn start(
         authority: String,
@@ -221,7 +226,8 @@ impl Channel {
         Arc::new(Self { commands, shared })
     }
 
-    /// Makes a request and waits for its answer. Dropping the future gives the answer up, not the request.
+    /// Sends a request and waits for its reply. Dropping the future abandons the reply, not the
+    /// request.
     pub(crate) async fn call(
         &self,
         request: Encoded,
@@ -233,75 +239,76 @@ impl Channel {
         let unsent = Failed::Lost { reason: Lost::Closed, sent: false };
         let command = Command { request, payload, sink, until, answer: Some(answer) };
         self.commands.send(command).map_err(|_| unsent)?;
-        // The task answers everything it takes, unless its runtime is gone.
+        // The task answers each request it takes, unless its runtime is gone.
         receiver.await.unwrap_or(Err(Failed::Lost { reason: Lost::ShutDown, sent: true }))
     }
 
-    /// Makes a request whose answer nobody waits for.
+    /// Sends a request without waiting for its reply.
     pub(crate) fn post(&self, request: Encoded) {
         let now = Instant::now();
         let until = Until { answer: now, end: now };
         let (payload, sink) = (Bytes::new(), Sink::Body(BodyLimit::ANSWER));
-        // On a connection that is gone nothing is left to be said.
+        // On a lost connection nothing remains to be done.
         let _ = self.commands.send(Command { request, payload, sink, until, answer: None });
     }
 
-    /// `host:port` as it was asked for.
+    /// Returns `host:port` as it was requested.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.shared.authority
     }
 
-    /// The address of the server.
+    /// Returns the address of the server.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.shared.peer
     }
 
-    /// What the server said about itself.
+    /// Returns the description that the server sent at login.
     #[must_use]
     pub fn server(&self) -> ServerInfo {
         self.shared.server
     }
 
-    /// TCP connections that carry its data: 1, or that many more than 1 as were bound to it.
+    /// Returns the number of TCP connections that carry its data: 1 plus the number of bound
+    /// streams.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.shared.streams
     }
 
-    /// Whether the server redirects rather than serves.
+    /// Reports whether the server redirects instead of serving data.
     #[must_use]
     pub fn is_manager(&self) -> bool {
         self.shared.server.flags.intersects(ServerFlags::IS_MANAGER)
     }
 
-    /// Whether the server has `kXR_pgread` and `kXR_pgwrite`.
+    /// Reports whether the server supports `kXR_pgread` and `kXR_pgwrite`.
     #[must_use]
     pub fn has_page_io(&self) -> bool {
         self.shared.server.flags.intersects(ServerFlags::SUPPGRW)
     }
 
-    /// Requests without their whole answer.
+    /// Returns the number of requests without a complete reply.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.shared.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Whether it takes no more requests.
+    /// Reports whether it accepts no more requests.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire) || self.commands.is_closed()
     }
 
-    /// Keeps it open although nothing is asked, as long as the guard lives.
+    /// Keeps the connection open without requests as long as the guard lives.
     pub(crate) fn hold(self: &Arc<Self>) -> Hold {
         self.shared.open_files.fetch_add(1, Ordering::AcqRel);
         Hold(self.clone())
     }
 }
 
-/// Keeps a channel from being closed for lack of use.
+/// A guard that keeps an idle channel open.
 #[derive(Debug)]
 pub(crate) struct Hold(Arc<Channel>);
 

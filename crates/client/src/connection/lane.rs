@@ -1,7 +1,8 @@
-//! One socket of a connection: where its frames begin and end, and whose data comes next.
+//! One socket of a connection: finds frame boundaries and the request that the next data belongs
+//! to.
 //!
-//! A connection has a lane for its own socket and one for each data stream bound to its session; the requests in flight are
-//! the same for all. Source: xroot protocol 5.2.0, sections 1.5, 1.9, 3.
+//! A connection has a lane for its own socket and one for each data stream bound to its session.
+//! All lanes share the requests in flight. Source: xroot protocol 5.2.0, sections 1.5, 1.9, 3.
 
 use wire::WireError;
 use wire::xroot::codes::ResponseType;
@@ -14,51 +15,52 @@ use super::{Event, Outcome};
 use crate::error::ConnectionError;
 use crate::outgoing::Outgoing;
 
-/// Most bytes of a frame that is not file data. The longest texts of servers are listings, cut at 8 KiB by XRootD.
+/// Maximum size of a frame that is not file data. The longest texts are listings, which XRootD
+/// splits at 8 KiB.
 const WHOLE_FRAME_BYTES_MAX: usize = ARGUMENT_BYTES_MAX + RESPONSE_HEADER_BYTES;
 
 /// One socket of a connection.
 #[derive(Default, Debug)]
 pub(super) struct Lane {
     pub(super) outgoing: Outgoing,
-    /// A frame that the network has cut, or the one that the last event was made of.
+    /// A partially received frame, or the frame of the last event.
     kept: Vec<u8>,
-    /// `kept` is done with.
+    /// Set if `kept` is processed.
     kept_used: bool,
-    /// The frame whose data is being handed out.
+    /// The frame whose data is being delivered.
     body: Option<Body>,
 }
 
-/// The rest of a frame whose data is handed out as it comes.
+/// The rest of a frame whose data is delivered as it arrives.
 #[derive(Clone, Copy, Debug)]
 struct Body {
     streamid: StreamId,
     tag: u64,
     left: usize,
-    /// It ends the answer.
+    /// Set if it ends the reply.
     last: bool,
 }
 
-/// Where the bytes lie that an event is made of.
+/// The location of the bytes of an event.
 enum Unit<'a> {
     Input(&'a [u8]),
     Kept,
 }
 
 impl Lane {
-    /// Whose data comes next, and how many bytes of nothing else.
+    /// Returns the request whose data comes next and the number of bytes of that data.
     pub(super) fn discardable(&self) -> Option<(u64, usize)> {
         self.body.filter(|body| body.left > 0).map(|body| (body.tag, body.left))
     }
 
-    /// So many of them were taken away.
+    /// Records that `count` bytes were discarded.
     pub(super) fn discarded(&mut self, count: usize) {
         if let Some(body) = &mut self.body {
             body.left = body.left.saturating_sub(count);
         }
     }
 
-    /// A whole frame of the time before the login is done.
+    /// Returns a whole frame of the login phase.
     pub(super) fn whole(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, ConnectionError> {
         Ok(match self.unit(input, None)? {
             None => None,
@@ -67,7 +69,7 @@ impl Lane {
         })
     }
 
-    /// Takes from the front of `input` what the next event needs.
+    /// Takes the bytes of the next event from the front of `input`.
     pub(super) fn next_event<'a, 'input: 'a>(
         &'a mut self,
         input: &mut &'input [u8],
@@ -105,8 +107,8 @@ impl Lane {
         }
     }
 
-    /// The next bytes that have to be whole, if they are: a frame, or the header of one whose data is handed out as it
-    /// comes.
+    /// Returns the next complete unit: a frame, or the header of a frame whose data is delivered as
+    /// it arrives.
     fn unit<'a>(
         &mut self,
         input: &mut &'a [u8],
@@ -135,7 +137,7 @@ impl Lane {
         }
     }
 
-    /// If the unit is no more than the header of a frame with data, makes ready to hand the data out.
+    /// Prepares the delivery of data if the unit is only the header of a frame with data.
     fn begin_body(&mut self, unit: &Unit<'_>, requests: &Requests) -> Result<bool, ConnectionError> {
         let bytes = match unit {
             Unit::Input(bytes) => bytes,
@@ -154,7 +156,7 @@ impl Lane {
     }
 }
 
-/// How many of the bytes that begin with `bytes` have to be whole.
+/// Returns how many of the bytes that begin with `bytes` have to be complete.
 fn wanted(bytes: &[u8], requests: Option<&Requests>) -> Result<Wanted, ConnectionError> {
     let Some((header, body)) = bytes.split_first_chunk() else {
         return Ok(Wanted::More(RESPONSE_HEADER_BYTES));
@@ -172,7 +174,7 @@ fn wanted(bytes: &[u8], requests: Option<&Requests>) -> Result<Wanted, Connectio
     Ok(Wanted::Whole(whole))
 }
 
-/// Whether the body of this frame may be handed out in pieces.
+/// Reports whether the body of this frame may be delivered in pieces.
 fn is_streamed(header: &ResponseHeader, requests: Option<&Requests>) -> Result<bool, ConnectionError> {
     let Some(requests) = requests.filter(|_| matches!(header.status, Status::OK | Status::OKSOFAR)) else {
         return Ok(false);
@@ -181,15 +183,15 @@ fn is_streamed(header: &ResponseHeader, requests: Option<&Requests>) -> Result<b
     Ok(matches!(code, RequestCode::READ | RequestCode::READV | RequestCode::DIRLIST))
 }
 
-/// How many bytes have to be whole.
+/// The number of bytes that have to be complete.
 enum Wanted {
-    /// At least so many, to tell.
+    /// At least this number, to determine the length.
     More(usize),
-    /// Exactly so many.
+    /// Exactly this number.
     Whole(usize),
 }
 
-/// Makes an event of a whole frame.
+/// Builds an event from a whole frame.
 fn event<'a>(
     frame: &'a [u8],
     requests: &mut Requests,
@@ -208,7 +210,7 @@ fn event<'a>(
     }
 }
 
-/// Makes an event of a decoded answer.
+/// Builds an event from a decoded reply.
 fn answer<'a>(
     header: &ResponseHeader,
     reply: Reply<'a>,
@@ -232,7 +234,7 @@ fn answer<'a>(
             *streamed = Some(Body { streamid: header.streamid, tag, left, last });
             return Ok(Event::Pages { tag, frame });
         }
-        // No authentication is under way, and an answer within an answer does not nest.
+        // No authentication is in progress, and replies do not nest.
         Reply::Authmore(_) | Reply::Attn(_) | Reply::Unknown { .. } => return Err(unexpected),
     };
     requests.release(header.streamid);

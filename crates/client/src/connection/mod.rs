@@ -1,15 +1,18 @@
-//! One connection as a pure machine: requests go in and become bytes to send, bytes that arrived go in and become events.
+//! One connection as a state machine without I/O: requests become bytes to send, and received bytes
+//! become events.
 //!
-//! The machine greets the server and logs in by itself. It gives each request a stream id and finds the request again by
-//! the id of the answer, so answers may come in any order and in pieces (`kXR_oksofar`, partial `kXR_status`), or later
-//! (`kXR_waitresp`, then `kXR_attn`). File data is handed out as it lies in the caller's receive buffer: nothing of it is
-//! copied, however large the frame is. Small frames that the network has cut are put together first.
+//! It is free of I/O so that tests can split the received bytes at every place. The machine sends
+//! the greeting and logs in by itself. It assigns a stream id to each request and finds the request
+//! by the id in the reply. Replies may therefore arrive in any order, in pieces (`kXR_oksofar`,
+//! partial `kXR_status`), or deferred (`kXR_waitresp`, then `kXR_attn`). File data is passed on
+//! from the caller's receive buffer without a copy, for frames of any size. Small frames that
+//! arrive in parts are assembled first.
 //!
-//! | file | what it holds |
-//! |---|---|
-//! | `mod` | [`Connection`]: login, requests, events |
-//! | `lane` | one of its sockets: where frames begin and end |
-//! | `requests` | the requests in flight by stream id |
+//! | file       | contents                                |
+//! |------------|-----------------------------------------|
+//! | `mod`      | [`Connection`]: login, requests, events |
+//! | `lane`     | one of its sockets: frame boundaries    |
+//! | `requests` | the requests in flight by stream id     |
 //!
 //! Source: xroot protocol 5.2.0, sections 1.2 to 1.7, 3.
 
@@ -33,7 +36,8 @@ use crate::login::Login;
 use self::lane::Lane;
 use self::requests::Requests;
 
-/// Most requests in flight on one connection: the stream ids but 0, which is for the login.
+/// Maximum number of requests in flight on one connection: all stream ids but 0, which the login
+/// uses.
 pub const REQUESTS_IN_FLIGHT_MAX: usize = u16::MAX as usize;
 
 /// One connection to a server.
@@ -42,79 +46,80 @@ pub struct Connection {
     phase: Phase,
     login: Login,
     server: ServerInfo,
-    /// Its own socket.
+    /// The lane of its own socket.
     control: Lane,
-    /// The data streams that are bound to its session.
+    /// The data streams bound to its session.
     bound: Vec<Lane>,
-    /// Their path ids.
+    /// Path ids of the data streams.
     paths: Vec<u8>,
     requests: Requests,
 }
 
-/// What a server said about itself.
+/// The description that a server sent at login.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ServerInfo {
-    /// Its protocol version, 0x520 for 5.2.0.
+    /// Protocol version, 0x520 for 5.2.0.
     pub protocol_version: i32,
-    /// What it is and can do.
+    /// Role and capabilities.
     pub flags: ServerFlags,
-    /// The session; missing from very old servers.
+    /// Session id; very old servers send none.
     pub session: Option<SessionId>,
 }
 
-/// What has happened on a connection.
+/// An event on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<'a> {
-    /// The login is done; requests are welcome.
+    /// The login is complete; requests are accepted.
     Ready,
-    /// Data of the answer to a request, in order: what follows the last one of the same `kXR_read`, `kXR_readv` or
-    /// `kXR_dirlist`, or what follows the last [`Event::Pages`].
+    /// Data of the reply to a request, in order. It continues the previous data of the same
+    /// `kXR_read`, `kXR_readv` or `kXR_dirlist`, or the last [`Event::Pages`].
     Data {
         /// Tag of the request.
         tag: u64,
-        /// Some bytes of it.
+        /// Part of the data.
         bytes: &'a [u8],
     },
-    /// `frame.dlen` bytes of data of a page request follow. Frames of one answer may come in any order.
+    /// `frame.dlen` bytes of data of a page request follow. Frames of one reply may arrive in any
+    /// order.
     Pages {
         /// Tag of the request.
         tag: u64,
-        /// Where the data belongs.
+        /// Position of the data.
         frame: StatusFrame,
     },
-    /// The answer will come later by itself.
+    /// The reply is deferred and will arrive without another request.
     Later {
         /// Tag of the request.
         tag: u64,
-        /// For how long to wait for it, and why.
+        /// Maximum time until then, and the reason.
         wait: Wait<'a>,
     },
-    /// The request is answered; nothing more comes for its tag.
+    /// The request is answered; no more events follow for its tag.
     Done {
         /// Tag of the request.
         tag: u64,
-        /// How it ended.
+        /// Result of the request.
         outcome: Outcome<'a>,
     },
-    /// The server says something that belongs to no request.
+    /// A message of the server that belongs to no request.
     Notice {
-        /// What kind.
+        /// Kind of the message.
         action: AttnCode,
         /// The rest of the message.
         rest: &'a [u8],
     },
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome<'a> {
-    /// Success, with the body, or what of it did not come as [`Event::Data`].
+    /// Success, with the body, or with the part of it that was not delivered as [`Event::Data`].
     Ok(&'a [u8]),
-    /// It failed.
+    /// The request failed.
     Error(ErrorReply<'a>),
-    /// It is to be made elsewhere.
+    /// The request has to be sent to another server.
     Redirect(Redirect<'a>),
-    /// It is to be made again later.
+    /// The request has to be repeated later.
     Wait(Wait<'a>),
 }
 
@@ -127,7 +132,7 @@ enum Phase {
 }
 
 impl Connection {
-    /// A connection whose first bytes are ready to be sent.
+    /// Creates a connection whose first bytes are ready to be sent.
     #[must_use]
     pub fn new(login: Login) -> Self {
         let mut control = Lane::default();
@@ -143,25 +148,25 @@ impl Connection {
         }
     }
 
-    /// What the server said about itself; complete once the login is done.
+    /// Returns the description of the server; complete once the login is done.
     #[must_use]
     pub const fn server(&self) -> ServerInfo {
         self.server
     }
 
-    /// Whether the login is done.
+    /// Reports whether the login is complete.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.phase == Phase::Ready
     }
 
-    /// Requests without their whole answer.
+    /// Returns the number of requests without a complete reply.
     #[must_use]
     pub const fn in_flight(&self) -> usize {
         self.requests.len()
     }
 
-    /// Queues a request; `tag` comes back with every event about it, and may be anything.
+    /// Queues a request. `tag` is arbitrary and returned with each event of the request.
     ///
     /// # Errors
     /// [`SubmitError`].
@@ -169,7 +174,8 @@ impl Connection {
         self.submit_with_payload(request, Bytes::new(), tag)
     }
 
-    /// The same for a request whose payload is file data: `payload` has the `dlen` bytes it announces.
+    /// Queues a request whose payload is file data: `payload` has the `dlen` bytes that it
+    /// announces.
     ///
     /// # Errors
     /// [`SubmitError`].
@@ -188,14 +194,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Adds a data stream that is bound to the session under this path id; returns the number of its lane, from 1.
+    /// Adds a data stream that is bound to the session under this path id. Returns the number of
+    /// its lane, from 1.
     pub(crate) fn bind(&mut self, path: u8) -> usize {
         self.bound.push(Lane::default());
         self.paths.push(path);
         self.bound.len()
     }
 
-    /// Its lanes: its own socket is 0.
+    /// Returns the number of lanes; lane 0 is its own socket.
     pub(crate) const fn lanes(&self) -> usize {
         1 + self.bound.len()
     }
@@ -214,7 +221,7 @@ impl Connection {
         }
     }
 
-    /// Queues a request that was encoded before; its data goes through this lane, in whichever direction it has any.
+    /// Queues an encoded request. Its data uses this lane, in either direction.
     pub(crate) fn submit_encoded(
         &mut self,
         request: &Encoded,
@@ -234,36 +241,36 @@ impl Connection {
         Ok(())
     }
 
-    /// As [`Connection::is_sent`], for one lane.
+    /// Implements [`Connection::is_sent`] for one lane.
     pub(crate) fn is_sent_on(&self, lane: usize) -> bool {
         self.lane_ref(lane).is_none_or(|lane| lane.outgoing.is_empty())
     }
 
-    /// As [`Connection::outgoing`], for one lane.
+    /// Implements [`Connection::outgoing`] for one lane.
     pub(crate) fn outgoing_on<'a>(&'a self, lane: usize, slices: &mut [IoSlice<'a>]) -> usize {
         self.lane_ref(lane).map_or(0, |lane| lane.outgoing.slices(slices))
     }
 
-    /// As [`Connection::sent`], for one lane.
+    /// Implements [`Connection::sent`] for one lane.
     pub(crate) fn sent_on(&mut self, lane: usize, count: usize) {
         if let Some(lane) = self.lane(lane) {
             lane.outgoing.sent(count);
         }
     }
 
-    /// As [`Connection::discardable`], for one lane.
+    /// Implements [`Connection::discardable`] for one lane.
     pub(crate) fn discardable_on(&self, lane: usize) -> Option<(u64, usize)> {
         self.lane_ref(lane)?.discardable()
     }
 
-    /// As [`Connection::discarded`], for one lane.
+    /// Implements [`Connection::discarded`] for one lane.
     pub(crate) fn discarded_on(&mut self, lane: usize, count: usize) {
         if let Some(lane) = self.lane(lane) {
             lane.discarded(count);
         }
     }
 
-    /// As [`Connection::next_event`], for one lane. Once the login is done.
+    /// Implements [`Connection::next_event`] for one lane, after the login.
     pub(crate) fn next_event_on<'a, 'input: 'a>(
         &'a mut self,
         lane: usize,
@@ -277,40 +284,40 @@ impl Connection {
         lane.map_or(Ok(None), |lane| lane.next_event(input, requests))
     }
 
-    /// Whether everything queued is sent.
+    /// Reports whether all queued bytes are sent.
     #[must_use]
     pub fn is_sent(&self) -> bool {
         self.control.outgoing.is_empty()
     }
 
-    /// Fills `slices` with the bytes to send next and returns how many it used.
+    /// Fills `slices` with the bytes to send next and returns the number of slices used.
     pub fn outgoing<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         self.control.outgoing.slices(slices)
     }
 
-    /// The first `count` bytes of [`Connection::outgoing`] are sent.
+    /// Records that the first `count` bytes of [`Connection::outgoing`] are sent.
     pub fn sent(&mut self, count: usize) {
         self.control.outgoing.sent(count);
     }
 
-    /// The request whose file data comes next, by its tag, and how many bytes of nothing else: they may be thrown away
-    /// instead of received.
+    /// Returns the tag of the request whose file data comes next, and the number of bytes of that
+    /// data. They may be discarded instead of received.
     #[must_use]
     pub fn discardable(&self) -> Option<(u64, usize)> {
         self.control.discardable()
     }
 
-    /// `count` of the [`Connection::discardable`] bytes were thrown away. The answer may be done now:
-    /// [`Connection::next_event`] tells.
+    /// Records that `count` of the [`Connection::discardable`] bytes were discarded. If this
+    /// completes the reply, [`Connection::next_event`] returns its end.
     pub fn discarded(&mut self, count: usize) {
         self.control.discarded(count);
     }
 
-    /// Takes from the front of `input`, bytes in the order in which they arrived, what the next event needs. `None` when
-    /// the input is used up.
+    /// Takes the bytes of the next event from the front of `input`, which holds received bytes in
+    /// order. Returns `None` when the input is used up.
     ///
     /// # Errors
-    /// [`ConnectionError`]: the connection is lost, and so are the requests in flight.
+    /// [`ConnectionError`]: the connection and its requests in flight are lost.
     pub fn next_event<'a, 'input: 'a>(
         &'a mut self,
         input: &mut &'input [u8],
@@ -324,12 +331,13 @@ impl Connection {
         self.control.next_event(input, &mut self.requests)
     }
 
-    /// Takes an answer to the handshake, `kXR_protocol` or `kXR_login`; `true` when the login is done.
+    /// Processes a reply to the handshake, `kXR_protocol` or `kXR_login`. Returns `true` when the
+    /// login is complete.
     fn greet(&mut self, frame: &[u8]) -> Result<bool, ConnectionError> {
         let Some((header, body)) = frame.split_first_chunk() else { return Ok(false) };
         let header = ResponseHeader::decode(header);
         let request = match self.phase {
-            // The handshake has no code of its own.
+            // The handshake has no request code of its own.
             Phase::Handshake | Phase::Protocol => RequestCode::PROTOCOL,
             Phase::Login | Phase::Ready => RequestCode::LOGIN,
         };
@@ -378,7 +386,7 @@ impl Connection {
         if reply.flags.intersects(ServerFlags::GOTO_TLS) {
             return Err(ConnectionError::Demands(Demand::Tls));
         }
-        // Without a session key only a forced signature can be asked of us.
+        // Without a session key, the server can require only forced signatures.
         if reply.security.is_some_and(|security| security.secopt.contains(SecurityOptions::FORCE)) {
             return Err(ConnectionError::Demands(Demand::Signatures));
         }

@@ -1,10 +1,12 @@
-//! The requests in flight on a connection, by stream id.
+//! The table of requests in flight on a connection, indexed by stream id.
+//!
+//! It exists because replies carry only the stream id of their request.
 
 use wire::xroot::{RequestCode, StreamId};
 
 use crate::error::ConnectionError;
 
-/// Requests in flight by stream id, which is the place in `slots` plus one.
+/// Requests in flight. The stream id is the index in `slots` plus one.
 #[derive(Default, Debug)]
 pub(super) struct Requests {
     slots: Vec<Option<(u64, RequestCode)>>,
@@ -12,12 +14,12 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Requests without their whole answer.
+    /// Returns the number of requests without a complete reply.
     pub(super) const fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Finds a stream id; `None` when all are in use.
+    /// Allocates a stream id; `None` when all are in use.
     pub(super) fn take(&mut self, tag: u64, code: RequestCode) -> Option<StreamId> {
         let number = match self.free.pop() {
             Some(number) => number,

@@ -1,9 +1,9 @@
-//! Requests by handle, and opening the file again when the handle is lost with its connection.
+//! Requests by file handle, and recovery of the handle after a lost connection.
 //!
-//! A file open for reading goes on at another server if a balancer knows one, else at the same. One open for writing has no
-//! way to another server ([`Home`]): an older replica there would become a mixture of both. What is found must be what was
-//! left ([`FileIdentity`]), with none of the acknowledged writes gone.
-//! Source: xroot protocol 5.2.0, section 5.2.
+//! A file open for reading continues at another server if a balancer knows one, otherwise at the
+//! same. A file open for writing never moves to another server ([`Home`]), because an older replica
+//! there would become a mixture of both. The reopened file must be the lost one ([`FileIdentity`])
+//! and contain all acknowledged writes. Source: xroot protocol 5.2.0, section 5.2.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,16 +24,16 @@ use crate::settings::Settings;
 use crate::url::Url;
 use crate::waits::WaitFor;
 
-/// How often one operation survives the loss of the file's connection.
+/// Maximum number of lost connections in one operation.
 const LOST_MAX: u32 = 4;
-/// Rounds of attempts to reach a server again: some eight seconds, in which one can be restarted.
+/// Rounds of attempts to reconnect to a server: about eight seconds, enough for a restart.
 const ROUNDS_AGAIN: u64 = 6;
-/// Time for opening a file again.
+/// Deadline for reopening a file.
 const AGAIN_TIME: Duration = Duration::from_secs(60);
-/// Waits of zero seconds that are obeyed at once, before each one costs a moment.
+/// Number of waits of zero seconds that are repeated at once, before a backoff applies.
 const PROMPT_WAITS: u32 = 3;
 
-/// The file as it is open at the moment.
+/// The open file at its current server.
 pub(super) struct Current {
     pub(super) generation: u64,
     pub(super) channel: Arc<Channel>,
@@ -53,7 +53,7 @@ impl File {
         })
     }
 
-    /// Makes a request whose answer is small.
+    /// Sends a request with a small reply.
     pub(crate) async fn ask(
         &self,
         name: &'static str,
@@ -64,7 +64,7 @@ impl File {
         self.ask_into(name, repeatable, payload, request, || Sink::Body(BodyLimit::ANSWER)).await
     }
 
-    /// Makes a request until it is answered for good. One that is not `repeatable` is made once.
+    /// Sends a request until it has a final reply. A request that is not `repeatable` is sent once.
     pub(super) async fn ask_into(
         &self,
         name: &'static str,
@@ -123,12 +123,12 @@ impl File {
                 return Err(self.error(name, cause).uncertain(sent && !repeatable && self.is_writable()));
             }
             tracing::debug!(operation = name, file = %self.0.origin, %cause, "opening again");
-            // In a box: every request would be as large as this rare one.
+            // Boxed because this rare case would enlarge the future of each request.
             Box::pin(self.recover(name, current.generation, &cause, to, end)).await?;
         }
     }
 
-    /// Whether it may go on at another server.
+    /// Reports whether the file may move to another server.
     fn may_move(&self) -> bool {
         let opened = self.opened();
         let Home::Anywhere(balancer) = &opened.home else { return false };
@@ -141,8 +141,9 @@ impl File {
         Settings::is_on(switch) && !self.0.checkpoint.load(Ordering::Acquire)
     }
 
-    /// Opens the file again, unless somebody else has since `generation`: where the server sends it (`to`), or where a
-    /// balancer does, or where it was.
+    /// Reopens the file, unless another caller has done so since `generation`. The target is the
+    /// redirect `to` if there is one, otherwise a server of the balancer, otherwise the same
+    /// server.
     pub(super) async fn recover(
         &self,
         name: &'static str,
@@ -181,12 +182,12 @@ impl File {
         })?;
         self.0.recoveries.fetch_add(1, Ordering::Relaxed);
         let mut place = self.opened();
-        // The status of the first open is what callers know the file by.
+        // The status of the first open is kept because callers compare it.
         *place = Opened { stat: place.stat.take().or(opened.stat.clone()), ..opened };
         Ok(())
     }
 
-    /// Opens a file that was open for reading at any server that has it.
+    /// Reopens a file that was open for reading at any server that has it.
     async fn open_anywhere(
         &self,
         at: Url,
@@ -203,7 +204,7 @@ impl File {
         } else if self.may_move() {
             let mut route = way(at.clone(), balancer.clone());
             route.return_to_balancer("srverr");
-            // If the balancer knows no other server, the one that was lost may come back.
+            // If the balancer knows no other server, the lost one may return.
             Some(route)
         } else {
             let others = self.0.origin.each().filter(|url| url.authority() != at.authority()).collect();
@@ -222,10 +223,10 @@ impl File {
         open(&self.0.client, route, with, with.again_options(), generation + 1).await
     }
 
-    /// Whether what was opened again is what was lost.
+    /// Checks that the reopened file is the lost one.
     fn check_again(&self, before: Option<&FileIdentity>, again: &Opened) -> Result<(), Cause> {
         let (Some(before), Some(now)) = (before, &again.identity) else {
-            // Only a reader is content with a server that does not tell.
+            // A server that does not report the identity suffices only for a reader.
             return match again.home {
                 Home::Here => Err(Cause::Changed("its server does not tell which file it is".to_owned())),
                 Home::Anywhere(_) => Ok(()),

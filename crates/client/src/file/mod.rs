@@ -1,13 +1,13 @@
-//! [`File`]: an open file. It outlives the connection and the server on which it was opened.
+//! [`File`]: an open file that survives the loss of its connection and server.
 //!
-//! | file | what it holds |
-//! |---|---|
-//! | `mod` | [`File`]: open, stat, sync, truncate, close |
-//! | `open_with` | [`OpenWith`]: how to open |
-//! | `handle` | requests by handle, and opening again when the handle is lost |
-//! | `read` | reads, plain and with page checksums |
-//! | `vector` | vector reads: split, coalesced, put together again |
-//! | `write` | writes, plain, with page checksums and in vectors |
+//! | file        | contents                                              |
+//! |-------------|-------------------------------------------------------|
+//! | `mod`       | [`File`]: open, stat, sync, truncate, close           |
+//! | `open_with` | [`OpenWith`]: the options of an open                  |
+//! | `handle`    | requests by handle, and reopening after a lost handle |
+//! | `read`      | reads, plain and with page checksums                  |
+//! | `vector`    | vector reads: split, merged and reassembled           |
+//! | `write`     | writes, plain, with page checksums and in vectors     |
 
 mod handle;
 mod open_with;
@@ -42,48 +42,50 @@ pub use read::READ_BYTES_MAX;
 pub use vector::VectorLimits;
 pub use write::WRITE_BYTES_MAX;
 
-/// An open file. Clones are the same file; it is closed by [`File::close`], or without looking at the answer when the last
-/// clone is dropped. A file to be persisted on successful close is *not* closed by dropping it.
+/// An open file. Clones share it. It is closed by [`File::close`], or without a check of the reply
+/// when the last clone is dropped. A file that is persisted on successful close is *not* closed by
+/// dropping it.
 ///
-/// Offsets and lengths are bytes. Any number of operations may be under way at once.
+/// Offsets and lengths are in bytes. Any number of operations may run concurrently.
 #[derive(Clone)]
 pub struct File(Arc<Inner>);
 
 struct Inner {
     client: Client,
-    /// As the user named it.
+    /// The URL of the user.
     origin: Url,
     with: OpenWith,
     opened: Mutex<Opened>,
-    /// Held while it is opened again.
+    /// Held during a reopen.
     reopening: tokio::sync::Mutex<()>,
     closed: AtomicBool,
-    /// End of the furthest write that was acknowledged.
+    /// End of the furthest acknowledged write.
     written_to: AtomicU64,
-    /// A checkpoint is active: it does not survive the connection, so the file must not either.
+    /// Set while a checkpoint is active. It ends with the connection, so the file must not be
+    /// reopened.
     checkpoint: AtomicBool,
     recoveries: AtomicU64,
 }
 
-/// Where it is open.
+/// The server and handle of the open file.
 struct Opened {
-    /// How often it was opened.
+    /// Number of opens.
     generation: u64,
     hold: Arc<Hold>,
     fhandle: FileHandle,
     at: Url,
     home: Home,
     stat: Option<StatInfo>,
-    /// Which file it is there, as told when it was opened there.
+    /// Identity of the file as reported by this open.
     identity: Option<FileIdentity>,
 }
 
-/// Where a file may be opened again when its connection is lost.
+/// The servers at which a file may be reopened after a lost connection.
 #[derive(Clone)]
 enum Home {
-    /// A reader: at each server that has it, which the balancer knows.
+    /// For readers: each server with the file that the balancer knows.
     Anywhere(Option<Box<Balancer>>),
-    /// A writer: at its server, and at no other.
+    /// For writers: only the same server.
     Here,
 }
 
@@ -123,37 +125,37 @@ impl File {
         self.0.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The URL as it was opened.
+    /// Returns the URL as it was opened.
     #[must_use]
     pub fn url(&self) -> &Url {
         &self.0.origin
     }
 
-    /// The URL at the server where it is open now, after all redirects.
+    /// Returns the URL at the current server, after all redirects.
     #[must_use]
     pub fn location(&self) -> Url {
         self.opened().at.clone()
     }
 
-    /// The connection on which it is open now.
+    /// Returns the current connection.
     #[must_use]
     pub fn channel(&self) -> Arc<Channel> {
         self.opened().hold.channel().clone()
     }
 
-    /// The status that came with the open; bytes written since do not show.
+    /// Returns the status in the reply to the open; it does not show later writes.
     #[must_use]
     pub fn stat_at_open(&self) -> Option<StatInfo> {
         self.opened().stat.clone()
     }
 
-    /// Which file it is at the server where it is open now, as told when it was opened there.
+    /// Returns the identity of the file at the current server, as reported by the open.
     #[must_use]
     pub fn identity(&self) -> Option<FileIdentity> {
         self.opened().identity.clone()
     }
 
-    /// Its status as it was told at the open; asked for if it was not.
+    /// Returns the status in the reply to the open, or requests it if there was none.
     ///
     /// # Errors
     /// [`Error`].
@@ -164,19 +166,19 @@ impl File {
         }
     }
 
-    /// How often it was opened again because its connection was lost.
+    /// Returns the number of reopens after a lost connection.
     #[must_use]
     pub fn recoveries(&self) -> u64 {
         self.0.recoveries.load(Ordering::Relaxed)
     }
 
-    /// Whether it is open for writing.
+    /// Reports whether it is open for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.0.with.is_writable()
     }
 
-    /// Its status now.
+    /// Returns the current status.
     ///
     /// # Errors
     /// [`Error`].
@@ -189,7 +191,7 @@ impl File {
         StatInfo::parse(&received.body).map_err(|cause| self.error("stat", cause))
     }
 
-    /// Brings what was written to stable storage.
+    /// Writes all data to stable storage.
     ///
     /// # Errors
     /// [`Error`].
@@ -210,8 +212,9 @@ impl File {
         Ok(())
     }
 
-    /// Closes it. What follows on it, or on its clones, fails. A read-only file is closed whatever the server says; after
-    /// writes only success means that the server has the file.
+    /// Closes the file. Later operations on it, or on its clones, fail. A read-only file is closed
+    /// even if the server returns an error. After writes, only success means that the server has
+    /// the file.
     ///
     /// # Errors
     /// [`Error`].
@@ -229,7 +232,7 @@ impl File {
         }
     }
 
-    /// Asks about it by handle; the answer is as the server sent it. An empty argument is possible with some types only.
+    /// Sends a query by handle and returns the raw reply. Some types only accept an empty argument.
     ///
     /// # Errors
     /// [`Error`].
@@ -239,7 +242,7 @@ impl File {
         Ok(self.ask("query", true, Bytes::new(), request).await?.body)
     }
 
-    /// The visa of the file, in the server's words; few servers have it.
+    /// Returns the visa of the file as the server sent it; few servers support it.
     ///
     /// # Errors
     /// [`Error`].
@@ -247,8 +250,8 @@ impl File {
         Ok(line(&self.query(QueryType::VISA, b"").await?))
     }
 
-    /// Begins a checkpoint: until it is committed, everything done to the file is undone when the connection is lost or by
-    /// [`File::roll_back`]. Meanwhile the file does not survive its connection.
+    /// Begins a checkpoint. Until the commit, [`File::roll_back`] or the loss of the connection
+    /// undoes all changes. The file does not survive its connection during that time.
     ///
     /// # Errors
     /// [`Error`].
@@ -258,7 +261,7 @@ impl File {
         Ok(())
     }
 
-    /// Makes what was done since [`File::begin_checkpoint`] final.
+    /// Commits all changes since [`File::begin_checkpoint`].
     ///
     /// # Errors
     /// [`Error`].
@@ -268,7 +271,7 @@ impl File {
         Ok(())
     }
 
-    /// Undoes what was done since [`File::begin_checkpoint`].
+    /// Undoes all changes since [`File::begin_checkpoint`].
     ///
     /// # Errors
     /// [`Error`].
@@ -278,7 +281,7 @@ impl File {
         Ok(())
     }
 
-    /// How much a checkpoint may hold and holds.
+    /// Returns the maximum and current size of the checkpoint.
     ///
     /// # Errors
     /// [`Error`].
@@ -302,7 +305,7 @@ impl File {
 impl Drop for Inner {
     fn drop(&mut self) {
         let posc = self.with.options.intersects(OpenOptions::POSC);
-        // Closing would make a whole file of a partial one.
+        // Closing would publish an incomplete file.
         if *self.closed.get_mut() || posc {
             return;
         }
@@ -312,12 +315,12 @@ impl Drop for Inner {
     }
 }
 
-/// Finds out what has become of a file that was to be created when the reply was lost. Where it was not, it is created now:
-/// the server has ended the session of the lost connection, and with it the request.
+/// Determines the fate of a new file whose open lost its reply. If the file does not exist, it is
+/// created now: the server has ended the session of the lost connection, and with it the request.
 async fn created(client: &Client, lost: &Route, with: &OpenWith, error: Error) -> Result<Opened, Error> {
     let at = &lost.at;
     match look_at(client, at).await {
-        // Its connection lives, so it may be carried out yet.
+        // The connection is alive, so the server may still execute the request.
         Ok(None) if matches!(error.cause(), Cause::TimedOut(_)) => {
             return Err(error.afterwards("there is none of that name now"));
         }
@@ -334,11 +337,11 @@ async fn created(client: &Client, lost: &Route, with: &OpenWith, error: Error) -
     }
     let mut route = Route::back_to(client, &lost.origin, at.clone(), ROUNDS_AGAIN, client.end());
     let opened = open(client, &mut route, with, with.sent_options(), 0).await;
-    // What is there now may come of the first request.
+    // The existing file may be the result of the first request.
     opened.map_err(|error| error.uncertain(true))
 }
 
-/// Opens a file on the way that `route` is.
+/// Opens a file along `route`.
 async fn open(
     client: &Client,
     route: &mut Route,
@@ -352,7 +355,8 @@ async fn open(
     };
     let repeat = match options {
         options if options.intersects(OpenOptions::NEW) => Repeat::Never,
-        // What it has truncated or made at one server would stay there beside the file that is written at another.
+        // An open that truncates or creates must not move. Its result would remain at one server
+        // while the file is written at another.
         options if options.intersects(OpenOptions::DELETE) => Repeat::AtServer,
         _ => Repeat::Anywhere,
     };

@@ -1,7 +1,8 @@
-//! Reads: plain ones, and ones whose pages are checked.
+//! Reads of one range, plain or with verified page checksums.
 //!
-//! The data goes from the socket into one block that the caller gets; pages are checked there and closed up in place.
-//! A page whose checksum is wrong is read again by itself. Source: xroot protocol 5.2.0, sections 2.13, 2.17.
+//! The data is received into one block that the caller gets; page checksums are verified and
+//! removed in place. A page with a wrong checksum is read again by itself. Source: xroot protocol
+//! 5.2.0, sections 2.13, 2.17.
 
 use bytes::Bytes;
 use digest::pages::{self, CHECKSUM_BYTES, Page};
@@ -16,13 +17,14 @@ use crate::channel::{PagesAt, Received, Sink};
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 
-/// Most bytes of one read.
+/// Maximum size of one read.
 pub const READ_BYTES_MAX: usize = 1 << 30;
-/// How often a page with a wrong checksum is read again.
+/// Number of retries for a page with a wrong checksum.
 const PAGE_RETRIES: u32 = 3;
 
 impl File {
-    /// Reads `length` bytes from `offset`, fewer only at the end of the file. At most [`READ_BYTES_MAX`].
+    /// Reads `length` bytes from `offset`, or fewer at the end of the file. The maximum is
+    /// [`READ_BYTES_MAX`].
     ///
     /// # Errors
     /// [`Error`].
@@ -40,7 +42,7 @@ impl File {
         Ok(received.block.map(Block::into_bytes).unwrap_or_default())
     }
 
-    /// Reads like [`File::read`] into the front of `into`, and returns how many bytes that are.
+    /// Reads like [`File::read`] into the front of `into` and returns the number of bytes.
     ///
     /// # Errors
     /// [`Error`].
@@ -52,11 +54,12 @@ impl File {
         Ok(data.len())
     }
 
-    /// Reads like [`File::read`], with a checksum for each page that is verified here. Falls back to a plain read where
-    /// the server has no page checksums: ask [`Channel::has_page_io`](crate::Channel::has_page_io).
+    /// Reads like [`File::read`] and verifies a checksum for each page. The fallback for servers
+    /// without page checksums is a plain read; see
+    /// [`Channel::has_page_io`](crate::Channel::has_page_io).
     ///
     /// # Errors
-    /// [`Error`]; with [`Cause::Corrupt`] when a page is wrong however often it is read.
+    /// [`Error`]; with [`Cause::Corrupt`] if a page is still wrong after all retries.
     pub async fn read_pages(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
         if !self.channel().has_page_io() {
             return self.read(offset, length).await;
@@ -73,7 +76,7 @@ impl File {
         Ok(block.into_bytes())
     }
 
-    /// Reads with checksums of pages or without.
+    /// Reads with or without page checksums.
     ///
     /// # Errors
     /// Those of [`File::read_pages`].
@@ -102,7 +105,7 @@ impl File {
         self.ask_into("pgread", true, Bytes::new(), request, sink).await
     }
 
-    /// Takes the checksums out of an answer, and tells the pages whose data they do not fit.
+    /// Removes the checksums from a reply and returns the pages with wrong ones.
     fn separated(&self, received: Received, offset: u64, length: usize) -> Result<(Block, Vec<Page>), Error> {
         let Received { block, pages, .. } = received;
         let mut block = block.unwrap_or_else(|| self.0.client.blocks().take(0));
@@ -121,7 +124,7 @@ impl File {
         Ok((block, bad))
     }
 
-    /// Reads a page again until it is good.
+    /// Reads a page again until it is correct.
     async fn read_again(
         &self,
         block: &mut Block,
@@ -144,7 +147,7 @@ impl File {
     }
 }
 
-/// Whether the data of all frames lies one behind the other from `offset` on.
+/// Reports whether the data of all frames is contiguous from `offset` on.
 fn is_in_order(frames: &[PagesAt], offset: u64) -> bool {
     let mut next = offset;
     frames.iter().all(|PagesAt { frame, .. }| {
@@ -152,7 +155,8 @@ fn is_in_order(frames: &[PagesAt], offset: u64) -> bool {
         if bytes == 0 {
             return true;
         }
-        // A frame that begins within a page has a checksum of its own for the rest of it: only the first one may.
+        // Only the first frame may begin within a page, because it has a checksum for the rest of
+        // that page.
         let aligned = next == offset || next.is_multiple_of(pages::PAGE_BYTES as u64);
         let here = u64::try_from(frame.offset) == Ok(next);
         let Some(length) = pages::data_length(next, bytes) else { return false };
@@ -161,7 +165,7 @@ fn is_in_order(frames: &[PagesAt], offset: u64) -> bool {
     })
 }
 
-/// Frames that lie in order are interleaved as one.
+/// Removes the checksums from frames in order, like from a single frame.
 fn close_up(data: &mut Vec<u8>, offset: u64, bad: &mut Vec<Page>) -> Option<()> {
     pages::data_length(offset, data.len())?;
     let length = pages::separate(offset, data, |page| bad.push(page));
@@ -169,7 +173,8 @@ fn close_up(data: &mut Vec<u8>, offset: u64, bad: &mut Vec<Page>) -> Option<()> 
     Some(())
 }
 
-/// Puts the data of frames that came in any order to its place. `None` unless they are whole.
+/// Moves the data of frames in arbitrary order to its position. Returns `None` if they are
+/// incomplete.
 fn sort(
     data: &[u8],
     frames: &[PagesAt],
@@ -210,7 +215,8 @@ mod tests {
     use wire::xroot::reply::StatusFrame;
     use wire::xroot::{RequestCode, StreamId};
 
-    /// Frames of `cuts` (offset and length of data) one behind the other, and their data `offset % 251`.
+    /// Returns consecutive frames of `cuts` (offset and length of data) with the data `offset %
+    /// 251`.
     fn frames(cuts: &[(u64, usize)]) -> (Vec<u8>, Vec<PagesAt>) {
         let (mut data, mut frames) = (Vec::new(), Vec::new());
         for &(offset, length) in cuts {
@@ -238,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_in_order_are_closed_up_in_place() {
+    fn frames_in_order_are_compacted_in_place() {
         let (mut data, frames) = frames(&[(100, 8092), (8192, 4096), (12288, 10)]);
         assert!(is_in_order(&frames, 100));
         let mut bad = Vec::new();
@@ -247,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_in_any_order_are_put_to_their_places() {
+    fn frames_in_any_order_are_sorted() {
         let (mut data, frames) = frames(&[(8192, 4096), (100, 8092), (12288, 10)]);
         assert!(!is_in_order(&frames, 100));
         data[4096 + 4 + 4] ^= 1;
@@ -258,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_overlaps_and_surplus_are_no_answer() {
+    fn holes_overlaps_and_surplus_are_refused() {
         for cuts in [&[(0, 4096), (8192, 4096)][..], &[(4096, 4096)], &[(0, 4096), (0, 4096)]] {
             let (data, frames) = frames(cuts);
             assert!(!is_in_order(&frames, 0));

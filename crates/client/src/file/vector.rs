@@ -1,8 +1,8 @@
 //! Vector reads: many ranges of a file in few requests.
 //!
-//! Ranges that touch each other become one element, ranges longer than the server takes become several, and elements are
-//! packed into requests of bounded size. What comes back is cut up without copying, but for ranges that were split.
-//! Source: xroot protocol 5.2.0, section 2.18.
+//! Adjacent ranges are merged into one element, ranges above the limit of the server are split, and
+//! elements are packed into requests of bounded size. The reply is divided without a copy, except
+//! for split ranges. Source: xroot protocol 5.2.0, section 2.18.
 
 use bytes::{Bytes, BytesMut};
 use wire::xroot::FileHandle;
@@ -15,15 +15,15 @@ use crate::channel::Sink;
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 
-/// Most bytes that one request asks for: answers are held whole.
+/// Maximum number of bytes requested at once, because whole replies are kept in memory.
 const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What a server takes in one vector read.
+/// The limits of a server for one vector read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VectorLimits {
-    /// Most bytes of an element.
+    /// Maximum size of an element.
     pub element_bytes: usize,
-    /// Most elements.
+    /// Maximum number of elements.
     pub elements: usize,
 }
 
@@ -40,7 +40,7 @@ struct Element {
     length: usize,
 }
 
-/// Where a wanted range is found: elements from `first` on, from byte `skip` of it.
+/// The position of a requested range: elements from `first` on, starting at byte `skip`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     first: usize,
@@ -48,7 +48,7 @@ struct Place {
     length: usize,
 }
 
-/// Elements for the ranges, and where each of these is found.
+/// Returns the elements for the ranges and the position of each range in them.
 fn plan(ranges: &[(u64, usize)], limits: VectorLimits) -> (Vec<Element>, Vec<Place>) {
     let most = limits.element_bytes.max(1);
     let mut elements: Vec<Element> = Vec::new();
@@ -74,7 +74,7 @@ fn plan(ranges: &[(u64, usize)], limits: VectorLimits) -> (Vec<Element>, Vec<Pla
     (elements, places)
 }
 
-/// The elements of each request: how many follow those before.
+/// Returns the number of elements of each request.
 fn pack(elements: &[Element], limits: VectorLimits) -> Vec<usize> {
     let mut counts = Vec::new();
     let (mut count, mut bytes) = (0, 0);
@@ -93,8 +93,8 @@ fn pack(elements: &[Element], limits: VectorLimits) -> Vec<usize> {
 }
 
 impl File {
-    /// Reads ranges, each of so many bytes from an offset. All of them have to lie within the file. The data comes in the
-    /// order of the ranges.
+    /// Reads ranges, given as offset and length. All of them have to lie within the file. The data
+    /// is returned in the order of the ranges.
     ///
     /// # Errors
     /// [`Error`].
@@ -102,7 +102,7 @@ impl File {
         self.read_vector_with(ranges, VectorLimits::default()).await
     }
 
-    /// The same at a server with other limits than usual (`query config readv_ior_max readv_iov_max`).
+    /// Reads ranges from a server with unusual limits (`query config readv_ior_max readv_iov_max`).
     ///
     /// # Errors
     /// [`Error`].
@@ -154,7 +154,7 @@ impl File {
     }
 }
 
-/// Cuts the next element off an answer, if it is the right one.
+/// Splits the next element off a reply, if its header matches.
 fn take(answer: &mut Bytes, element: &Element) -> Option<Bytes> {
     let header = Segment::decode(answer.first_chunk()?);
     let right = u64::try_from(header.offset) == Ok(element.offset)
@@ -188,7 +188,7 @@ mod tests {
 
     const LIMITS: VectorLimits = VectorLimits { element_bytes: 10, elements: 3 };
 
-    /// The bytes of every element: low bytes of their offsets.
+    /// Returns the bytes of every element: the low bytes of their offsets.
     fn answer(elements: &[Element]) -> Vec<Bytes> {
         let data = |element: &Element| {
             (0..element.length).map(|byte| (element.offset as usize + byte) as u8).collect::<Vec<_>>().into()
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_come_back_however_they_were_split_and_joined() {
+    fn split_and_merged_ranges_are_reassembled() {
         let ranges = [(0, 4), (4, 6), (10, 1), (50, 25), (75, 0), (3, 2), (100, 10), (110, 10)];
         let (elements, places) = plan(&ranges, LIMITS);
         assert_eq!(elements[0], Element { offset: 0, length: 10 });
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_that_was_not_asked_for_is_refused() {
+    fn an_unrequested_element_is_refused() {
         let segment = Segment { fhandle: FileHandle::default(), length: 2, offset: 7 };
         let body = [&segment.encode()[..], b"ab"].concat();
         let taken = |offset, length| take(&mut Bytes::from(body.clone()), &Element { offset, length });

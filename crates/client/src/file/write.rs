@@ -1,8 +1,9 @@
-//! Writes: plain, with page checksums, in vectors.
+//! Writes: plain, with page checksums, and in vectors.
 //!
-//! A write that is not answered is made again after the file was opened again: at the same offset it does the same. Pages
-//! that the server found bad were written nevertheless, so each is sent again until it is good or the write has failed.
-//! Source: xroot protocol 5.2.0, sections 2.14, 2.27, 2.28.
+//! An unanswered write is repeated after the file was reopened, which is safe because a write at
+//! the same offset is idempotent. The server stores pages even if their checksum is wrong, so each
+//! is sent again until it is correct or the write has failed. Source: xroot protocol 5.2.0,
+//! sections 2.14, 2.27, 2.28.
 
 use bytes::Bytes;
 use digest::pages::{self, CHECKSUM_BYTES};
@@ -24,13 +25,13 @@ use super::File;
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 
-/// Most bytes of one write.
+/// Maximum size of one write.
 pub const WRITE_BYTES_MAX: usize = 1 << 30;
-/// How often a page that arrived damaged is sent again.
+/// Number of retries for a page that arrived damaged.
 const PAGE_RETRIES: u32 = 3;
 
 impl File {
-    /// Writes `data` at `offset`. At most [`WRITE_BYTES_MAX`].
+    /// Writes `data` at `offset`. The maximum is [`WRITE_BYTES_MAX`].
     ///
     /// # Errors
     /// [`Error`].
@@ -45,11 +46,11 @@ impl File {
         Ok(())
     }
 
-    /// Writes like [`File::write`] with a checksum for each page, which the server verifies. Falls back to a plain write
-    /// where the server has no page checksums.
+    /// Writes like [`File::write`] with a checksum for each page, which the server verifies. The
+    /// fallback for servers without page checksums is a plain write.
     ///
     /// # Errors
-    /// [`Error`]; with [`Cause::Corrupt`] when pages arrive damaged however often they are sent.
+    /// [`Error`]; with [`Cause::Corrupt`] if pages still arrive damaged after all retries.
     pub async fn write_pages(&self, offset: u64, data: impl Into<Bytes>) -> Result<(), Error> {
         let data = data.into();
         if !self.channel().has_page_io() || data.is_empty() {
@@ -64,7 +65,8 @@ impl File {
         Ok(())
     }
 
-    /// Writes pieces, each at its offset, in few requests. With `sync` the server brings them to stable storage.
+    /// Writes pieces, given as offset and data, in few requests. With `sync` the server writes them
+    /// to stable storage.
     ///
     /// # Errors
     /// [`Error`]; some pieces may be written then.
@@ -95,10 +97,10 @@ impl File {
         Ok(())
     }
 
-    /// Writes `data` at `offset` under the checkpoint that [`File::begin_checkpoint`] began.
+    /// Writes `data` at `offset` under the checkpoint of [`File::begin_checkpoint`].
     ///
     /// # Errors
-    /// [`Error`]; with 3021 (over quota) when the checkpoint holds no more.
+    /// [`Error`]; with 3021 (over quota) if the checkpoint is full.
     pub async fn write_checkpointed(&self, offset: u64, data: impl Into<Bytes>) -> Result<(), Error> {
         let data = data.into();
         let (from, dlen) = self.place("checkpointed write", offset, data.len())?;
@@ -112,7 +114,7 @@ impl File {
         self.ask("checkpointed write", false, data, request).await.map(|_| ())
     }
 
-    /// Sets the size under the checkpoint that [`File::begin_checkpoint`] began.
+    /// Sets the size under the checkpoint of [`File::begin_checkpoint`].
     ///
     /// # Errors
     /// [`Error`].
@@ -128,8 +130,9 @@ impl File {
         self.ask("checkpointed truncate", false, Bytes::new(), request).await.map(|_| ())
     }
 
-    /// Lets ranges of `from` and of this file share their blocks: offset there, length, offset here. Both have to be open on
-    /// one connection, on a server whose file system can do it; else the error says so and the data is to be copied.
+    /// Shares the blocks of ranges of `from` with this file: source offset, length, target offset.
+    /// Both files have to be open on one connection, and the file system of the server has to
+    /// support it. Otherwise the call fails, and the data has to be copied.
     ///
     /// # Errors
     /// [`Error`].
@@ -149,7 +152,7 @@ impl File {
             let request = |fhandle| {
                 Encoded::new(&Request::Clone(CloneRanges { fhandle, items: CloneList::new(&list) }))
             };
-            // After a recovery the handle of the source would be another one.
+            // It is not repeated because a recovery would change the handle of the source.
             self.ask("clone", false, Bytes::new(), request).await?;
             for (_, length, at) in some {
                 self.0.written_to.fetch_max(at.saturating_add(*length), Ordering::AcqRel);
@@ -175,7 +178,7 @@ impl File {
         self.0.written_to.fetch_max(offset + length as u64, Ordering::AcqRel);
     }
 
-    /// Sends pages, and returns offset and length of those that the server found bad.
+    /// Sends pages and returns offset and length of those that arrived damaged.
     async fn pgwrite(
         &self,
         offset: u64,

@@ -1,33 +1,34 @@
 //! Sequential read-ahead with a growing window.
 //!
-//! A read that goes on where the last one ended doubles the window; one elsewhere closes it. What lies in the window is
-//! read in pieces of half of it, so that the next piece is on its way while the last one is used up.
+//! A read that continues at the end of the previous one doubles the window; any other read closes
+//! it. The window is read in pieces of half its size, so that the next piece is in transfer while
+//! the previous one is consumed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::fetch::Fetch;
 
-/// The window.
+/// The state of the read-ahead.
 #[derive(Debug)]
 pub(super) struct Ahead {
     least: usize,
     most: usize,
-    /// Bytes that are read ahead; 0 while nothing is known.
+    /// Size of the window in bytes; 0 before a pattern is detected.
     window: usize,
-    /// Where the last read ended.
+    /// End of the previous read.
     next: u64,
     queue: VecDeque<Arc<Fetch>>,
 }
 
-/// What a read needs.
+/// The pieces of a read.
 #[derive(Default, Debug)]
 pub(super) struct Plan {
-    /// The pieces that hold it, in order; none when it is to be read by itself.
+    /// The pieces that contain it, in order; none if it is read directly.
     pub(super) pieces: Vec<Arc<Fetch>>,
-    /// Those to begin now.
+    /// The pieces to start now.
     pub(super) begin: Vec<Arc<Fetch>>,
-    /// Bytes that were read ahead for nothing.
+    /// Number of bytes that were read ahead and not used.
     pub(super) wasted: u64,
 }
 
@@ -61,17 +62,18 @@ impl Ahead {
             self.queue.pop_front();
         }
         if self.queue.front().is_some_and(|first| first.offset > offset) {
-            // A hole where something failed: begin anew.
+            // After a failed piece the queue restarts.
             self.queue.clear();
         }
         let until = end.saturating_add(self.window as u64).min(size);
         let mut from = self.queue.back().map_or(offset, |last| last.end());
         while from < until {
-            // What is wanted now comes by itself, what is ahead in halves of the window.
+            // The requested bytes are one piece; the window is read in halves.
             let wanted = usize::try_from(end.saturating_sub(from)).unwrap_or(usize::MAX);
             let piece = if wanted > 0 { wanted } else { (self.window / 2).max(self.least / 2).max(1) };
             let left = usize::try_from(until - from).unwrap_or(usize::MAX);
-            // A short rest is left for the next read: many small pieces cost more than they save.
+            // A short remainder is left to the next read because small pieces cost more than they
+            // save.
             if wanted == 0 && left < piece && until < size {
                 break;
             }
@@ -85,7 +87,7 @@ impl Ahead {
         plan
     }
 
-    /// Forgets everything; returns the bytes that were read for nothing.
+    /// Drops all pieces and returns the number of unused bytes.
     fn close(&mut self) -> u64 {
         self.window = 0;
         self.queue.drain(..).map(|fetch| fetch.wasted()).sum()
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_grows_while_reads_go_on() {
+    fn the_window_grows_with_sequential_reads() {
         let mut ahead = Ahead::new(1000, 8000);
         let plan = ahead.plan(0, 100, SIZE);
         assert_eq!(ranges(&plan.begin), [(0, 100), (100, 500), (600, 500)]);
@@ -123,7 +125,7 @@ mod tests {
         ahead.plan(0, 100, SIZE);
         let plan = ahead.plan(500_000, 100, SIZE);
         assert_eq!((plan.pieces.len(), plan.begin.len(), ahead.window()), (0, 0, 0));
-        // From there it may go on again.
+        // A sequence may start again from there.
         assert_eq!(ranges(&ahead.plan(500_100, 100, SIZE).pieces), [(500_100, 100)]);
     }
 

@@ -1,4 +1,4 @@
-//! One read that several may wait for.
+//! One read that several callers may wait for, so that no range is requested twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +9,13 @@ use tokio::sync::OnceCell;
 use super::Source;
 use crate::failure::Error;
 
-/// A range that was read, is being read, or will be by whoever needs it first.
+/// A range that is read by the first caller that needs it.
 #[derive(Debug)]
 pub(super) struct Fetch {
     pub(super) offset: u64,
     pub(super) length: usize,
     data: OnceCell<Result<Bytes, Error>>,
-    /// Bytes of it that were of use.
+    /// Number of its bytes that were used.
     used: AtomicU64,
 }
 
@@ -28,17 +28,17 @@ impl Fetch {
         self.offset + self.length as u64
     }
 
-    /// Whether it failed, so that it is better asked for anew.
+    /// Reports whether it failed, so that a new request is better.
     pub(super) fn has_failed(&self) -> bool {
         matches!(self.data.get(), Some(Err(_)))
     }
 
-    /// Whether the data is there already.
+    /// Reports whether the data has arrived.
     pub(super) fn is_there(&self) -> bool {
         matches!(self.data.get(), Some(Ok(_)))
     }
 
-    /// Bytes that came and were of no use to anybody.
+    /// Returns the number of received bytes that were not used.
     pub(super) fn wasted(&self) -> u64 {
         match self.data.get() {
             Some(Ok(data)) => (data.len() as u64).saturating_sub(self.used.load(Ordering::Relaxed)),
@@ -46,7 +46,7 @@ impl Fetch {
         }
     }
 
-    /// Begins to read, without waiting for it.
+    /// Starts the read without waiting for it.
     pub(super) fn begin(self: &Arc<Self>, source: &Arc<Source>) {
         let (fetch, source) = (self.clone(), source.clone());
         tokio::spawn(async move {
@@ -54,12 +54,12 @@ impl Fetch {
         });
     }
 
-    /// The data; shorter than asked for at the end of the file.
+    /// Returns the data; shorter than requested at the end of the file.
     pub(super) async fn get(&self, source: &Source) -> Result<Bytes, Error> {
         self.data.get_or_init(|| source.read(self.offset, self.length)).await.clone()
     }
 
-    /// The part of the data in `offset..end`.
+    /// Returns the part of the data in `offset..end`.
     pub(super) async fn part(&self, source: &Source, offset: u64, end: u64) -> Result<Bytes, Error> {
         let data = self.get(source).await?;
         let place = |at: u64| usize::try_from(at.saturating_sub(self.offset)).unwrap_or(usize::MAX);

@@ -1,30 +1,30 @@
-//! A cache of blocks of one size; the one that was not used for longest goes first.
+//! A cache of fixed-size blocks with eviction of the least recently used one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::fetch::Fetch;
 
-/// Most blocks that one request brings.
+/// Maximum number of blocks of one request.
 const RUN_BLOCKS_MAX: u64 = 16;
 
-/// The blocks.
+/// The cached blocks.
 #[derive(Debug)]
 pub(super) struct Lru {
     block_bytes: u64,
     blocks_max: usize,
-    /// By number: the request that brings it, and when it was used.
+    /// By block number: the request that reads it, and the time of its last use.
     blocks: HashMap<u64, (Arc<Fetch>, u64)>,
     by_use: BTreeMap<u64, u64>,
     clock: u64,
 }
 
-/// What a read needs.
+/// The pieces of a read.
 #[derive(Default, Debug)]
 pub(super) struct Plan {
-    /// The pieces that hold it, in order.
+    /// The pieces that contain it, in order.
     pub(super) pieces: Vec<Arc<Fetch>>,
-    /// Those to begin now.
+    /// The pieces to start now.
     pub(super) begin: Vec<Arc<Fetch>>,
 }
 
@@ -59,7 +59,7 @@ impl Lru {
                 }
             };
             number = (fetch.end().div_ceil(self.block_bytes)).max(number + 1);
-            // A run may have lost some of its blocks, but its data is whole.
+            // Some blocks of a run may have been evicted, but its data is complete.
             plan.pieces.push(fetch);
         }
         plan
@@ -90,7 +90,7 @@ impl Lru {
         }
     }
 
-    /// One request for the missing blocks from `number` on.
+    /// Creates one request for the missing blocks from `number` on.
     fn bring(&mut self, number: u64, last: u64, size: u64) -> Arc<Fetch> {
         let mut until = number + 1;
         while until <= last && until - number < RUN_BLOCKS_MAX && !self.blocks.contains_key(&until) {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_neighbours_come_together_and_once() {
+    fn adjacent_missing_blocks_share_one_request() {
         let mut lru = Lru::new(100, 8);
         assert_eq!(ranges(&lru.plan(250, 420, 1000).begin), [(200, 300)]);
         assert_eq!(ranges(&lru.plan(300, 301, 1000).begin), []);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_block_unused_for_longest_goes() {
+    fn the_least_recently_used_block_is_evicted() {
         let mut lru = Lru::new(100, 2);
         for offset in [0, 100, 0, 200] {
             lru.plan(offset, offset + 1, 1000);

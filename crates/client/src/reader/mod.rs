@@ -1,11 +1,13 @@
-//! [`Reader`]: an open file with memory. How it reads ahead and what it keeps is chosen when it is made.
+//! [`Reader`]: an open file with a cache in memory.
 //!
-//! | file | what it holds |
-//! |---|---|
-//! | `mod` | [`Reader`], [`Caching`], [`CacheStatistics`] |
-//! | `ahead` | sequential read-ahead with a growing window |
-//! | `lru` | blocks of one size |
-//! | `fetch` | one read that several may wait for |
+//! It is separate from the file because read-ahead and cache are chosen for each use of a file.
+//!
+//! | file    | contents                                     |
+//! |---------|----------------------------------------------|
+//! | `mod`   | [`Reader`], [`Caching`], [`CacheStatistics`] |
+//! | `ahead` | sequential read-ahead with a growing window  |
+//! | `lru`   | blocks of one size, with eviction            |
+//! | `fetch` | one read that several callers may wait for   |
 
 mod ahead;
 mod fetch;
@@ -25,27 +27,29 @@ use self::lru::Lru;
 use crate::failure::Error;
 use crate::file::File;
 
-/// What a reader keeps in memory, and what it reads before it is asked.
+/// The caching algorithm of a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caching {
-    /// Nothing: every read is a request.
+    /// No cache: every read is a request.
     None,
-    /// Sequential read-ahead: a window that doubles from the first to the second number of bytes while reads go on where
-    /// the last one ended. For programs that read files from front to back.
+    /// Sequential read-ahead. The window doubles from the first to the second number of bytes while
+    /// each read continues at the end of the previous one. For programs that read files from front
+    /// to back.
     ReadAhead {
-        /// The first window.
+        /// Initial size of the window.
         least_bytes: usize,
-        /// The widest one.
+        /// Maximum size of the window.
         most_bytes: usize,
     },
-    /// Blocks of one size, the least recently used go first. For programs that come back to the same places.
+    /// Blocks of one size with eviction of the least recently used. For programs that read the same
+    /// ranges repeatedly.
     Blocks {
-        /// Bytes of a block; a power of two from 64 KiB on serves most.
+        /// Size of a block in bytes; a power of two of at least 64 KiB is best.
         block_bytes: usize,
-        /// Blocks that are kept.
+        /// Maximum number of blocks in the cache.
         blocks: usize,
     },
-    /// What [`Reader::prefetch`] was told, all of it. For programs that know what they will read.
+    /// All ranges of [`Reader::prefetch`]. For programs that know their reads in advance.
     Vector,
 }
 
@@ -55,7 +59,7 @@ impl Caching {
     /// 64 blocks of 256 KiB.
     pub const BLOCKS: Self = Self::Blocks { block_bytes: 256 * 1024, blocks: 64 };
 
-    /// Its name, as options spell it.
+    /// Returns its name, as options spell it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,36 +70,36 @@ impl Caching {
         }
     }
 
-    /// The algorithm of that name with its usual numbers.
+    /// Returns the algorithm with this name and its default sizes.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::None, Self::READ_AHEAD, Self::BLOCKS, Self::Vector].into_iter().find(|way| way.name() == name)
     }
 }
 
-/// What a reader did.
+/// The counters of a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheStatistics {
-    /// The algorithm.
+    /// Name of the algorithm.
     pub algorithm: &'static str,
-    /// Reads that were asked for.
+    /// Number of reads.
     pub reads: u64,
-    /// Those for which nothing had to be waited for.
+    /// Number of reads that did not have to wait.
     pub hits: u64,
-    /// Bytes that were asked for and given.
+    /// Number of bytes returned to the caller.
     pub bytes_given: u64,
-    /// Bytes that came from the server.
+    /// Number of bytes received from the server.
     pub bytes_fetched: u64,
-    /// Bytes that came from the server and had been given up before anybody asked for them.
+    /// Number of bytes received from the server and evicted before their first use.
     pub bytes_wasted: u64,
-    /// Bytes that are read ahead at the moment.
+    /// Current size of the window in bytes.
     pub window_bytes: u64,
 }
 
-/// Where data comes from, and how much came.
+/// The file that data is read from, and the number of bytes received.
 pub(crate) struct Source {
     file: File,
-    /// With page checksums.
+    /// Set to read with page checksums.
     verified: bool,
     fetched: AtomicU64,
 }
@@ -118,14 +122,14 @@ impl Source {
     }
 }
 
-/// Ranges that were asked for before they are needed.
+/// Ranges that were requested in advance.
 struct Vector {
     ranges: Vec<(u64, usize)>,
     data: OnceCell<Result<Vec<Bytes>, Error>>,
 }
 
 impl Vector {
-    /// The data of all ranges; whoever comes first reads it.
+    /// Returns the data of all ranges. The first caller reads it.
     async fn get(&self, source: &Source) -> &Result<Vec<Bytes>, Error> {
         let read = || async {
             let data = source.file.read_vector(&self.ranges).await?;
@@ -137,10 +141,10 @@ impl Vector {
     }
 }
 
-/// What there is for a read.
+/// The cached data for a read.
 enum Held {
     Nothing,
-    /// Pieces that hold it, in order.
+    /// Pieces that contain it, in order.
     Pieces(Vec<Arc<Fetch>>),
     /// A range of a vector, which begins at `from`.
     Vector {
@@ -154,12 +158,12 @@ enum Memory {
     None,
     Ahead(Ahead),
     Blocks(Lru),
-    /// By offset: length, place in the answer, and the answer.
+    /// By offset: length, index in the reply, and the reply.
     Vector(BTreeMap<u64, (usize, usize, Arc<Vector>)>),
 }
 
-/// An open file with memory. Threads and tasks may share it. The file must not change meanwhile: it is for files that are
-/// only read.
+/// An open file with a cache. Threads and tasks may share it. It is meant for files that are only
+/// read, because it does not detect changes of the file.
 pub struct Reader {
     source: Arc<Source>,
     memory: Mutex<Memory>,
@@ -177,7 +181,8 @@ impl fmt::Debug for Reader {
 }
 
 impl Reader {
-    /// A reader of a file; `verified` with a checksum for each page, where the server has them.
+    /// Creates a reader of a file. `verified` requests a checksum for each page, where the server
+    /// supports them.
     #[must_use]
     pub fn new(file: File, caching: Caching, verified: bool) -> Self {
         let memory = match caching {
@@ -199,7 +204,7 @@ impl Reader {
         }
     }
 
-    /// The file.
+    /// Returns the file.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.source.file
@@ -209,7 +214,7 @@ impl Reader {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it did so far.
+    /// Returns the counters.
     #[must_use]
     pub fn statistics(&self) -> CacheStatistics {
         let window_bytes = match &*self.memory() {
@@ -227,12 +232,12 @@ impl Reader {
         }
     }
 
-    /// Bytes of the file when it was opened: beyond that nothing is kept.
+    /// Returns the size of the file at its open; ranges beyond it are not cached.
     fn size(&self) -> u64 {
         self.source.file.stat_at_open().map_or(u64::MAX, |stat| stat.size)
     }
 
-    /// Reads as [`File::read`] does.
+    /// Reads like [`File::read`].
     ///
     /// # Errors
     /// [`Error`].
@@ -251,7 +256,7 @@ impl Reader {
                 let held = vector.get(&self.source).await.as_ref().ok().and_then(|held| held.get(place));
                 match held.filter(|held| skip + length <= held.len()) {
                     Some(held) => held.slice(skip..skip + length),
-                    // A vector that failed as a whole may have failed elsewhere.
+                    // The failure of a vector may come from another of its ranges.
                     None => self.source.read(offset, length).await?,
                 }
             }
@@ -260,7 +265,7 @@ impl Reader {
         Ok(data)
     }
 
-    /// What the memory has for a read, or will have.
+    /// Returns the cached or pending data for a read.
     fn look(&self, offset: u64, length: usize, size: u64) -> Held {
         let end = offset.saturating_add(length as u64);
         let (pieces, new) = match &mut *self.memory() {
@@ -297,13 +302,13 @@ impl Reader {
     async fn gather(&self, pieces: &[Arc<Fetch>], offset: u64, end: u64) -> Result<Bytes, Error> {
         let held = self.held(pieces, offset, end).await?;
         if held.is_empty() && offset < end {
-            // A piece may be short in the middle of the file. It answers for nothing beyond what it holds.
+            // A piece may be short in the middle of the file; the rest of the range is read again.
             return self.source.read(offset, usize::try_from(end - offset).unwrap_or(usize::MAX)).await;
         }
         Ok(held)
     }
 
-    /// What pieces hold of `offset..end`, from its begin on without a gap.
+    /// Returns the bytes of the pieces in `offset..end`, up to the first gap.
     async fn held(&self, pieces: &[Arc<Fetch>], offset: u64, end: u64) -> Result<Bytes, Error> {
         if let [piece] = pieces {
             return piece.part(&self.source, offset, end).await;
@@ -321,8 +326,9 @@ impl Reader {
         Ok(whole.freeze())
     }
 
-    /// Begins to read ranges that will be asked for, all in as few requests as possible. Only [`Caching::Vector`] keeps
-    /// them: what an earlier call was told is forgotten. Others do nothing.
+    /// Starts to read ranges that will be needed, in as few requests as possible. Only
+    /// [`Caching::Vector`] keeps them and drops the ranges of an earlier call. Other algorithms do
+    /// nothing.
     pub fn prefetch(&self, ranges: &[(u64, usize)]) {
         let Memory::Vector(kept) = &mut *self.memory() else { return };
         let vector = Arc::new(Vector { ranges: ranges.to_vec(), data: OnceCell::new() });
