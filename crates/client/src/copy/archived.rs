@@ -1,8 +1,9 @@
-//! A ZIP archive at a server as the target of a copy: the source becomes one of its members.
+//! A ZIP archive at a server as the target of a copy: the source is added as a member.
 //!
-//! The new member goes where the directory is, and a new directory behind it. All of that happens under a checkpoint: until it
-//! is committed, the server undoes it when the client or the connection is lost. A server without checkpoints refuses, and
-//! the archive stays as it is. The header of the member is written last, because its checksum stands in it.
+//! The new member overwrites the directory, and a new directory follows it. All writes happen under
+//! a checkpoint, so that the server undoes them if the client or the connection is lost before the
+//! commit. A server without checkpoints refuses, and the archive is unchanged. The header of the
+//! member is written last because it contains the checksum.
 
 use bytes::Bytes;
 
@@ -20,19 +21,19 @@ use crate::zip::{ArchiveError, Directory, ZipError};
 /// Permission bits of a member whose source has none.
 const MODE: u32 = 0o644;
 
-/// A member in the making.
+/// A member that is being added.
 pub(super) struct Adding {
     name: Vec<u8>,
     size: u64,
     mode: u32,
     dos_time: (u16, u16),
-    /// The directory so far.
+    /// The directory before the addition.
     before: Directory,
-    /// What is done can be undone: the archive was there before.
+    /// Set if the addition can be undone because the archive existed before.
     pub(super) checkpoint: bool,
 }
 
-/// Opens or makes the archive.
+/// Opens or creates the archive.
 pub(super) async fn open(
     copier: &Copier,
     url: &Url,
@@ -90,7 +91,7 @@ pub(super) async fn open(
     Ok((file, Adding { name: name.into_bytes(), size, mode, dos_time, before, checkpoint }))
 }
 
-/// The name of the new member: that of the source, without its folders.
+/// Returns the name of the new member: that of the source without its directories.
 fn name(source: &Source, options: &CopyOptions) -> Option<String> {
     let member = options.member_of(&source.place);
     let last = |member: String| member.trim_end_matches('/').rsplit('/').next().map(str::to_owned);
@@ -100,7 +101,8 @@ fn name(source: &Source, options: &CopyOptions) -> Option<String> {
     })
 }
 
-/// Date and time as MS-DOS has them, in the time zone of this machine; what is before 1980 is that year's first day.
+/// Converts a time to MS-DOS date and time in the time zone of this machine. Times before 1980
+/// become the first day of 1980.
 fn dos_time(seconds: i64) -> (u16, u16) {
     let zoned =
         jiff::Timestamp::from_second(seconds).map(|time| time.to_zoned(crate::local_zone()).datetime());
@@ -120,17 +122,17 @@ impl Adding {
         Appended { name: &self.name, crc32, size: self.size, mode: self.mode, dos_time: self.dos_time }
     }
 
-    /// Where the header of the member goes.
+    /// Returns the offset of the member's header.
     fn at(&self) -> u64 {
         self.before.end.directory.start
     }
 
-    /// Where its bytes go.
+    /// Returns the offset of the member's bytes.
     pub(super) fn data_at(&self) -> u64 {
         self.at() + append::local_header(&self.member(0)).len() as u64
     }
 
-    /// All bytes are there, and add up to this: now it becomes a member.
+    /// Completes the member with its header and the new directory, after all bytes are written.
     pub(super) async fn finish(&self, file: &File, size: u64, crc32: u32) -> Result<(), CopyError> {
         if size != self.size {
             let place = String::from_utf8_lossy(&self.name).into_owned();
@@ -153,7 +155,7 @@ impl Adding {
         write(file, self.checkpoint, offset, data.into()).await
     }
 
-    /// It does not become one; the archive is as it was.
+    /// Abandons the member and restores the archive.
     pub(super) async fn give_up(&self, file: &File) {
         if self.checkpoint {
             file.roll_back().await.ok();
@@ -162,7 +164,7 @@ impl Adding {
     }
 }
 
-/// Writes in pieces that servers take under a checkpoint.
+/// Writes in pieces of a size that servers accept under a checkpoint.
 pub(super) async fn write(file: &File, checkpoint: bool, offset: u64, data: Bytes) -> Result<(), CopyError> {
     const PIECE: usize = 1 << 20;
     let mut at = 0;
@@ -185,10 +187,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_archives_begin_in_1980() {
+    fn archive_times_before_1980_are_clamped() {
         assert_eq!(dos_time(0), (33, 0));
         assert_eq!(dos_time(i64::MAX), (33, 0));
-        // The year, whatever the time zone.
+        // The year, in every time zone.
         assert_eq!(dos_time(1_700_000_000).0 >> 9, 43);
     }
 }

@@ -1,6 +1,7 @@
-//! Extended attributes that go along with a copy.
+//! Copies extended attributes from the source to the target.
 //!
-//! On this machine they are those of `user.`; at servers the names go without it.
+//! On this machine they are the attributes in the namespace `user.`; servers use the names without
+//! that prefix, so this file translates between both.
 
 use std::path::{Path, PathBuf};
 
@@ -12,17 +13,17 @@ use super::place::Place;
 use super::source::{From, Source};
 use crate::url::Url;
 
-/// Where attributes of users are on this machine.
+/// Namespace of user attributes on this machine.
 const PREFIX: &str = "user.";
-/// Most bytes of a value that the system takes.
+/// Maximum size of a value that the system accepts.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
-/// Most bytes of a list of names.
+/// Maximum size of a list of names.
 const LIST_BYTES_MAX: usize = 64 * 1024;
 
 /// Names and values.
 pub(super) type Attributes = Vec<(String, Vec<u8>)>;
 
-/// Those of a source.
+/// Returns the attributes of a source.
 pub(super) async fn of_source(copier: &Copier, source: &Source) -> Result<Attributes, CopyError> {
     match (&source.from, &source.place) {
         (From::Stored(..) | From::Inflated(_) | From::Stream(_), _) => Ok(Vec::new()),
@@ -40,7 +41,7 @@ pub(super) async fn of_source(copier: &Copier, source: &Source) -> Result<Attrib
     }
 }
 
-/// Gives them to a target that is whole; `at` is where a server has it.
+/// Sets the attributes of a complete target; `at` is its location at a server.
 pub(super) async fn set(
     copier: &Copier,
     target: &Place,
@@ -71,7 +72,7 @@ fn read(path: &Path) -> Result<Attributes, CopyError> {
     let mut list = vec![0_u8; LIST_BYTES_MAX];
     let length = match rustix::fs::listxattr(path, &mut list) {
         Ok(length) => length,
-        // A file system without attributes.
+        // The file system does not support attributes.
         Err(rustix::io::Errno::NOTSUP) => return Ok(Vec::new()),
         Err(error) => return Err(fail(error)),
     };
@@ -107,7 +108,7 @@ mod tests {
         std::fs::write(&one, b"").unwrap();
         std::fs::write(&other, b"").unwrap();
         let mut attributes = vec![("a".to_owned(), b"1".to_vec()), ("U.b".to_owned(), vec![0, 255])];
-        // Not every file system has them.
+        // Some file systems do not support attributes.
         if write(&one, &attributes).is_ok() {
             write(&other, &read(&one).unwrap()).unwrap();
             let mut found = read(&other).unwrap();

@@ -1,4 +1,7 @@
-//! Checksums of both ends of a copy.
+//! Checksums of source and target of a copy: requested from servers, computed and compared.
+//!
+//! Servers are asked while the bytes are in transfer because they may need as long as the copy
+//! itself.
 
 use digest::{Algorithm, Running};
 use tokio::task::JoinSet;
@@ -11,19 +14,19 @@ use super::source::{From, Source};
 use crate::answers::Checksum;
 use crate::url::Url;
 
-/// What is computed and asked for one copy.
+/// The checksums that are computed and requested for one copy.
 pub(super) struct Checks {
     wishes: Vec<(Algorithm, Against)>,
-    /// Answers of the source's server, in the order of the wishes; asked while the bytes are on their way.
+    /// Queries to the source's server, in the order of the requested checksums.
     asked: Vec<Option<JoinSet<Result<Checksum, CopyError>>>>,
-    /// What they were, when they have come.
+    /// Results of these queries, once received.
     heard: Vec<Option<Checksum>>,
-    /// What the source brings along and nobody asked for.
+    /// Checksums that the source provides and that were not requested.
     implied: Vec<(Algorithm, String)>,
 }
 
 impl Checks {
-    /// Asks what can be asked at the beginning.
+    /// Starts the queries that are possible before the transfer.
     pub(super) async fn begin(
         copier: &Copier,
         source: &Source,
@@ -34,7 +37,7 @@ impl Checks {
         let (at, known) = (source.location(), source.known.as_slice());
         let mut options = options.clone();
         if let Some((first, _)) = known.first() {
-            // What the source brings along is what `auto` stands for.
+            // `auto` selects the checksum that the source provides.
             for wish in options.checksums.iter_mut().filter(|wish| wish.algorithm.is_none()) {
                 wish.algorithm = Some(*first);
             }
@@ -70,7 +73,7 @@ impl Checks {
         Ok(Self { wishes, asked, heard: Vec::new(), implied })
     }
 
-    /// What is wished, with the type that a server has for `auto`.
+    /// Returns the requested checksums, with `auto` replaced by a type that a server supports.
     pub(super) async fn wishes(
         copier: &Copier,
         server: Option<&Url>,
@@ -87,14 +90,14 @@ impl Checks {
         wishes
     }
 
-    /// Sums to compute while the bytes pass.
+    /// Returns the checksums to compute during the transfer.
     pub(super) fn sums(&self) -> Vec<Running> {
         let wished = self.wishes.iter().map(|(algorithm, _)| algorithm);
         let all = wished.chain(self.implied.iter().map(|(algorithm, _)| algorithm));
         all.map(|algorithm| Running::new(*algorithm)).collect()
     }
 
-    /// Waits for what the source's server says.
+    /// Waits for the checksums of the source's server.
     pub(super) async fn hear(&mut self) -> Result<(), CopyError> {
         for asked in std::mem::take(&mut self.asked) {
             self.heard.push(match asked {
@@ -108,7 +111,7 @@ impl Checks {
         Ok(())
     }
 
-    /// Compares what the bytes add up to with what the source's server says, or with a value.
+    /// Compares the computed checksums with those of the source's server, or with given values.
     pub(super) fn verify_source(
         &self,
         source: &Place,
@@ -133,7 +136,8 @@ impl Checks {
         Ok(told)
     }
 
-    /// A value that was given and that the bytes do not add up to: the type, the value, and what they add up to.
+    /// Returns the first given value that differs from the computed one: type, value and computed
+    /// value.
     pub(super) fn wrong_value(&self, sums: &[digest::Checksum]) -> Option<(Algorithm, &str, String)> {
         self.wishes.iter().zip(sums).find_map(|((algorithm, against), sum)| match against {
             Against::Value(value) if !same(*algorithm, &sum.hex(), value) => {
@@ -143,7 +147,7 @@ impl Checks {
         })
     }
 
-    /// Compares what the target's server has with what the bytes add up to.
+    /// Compares the checksums of the target's server with the computed ones.
     pub(super) async fn verify_target(
         &self,
         copier: &Copier,
@@ -179,7 +183,8 @@ fn of(sum: &digest::Checksum) -> Checksum {
     Checksum { kind: sum.algorithm().name().to_owned(), value: sum.hex() }
 }
 
-/// Whether two values are the same. Leading zeros of the short ones do not count: some servers leave them out.
+/// Reports whether two values are equal. Leading zeros of short checksums are ignored because some
+/// servers omit them.
 pub(super) fn same(algorithm: Algorithm, one: &str, other: &str) -> bool {
     let bare = |value: &str| {
         let lower = value.trim().to_ascii_lowercase();
@@ -188,7 +193,7 @@ pub(super) fn same(algorithm: Algorithm, one: &str, other: &str) -> bool {
     bare(one) == bare(other)
 }
 
-/// An error where a value is not what it should be.
+/// Returns an error if a value differs from the expected one.
 pub(super) fn compare(
     place: &Place,
     algorithm: Algorithm,
@@ -206,7 +211,8 @@ pub(super) fn compare(
     })
 }
 
-/// The first type that a server has, adler32 where none is told.
+/// Returns the first type that a server supports, or adler32 as fallback if the server reports
+/// none.
 async fn first_of(copier: &Copier, url: Option<&Url>) -> Algorithm {
     let told = match url {
         Some(url) => copier.client.file_system(url).config(&["chksum"]).await.ok(),
@@ -222,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leading_zeros_count_for_long_checksums_only() {
+    fn leading_zeros_are_significant_in_long_checksums_only() {
         let compare = |kind: Algorithm, a: &str, b: &str| {
             let found = Checksum { kind: kind.name().to_owned(), value: a.to_owned() };
             compare(&Place::Stream, kind, &found, b).is_ok()

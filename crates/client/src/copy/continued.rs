@@ -1,8 +1,9 @@
-//! Completes the part that an earlier copy left: finds the byte from which on it has to be copied.
+//! Completes the partial file of an earlier copy: finds the byte from which the copy continues.
 //!
-//! A part with a [`Note`](super::note) of this source and this file is complete up to the byte that the note names; samples at both
-//! ends are compared. Every other part is compared with the source as a whole. Pages of zeros are writes that never arrived. One page
-//! with other bytes shows that it is another file, which stays as it is.
+//! A part with a [`Note`](super::note) of this source and this file is complete up to the byte in
+//! the note; samples at both ends are compared. Every other part is compared with the source as a
+//! whole. Pages of zeros are writes that never arrived. One page with other bytes shows that it is
+//! another file, which is left unchanged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,17 +24,17 @@ use super::target::Target;
 use crate::file::File;
 use crate::url::Url;
 
-/// Bytes at both ends of a part with a note that are compared with the source.
+/// Number of bytes at both ends of a part with a note that are compared with the source.
 const SAMPLE_BYTES: u64 = 1024 * 1024;
-/// Bytes that are compared at once.
+/// Number of bytes that are compared at once.
 const PIECE_BYTES: usize = 4 * 1024 * 1024;
-/// Bytes of an upload after which its note is brought up to date.
+/// Number of bytes of an upload after which its note is updated.
 const NOTE_STEP: u64 = 32 * 1024 * 1024;
 
-/// The note of an upload. It lies on this machine, in the directory that the options name.
+/// The note of an upload. It is stored on this machine, in the directory that the options name.
 pub(super) struct UploadNote {
     note: Note,
-    /// Its content, but for the number of written bytes.
+    /// Content of the note without the number of written bytes.
     noted: std::sync::OnceLock<Noted>,
     written: AtomicU64,
 }
@@ -54,18 +55,19 @@ impl UploadNote {
                 Ok(Some(Arc::new(Self { note, noted, written })))
             }
             Some(Ok(None)) => Err(CopyError::InUse(url.to_string())),
-            // Without a note, the next copy has more to compare.
+            // Without a note, the next copy has to compare more.
             Some(Err(_)) | None => Ok(None),
         }
     }
 
-    /// Its content, if it is about this open file.
+    /// Returns the content of the note if it describes this open file.
     pub(super) fn of(&self, file: &File) -> Option<Noted> {
         let target = identity(file)?;
         self.note.read().filter(|noted| noted.target == target)
     }
 
-    /// Notes of which source the file is and that it is written up to `written`. `false` when it cannot be noted.
+    /// Records the identity of the source and that the file is written up to `written`. Returns
+    /// `false` if the note cannot be written.
     pub(super) fn begin(&self, source: Option<&str>, file: &File, written: u64) -> bool {
         let (Some(source), Some(target)) = (source, identity(file)) else {
             self.remove();
@@ -81,7 +83,7 @@ impl UploadNote {
         is_noted
     }
 
-    /// Everything up to a byte was acknowledged. It is noted now and then.
+    /// Records in batches that all bytes up to `written` were acknowledged.
     pub(super) fn advance(self: &Arc<Self>, written: u64, disk: &Disk) {
         let before = self.written.load(Ordering::Relaxed);
         if written < before + NOTE_STEP {
@@ -94,10 +96,10 @@ impl UploadNote {
         }
     }
 
-    /// Notes that everything up to a byte was acknowledged.
+    /// Records that all bytes up to `written` were acknowledged.
     pub(super) fn reach(&self, written: u64) {
         if let Some(noted) = self.noted.get() {
-            // One that stays behind the truth does no harm.
+            // A stale note is harmless because it claims fewer bytes.
             self.note.write(&Noted { written, ..noted.clone() }).ok();
         }
     }
@@ -107,13 +109,13 @@ impl UploadNote {
     }
 }
 
-/// Which file of which server it is.
+/// Returns the identity of a file at its server.
 fn identity(file: &File) -> Option<String> {
     file.identity().map(|identity| format!("{} {}", identity.server, identity.id))
 }
 
 impl Target {
-    /// Returns the byte from which on the part has to be copied.
+    /// Returns the byte from which the part has to be copied.
     ///
     /// # Errors
     /// [`CopyError::NotContinued`] if it is not a part of the source.
@@ -156,7 +158,7 @@ impl Target {
         Ok(from)
     }
 
-    /// Reports whether the first and the last of its first `bytes` are those of the source.
+    /// Reports whether the start and the end of its first `bytes` bytes equal those of the source.
     async fn has_ends_of(&self, copier: &Copier, source: &Source, bytes: u64) -> Result<bool, CopyError> {
         let sample = bytes.min(SAMPLE_BYTES);
         let length = usize::try_from(sample).unwrap_or(0);
@@ -168,7 +170,8 @@ impl Target {
         Ok(true)
     }
 
-    /// Reports whether its checksum is that of the source; `false` if the servers have no checksums.
+    /// Reports whether its checksum equals that of the source; `false` if the servers have no
+    /// checksums.
     async fn has_sum_of(&self, copier: &Copier, source: &Source, size: u64) -> bool {
         if size <= SAMPLE_BYTES {
             return false;
@@ -196,7 +199,7 @@ impl Target {
         value.is_some_and(|value| same(algorithm, &one.value, &value))
     }
 
-    /// The checksum of the end that is on this machine.
+    /// Computes the checksum of the file that is on this machine.
     async fn sum_here(
         &self,
         copier: &Copier,
@@ -221,8 +224,8 @@ impl Target {
         Ok(sum.finish().hex())
     }
 
-    /// Compares its first `bytes` with the source. Returns the number of bytes before the first missing page, or `None` if it is
-    /// another file.
+    /// Compares its first `bytes` bytes with the source. Returns the number of bytes before the
+    /// first missing page, or `None` if it is another file.
     async fn compare(&self, copier: &Copier, source: &Source, bytes: u64) -> Result<Option<u64>, CopyError> {
         let (mut at, mut whole_to) = (0, None);
         while at < bytes {

@@ -1,4 +1,4 @@
-//! Threads for calls that may block on a file, so that the network does not wait for a disk.
+//! A thread pool for file operations that may block, so that the network does not wait for a disk.
 
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,21 +7,22 @@ use tokio::sync::oneshot;
 
 use crate::settings::Settings;
 
-/// Most threads: a disk serves no more at once, and memory needs no more.
+/// Maximum number of threads by default: a disk does not serve more at once, and memory needs no
+/// more.
 const THREADS_MAX: usize = 4;
-/// The same where somebody has set how many.
+/// Maximum number of threads if `WorkerThreads` is set.
 const THREADS_SET_MAX: u64 = 64;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// The threads. They end when the last clone is gone.
+/// The thread pool. The threads end when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Disk {
     work: Sender<Work>,
 }
 
 impl Disk {
-    /// How many there are: as many as `WorkerThreads` says where that is set.
+    /// Returns the number of threads; `WorkerThreads` overrides the default.
     pub(crate) fn threads(settings: &Settings) -> usize {
         if settings.is_set("WorkerThreads") {
             return usize::try_from(settings.worker_threads.clamp(1, THREADS_SET_MAX)).unwrap_or(1);
@@ -29,7 +30,7 @@ impl Disk {
         std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
     }
 
-    /// Starts so many.
+    /// Starts `threads` threads.
     pub(crate) fn start(threads: usize) -> Self {
         let (work, queue) = mpsc::channel::<Work>();
         let queue = Arc::new(Mutex::new(queue));
@@ -37,24 +38,24 @@ impl Disk {
             let queue = queue.clone();
             let serve = move || {
                 loop {
-                    // The lock is held while waiting, and released before working.
+                    // The lock is held while waiting and released before the work starts.
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok(work) = next else { break };
                     work();
                 }
             };
-            // Without any thread the work is refused, and the copy fails with that.
+            // Without any thread the work is refused, and the copy fails with that error.
             std::thread::Builder::new().name(format!("disk-{number}")).spawn(serve).ok();
         }
         Self { work }
     }
 
-    /// Has something done. `false` when there is nobody to do it.
+    /// Queues work. Returns `false` if there is no thread to do it.
     pub(crate) fn post(&self, work: impl FnOnce() + Send + 'static) -> bool {
         self.work.send(Box::new(work)).is_ok()
     }
 
-    /// Has something done and waits for its result; `None` when there is nobody to do it.
+    /// Queues work and waits for its result; `None` if there is no thread to do it.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_given_to_it_is_done() {
+    async fn posted_work_is_done() {
         let mut settings = Settings::default();
         assert!((1..=THREADS_MAX).contains(&Disk::threads(&settings)));
         for (set, threads) in [("0", 1), ("7", 7), ("1000000", 64)] {

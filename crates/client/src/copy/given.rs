@@ -1,17 +1,18 @@
-//! [`Given`]: which of several sources gave which bytes, so that what a liar gave can be replaced.
+//! [`Given`]: a map from ranges of a file to the sources that delivered them, so that the bytes of
+//! an untrusted source can be replaced.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Parts of a file and who gave them. Neighbouring parts of one source are one entry.
+/// Ranges of a file and their sources. Adjacent ranges of one source are one entry.
 #[derive(Debug, Default)]
 pub(super) struct Given {
-    /// Begin to end and source.
+    /// Start to end and source.
     parts: BTreeMap<u64, (u64, usize)>,
 }
 
 impl Given {
-    /// A source gave a part; whoever gave it before does not count any more.
+    /// Records the source of a range and replaces earlier records of it.
     pub(super) fn set(&mut self, part: Range<u64>, source: usize) {
         if part.is_empty() {
             return;
@@ -37,7 +38,7 @@ impl Given {
         self.parts.insert(start, (end, source));
     }
 
-    /// Makes two of the part in which `at` lies.
+    /// Splits the range that contains `at`.
     fn cut(&mut self, at: u64) {
         if let Some((_, (end, source))) = self.parts.range_mut(..at).next_back()
             && *end > at
@@ -48,7 +49,7 @@ impl Given {
         }
     }
 
-    /// All parts in the order of the file, and who gave each.
+    /// Returns all ranges in the order of the file, with their sources.
     pub(super) fn all(&self) -> Vec<(Range<u64>, usize)> {
         self.parts.iter().map(|(start, (end, source))| (*start..*end, *source)).collect()
     }
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_who_gave_a_part_counts() {
+    fn the_last_source_of_a_range_counts() {
         let mut given = Given::default();
         given.set(0..10, 0);
         given.set(10..20, 1);
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_what_a_map_of_all_bytes_says() {
+    fn it_equals_a_map_of_single_bytes() {
         let (mut given, mut bytes) = (Given::default(), [None; 60]);
         let mut seed = 7_u64;
         let mut next = |below: u64| {

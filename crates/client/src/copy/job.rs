@@ -1,4 +1,7 @@
-//! One file, from its opening to its name.
+//! The copy of one file: opens source and target, moves the bytes, verifies and publishes the
+//! result.
+//!
+//! It joins the parts in the neighbouring files, and repeats them when a copy may be retried.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -23,7 +26,7 @@ use crate::answers::Checksum;
 use crate::failure::{Cause, Error};
 use crate::url::Url;
 
-/// What of its source a target gets.
+/// Returns the metadata of the source that the target gets.
 fn kept(of_source: Option<Kept>, options: &CopyOptions) -> Option<Kept> {
     match (options.preserve, options.times) {
         (true, _) => of_source,
@@ -33,10 +36,10 @@ fn kept(of_source: Option<Kept>, options: &CopyOptions) -> Option<Kept> {
 }
 
 impl Copier {
-    /// Copies one file. `watch` is told how far it is, and can stop it.
+    /// Copies one file. `watch` receives the progress and can stop the copy.
     ///
     /// # Errors
-    /// [`CopyError`]. Nothing that looks whole is left then, unless `options` ask for it.
+    /// [`CopyError`]. No target that looks complete remains then, unless `options` request it.
     pub async fn copy(
         &self,
         job: &CopyJob,
@@ -48,7 +51,8 @@ impl Copier {
         let begun = Instant::now();
         let seconds = self.client.settings().cp_timeout;
         let made = if seconds == 0 {
-            // In boxes: what is large and stands in a future twice would be twice on the stack.
+            // Boxed because a large value that is used twice in a future would be on the stack
+            // twice.
             Box::pin(self.attempts(job, options, watch)).await
         } else {
             Box::pin(self.within(Duration::from_secs(seconds), job, options, watch)).await
@@ -56,7 +60,7 @@ impl Copier {
         made.map(|done| CopyDone { time: begun.elapsed(), ..done })
     }
 
-    /// Copies one file, or stops when its time is over.
+    /// Copies one file, or stops at its deadline.
     async fn within(
         &self,
         limit: Duration,
@@ -82,7 +86,8 @@ impl Copier {
         }
     }
 
-    /// A file that is written to from its beginning on is lost when it is the source.
+    /// Refuses a copy of a file onto itself, because writing from the start would destroy the
+    /// source.
     async fn not_onto_itself(&self, job: &CopyJob, options: &CopyOptions) -> Result<(), CopyError> {
         let is_same = match (&job.source, &job.target) {
             (Place::Local(source), Place::Local(target)) => {
@@ -105,7 +110,7 @@ impl Copier {
         }
     }
 
-    /// Copies one file, as often as it fails for a passing reason and may be tried again.
+    /// Copies one file and retries it after temporary failures, as often as the options allow.
     async fn attempts(
         &self,
         job: &CopyJob,
@@ -122,7 +127,7 @@ impl Copier {
                 Err(error) if error.is_transient() && attempts < options.retries => attempts += 1,
                 Err(error) => return Err(error),
             }
-            // What `CpRetryPolicy` says: go on, or begin again.
+            // `CpRetryPolicy` decides between continuing and restarting.
             options.resume |= self.client.settings().cp_retry_policy.eq_ignore_ascii_case("continue");
         }
     }
@@ -141,7 +146,7 @@ impl Copier {
                 "a member is added to an archive at a server, which is neither overwritten nor continued";
             return Err(CopyError::Usage(text.to_owned()));
         }
-        // Servers copy whole files from each other.
+        // Servers copy only whole files from each other.
         let mut member = options.zip_append || options.member_of(&job.source).is_some();
         if options.third_party != ThirdParty::Never && !member {
             member = unless_stopped(watch, Box::pin(self.metalink(&job.source, options))).await?.is_some();
@@ -160,12 +165,13 @@ impl Copier {
             ThirdParty::First => match Box::pin(self.third_party(job, options, watch)).await {
                 Ok(done) => return Ok(done),
                 Err(Refused::Failed(error)) => return Err(error),
-                // The bytes pass through here then.
+                // Fallback: the bytes pass through this client.
                 Err(Refused::Cannot(CopyError::Cancelled)) => return Err(CopyError::Cancelled),
                 Err(Refused::Cannot(_)) => {}
             },
         }
-        // Each step in a box that goes with it: what a copy is while its bytes flow is all that thousands of them hold.
+        // Each step has a box of its own that is freed after it, because thousands of copies hold
+        // the memory of the transfer step only.
         let source = unless_stopped(watch, Box::pin(Source::open(self, &job.source, options))).await?;
         if let (Some(size), Place::Local(path)) = (source.size, &job.target)
             && size <= options.chunk_bytes as u64
@@ -196,7 +202,7 @@ impl Copier {
         Ok(done)
     }
 
-    /// A file that is here already, all of it: written in one visit to the disk.
+    /// Copies a small local source that was read completely, with one visit to the disk pool.
     async fn small(
         &self,
         source: Source,

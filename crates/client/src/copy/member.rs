@@ -1,4 +1,7 @@
 //! A member of a ZIP archive as the source of a copy.
+//!
+//! Stored members are ranges of the archive and can be read in any order; deflated members are a
+//! stream.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -19,7 +22,7 @@ impl ReadAt for Source {
 }
 
 impl Source {
-    /// What archive errors are for a copy.
+    /// Converts an archive error to a copy error.
     pub(super) fn archive_error(&self, error: ArchiveError<CopyError>) -> CopyError {
         match error {
             ArchiveError::Read(error) => error,
@@ -27,7 +30,7 @@ impl Source {
         }
     }
 
-    /// The member of this name, of which this is the archive.
+    /// Returns the member of this name as a source; `self` is the archive.
     pub(super) async fn member(self, name: &str, options: &CopyOptions) -> Result<Self, CopyError> {
         let Some(size) = self.size else {
             return Err(CopyError::Usage(format!("{} is a stream; members are read from files", self.place)));
@@ -39,7 +42,7 @@ impl Source {
             Ok((member, data))
         };
         let (member, data) = opened.await.map_err(|error| self.archive_error(error))?;
-        // The first is what `auto` stands for.
+        // `auto` selects the first one.
         let mut known = if options.metalink_of_member { self.known.clone() } else { Vec::new() };
         known.push((Algorithm::Zcrc32, crc_text(member.crc32)));
         let (place, disk, blocks) = (self.place.clone(), self.disk.clone(), self.blocks.clone());
@@ -69,26 +72,26 @@ impl Source {
 pub(super) struct Inflated {
     archive: Box<Source>,
     name: String,
-    /// Where its compressed bytes end.
+    /// End of its compressed bytes.
     end: u64,
     chunk_bytes: usize,
-    /// Away while somebody takes the next bytes, which one at a time does.
+    /// `None` while a caller takes the next bytes, which one at a time does.
     state: Mutex<Option<State>>,
 }
 
 struct State {
-    /// Where the next compressed bytes are.
+    /// Offset of the next compressed bytes.
     at: u64,
-    /// Those that were read already.
+    /// Bytes that were read and not decompressed yet.
     input: Bytes,
     inflater: Inflater,
 }
 
 impl Inflated {
-    /// The next bytes; none at the end.
+    /// Returns the next bytes; empty at the end.
     pub(super) async fn next(&self, length: usize) -> Result<Bytes, CopyError> {
         let lock = || self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Who was stopped in the middle leaves nothing behind.
+        // A call that was dropped half-way does not restore the state.
         let mut state = lock().take().ok_or(CopyError::Cancelled)?;
         let mut block = self.archive.blocks.take(length);
         while block.len() < length && !state.inflater.has_ended() {

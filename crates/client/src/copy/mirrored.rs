@@ -1,5 +1,8 @@
-//! A metalink as the source of a copy: the places it names are tried in their order, also when one fails in the middle of
-//! the file, or read from at once; what comes has to be of the size and have the checksums that it says.
+//! A metalink as the source of a copy.
+//!
+//! The locations in the metalink are tried in their order, also as a fallback when one fails in the
+//! middle of the file, or read in parallel. The bytes must have the size and checksums of the
+//! metalink.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +21,8 @@ use crate::metalink::{METALINK_BYTES_MAX, Metalink, MetalinkError};
 use crate::url::{Scheme, Url};
 
 impl Copier {
-    /// The metalink at this place; `None` where `options` do not ask for metalinks, or it has another name.
+    /// Reads the metalink at this place; `None` if `options` disable metalinks or the name has
+    /// another suffix.
     ///
     /// # Errors
     /// [`CopyError`].
@@ -53,7 +57,8 @@ impl Copier {
         let settings = self.client.settings();
         let mut metalink = Metalink::parse(&bytes, &settings.glfn_redirector).map_err(bad)?;
         if place.url().is_some() {
-            // What a server says is no reason to read a file of this machine.
+            // Local files are excluded because a document of a server must not select files of this
+            // machine.
             metalink.urls.retain(|url| url.scheme != Scheme::File);
         }
         if settings.tls_metalink != 0 {
@@ -67,7 +72,7 @@ impl Copier {
         Ok(Some(metalink))
     }
 
-    /// As much of a file as a metalink may have, and a byte more.
+    /// Reads a file at a server up to the size limit of metalinks plus one byte.
     async fn read_remote(&self, url: &Url) -> Result<Vec<u8>, Error> {
         let file = self.client.open(url, &OpenWith::read()).await?;
         let read = file.read(0, METALINK_BYTES_MAX + 1).await?;
@@ -76,7 +81,7 @@ impl Copier {
     }
 }
 
-/// The same of a file of this machine.
+/// Reads a local file up to the same limit.
 fn read_local(path: &std::path::Path) -> Result<Vec<u8>, CopyError> {
     use std::io::Read;
     let fail = |error| CopyError::local("open", path, &error);
@@ -87,7 +92,8 @@ fn read_local(path: &std::path::Path) -> Result<Vec<u8>, CopyError> {
 }
 
 impl Source {
-    /// The first place of a metalink that has the file, and the others if that fails; or several at once.
+    /// Opens the first available location of a metalink, with the others as fallback, or several at
+    /// once.
     pub(super) async fn open_mirrored(
         copier: &Copier,
         place: &Place,
@@ -106,7 +112,7 @@ impl Source {
         let mut opened = waiting.next(copier, &mirrors, options, None).await?;
         opened.known = checksums;
         if waiting.places.is_empty() || !matches!(opened.from, From::Remote { .. } | From::Local(_)) {
-            // It is told under the name that was asked for.
+            // The source is reported under the requested name.
             return Ok(Self { place: place.clone(), ..opened });
         }
         waiting.size = opened.size;
@@ -122,16 +128,16 @@ impl Source {
     }
 }
 
-/// Places of a metalink that were not tried yet.
+/// Locations of a metalink that were not tried yet.
 struct Waiting {
     metalink: Place,
-    /// Bytes that the file must have.
+    /// Expected size of the file in bytes.
     size: Option<u64>,
     places: VecDeque<Url>,
 }
 
 impl Waiting {
-    /// Opens the file at the next place that has it; `last` is why the one before does not do.
+    /// Opens the file at the next available location; `last` is the error of the previous one.
     async fn next(
         &mut self,
         copier: &Copier,
@@ -162,17 +168,17 @@ impl Waiting {
     }
 }
 
-/// A file that is read from one place of a metalink, and from the next one when that fails.
+/// A file that is read from one location of a metalink, with the next ones as fallback.
 pub(super) struct InTurn {
     copier: Copier,
     options: CopyOptions,
-    /// Where it is read from, and how many places failed before.
+    /// Current source and the number of locations that failed before.
     now: Mutex<(usize, Arc<Source>)>,
     waiting: tokio::sync::Mutex<Waiting>,
 }
 
 impl InTurn {
-    /// Where it is read from at the moment.
+    /// Returns the current source and its number.
     pub(super) fn now(&self) -> (usize, Arc<Source>) {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -189,7 +195,7 @@ impl InTurn {
         }
     }
 
-    /// Goes to the next place, unless somebody else has.
+    /// Switches to the next location, unless another caller has done so.
     async fn leave(&self, number: usize, error: CopyError) -> Result<(), CopyError> {
         let mut waiting = self.waiting.lock().await;
         if self.now().0 != number {

@@ -1,8 +1,9 @@
-//! [`Note`]: a small file beside the part that an unfinished copy left. It names the source and the part, and the number of bytes
-//! that are written. The process that completes the part holds a lock on the note, so a second process cannot write to the part.
+//! [`Note`]: a small file beside the partial file of an unfinished copy.
 //!
-//! A note never claims more bytes than are written. Without a note, or with one of another source, the part is compared with
-//! its source byte by byte.
+//! It names the source and the part, and the number of written bytes. The process that completes
+//! the part holds a lock on the note, so a second process cannot write to the part. A note never
+//! claims more bytes than are written. Without a note, or with a note of another source, the part
+//! is compared with its source byte by byte.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -14,9 +15,9 @@ use rustix::io::Errno;
 
 /// The first line, with the version of the format.
 const HEAD: &str = "scalla part 1";
-/// Longest note that is read.
+/// Maximum size of a note that is read.
 const NOTE_BYTES_MAX: u64 = 4096;
-/// A number that the system makes anew whenever it starts.
+/// File with an identifier that the kernel generates at each boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The content of a note.
@@ -26,9 +27,10 @@ pub(super) struct Noted {
     pub(super) source: String,
     /// The identity of the part.
     pub(super) target: String,
-    /// The bytes from its beginning on that are written, whatever has happened since.
+    /// Number of bytes from the start of the part that are written.
     pub(super) written: u64,
-    /// The run of the system in which it was written. Until the system stops, what was written to a local file is in it.
+    /// Boot id of the system that wrote the part. Bytes written to a local file are present as long
+    /// as the system runs.
     pub(super) boot: String,
 }
 
@@ -39,13 +41,13 @@ pub(super) struct Note {
     path: PathBuf,
 }
 
-/// Takes the lock of a file, which ends with its last descriptor. `false` when another process has it. A file system
-/// without locks has nothing to refuse.
+/// Takes the lock of a file, which is released with its last descriptor. Returns `false` if another
+/// process holds it. On a file system without locks it always succeeds.
 pub(super) fn lock(file: &File) -> bool {
     !matches!(flock(file, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK))
 }
 
-/// The run of the system; empty if it is unknown.
+/// Returns the boot id of the system; empty if it is unknown.
 pub(super) fn boot() -> String {
     fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned()).unwrap_or_default()
 }
@@ -80,7 +82,7 @@ impl Note {
         Self::open(&directory.join(name))
     }
 
-    /// Reads its content; `None` if the file belongs to another user or is incomplete.
+    /// Reads the content; `None` if the file belongs to another user or is incomplete.
     pub(super) fn read(&self) -> Option<Noted> {
         let meta = self.file.metadata().ok()?;
         if meta.uid() != rustix::process::geteuid().as_raw() || meta.len() > NOTE_BYTES_MAX {
@@ -91,19 +93,19 @@ impl Note {
         Noted::parse(&text)
     }
 
-    /// Replaces its content.
+    /// Replaces the content.
     pub(super) fn write(&self, noted: &Noted) -> io::Result<()> {
         let text = noted.text();
         self.file.write_all_at(text.as_bytes(), 0)?;
         self.file.set_len(text.len() as u64)
     }
 
-    /// Removes its content.
+    /// Clears the content.
     pub(super) fn clear(&self) -> io::Result<()> {
         self.file.set_len(0)
     }
 
-    /// Removes it. One that cannot be removed is cleared.
+    /// Removes the note. A note that cannot be removed is cleared.
     pub(super) fn remove(&self) {
         if fs::remove_file(&self.path).is_err() {
             self.clear().ok();
@@ -113,7 +115,7 @@ impl Note {
 
 impl Drop for Note {
     fn drop(&mut self) {
-        // Nothing was begun. Once removed, its name may be that of another process.
+        // The note is unused. After its removal another process may own a note of this name.
         if self.file.metadata().is_ok_and(|meta| meta.len() == 0 && meta.nlink() > 0) {
             fs::remove_file(&self.path).ok();
         }
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_read_as_it_was_written_or_not_at_all() {
+    fn a_damaged_note_is_not_read() {
         let text = noted().text();
         assert_eq!(Noted::parse(&text), Some(noted()));
         for length in 0..text.len() {
@@ -176,7 +178,7 @@ mod tests {
         assert!(Note::of_url(&directory, "root://a:1//g").unwrap().unwrap().read().is_none());
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "what was not begun leaves no note");
         note.remove();
-        // Another one has the name now, whoever still has the old one.
+        // Another file has the name now, even if a process still holds the old one.
         assert_eq!(open().unwrap().read(), None);
         fs::remove_dir_all(&directory).unwrap();
     }

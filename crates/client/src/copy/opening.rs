@@ -1,5 +1,7 @@
-//! Opening what a copy makes. An open that is on its way cannot be taken back: when the copy is stopped meanwhile, its
-//! answer is waited for, so that what was made can be removed.
+//! Opens the target of a copy so that a stopped copy leaves no new file behind.
+//!
+//! An open that was sent cannot be cancelled. If the copy is stopped in the meantime, the reply is
+//! awaited, so that the new file can be removed.
 
 use std::time::Duration;
 
@@ -10,18 +12,19 @@ use crate::file::{File, OpenWith};
 use crate::identity::FileIdentity;
 use crate::url::Url;
 
-/// How long the answer to an open is waited for when nobody wants the file any more.
+/// Maximum wait for the reply to an open after the copy was stopped.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
-/// Why there is no file to write to.
+/// The reason why there is no file to write to.
 pub(super) enum NotOpen {
-    /// The server said no, or nothing.
+    /// The server refused the open or did not reply.
     Refused(Error),
-    /// The copy was stopped. The file was opened all the same, if there is one: who asked for it removes it.
+    /// The copy was stopped. The file, if any, was opened nevertheless and has to be removed by the
+    /// caller.
     Stopped(CopyError, Option<File>),
 }
 
-/// Opens a file, unless `stop` ends before.
+/// Opens a file, unless `stop` completes earlier.
 pub(super) async fn open_unless(
     client: &Client,
     url: &Url,
@@ -31,7 +34,7 @@ pub(super) async fn open_unless(
     let mut stop = std::pin::pin!(stop);
     tokio::select! {
         biased;
-        // Nothing was asked for yet.
+        // No request was sent yet.
         why = &mut stop => return Err(NotOpen::Stopped(why, None)),
         () = std::future::ready(()) => {}
     }
@@ -46,8 +49,8 @@ pub(super) async fn open_unless(
     }
 }
 
-/// Removes a file that a copy made, where it is, not where a manager would look for it. A file that has taken its name
-/// meanwhile stays.
+/// Removes a file that a copy created, at its own server instead of at the manager. A different
+/// file that has taken its name is kept.
 pub(super) async fn remove_own(client: &Client, at: &Url, own: Option<&FileIdentity>) {
     let files = client.file_system(at);
     let is_own = match (own, files.stat(&at.path).await) {
@@ -55,7 +58,7 @@ pub(super) async fn remove_own(client: &Client, at: &Url, own: Option<&FileIdent
         _ => true,
     };
     if is_own {
-        // A server that does not answer is left alone.
+        // A failure is ignored: the server may not answer.
         files.rm(&at.path).await.ok();
     }
 }

@@ -1,4 +1,4 @@
-//! What a copy is asked to do, what it tells meanwhile, and what it says in the end.
+//! Options, progress and results of copies: the types that callers exchange with the copy engine.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,108 +13,114 @@ use super::{Place, Rate};
 use crate::answers::Checksum;
 use crate::settings::Settings;
 
-/// Bytes of a chunk unless `XRD_CPCHUNKSIZE` says another: they stay in the processor's cache between socket and file.
+/// Size of a chunk unless `XRD_CPCHUNKSIZE` sets another. It fits into the cache of a processor
+/// between socket and file.
 const CHUNK_BYTES: usize = 2 * 1024 * 1024;
-/// Chunks in flight unless `XRD_CPPARALLELCHUNKS` says another.
+/// Number of chunks in flight unless `XRD_CPPARALLELCHUNKS` sets another.
 const CHUNKS: usize = 8;
-/// And at least so many for each connection that carries data: one is on its way while the next is asked for.
+/// Minimum number of chunks for each connection that carries data: one is in transfer while the
+/// next is requested.
 const CHUNKS_OF_STREAM: usize = 2;
 
-/// What is wanted of checksums.
+/// A requested checksum.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChecksumWish {
-    /// Which; `None`: the first that the server has.
+    /// Algorithm; `None` for the first one that the server supports.
     pub algorithm: Option<Algorithm>,
-    /// What to do with it.
+    /// Value to compare with.
     pub against: Against,
 }
 
-/// What a checksum is compared with.
+/// The value that a checksum is compared with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Against {
-    /// Source and target must agree.
+    /// Source and target must be equal.
     EachOther,
     /// The target must have this value, in hexadecimal.
     Value(String),
-    /// Nothing: that of the target is told.
+    /// No comparison: the checksum of the target is reported.
     PrintTarget,
-    /// Nothing: that of the source is told.
+    /// No comparison: the checksum of the source is reported.
     PrintSource,
 }
 
-/// Whether servers copy from each other.
+/// The use of copies between servers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum ThirdParty {
-    /// The bytes pass through here.
+    /// Never: the bytes pass through this client.
     #[default]
     Never,
-    /// Where both servers can.
+    /// Use it where both servers support it.
     First,
-    /// Else the copy fails.
+    /// Fail if the servers do not support it.
     Only,
 }
 
-/// How to copy.
+/// Options of a copy.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// An existing target is overwritten.
+    /// Overwrites an existing target.
     pub force: bool,
-    /// What an earlier copy left is completed, and what this one leaves when it fails is kept for the next.
+    /// Completes the part that an earlier copy left, and keeps the part of this copy if it fails.
     pub resume: bool,
-    /// The target is written under its own name from the first byte on, not under another until it is whole.
+    /// Writes the target under its final name from the start, instead of under a temporary name
+    /// until it is complete.
     pub in_place: bool,
-    /// The target gets the times and permission bits of the source, as far as its place has them.
+    /// Sets the times and permission bits of the source at the target, as far as the target
+    /// supports them.
     pub preserve: bool,
-    /// The target gets the times of the source, and not its permission bits.
+    /// Sets the times of the source at the target, but not its permission bits.
     pub times: bool,
-    /// The target at a server stays only if it is closed successfully.
+    /// Keeps the target at a server only if it is closed successfully.
     pub persist_on_successful_close: bool,
-    /// Locks of other readers and writers are ignored.
+    /// Ignores locks of other readers and writers.
     pub coerce: bool,
-    /// Data goes with page checksums where the server has them.
+    /// Transfers data with page checksums where the server supports them.
     pub pages: bool,
     /// Bytes of one request.
     pub chunk_bytes: usize,
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub chunks: usize,
-    /// What is wanted of checksums.
+    /// Requested checksums.
     pub checksums: Vec<ChecksumWish>,
-    /// Most sources to read from at once; 1: the one that is named.
+    /// Maximum number of sources to read in parallel; 1 reads only the named source.
     pub sources: usize,
-    /// Whether servers copy from each other.
+    /// Use of copies between servers.
     pub third_party: ThirdParty,
-    /// How often a copy is tried again.
+    /// Maximum number of retries of a copy.
     pub retries: u64,
-    /// Only this member of the source, which is a ZIP archive. `xrdcl.unzip=NAME` in a URL says the same.
+    /// Copies only this member of the source, which is a ZIP archive. `xrdcl.unzip=NAME` in a URL
+    /// has the same effect.
     pub zip_member: Option<String>,
-    /// The target is a ZIP archive, to which the source is added as a member under its own name.
+    /// Adds the source as a member, under its own name, to the target, which is a ZIP archive.
     pub zip_append: bool,
-    /// Sources whose names end with `.meta4` or `.metalink` are metalinks: what they name is copied.
+    /// Treats sources whose names end with `.meta4` or `.metalink` as metalinks and copies the file
+    /// that they describe.
     pub metalinks: bool,
-    /// Checksums of a metalink are those of the member that is copied, not of its archive.
+    /// Applies the checksums of a metalink to the copied member instead of the archive.
     pub metalink_of_member: bool,
-    /// Most bytes a second, of all copies with these options and clones of them together.
+    /// Rate limit in bytes per second, shared by all copies with these options and clones of them.
     pub rate: Option<Rate>,
-    /// Bytes a second below which a copy fails.
+    /// Rate in bytes per second below which a copy fails.
     pub rate_min: Option<u64>,
-    /// The target gets the extended attributes of the source.
+    /// Copies the extended attributes of the source to the target.
     pub attributes: bool,
-    /// Bytes and name of a target of this machine are on its disk before the copy counts as done.
+    /// Syncs the bytes and the name of a local target to disk before the copy is complete.
     pub sync: bool,
-    /// The directory with notes of uploads that can be continued. Without one, what an earlier copy left at a server is
-    /// compared with the source as a whole.
+    /// Directory for the notes of uploads that can be continued. Without it, the part that an
+    /// earlier copy left at a server is compared with the source as a whole.
     pub notes: Option<PathBuf>,
 }
 
 impl CopyOptions {
-    /// As the settings say.
+    /// Returns the options of the settings.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
         let set = |name, value: u64, default| {
             if settings.is_set(name) { usize::try_from(value.max(1)).unwrap_or(default) } else { default }
         };
-        // With data streams of its own the control connection carries no large data.
+        // With separate data streams the control connection carries no large data.
         let streams = usize::try_from(settings.sub_streams_per_channel.clamp(1, 16) - 1).unwrap_or(0);
         let chunks = CHUNKS.max(CHUNKS_OF_STREAM * streams);
         Self {
@@ -147,7 +153,7 @@ impl CopyOptions {
 }
 
 impl CopyOptions {
-    /// The member of the archive at `place` that is to be copied, if it is that.
+    /// Returns the name of the archive member to copy, if `place` has one.
     #[must_use]
     pub fn member_of(&self, place: &Place) -> Option<String> {
         let named = place.url().and_then(|url| url.cgi.get("xrdcl.unzip"));
@@ -158,55 +164,55 @@ impl CopyOptions {
 /// One file to copy.
 #[derive(Clone, Debug)]
 pub struct CopyJob {
-    /// From where.
+    /// Source.
     pub source: Place,
-    /// To where: the file itself, not the folder it goes to.
+    /// Target: the file itself, not its directory.
     pub target: Place,
-    /// Bytes of the source, if a listing told.
+    /// Size of the source in bytes, if a listing contained it.
     pub size: Option<u64>,
 }
 
-/// What a copy did.
+/// The result of a copy.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CopyDone {
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// Bytes of it that went over the network, or from file to file.
+    /// Number of its bytes that were transferred over the network or from file to file.
     pub copied: u64,
-    /// How long it took.
+    /// Duration of the copy.
     pub time: Duration,
-    /// Checksums that were asked for: of which place, and what they are.
+    /// Requested checksums: place and value.
     pub checksums: Vec<(Place, Checksum)>,
-    /// Bytes that each source gave, when there were several.
+    /// Number of bytes from each source, if there were several.
     pub shares: Vec<Share>,
-    /// The servers copied from each other.
+    /// Set if the servers copied from each other.
     pub third_party: bool,
 }
 
-/// What one of several sources gave.
+/// The contribution of one of several sources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Share {
     /// `host:port`.
     pub source: String,
     /// Bytes.
     pub bytes: u64,
-    /// Why it was given up, if it was.
+    /// Error for which the source was given up, if any.
     pub failed: Option<String>,
 }
 
-/// How far a copy is.
+/// The progress of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Bytes that are where they belong.
+    /// Number of bytes written to the target.
     pub done: u64,
-    /// Bytes of the file, if they are known.
+    /// Size of the file in bytes, if known.
     pub total: Option<u64>,
 }
 
 type Callback = dyn Fn(Progress) + Send + Sync;
 
-/// Whoever looks after a copy: is told how far it is, and can stop it. Clones are the same.
+/// A handle that receives the progress of a copy and can stop it. Clones share its state.
 #[derive(Clone, Default)]
 pub struct Watch(Arc<Watched>);
 
@@ -230,30 +236,32 @@ impl fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Calls `callback` after each chunk, from any thread.
+    /// Creates a handle that calls `callback` after each chunk, from any thread.
     pub fn new(callback: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Self(Arc::new(Watched { callback: Some(Box::new(callback)), ..Watched::default() }))
     }
 
-    /// One that is stopped with this one and tells `callback` how far its own copy is.
+    /// Creates a handle that is stopped together with this one and reports the progress of its own
+    /// copy to `callback`.
     pub(super) fn child(&self, callback: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         let (callback, stop): (Option<Box<Callback>>, _) = (Some(Box::new(callback)), self.0.stop.clone());
         Self(Arc::new(Watched { callback, done: AtomicU64::new(0), stop }))
     }
 
-    /// Stops the copy: it cleans up and ends with [`CopyError::Cancelled`](super::CopyError::Cancelled).
+    /// Stops the copy. It cleans up and fails with
+    /// [`CopyError::Cancelled`](super::CopyError::Cancelled).
     pub fn cancel(&self) {
         self.0.stop.cancelled.store(true, Ordering::Release);
         self.0.stop.told.notify_waiters();
     }
 
-    /// Whether it was stopped.
+    /// Reports whether the copy was stopped.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.stop.cancelled.load(Ordering::Acquire)
     }
 
-    /// Returns when it is stopped.
+    /// Returns when the copy is stopped.
     pub async fn cancelled(&self) {
         let mut stop = std::pin::pin!(self.0.stop.told.notified());
         stop.as_mut().enable();
@@ -284,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_counts_and_what_is_not_is_ours() {
+    fn settings_override_the_defaults_of_copies() {
         let mut settings = Settings::default();
         let options = CopyOptions::of(&settings);
         assert_eq!((options.chunk_bytes, options.chunks), (CHUNK_BYTES, CHUNKS));
@@ -297,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_copy_is_stopped_before_and_after_it_is_looked_at() {
+    async fn cancellation_is_seen_by_early_and_late_waiters() {
         let watch = Watch::default();
         let other = watch.clone();
         let (stopped, ()) = tokio::join!(

@@ -1,13 +1,19 @@
-//! Wildcards in paths: `*` any characters, `?` one, `[a-z]` one of these, `[!a-z]` one of the others; none of them
-//! stands for a `/`, and a `\` takes the meaning of what follows. In a URL a `?` begins the cgi, so only the others can be used there.
+//! Wildcards in paths.
+//!
+//! * `*` matches any characters, `?` one character.
+//! * `[a-z]` matches one of these characters, `[!a-z]` one of the others.
+//! * No wildcard matches a `/`, and a `\` makes the next character literal.
+//!
+//! In a URL a `?` begins the cgi, so only the other wildcards can be used there.
 
-/// Whether a path has any.
+/// Reports whether a path contains a wildcard.
 #[must_use]
 pub fn has_wildcard(path: &str) -> bool {
     path.contains(['*', '?', '['])
 }
 
-/// Whether a name is one that `pattern` stands for. Names that begin with a dot have to be asked for with a dot.
+/// Reports whether a name matches `pattern`. A name that begins with a dot matches only a pattern
+/// that begins with a dot.
 #[must_use]
 pub fn matches(pattern: &str, name: &str) -> bool {
     if name.starts_with('.') && !pattern.starts_with(['.', '\\']) {
@@ -16,7 +22,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let name: Vec<char> = name.chars().collect();
     let (mut at, mut in_name) = (0, 0);
-    // Where to go on when what follows the last star does not fit.
+    // Position to continue from if the rest after the last star does not match.
     let mut star = None;
     while in_name < name.len() {
         if pattern.get(at) == Some(&'*') {
@@ -36,14 +42,14 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     pattern.iter().skip(at).all(|sign| *sign == '*')
 }
 
-/// Where the pattern goes on if its next element stands for `sign`.
+/// Returns the position after the next element of the pattern if that element matches `sign`.
 fn one(pattern: &[char], at: usize, sign: char) -> Option<usize> {
     match pattern.get(at)? {
         '?' => Some(at + 1),
         '\\' => (pattern.get(at + 1)? == &sign).then_some(at + 2),
         '[' => {
             let Some((fits, after)) = class(pattern, at + 1, sign) else {
-                // Without its end it is an ordinary sign.
+                // Without its end it is an ordinary character.
                 return (sign == '[').then_some(at + 1);
             };
             fits.then_some(after)
@@ -52,7 +58,7 @@ fn one(pattern: &[char], at: usize, sign: char) -> Option<usize> {
     }
 }
 
-/// Whether `sign` is in the class that begins at `at`, and where that ends.
+/// Reports whether `sign` is in the class that begins at `at`, and returns the end of the class.
 fn class(pattern: &[char], mut at: usize, sign: char) -> Option<(bool, usize)> {
     let negated = matches!(pattern.get(at)?, '!' | '^');
     at += usize::from(negated);
@@ -81,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit_or_do_not() {
+    fn patterns_match_names() {
         let table = [
             ("*", "a", true),
             ("*", ".a", false),

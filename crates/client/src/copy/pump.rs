@@ -1,8 +1,10 @@
-//! Moves the bytes of one file: several chunks are on their way at once, each read and then written by the same lane.
+//! Moves the bytes of one file, with several chunks in flight. Each lane reads a chunk and then
+//! writes it.
 //!
-//! A target on this machine is written in the order of the file ([`Sequence`]), but for one of many sources; one at a
-//! server in any order, but if it may have to be completed, no chunk is begun further than [`AHEAD_BYTES_MAX`] behind
-//! the first that is missing.
+//! A local target is written in the order of the file ([`Sequence`]), unless it has several
+//! sources. A target at a server is written in any order. If it may have to be completed later, no
+//! chunk begins more than [`AHEAD_BYTES_MAX`] behind the first missing one, so that a partial file
+//! has few holes.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,78 +24,79 @@ use super::sequence::{Piece, Sequence};
 use super::source::{From, Source};
 use crate::file::File;
 
-/// How far writes to a server may run ahead of one that is not answered, so that a part that is left has few holes.
+/// Maximum distance of writes to a server from the first unacknowledged one, so that a partial file
+/// has few holes.
 const AHEAD_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
-/// Least bytes of a chunk where several sources share the file.
+/// Minimum size of a chunk if several sources share the file.
 const SHARED_BYTES_MIN: u64 = 128 * 1024;
 
-/// How often the rate is looked at.
+/// Interval between checks of the rate.
 const LOOK_TIME: Duration = Duration::from_secs(1);
 
-/// Where the bytes go.
+/// The destination of the bytes.
 pub(super) enum Into {
-    /// In order, to this machine.
+    /// A local target, written in order.
     Sequence(Sequence),
-    /// To a server, and past the sums if there are any.
+    /// A server, and the checksums if any are computed.
     Remote { file: File, how: How, sums: Option<Sequence>, note: Option<Arc<UploadNote>> },
 }
 
-/// How bytes are written to a server.
+/// The kind of write requests to a server.
 #[derive(Clone, Copy)]
 pub(super) enum How {
     Plain,
-    /// With page checksums.
+    /// Writes with page checksums.
     Pages,
-    /// From this place on, under a checkpoint or not: a member of an archive.
+    /// Writes from this offset on, optionally under a checkpoint: a member of an archive.
     Member {
         from: u64,
         checkpoint: bool,
     },
 }
 
-/// One copy in the making.
+/// A copy in progress.
 pub(super) struct Pump {
     pub(super) source: Source,
     pub(super) into: Into,
     pub(super) chunk_bytes: usize,
     pub(super) watch: Watch,
-    /// How far a chunk may run ahead of one that is missing.
+    /// Maximum distance of a chunk from a missing one.
     ahead: Option<u64>,
     rate: Option<Rate>,
     rate_min: Option<u64>,
     plan: Mutex<Plan>,
-    /// Told when a chunk is done.
+    /// Notified when a chunk is complete.
     moved: Notify,
     /// Held by the lane that reads a stream.
     turn: tokio::sync::Mutex<()>,
 }
 
-/// What is still to be read.
+/// The remaining work.
 struct Plan {
-    /// Parts with data, the next one last.
+    /// Extents with data in reverse order.
     extents: Vec<Range<u64>>,
-    /// Where the next chunk or hole begins.
+    /// Offset of the next chunk or hole.
     next: u64,
-    /// The end, when it is known.
+    /// Size of the file, when known.
     size: Option<u64>,
-    /// Places at several sources that share what is left: with chunks as large as ever, those that are slow would still
-    /// be at theirs when the others have nothing left to do.
+    /// Number of places at several sources that share the remaining bytes. Chunks shrink with it
+    /// because a slow source would otherwise hold up the end of the copy.
     sharers: u64,
-    /// Bytes of a chunk that these sources are best asked for.
+    /// Preferred chunk size of these sources.
     wanted: u64,
-    /// Where the chunks on their way begin.
+    /// Offsets of the chunks in flight.
     moving: BTreeSet<u64>,
-    /// Bytes that are where they belong.
+    /// Number of bytes written to the target.
     copied: u64,
 }
 
-/// What a lane does next.
+/// The next step of a lane.
 #[derive(PartialEq, Eq, Debug)]
 enum Step {
     Data(u64, usize),
     Hole(u64, u64),
-    /// Too far ahead.
+    /// Wait, because the next chunk is too far ahead.
     Pause,
     End,
 }
@@ -104,8 +107,8 @@ impl Plan {
         Self { extents, next: from, size, sharers: 0, wanted: u64::MAX, moving: BTreeSet::new(), copied: 0 }
     }
 
-    /// Bytes of the next chunk: `most`, or less where several sources share the file. Towards its end half of what is left
-    /// is on its way at once.
+    /// Returns the size of the next chunk: `most`, or less if several sources share the file.
+    /// Towards the end half of the remaining bytes are in flight at once.
     fn chunk(&self, most: u64) -> u64 {
         let left = self.size.unwrap_or(u64::MAX).saturating_sub(self.next);
         let wanted = self.wanted.min(left.checked_div(2 * self.sharers).unwrap_or(u64::MAX));
@@ -130,7 +133,7 @@ impl Plan {
         }
         let step = match self.extents.last() {
             Some(extent) if extent.start <= at => {
-                // Chunks begin at multiples of their size where they can.
+                // Chunks are aligned to their size where possible.
                 let length = (chunk - at % chunk).min(extent.end - at);
                 Step::Data(at, usize::try_from(length).unwrap_or(usize::MAX))
             }
@@ -159,10 +162,10 @@ impl Pump {
         let (rate, rate_min) = (options.rate.clone(), options.rate_min);
         let most = options.chunk_bytes.max(1);
         let chunk_bytes = rate.as_ref().map_or(most, |rate| rate.chunk_bytes(most));
-        // Only who may have to complete the file has to know what can be missing in it.
+        // The distance is limited only for a file that may have to be completed later.
         let bounded = options.resume && matches!(into, Into::Remote { .. });
         let ahead = bounded.then_some(AHEAD_BYTES_MAX);
-        // Where a member goes there are other bytes, which zeros have to replace.
+        // The range of a new member holds older bytes, so holes have to be overwritten with zeros.
         let extents = match (&into, source.size) {
             (Into::Remote { how: How::Member { .. }, .. }, Some(size)) => {
                 std::iter::once(from..size).collect()
@@ -179,7 +182,7 @@ impl Pump {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves everything, with so many chunks on their way at once, and returns the size of the file.
+    /// Moves all bytes with `lanes` chunks in flight and returns the size of the file.
     pub(super) async fn run(self: &Arc<Self>, lanes: usize) -> Result<u64, CopyError> {
         let mut least = self.chunk_bytes.max(1) as u64;
         if matches!(self.source.from, From::Many(_)) {
@@ -204,7 +207,7 @@ impl Pump {
         result.map(|()| self.plan().next)
     }
 
-    /// Returns when it is slower than it may be.
+    /// Returns when the rate is below the minimum.
     async fn too_slow(&self) -> CopyError {
         let Some(least) = self.rate_min else { return std::future::pending().await };
         let mut floor = Floor::new(least, Instant::now());
@@ -229,7 +232,7 @@ impl Pump {
             match ended {
                 None => return Ok(()),
                 Some(Ok(Ok(()))) => {}
-                // The others end where they are.
+                // The other lanes are aborted.
                 Some(Ok(Err(error))) => {
                     running.shutdown().await;
                     return Err(error);
@@ -242,7 +245,7 @@ impl Pump {
         }
     }
 
-    /// Adds to the sums what is at the server already, the first `to` bytes.
+    /// Adds the first `to` bytes, which are at the server already, to the checksums.
     pub(super) async fn sum_up(&self, to: u64) -> Result<(), CopyError> {
         let Into::Remote { sums: Some(sums), .. } = &self.into else { return Ok(()) };
         let mut at = 0;
@@ -255,12 +258,12 @@ impl Pump {
         Ok(())
     }
 
-    /// Bytes that arrived.
+    /// Returns the number of bytes written to the target.
     pub(super) fn copied(&self) -> u64 {
         self.plan().copied
     }
 
-    /// Up to where everything is at the server.
+    /// Returns the offset up to which all bytes are at the server.
     pub(super) fn whole_to(&self) -> u64 {
         let plan = self.plan();
         plan.moving.first().copied().unwrap_or(plan.next)
@@ -285,7 +288,7 @@ impl Pump {
         }
     }
 
-    /// Returns when the rate allows so many more bytes.
+    /// Waits until the rate limit allows `bytes` more bytes.
     async fn allowed(&self, bytes: usize) {
         if let Some(rate) = &self.rate {
             rate.take(bytes).await;
@@ -310,7 +313,7 @@ impl Pump {
         }
     }
 
-    /// The next bytes of a stream, which one lane at a time reads.
+    /// Returns the next bytes of a stream, which one lane at a time reads.
     async fn next_of_stream(&self) -> Result<Option<(u64, Piece)>, CopyError> {
         let _turn = self.turn.lock().await;
         self.allowed(self.chunk_bytes).await;
@@ -373,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_cover_the_data_and_holes_the_rest() {
+    fn chunks_and_holes_cover_the_file() {
         let mut plan = Plan::new(5, Some(100), vec![5..12, 30..31, 50..75]);
         let mut steps = Vec::new();
         loop {
@@ -399,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_goes_in_smaller_chunks_towards_its_end() {
+    fn shared_files_have_smaller_chunks_towards_the_end() {
         let (most, size) = (2 << 20, 40_000_000);
         let mut plan = Plan::new(0, Some(size), std::iter::once(0..size).collect());
         plan.sharers = 10;
@@ -415,14 +418,15 @@ mod tests {
             (at, last) = (offset + length, length);
         }
         assert_eq!((at, last <= SHARED_BYTES_MIN), (size, true));
-        // Before, it is as the sources are best asked; a size of the caller's own that cannot be halved stays.
+        // Before that point the preferred size applies; a size set by the caller that cannot be
+        // halved is kept.
         plan.next = 0;
         plan.wanted = 600_000;
         assert_eq!((plan.chunk(most), plan.chunk(70_001)), (512 * 1024, 70_001));
     }
 
     #[test]
-    fn nothing_is_begun_too_far_ahead_of_what_is_missing() {
+    fn chunks_stay_close_to_the_first_missing_one() {
         let mut plan = Plan::new(0, Some(100), std::iter::once(0..100).collect());
         assert_eq!(plan.step(10, Some(20)), Step::Data(0, 10));
         assert_eq!(plan.step(10, Some(20)), Step::Data(10, 10));

@@ -1,20 +1,20 @@
-//! Limits of the rate: how fast a copy may be, and how slow.
+//! Rate limits of copies: a token bucket for the maximum, and a check of the minimum.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What may pass at once after a pause.
+/// Maximum burst after a pause.
 const BURST: Duration = Duration::from_millis(250);
-/// Chunks of a second, where the rate is low.
+/// Number of chunks per second if the rate is low.
 const CHUNKS_A_SECOND: u64 = 8;
-/// Least bytes of a chunk.
+/// Minimum size of a chunk.
 const CHUNK_BYTES_MIN: u64 = 4096;
-/// Time over which a rate is looked at.
+/// Period over which the minimum rate is measured.
 pub(super) const FLOOR_TIME: Duration = Duration::from_secs(10);
 
-/// Most bytes a second, for all copies that share it: clones do.
+/// A rate limit in bytes per second, shared by all copies that have a clone of it.
 #[derive(Clone, Debug)]
 pub struct Rate {
     bytes_a_second: u64,
@@ -22,19 +22,19 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So many; 1 at least.
+    /// Creates a limit of `bytes_a_second`, at least 1.
     #[must_use]
     pub fn new(bytes_a_second: u64) -> Self {
         Self { bytes_a_second: bytes_a_second.max(1), bucket: Arc::default() }
     }
 
-    /// Bytes of a chunk with which the rate stays even.
+    /// Returns a chunk size of at most `most` that keeps the rate even.
     pub(super) fn chunk_bytes(&self, most: usize) -> usize {
         let even = (self.bytes_a_second / CHUNKS_A_SECOND).max(CHUNK_BYTES_MIN);
         usize::try_from(even).unwrap_or(most).min(most)
     }
 
-    /// Returns when so many more bytes may pass.
+    /// Waits until `bytes` more bytes are allowed.
     pub(super) async fn take(&self, bytes: usize) {
         let wait = {
             let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,14 +46,15 @@ impl Rate {
     }
 }
 
-/// A token bucket, kept as the moment at which it is full again.
+/// A token bucket, stored as the time at which it is full again.
 #[derive(Default, Debug)]
 struct Bucket {
     paid_up: Option<Instant>,
 }
 
 impl Bucket {
-    /// Takes tokens for `bytes`, and returns how long to wait until they are there. Who comes later waits longer.
+    /// Takes tokens for `bytes` and returns the time until they are available. Later callers wait
+    /// longer.
     fn take(&mut self, bytes: usize, rate: u64, now: Instant) -> Duration {
         let earliest = now.checked_sub(BURST).unwrap_or(now);
         let start = self.paid_up.map_or(earliest, |paid_up| paid_up.max(earliest));
@@ -64,7 +65,7 @@ impl Bucket {
     }
 }
 
-/// Whether a copy is too slow: told its bytes from time to time.
+/// A check of the minimum rate that is fed with the progress of a copy.
 pub(super) struct Floor {
     bytes_a_second: u64,
     since: Instant,
@@ -76,7 +77,8 @@ impl Floor {
         Self { bytes_a_second, since: now, bytes: 0 }
     }
 
-    /// It has so many bytes now. The rate, in bytes a second, if that was too little for [`FLOOR_TIME`].
+    /// Records the current number of bytes. Returns the rate in bytes per second if it was too low
+    /// for [`FLOOR_TIME`].
     pub(super) fn look(&mut self, bytes: u64, now: Instant) -> Option<u64> {
         let time = now.saturating_duration_since(self.since);
         if time < FLOOR_TIME {
@@ -94,7 +96,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn many_lanes_together_keep_the_rate() {
+    async fn lanes_share_one_rate_limit() {
         let rate = Rate::new(1_000_000);
         let begun = Instant::now();
         let mut lanes = tokio::task::JoinSet::new();
@@ -107,13 +109,13 @@ mod tests {
             });
         }
         while lanes.join_next().await.is_some() {}
-        // Eight million bytes, the first quarter of a second's at once.
+        // Eight million bytes; the first quarter of a second's worth is a burst.
         let seconds = begun.elapsed().as_secs_f64();
         assert!((7.5..8.1).contains(&seconds), "{seconds}");
     }
 
     #[test]
-    fn a_pause_is_made_up_for_by_one_burst_only() {
+    fn a_pause_allows_one_burst_only() {
         let (mut bucket, begun) = (Bucket::default(), Instant::now() + Duration::from_secs(1000));
         assert_eq!(bucket.take(1000, 1000, begun), Duration::ZERO);
         assert_eq!(bucket.take(1000, 1000, begun), Duration::from_millis(750));
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_small_where_the_rate_is() {
+    fn chunks_are_small_at_low_rates() {
         let chunk = |rate: u64| Rate::new(rate).chunk_bytes(2 << 20);
         assert_eq!(
             [chunk(1), chunk(80_000), chunk(1 << 30), chunk(u64::MAX)],
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_slow_for_long_is_too_slow() {
+    fn a_rate_below_the_minimum_is_reported() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let mut floor = Floor::new(1000, begun);

@@ -1,8 +1,13 @@
-//! Replaces what liars gave of a file that came from several sources, and finds out who lied when its checksum is wrong.
+//! Replaces wrong bytes of a file that came from several sources, and finds their origin.
 //!
-//! First goes what sources gave that are known to lie. When the checksum is wrong still, each part is compared with what
-//! another source has: of three, two decide; where there are only two, each is disbelieved in turn, and the checksum
-//! decides. At most the file is read twice more from each of the sources.
+//! The steps are:
+//!
+//! 1. Bytes of sources that are known to be wrong are replaced.
+//! 2. If the checksum is still wrong, each part is compared with another source. With three sources
+//!    the majority of two decides.
+//! 3. With two sources only, each is excluded in turn, and the checksum decides.
+//!
+//! The file is read at most twice more from each source.
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
@@ -15,33 +20,33 @@ use super::place::Place;
 use super::target::Written;
 use crate::answers::Checksum;
 
-/// Blocks that are replaced at once.
+/// Number of blocks that are replaced at once.
 const LANES: usize = 8;
-/// Why a source is accused.
+/// Reason for giving up a source.
 const LIED: &str = "what it gave is not what the file holds";
 
-/// A block of which two sources say different things, and nobody else can tell.
+/// A block on which two sources disagree without a third one to decide.
 #[derive(Clone, Copy)]
 struct Doubt {
     at: u64,
     length: usize,
-    /// Who gave it, and who contradicts.
+    /// The source of the block, and the source that disagrees.
     sides: [usize; 2],
 }
 
-/// What is done about one file.
+/// The repair of one file.
 pub(super) struct Repair<'a> {
     pub(super) copier: &'a Copier,
     pub(super) crowd: &'a Crowd,
     pub(super) checks: &'a Checks,
     pub(super) source: &'a Place,
-    /// Of the file.
+    /// Size of the file.
     pub(super) size: u64,
     pub(super) chunk_bytes: usize,
 }
 
 impl Repair<'_> {
-    /// Compares the file with its checksums, after replacing what has to be replaced.
+    /// Compares the file with its checksums after the necessary replacements.
     pub(super) async fn verify(&self, written: &mut Written) -> Result<Vec<(Place, Checksum)>, CopyError> {
         if !written.is_repairable() {
             if !self.crowd.suspects().is_empty() {
@@ -71,7 +76,8 @@ impl Repair<'_> {
         }
     }
 
-    /// Whether the sources agree that the file is what came, so that it is not the one that was asked for.
+    /// Reports whether the sources agree on the received bytes, so that the file itself differs
+    /// from the requested one.
     async fn is_another_file(&self, written: &Written) -> bool {
         let Some((algorithm, value, computed)) = self.checks.wrong_value(&written.sums) else { return false };
         let said = self.crowd.ask_sums(algorithm, Some(value)).await;
@@ -86,11 +92,11 @@ impl Repair<'_> {
         if self.replace(written).await? { self.sum_up(written).await } else { Ok(()) }
     }
 
-    /// Replaces what liars gave; whether there was anything.
+    /// Replaces the bytes of untrusted sources. Reports whether there were any.
     async fn replace(&self, written: &mut Written) -> Result<bool, CopyError> {
         let mut any = false;
         loop {
-            // Whoever is accused meanwhile has given something too.
+            // A source that becomes untrusted during the replacement may have delivered blocks too.
             let blocks: Vec<_> =
                 self.crowd.suspects().into_iter().flat_map(|part| self.blocks(part)).collect();
             if blocks.is_empty() {
@@ -119,7 +125,7 @@ impl Repair<'_> {
         starts.map(move |at| (at, usize::try_from(part.end - at).unwrap_or(chunk).min(chunk)))
     }
 
-    /// Compares each block with what another source has, and returns those that nobody could decide.
+    /// Compares each block with another source and returns the undecided ones.
     async fn audit(&self, written: &mut Written) -> Result<Vec<Doubt>, CopyError> {
         let mut doubts = Vec::new();
         for (part, giver) in self.crowd.given() {
@@ -133,7 +139,7 @@ impl Repair<'_> {
                     }
                     let Some(data) = self.crowd.read_of(other, at, length).await else { continue };
                     if data == have {
-                        // Whoever said something else is alone.
+                        // The source with the other bytes is in the minority.
                         if let Some((liar, _)) = theirs {
                             self.crowd.accuse(liar, LIED.to_owned());
                         }
@@ -160,7 +166,8 @@ impl Repair<'_> {
         Ok(doubts)
     }
 
-    /// Accuses who gave a wrong block, unless it has the right one: then the block was damaged on its way.
+    /// Marks the source of a wrong block as untrusted, unless its block is right now: then the
+    /// block was damaged in transfer.
     async fn convict(&self, giver: usize, at: u64, length: usize, right: &Bytes) {
         let again = self.crowd.read_of(giver, at, length).await;
         if again.is_some_and(|again| again != *right) {
@@ -168,7 +175,7 @@ impl Repair<'_> {
         }
     }
 
-    /// Disbelieves one source after the other until the checksum is right.
+    /// Excludes one source after the other until the checksum is right.
     async fn settle(
         &self,
         written: &mut Written,

@@ -1,4 +1,5 @@
-//! A few pages from all over a file: sources whose samples differ do not have the same file, whatever else they say.
+//! A sample of a few pages across a file. Sources with different samples have different files, so
+//! that most wrong sources are found before the transfer.
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
@@ -6,15 +7,16 @@ use tokio::task::JoinSet;
 use crate::failure::Error;
 use crate::file::File;
 
-/// Pages of a sample.
+/// Number of pages in a sample.
 const PIECES: u64 = 16;
-/// Bytes of each: what a page checksum covers.
+/// Size of each page, which is the unit of page checksums.
 const PIECE_BYTES: u64 = 4096;
 
-/// What was read, in the order of the file.
+/// The pages in the order of the file.
 pub(super) type Sample = Vec<Bytes>;
 
-/// Where the pieces of a file of so many bytes lie: the first and the last page and some between them, or all of it.
+/// Returns the positions of the pages of a file of `size` bytes: the first, the last and some
+/// between them, or the whole file.
 fn pieces(size: u64) -> Vec<(u64, usize)> {
     if size <= PIECES * PIECE_BYTES {
         let length = usize::try_from(size).unwrap_or(0);
@@ -29,7 +31,7 @@ fn pieces(size: u64) -> Vec<(u64, usize)> {
     (0..PIECES).map(piece).collect()
 }
 
-/// Reads the sample of a file of `size` bytes; all pieces are asked for at once.
+/// Reads the sample of a file of `size` bytes; all pages are requested at once.
 pub(super) async fn take(file: &File, size: u64, pages: bool) -> Result<Sample, Error> {
     let mut reading = JoinSet::new();
     for (number, (offset, length)) in pieces(size).into_iter().enumerate() {
@@ -45,7 +47,8 @@ pub(super) async fn take(file: &File, size: u64, pages: bool) -> Result<Sample, 
     Ok(found.into_iter().map(|(_, data)| data).collect())
 }
 
-/// What most say: the first of them; of equally many the one said first.
+/// Returns the index of the first member of the largest group of equal values. Of groups of equal
+/// size the first one wins.
 pub(super) fn most<T>(said: &[T], same: impl Fn(&T, &T) -> bool) -> Option<usize> {
     let votes = |index: usize| {
         said.iter().filter(|other| said.get(index).is_some_and(|one| same(one, other))).count()
@@ -58,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_files_are_compared_whole_and_large_ones_from_end_to_end() {
+    fn samples_cover_small_files_and_both_ends_of_large_ones() {
         assert_eq!(pieces(0), []);
         assert_eq!(pieces(1), [(0, 1)]);
         assert_eq!(pieces(65_536), [(0, 65_536)]);
@@ -73,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_majority_decides_and_the_first_among_equals() {
+    fn the_majority_decides_or_the_first_of_equal_groups() {
         let most = |said: &[u8]| most(said, |a, b| a == b).map(|index| said[index]);
         assert_eq!(most(&[]), None);
         assert_eq!(most(&[1, 2, 2]), Some(2));

@@ -1,8 +1,8 @@
-//! [`Sequence`]: pieces of a file that come in any order are taken in the order of the file: written one behind the
-//! other, and summed up.
+//! [`Sequence`]: reorders pieces of a file, so that they are written and checksummed in file order.
 //!
-//! Whoever brings a piece waits until it is taken. So no more pieces lie here than are brought at once, and what is
-//! written is whole up to its end at any time: an interrupted copy can go on from there.
+//! A caller waits until its piece is taken. The number of buffered pieces is therefore bounded by
+//! the number of callers. The output has no holes at any time, so an interrupted copy can continue
+//! from its end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,13 +15,13 @@ use super::disk::Disk;
 use super::failure::CopyError;
 use super::local::LocalTarget;
 
-/// Zeros for the sums of holes.
+/// Zeros for the checksums of holes.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// A piece of a file.
 pub(super) enum Piece {
     Data(Bytes),
-    /// So many zeros.
+    /// Number of zeros.
     Hole(u64),
 }
 
@@ -34,16 +34,16 @@ impl Piece {
     }
 }
 
-/// Where pieces go.
+/// The destination of the pieces.
 pub(super) enum Out {
     File(LocalTarget),
     /// Standard output.
     Stream,
-    /// Nowhere: they are only summed up.
+    /// None: the pieces are only checksummed.
     Nowhere,
 }
 
-/// What takes the pieces.
+/// The consumer of the pieces.
 pub(super) struct Taker {
     pub(super) sums: Vec<Running>,
     pub(super) out: Out,
@@ -92,28 +92,29 @@ struct Waiting {
 }
 
 struct State {
-    /// Where the next piece begins.
+    /// Offset of the next piece.
     next: u64,
     ordered: bool,
     waiting: BTreeMap<u64, Waiting>,
-    /// Away while a thread of the disk takes pieces.
+    /// `None` while a disk thread takes pieces.
     taker: Option<Taker>,
     failed: Option<CopyError>,
 }
 
-/// See above. Clones are the same.
+/// A reordering queue in front of a taker. Clones share it.
 #[derive(Clone)]
 pub(super) struct Sequence(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    /// Told when the taker is put back.
+    /// Notified when the taker is idle again.
     idle: Notify,
     disk: Disk,
 }
 
 impl Sequence {
-    /// Begins at byte `next`. Not `ordered`, it takes pieces as they come and sums nothing up.
+    /// Creates a sequence that begins at byte `next`. If it is not `ordered`, it takes pieces in
+    /// any order and computes no checksums.
     pub(super) fn new(next: u64, ordered: bool, taker: Taker, disk: Disk) -> Self {
         let state = State { next, ordered, waiting: BTreeMap::new(), taker: Some(taker), failed: None };
         Self(Arc::new(Inner { state: Mutex::new(state), idle: Notify::new(), disk }))
@@ -123,7 +124,7 @@ impl Sequence {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings a piece and waits until it is taken.
+    /// Adds a piece and waits until it is taken.
     pub(super) async fn bring(&self, offset: u64, piece: Piece) -> Result<(), CopyError> {
         let (taken, when) = oneshot::channel();
         {
@@ -142,14 +143,14 @@ impl Sequence {
         when.await.unwrap_or(Err(CopyError::Cancelled))
     }
 
-    /// Takes pieces as long as the next one is there.
+    /// Takes pieces as long as the next one is available.
     fn drain(&self, mut taker: Taker) {
         let mut next = self.next(taker, 0);
         while let Some((with, offset, waiting)) = next.take() {
             taker = with;
             let length = waiting.piece.length();
             let result = taker.take(offset, &waiting.piece);
-            // The memory is free for the next read before that is asked for.
+            // The memory is free before the next read needs it.
             drop(waiting.piece);
             match &result {
                 Ok(()) => next = self.next(taker, length),
@@ -159,7 +160,7 @@ impl Sequence {
         }
     }
 
-    /// The next piece after `length` more bytes were taken; or the taker is put back.
+    /// Returns the next piece after `length` more bytes, or returns the taker to the sequence.
     fn next(&self, taker: Taker, length: u64) -> Option<(Taker, u64, Waiting)> {
         let mut state = self.state();
         let found = if state.ordered {
@@ -189,7 +190,8 @@ impl Sequence {
         self.0.idle.notify_waiters();
     }
 
-    /// Ends it when nothing is being taken: up to which byte everything is there, and what took it.
+    /// Waits until the taker is idle and ends the sequence. Returns the offset up to which it is
+    /// complete, and the taker.
     pub(super) async fn end(&self) -> (u64, Taker) {
         loop {
             let mut idle = std::pin::pin!(self.0.idle.notified());
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_reaches_everybody() {
+    async fn a_failure_reaches_all_callers() {
         let path = std::path::Path::new("/dev/full");
         let options = super::super::CopyOptions::of(&crate::Settings::default());
         let (target, _) = LocalTarget::create(path, &options).unwrap();

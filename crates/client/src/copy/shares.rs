@@ -1,39 +1,42 @@
-//! Which of several sources is asked for which block: a pure machine, time is an argument.
+//! Scheduling of block requests over several sources: a state machine without I/O, with time as an
+//! argument, so that tests run on virtual time.
 //!
-//! Each source has a few places for requests, and whoever needs a block takes a free one: so a fast source, which frees
-//! its places sooner, gives more. When a place is free and nobody waits for one, no block is left that was not asked
-//! for; then the block that is expected last is asked for a second time, where it is expected sooner, and the first
-//! answer counts. A source whose answer is overdue by far is given up.
+//! Each source has a few slots for requests, and a block takes any free slot. A fast source frees
+//! its slots sooner and therefore delivers more. If a slot is free and no block waits, all
+//! remaining blocks are in flight. Then the block that is expected last is requested as a duplicate
+//! from a source that is expected to be faster, and the first reply counts. A source whose reply is
+//! long overdue is given up.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How much of the latest block counts for the expected time of the next.
+/// Weight of the latest block in the moving average of the time for a block.
 const NEWS: f64 = 0.3;
-/// An answer that takes so many times as long as expected, and at least [`OVERDUE_MIN`], does not come.
+/// Factor of the expected time, at least [`OVERDUE_MIN`], after which a reply counts as lost.
 const OVERDUE: f64 = 20.0;
-/// See [`OVERDUE`].
+/// Minimum time for [`OVERDUE`].
 const OVERDUE_MIN: Duration = Duration::from_secs(20);
 
-/// How long a block takes, at best. All that is asked of a source arrives at about the same time when it serves requests
-/// evenly; if that took seconds, it would have nothing to do while we take it, and others nothing to take over at the end.
+/// Target time for a block in seconds. All requests to an even server complete at about the same
+/// time. If that took seconds, the server would be idle while the data is processed, and others
+/// would have nothing to take over at the end.
 const BLOCK_SECONDS: f64 = 0.5;
-/// Bytes of the first blocks, before it is known how long they take.
+/// Size of the first blocks, before their speed is known.
 const FIRST_BLOCK_BYTES: u64 = 256 * 1024;
 
 /// A request for a block at one source.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Attempt(u64);
 
-/// See above.
+/// The state of the scheduler.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     members: Vec<Member>,
     under_way: BTreeMap<Attempt, UnderWay>,
     attempts: u64,
-    /// Blocks that wait for a place.
+    /// Number of blocks that wait for a slot.
     waiting: usize,
 }
 
@@ -41,9 +44,9 @@ pub(super) struct Shares {
 struct Member {
     places: usize,
     used: usize,
-    /// Seconds that the latest blocks took, from the request to the last byte.
+    /// Moving average of the seconds from a request to its last byte.
     expected: Option<f64>,
-    /// Bytes a second of one place, in the latest blocks.
+    /// Moving average of the bytes per second of one slot.
     rate: Option<f64>,
     bytes: u64,
     gone: bool,
@@ -54,51 +57,51 @@ struct UnderWay {
     member: usize,
     block: u64,
     begun: Instant,
-    /// The block is asked for elsewhere too.
+    /// Set if a duplicate request for the block exists.
     twice: bool,
 }
 
 impl Shares {
-    /// A source with so many places joins; its number.
+    /// Adds a source with `places` slots and returns its number.
     pub(super) fn join(&mut self, places: usize) -> usize {
         let places = places.max(1);
         self.members.push(Member { places, used: 0, expected: None, rate: None, bytes: 0, gone: false });
         self.members.len() - 1
     }
 
-    /// Sources that are not given up.
+    /// Returns the number of sources that are not given up.
     pub(super) fn present(&self) -> usize {
         self.members.iter().filter(|member| !member.gone).count()
     }
 
-    /// Whether a source is not given up.
+    /// Reports whether a source is not given up.
     pub(super) fn is_present(&self, member: usize) -> bool {
         self.members.get(member).is_some_and(|member| !member.gone)
     }
 
-    /// Bytes that a source gave and that were used.
+    /// Returns the number of used bytes from a source.
     pub(super) fn bytes(&self, member: usize) -> u64 {
         self.members.get(member).map_or(0, |member| member.bytes)
     }
 
-    /// Somebody waits for a place, or no longer.
+    /// Adds or removes a block that waits for a slot.
     pub(super) fn wait(&mut self, waits: bool) {
         self.waiting = if waits { self.waiting + 1 } else { self.waiting.saturating_sub(1) };
     }
 
-    /// A source with a free place for a block, the one that is expected to answer first; not one of `not`.
+    /// Returns a source with a free slot that is expected to reply first, excluding those in `not`.
     pub(super) fn place(&self, not: &[usize]) -> Option<usize> {
         let free = |(number, member): &(usize, &Member)| {
             !member.gone && member.used < member.places && !not.contains(number)
         };
-        // One that is not known yet is tried first.
+        // A source without measurements is tried first.
         let expected = |member: &Member| member.expected.unwrap_or(0.0) * (member.used + 1) as f64;
         let free = self.members.iter().enumerate().filter(free);
         let order = |a: &Member, b: &Member| expected(a).total_cmp(&expected(b)).then(a.used.cmp(&b.used));
         free.min_by(|a, b| order(a.1, b.1)).map(|(number, _)| number)
     }
 
-    /// A block is asked for.
+    /// Records a request for a block.
     pub(super) fn begin(&mut self, member: usize, block: u64, now: Instant) -> Attempt {
         if let Some(member) = self.members.get_mut(member) {
             member.used += 1;
@@ -114,7 +117,7 @@ impl Shares {
         attempt
     }
 
-    /// A block came; `bytes` are 0 when it was there already.
+    /// Records the arrival of a block; `bytes` is 0 for a duplicate.
     pub(super) fn done(&mut self, attempt: Attempt, bytes: u64, now: Instant) {
         let Some(under_way) = self.under_way.remove(&attempt) else { return };
         let Some(member) = self.members.get_mut(under_way.member) else { return };
@@ -131,21 +134,22 @@ impl Shares {
         }
     }
 
-    /// Places at the sources that are not given up.
+    /// Returns the number of slots of the sources that are not given up.
     pub(super) fn places(&self) -> usize {
         self.members.iter().filter(|member| !member.gone).map(|member| member.places).sum()
     }
 
-    /// Bytes of a block that takes [`BLOCK_SECONDS`] at the source whose places are the fastest: smaller ones would cost that
-    /// one round trips, while larger ones at slow sources are taken over by others.
+    /// Returns the size of a block that takes [`BLOCK_SECONDS`] at the source with the fastest
+    /// slots. Smaller blocks would cost that source round trips; large blocks at slow sources are
+    /// taken over by others.
     pub(super) fn block_bytes(&self) -> u64 {
         let rates = self.members.iter().filter(|member| !member.gone).filter_map(|member| member.rate);
         let fastest = rates.reduce(f64::max);
-        // Beyond all bounds it is the largest number.
+        // The conversion saturates.
         fastest.map_or(FIRST_BLOCK_BYTES, |rate| (rate * BLOCK_SECONDS) as u64)
     }
 
-    /// A block is no longer wanted from there: it came from elsewhere.
+    /// Records that a block is no longer needed from a source because it came from another one.
     pub(super) fn forget(&mut self, attempt: Attempt) {
         let Some(under_way) = self.under_way.remove(&attempt) else { return };
         if let Some(member) = self.members.get_mut(under_way.member) {
@@ -153,15 +157,16 @@ impl Shares {
         }
     }
 
-    /// A source is given up.
+    /// Gives up a source.
     pub(super) fn leave(&mut self, member: usize) {
         if let Some(member) = self.members.get_mut(member) {
             member.gone = true;
         }
     }
 
-    /// Where to ask for a block a second time: a source that is not among `not`, has a place that nobody else needs, and
-    /// is expected to answer sooner than the one that was asked. Of all blocks this is the one expected last.
+    /// Returns a source for a duplicate request of a block: it is not among `not`, has a slot that
+    /// no other block needs, and is expected to reply sooner than the first source. Of all blocks
+    /// this one is expected last.
     pub(super) fn second(&self, block: u64, not: &[usize], now: Instant) -> Option<usize> {
         if self.waiting > 0 {
             return None;
@@ -174,7 +179,8 @@ impl Shares {
         (is_last && theirs < left).then_some(other)
     }
 
-    /// Seconds until an answer is expected. What is late is expected to take as long again as it has.
+    /// Returns the seconds until a reply is expected. A late reply is expected to take as long
+    /// again as it has taken.
     fn left(&self, under_way: &UnderWay, now: Instant) -> f64 {
         let elapsed = now.duration_since(under_way.begun).as_secs_f64();
         let member = self.members.get(under_way.member);
@@ -184,7 +190,7 @@ impl Shares {
         }
     }
 
-    /// A source whose answer is overdue by far, while others answer.
+    /// Returns a source whose reply is long overdue while others reply.
     pub(super) fn overdue(&self, now: Instant) -> Option<usize> {
         let late = self.under_way.values().find(|attempt| {
             let expected = self.members.get(attempt.member).and_then(|member| member.expected).unwrap_or(0.0);
@@ -202,7 +208,8 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
     const BLOCK: u64 = 2 * MIB;
 
-    /// A source of the simulation: bytes per second of the server and of each of its connections, and when it ends.
+    /// A source of the simulation: bytes per second of the server and of each connection, and its
+    /// end.
     #[derive(Clone, Copy)]
     struct Rate {
         server: f64,
@@ -222,7 +229,8 @@ mod tests {
         left: f64,
     }
 
-    /// Copies `blocks` on virtual time: seconds it took, and bytes of each source.
+    /// Simulates a copy of `blocks` blocks on virtual time. Returns the seconds and the bytes of
+    /// each source.
     fn simulate(rates: &[Rate], blocks: u64) -> (f64, Vec<u64>) {
         let (start, step) = (Instant::now(), 0.005);
         let mut shares = Shares::default();
@@ -281,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_the_sum_of_the_sources() {
+    fn the_rate_is_the_sum_of_all_sources() {
         let limited = Rate { connection: 4e6, ..mb(19.0) };
         reaches(&[mb(12.0)], 50, 12.0);
         reaches(&[Rate { connections: 15, ..limited }], 100, 19.0);
@@ -305,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_end_cost_only_their_share() {
+    fn failed_sources_cost_only_their_share() {
         let dying = |at| Rate { ends_at: at, ..mb(20.0) };
         let (time, bytes) = simulate(&[mb(20.0), dying(2.0), dying(4.0), mb(20.0)], 400);
         assert_eq!(bytes.iter().sum::<u64>(), 400 * BLOCK);
@@ -315,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_come_ends_a_source_unless_it_is_the_last() {
+    fn an_overdue_source_is_given_up_unless_it_is_the_last() {
         let mut shares = Shares::default();
         let start = Instant::now();
         let late = start + OVERDUE_MIN + Duration::from_secs(1);
@@ -329,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_take_as_long_as_they_should_at_the_fastest_source() {
+    fn block_size_follows_the_fastest_source() {
         let mut shares = Shares::default();
         let start = Instant::now();
         let gives = |shares: &mut Shares, member, bytes, seconds| {
@@ -343,7 +351,7 @@ mod tests {
         assert_eq!(shares.block_bytes(), 125_000);
         gives(&mut shares, 1, 1_000_000, 0.1);
         assert_eq!(shares.block_bytes(), 5_000_000);
-        // What came from elsewhere in the meantime tells nothing.
+        // A block that arrived from another source is not a measurement.
         gives(&mut shares, 1, 0, 100.0);
         assert_eq!(shares.block_bytes(), 5_000_000);
         assert_eq!(shares.places(), 8);
@@ -352,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_somebody_waits_for_is_not_taken_for_a_second_request() {
+    fn duplicates_do_not_take_slots_that_blocks_wait_for() {
         let mut shares = Shares::default();
         let start = Instant::now();
         shares.join(1);

@@ -1,4 +1,5 @@
-//! What the sources of a file say its checksum is: who disagrees with most of them, or with what is known, is a liar.
+//! Majority vote on the checksums of the sources of a file: a source that differs from the
+//! majority, or from a known value, is untrusted.
 
 use std::time::Duration;
 
@@ -11,15 +12,15 @@ use super::many::Crowd;
 use super::sample::most;
 use crate::answers::Checksum;
 
-/// How often it is looked whether somebody who was asked has gone meanwhile.
+/// Interval between checks for sources that were given up in the meantime.
 const LOOK_TIME: Duration = Duration::from_millis(500);
 
 impl Crowd {
-    /// Asks all sources for a checksum, accuses those that are wrong, and returns the right one: `known` if that is what
-    /// any of them says, else what most say.
+    /// Requests a checksum from all sources, marks sources with a wrong one as untrusted, and
+    /// returns the right one: `known` if any source has it, otherwise that of the majority.
     ///
     /// # Errors
-    /// Why it could not be told, when nobody did.
+    /// The reason why no source returned a checksum.
     pub(super) async fn ask_sums(
         &self,
         algorithm: Algorithm,
@@ -40,7 +41,7 @@ impl Crowd {
                 Ok(Some(ended)) => ended,
                 Ok(None) => break,
                 Err(_) => {
-                    // Of those that were given up nothing is expected any more.
+                    // Sources that were given up do not have to answer.
                     let present = self.present();
                     open.retain(|number| present.iter().any(|(other, _)| other == number));
                     continue;
@@ -52,7 +53,7 @@ impl Crowd {
                 Ok(sum) => told.push((number, sum)),
                 Err(error) => failed = Some(error),
             }
-            // The others cannot outvote these.
+            // The remaining sources cannot outvote these.
             let votes = |one: &Checksum| told.iter().filter(|(_, other)| agree(one, other)).count();
             if known.is_none() && told.iter().any(|(_, one)| votes(one) * 2 > all) {
                 break;
