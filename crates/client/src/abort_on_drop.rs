@@ -1,4 +1,5 @@
-//! [`AbortOnDrop`]: a task that ends with its owner.
+//! [`AbortOnDrop`]: a task that is aborted when its owner is dropped, so that no task outlives the
+//! operation it works for.
 
 use tokio::task::{JoinError, JoinHandle};
 
@@ -7,15 +8,15 @@ use tokio::task::{JoinError, JoinHandle};
 pub(crate) struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T: Send + 'static> AbortOnDrop<T> {
-    /// Starts a task on the current runtime.
+    /// Spawns a task on the current runtime.
     pub(crate) fn spawn(work: impl Future<Output = T> + Send + 'static) -> Self {
         Self(tokio::spawn(work))
     }
 
-    /// Waits for its end.
+    /// Waits for the result of the task.
     ///
     /// # Errors
-    /// [`JoinError`]: it panicked.
+    /// [`JoinError`] if the task panicked.
     pub(crate) async fn join(mut self) -> Result<T, JoinError> {
         (&mut self.0).await
     }
@@ -33,7 +34,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     #[tokio::test]
-    async fn a_task_ends_with_its_owner() {
+    async fn a_task_is_aborted_with_its_owner() {
         let (held, ended) = oneshot::channel::<()>();
         let task = AbortOnDrop::spawn(async move {
             std::future::pending::<()>().await;

@@ -1,4 +1,6 @@
-//! What servers answer, in types that own their text.
+//! Decoded replies of servers, in types that own their text.
+//!
+//! They own it because the caller keeps them after the buffer of the reply is reused.
 
 use wire::xroot::flags::StatFlags;
 use wire::xroot::reply::locate::{self, NodeKind};
@@ -12,38 +14,38 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A text without the NUL that servers end it with, and without what may stand behind that.
+/// Returns a text up to its terminating NUL.
 pub(crate) fn line(body: &[u8]) -> String {
     text(body.split(|&byte| byte == 0).next().unwrap_or_default())
 }
 
-/// Status of a file or directory.
+/// The status of a file or directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StatInfo {
     /// Identity of the object on its server.
     pub id: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Kind and state.
     pub flags: StatFlags,
-    /// Last modification of the content, seconds since the epoch.
+    /// Time of the last change of the content, in seconds since the epoch.
     pub mtime: i64,
-    /// What servers tell from release 5 on.
+    /// Fields that servers send from release 5 on.
     pub more: Option<StatMore>,
 }
 
-/// What servers tell from release 5 on.
+/// Fields of a status that servers send from release 5 on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StatMore {
-    /// Last change of the attributes, seconds since the epoch.
+    /// Time of the last change of the attributes, in seconds since the epoch.
     pub ctime: i64,
-    /// Last access, seconds since the epoch.
+    /// Time of the last access, in seconds since the epoch.
     pub atime: i64,
     /// Permission bits.
     pub mode: u32,
-    /// Name of the owner, or its number.
+    /// Name or number of the owner.
     pub owner: String,
-    /// Name of the group, or its number.
+    /// Name or number of the group.
     pub group: String,
 }
 
@@ -63,50 +65,51 @@ impl StatInfo {
         Ok(Self::of(&StatText::parse(body)?))
     }
 
-    /// Whether it is a directory.
+    /// Reports whether it is a directory.
     #[must_use]
     pub const fn is_dir(&self) -> bool {
         self.flags.contains(StatFlags::IS_DIR)
     }
 
-    /// Whether it is a regular file.
+    /// Reports whether it is a regular file.
     #[must_use]
     pub const fn is_file(&self) -> bool {
         !self.flags.intersects(StatFlags(StatFlags::IS_DIR.0 | StatFlags::OTHER.0))
     }
 
-    /// Whether it and another one are of the same directory of one server, as far as they tell. The number alone does not
-    /// suffice: it has 32 bits of the inode. What a walk changes itself (access time, mode) does not count.
+    /// Reports whether both are the status of one directory of one server, as far as the fields
+    /// show. The number alone does not suffice because it holds only 32 bits of the inode. Fields
+    /// that a walk changes itself (access time, mode) are ignored.
     pub(crate) fn is_same_directory(&self, other: &Self) -> bool {
         let more = self.more.as_ref().zip(other.more.as_ref());
         let is_same_owner =
             more.is_none_or(|(one, other)| (&one.owner, &one.group) == (&other.owner, &other.group));
-        // A server without numbers says 0.
+        // A server without such numbers sends 0.
         let is_same = self.id != 0 && (self.id, self.size, self.mtime) == (other.id, other.size, other.mtime);
         is_same && is_same_owner && self.is_dir() && other.is_dir()
     }
 
-    /// Whether it has to be staged before it can be read.
+    /// Reports whether the file has to be staged before it can be read.
     #[must_use]
     pub const fn is_offline(&self) -> bool {
         self.flags.contains(StatFlags::OFFLINE)
     }
 }
 
-/// Status of the file systems behind a path.
+/// The status of the file systems behind a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VfsInfo {
-    /// Nodes that can write.
+    /// Number of writable nodes.
     pub writable_nodes: u64,
-    /// Largest free area that can be written, MB.
+    /// Size of the largest free writable area in MB.
     pub free_mb: u64,
-    /// How much of the writable space is used, percent.
+    /// Used part of the writable space in percent.
     pub used_percent: u64,
-    /// Nodes that can stage.
+    /// Number of nodes that can stage files.
     pub staging_nodes: u64,
-    /// Largest free area for staging, MB.
+    /// Size of the largest free staging area in MB.
     pub staging_free_mb: u64,
-    /// How much of the staging space is used, percent.
+    /// Used part of the staging space in percent.
     pub staging_used_percent: u64,
 }
 
@@ -128,18 +131,18 @@ impl VfsInfo {
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Its name, without path. Not every name can be part of a path again.
+    /// Name without path. Some names cannot be part of a path in a request.
     pub name: EntryName,
-    /// Its status, if asked for.
+    /// Status, if requested.
     pub stat: Option<StatInfo>,
-    /// Its checksum, if asked for and at hand.
+    /// Checksum, if requested and stored at the server.
     pub checksum: Option<Checksum>,
 }
 
-/// A checksum as a server tells it.
+/// A checksum as the server sent it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checksum {
-    /// Name of the algorithm, lower case.
+    /// Name of the algorithm in lower case.
     pub kind: String,
     /// Value in lower-case hexadecimal.
     pub value: String,
@@ -152,26 +155,26 @@ impl Checksum {
         Ok(Self { kind: lower(checksum.kind), value: lower(checksum.value) })
     }
 
-    /// The one in a listing, if it is at hand.
+    /// Converts a checksum of a listing; `None` if the server has not stored one.
     pub(crate) fn listed(checksum: &wire::xroot::reply::ListedChecksum<'_>) -> Option<Self> {
         Some(Self { kind: text(checksum.kind), value: text(checksum.value?) })
     }
 }
 
-/// Where a file is.
+/// A location of a file.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Location {
-    /// `host:port`; IPv4 addresses as servers print them, `[::127.0.0.1]:1094`.
+    /// `host:port`; IPv4 addresses in the form in which servers send them, `[::127.0.0.1]:1094`.
     pub address: String,
-    /// It is a manager: ask there again for servers.
+    /// Set if the node is a manager, which has to be asked for its servers.
     pub is_manager: bool,
-    /// The file is being staged, it is not there yet.
+    /// Set if the file is being staged and is not available yet.
     pub pending: bool,
-    /// Whether the file can be written there.
+    /// Set if the file can be written there.
     pub writable: bool,
 }
 
-/// The locations in an answer.
+/// Decodes the locations in a reply.
 pub(crate) fn locations(body: &[u8]) -> Vec<Location> {
     let of = |location: locate::Location<'_>| Location {
         address: text(location.address),
@@ -182,20 +185,20 @@ pub(crate) fn locations(body: &[u8]) -> Vec<Location> {
     locate::parse(body).map(of).collect()
 }
 
-/// Space behind a path.
+/// The space behind a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpaceInfo {
     /// Name of the space.
     pub name: String,
-    /// Bytes there are.
+    /// Total size in bytes.
     pub total: u64,
-    /// Bytes that are free.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes of the largest free area.
+    /// Size of the largest free area in bytes.
     pub largest_free: u64,
-    /// Bytes that are used.
+    /// Used bytes.
     pub used: u64,
-    /// Bytes that may be used; `None` without quota.
+    /// Quota in bytes; `None` without quota.
     pub quota: Option<u64>,
 }
 
@@ -216,8 +219,8 @@ impl SpaceInfo {
 /// An extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attribute {
-    /// Its name, without the prefix under which servers keep it.
+    /// Name without the prefix under which servers store it.
     pub name: String,
-    /// Its value.
+    /// Value.
     pub value: Vec<u8>,
 }

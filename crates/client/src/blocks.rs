@@ -1,22 +1,24 @@
-//! Memory for file data, used again and again: a freshly mapped MiB costs more than encrypting it.
+//! A pool of memory blocks for file data. Blocks are reused because a freshly mapped MiB costs more
+//! than encrypting it.
 //!
-//! A [`Block`] is taken when a request is made, filled by the connection that gets the answer, handed to the caller as
-//! [`Bytes`] and comes back by itself when the last of these is dropped.
+//! A [`Block`] is taken when a request is made and filled by the connection that receives the
+//! reply. The caller gets it as [`Bytes`]; it returns to the pool when the last of these is
+//! dropped.
 
 use bytes::Bytes;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most bytes that lie unused.
+/// Maximum number of unused bytes in the pool.
 const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Most blocks that lie unused.
+/// Maximum number of unused blocks in the pool.
 const KEPT_BLOCKS_MAX: usize = 256;
-/// Blocks below this are left to the allocator, which is as fast.
+/// Minimum size of pooled blocks. Smaller ones are left to the allocator, which is as fast.
 const KEPT_BLOCK_BYTES_MIN: usize = 32 * 1024;
-/// Sizes are rounded up to this, so that requests of about one size share blocks.
+/// Sizes are rounded up to a multiple of this, so that requests of similar size share blocks.
 const GRAIN_BYTES: usize = 64 * 1024;
 
-/// Blocks that are free now. Clones share them.
+/// The free blocks. Clones share them.
 #[derive(Clone, Default)]
 pub struct Blocks(Arc<Mutex<Free>>);
 
@@ -33,7 +35,7 @@ impl fmt::Debug for Blocks {
 }
 
 impl Blocks {
-    /// An empty block with room for at least `bytes`.
+    /// Returns an empty block with a capacity of at least `bytes`.
     #[must_use]
     pub fn take(&self, bytes: usize) -> Block {
         if bytes < KEPT_BLOCK_BYTES_MIN {
@@ -70,31 +72,31 @@ impl Blocks {
     }
 }
 
-/// Memory for one answer; goes home when dropped.
+/// Memory for one reply. It returns to the pool when it is dropped.
 pub struct Block {
     data: Vec<u8>,
     home: Blocks,
 }
 
 impl Block {
-    /// The bytes in it, and room for more.
+    /// Returns the buffer, to be filled.
     pub fn data(&mut self) -> &mut Vec<u8> {
         &mut self.data
     }
 
-    /// Bytes in it.
+    /// Returns the number of bytes in it.
     #[must_use]
     pub fn len(&self) -> usize {
         self.data.len()
     }
 
-    /// Whether there is none.
+    /// Reports whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
 
-    /// As bytes that can be shared and cut without copying.
+    /// Converts it to bytes that can be shared and split without copying.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         if self.data.is_empty() { Bytes::new() } else { Bytes::from_owner(self) }
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_comes_back_with_the_last_of_its_bytes() {
+    fn a_block_returns_when_its_last_bytes_are_dropped() {
         let blocks = Blocks::default();
         let mut block = blocks.take(100_000);
         block.data().resize(100_000, 7);
@@ -145,14 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_unused_is_bounded() {
+    fn unused_blocks_are_bounded() {
         let blocks = Blocks::default();
         let taken: Vec<Block> = (0..10).map(|_| blocks.take(KEPT_BYTES_MAX / 8)).collect();
         drop(taken);
         assert_eq!(kept(&blocks), (8, KEPT_BYTES_MAX));
         drop(blocks.take(10));
         assert_eq!(kept(&blocks).0, 8);
-        // A small request does not take a large block away.
+        // A small request does not take a large block.
         assert!(blocks.take(40_000).data.capacity() < 1024 * 1024);
     }
 }

@@ -1,4 +1,4 @@
-//! [`Client`]: what all operations of a program share.
+//! [`Client`]: the settings, connections and memory that all operations of a program share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,14 +20,15 @@ use crate::summing::Summing;
 use crate::url::Url;
 use crate::waits::{WaitFor, Waits};
 
-/// Time for one answer unless `XRD_REQUESTTIMEOUT` says another. Data that comes, and servers that ask for more time,
-/// prolong it.
+/// Timeout for one reply unless `XRD_REQUESTTIMEOUT` sets another. Arriving data and servers that
+/// request more time extend it.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
-/// Settings, connections and memory that operations share. Clones are the same client.
+/// Settings, connections and memory shared by operations. Clones share one client.
 ///
-/// All its futures belong on one Tokio runtime, of either kind: connections are driven by tasks of the runtime on which
-/// they were first used. [`blocking`](crate::blocking) is for those who have none.
+/// All its futures must run on one Tokio runtime, of either kind, because connections are driven by
+/// tasks of the runtime on which they were first used. [`blocking`](crate::blocking) needs no
+/// runtime.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
@@ -46,19 +47,20 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client of the program `program`, with the settings of this process.
+    /// Creates a client of the program `program` with the settings of this process.
     #[must_use]
     pub fn new(program: &str) -> Self {
         Self::with(Settings::of_process(), program)
     }
 
-    /// A client with these settings.
+    /// Creates a client with these settings.
     #[must_use]
     pub fn with(settings: Settings, program: &str) -> Self {
         Self::build(settings, program, None)
     }
 
-    /// A client with these settings that connects only to addresses which `filter` allows, also when it is redirected.
+    /// Creates a client with these settings that connects only to addresses which `filter` allows,
+    /// including the targets of redirects.
     #[must_use]
     pub fn filtered(settings: Settings, program: &str, filter: AddressFilter) -> Self {
         Self::build(settings, program, Some(filter))
@@ -74,19 +76,20 @@ impl Client {
         Self(Arc::new(Inner { settings, pool, blocks, summing: Summing::default(), waits: Waits::default() }))
     }
 
-    /// The settings it goes by.
+    /// Returns the settings of the client.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.0.settings
     }
 
-    /// The memory its reads use; take blocks from it for data to write.
+    /// Returns the pool of memory for reads. Callers can take blocks for writes from it.
     #[must_use]
     pub fn blocks(&self) -> &Blocks {
         &self.0.blocks
     }
 
-    /// The file system of the server of `url`, of which only scheme, user, host, port and cgi count.
+    /// Returns the file system of the server of `url`. Only scheme, user, host, port and cgi are
+    /// used.
     #[must_use]
     pub fn file_system(&self, url: &Url) -> FileSystem {
         FileSystem::new(self.clone(), url.clone())
@@ -100,8 +103,8 @@ impl Client {
         File::open(self, url, with).await
     }
 
-    /// The connection to the server of a URL, made now if there is none: for what this library has no words for, and to
-    /// find out what the server is.
+    /// Returns the connection to the server of a URL and connects if there is none. It serves
+    /// requests that this library has no methods for, and queries about the server.
     ///
     /// # Errors
     /// [`Error`].
@@ -113,13 +116,13 @@ impl Client {
         made.map_err(|cause| Error::new("connect", url, cause).at(url.authority(), &[]))
     }
 
-    /// What its operations wait for.
+    /// Returns the waits of its operations.
     #[must_use]
     pub fn waits(&self) -> &Waits {
         &self.0.waits
     }
 
-    /// Memory for the listings that one operation holds at once.
+    /// Returns the memory limit for the listings that one operation holds at once.
     pub(crate) fn listing_memory(&self) -> ListingMemory {
         ListingMemory::new(usize::try_from(self.settings().listing_bytes).unwrap_or(usize::MAX))
     }
@@ -132,12 +135,12 @@ impl Client {
         &self.0.pool
     }
 
-    /// When an operation that begins now ends at the latest.
+    /// Returns the deadline of an operation that begins now.
     pub(crate) fn end(&self) -> Instant {
         Instant::now() + self.settings().operation_time()
     }
 
-    /// Until when one answer is waited for within an operation that ends at `end`.
+    /// Returns the deadlines of one reply within an operation that ends at `end`.
     pub(crate) fn until(&self, end: Instant) -> Until {
         let settings = self.settings();
         let time = if settings.is_set("RequestTimeout") { settings.operation_time() } else { ANSWER_TIME };

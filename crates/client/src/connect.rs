@@ -1,8 +1,9 @@
-//! Makes connections: name to addresses, addresses to a socket, socket to a login.
+//! Connection setup: resolves a name, races its addresses and logs in.
 //!
-//! Addresses of both families are tried in turn, each a quarter of a second after the one before unless that failed
-//! earlier; the first that answers wins (RFC 8305, "happy eyeballs"). A server that takes the connection and then says
-//! nothing costs the rest of the window, and the next address is tried.
+//! Addresses of both families are tried in turn, each 250 ms after the previous one, or earlier if
+//! that one failed; the first that accepts wins (RFC 8305, "happy eyeballs"). A server that accepts
+//! the connection and then stays silent uses up its share of the window, and the next address is
+//! tried as a fallback.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -26,16 +27,16 @@ use crate::failure::Cause;
 use crate::login::Login;
 use crate::settings::Settings;
 
-/// How long one address is tried before the next one is tried beside it (RFC 8305, section 8).
+/// Delay before the next address is tried in parallel (RFC 8305, section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-/// Most addresses of a name that are tried.
+/// Maximum number of addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 16;
-/// Most bytes of an answer while binding.
+/// Maximum size of a reply while a stream is bound.
 const BIND_REPLY_BYTES_MAX: usize = 64 * 1024;
-/// Most of the window that one address may take to log in while others are left.
+/// Divisor of the window for the login at one address while others remain.
 const LOGIN_SHARE: u32 = 2;
 
-/// A connection that is logged in.
+/// A logged-in connection.
 #[derive(Debug)]
 pub(crate) struct LoggedIn {
     pub(crate) stream: TcpStream,
@@ -43,45 +44,46 @@ pub(crate) struct LoggedIn {
     pub(crate) machine: Connection,
 }
 
-/// Decides which addresses a client connects to for an address of a host. It is asked after each look-up and each
-/// redirect, so a name cannot lead elsewhere in between.
+/// A filter that decides which addresses a client connects to. It is applied after each lookup and
+/// each redirect, so a name cannot lead to another address in between.
 #[derive(Clone)]
 pub struct AddressFilter {
     decide: Arc<Decide>,
     resolver: Option<Arc<dyn Resolver>>,
 }
 
-/// Looks up the addresses of hosts.
+/// A resolver for the addresses of hosts.
 pub trait Resolver: Send + Sync {
-    /// Returns the addresses of a host with this port; the error says why there are none.
+    /// Returns the addresses of a host with this port, or the reason why there are none.
     fn resolve(&self, host: &str, port: u16) -> Resolving;
 }
 
-/// A look-up in progress.
+/// A lookup in progress.
 pub type Resolving = Pin<Box<dyn Future<Output = Result<Vec<SocketAddr>, String>> + Send>>;
 
-/// Returns the addresses to connect to for one that was found for a host: as a rule that address itself. `Err` says why
-/// it is refused.
+/// Returns the addresses to use for an address of a host, usually that address itself. `Err` is the
+/// reason for a refusal.
 type Decide = dyn Fn(&str, IpAddr) -> Result<Vec<IpAddr>, String> + Send + Sync;
 
 impl AddressFilter {
-    /// A filter that connects to what `decide` returns, and refuses the addresses for which it returns a reason.
+    /// Creates a filter that connects to the addresses which `decide` returns and refuses those for
+    /// which it returns a reason.
     pub fn new(decide: impl Fn(&str, IpAddr) -> Result<Vec<IpAddr>, String> + Send + Sync + 'static) -> Self {
         Self { decide: Arc::new(decide), resolver: None }
     }
 
-    /// Returns this filter with another way to look up hosts than the system's.
+    /// Returns this filter with `resolver` in place of the system's lookup.
     #[must_use]
     pub fn with_resolver(self, resolver: Arc<dyn Resolver>) -> Self {
         Self { resolver: Some(resolver), ..self }
     }
 
-    /// Returns the addresses to connect to; an error if all were refused.
+    /// Returns the addresses to connect to, or an error if all were refused.
     fn apply(&self, host: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Cause> {
         let (mut allowed, mut reasons) = (Vec::new(), Vec::new());
         for address in found {
             match (self.decide)(host, address.ip().to_canonical()) {
-                // The scope of a link-local address is not part of what is decided about.
+                // The filter ignores the scope of a link-local address.
                 Ok(to) if to == [address.ip().to_canonical()] => allowed.push(address),
                 Ok(to) => allowed.extend(to.into_iter().map(|to| SocketAddr::new(to, address.port()))),
                 Err(reason) => reasons.push(reason),
@@ -105,7 +107,7 @@ impl std::fmt::Debug for AddressFilter {
 /// Connects to one of the addresses of `host` and logs in, before `until`.
 ///
 /// # Errors
-/// Why not: that of the last address, or the first one that is the server's final word.
+/// The error of the last address, or the first one that is a final refusal by the server.
 pub(crate) async fn connect(
     host: &str,
     port: u16,
@@ -133,7 +135,8 @@ async fn connect_any(
     while !left.is_empty() {
         let (stream, peer) = race(&left, settings, until).await.map_err(|error| match error {
             Some(error) => Cause::Unreachable(error),
-            // What an address said that took the connection weighs more than silence of the others.
+            // The error of an address that accepted the connection outweighs the silence of the
+            // others.
             None => last.clone(),
         })?;
         left.retain(|address| *address != peer);
@@ -156,7 +159,7 @@ async fn connect_any(
     Err(last)
 }
 
-/// The addresses of a host in the order in which to try them.
+/// Returns the addresses of a host in the order of attempts.
 async fn resolve(
     host: &str,
     port: u16,
@@ -187,7 +190,7 @@ async fn resolve(
     Ok(ordered)
 }
 
-/// Shuffles unless told otherwise, then lets the families take turns.
+/// Shuffles the addresses unless the settings forbid it, then alternates the families.
 fn order(mut found: Vec<SocketAddr>, settings: &Settings, rng: &mut SplitMix64) -> Vec<SocketAddr> {
     let allowed = |address: &SocketAddr| match settings.network_stack.to_ascii_lowercase().as_str() {
         "ipv4" => address.is_ipv4(),
@@ -220,7 +223,8 @@ fn order(mut found: Vec<SocketAddr>, settings: &Settings, rng: &mut SplitMix64) 
     ordered
 }
 
-/// The first of `addresses` that takes a connection. `None` as error when all were silent.
+/// Returns the first of `addresses` that accepts a connection. The error is `None` if all were
+/// silent.
 async fn race(
     addresses: &[SocketAddr],
     settings: &Settings,
@@ -281,7 +285,8 @@ fn socket(address: SocketAddr, settings: &Settings) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// Greets and logs in. Nothing is received beyond the login: no request is made before it.
+/// Sends the greeting and logs in. Nothing is received beyond the login because no request is sent
+/// before it.
 async fn log_in(stream: &TcpStream, mut machine: Connection) -> Result<Connection, Cause> {
     let lost = |error: io::Error| Cause::Lost(format!("while logging in: {error}"));
     let mut buffer = [0; 4096];
@@ -316,10 +321,10 @@ async fn log_in(stream: &TcpStream, mut machine: Connection) -> Result<Connectio
     }
 }
 
-/// Connects to the address of a session once more and binds the connection to it; returns its path id.
+/// Connects to the address of a session again, binds the connection to it and returns its path id.
 ///
 /// # Errors
-/// Why it cannot be bound: the session does without.
+/// The reason why it cannot be bound; the session continues without it.
 pub(crate) async fn bind(
     peer: SocketAddr,
     session: SessionId,
@@ -333,7 +338,7 @@ pub(crate) async fn bind(
         Login::encode_binding(session, &mut out);
         stream.write_all(&out).await.map_err(lost)?;
         let mut path = None;
-        // The answers to handshake, protocol and bind.
+        // The replies to handshake, protocol and bind.
         for code in [RequestCode::PROTOCOL, RequestCode::PROTOCOL, RequestCode::BIND] {
             let mut header = [0; RESPONSE_HEADER_BYTES];
             stream.read_exact(&mut header).await.map_err(lost)?;
@@ -357,7 +362,7 @@ pub(crate) async fn bind(
     timeout_at(until, work).await.unwrap_or_else(|_| Err(Cause::TimedOut(0)))
 }
 
-/// The server speaks before it was asked anything.
+/// Returns the error for a server that sends bytes before the first request.
 fn unasked(input: &[u8]) -> ConnectionError {
     let bytes = i64::try_from(input.len()).unwrap_or(i64::MAX);
     ConnectionError::Wire(wire::WireError::BadLength { field: "login reply", bytes })
@@ -384,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn families_take_turns() {
+    fn address_families_alternate() {
         let all = ["1.1.1.1:1", "1.1.1.2:1", "1.1.1.3:1", "[::1]:1", "1.1.1.1:1"];
         assert_eq!(ordered(&all, |_| ()), ["[::1]:1", "1.1.1.1:1", "1.1.1.2:1", "1.1.1.3:1"]);
         let ipv4_first = ordered(&all, |settings| settings.prefer_ipv4 = 1);
@@ -393,7 +398,7 @@ mod tests {
         assert_eq!(ordered(&all, |settings| settings.network_stack = "IPv4".into()).len(), 3);
     }
 
-    /// A server that logs everybody in and says nothing more.
+    /// Starts a server that accepts each login and then stays silent.
     async fn server() -> SocketAddr {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -414,12 +419,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dead_addresses_cost_a_moment_and_not_the_connection() {
+    async fn dead_addresses_only_delay_the_connection() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let closed = listener.local_addr().unwrap();
         drop(listener);
         let good = server().await;
-        // One that nobody routes, one of a family that may be broken, one where nobody listens.
+        // An address without a route, one of a family that may be broken, and one without a
+        // listener.
         let all = [addresses(&["192.0.2.1:9", "[2001:db8::1]:9"]), vec![closed, good]].concat();
         let until = Instant::now() + Duration::from_secs(60);
         let login = Login::of_process("test");
@@ -428,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_says_nothing_is_passed_over() {
+    async fn a_silent_address_is_skipped() {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let good = server().await;
         let all = vec![silent.local_addr().unwrap(), good];
@@ -439,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_shuffled_and_few() {
+    fn addresses_are_shuffled_and_limited() {
         let many: Vec<String> = (0..100).map(|last| format!("1.1.1.{last}:1")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let shuffled = ordered(&many, |settings| settings.ip_no_shuffle = 0);

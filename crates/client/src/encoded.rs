@@ -1,4 +1,6 @@
-//! A request in its bytes, before it has a stream id: made where the caller is, sent where the connection is.
+//! A request encoded without its stream id: the caller encodes it, the connection inserts the id.
+//!
+//! The caller cannot insert the id because the connection assigns it when the request is sent.
 
 use wire::xroot::limits::REQUEST_HEADER_BYTES;
 use wire::xroot::request::Request;
@@ -12,7 +14,7 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// Encodes a request. File data is no part of it.
+    /// Encodes a request without its file data.
     #[must_use]
     pub fn new(request: &Request<'_>) -> Self {
         let mut bytes = Vec::with_capacity(REQUEST_HEADER_BYTES * 2);
@@ -20,13 +22,13 @@ impl Encoded {
         Self { code: request.code(), bytes }
     }
 
-    /// Which request.
+    /// Returns the request code.
     #[must_use]
     pub const fn code(&self) -> RequestCode {
         self.code
     }
 
-    /// Where the path id stands, in requests whose data may take a stream of its own.
+    /// Returns the position of the path id in requests whose data may use a data stream.
     fn path_at(&self) -> Option<usize> {
         match self.code {
             RequestCode::READ | RequestCode::PGREAD => Some(REQUEST_HEADER_BYTES),
@@ -36,12 +38,12 @@ impl Encoded {
         .filter(|at| *at < self.bytes.len())
     }
 
-    /// Whether its data may take a stream of its own.
+    /// Reports whether its data may use a data stream.
     pub(crate) fn has_path(&self) -> bool {
         self.path_at().is_some()
     }
 
-    /// Appends the bytes with stream id and path id in their places; in a request within a request too.
+    /// Appends the bytes with stream id and path id, also in the header of a nested request.
     pub(crate) fn append(&self, streamid: StreamId, path: u8, out: &mut Vec<u8>) {
         let at = out.len();
         out.extend_from_slice(&self.bytes);
@@ -69,7 +71,7 @@ mod tests {
     use wire::xroot::{FileHandle, RequestHeader};
 
     #[test]
-    fn the_stream_id_stands_in_both_headers_of_a_checkpointed_request() {
+    fn the_stream_id_is_in_both_headers_of_a_checkpointed_request() {
         let fhandle = FileHandle([1, 2, 3, 4]);
         let mut inner = Vec::new();
         Request::Truncate(Truncate { fhandle, offset: 7, path: b"" }).encode(StreamId::default(), &mut inner);

@@ -1,7 +1,8 @@
-//! [`Entries`]: the entries of a directory, kept in the form in which servers sent them.
+//! [`Entries`]: the entries of a directory, stored in the wire format of listings.
 //!
-//! A decoded entry takes ten times the bytes of its line in a listing, so it is decoded when it is looked at. Listings of
-//! several servers are merged by an index that is sorted by name: 8 bytes for each entry.
+//! A decoded entry takes ten times the bytes of its line in a listing, so entries are decoded on
+//! access. Listings of several servers are merged by an index that is sorted by name, with 8 bytes
+//! for each entry.
 
 use wire::xroot::reply::{StatText, dirlist};
 
@@ -10,41 +11,41 @@ use crate::failure::Cause;
 use crate::listing_memory::{Charge, ListingMemory};
 use crate::path::{EntryName, Name};
 
-/// Longest name of an entry, so that its length has a place in the index.
+/// Maximum length of a name, so that the length fits into the index.
 const NAME_BYTES_MAX: usize = 0x7fff;
-/// In the length of a name: it is the name of the entry before, at another server.
+/// Flag in the length of a name: a duplicate of the previous name at another server.
 const SAME: u16 = 0x8000;
 
-/// A listing as a server sent it, or in the same form.
+/// A listing in the wire format.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) body: Vec<u8>,
     pub(crate) has_status: bool,
-    /// The memory for it; local directories are not charged.
+    /// The charged memory; local directories are not charged.
     pub(crate) charge: Option<Charge>,
 }
 
-/// The bytes of an entry of a directory of this machine behind its name.
+/// Number of bytes behind the name of a local entry.
 pub(crate) const LOCAL_BYTES: usize = 33;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     Names,
     Status,
-    /// Names of this machine, each followed by [`LOCAL_BYTES`].
+    /// Names of local files, each followed by [`LOCAL_BYTES`] bytes.
     Local,
 }
 
 #[derive(Debug)]
 struct Part {
-    /// The number of the server.
+    /// Number of the server.
     server: usize,
     body: Vec<u8>,
     form: Form,
     charge: Option<Charge>,
 }
 
-/// Where an entry is in a part.
+/// The position of an entry in a part.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     offset: u32,
@@ -53,7 +54,8 @@ struct Slot {
     name: u16,
 }
 
-/// The entries of a directory, each name once, sorted by name unless they were chosen in another order.
+/// The entries of a directory without duplicates, sorted by name unless they were chosen in another
+/// order.
 #[derive(Debug, Default)]
 pub struct Entries {
     parts: Vec<Part>,
@@ -62,13 +64,13 @@ pub struct Entries {
 }
 
 impl Listing {
-    /// An empty one that can be added to.
+    /// Creates an empty collection to which entries can be added.
     pub(crate) fn empty(memory: &ListingMemory, has_status: bool) -> Self {
         let body = if has_status { dirlist::STAT_PREFIX.to_vec() } else { Vec::new() };
         Self { body, has_status, charge: Some(memory.charge()) }
     }
 
-    /// Adds an entry; `false` when there is no memory for it.
+    /// Adds an entry. Returns `false` if there is no memory for it.
     pub(crate) fn add(&mut self, name: &[u8], stat: Option<&StatText<'_>>) -> bool {
         match stat {
             Some(stat) => dirlist::entry_with_stat(&mut self.body, name, stat, None),
@@ -78,7 +80,7 @@ impl Listing {
         self.charge.as_mut().is_none_or(|charge| charge.reach(bytes))
     }
 
-    /// Whether it is one.
+    /// Checks that `body` is a valid listing.
     ///
     /// # Errors
     /// [`Cause::BadAnswer`].
@@ -86,7 +88,7 @@ impl Listing {
         scan(body, |_, _| ())
     }
 
-    /// The names in it, as they are.
+    /// Returns the raw names in the listing.
     pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
         let names = dirlist::Listing::new(&self.body).filter_map(Result::ok).map(|entry| entry.name);
         names.filter(|name| !matches!(*name, b"." | b".."))
@@ -102,12 +104,12 @@ impl Part {
         self.bytes(slot).get(..slot.length()).unwrap_or_default()
     }
 
-    /// What stands behind the name.
+    /// Returns the bytes behind the name.
     fn rest(&self, slot: Slot) -> &[u8] {
         self.bytes(slot).get(slot.length()..).unwrap_or_default()
     }
 
-    /// The line behind the name.
+    /// Returns the line behind the name.
     fn line(&self, slot: Slot) -> &[u8] {
         let rest = self.rest(slot).get(1..).unwrap_or_default();
         rest.split(|byte| matches!(byte, b'\n' | 0)).next().unwrap_or_default()
@@ -121,7 +123,7 @@ impl Part {
         Some((StatInfo::of(&stat), checksum.as_ref().and_then(Checksum::listed)))
     }
 
-    /// All bytes of an entry.
+    /// Returns all bytes of an entry.
     fn whole(&self, slot: Slot) -> &[u8] {
         let behind = match self.form {
             Form::Names => 1,
@@ -137,7 +139,7 @@ impl Part {
     }
 }
 
-/// Checks a listing, and tells of each entry where its name begins and how long it is.
+/// Checks a listing and passes the position and length of each name to `found`.
 fn scan(body: &[u8], mut found: impl FnMut(u32, u16)) -> Result<(), Cause> {
     let mut listing = dirlist::Listing::new(body);
     loop {
@@ -148,7 +150,7 @@ fn scan(body: &[u8], mut found: impl FnMut(u32, u16)) -> Result<(), Cause> {
             let shown: String = String::from_utf8_lossy(entry.name).chars().take(100).collect();
             Err(Cause::BadAnswer(format!("`{shown}` is {why}")))
         };
-        // Such a name would lead out of the directory whoever walks it, to remove or to write.
+        // Such a name would lead out of the directory when a walk removes or writes it.
         match entry.name {
             b"." | b".." => continue,
             name if name.contains(&b'/') => return bad("no name of an entry"),
@@ -172,7 +174,7 @@ impl Slot {
 }
 
 impl Entries {
-    /// Those in the listings of servers.
+    /// Merges listings of servers.
     ///
     /// # Errors
     /// [`Cause::BadAnswer`].
@@ -193,12 +195,12 @@ impl Entries {
         Ok(entries)
     }
 
-    /// Those of a directory of this machine: names, each with what is known of it.
+    /// Builds the entries of a local directory from names and their status.
     pub(crate) fn local(found: impl Iterator<Item = (Vec<u8>, [u8; LOCAL_BYTES])>) -> Self {
         let mut part = Part { server: 0, body: Vec::new(), form: Form::Local, charge: None };
         let mut slots = Vec::new();
         for (name, known) in found {
-            // The system's limits are far below.
+            // The limits of the system are far below.
             let (Ok(offset), Ok(length)) = (u32::try_from(part.body.len()), u16::try_from(name.len())) else {
                 continue;
             };
@@ -231,30 +233,30 @@ impl Entries {
         self.parts.get(usize::from(slot.part)).map_or(&[], |part| part.name(slot))
     }
 
-    /// How many there are.
+    /// Returns the number of entries.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Reports whether there are no entries.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Their numbers, in their order.
+    /// Returns the numbers of the entries in order.
     pub fn numbers(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
         let heads = self.slots.iter().enumerate().filter(|(_, slot)| !slot.is_same());
         heads.map(|(number, _)| u32::try_from(number).unwrap_or(u32::MAX))
     }
 
-    /// All of them, decoded one by one.
+    /// Returns an iterator that decodes the entries one by one.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Entry> + '_ {
         self.numbers().filter_map(|number| self.get(number))
     }
 
-    /// The entry of a number.
+    /// Returns the entry with a number.
     #[must_use]
     pub fn get(&self, number: u32) -> Option<Entry> {
         let slot = *self.slots.get(number as usize)?;
@@ -263,27 +265,27 @@ impl Entries {
         Some(Entry { name: EntryName::from_bytes(part.name(slot)), stat, checksum })
     }
 
-    /// The bytes of the name of a number.
+    /// Returns the name of the entry with a number.
     #[must_use]
     pub fn name(&self, number: u32) -> &[u8] {
         self.slots.get(number as usize).map_or(&[], |slot| self.slot_name(*slot))
     }
 
-    /// The number of a name, if they are sorted.
+    /// Returns the number of a name, if the entries are sorted.
     pub(crate) fn find(&self, name: &[u8]) -> Option<u32> {
         let at = self.slots.partition_point(|slot| self.slot_name(*slot) < name);
         let slot = self.slots.get(at).filter(|slot| self.slot_name(**slot) == name)?;
         (!slot.is_same()).then(|| u32::try_from(at).ok()).flatten()
     }
 
-    /// The slots of an entry: one for each server that has it.
+    /// Returns the slots of an entry: one for each server that has it.
     fn group(&self, number: u32) -> &[Slot] {
         let rest = self.slots.get(number as usize..).unwrap_or_default();
         let more = rest.iter().skip(1).take_while(|slot| slot.is_same()).count();
         rest.get(..(more + 1).min(rest.len())).unwrap_or_default()
     }
 
-    /// What each server that has an entry says of it.
+    /// Returns the entry in the listing of each server that has it.
     pub(crate) fn at_servers(&self, number: u32) -> impl Iterator<Item = (usize, Option<StatInfo>)> + '_ {
         self.group(number).iter().filter_map(|slot| {
             let part = self.parts.get(usize::from(slot.part))?;
@@ -291,7 +293,7 @@ impl Entries {
         })
     }
 
-    /// An entry of a directory of this machine: its name, and what is known of it.
+    /// Returns the name and status of a local entry.
     pub(crate) fn local_at(&self, number: u32) -> Option<(Name, &[u8])> {
         let slot = *self.slots.get(number as usize)?;
         let part = self.parts.get(usize::from(slot.part)).filter(|part| part.form == Form::Local)?;
@@ -299,7 +301,7 @@ impl Entries {
         Some((name, part.rest(slot).get(..LOCAL_BYTES)?))
     }
 
-    /// Keeps those for which `keep` says so.
+    /// Keeps the entries for which `keep` returns `true`.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Self, u32) -> bool) {
         let (mut from, mut to, mut count) = (0, 0, 0);
         while from < self.slots.len() {
@@ -317,7 +319,7 @@ impl Entries {
         self.count = count;
     }
 
-    /// A copy of some, in this order; `None` when there is no memory for it.
+    /// Copies some entries in the order of `numbers`; `None` if there is no memory for them.
     pub(crate) fn choose(&self, numbers: &[u32], memory: &ListingMemory) -> Option<Self> {
         let part = |part: &Part| {
             let charge = part.charge.as_ref().map(|_| memory.charge());
@@ -341,7 +343,7 @@ impl Entries {
         Some(chosen)
     }
 
-    /// Charges another memory for them; `false` when that has no room.
+    /// Charges the entries to another memory. Returns `false` if that has no space.
     pub(crate) fn move_to(&mut self, memory: &ListingMemory) -> bool {
         let mut charges = self.parts.iter_mut().filter_map(|part| part.charge.as_mut());
         charges.all(|charge| charge.move_to(memory))
@@ -366,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_a_listing_stay_in_the_directory() {
+    fn names_that_leave_the_directory_are_refused() {
         let of = |body: &[u8]| Entries::merge([(0, listing(body))]).map(|entries| names(&entries));
         assert_eq!(of(b".\na\n..\n...\0"), Ok(vec!["...".to_owned(), "a".to_owned()]));
         for bad in [&b"a\n../b\0"[..], b"/etc\0", b"a/b\0", &[b'n'; NAME_BYTES_MAX + 1]] {

@@ -1,4 +1,6 @@
-//! What can go wrong between a client and its server, apart from the answers to requests.
+//! Errors between a client and its server, apart from error replies to requests.
+//!
+//! They occur below the level of operations, whose errors are in `failure`.
 
 use std::fmt;
 use std::io;
@@ -7,20 +9,20 @@ use wire::xroot::{ErrorCode, RequestCode, Status, StreamId};
 
 use crate::path::NameError;
 
-/// Why a text is no URL.
+/// The reason why a text is not a URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UrlError {
-    /// There is nothing.
+    /// The text is empty.
     Empty,
-    /// What stands in front of `://` is no protocol we know.
+    /// The scheme in front of `://` is not supported.
     UnknownScheme(String),
-    /// There is no host where one is needed.
+    /// The host is missing.
     NoHost,
-    /// What stands in brackets is no IPv6 address, or the bracket is not closed.
+    /// The text in brackets is not an IPv6 address, or the bracket is not closed.
     BadAddress(String),
-    /// What stands behind the colon of a host is no port (0 to 65535).
+    /// The text behind the colon of a host is not a port (0 to 65535).
     BadPort(String),
-    /// The path holds what no request can carry.
+    /// The path contains bytes that no request can carry.
     BadPath(String, NameError),
 }
 
@@ -44,10 +46,10 @@ impl fmt::Display for UrlError {
 
 impl std::error::Error for UrlError {}
 
-/// What a server insists on and this client cannot do.
+/// A requirement of a server that this client cannot meet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Demand {
-    /// One of these authentication protocols, in the server's order.
+    /// One of these authentication protocols, in the order of the server.
     Authentication(String),
     /// An encrypted connection.
     Tls,
@@ -65,30 +67,30 @@ impl fmt::Display for Demand {
     }
 }
 
-/// Why a connection cannot go on. Every request in flight on it is unanswered for good.
+/// The reason why a connection cannot continue. All its requests in flight remain unanswered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ConnectionError {
-    /// The server's bytes are not the protocol.
+    /// The bytes of the server violate the protocol.
     Wire(WireError),
-    /// An answer to no request of ours.
+    /// A reply with a stream id that is not in use.
     UnknownStream(StreamId),
-    /// A kind of answer that this request cannot get.
+    /// A kind of reply that is invalid for this request.
     Unexpected {
         /// The request.
         request: RequestCode,
-        /// The kind of answer.
+        /// The kind of reply.
         status: Status,
     },
     /// The server refused the handshake, `kXR_protocol` or `kXR_login`.
     Refused {
-        /// Which of them.
+        /// The refused request.
         request: RequestCode,
-        /// The server's error code.
+        /// Error code of the server.
         code: ErrorCode,
-        /// The server's text.
+        /// Error text of the server.
         text: String,
     },
-    /// The server insists on something that we cannot do.
+    /// The server has a requirement that this client cannot meet.
     Demands(Demand),
 }
 
@@ -116,12 +118,12 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
-/// Why a request was not taken. Nothing was queued.
+/// The reason why a request was refused. Nothing was queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SubmitError {
-    /// The login is not done.
+    /// The login is not complete.
     NotReady,
-    /// As many requests are in flight as there are stream ids.
+    /// All stream ids are in use.
     Full,
 }
 
@@ -136,34 +138,34 @@ impl fmt::Display for SubmitError {
 
 impl std::error::Error for SubmitError {}
 
-/// Why a [`Session`](crate::Session) has no answer for its caller.
+/// The reason why a [`Session`](crate::Session) returns no reply.
 #[derive(Debug)]
 pub enum SessionError {
     /// The socket failed.
     Io(io::Error),
     /// The server closed the connection.
     Closed,
-    /// Nothing came in time.
+    /// The server sent nothing before the timeout.
     TimedOut,
-    /// The connection cannot go on.
+    /// The connection cannot continue.
     Connection(ConnectionError),
     /// The request failed.
     Failed {
-        /// The server's error code.
+        /// Error code of the server.
         code: ErrorCode,
-        /// The server's text.
+        /// Error text of the server.
         text: String,
     },
-    /// The file is elsewhere.
+    /// The file is at another server.
     Redirected {
-        /// Name or address of the other server, or a whole URL when `port` is `None`.
+        /// Name or address of the other server, or a whole URL if `port` is `None`.
         host: String,
-        /// Its port.
+        /// Port of the other server.
         port: Option<u16>,
-        /// To merge into the request's cgi.
+        /// Text to merge into the cgi of the request.
         cgi: String,
     },
-    /// The answer is not what this request can get.
+    /// The reply is invalid for this request.
     BadAnswer(WireError),
 }
 
@@ -200,5 +202,5 @@ impl fmt::Display for SessionError {
     }
 }
 
-// Each text tells its cause, so there is no source beside it.
+// Each text includes its cause, so `source` returns `None`.
 impl std::error::Error for SessionError {}

@@ -1,4 +1,7 @@
-//! Directories of all servers of a cluster as one, and names that a path with wildcards stands for.
+//! Operations on all servers of a cluster: merged listings, directories and paths with wildcards.
+//!
+//! They exist because a manager redirects each request to one server, which knows only its own
+//! files.
 
 use std::collections::BTreeMap;
 
@@ -14,30 +17,31 @@ use crate::filesystem::{FileSystem, ListWith};
 use crate::listing_memory::ListingMemory;
 use crate::path::RemotePath;
 
-/// Most requests of one call that are on their way at once.
+/// Maximum number of requests of one call in flight.
 const AT_ONCE: usize = 64;
 
-/// A directory as all servers that have it list it.
+/// A directory merged from the listings of all servers that have it.
 #[derive(Debug)]
 pub struct Merged {
-    /// Its entries, each name once, sorted by name.
+    /// Entries without duplicates, sorted by name.
     pub entries: Entries,
     /// The servers that have the directory.
     pub servers: Vec<FileSystem>,
-    /// Servers that could not be asked: what only they have is missing from the entries.
+    /// Errors of the servers that could not be queried. Entries that only they have are missing.
     pub failed: Vec<Error>,
 }
 
-/// What a path with wildcards stands for.
+/// The paths that match a pattern.
 #[derive(Clone, Default, Debug)]
 pub struct Matches {
-    /// The paths, sorted.
+    /// The matching paths, sorted.
     pub paths: Vec<RemotePath>,
-    /// What may be missing from them: names that match and that no request can carry, servers that could not be asked.
+    /// Reasons for missing paths: matching names that no request can carry, and servers that could
+    /// not be queried.
     pub failed: Vec<Error>,
 }
 
-/// Does the same with many items, some of them at once. The results are in the order of the items.
+/// Applies `work` to all items with bounded concurrency. The results are in the order of the items.
 pub async fn together<T, R, F>(items: impl IntoIterator<Item = T>, work: impl Fn(T) -> F) -> Vec<R>
 where
     F: Future<Output = R> + Send + 'static,
@@ -68,7 +72,7 @@ where
     done.into_values().collect()
 }
 
-/// The listings of a directory at each of these servers, in their order.
+/// Lists a directory at each of these servers, in their order.
 async fn list_each(
     servers: &[FileSystem],
     path: &str,
@@ -88,11 +92,11 @@ async fn list_each(
     together(servers.iter().cloned(), list).await
 }
 
-/// Lists a directory at all of these servers and puts the answers together. Servers without it do not count, unless all
-/// are.
+/// Lists a directory at all of these servers and merges the replies. Servers without the directory
+/// are ignored, unless none has it.
 ///
 /// # Errors
-/// [`Error`]: of one of the servers, when none of them lists it.
+/// [`Error`] of one of the servers if none of them lists it.
 pub async fn list_merged(servers: &[FileSystem], path: &str, with: &ListWith) -> Result<Merged, Error> {
     let mut merged = Merged { entries: Entries::default(), servers: Vec::new(), failed: Vec::new() };
     let mut found = Vec::new();
@@ -119,14 +123,15 @@ pub async fn list_merged(servers: &[FileSystem], path: &str, with: &ListWith) ->
 }
 
 impl FileSystem {
-    /// The servers behind it that may have a path: itself, or all of its cluster if it is a manager.
+    /// Returns the servers that may have a path: this server, or all servers of its cluster if it
+    /// is a manager.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn servers(&self, path: &str) -> Result<Vec<Self>, Error> {
         let mut places = self.url().each();
         let mut place = places.next().unwrap_or_else(|| self.url().clone());
-        // Of several hosts the first that answers.
+        // The first of several hosts that answers is used.
         let channel = loop {
             match (self.client().channel(&place).await, places.next()) {
                 (Ok(channel), _) => break channel,
@@ -143,7 +148,8 @@ impl FileSystem {
         Ok(all.iter().map(|location| self.beside(location)).collect())
     }
 
-    /// The servers that have a path: itself, or those of its cluster that say so if it is a manager.
+    /// Returns the servers that have a path: this server, or the servers of its cluster that report
+    /// the path if it is a manager.
     ///
     /// # Errors
     /// [`Error`].
@@ -155,12 +161,13 @@ impl FileSystem {
         Ok(found.iter().map(|location| self.beside(location)).collect())
     }
 
-    /// Creates a directory at every server that may hold files in it: of a cluster, wherever its path may be written to, so that
-    /// it is the same directory whichever server a file in it goes to. Without `parents`, servers that have not the directory
-    /// above it do not count, unless all are. Where it is already, that is no failure as long as another server has made it.
+    /// Creates a directory at each server that may hold files in it. In a cluster these are all
+    /// servers with write access to the path, so that every file in it finds the directory. Without
+    /// `parents`, servers without the parent directory are ignored, unless all lack it. An existing
+    /// directory is not an error if another server has created it.
     ///
     /// # Errors
-    /// [`Error`]: of the locate, or of one of the servers; the others have it then.
+    /// [`Error`] of the locate or of one of the servers; the other servers have the directory then.
     pub async fn mkdir_everywhere(&self, path: &str, mode: u16, parents: bool) -> Result<(), Error> {
         let servers = self.servers(path).await?;
         let several = servers.len() > 1;
@@ -179,7 +186,7 @@ impl FileSystem {
             match result {
                 Ok(()) => made = true,
                 Err(error) => match error.code() {
-                    // Also when another server of the same disks was faster.
+                    // It may also exist because a server with the same disks was faster.
                     Some(ErrorCode::IT_EXISTS) if several => there = Some(error),
                     Some(ErrorCode::NOT_FOUND) => missing = Some(error),
                     Some(ErrorCode::FS_READ_ONLY) if several => missing = missing.or(Some(error)),
@@ -193,19 +200,19 @@ impl FileSystem {
         }
     }
 
-    /// The entries of a directory on all servers of a cluster, each name once, sorted by name.
+    /// Lists a directory on all servers of a cluster, without duplicates, sorted by name.
     ///
     /// # Errors
-    /// [`Error`]: of the locate, or of one of the servers when none lists it.
+    /// [`Error`] of the locate, or of one of the servers if none lists it.
     pub async fn list_everywhere(&self, path: &str, with: &ListWith) -> Result<Merged, Error> {
         list_merged(&self.servers(path).await?, path, with).await
     }
 
-    /// The paths that one with wildcards stands for (see [`copy::matches`](crate::copy::matches)). A path without wildcards
-    /// stands for itself, whether it is there or not.
+    /// Returns the paths that match a pattern (see [`copy::matches`](crate::copy::matches)). A path
+    /// without wildcards is returned even if it does not exist.
     ///
     /// # Errors
-    /// [`Error`]: also when nothing is found.
+    /// [`Error`], also if nothing is found.
     pub async fn matching(&self, path: &str) -> Result<Matches, Error> {
         let pattern = self.url_of("list", path)?.path;
         if !has_wildcard(&pattern) {
@@ -214,7 +221,7 @@ impl FileSystem {
         let servers = self.servers("/").await?;
         let last = pattern.split('/').count() - 1;
         let mut matches = Matches { paths: vec![RemotePath::default()], failed: Vec::new() };
-        // Whether what was found is known to be there.
+        // Set if the existence of the paths is known.
         let mut certain = true;
         for (index, part) in pattern.split('/').enumerate() {
             if index == 0 && part.is_empty() {
@@ -226,7 +233,7 @@ impl FileSystem {
                 continue;
             }
             for path in &mut matches.paths {
-                // A part of the pattern, which is a path.
+                // A literal part of the pattern.
                 *path = path.map(|path| format!("{path}/{part}")).unwrap_or_default();
             }
         }
@@ -234,7 +241,7 @@ impl FileSystem {
             matches.paths = self.existing(matches.paths).await?;
         }
         if matches.paths.is_empty() {
-            // A name may hold such signs.
+            // A name may contain wildcard characters.
             if self.find(&pattern).await.ok().flatten().is_some() {
                 return Ok(Matches { paths: vec![pattern], failed: Vec::new() });
             }
@@ -248,7 +255,7 @@ impl FileSystem {
         Ok(matches)
     }
 
-    /// Replaces the directories that were found by what matches a part of the pattern in them.
+    /// Replaces each directory found so far by its entries that match a part of the pattern.
     async fn match_part(
         &self,
         part: &str,
@@ -269,7 +276,7 @@ impl FileSystem {
         for (directory, listed) in together(std::mem::take(&mut found.paths), list).await {
             let merged = match listed {
                 Ok(merged) => merged,
-                // What stands before the wildcard is not there, or is no directory.
+                // The path in front of the wildcard is missing or not a directory.
                 Err(error) if is_no_folder(&error) => continue,
                 Err(error) => return Err(error),
             };
@@ -292,7 +299,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Those of the paths that are there.
+    /// Returns the paths that exist.
     async fn existing(&self, paths: Vec<RemotePath>) -> Result<Vec<RemotePath>, Error> {
         let look = |path: RemotePath| {
             let files = self.clone();
@@ -315,7 +322,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn results_are_in_the_order_of_the_items_however_long_each_takes() {
+    async fn results_are_in_the_order_of_the_items() {
         let work = |item: usize| async move {
             for _ in 0..(item * 7) % 13 {
                 tokio::task::yield_now().await;

@@ -1,4 +1,6 @@
 //! A connection on a non-blocking TCP socket.
+//!
+//! It joins the state machine with its socket for programs that run their own event loop.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -8,15 +10,15 @@ use std::net::SocketAddr;
 
 use crate::connection::Connection;
 
-/// Most pieces handed to the kernel at once.
+/// Maximum number of slices in one send.
 const SLICES: usize = 16;
 
-/// What a read from the socket brought.
+/// The result of a read from the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received {
-    /// So many bytes, at least one.
+    /// Number of received bytes, at least one.
     Bytes(usize),
-    /// Nothing has come yet.
+    /// No bytes are available yet.
     Nothing,
     /// The server has closed the connection.
     End,
@@ -36,11 +38,11 @@ impl AsFd for Link {
 }
 
 impl Link {
-    /// Begins to connect. Wait until it is writable, then [`Link::flush`]; a refusal comes as an error of
-    /// [`Link::receive`].
+    /// Begins to connect. The caller waits until it is writable and calls [`Link::flush`]; a
+    /// refusal is returned as an error of [`Link::receive`].
     ///
     /// # Errors
-    /// What the kernel says at once.
+    /// Immediate errors of the kernel.
     pub fn connect(address: SocketAddr, connection: Connection) -> io::Result<Self> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -52,12 +54,12 @@ impl Link {
         }
     }
 
-    /// The machine, to take events from.
+    /// Returns the state machine, which produces the events.
     pub fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
-    /// Sends what is queued, as far as the socket takes it; `true` when all of it is sent.
+    /// Sends queued bytes until the socket blocks. Returns `true` when all bytes are sent.
     ///
     /// # Errors
     /// The connection is lost.
@@ -83,16 +85,17 @@ impl Link {
         Ok(true)
     }
 
-    /// Reads what has come into the front of `buffer`, for [`Connection::next_event`].
+    /// Receives bytes into the front of `buffer`, for [`Connection::next_event`].
     ///
     /// # Errors
-    /// The connection is lost, or was never made.
+    /// The connection is lost, or could not be established.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         self.read(buffer, RecvFlags::empty())
     }
 
-    /// Throws away file data that has come, at most as many bytes as `room` has: the kernel does not copy them, so the
-    /// room stays as it is. Only while something is [`Connection::discardable`].
+    /// Discards received file data, at most as many bytes as `room` holds. The kernel does not copy
+    /// the bytes, so the content of `room` is unchanged. The call is valid only for
+    /// [`Connection::discardable`] bytes.
     ///
     /// # Errors
     /// The connection is lost.

@@ -1,9 +1,11 @@
-//! [`ListingMemory`]: the memory that listings may take together, charged as their bytes arrive.
+//! [`ListingMemory`]: the memory limit of listings, charged as their bytes arrive.
+//!
+//! Bytes are charged on arrival because the size of a listing is unknown until its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Memory for listings. Clones share it.
+/// The memory limit of listings. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct ListingMemory(Arc<Inner>);
 
@@ -30,13 +32,13 @@ impl ListingMemory {
         self.0.bytes_max
     }
 
-    /// A charge of nothing yet.
+    /// Creates an empty charge.
     pub(crate) fn charge(&self) -> Charge {
         Charge { memory: self.clone(), bytes: 0 }
     }
 }
 
-/// A part of the memory, which is given back when it is dropped.
+/// A charged part of the memory, released on drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     memory: ListingMemory,
@@ -44,7 +46,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Charges up to so many bytes; `false`, and nothing is changed, when there is no room.
+    /// Grows the charge to `bytes`. Returns `false` and changes nothing if there is no space.
     #[must_use]
     pub(crate) fn reach(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
@@ -57,7 +59,8 @@ impl Charge {
         has_room
     }
 
-    /// Moves it to another memory; `false`, and nothing is changed, when that has no room.
+    /// Moves the charge to another memory. Returns `false` and changes nothing if that has no
+    /// space.
     #[must_use]
     pub(crate) fn move_to(&mut self, memory: &ListingMemory) -> bool {
         if self.memory == *memory {
@@ -83,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_charged_has_a_limit_and_is_given_back() {
+    fn charges_are_limited_and_released() {
         let (memory, other) = (ListingMemory::new(100), ListingMemory::new(50));
         let (mut one, mut two) = (memory.charge(), memory.charge());
         assert!(one.reach(60) && one.reach(10) && two.reach(40));

@@ -1,4 +1,6 @@
-//! Listings of directories in the form in which they are sent.
+//! Requests for listings of directories, kept in the wire format.
+//!
+//! They add the status of each entry where a server does not send it with the listing.
 
 use wire::xroot::flags::{DirlistOptions, StatOptions};
 use wire::xroot::reply::{StatText, dirlist};
@@ -15,12 +17,13 @@ use crate::path::{Name, RemotePath};
 use crate::route::{Ask, Repeat, Route};
 use crate::url::Url;
 
-/// Names whose status is asked for one by one before the answers are put away.
+/// Number of names whose status is requested before the replies are stored.
 const STEP: usize = 256;
 
 impl FileSystem {
-    /// The listing of a directory, charged to this memory. Where the server does not give the status that was asked for, it is
-    /// asked for entry by entry; entries without one are in a second listing.
+    /// Requests the listing of a directory, charged to `memory`. If the server does not send the
+    /// requested status, it is requested for each entry; entries without one are in a second
+    /// listing.
     pub(crate) async fn listings(
         &self,
         path: &str,
@@ -56,8 +59,8 @@ impl FileSystem {
         self.add_status(path, &listing, memory, true).await
     }
 
-    /// Asks for the status of each name in a listing: those with a status, then those without. Unless it is `strict`, a status
-    /// that cannot be had is none.
+    /// Requests the status of each name in a listing. Returns the entries with a status, then those
+    /// without. Unless `strict` is set, a failed request counts as no status.
     pub(crate) async fn add_status(
         &self,
         path: &str,
@@ -69,7 +72,7 @@ impl FileSystem {
         let mut found = [Listing::empty(memory, true), Listing::empty(memory, false)];
         let [with, without] = &mut found;
         let ask = |name: Vec<u8>| {
-            // A name that cannot be carried has no status.
+            // A name that no request can carry has no status.
             let path = Name::from_bytes(&name).ok().map(|good| directory.join(&good));
             let files = self.clone();
             async move {
@@ -100,7 +103,7 @@ impl FileSystem {
         }
     }
 
-    /// The status as it was sent, or `None` when there is no such thing.
+    /// Returns the status in the wire format, or `None` if the path does not exist.
     async fn find_text(&self, path: &RemotePath) -> Result<Option<Vec<u8>>, Error> {
         let text = |body: &[u8]| StatText::parse(body).map(|_| body.to_vec()).map_err(Cause::from);
         match self.get("stat", path, |target| stat(target, StatOptions::NONE), text).await {

@@ -1,4 +1,4 @@
-//! What a client says about itself when it connects.
+//! The login of a client: the names and capabilities that it sends to a server.
 //!
 //! Source: xroot protocol 5.2.0, section 1.7.
 
@@ -13,38 +13,38 @@ use wire::xroot::login_cgi::{self, LoginCgi};
 use wire::xroot::request::{self, Request};
 use wire::xroot::{SessionId, StreamId};
 
-/// Release that we name to servers, which choose their workarounds by it.
+/// Release sent to servers, which choose their workarounds by it.
 const RELEASE: &str = concat!("v", env!("CARGO_PKG_VERSION"));
-/// Client generation 5 (knows TLS), and the bit for answers that come later by themselves.
+/// Client generation 5 (supports TLS), and the bit for deferred replies.
 const CAPVER: u8 = 5 | 0x80;
-/// Country of a user whose locale names none. Servers of XRootD drop the first byte of the text, so something
-/// unimportant has to stand there.
+/// Country of a user whose locale names none. Servers of XRootD drop the first byte of the text, so
+/// an unimportant field comes first.
 const NO_COUNTRY: &str = "us";
 
-/// What a client says about itself. All of it is informational but the user name, which servers use where nothing
-/// better is known.
+/// The login data of a client. All of it is informational except for the user name, which servers
+/// use if they have no authenticated name.
 #[derive(Clone, Debug)]
 pub struct Login {
-    /// User name; its first 8 bytes go over the wire.
+    /// User name; only its first 8 bytes are sent.
     pub user: String,
     /// Name of the program.
     pub program: String,
-    /// Text that the program's owner has set, for the server's monitoring.
+    /// Text set by the owner of the program, for the monitoring of the server.
     pub info: String,
     /// Name of this host.
     pub host: String,
-    /// Two letters.
+    /// Two-letter country code.
     pub country: String,
-    /// Hours ahead of UTC.
+    /// Offset from UTC in hours.
     pub timezone_hours: i8,
-    /// Whether redirects to URLs, with flags, and in answer to reads will be followed.
+    /// Set if redirects to URLs, with flags, and in reply to reads are supported.
     pub redirects: bool,
-    /// Login token of the URL; a secret.
+    /// Login token of the URL. It is a secret.
     pub token: Option<String>,
 }
 
 impl Login {
-    /// That of this process.
+    /// Creates the login of this process.
     #[must_use]
     pub fn of_process(program: &str) -> Self {
         let user = User::from_uid(Uid::effective()).ok().flatten();
@@ -62,12 +62,12 @@ impl Login {
         }
     }
 
-    /// The 44 bytes a connection begins with: handshake and `kXR_protocol`.
+    /// Appends the first 44 bytes of a connection: handshake and `kXR_protocol`.
     pub(crate) fn encode_greeting(out: &mut Vec<u8>) {
         Self::encode_handshake(Expect::LOGIN, out);
     }
 
-    /// All that a data stream of a session says: handshake, `kXR_protocol`, `kXR_bind`.
+    /// Appends all setup requests of a data stream: handshake, `kXR_protocol`, `kXR_bind`.
     pub(crate) fn encode_binding(sessid: SessionId, out: &mut Vec<u8>) {
         Self::encode_handshake(Expect::BIND, out);
         Request::Bind(request::Bind { sessid }).encode(StreamId::default(), out);
@@ -103,7 +103,7 @@ impl Login {
             pid: rustix::process::getpid().as_raw_nonzero().get(),
             username,
             ability2: Ability2::NONE,
-            // Only what is built: no redirects to local files or other protocols.
+            // Only implemented abilities are sent: no redirects to local files or other protocols.
             ability: if self.redirects {
                 Ability::HASIPV64 | Ability::FULLURL | Ability::READRDOK | Ability::REDIRFLAGS
             } else {
@@ -116,7 +116,7 @@ impl Login {
     }
 }
 
-/// The country of a locale: `de_CH.UTF-8` is of `ch`.
+/// Returns the country of a locale: `ch` for `de_CH.UTF-8`.
 fn country(locale: &str) -> Option<String> {
     let (_, rest) = locale.split_once('_')?;
     let letters: String = rest.chars().take_while(char::is_ascii_alphabetic).collect();

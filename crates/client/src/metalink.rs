@@ -1,29 +1,30 @@
-//! Metalinks: a file that says where the same data is, how long it is, and what it adds up to.
+//! Parses metalinks: documents with the locations, size and checksums of a file.
 //!
-//! Versions 3 and 4 are read. A metalink may come from anybody: documents with a DTD (and so with entities), of more than
-//! [`METALINK_BYTES_MAX`] or with more than [`URLS_MAX`] places are refused. Source: RFC 5854; Metalink 3.0.
+//! Versions 3 and 4 are supported. A metalink is untrusted input, so documents with a DTD (and thus
+//! entities), above [`METALINK_BYTES_MAX`] or with more than [`URLS_MAX`] locations are refused.
+//! Source: RFC 5854; Metalink 3.0.
 
 use digest::Algorithm;
 
 use crate::path::Name;
 use crate::url::{Scheme, Url};
 
-/// Largest metalink that is read.
+/// Maximum size of a metalink.
 pub const METALINK_BYTES_MAX: usize = 1 << 20;
-/// Most places of one file.
+/// Maximum number of locations of one file.
 pub const URLS_MAX: usize = 1000;
-/// Most elements and texts of a metalink.
+/// Maximum number of elements and texts of a metalink.
 const NODES_MAX: u32 = 50_000;
-/// Priority of a place that has none: the last.
+/// Priority of a location that has none: the last.
 const LAST: u32 = 999_999;
-/// Preferences of version 3 go up to this.
+/// Maximum preference in version 3.
 const PREFERENCE_MAX: u32 = 100;
 
-/// Why a metalink is none.
+/// The reason why a document is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MetalinkError {
-    /// It is no metalink, or says nothing.
+    /// It is not a metalink, or it is empty.
     #[error("it is no metalink: {0}")]
     Malformed(String),
     /// It lists several files.
@@ -34,27 +35,28 @@ pub enum MetalinkError {
     TooLarge,
 }
 
-/// What a metalink says of its file.
+/// The description of a file in a metalink.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metalink {
-    /// The name of the file, without directories.
+    /// Name of the file without directories.
     pub name: Option<Name>,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: Option<u64>,
-    /// Its checksums, of types that are known and mean the same everywhere, in hexadecimal.
+    /// Checksums in hexadecimal, of known and unambiguous types.
     pub checksums: Vec<(Algorithm, String)>,
-    /// Where it is, the best place first: URLs `root`, `roots`, `file`.
+    /// Locations in the order of preference: URLs `root`, `roots`, `file`.
     pub urls: Vec<Url>,
 }
 
 impl Metalink {
-    /// Whether a path is that of a metalink, by its end.
+    /// Reports whether a path has the suffix of a metalink.
     #[must_use]
     pub fn is_named_by(path: &str) -> bool {
         path.ends_with(".meta4") || path.ends_with(".metalink")
     }
 
-    /// Reads one. Global logical file names are looked for at `redirector`, `[root://]host[:port]`, if there is one.
+    /// Parses a metalink. Global logical file names are resolved at `redirector`,
+    /// `[root://]host[:port]`, if it is not empty.
     ///
     /// # Errors
     /// [`MetalinkError`].
@@ -72,7 +74,7 @@ impl Metalink {
         if root.tag_name().name() != "metalink" {
             return Err(malformed("its root is no `metalink`"));
         }
-        // Version 3 has them one level deeper.
+        // Version 3 has one more level.
         let files: Vec<_> = elements(root, "file")
             .chain(elements(root, "files").flat_map(|files| elements(files, "file")))
             .collect();
@@ -105,7 +107,7 @@ fn content(node: Node<'_>) -> &str {
     node.text().unwrap_or_default().trim()
 }
 
-/// Of `crc32` there are two kinds under one name, so it says nothing.
+/// The name `crc32` is ambiguous between two checksums, so it is ignored.
 fn checksum(node: Node<'_>) -> Option<(Algorithm, String)> {
     let kind = node.attribute("type")?.to_ascii_lowercase().replace('-', "");
     let algorithm = Algorithm::from_name(&kind).filter(|algorithm| *algorithm != Algorithm::Crc32)?;
@@ -116,7 +118,7 @@ fn checksum(node: Node<'_>) -> Option<(Algorithm, String)> {
     good.then(|| (algorithm, format!("{value:0>width$}", width = 2 * algorithm.bytes())))
 }
 
-/// The places, the best first; those of other protocols are left out.
+/// Returns the locations in the order of preference; other protocols are ignored.
 fn urls(file: Node<'_>, redirector: &str) -> Result<Vec<Url>, MetalinkError> {
     let mut found: Vec<(u32, Url)> = Vec::new();
     let inner = elements(file, "resources").flat_map(|resources| elements(resources, "url"));
@@ -141,7 +143,7 @@ fn urls(file: Node<'_>, redirector: &str) -> Result<Vec<Url>, MetalinkError> {
             found.push((u32::MAX, url));
         }
     }
-    // Equal ones stay in their order.
+    // The sort is stable.
     found.sort_by_key(|(priority, _)| *priority);
     if found.is_empty() {
         return Err(MetalinkError::Malformed("it names no place that can be read from".to_owned()));
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_looked_for_at_the_redirector() {
+    fn logical_names_are_resolved_at_the_redirector() {
         let text = r#"<metalink><file><url>root://one//f</url><glfn name="/g"/></file></metalink>"#;
         assert_eq!(places(&parsed(text).unwrap()), ["root://one:1094//f"]);
         for redirector in ["all:1", "root://all:1", "root://all:1//"] {
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn invalid_documents_are_refused() {
         let file = "<file><url>root://h//f</url></file>";
         for bad in [
             "",
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_nowhere_else() {
+    fn names_cannot_leave_the_directory() {
         for name in ["../../etc/passwd", "/etc/passwd", "passwd"] {
             let text = format!("<metalink><file name='{name}'><url>root://h//f</url></file></metalink>");
             assert_eq!(parsed(&text).unwrap().name.as_deref(), Some("passwd"));

@@ -1,20 +1,22 @@
-//! Bytes on their way to the server: encoded requests in one buffer, payloads where their owner has them.
+//! The send queue of a connection: encoded requests in one buffer, payloads by reference.
+//!
+//! Payloads are not copied into the buffer because they may be large.
 
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// What remains to be sent.
+/// The bytes that remain to be sent.
 #[derive(Default, Debug)]
 pub(crate) struct Outgoing {
-    /// Requests; those in front of `start` are sent.
+    /// Requests; the bytes before `start` are sent.
     bytes: Vec<u8>,
     start: usize,
     /// Payloads in order.
     payloads: VecDeque<Payload>,
 }
 
-/// A payload that goes in front of `bytes[at..]`.
+/// A payload that is sent before `bytes[at..]`.
 #[derive(Debug)]
 struct Payload {
     at: usize,
@@ -22,12 +24,12 @@ struct Payload {
 }
 
 impl Outgoing {
-    /// Where to append requests.
+    /// Returns the buffer to which requests are appended.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Appends a payload behind what was appended so far.
+    /// Appends a payload behind the bytes appended so far.
     pub(crate) fn payload(&mut self, data: Bytes) {
         if !data.is_empty() {
             self.payloads.push_back(Payload { at: self.bytes.len(), data });
@@ -38,7 +40,8 @@ impl Outgoing {
         self.start == self.bytes.len() && self.payloads.is_empty()
     }
 
-    /// Fills `slices` with what comes next and returns how many it used. Not everything need fit.
+    /// Fills `slices` with the next bytes and returns the number of slices used. Some bytes may not
+    /// fit.
     pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut from = self.start;
         let mut used = 0;
@@ -61,7 +64,7 @@ impl Outgoing {
         used
     }
 
-    /// The first `count` bytes are sent.
+    /// Records that the first `count` bytes are sent.
     pub(crate) fn sent(&mut self, mut count: usize) {
         while let Some(payload) = self.payloads.front_mut() {
             let before = count.min(payload.at - self.start);
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_stand_in_their_place_however_the_socket_cuts() {
+    fn payloads_keep_their_position_after_partial_sends() {
         let whole = b"ab12345cd6";
         for cut in 1..=whole.len() {
             let mut outgoing = filled();
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn few_slices_hold_the_beginning() {
+    fn few_slices_hold_the_first_bytes() {
         assert_eq!(all(&filled(), 1), b"ab");
         assert_eq!(all(&filled(), 2), b"ab123");
         assert_eq!(all(&filled(), 4), b"ab12345cd");

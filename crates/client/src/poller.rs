@@ -1,4 +1,5 @@
-//! Waits for many sockets at once.
+//! Waits for many sockets at once, for programs that run their own event loop over
+//! [`Link`](crate::Link)s.
 
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -6,30 +7,30 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// What to wait for on a socket.
+/// The events to wait for on a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interest {
-    /// Something to read, or the end.
+    /// Bytes to read, or the end.
     Read,
-    /// That, or room to write.
+    /// Bytes to read, the end, or space to write.
     ReadAndWrite,
 }
 
-/// What a socket is ready for.
+/// The events of a ready socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Readiness {
-    /// The number the socket was added with.
+    /// Token with which the socket was added.
     pub token: u64,
-    /// There is something to read, the end, or an error that reading tells.
+    /// Set for bytes to read, the end, or an error that a read returns.
     pub readable: bool,
-    /// There is room to write, or a connection was made.
+    /// Set for space to write, or an established connection.
     pub writable: bool,
 }
 
-/// Most sockets whose readiness one wait tells.
+/// Maximum number of sockets returned by one wait.
 const BATCH: usize = 256;
 
-/// Waits for many sockets at once; a socket that is closed leaves by itself.
+/// An epoll instance. A closed socket is removed automatically.
 pub struct Poller {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
@@ -42,36 +43,36 @@ impl fmt::Debug for Poller {
 }
 
 impl Poller {
-    /// One without sockets.
+    /// Creates a poller without sockets.
     ///
     /// # Errors
-    /// When the process has no file descriptor left.
+    /// The process has no free file descriptor.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self { epoll, events: Vec::with_capacity(BATCH) })
     }
 
-    /// Adds a socket; `token` says later which one it was.
+    /// Adds a socket; `token` identifies it in the results.
     ///
     /// # Errors
-    /// What the kernel says; adding a socket twice is an error.
+    /// The error of the kernel; adding a socket twice is an error.
     pub fn add(&self, socket: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, socket, epoll::EventData::new_u64(token), flags(interest))?)
     }
 
-    /// Changes what to wait for.
+    /// Changes the events to wait for.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn modify(&self, socket: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(token), flags(interest))?)
     }
 
-    /// Waits until a socket is ready or the time is over (`None`: for ever), and returns those that are ready. A signal
-    /// ends the wait with none.
+    /// Waits until a socket is ready or the timeout expires (`None`: no timeout), and returns the
+    /// ready sockets. A signal ends the wait without sockets.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn wait(
         &mut self,
         timeout: Option<Duration>,
@@ -86,7 +87,7 @@ impl Poller {
             Err(error) => return Err(error.into()),
         }
         Ok(self.events.iter().map(|event| {
-            // Fields of a packed struct: copied, not referred to.
+            // Fields of a packed struct are copied because references to them are invalid.
             let (data, flags) = (event.data, event.flags);
             Readiness {
                 token: data.u64(),

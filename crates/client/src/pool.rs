@@ -1,7 +1,8 @@
-//! Connections shared by everybody in the process who talks to the same server as the same user.
+//! The connection pool: callers in a process share a connection to the same server as the same
+//! user.
 //!
-//! While one caller connects the others wait for it, and if it fails they fail with it: a dead server is asked once, not
-//! once for each file.
+//! While one caller connects, the others wait for the result, and share a failure too. A dead
+//! server is therefore tried once, not once for each file.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -25,20 +26,20 @@ use crate::login::Login;
 use crate::settings::Settings;
 use crate::url::{Scheme, Url};
 
-/// Keys of the cgi that choose credentials: connections with different values are never shared.
+/// Keys of the cgi that select credentials. Connections with different values are never shared.
 const CREDENTIAL_KEYS: [&str; 6] =
     ["xrdcl.intent", "xrd.gsiusrpxy", "xrd.gsiusrcrt", "xrd.gsiusrkey", "xrd.sss", "xrd.k5ccname"];
-/// Pause before the second round of attempts; each further one is twice as long.
+/// Backoff before the second round of attempts; it doubles with each further round.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// Longest pause between rounds.
+/// Maximum backoff between rounds.
 const PAUSE_MAX: Duration = Duration::from_secs(4);
-/// How long a new connection waits for the server to end the session that was lost.
+/// Maximum wait of a new connection until the server has ended the lost session.
 const ENDSESS_TIME: Duration = Duration::from_secs(10);
 
-/// How long data streams may take to be bound.
+/// Timeout for binding data streams.
 const BIND_TIME: Duration = Duration::from_secs(5);
 
-/// Who talks to whom.
+/// The user and server of a connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Key {
     scheme: Scheme,
@@ -63,7 +64,7 @@ impl Key {
     }
 }
 
-/// The place of one connection.
+/// The slot of one connection.
 #[derive(Default, Debug)]
 struct Slot {
     now: Mutex<Now>,
@@ -75,15 +76,15 @@ struct Slot {
 struct Now {
     channel: Option<Arc<Channel>>,
     failed: Option<Failure>,
-    /// The session of a connection that was lost: its files are locked until the server notices.
+    /// Session of a lost connection. Its files are locked until the server detects the loss.
     lost_session: Option<SessionId>,
 }
 
-/// An attempt to connect that failed.
+/// A failed attempt to connect.
 #[derive(Debug)]
 struct Failure {
     at: Instant,
-    /// How many rounds of attempts it took.
+    /// Number of rounds of attempts.
     rounds: u64,
     cause: Cause,
 }
@@ -107,7 +108,8 @@ impl Pool {
         slots.entry(key).or_default().clone()
     }
 
-    /// The connection to the server of `url`, made now if there is none. `rounds` of attempts at most.
+    /// Returns the connection to the server of `url` and connects if there is none, in at most
+    /// `rounds` rounds of attempts.
     pub(crate) async fn channel(
         &self,
         url: &Url,
@@ -159,7 +161,7 @@ impl Pool {
                 Ok(made) => return Ok(self.start(url, slot, settings, made, until).await),
                 Err(error) => error,
             };
-            // Whoever set the window wants a round to take as long.
+            // If the user has set the window, each round takes that time.
             let wait = if settings.is_set("ConnectionWindow") {
                 (begun + window).duration_since(Instant::now())
             } else {
@@ -205,8 +207,8 @@ impl Slot {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection, or why there is none: what others found out since `asked`, or a moment before, who were not less
-    /// patient.
+    /// Returns the connection or a recent failure. A failure counts if another caller found it
+    /// since `asked`, or just before, with at least as many rounds.
     fn look(&self, asked: Instant, rounds: u64, settings: &Settings) -> Option<Result<Arc<Channel>, Cause>> {
         let mut now = self.now();
         if let Some(channel) = &now.channel {
@@ -223,7 +225,7 @@ impl Slot {
     }
 }
 
-/// Adds the data streams that the settings ask for, as many of them as the server takes.
+/// Binds the data streams that the settings request, as many as the server accepts.
 async fn bind_streams(
     machine: &mut Connection,
     streams: &mut Vec<TcpStream>,
@@ -235,14 +237,14 @@ async fn bind_streams(
     let Some(session) = machine.server().session else { return };
     let until = until.min(Instant::now() + BIND_TIME);
     for _ in 1..wanted {
-        // A session with fewer streams is slower, not wrong.
+        // A session with fewer streams is slower but works.
         let Ok((stream, path)) = bind(peer, session, settings, until).await else { return };
         machine.bind(path);
         streams.push(stream);
     }
 }
 
-/// Asks a server to end a session that was lost, so that its locks are gone. Whatever it says, work goes on.
+/// Requests the end of a lost session, so that its locks are released. A failure is ignored.
 async fn end_session(channel: &Channel, sessid: SessionId, until: Instant) {
     let end = until.min(Instant::now() + ENDSESS_TIME);
     loop {
@@ -252,7 +254,7 @@ async fn end_session(channel: &Channel, sessid: SessionId, until: Instant) {
             .await;
         match answer {
             Ok(Answer::Wait { pause, .. }) if Instant::now() + pause < end => {
-                // "Session still active": it is a matter of moments.
+                // "Session still active": it will end soon.
                 tokio::time::sleep(pause.min(Duration::from_secs(1)).max(Duration::from_millis(50))).await;
             }
             _ => return,
@@ -260,7 +262,7 @@ async fn end_session(channel: &Channel, sessid: SessionId, until: Instant) {
     }
 }
 
-/// Whether this client can talk to the server of a URL at all.
+/// Checks that this client supports the server of a URL.
 fn check(url: &Url, settings: &Settings) -> Result<(), Cause> {
     let unsupported = |text: &str| Err(Cause::Unsupported(text.to_owned()));
     match url.scheme {

@@ -1,4 +1,7 @@
-//! One connection, one request at a time, waiting for each answer: for preparations, not for speed.
+//! A blocking connection for one request at a time.
+//!
+//! It is made for preparations, such as those of benchmarks, where simplicity counts more than
+//! speed.
 
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -14,7 +17,7 @@ use crate::link::{Link, Received};
 use crate::login::Login;
 use crate::poller::{Interest, Poller};
 
-/// Bytes received at once.
+/// Size of the receive buffer.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// A logged-in connection for one request at a time.
@@ -27,10 +30,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// Connects to the first of `addresses` that answers and logs in. No wait lasts longer than `patience`.
+    /// Connects to the first of `addresses` that answers and logs in. No wait lasts longer than
+    /// `patience`.
     ///
     /// # Errors
-    /// That of the last address.
+    /// The error of the last address.
     pub fn connect(
         addresses: &[SocketAddr],
         login: &Login,
@@ -54,12 +58,13 @@ impl Session {
         Ok(session)
     }
 
-    /// What the server said about itself.
+    /// Returns the description that the server sent at login.
     pub fn server(&mut self) -> ServerInfo {
         self.link.connection().server()
     }
 
-    /// Makes a request and waits for the whole of its answer. A `kXR_wait` is obeyed as long as the patience lasts.
+    /// Sends a request and waits for its complete reply. A `kXR_wait` is followed until the
+    /// timeout.
     ///
     /// # Errors
     /// [`SessionError`].
@@ -67,7 +72,7 @@ impl Session {
         self.call_with_payload(request, &Bytes::new())
     }
 
-    /// The same for a request whose payload is file data.
+    /// Sends a request whose payload is file data, and waits for its complete reply.
     ///
     /// # Errors
     /// [`SessionError`].
@@ -130,7 +135,7 @@ impl Session {
         Ok(OpenReply::decode(&answer)?.fhandle)
     }
 
-    /// Reads at most `length` bytes; fewer come at the end of the file only.
+    /// Reads at most `length` bytes; fewer are returned only at the end of the file.
     ///
     /// # Errors
     /// [`SessionError`].
@@ -144,7 +149,7 @@ impl Session {
         self.call(&Request::Read(read))
     }
 
-    /// Bytes of a file.
+    /// Returns the size of a file in bytes.
     ///
     /// # Errors
     /// [`SessionError`].
@@ -159,7 +164,7 @@ impl Session {
         Ok(StatText::parse(&answer)?.size)
     }
 
-    /// Sends what is queued and hands out events until one makes `take` say what it was waiting for.
+    /// Sends the queued bytes and passes events to `take` until it returns a result.
     fn run<T>(
         &mut self,
         mut take: impl FnMut(Event<'_>) -> Result<Option<T>, SessionError>,
@@ -181,7 +186,7 @@ impl Session {
                 Received::End => return Err(SessionError::Closed),
             };
             while let Some(event) = self.link.connection().next_event(&mut input)? {
-                // One request is in flight, so nothing of interest follows what was waited for.
+                // Only one request is in flight, so the events behind the result are not needed.
                 if let Some(found) = take(event)? {
                     return Ok(found);
                 }

@@ -1,28 +1,35 @@
-//! What can be tuned, under the names that users of XRootD know, and where each value comes from.
+//! Settings under the names of the XRootD client, with defaults and the source of each value.
 //!
-//! A setting NAME is taken from `/etc/xrootd/client.conf`, the files `*.conf` of `/etc/xrootd/client.conf.d` (or of the
-//! folder that `XRD_CLCONFDIR` names), `~/.xrootd/client.conf`, the file that `XRD_CLCONFFILE` names, the environment
-//! variable `XRD_NAME`, and the command line; later ones win. Lines of files are `name = value`; `#` begins a comment.
+//! The sources of a setting NAME are, and later ones override earlier ones:
 //!
-//! Defaults are ours where a failure would otherwise take half an hour to show: a server that is not there is given up
-//! after seconds. A value that is set means what it always meant.
-//! Source: xroot protocol 5.2.0, section 5.3.
+//! * `/etc/xrootd/client.conf`,
+//! * the files `*.conf` of `/etc/xrootd/client.conf.d`, or of the directory in `XRD_CLCONFDIR`,
+//! * `~/.xrootd/client.conf`,
+//! * the file in `XRD_CLCONFFILE`,
+//! * the environment variable `XRD_NAME`,
+//! * the command line.
+//!
+//! Lines of files are `name = value`; `#` begins a comment.
+//!
+//! Some defaults are shorter than those of XRootD because a failure would otherwise take half an
+//! hour to show: an unreachable server is given up after seconds. Values that are set have their
+//! usual meaning. Source: xroot protocol 5.2.0, section 5.3.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// Nobody set it.
+    /// The default.
     Default,
     /// A line of a file.
     File(PathBuf, usize),
-    /// The variable `XRD_…`.
+    /// The environment variable `XRD_…`.
     Environment,
-    /// The program's own options.
+    /// An option of the program.
     Option,
 }
 
@@ -37,18 +44,18 @@ impl fmt::Display for Source {
     }
 }
 
-/// Why a value was not taken.
+/// The reason why a value was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SettingError {
     /// No setting has this name.
     #[error("`{0}` is no setting of the client")]
     Unknown(String),
-    /// A number is needed.
+    /// The setting requires a number.
     #[error("`{name}` is a number, not `{value}`")]
     NoNumber {
         /// The setting.
         name: &'static str,
-        /// What was given.
+        /// The refused value.
         value: String,
     },
 }
@@ -58,7 +65,7 @@ macro_rules! settings {
         numbers { $($(#[$number_doc:meta])* $number:ident $number_name:literal = $number_default:literal,)* }
         texts { $($(#[$text_doc:meta])* $text:ident $text_name:literal = $text_default:literal,)* }
     ) => {
-        /// All settings. Numbers are seconds, bytes or counts as their documentation says; 0 and 1 where they switch.
+        /// All settings. Numbers are seconds, bytes or counts as documented; switches are 0 or 1.
         #[derive(Clone, Debug)]
         #[non_exhaustive]
         pub struct Settings {
@@ -80,13 +87,13 @@ macro_rules! settings {
         }
 
         impl Settings {
-            /// The names of all settings, as files spell them.
+            /// Names of all settings, as files spell them.
             pub const NAMES: &[&str] = &[$($number_name,)* $($text_name,)*];
 
-            /// Sets one; upper and lower case make no difference.
+            /// Sets a value. Names are case-insensitive.
             ///
             /// # Errors
-            /// [`SettingError`]; nothing has changed then.
+            /// [`SettingError`]; the settings are unchanged then.
             pub fn set(&mut self, name: &str, value: &str, source: Source) -> Result<(), SettingError> {
                 $(if name.eq_ignore_ascii_case($number_name) {
                     self.$number = number($number_name, value)?;
@@ -101,7 +108,7 @@ macro_rules! settings {
                 Err(SettingError::Unknown(name.to_owned()))
             }
 
-            /// Every setting: its name, its value, and where that comes from.
+            /// Returns name, value and source of each setting.
             #[must_use]
             pub fn all(&self) -> Vec<(&'static str, String, Source)> {
                 vec![
@@ -115,125 +122,130 @@ macro_rules! settings {
 
 settings! {
     numbers {
-        /// Seconds for one round of attempts to connect to all addresses of a host, login included.
+        /// Seconds for one round of attempts to connect to all addresses of a host, including the
+        /// login.
         connection_window "ConnectionWindow" = 10,
-        /// Rounds before a host is given up.
+        /// Rounds of attempts before a host is given up.
         connection_retry "ConnectionRetry" = 2,
-        /// Seconds for an operation as a whole, waits that servers ask for included.
+        /// Seconds for a whole operation, including waits that servers request.
         request_timeout "RequestTimeout" = 1800,
-        /// Seconds without a byte from a server that owes answers, after which the connection counts as broken.
+        /// Seconds without a byte from a server with outstanding replies, after which the
+        /// connection counts as lost.
         stream_timeout "StreamTimeout" = 30,
-        /// Seconds for which a host that could not be reached is not tried again.
+        /// Seconds before a new attempt to connect to a host that could not be reached.
         stream_error_window "StreamErrorWindow" = 2,
-        /// Seconds between checks of time-outs; checks here are exact, so it has no effect.
+        /// Seconds between checks of timeouts. Checks are exact here, so it has no effect.
         timeout_resolution "TimeoutResolution" = 15,
-        /// 1: the control connection only; n: n - 1 more that carry data.
+        /// Number of connections to a server. With 1 there is only the control connection; each
+        /// further one carries data.
         sub_streams_per_channel "SubStreamsPerChannel" = 1,
-        /// Threads that drive connections: one, unless it is set. Where the runtime is the caller's own, it has no effect.
+        /// Threads that drive connections; one, unless it is set. It has no effect on a runtime of
+        /// the caller.
         parallel_evt_loop "ParallelEvtLoop" = 10,
-        /// Threads for what is done with data, writing and checksums: at most 4, and as many as processors, unless it is set.
+        /// Threads for writing and checksums; at most 4, and one for each processor, unless it is
+        /// set.
         worker_threads "WorkerThreads" = 3,
-        /// Whether to survive `fork`; always done.
+        /// Supports `fork`. It has no effect because `fork` is always supported.
         run_fork_handler "RunForkHandler" = 1,
         /// Seconds after which an unused connection to a data server is closed.
         data_server_ttl "DataServerTTL" = 300,
         /// Seconds after which an unused connection to a manager is closed.
         load_balancer_ttl "LoadBalancerTTL" = 1200,
-        /// Most bytes of a listing; an entry counts as 32 bytes at least.
+        /// Maximum size of a listing in bytes; an entry counts as at least 32 bytes.
         listing_bytes "ListingBytes" = 40_000_000,
-        /// Most redirects of one request.
+        /// Maximum number of redirects of one request.
         redirect_limit "RedirectLimit" = 16,
-        /// Most retries at a meta manager after "not authorized".
+        /// Maximum number of retries at a meta manager after "not authorized".
         not_authorized_retry_limit "NotAuthorizedRetryLimit" = 3,
-        /// Most retries of a failed write at a manager that allows them.
+        /// Maximum number of retries of a failed write at a manager that allows them.
         retry_wrt_at_lb_limit "RetryWrtAtLBLimit" = 3,
-        /// Whether a locate keeps only `tried` and `triedrc` of a redirect's cgi.
+        /// Keeps only `tried` and `triedrc` of a redirect's cgi in a locate.
         preserve_locate_tried "PreserveLocateTried" = 1,
-        /// Bytes of a chunk of a copy.
+        /// Size of a chunk of a copy in bytes.
         cp_chunk_size "CPChunkSize" = 8_388_608,
-        /// Chunks of a copy in flight, for each stream.
+        /// Chunks of a copy in flight for each stream.
         cp_parallel_chunks "CPParallelChunks" = 4,
-        /// Seconds to set a third-party copy up.
+        /// Seconds for the setup of a third-party copy.
         cp_init_timeout "CPInitTimeout" = 600,
         /// Seconds for a third-party copy.
         cp_tpc_timeout "CPTPCTimeout" = 1800,
         /// Seconds for a copy; 0: no limit.
         cp_timeout "CPTimeout" = 0,
-        /// How often a failed copy is repeated.
+        /// Number of retries of a failed copy.
         cp_retry "CpRetry" = 0,
-        /// Whether copies use `kXR_pgread` and `kXR_pgwrite` where the server can.
+        /// Uses `kXR_pgread` and `kXR_pgwrite` in copies where the server supports them.
         cp_use_pg_wrt_rd "CpUsePgWrtRd" = 1,
-        /// Bytes of a block of a copy from several sources.
+        /// Size of a block of a copy from several sources in bytes.
         xcp_block_size "XCpBlockSize" = 134_217_728,
-        /// Least rate of a copy, bytes per second; 0: none.
+        /// Minimum rate of a copy in bytes per second; 0: none.
         xrate_threshold "XRateThreshold" = 0,
-        /// Whether to send keep-alive probes.
+        /// Sends keep-alive probes.
         tcp_keep_alive "TCPKeepAlive" = 0,
         /// Seconds of silence before the first probe.
         tcp_keep_alive_time "TCPKeepAliveTime" = 7200,
         /// Seconds between probes.
         tcp_keep_alive_interval "TCPKeepAliveInterval" = 75,
-        /// Unanswered probes before the connection is broken.
+        /// Unanswered probes after which the connection is lost.
         tcp_keep_alive_probes "TCPKeepAliveProbes" = 9,
-        /// Whether small requests leave at once.
+        /// Sends small requests without delay.
         no_delay "NoDelay" = 1,
-        /// Whether addresses are tried in the resolver's order.
+        /// Tries addresses in the order of the resolver.
         ip_no_shuffle "IPNoShuffle" = 0,
-        /// Whether IPv4 addresses come first.
+        /// Tries IPv4 addresses first.
         prefer_ipv4 "PreferIPv4" = 0,
-        /// Without effect: there is one protocol.
+        /// No effect: only one protocol is supported.
         multi_protocol "MultiProtocol" = 0,
-        /// Without effect: no signals are used.
+        /// No effect: signals are not used.
         aio_signal "AioSignal" = 0,
-        /// Whether metalinks are read.
+        /// Reads metalinks.
         metalink_processing "MetalinkProcessing" = 1,
-        /// Without effect: metalinks of this machine are read like others.
+        /// No effect: local metalinks are read like others.
         local_metalink_file "LocalMetalinkFile" = 0,
-        /// Seconds for reading a metalink itself from a server.
+        /// Seconds for reading a metalink from a server.
         max_metalink_wait "MaxMetalinkWait" = 60,
-        /// Whether a metalink's checksum is that of a ZIP member.
+        /// Applies the checksum of a metalink to a ZIP member.
         zip_mtln_cksum "ZipMtlnCksum" = 0,
-        /// Whether `roots` may go on without TLS.
+        /// Allows `roots` without TLS.
         no_tls_ok "NoTlsOK" = 0,
-        /// Whether data streams stay clear.
+        /// Keeps data streams unencrypted.
         tls_no_data "TlsNoData" = 0,
-        /// Whether URLs of metalinks become `roots`.
+        /// Converts URLs of metalinks to `roots`.
         tls_metalink "TlsMetalink" = 0,
-        /// Whether TLS is wanted where page checksums are not to be had.
+        /// Requests TLS where page checksums are not supported.
         want_tls_on_no_pgrw "WantTlsOnNoPgrw" = 0,
-        /// Whether copies keep extended attributes.
+        /// Copies extended attributes.
         preserve_xattrs "PreserveXAttrs" = 0,
-        /// Whether copies to this machine are on its disk before they count as done. XRootD has no such setting.
+        /// Syncs local targets to disk before a copy is complete. XRootD has no such setting.
         cp_sync "CpSync" = 1,
     }
     texts {
         /// `IPAuto`, `IPAll`, `IPv4`, `IPv6`, `IPv4Mapped6`.
         network_stack "NetworkStack" = "IPAuto",
-        /// Without effect: there is one way to wait for sockets.
+        /// No effect: sockets are always polled with epoll.
         poller_preference "PollerPreference" = "built-in",
-        /// Whether an open is tried again elsewhere.
+        /// Retries an open at another server.
         open_recovery "OpenRecovery" = "true",
-        /// Whether a file open for reading is opened again when its connection is lost.
+        /// Reopens a file that is open for reading after a lost connection.
         read_recovery "ReadRecovery" = "true",
-        /// Whether a file open for writing is opened again when its connection is lost.
+        /// Reopens a file that is open for writing after a lost connection.
         write_recovery "WriteRecovery" = "true",
         /// Plug-in for monitoring; not supported.
         client_monitor "ClientMonitor" = "",
-        /// Its parameter.
+        /// Parameter of the plug-in for monitoring; not supported.
         client_monitor_param "ClientMonitorParam" = "",
         /// Plug-in; not supported.
         plug_in "PlugIn" = "",
-        /// Folder of plug-ins; not supported.
+        /// Directory of plug-ins; not supported.
         plug_in_conf_dir "PlugInConfDir" = "",
         /// Redirector of global logical file names.
         glfn_redirector "GlfnRedirector" = "",
-        /// Target of copies.
+        /// Default target of copies.
         cp_target "CpTarget" = "",
         /// `force` or `continue`.
         cp_retry_policy "CpRetryPolicy" = "force",
         /// Detail of messages about TLS.
         tls_dbg_lvl "TlsDbgLvl" = "OFF",
-        /// Name of the program, told to servers.
+        /// Name of the program, sent to servers.
         app_name "AppName" = "",
         /// Text for the monitoring of servers.
         mon_info "MonInfo" = "",
@@ -245,7 +257,8 @@ fn number(name: &'static str, value: &str) -> Result<u64, SettingError> {
 }
 
 impl Settings {
-    /// Those of this process: files, then the environment. What could not be taken is told by [`Settings::problems`].
+    /// Returns the settings of this process: files, then the environment. [`Settings::problems`]
+    /// returns the refused values.
     #[must_use]
     pub fn of_process() -> Self {
         let mut settings = Self::default();
@@ -264,7 +277,7 @@ impl Settings {
         settings
     }
 
-    /// Plug-ins are C++ libraries made for XRootD's own client.
+    /// Records configured plug-ins as problems: they are C++ libraries for XRootD's own client.
     fn note_plug_ins(&mut self) {
         for name in ["ClientMonitor", "PlugIn", "PlugInConfDir"] {
             if let Source::File(..) | Source::Environment = self.source(name) {
@@ -279,7 +292,7 @@ impl Settings {
         }
     }
 
-    /// Takes `XRD_NAME` for every setting that `variable` knows.
+    /// Takes `XRD_NAME` for each setting for which `variable` returns a value.
     pub fn take_environment(&mut self, variable: impl Fn(&str) -> Option<String>) {
         for name in Self::NAMES {
             let key = format!("XRD_{}", name.to_ascii_uppercase());
@@ -290,7 +303,7 @@ impl Settings {
         }
     }
 
-    /// Reads a file; one that is not there is skipped.
+    /// Reads a file; a missing file is skipped.
     pub fn read(&mut self, path: &Path) {
         match std::fs::read_to_string(path) {
             Ok(text) => self.take_text(path, &text),
@@ -309,7 +322,7 @@ impl Settings {
         }
     }
 
-    /// Takes the lines of a file. Names that are no setting are left alone: plug-ins have theirs.
+    /// Takes the lines of a file. Unknown names are ignored because plug-ins use them.
     pub fn take_text(&mut self, path: &Path, text: &str) {
         for (index, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default();
@@ -324,38 +337,38 @@ impl Settings {
         }
     }
 
-    /// Where the value of a setting comes from.
+    /// Returns the source of a setting.
     #[must_use]
     pub fn source(&self, name: &str) -> Source {
         let found = self.sources.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
         found.map_or(Source::Default, |(_, source)| source.clone())
     }
 
-    /// Whether somebody set it.
+    /// Reports whether a source other than the default has set the value.
     #[must_use]
     pub fn is_set(&self, name: &str) -> bool {
         self.source(name) != Source::Default
     }
 
-    /// What could not be taken, a line each.
+    /// Returns the problems with refused values, one line each.
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 
-    /// The time for an operation as a whole.
+    /// Returns the timeout of a whole operation.
     #[must_use]
     pub fn operation_time(&self) -> Duration {
         Duration::from_secs(self.request_timeout.max(1))
     }
 
-    /// The silence after which a connection counts as broken.
+    /// Returns the silence after which a connection counts as lost.
     #[must_use]
     pub fn silence(&self) -> Duration {
         Duration::from_secs(self.stream_timeout.max(1))
     }
 
-    /// Whether a recovery switch is on: everything but `false` is.
+    /// Reports whether a recovery switch is on: each value but `false` is.
     #[must_use]
     pub fn is_on(switch: &str) -> bool {
         !switch.eq_ignore_ascii_case("false")
@@ -382,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_told_and_changes_nothing() {
+    fn invalid_numbers_are_reported_and_ignored() {
         let mut settings = Settings::default();
         settings.take_environment(|name| (name == "XRD_CPCHUNKSIZE").then(|| "8M".to_owned()));
         assert_eq!(settings.cp_chunk_size, 8_388_608);
@@ -396,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn plug_ins_that_are_asked_for_are_told_not_to_be_loaded() {
+    fn configured_plug_ins_are_reported_as_not_loaded() {
         let mut settings = Settings::default();
         settings.note_plug_ins();
         assert!(settings.problems().is_empty());

@@ -1,9 +1,12 @@
-//! How long a checksum is waited for. A server that computes one says nothing until it has read all of the file, and
-//! servers that forget to answer say nothing either.
+//! The timeout of a checksum query.
 //!
-//! After [`LOOK_TIME`] it is looked what it is that takes so long: of a directory, or of what is not there, no checksum will
-//! ever come. A file has the time that its bytes need, and those of all others of the same server that this client waits for,
-//! because servers compute them one after the other; each checksum that comes from there begins the time anew.
+//! A server that computes a checksum sends nothing until it has read the whole file. A server that
+//! lost the query sends nothing either, so a fixed timeout cannot distinguish both.
+//!
+//! After [`LOOK_TIME`] the client requests the status of the path: a directory or a missing file
+//! will never have a checksum. For a file the timeout covers its bytes and those of all other files
+//! of the same server whose checksums this client waits for, because servers compute them one after
+//! the other. Each checksum from that server restarts the timeout.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,26 +20,26 @@ use crate::failure::{Cause, Error};
 use crate::filesystem::FileSystem;
 use crate::url::Url;
 
-/// Time without an answer after which it is looked what is waited for.
+/// Time without a reply after which the status of the path is requested.
 const LOOK_TIME: Duration = Duration::from_secs(5);
-/// Time for a file, beside that for its bytes.
+/// Timeout of a file, in addition to the time for its bytes.
 const FILE_TIME: Duration = Duration::from_secs(120);
-/// Bytes that a server sums up in a second at least.
+/// Minimum rate at which a server computes checksums, in bytes per second.
 const RATE: u64 = 32 * 1024 * 1024;
 
-/// The checksums that a client waits for. Clones are the same.
+/// The checksums that a client waits for. Clones share them.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Summing(Arc<Mutex<State>>);
 
-/// By server, `host:port`.
+/// Pending work by server, `host:port`.
 type State = HashMap<String, Work>;
 
-/// What a server has to do for us.
+/// The pending checksums of one server.
 #[derive(Clone, Copy, Default, Debug)]
 struct Work {
-    /// Bytes of the files that were looked at and are waited for.
+    /// Size of the pending files whose status is known.
     bytes: u64,
-    /// When the last answer came that it had to work for.
+    /// Time of the last checksum that the server computed.
     answered: Option<Instant>,
 }
 
@@ -45,20 +48,20 @@ impl Summing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When one that a server was asked for at `begun` is given up.
+    /// Returns the deadline of a query that was sent to a server at `begun`.
     fn end(&self, server: &str, begun: Instant) -> Instant {
         let work = self.state().get(server).copied().unwrap_or_default();
         let from = work.answered.map_or(begun, |answered| answered.max(begun));
         from + FILE_TIME + Duration::from_secs(work.bytes / RATE)
     }
 
-    /// A server has done what it was asked for.
+    /// Records a checksum that a server computed.
     fn answered(&self, server: &str) {
         self.state().entry(server.to_owned()).or_default().answered = Some(Instant::now());
     }
 }
 
-/// Bytes that a server is summing up, until it is dropped.
+/// Bytes of a pending checksum, subtracted on drop.
 struct Share<'a>(&'a Summing, String, u64);
 
 impl<'a> Share<'a> {
@@ -79,12 +82,12 @@ impl Drop for Share<'_> {
     }
 }
 
-/// The server that was asked last.
+/// The server that received the last query.
 #[derive(Default, Debug)]
 pub(crate) struct AskedAt(Mutex<String>);
 
 impl AskedAt {
-    /// It was this one.
+    /// Records the server of a query.
     pub(crate) fn note(&self, url: &Url) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = url.authority();
     }
@@ -94,17 +97,17 @@ impl AskedAt {
     }
 }
 
-/// Time for an answer of which nobody else knows better when it is overdue.
+/// Timeout of a reply if no other limit applies.
 const FAR: Duration = Duration::from_secs(24 * 3600);
 
 impl FileSystem {
-    /// When a server is given up that works on a checksum, if nothing else ends it before.
+    /// Returns the final deadline for a server that computes a checksum.
     pub(crate) fn end_of_summing(&self) -> Instant {
         let client = self.client();
         if client.settings().is_set("RequestTimeout") { client.end() } else { Instant::now() + FAR }
     }
 
-    /// Waits for a checksum of a path, as long as one may come from where it is asked for.
+    /// Waits for a checksum of a path as long as a reply can be expected.
     pub(crate) async fn summed<T>(
         &self,
         path: &str,
@@ -114,7 +117,7 @@ impl FileSystem {
         let (summing, begun) = (self.client().summing().clone(), Instant::now());
         tokio::select! {
             told = asked => {
-                // A server that says no at once has not worked for it, and one that is lost has not said anything.
+                // An immediate refusal or a lost connection is not a sign of computed checksums.
                 let worked = match &told {
                     Ok(_) => true,
                     Err(error) => error.code().is_some() && begun.elapsed() >= LOOK_TIME,
@@ -128,7 +131,7 @@ impl FileSystem {
         }
     }
 
-    /// Ends when no checksum of a path is to be expected any more: why not.
+    /// Returns the reason when a checksum of a path can no longer be expected.
     async fn overdue(&self, path: &str, at: &AskedAt, summing: &Summing) -> Error {
         let begun = Instant::now();
         tokio::time::sleep(LOOK_TIME).await;
@@ -143,7 +146,7 @@ impl FileSystem {
             }
             other => other.ok(),
         };
-        // Who has set a time gets it; what has to come from tape first has that of any operation.
+        // A timeout set by the user applies; a file on tape has the timeout of any operation.
         let settings = self.client().settings();
         if settings.is_set("RequestTimeout") {
             return std::future::pending().await;
@@ -152,7 +155,7 @@ impl FileSystem {
         let least = begun + if is_away { settings.operation_time() } else { FILE_TIME };
         let bytes = stat.map_or(0, |stat| stat.size);
         loop {
-            // It may have been sent to another one meanwhile.
+            // A redirect may have changed the server in the meantime.
             let server = at.server();
             let _share = Share::new(summing, server.clone(), bytes);
             let end = summing.end(&server, begun).max(least);
@@ -169,7 +172,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn time_grows_with_what_is_summed_up_and_begins_anew_with_each_answer() {
+    async fn the_timeout_covers_all_pending_bytes_and_restarts_with_each_reply() {
         let (summing, begun) = (Summing::default(), Instant::now());
         let share = |server: &str, bytes| Share::new(&summing, server.to_owned(), bytes);
         assert_eq!(summing.end("a", begun), begun + FILE_TIME);
@@ -179,13 +182,13 @@ mod tests {
         assert_eq!(summing.end("a", begun), begun + FILE_TIME + Duration::from_secs(120));
         drop(one);
         tokio::time::advance(Duration::from_secs(50)).await;
-        // What others answer says nothing of this one.
+        // Replies of other servers do not count.
         summing.answered("b");
         assert_eq!(summing.end("a", begun), begun + FILE_TIME + Duration::from_secs(20));
         summing.answered("a");
         assert_eq!(summing.end("a", begun), Instant::now() + FILE_TIME + Duration::from_secs(20));
         drop(two);
-        // An answer to somebody before says nothing.
+        // A reply before the query does not count.
         tokio::time::advance(Duration::from_secs(50)).await;
         let later = Instant::now();
         assert_eq!(summing.end("a", later), later + FILE_TIME);

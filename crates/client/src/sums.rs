@@ -1,11 +1,14 @@
-//! Checksums of data while it passes, in whatever order its pieces do.
+//! Checksums of a stream of data whose pieces arrive in any order.
+//!
+//! Early pieces are kept, because checksums need the bytes in order.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use digest::{Algorithm, Checksum, Running};
 
-/// Checksums in the making. Pieces that come too early are kept until those before them have come, without copying them.
+/// Checksums in progress. Early pieces are kept, without a copy, until the pieces before them
+/// arrive.
 #[derive(Default)]
 pub struct PassingSums {
     sums: Vec<Running>,
@@ -21,7 +24,7 @@ impl std::fmt::Debug for PassingSums {
 }
 
 impl PassingSums {
-    /// Of no bytes yet.
+    /// Creates the checksums without data.
     #[must_use]
     pub fn new(algorithms: &[Algorithm]) -> Self {
         Self {
@@ -30,7 +33,7 @@ impl PassingSums {
         }
     }
 
-    /// Takes a piece; what was taken before counts once.
+    /// Adds a piece; ranges that were added before are ignored.
     pub fn pass(&mut self, offset: u64, data: &Bytes) {
         if self.sums.is_empty() {
             return;
@@ -59,19 +62,19 @@ impl PassingSums {
         self.next += new.len() as u64;
     }
 
-    /// Up to where the sums go: bytes from the start without a hole.
+    /// Returns the number of bytes from the start without a hole.
     #[must_use]
     pub const fn summed_to(&self) -> u64 {
         self.next
     }
 
-    /// Bytes that are kept because they came too early.
+    /// Returns the number of early bytes that are kept.
     #[must_use]
     pub const fn early_bytes(&self) -> usize {
         self.early_bytes
     }
 
-    /// The sums of all `length` bytes; `None` when some of them have not passed.
+    /// Returns the checksums of all `length` bytes; `None` if some of them are missing.
     #[must_use]
     pub fn finish(self, length: u64) -> Option<Vec<Checksum>> {
         (self.next == length).then(|| self.sums.into_iter().map(Running::finish).collect())
@@ -83,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_in_any_order_give_the_sum_of_the_whole() {
+    fn pieces_in_any_order_give_the_checksum_of_the_whole() {
         let whole: Vec<u8> = (0..1000_u32).map(|byte| (byte * 7) as u8).collect();
         let bytes = Bytes::from(whole.clone());
         let mut sums = PassingSums::new(&[Algorithm::Adler32, Algorithm::Md5]);
@@ -97,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_gives_no_sum() {
+    fn a_hole_gives_no_checksum() {
         let mut sums = PassingSums::new(&[Algorithm::Adler32]);
         sums.pass(0, &Bytes::from_static(b"ab"));
         sums.pass(3, &Bytes::from_static(b"d"));

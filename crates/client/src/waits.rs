@@ -1,6 +1,6 @@
-//! [`Waits`]: what the operations of a client wait for, for programs that show it to a person.
+//! [`Waits`]: the current waits of a client's operations, for programs that show them to a user.
 //!
-//! Nothing is recorded unless a program watches, so that others pay nothing for it.
+//! Nothing is recorded unless a program watches, so that other programs pay nothing for it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,34 +10,34 @@ use tokio::time::Instant;
 
 use crate::url::Url;
 
-/// Most waits that are recorded at once; the oldest one is shown.
+/// Maximum number of recorded waits; the oldest one is shown.
 const WAITS_MAX: usize = 1024;
 
-/// What is waited for.
+/// The kind of a wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WaitFor {
-    /// A connection, with its login.
+    /// A connection, including its login.
     Connection,
-    /// The answer to a request.
+    /// The reply to a request.
     Answer,
-    /// The time that the server asked to wait before the request is made again.
+    /// A pause that the server requested before a retry.
     Pause {
-        /// When it is over.
+        /// End of the pause.
         until: Instant,
-        /// Why, in the server's words.
+        /// Reason sent by the server.
         text: String,
     },
 }
 
-/// An operation that waits.
+/// A wait of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wait {
     /// `host:port` of the server.
     pub server: String,
-    /// What for.
+    /// Kind of the wait.
     pub what: WaitFor,
-    /// Since when.
+    /// Start of the wait.
     pub since: Instant,
 }
 
@@ -52,19 +52,19 @@ struct Inner {
 }
 
 impl Waits {
-    /// Records waits from now on.
+    /// Starts to record waits.
     pub fn watch(&self) {
         self.0.is_watched.store(true, Ordering::Relaxed);
     }
 
-    /// What has been waited for longest.
+    /// Returns the longest current wait.
     #[must_use]
     pub fn longest(&self) -> Option<Wait> {
         let waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.1.first_key_value().map(|(_, wait)| wait.clone())
     }
 
-    /// Records a wait at a server that ends when the returned value is dropped.
+    /// Records a wait at a server; it ends when the returned value is dropped.
     pub(crate) fn begin(&self, server: &Url, what: WaitFor) -> Option<Waiting> {
         if !self.0.is_watched.load(Ordering::Relaxed) {
             return None;
@@ -82,7 +82,7 @@ impl Waits {
     }
 }
 
-/// A wait that lasts as long as this value.
+/// A recorded wait that lasts as long as this value.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     waits: Waits,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_wait_is_told_and_their_number_is_bounded() {
+    fn the_oldest_wait_is_returned_and_their_number_is_bounded() {
         let (waits, url) = (Waits::default(), Url::parse("root://h//a").unwrap());
         assert!(waits.begin(&url, WaitFor::Answer).is_none(), "nobody watches");
         waits.watch();

@@ -1,4 +1,4 @@
-//! The time zone of this machine, found without a look at all others.
+//! The time zone of this machine, read from its own file for a fast start.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,9 @@ use jiff::tz::TimeZone;
 const LOCAL: &str = "/etc/localtime";
 const ZONES: &str = "/usr/share/zoneinfo";
 
-/// The time zone of this process: what `TZ` names, or that of the machine. Its file is read by itself: to find it by name,
-/// the whole database would be listed first, which takes longer than most requests.
+/// Returns the time zone of this process: the zone in `TZ`, or that of the machine. The file of the
+/// zone is read directly, because a lookup by name would list the whole database first. That takes
+/// longer than most requests.
 #[must_use]
 pub fn local_zone() -> TimeZone {
     static ZONE: OnceLock<TimeZone> = OnceLock::new();
@@ -20,13 +21,13 @@ pub fn local_zone() -> TimeZone {
             Some(file) => std::fs::read(file).ok().and_then(|bytes| TimeZone::tzif("local", &bytes).ok()),
             None => Some(TimeZone::UTC),
         };
-        // What is no file may be a rule such as `CET-1CEST`.
+        // A text that is not a file may be a rule such as `CET-1CEST`.
         found.unwrap_or_else(TimeZone::system)
     })
     .clone()
 }
 
-/// The file of the zone that `TZ` names; `None` for UTC.
+/// Returns the file of the zone in `TZ`; `None` for UTC.
 fn file(variable: Option<&OsStr>) -> Option<PathBuf> {
     let Some(variable) = variable else { return Some(LOCAL.into()) };
     let name = variable.to_string_lossy();
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zones_and_their_files() {
+    fn zone_names_are_mapped_to_files() {
         let table = [
             (None, Some(LOCAL)),
             (Some(""), None),

@@ -1,15 +1,17 @@
-//! Whether a directory at a server is one, and not a link to one.
+//! Distinguishes directories at a server from links to directories.
+//!
+//! The status follows links, so a walk that removes or writes could otherwise leave its tree.
 
 use wire::xroot::ErrorCode;
 
 use crate::failure::{Cause, Error};
 use crate::filesystem::FileSystem;
 
-/// What came of asking a server to remove a directory as an empty one.
+/// The result of an attempt to remove a directory as an empty one.
 pub(super) enum Probed {
-    /// It is one, with something in it.
+    /// It is a directory with entries.
     Directory,
-    /// It was empty and is removed now, or it was not there.
+    /// It was empty and is removed now, or it did not exist.
     Gone,
     /// It is a link, or the server refuses for another reason.
     Refused(Box<Error>),
@@ -36,14 +38,14 @@ pub(super) async fn probe(files: &FileSystem, path: &str) -> Probed {
     }
 }
 
-/// Reports whether a directory with something in it is one at a server, and not a link to one.
+/// Reports whether a directory with entries is a directory at the server, not a link to one.
 ///
 /// # Errors
-/// [`Error`]: it is a link, or the server does not tell.
+/// [`Error`] if it is a link or the server does not answer.
 pub(crate) async fn is_own_directory(files: &FileSystem, path: &str) -> Result<(), Error> {
     match probe(files, path).await {
         Probed::Directory => Ok(()),
-        // Somebody has emptied it meanwhile.
+        // Another client has removed the entries in the meantime.
         Probed::Gone => files.mkdir_all(path, 0o755).await,
         Probed::Refused(error) => Err(*error),
     }

@@ -1,4 +1,6 @@
-//! A directory of one server, and what its server leaves out of a listing with status.
+//! Listings of a directory of one server, completed by entries that the server omits.
+//!
+//! Some servers omit entries without status from a listing with status, or end it at such an entry.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -9,7 +11,7 @@ use crate::filesystem::{FileSystem, ListWith};
 use crate::listing_memory::ListingMemory;
 use crate::path::RemotePath;
 
-/// Lists a directory with status, as far as its server does.
+/// Lists a directory with the status of the entries, as far as its server sends it.
 pub(super) async fn list_status(
     server: &FileSystem,
     path: &str,
@@ -18,14 +20,14 @@ pub(super) async fn list_status(
     server.listings(path, &ListWith { stat: true, ..ListWith::default() }, memory).await
 }
 
-/// Lists a directory with status. Entries whose status the server cannot get are without one.
+/// Lists a directory with status. Entries whose status the server cannot determine have none.
 pub(super) async fn list_exactly(
     server: &FileSystem,
     path: &RemotePath,
     memory: &ListingMemory,
 ) -> Result<Vec<Listing>, Error> {
     let plain = async || server.listings(path, &ListWith::default(), memory).await;
-    // Of the first listing only hashes are kept, because the other one takes the memory.
+    // Only hashes of the first listing are kept because the second listing needs the memory.
     let hasher = RandomState::new();
     let before = hashes(&hasher, plain().await?.iter().flat_map(Listing::names));
     let found = list_status(server, path, memory).await?;
@@ -33,7 +35,8 @@ pub(super) async fn list_exactly(
     if before.iter().all(|hash| known.binary_search(hash).is_ok()) {
         return Ok(found);
     }
-    // What was removed meanwhile is not in a later listing, and what has come since was not in the first.
+    // Removed entries are missing from the later listing, and new entries were missing from the
+    // first.
     let after = plain().await?;
     let mut missing = Listing::empty(memory, false);
     for name in after.iter().flat_map(Listing::names) {
@@ -44,13 +47,14 @@ pub(super) async fn list_exactly(
         }
     }
     drop(after);
-    // Some servers end the whole listing at the first such entry, so the others are asked for one by one.
+    // Some servers end the listing at the first such entry, so the status of the others is
+    // requested one by one.
     let mut listings = found;
     listings.extend(server.add_status(path, &missing, memory, false).await?);
     Ok(listings)
 }
 
-/// The hashes of names, sorted.
+/// Returns the sorted hashes of names.
 fn hashes<'a>(hasher: &RandomState, names: impl Iterator<Item = &'a [u8]>) -> Vec<u64> {
     let mut hashes: Vec<u64> = names.map(|name| hasher.hash_one(name)).collect();
     hashes.sort_unstable();

@@ -1,4 +1,6 @@
-//! [`Walk`]: which directory of a tree is next, while the listings of those behind it are on their way.
+//! [`Walk`]: the order in which the directories of a tree are visited, with listings read ahead.
+//!
+//! Read-ahead hides the round trip of each listing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,12 +12,13 @@ use crate::failure::{Cause, Error};
 use crate::listing_memory::ListingMemory;
 use crate::path::RelativePath;
 
-/// Most listings that are on their way at once.
+/// Maximum number of listings in flight.
 const AHEAD_MAX: usize = 64;
-/// What is read ahead has this part of the memory for listings, in addition.
+/// Divisor of the listing memory for additional use by read-ahead.
 const AHEAD_PART: usize = 3;
 
-/// Directories of one directory that are to be read: of their listing no more is kept than is needed.
+/// The directories of one directory that remain to be read. Of their listing only the necessary
+/// part is kept.
 pub(crate) struct Queue {
     path: RelativePath,
     depth: usize,
@@ -27,7 +30,7 @@ pub(crate) struct Queue {
 impl Queue {
     pub(super) fn new(directory: &Directory, numbers: Vec<u32>, memory: &ListingMemory) -> Self {
         let (path, depth, chain) = (directory.path.clone(), directory.depth, directory.chain.clone());
-        // A copy frees the listing when its directory has been looked at.
+        // A copy releases the listing after its directory was processed.
         let is_small = numbers.len() < directory.items.len() / 2;
         let chosen = if is_small { directory.items.choose(&numbers, memory) } else { None };
         match chosen {
@@ -43,7 +46,7 @@ impl Queue {
         self.numbers.len()
     }
 
-    /// One of them, to be read.
+    /// Returns one of them.
     pub(crate) fn get(&self, index: usize) -> Option<Pending> {
         let item = self.items.get(*self.numbers.get(index)?)?;
         Some(Pending {
@@ -55,12 +58,12 @@ impl Queue {
     }
 }
 
-/// Directories of one directory, on the way.
+/// A directory whose subdirectories are being visited.
 struct Level {
     /// `None` for the root.
     queue: Option<Queue>,
     next: usize,
-    /// The listings of the next ones.
+    /// Listings of the next directories in flight.
     ahead: VecDeque<AbortOnDrop<Directory>>,
 }
 
@@ -74,15 +77,15 @@ impl Level {
     }
 }
 
-/// A walk through a tree: directories, each before those below it, those of one directory in the order in which they were
-/// entered. While one is looked at, the next ones are read already.
+/// A walk through a tree. Each directory comes before its subdirectories, and subdirectories come
+/// in the order in which they were entered. The next directories are read ahead.
 pub struct Walk {
     tree: Tree,
-    /// The next one first.
+    /// Levels in order; the next one is first.
     open: VecDeque<Level>,
     is_nearest_first: bool,
     entered: u64,
-    /// How many listings may be on their way: fewer when they are large.
+    /// Maximum number of listings in flight; smaller if listings are large.
     ahead: usize,
     memory_ahead: ListingMemory,
 }
@@ -94,7 +97,7 @@ impl std::fmt::Debug for Walk {
 }
 
 impl Walk {
-    /// Begins at the root of a tree.
+    /// Starts at the root of a tree.
     #[must_use]
     pub fn through(tree: Tree) -> Self {
         let root = Level { queue: None, next: 0, ahead: VecDeque::new() };
@@ -103,20 +106,20 @@ impl Walk {
         Self { tree, open, is_nearest_first: false, entered: 0, ahead: AHEAD_MAX, memory_ahead }
     }
 
-    /// The same in another order: all directories of a depth before those below them.
+    /// Changes to breadth-first order: all directories of a depth before those below them.
     #[must_use]
     pub fn nearest_first(mut self) -> Self {
         self.is_nearest_first = true;
         self
     }
 
-    /// What it goes through.
+    /// Returns the tree.
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// The next directory; `None` when there are no more.
+    /// Returns the next directory; `None` at the end.
     pub async fn next(&mut self) -> Option<Directory> {
         while self.open.front().is_some_and(|level| level.next >= level.len()) {
             self.open.pop_front();
@@ -127,7 +130,7 @@ impl Walk {
         level.next += 1;
         let Some(reading) = level.ahead.pop_front() else { return Some(self.tree.read(pending).await) };
         let Ok(mut directory) = reading.join().await else {
-            // Its task panicked, which says so itself.
+            // The task panicked and has reported that.
             let place = self.tree.root.below(&pending.path);
             let unknown = vec![whole(&pending.path, Error::new("list", &place, Cause::Closed))];
             return Some(Tree::directory(place, pending, Listed { unknown, ..Listed::default() }));
@@ -142,12 +145,12 @@ impl Walk {
         Some(self.tree.read(pending).await)
     }
 
-    /// Has the listings behind the next one read.
+    /// Starts to read the listings after the next one.
     fn read_ahead(&mut self) {
         let mut room = self.ahead;
         for (index, level) in self.open.iter_mut().enumerate() {
             if index == 0 && level.ahead.is_empty() && level.len() - level.next == 1 {
-                // It is the next one, and read at once.
+                // It is the next one and is read at once.
                 continue;
             }
             let end = level.len().min(level.next + room);
@@ -164,8 +167,8 @@ impl Walk {
         }
     }
 
-    /// Enters directories of a directory by their numbers: those come next, in this order. Those that are not entered become
-    /// unknown. Tells of each whether it is entered.
+    /// Enters subdirectories by their numbers: they come next, in this order. Those that are not
+    /// entered become unknown. Returns for each number if it was entered.
     pub fn enter(&mut self, directory: &mut Directory, numbers: &[u32]) -> Vec<bool> {
         let (mut entered_all, mut entered) = (Vec::with_capacity(numbers.len()), Vec::new());
         for number in numbers {
@@ -203,7 +206,7 @@ impl Walk {
         Err(Box::new(Unknown { directory: directory.path.clone(), name, error }))
     }
 
-    /// Enters all directories of a directory.
+    /// Enters all subdirectories of a directory.
     pub fn enter_all(&mut self, directory: &mut Directory) {
         let numbers: Vec<u32> = directory.directories().map(|item| item.number()).collect();
         self.enter(directory, &numbers);

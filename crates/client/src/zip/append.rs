@@ -1,33 +1,34 @@
-//! What is written when a member is added to an archive: its header, its entry in the directory, the end records.
-//! ZIP64 where a number needs it. Source: PKWARE APPNOTE 6.3, section 4.3.
+//! Encodes the records of a new archive member: header, directory entry and end records.
+//!
+//! ZIP64 records are used only where a number needs them. Source: PKWARE APPNOTE 6.3, section 4.3.
 
-/// A member to be added, stored as it is.
+/// A member to be added without compression.
 pub(crate) struct Appended<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) crc32: u32,
     pub(crate) size: u64,
     /// Permission bits.
     pub(crate) mode: u32,
-    /// Date and time of MS-DOS.
+    /// MS-DOS date and time.
     pub(crate) dos_time: (u16, u16),
 }
 
-/// Names are UTF-8.
+/// Flag for UTF-8 names.
 const UTF8: u16 = 1 << 11;
-/// Made on Unix, by what knows version 4.5.
+/// Made on Unix, by software of version 4.5.
 const MADE_BY: u16 = (3 << 8) | 45;
 const REGULAR_FILE: u32 = 0o100_000;
-/// From here on numbers stand in the field of ZIP64.
+/// Numbers from this value on are stored in the ZIP64 field.
 const WIDE: u64 = 0xffff_ffff;
 
-/// Most bytes of a name.
+/// Maximum length of a name.
 pub(crate) const NAME_BYTES_MAX: usize = 0xffff;
 
 fn version(wide: bool) -> [u8; 2] {
     if wide { 45_u16 } else { 10 }.to_le_bytes()
 }
 
-/// The number, or what stands for one that is too large.
+/// Encodes the number, or the placeholder of a large one.
 fn short(number: u64) -> [u8; 4] {
     u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes()
 }
@@ -45,11 +46,11 @@ fn wide_field(numbers: &[u64]) -> Vec<u8> {
     field
 }
 
-/// What both headers have in common: from the flags to the sizes.
+/// Encodes the common part of both headers: from the flags to the sizes.
 fn common(new: &Appended<'_>) -> Vec<u8> {
     let (date, time) = new.dos_time;
     let mut bytes = Vec::with_capacity(20);
-    // Stored.
+    // Method 0: stored.
     for number in [UTF8, 0, time, date] {
         bytes.extend(number.to_le_bytes());
     }
@@ -60,7 +61,7 @@ fn common(new: &Appended<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The header in front of the data. Its length does not depend on the checksum.
+/// Encodes the header in front of the data. Its length does not depend on the checksum.
 pub(crate) fn local_header(new: &Appended<'_>) -> Vec<u8> {
     let wide = new.size >= WIDE;
     let extra = if wide { wide_field(&[new.size, new.size]) } else { Vec::new() };
@@ -72,7 +73,7 @@ pub(crate) fn local_header(new: &Appended<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The entry in the directory of a member whose header is at `header_at`.
+/// Encodes the directory entry of a member whose header is at `header_at`.
 pub(crate) fn entry(new: &Appended<'_>, header_at: u64) -> Vec<u8> {
     let mut numbers = Vec::new();
     if new.size >= WIDE {
@@ -95,7 +96,8 @@ pub(crate) fn entry(new: &Appended<'_>, header_at: u64) -> Vec<u8> {
     bytes
 }
 
-/// What follows a directory of so many bytes and entries that begins at `directory`.
+/// Encodes the end records of a directory that begins at `directory`, with its length and number of
+/// entries.
 pub(crate) fn tail(directory: u64, length: u64, entries: u64, comment: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     if directory >= WIDE || length >= WIDE || entries >= 0xffff {

@@ -1,17 +1,17 @@
-//! The directory of a ZIP archive: where it is, and what it lists. Pure: bytes in, members out.
+//! Parses the directory of a ZIP archive: finds its position and decodes its entries, without I/O.
 //!
-//! An archive is read from its end: the end record says where the directory is, or where the record of ZIP64 is that says it.
-//! Everything comes from a file that anybody may have written: each number is checked against the size of the archive before
-//! it is used, and nothing is reserved for what is only announced.
+//! An archive is read from its end: the end record contains the position of the directory, or of
+//! the ZIP64 record that contains it. The file is untrusted input, so each number is checked
+//! against the size of the archive before use, and no memory is reserved for announced sizes.
 //! Source: PKWARE APPNOTE 6.3, sections 4.3 and 4.5.3.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Bytes at the end of an archive in which the end record is: the record, the longest comment behind it, and the locator of
-/// ZIP64 in front of it.
+/// Number of bytes at the end of an archive that contain the end record: the record, its longest
+/// comment, and the ZIP64 locator in front of it.
 pub const TAIL_BYTES: u64 = END_BYTES + 0xffff + LOCATOR_BYTES;
-/// Largest directory that is read: some three million members.
+/// Maximum size of a directory: about three million members.
 pub const DIRECTORY_BYTES_MAX: u64 = 256 << 20;
 
 const END: [u8; 4] = *b"PK\x05\x06";
@@ -19,27 +19,27 @@ const END_BYTES: u64 = 22;
 const LOCATOR: [u8; 4] = *b"PK\x06\x07";
 const LOCATOR_BYTES: u64 = 20;
 const WIDE_END: [u8; 4] = *b"PK\x06\x06";
-/// Bytes of the end record of ZIP64 that are looked at.
+/// Number of bytes of the ZIP64 end record that are read.
 pub const WIDE_END_BYTES: u64 = 56;
 const ENTRY: [u8; 4] = *b"PK\x01\x02";
 const ENTRY_BYTES: usize = 46;
 const LOCAL: [u8; 4] = *b"PK\x03\x04";
-/// Bytes of the header in front of a member's name and data.
+/// Size of the header in front of a member's name and data.
 pub const LOCAL_BYTES: usize = 30;
-/// Extra field of ZIP64.
+/// Id of the ZIP64 extra field.
 const WIDE_FIELD: u16 = 1;
 
-/// What is wrong with an archive, or with what is wanted from it.
+/// Errors of an archive or of a request for a member.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZipError {
-    /// There is no end record.
+    /// The end record is missing.
     #[error("it is no ZIP archive, or its end is missing (there is no end-of-central-directory record)")]
     NoEnd,
     /// Numbers in it contradict each other.
     #[error("the archive is damaged: {0}")]
     Damaged(&'static str),
-    /// The compressed data of a member makes no sense.
+    /// The compressed data of a member is invalid.
     #[error("the compressed data of `{0}` is damaged")]
     BadData(String),
     /// The directory is larger than [`DIRECTORY_BYTES_MAX`].
@@ -48,56 +48,57 @@ pub enum ZipError {
     /// No member has this name.
     #[error("it has no member `{0}`")]
     Missing(String),
-    /// A member has this name already.
+    /// A member of this name exists.
     #[error("it has a member `{0}` already")]
     Exists(String),
-    /// A kind of archive or member that is not read here.
+    /// The kind of archive or member is not supported.
     #[error("{0}")]
     Unsupported(String),
 }
 
-/// How the bytes of a member are stored.
+/// The compression method of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
-    /// As they are.
+    /// Uncompressed.
     Stored,
     /// Deflated (RFC 1951).
     Deflated,
-    /// Another way, by its number; such members are listed, not read.
+    /// Another method, by its number. Such members are listed but cannot be read.
     Other(u16),
 }
 
 /// A member of an archive, as the directory lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Its name as it stands there, usually UTF-8; folders end with `/`.
+    /// Raw name, usually UTF-8; directories end with `/`.
     pub name: Vec<u8>,
-    /// How it is stored.
+    /// Compression method.
     pub method: Method,
-    /// Whether a password is needed.
+    /// Set if a password is needed.
     pub encrypted: bool,
-    /// CRC-32 of its bytes.
+    /// CRC-32 of the uncompressed bytes.
     pub crc32: u32,
-    /// Bytes in the archive.
+    /// Compressed size in bytes.
     pub compressed: u64,
-    /// Its bytes.
+    /// Uncompressed size in bytes.
     pub size: u64,
-    /// Where its header is.
+    /// Offset of the header.
     pub header_at: u64,
-    /// Permission bits, where the archive was made on a system that has them.
+    /// Permission bits, if the archive was made on a system that has them.
     pub mode: Option<u32>,
-    /// When it was changed: date and time of MS-DOS, in whatever time zone it was made.
+    /// Time of the last change as MS-DOS date and time, in the time zone of the archive's creator.
     pub dos_time: (u16, u16),
 }
 
 impl Member {
-    /// Its name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn name(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.name)
     }
 
-    /// When it was changed, in whatever time zone the archive was made; `None` when that is no date.
+    /// Returns the time of the last change in the time zone of the archive's creator; `None` if it
+    /// is not a valid date.
     #[must_use]
     pub fn modified(&self) -> Option<jiff::civil::DateTime> {
         let (date, time) = self.dos_time;
@@ -109,7 +110,8 @@ impl Member {
         jiff::civil::DateTime::new(year, month, day, hour, minute, second, 0).ok()
     }
 
-    /// Where its bytes are, given the [`LOCAL_BYTES`] of its header; they end before `directory` begins.
+    /// Returns the range of its bytes, given the [`LOCAL_BYTES`] of its header. It ends before
+    /// `directory` begins.
     ///
     /// # Errors
     /// [`ZipError::Damaged`].
@@ -127,37 +129,37 @@ impl Member {
     }
 }
 
-/// What the end of an archive says.
+/// The decoded end records of an archive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct End {
-    /// Where the directory is.
+    /// Range of the directory.
     pub directory: Range<u64>,
-    /// How many members it lists; without ZIP64, modulo 65,536.
+    /// Number of members; without ZIP64, modulo 65,536.
     pub entries: u64,
-    /// What stands behind it.
+    /// Comment behind the end record.
     pub comment: Vec<u8>,
-    /// Where the first of the end records is: the directory ends there or before.
+    /// Offset of the first end record; the directory ends there or before.
     at: u64,
     wide: bool,
 }
 
-/// What is found at the end of an archive.
+/// The result of a search for the end record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// All that is needed.
+    /// The complete end record.
     End(End),
-    /// The record of ZIP64 is at this place, [`WIDE_END_BYTES`] long; [`End::widen`] takes it.
+    /// The ZIP64 record is at this offset, [`WIDE_END_BYTES`] long; [`End::widen`] decodes it.
     Wide(End, u64),
 }
 
 impl End {
-    /// Of an archive without a byte, which has no members.
+    /// Returns the end of an empty file, which has no members.
     #[must_use]
     pub const fn of_nothing() -> Self {
         Self { directory: 0..0, entries: 0, comment: Vec::new(), at: 0, wide: false }
     }
 
-    /// Finds it in the last bytes of an archive of `size` bytes.
+    /// Finds the end record in the last bytes of an archive of `size` bytes.
     ///
     /// # Errors
     /// [`ZipError`].
@@ -169,7 +171,8 @@ impl End {
             let room = record.len().checked_sub(END_BYTES as usize)?;
             Some((usize::from(u16_at(record, 20)?), room))
         };
-        // The one whose comment ends with the archive; or the last one, with something behind it that is no part of it.
+        // The record whose comment ends with the archive is preferred. The fallback is the last
+        // record, with unrelated bytes behind it.
         let exact =
             (0..=last).rev().find(|at| comment_of(*at).is_some_and(|(comment, room)| comment == room));
         let some =
@@ -206,7 +209,7 @@ impl End {
         end.with_directory(start.into(), length.into()).map(Found::End)
     }
 
-    /// Takes the record of ZIP64.
+    /// Decodes the ZIP64 record.
     ///
     /// # Errors
     /// [`ZipError`].
@@ -234,7 +237,7 @@ impl End {
         Ok(Self { directory: start..end, ..self })
     }
 
-    /// The members, in the order of the directory, whose bytes these are.
+    /// Decodes the members from the bytes of the directory, in its order.
     ///
     /// # Errors
     /// [`ZipError::Damaged`].
@@ -266,7 +269,7 @@ fn several() -> ZipError {
     ZipError::Unsupported("it is one of several parts of an archive".to_owned())
 }
 
-/// The first entry of a directory, and what follows it.
+/// Decodes the first entry of a directory and returns the rest.
 fn member(bytes: &[u8]) -> Option<(Member, &[u8])> {
     let (fixed, rest) = bytes.split_at_checked(ENTRY_BYTES)?;
     if !fixed.starts_with(&ENTRY) {
@@ -281,7 +284,7 @@ fn member(bytes: &[u8]) -> Option<(Member, &[u8])> {
         let short = u32_at(fixed, at)?;
         if short == u32::MAX { wide.as_mut()?.next() } else { Some(u64::from(short)) }
     };
-    // In this order they stand in the field of ZIP64.
+    // The ZIP64 field has this order.
     let (size, compressed, header_at) = (number(24)?, number(20)?, number(42)?);
     let method = match u16_at(fixed, 10)? {
         0 => Method::Stored,
@@ -303,7 +306,7 @@ fn member(bytes: &[u8]) -> Option<(Member, &[u8])> {
     (method != Method::Stored || size == compressed || member.encrypted).then_some((member, rest))
 }
 
-/// The numbers in the field of ZIP64.
+/// Returns the numbers in the ZIP64 field.
 fn wide_fields(mut extra: &[u8]) -> Option<impl Iterator<Item = u64> + '_> {
     loop {
         let (id, length) = (u16_at(extra, 0)?, usize::from(u16_at(extra, 2)?));
@@ -332,7 +335,7 @@ mod tests {
     use super::*;
     use crate::zip::append::{Appended, entry, local_header, tail};
 
-    /// An archive of these members, stored.
+    /// Builds an archive of these members, uncompressed.
     fn archive(members: &[(&str, &[u8])], comment: &[u8]) -> Vec<u8> {
         let (mut bytes, mut directory) = (Vec::new(), Vec::new());
         for (name, data) in members {
@@ -364,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_listed_with_their_places() {
+    fn members_are_listed_with_their_ranges() {
         let bytes = archive(&[("a", b"one"), ("dir/b", b""), ("c", b"three")], b"");
         let members = members(&bytes).unwrap();
         let names: Vec<_> = members.iter().map(|member| (member.name().into_owned(), member.size)).collect();
@@ -378,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_found_behind_comments_and_in_front_of_surplus() {
+    fn the_end_record_is_found_among_comments_and_trailing_bytes() {
         for comment in [&b""[..], b"a comment", b"PK\x05\x06 is no end", &[b'x'; 65_535]] {
             let mut bytes = archive(&[("a", b"one")], comment);
             assert_eq!(members(&bytes).unwrap().len(), 1);
@@ -393,9 +396,9 @@ mod tests {
         }
     }
 
-    /// No byte of it can be changed so that anything outside of the archive is named, or that the reader panics.
+    /// No change of a byte leads to a range outside of the archive or to a panic.
     #[test]
-    fn every_damage_is_told_or_harmless() {
+    fn every_damage_is_reported_or_harmless() {
         let bytes = archive(&[("a", b"one"), ("b", b"two")], b"c");
         for at in 0..bytes.len() {
             for value in [0, 1, 0x7f, 0xff] {
@@ -410,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_32_bits_stand_in_the_field_of_zip64() {
+    fn numbers_beyond_32_bits_are_read_from_the_zip64_field() {
         let huge = Appended { name: b"huge", crc32: 1, size: 5 << 32, mode: 0, dos_time: (0, 0) };
         let directory = entry(&huge, 6 << 32);
         let (found, rest) = member(&directory).unwrap();
@@ -427,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn other_parts_and_directories_that_are_too_large_are_refused() {
+    fn split_archives_and_large_directories_are_refused() {
         let mut bytes = archive(&[("a", b"one")], b"");
         let end = bytes.len() - 22;
         bytes[end + 4] = 1;
@@ -438,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn dates() {
+    fn invalid_dates_are_none() {
         let bytes = archive(&[("a", b"")], b"");
         let mut member = members(&bytes).unwrap().remove(0);
         member.dos_time = ((46 << 9) | (11 << 5) | 21, (23 << 11) | (3 << 5) | 5);

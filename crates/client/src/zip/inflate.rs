@@ -1,39 +1,39 @@
-//! [`Inflater`]: the bytes of a deflated member, in order.
+//! [`Inflater`]: decompresses a deflated member in pieces of any size.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-/// What is known of a member's end decides what is too much: never more bytes than the directory says.
+/// A decompressor that never produces more bytes than the size in the directory.
 pub(crate) struct Inflater {
     state: Decompress,
-    /// Bytes to come.
+    /// Number of remaining bytes.
     left: u64,
     ended: bool,
 }
 
-/// The compressed data makes no sense, or is not as long as the directory says.
+/// The compressed data is invalid or differs in length from the directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BadData;
 
 impl Inflater {
-    /// Of a member of so many bytes.
+    /// Creates a decompressor of a member of `size` bytes.
     pub(crate) fn new(size: u64) -> Self {
         Self { state: Decompress::new(false), left: size, ended: false }
     }
 
-    /// Whether all of it has come.
+    /// Reports whether all bytes were produced.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Appends to `out`, as far as its capacity goes, what `input` stands for, and returns how much of `input` is used up.
-    /// `last`: no input follows.
+    /// Decompresses `input` into the free capacity of `out` and returns the number of consumed
+    /// bytes. `last` is set if no input follows.
     pub(crate) fn inflate(&mut self, input: &[u8], last: bool, out: &mut Vec<u8>) -> Result<usize, BadData> {
         if self.ended {
             return Ok(input.len());
         }
         let (read_before, made_before) = (self.state.total_in(), self.state.total_out());
         let status = if self.left == 0 {
-            // Nothing but the end may come.
+            // Only the end of the stream may follow.
             self.state.decompress(input, &mut [0], FlushDecompress::None)
         } else {
             self.state.decompress_vec(input, out, FlushDecompress::None)
@@ -45,7 +45,7 @@ impl Inflater {
         match status {
             Status::StreamEnd if self.left == 0 => self.ended = true,
             Status::StreamEnd => return Err(BadData),
-            // It will not go on.
+            // No progress is possible.
             Status::Ok | Status::BufError if made == 0 && (used == 0 || last && used == input.len()) => {
                 return Err(BadData);
             }
@@ -68,7 +68,7 @@ mod tests {
         out
     }
 
-    /// All of it, `step` bytes of input and `room` of output at a time.
+    /// Decompresses all data with `step` bytes of input and `room` bytes of output at a time.
     fn inflated(data: &[u8], size: u64, step: usize, room: usize) -> Result<Vec<u8>, BadData> {
         let (mut inflater, mut all, mut at) = (Inflater::new(size), Vec::new(), 0);
         while !inflater.has_ended() {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_deflated_comes_back_in_whatever_pieces() {
+    fn deflated_data_is_restored_in_pieces_of_any_size() {
         for data in [vec![], b"a".repeat(100_000), (0..=255).cycle().take(70_000).collect()] {
             let size = data.len() as u64;
             for (step, room) in [(1, 4096), (7, 11), (1 << 20, 1 << 20)] {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_more_nor_less_than_announced() {
+    fn other_lengths_than_announced_are_refused() {
         let data = deflated(&b"a".repeat(1000));
         for size in [0, 999, 1001, u64::MAX] {
             assert_eq!(inflated(&data, size, 100, 100), Err(BadData), "{size}");

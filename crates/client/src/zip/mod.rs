@@ -1,11 +1,11 @@
-//! [`Archive`]: the members of a ZIP archive that lies at a server, read without the rest of it.
+//! [`Archive`]: reads single members of a ZIP archive at a server, without a transfer of the rest.
 //!
-//! | file | what it holds |
-//! |---|---|
-//! | `mod` | [`Archive`]: opening, finding, reading |
-//! | `directory` | the directory: bytes in, [`Member`]s out |
-//! | `inflate` | the bytes of deflated members |
-//! | `append` | what is written for a new member |
+//! | file        | contents                                 |
+//! |-------------|------------------------------------------|
+//! | `mod`       | [`Archive`]: open, find, read            |
+//! | `directory` | parser of the directory into [`Member`]s |
+//! | `inflate`   | decompression of deflated members        |
+//! | `append`    | encoder of the records of a new member   |
 
 pub(crate) mod append;
 mod directory;
@@ -22,23 +22,23 @@ pub use directory::{
 };
 pub(crate) use inflate::Inflater;
 
-/// Bytes that are read at once when a member is read as a whole.
+/// Size of one read of a whole member.
 const CHUNK_BYTES: u64 = 2 << 20;
 
-/// Why an archive cannot be read.
+/// The reason why an archive cannot be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ArchiveError<E = Error> {
-    /// Its bytes do not come.
+    /// A read failed.
     #[error("{0}")]
     Read(E),
-    /// They are none of an archive, or not what is wanted.
+    /// The bytes are not a valid archive, or the member is missing.
     #[error("{0}")]
     Zip(#[from] ZipError),
 }
 
-/// What archives are read from.
+/// A file that archives are read from.
 pub(crate) trait ReadAt {
-    /// Why a read fails.
+    /// Error of a read.
     type Error;
 
     /// Reads exactly `length` bytes from `offset`.
@@ -53,18 +53,18 @@ pub(crate) trait ReadAt {
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
     pub(crate) end: End,
-    /// Its bytes.
+    /// Raw bytes of the directory.
     pub(crate) bytes: Bytes,
     pub(crate) members: Vec<Member>,
 }
 
 impl Directory {
-    /// That of an archive without a byte.
+    /// Returns the directory of an empty file.
     pub(crate) const fn of_nothing() -> Self {
         Self { end: End::of_nothing(), bytes: Bytes::new(), members: Vec::new() }
     }
 
-    /// Reads it: at most three reads, one for a small archive.
+    /// Reads the directory with at most three reads, one for a small archive.
     pub(crate) async fn read<R: ReadAt + Sync>(from: &R, size: u64) -> Result<Self, ArchiveError<R::Error>> {
         if size == 0 {
             return Ok(Self::of_nothing());
@@ -89,13 +89,13 @@ impl Directory {
         Ok(Self { end, bytes, members })
     }
 
-    /// The member of this name; of several, the last.
+    /// Returns the member of this name; the last one of several.
     pub(crate) fn find(&self, name: &str) -> Result<&Member, ZipError> {
         let found = self.members.iter().rfind(|member| member.name == name.as_bytes());
         found.ok_or_else(|| ZipError::Missing(name.to_owned()))
     }
 
-    /// Where the bytes of a member are that can be read.
+    /// Returns the range of the bytes of a supported member.
     pub(crate) async fn data<R: ReadAt + Sync>(
         &self,
         from: &R,
@@ -114,7 +114,7 @@ impl Directory {
     }
 }
 
-/// An archive at a server. Clones are the same.
+/// An archive at a server. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Archive {
     file: File,
@@ -141,13 +141,13 @@ impl Archive {
         Ok(Self { file: file.clone(), directory })
     }
 
-    /// Its members, in the order of its directory.
+    /// Returns the members in the order of the directory.
     #[must_use]
     pub fn members(&self) -> &[Member] {
         &self.directory.members
     }
 
-    /// The member of this name; of several, the last.
+    /// Returns the member of this name; the last one of several.
     ///
     /// # Errors
     /// [`ZipError::Missing`].
@@ -155,11 +155,11 @@ impl Archive {
         self.directory.find(name)
     }
 
-    /// Reads a member as a whole, a piece at a time, each handed to `take` in the order of the member. Its checksum is
-    /// known to be right only when this has returned.
+    /// Reads a whole member and passes each piece to `take`, in order. The checksum is verified
+    /// only when this function has returned.
     ///
     /// # Errors
-    /// [`ArchiveError`]; what `take` says ends it too.
+    /// [`ArchiveError`], and errors of `take`.
     pub async fn read(
         &self,
         member: &Member,
@@ -193,7 +193,7 @@ impl Archive {
     }
 }
 
-/// The checksum of a member as `zcrc32` has it.
+/// Returns the checksum of a member in the form of `zcrc32`.
 pub(crate) fn crc_text(crc32: u32) -> String {
     format!("{:08x}", crc32.swap_bytes())
 }
