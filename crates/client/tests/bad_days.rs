@@ -1,4 +1,6 @@
-//! What servers and networks can do to a client, with a server that plays a script. Nothing hangs, nothing is believed.
+//! Faults of servers and networks, played by a scripted server.
+//!
+//! No operation may hang, and no hostile input may be trusted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +18,7 @@ use wire::xroot::codes::Status;
 use wire::xroot::reply::{self, Redirect};
 use wire::xroot::{ErrorCode, RequestCode, ResponseHeader, StreamId};
 
-/// Longer than anything here takes that is not broken; of virtual time.
+/// Timeout in virtual time, longer than each successful operation of these tests.
 const PATIENCE: Duration = Duration::from_secs(400);
 
 fn redirect_to(asked: &support::Asked, host: &str, port: u16) -> Act {
@@ -24,7 +26,7 @@ fn redirect_to(asked: &support::Asked, host: &str, port: u16) -> Act {
 }
 
 #[tokio::test]
-async fn where_nobody_listens_the_error_says_so() {
+async fn a_refused_connection_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url =
         Url::parse(&format!("root://me:secret@{}//a?authz=secret", listener.local_addr().unwrap())).unwrap();
@@ -37,7 +39,7 @@ async fn where_nobody_listens_the_error_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_connections_and_says_nothing_is_given_up() {
+async fn a_server_without_a_login_reply_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("root://{}//a", listener.local_addr().unwrap())).unwrap();
     let begun = Instant::now();
@@ -47,7 +49,7 @@ async fn a_server_that_takes_connections_and_says_nothing_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_falls_silent_is_given_up() {
+async fn a_silent_server_times_out() {
     let server = Fake::start(SERVER, |_| silence()).await;
     let begun = Instant::now();
     let error = client(&[]).file_system(&server.url("/")).stat("/a").await.unwrap_err();
@@ -57,7 +59,7 @@ async fn a_server_that_falls_silent_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_there_but_owes_one_answer_times_out() {
+async fn a_missing_reply_of_a_live_server_times_out() {
     let server = Fake::start(SERVER, |asked| match asked.code() {
         RequestCode::PING => ok(asked, b""),
         _ if asked.text() == "/good" => ok(asked, &stat_text(1)),
@@ -69,13 +71,13 @@ async fn a_server_that_is_there_but_owes_one_answer_times_out() {
     let error = files.stat("/never").await.unwrap_err();
     assert!(matches!(error.cause(), Cause::TimedOut(_)), "{error}");
     assert!(begun.elapsed() <= Duration::from_secs(61));
-    // The connection lives on.
+    // The connection is still alive.
     files.stat("/good").await.unwrap();
     assert_eq!(server.connections.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_asks_for_time_gets_it() {
+async fn a_requested_wait_extends_the_deadline() {
     let mut pings = 0;
     let mut first = None;
     let server = Fake::start(SERVER, move |asked| {
@@ -83,7 +85,7 @@ async fn a_server_that_asks_for_time_gets_it() {
             pings += 1;
             let mut out = Vec::new();
             reply::ok(&mut out, asked.header.streamid, b"");
-            // Some 200 s later.
+            // About 200 s later.
             if pings == 14 {
                 let mark = reply::attn::begin(&mut out);
                 reply::ok(&mut out, first.unwrap(), &stat_text(9));
@@ -100,7 +102,7 @@ async fn a_server_that_asks_for_time_gets_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_end_with_the_operation() {
+async fn waits_end_at_the_deadline_of_the_operation() {
     let server = Fake::start(SERVER, |asked| {
         send(|out| reply::wait(out, asked.header.streamid, 7, "staging from tape"))
     })
@@ -114,7 +116,7 @@ async fn waits_end_with_the_operation() {
 }
 
 #[tokio::test]
-async fn servers_that_send_in_a_circle_are_named() {
+async fn servers_of_a_redirect_loop_are_named() {
     let port = Arc::new(AtomicU32::new(0));
     let other = port.clone();
     let one = Fake::start(MANAGER, move |asked| {
@@ -131,7 +133,7 @@ async fn servers_that_send_in_a_circle_are_named() {
 }
 
 #[tokio::test]
-async fn a_filter_that_names_another_address_is_followed() {
+async fn an_address_filter_can_replace_the_address() {
     let server = Fake::start(SERVER, |asked| ok(asked, &stat_text(7))).await;
     let filter = AddressFilter::new(|_, address| match address.to_string().as_str() {
         "127.0.0.2" => Ok(vec!["127.0.0.1".parse().unwrap()]),
@@ -143,10 +145,10 @@ async fn a_filter_that_names_another_address_is_followed() {
 }
 
 #[tokio::test]
-async fn a_redirect_that_the_filter_refuses_ends_with_its_reason() {
+async fn a_filtered_redirect_fails_with_the_reason() {
     let forbidden = TcpListener::bind("127.0.0.2:0").await.unwrap();
     let port = forbidden.local_addr().unwrap().port();
-    // Asked again, this manager redirects to the same server.
+    // This manager redirects to the same server on each request.
     let server = Fake::start(MANAGER, move |asked| redirect_to(asked, "127.0.0.2", port)).await;
     let filter = AddressFilter::new(|_, address| match address.to_string().as_str() {
         "127.0.0.2" => Err("127.0.0.2 is forbidden".to_owned()),
@@ -161,8 +163,8 @@ async fn a_redirect_that_the_filter_refuses_ends_with_its_reason() {
 }
 
 #[tokio::test]
-async fn redirects_are_counted() {
-    // Each time to the same server under another cgi.
+async fn the_number_of_redirects_is_limited() {
+    // Each redirect leads to the same server with another cgi.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut count = 0;
@@ -177,7 +179,7 @@ async fn redirects_are_counted() {
 }
 
 #[tokio::test]
-async fn the_balancer_hears_who_was_tried_and_why() {
+async fn the_balancer_receives_tried_servers_and_reasons() {
     let bad = Fake::start(SERVER, |asked| {
         send(|out| reply::error(out, asked.header.streamid, ErrorCode::IO_ERROR, "disk"))
     })
@@ -191,22 +193,23 @@ async fn the_balancer_hears_who_was_tried_and_why() {
     let files = client(&[]).file_system(&manager.url("/"));
     assert_eq!(files.stat("/a").await.unwrap().size, 3);
     assert_eq!(manager.texts(RequestCode::STAT), ["/a", "/a?tried=127.0.0.1&triedrc=ioerr"]);
-    // A dead server is left the same way, and what the balancer cannot better is told.
+    // A dead server is left in the same way. A failure that the balancer cannot resolve is
+    // reported.
     let address = good.stop().await;
     let error = files.stat("/a").await.unwrap_err();
     assert!(error.failure().hops.len() >= 2, "{error} {address}");
 }
 
 #[tokio::test]
-async fn garbage_ends_the_connection_and_not_the_client() {
+async fn garbage_ends_only_the_connection() {
     let frames: [Vec<u8>; 4] = [
-        // An answer to a request that was not made.
+        // A reply to a request that was not sent.
         frame([9, 9], Status::OK, 0),
         // A negative length.
         frame([0, 1], Status::OK, -5),
-        // More data than was asked for.
+        // More data than was requested.
         [frame([0, 1], Status::OK, 1 << 30), vec![0; 100_000]].concat(),
-        // A status nobody knows.
+        // An unknown status.
         frame([0, 1], Status(4999), 0),
     ];
     for garbage in frames {
@@ -235,7 +238,7 @@ fn frame(streamid: [u8; 2], status: Status, dlen: i32) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_reader_goes_on_at_another_server() {
+async fn a_reader_continues_at_another_server() {
     let dead = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 8),
         RequestCode::READ if asked.header.body[11] == 0 => ok(asked, b"abcd"),
@@ -266,7 +269,7 @@ async fn a_reader_goes_on_at_another_server() {
 }
 
 #[tokio::test]
-async fn a_file_that_changed_meanwhile_is_not_taken_for_the_same() {
+async fn a_changed_file_is_not_reopened() {
     let mut opens = 0;
     let server = Fake::start(PLAIN, move |asked| match asked.code() {
         RequestCode::OPEN => {
@@ -283,7 +286,7 @@ async fn a_file_that_changed_meanwhile_is_not_taken_for_the_same() {
 }
 
 #[tokio::test]
-async fn a_writer_goes_on_where_it_was_and_ends_its_old_session() {
+async fn a_writer_reconnects_and_ends_its_old_session() {
     let died = Arc::new(AtomicBool::new(false));
     let dies = died.clone();
     let server = Fake::start(PLAIN, move |asked| match asked.code() {
@@ -315,7 +318,7 @@ async fn a_writer_goes_on_where_it_was_and_ends_its_old_session() {
 }
 
 #[tokio::test]
-async fn writes_that_were_acknowledged_and_are_gone_are_an_error() {
+async fn lost_acknowledged_writes_are_an_error() {
     let server = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 0),
         RequestCode::SYNC => close(),
@@ -339,7 +342,7 @@ async fn one_host_of_several_is_enough() {
 }
 
 #[tokio::test]
-async fn what_this_client_cannot_do_is_refused_at_once() {
+async fn unsupported_demands_fail_at_once() {
     for (url, word) in [("roots://localhost//a", "TLS"), ("https://localhost/a", "HTTP"), ("/a", "local")] {
         let error = client(&[]).file_system(&Url::parse(url).unwrap()).stat("/a").await.unwrap_err();
         assert!(error.to_string().contains(word), "{error}");
@@ -347,7 +350,7 @@ async fn what_this_client_cannot_do_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unused_connection_is_closed_and_made_again() {
+async fn an_idle_connection_is_closed_and_reopened() {
     let server = Fake::start(SERVER, |asked| ok(asked, &stat_text(3))).await;
     let files = client(&[("DataServerTTL", "5")]).file_system(&server.url("/"));
     files.stat("/a").await.unwrap();
@@ -358,7 +361,7 @@ async fn an_unused_connection_is_closed_and_made_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_restarted_is_waited_for() {
+async fn a_restarting_server_is_retried() {
     let serve = |asked: &support::Asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 4),
         RequestCode::READ => ok(asked, b"data"),
@@ -368,7 +371,7 @@ async fn a_server_that_is_restarted_is_waited_for() {
     let client = client(&[]);
     let file = client.open(&server.url("/a"), &OpenWith::read()).await.unwrap();
     let address = server.stop().await;
-    // Somebody less patient finds out first, which is not the reader's last word.
+    // A caller with fewer rounds fails first, which does not end the attempts of the reader.
     let url = Url::parse(&format!("root://{address}//a")).unwrap();
     client.file_system(&url).stat("/a").await.unwrap_err();
     let again = async {
@@ -381,7 +384,7 @@ async fn a_server_that_is_restarted_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_dead_server_is_asked_once_for_all() {
+async fn a_dead_server_is_tried_once_for_all_callers() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let tries = Arc::new(AtomicU32::new(0));
@@ -405,7 +408,7 @@ async fn a_dead_server_is_asked_once_for_all() {
 }
 
 #[tokio::test]
-async fn a_reader_that_is_sent_on_in_mid_file_goes_there() {
+async fn a_reader_follows_a_redirect_in_mid_file() {
     let other = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 2, 4),
         RequestCode::READ => ok(asked, b"data"),
@@ -426,7 +429,7 @@ async fn a_reader_that_is_sent_on_in_mid_file_goes_there() {
 }
 
 #[tokio::test]
-async fn a_reader_goes_on_at_another_host_of_its_url() {
+async fn a_reader_continues_at_another_host_of_its_url() {
     let dies = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 4),
         RequestCode::READ => close(),
@@ -446,14 +449,15 @@ async fn a_reader_goes_on_at_another_host_of_its_url() {
     let file = client.open(&url, &OpenWith::read()).await.unwrap();
     assert_eq!(file.read(0, 4).await.unwrap(), &b"data"[..]);
     assert_eq!(file.location().port, good.address.port());
-    // What one host does not have, another may; what is not to be done twice is asked of one.
+    // A missing file on one host may exist on another. Requests that must not be repeated go to one
+    // host.
     assert_eq!(client.file_system(&url).stat("/a").await.unwrap().size, 4);
     client.file_system(&url).rm("/a").await.unwrap_err();
     assert_eq!(good.count(RequestCode::RM), 0);
 }
 
 #[tokio::test]
-async fn another_file_of_the_same_name_is_no_copy() {
+async fn another_file_of_the_same_name_is_not_a_replica() {
     let dies = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 4),
         RequestCode::READ => close(),

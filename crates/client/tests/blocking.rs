@@ -1,4 +1,4 @@
-//! The client without a runtime, against a server on one.
+//! The blocking client against a server on a runtime of its own.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use client::{Bytes, ListWith, OpenWith, Settings, Url, blocking};
 use std::sync::mpsc;
 use support::{Fake, SERVER, ok, opened, stat_text};
 
-/// A server on a thread of its own, until the sender is dropped.
+/// Starts a server on its own thread, which runs until the sender is dropped.
 fn server() -> (Url, tokio::sync::oneshot::Sender<()>) {
     let (tell, told) = mpsc::channel();
     let (until, end) = tokio::sync::oneshot::channel();
@@ -57,7 +57,7 @@ fn threads_share_a_client_and_a_file() {
 }
 
 #[test]
-fn a_thread_of_a_runtime_may_wait_too() {
+fn a_thread_of_a_runtime_may_block() {
     let (url, _until) = server();
     let client = blocking::Client::with(Settings::default(), "test");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -71,7 +71,7 @@ fn a_thread_of_a_runtime_may_wait_too() {
     assert_eq!(size.unwrap(), 4);
 }
 
-/// Futures of the library may move between threads.
+/// Checks at compile time that futures of the library may move between threads.
 #[test]
 fn futures_are_send() {
     fn sent<T: Send>(_: &T) {}

@@ -1,4 +1,4 @@
-//! The connection machine against bytes of a server, however the network cuts them.
+//! The state machine of a connection against bytes of a server, split at every place.
 
 #![allow(clippy::unwrap_used)]
 
@@ -43,7 +43,8 @@ fn see(event: Event<'_>) -> Seen {
     }
 }
 
-/// Feeds `bytes` in pieces of `cut` and joins data that belongs together, so that all cuts must show the same.
+/// Feeds `bytes` in pieces of `cut` bytes and joins adjacent data, so that all splits must give
+/// equal events.
 fn feed(connection: &mut Connection, bytes: &[u8], cut: usize) -> Result<Vec<Seen>, ConnectionError> {
     let mut all: Vec<Seen> = Vec::new();
     for mut piece in bytes.chunks(cut) {
@@ -51,7 +52,7 @@ fn feed(connection: &mut Connection, bytes: &[u8], cut: usize) -> Result<Vec<See
             let seen = see(event);
             match (all.last_mut(), seen) {
                 (Some(Seen::Data(last, had)), Seen::Data(tag, more)) if *last == tag => had.extend(more),
-                // Where data went ahead, the end of the answer carries what is left of it.
+                // If data was delivered early, the end of the reply carries the rest.
                 (Some(Seen::Data(last, had)), Seen::Ok(tag, more)) if *last == tag => {
                     had.extend(more);
                     all.push(Seen::Ok(tag, Vec::new()));
@@ -67,7 +68,7 @@ fn feed(connection: &mut Connection, bytes: &[u8], cut: usize) -> Result<Vec<See
     Ok(all)
 }
 
-/// Tags that these tests give to requests with data.
+/// Reports whether a tag is one of the requests with data in these tests.
 fn is_read(tag: u64) -> bool {
     tag < 100
 }
@@ -114,7 +115,7 @@ fn stat() -> Request<'static> {
 }
 
 #[test]
-fn the_login_goes_out_once_the_server_has_said_what_it_is() {
+fn the_login_follows_the_protocol_reply() {
     for cut in 1..60 {
         let mut connection = Connection::new(Login::of_process("test"));
         assert_eq!(sent(&mut connection, usize::MAX).len(), 44);
@@ -132,7 +133,7 @@ fn the_login_goes_out_once_the_server_has_said_what_it_is() {
 }
 
 #[test]
-fn what_a_server_demands_is_named() {
+fn unsupported_demands_of_a_server_are_named() {
     let mut connection = Connection::new(Login::of_process("test"));
     let demand = Demand::Authentication("gsi, unix".into());
     let answer = greeting(b"&P=gsi,v:1&P=unix");
@@ -154,7 +155,7 @@ fn what_a_server_demands_is_named() {
 }
 
 #[test]
-fn answers_in_any_order_and_in_pieces() {
+fn replies_arrive_in_any_order_and_in_pieces() {
     let first = StreamId([0, 1]);
     let (second, third) = (StreamId([0, 2]), StreamId([0, 3]));
     let mut answers = Vec::new();
@@ -186,7 +187,7 @@ fn answers_in_any_order_and_in_pieces() {
 }
 
 #[test]
-fn pages_come_with_their_place() {
+fn page_data_has_its_position() {
     let frame = |resptype, dlen, offset| {
         let (streamid, request) = (StreamId([0, 1]), RequestCode::PGREAD);
         StatusFrame { streamid, request, resptype, dlen, offset }
@@ -214,7 +215,7 @@ fn pages_come_with_their_place() {
 }
 
 #[test]
-fn an_answer_may_be_promised_and_come_as_a_message() {
+fn a_deferred_reply_arrives_as_a_message() {
     let mut answers = Vec::new();
     reply::waitresp(&mut answers, StreamId([0, 1]), 60, "busy");
     let mark = reply::attn::begin(&mut answers);
@@ -230,7 +231,7 @@ fn an_answer_may_be_promised_and_come_as_a_message() {
 }
 
 #[test]
-fn elsewhere_and_later_end_a_request() {
+fn redirects_and_waits_end_a_request() {
     let mut answers = Vec::new();
     Redirect::to_host(b"other", 1095).encode(&mut answers, StreamId([0, 2]));
     reply::wait(&mut answers, StreamId([0, 1]), 5, "");
@@ -239,7 +240,7 @@ fn elsewhere_and_later_end_a_request() {
     connection.submit(&stat(), 102).unwrap();
     let seen = feed(&mut connection, &answers, 7).unwrap();
     assert_eq!(seen, [Seen::Redirect(102, b"other".to_vec()), Seen::Wait(101, 5)]);
-    // Both stream ids are free again: an answer to either is one to no request.
+    // Both stream ids are free again, so a reply to either belongs to no request.
     assert_eq!(connection.in_flight(), 0);
     assert_eq!(feed(&mut connection, &answers[..8], 7), Ok(vec![]), "the header alone does not tell");
     assert_eq!(
@@ -249,7 +250,7 @@ fn elsewhere_and_later_end_a_request() {
 }
 
 #[test]
-fn data_may_be_thrown_away_unseen() {
+fn data_may_be_discarded() {
     let mut connection = ready();
     connection.submit(&read(100), 1).unwrap();
     let mut answers = Vec::new();
@@ -287,7 +288,7 @@ fn payloads_follow_their_requests() {
 }
 
 #[test]
-fn what_no_server_sends_ends_the_connection() {
+fn invalid_bytes_end_the_connection() {
     let mut connection = ready();
     connection.submit(&stat(), 1).unwrap();
     let negative = [0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff];
@@ -302,7 +303,7 @@ fn what_no_server_sends_ends_the_connection() {
 }
 
 #[test]
-fn stream_ids_run_out_and_come_back() {
+fn stream_ids_are_limited_and_reused() {
     let mut connection = ready();
     for tag in 0..client::REQUESTS_IN_FLIGHT_MAX as u64 {
         connection.submit(&stat(), 100 + tag).unwrap();

@@ -1,5 +1,7 @@
-//! Ten thousand copies under way at once in one runtime of one thread: every one of them has its file open and waits for
-//! its server at the same moment, and every byte arrives where it belongs.
+//! Ten thousand concurrent copies in one runtime of one thread.
+//!
+//! All copies have their files open and wait for the server at the same moment, which shows the
+//! memory of each copy. Each byte must arrive at its place.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,32 +20,35 @@ use tokio::task::JoinSet;
 use wire::xroot::reply;
 use wire::xroot::{RequestCode, StreamId};
 
-/// Copies at once.
+/// Number of concurrent copies.
 const COPIES: usize = 10_000;
-/// Bytes of a chunk; a file has two.
+/// Size of a chunk; a file has two.
 const CHUNK: usize = 4096;
-/// Resident memory when all of them wait, with the server's in the same process and a chunk each: 50 KiB for each.
+/// Limit of the resident memory while all copies wait: 50 KiB for each. It includes the server,
+/// which runs in the same process, and one chunk for each copy.
 const MEMORY_BYTES: u64 = 500 << 20;
-/// Threads beside one for each processor: the runtime's, those of the test harness, one to spare.
+/// Number of threads in addition to one for each processor: those of the runtime and of the test
+/// harness, and one spare.
 const OTHER_THREADS: u64 = 4;
 
 fn size(file: usize) -> usize {
     5000 + file % 3000
 }
 
-/// What a file holds from byte `from` on: at each multiple of 8 the number of the file and the place.
+/// Returns the content of a file from byte `from` on: the number of the file and the offset at each
+/// multiple of 8.
 fn content(file: usize, from: usize, length: usize) -> Vec<u8> {
     let words = (from / 8)..(from + length).div_ceil(8);
     let all: Vec<u8> = words.flat_map(|word| (((file as u64) << 32) | word as u64).to_le_bytes()).collect();
     all[from % 8..][..length].to_vec()
 }
 
-/// A file by its path: `/NUMBER`.
+/// Returns the number of a file with the path `/NUMBER`.
 fn file_of(path: &str) -> usize {
     path.split('?').next().unwrap().trim_start_matches('/').parse().unwrap()
 }
 
-/// A folder that goes with the test.
+/// A directory that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -64,13 +69,13 @@ impl Drop for Folder {
     }
 }
 
-/// What this process is like.
+/// A snapshot of this process.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     threads: u64,
     resident_bytes: u64,
     descriptors: usize,
-    /// Copies that had ended.
+    /// Number of copies that had ended.
     ended: usize,
 }
 
@@ -84,7 +89,8 @@ fn seen(ended: usize) -> Seen {
     Seen { threads: number("Threads:"), resident_bytes: number("VmRSS:") << 10, descriptors, ended }
 }
 
-/// Holds answers back until so many files wait for one, and looks at the process at that moment.
+/// Holds replies back until the given number of files wait, and takes a snapshot of the process at
+/// that moment.
 struct Gate {
     files: usize,
     waiting: HashSet<usize>,
@@ -112,10 +118,10 @@ impl Gate {
     }
 }
 
-/// Bytes of each file as they were written.
+/// The written bytes of each file.
 type Stored = Arc<Mutex<HashMap<usize, Vec<u8>>>>;
 
-/// A server whose files are `content`, and that takes others.
+/// Starts a server that serves `content` for each file and accepts uploads.
 async fn serve(mut gate: Gate, stored: Stored) -> Fake {
     Fake::start(PLAIN, move |asked: &Asked| {
         let body = &asked.header.body;
@@ -148,7 +154,7 @@ async fn serve(mut gate: Gate, stored: Stored) -> Fake {
     .await
 }
 
-/// As many descriptors as the process may have; how many files that is enough for.
+/// Raises the descriptor limit to the maximum and returns the number of files that it allows.
 fn files() -> usize {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
@@ -159,7 +165,8 @@ fn files() -> usize {
     most.min(COPIES)
 }
 
-/// Runs so many copies at once, up or down, and returns what was seen when all of them waited.
+/// Runs all copies at once, as uploads or downloads, and returns the snapshot of the moment when
+/// all of them waited.
 async fn run(files: usize, gated: usize, folder: &Folder, up: bool) -> (Option<Seen>, Stored) {
     let (ended, seen, stored) = (Arc::default(), Arc::default(), Stored::default());
     let (waiting, held) = (HashSet::new(), Vec::new());
@@ -167,7 +174,7 @@ async fn run(files: usize, gated: usize, folder: &Folder, up: bool) -> (Option<S
     let server = serve(gate, stored.clone()).await;
     let client = client(&[]);
     let mut options = CopyOptions::of(client.settings());
-    // Memory is what counts here, not the disk.
+    // The test measures memory, not the disk.
     options.sync = false;
     (options.chunk_bytes, options.chunks, options.pages) = (CHUNK, 2, false);
     let copier = Copier::new(&client);
@@ -205,14 +212,14 @@ fn is_whole(path: &Path, file: usize) -> bool {
 }
 
 #[tokio::test]
-async fn ten_thousand_copies_at_once() {
+async fn ten_thousand_concurrent_copies_fit_into_memory() {
     let (files, folder) = (files(), Folder::new("down"));
     let (seen, _) = run(files, files, &folder, false).await;
     check(seen.unwrap(), files);
     assert!((0..files).all(|file| is_whole(&folder.file(file), file)));
-    // Nothing but the files is left.
+    // No other files remain.
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), files);
-    // The same files the other way.
+    // The same files are uploaded again.
     let (seen, stored) = run(files, files, &folder, true).await;
     check(seen.unwrap(), files);
     let stored = stored.lock().unwrap();
@@ -220,7 +227,7 @@ async fn ten_thousand_copies_at_once() {
     assert!(stored.iter().all(|(file, bytes)| *bytes == content(*file, 0, size(*file))));
 }
 
-/// Says that the test runs as a program of its own, with few descriptors.
+/// Environment variable that starts the test as a separate program with few descriptors.
 const FEW: &str = "SCALLA_TEST_FEW_DESCRIPTORS";
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is done at all servers of a cluster.
+//! Operations on all servers of a cluster: creation of directories.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,8 +16,8 @@ fn says(asked: &Asked, code: Option<ErrorCode>) -> Act {
 }
 
 #[tokio::test]
-async fn a_directory_of_other_permissions_will_do_where_parents_are_made() {
-    // A directory is told by 2.
+async fn parents_may_exist_with_other_permissions() {
+    // Flag 2 marks a directory.
     for (flags, expected) in [(16 + 2, None), (16, Some(ErrorCode::IT_EXISTS))] {
         let server = Fake::start(SERVER, move |asked| match asked.code() {
             RequestCode::STAT => ok(asked, format!("7 4096 {} 9\0", flags).as_bytes()),
@@ -29,7 +29,7 @@ async fn a_directory_of_other_permissions_will_do_where_parents_are_made() {
     }
 }
 
-/// Makes a directory at servers of which each says that; `None` is success.
+/// Creates a directory at servers with these replies; `None` is success.
 async fn made(each: &[Option<ErrorCode>], parents: bool) -> Option<ErrorCode> {
     let mut servers = Vec::new();
     for answer in each.iter().copied() {
@@ -45,14 +45,14 @@ async fn made(each: &[Option<ErrorCode>], parents: bool) -> Option<ErrorCode> {
 }
 
 #[tokio::test]
-async fn a_directory_that_all_servers_have_is_not_made() {
+async fn an_existing_directory_at_all_servers_is_an_error() {
     let (good, there) = (None, Some(ErrorCode::IT_EXISTS));
     let (missing, full) = (Some(ErrorCode::NOT_FOUND), Some(ErrorCode::NO_SPACE));
     let table = [
         (vec![good, good], None),
         (vec![there, there], there),
         (vec![there], there),
-        // One of them made it, as the same disks or a link may have it.
+        // One server created it; the others may share its disks or have a link.
         (vec![there, good], None),
         (vec![good, missing], None),
         (vec![missing, there], there),

@@ -1,7 +1,8 @@
-//! What a process inherits by `fork`: the child goes on with its clients and files over connections of its own and sends
-//! nothing over those of its parent.
+//! Use of inherited clients and files after `fork`.
 //!
-//! The process that forks is this test program, started anew: `daemon` forks, ends the parent, and goes on in the child.
+//! The child must continue over its own connections and send nothing over those of its parent. The
+//! process that forks is a new instance of this test program: `daemon` forks, ends the parent, and
+//! continues in the child.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,12 +19,12 @@ use nix::unistd::Pid;
 use support::{Asked, Fake, SERVER, ok, opened, stat_text};
 
 const URL: &str = "SCALLA_TEST_FORK_URL";
-/// Processes that a process has at work for it, as `multiprocessing` does.
+/// Number of worker processes, similar to `multiprocessing`.
 const WORKERS: usize = 4;
-/// What each of them reads.
+/// Number of reads of each process.
 const READS: u64 = 200;
 
-/// Opens and reads, forks, and does the same in the child.
+/// Opens and reads a file, forks, and does the same in the child.
 fn fork_and_go_on(url: &str) {
     let url = Url::parse(url).unwrap();
     let client = blocking::Client::with(Settings::default(), "test");
@@ -35,12 +36,12 @@ fn fork_and_go_on(url: &str) {
     let size = client.file_system(&url).stat("/child").unwrap().size;
     println!("\nchild {} read {read:?} of {size}", std::process::id() != parent);
     file.close().unwrap();
-    // Dropping what was inherited must not be felt at the server either.
+    // Dropping the inherited values must have no effect at the server either.
     drop((file, client));
     std::process::exit(0);
 }
 
-/// Reads at places of its own; what comes depends on the place.
+/// Reads at offsets of its own; the content depends on the offset.
 fn work(file: &blocking::File, worker: u64) -> bool {
     (0..READS).all(|read| {
         let place = worker * READS + read;
@@ -48,14 +49,15 @@ fn work(file: &blocking::File, worker: u64) -> bool {
     })
 }
 
-/// Has workers read from the same file at once, one of them with a worker of its own, and reads meanwhile.
+/// Starts workers that read from the same file at once, one of them with a worker of its own, and
+/// reads in parallel.
 fn fork_workers(url: &str) {
     let url = Url::parse(url).unwrap();
     let client = blocking::Client::with(Settings::default(), "test");
     let file = client.open(&url, &OpenWith::read()).unwrap();
     assert!(work(&file, 0));
     let end = |well: bool| -> ! {
-        // As at the end of a program: what was inherited is dropped too.
+        // Inherited values are dropped too, as at the end of a program.
         std::process::exit(i32::from(!well));
     };
     let spawn = |worker: u64| match fork::fork().unwrap() {
@@ -84,7 +86,8 @@ fn ended_well(child: Pid) -> bool {
     matches!(waitpid(child, None), Ok(WaitStatus::Exited(_, 0)))
 }
 
-/// A server for `/file`, until the sender is dropped; its URL, and what it was asked.
+/// Starts a server for `/file`, which runs until the sender is dropped. Returns its URL and the
+/// received requests.
 fn serve() -> (Url, Arc<Mutex<Vec<Asked>>>, tokio::sync::oneshot::Sender<()>) {
     let (tell, told) = mpsc::channel();
     let (until, end) = tokio::sync::oneshot::channel::<()>();
@@ -109,27 +112,27 @@ fn serve() -> (Url, Arc<Mutex<Vec<Asked>>>, tokio::sync::oneshot::Sender<()>) {
     (url, asked, until)
 }
 
-/// Starts one of these tests as a program that forks, and returns what that and its children print.
+/// Starts one of these tests as a program that forks, and returns the output of all its processes.
 fn forking(name: &str, url: &Url) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture"]);
-    // Its output ends when the children have ended too.
+    // The output ends when the children have ended too.
     let output = command.env(URL, url.to_string()).output().unwrap();
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
 #[test]
-fn workers_read_at_once_and_so_does_their_parent() {
+fn workers_and_their_parent_read_in_parallel() {
     if let Ok(url) = std::env::var(URL) {
         return fork_workers(&url);
     }
     let (url, asked, until) = serve();
-    let text = forking("workers_read_at_once_and_so_does_their_parent", &url);
+    let text = forking("workers_and_their_parent_read_in_parallel", &url);
     assert!(text.contains("all workers ended well"), "{text}");
     let asked = asked.lock().unwrap();
     let of = |connection: u32| asked.iter().filter(move |asked| asked.connection == connection);
     let count = |connection, code| of(connection).filter(|asked| asked.code() == code).count();
-    // Parent, workers, and the worker of a worker: each opens once and asks by its own handle.
+    // Parent, workers, and the worker of a worker: each opens once and uses its own handle.
     for connection in 0..WORKERS as u32 + 2 {
         assert_eq!(count(connection, RequestCode::OPEN), 1, "{connection}");
         let handle = connection as u8 + 1;
@@ -146,12 +149,12 @@ fn workers_read_at_once_and_so_does_their_parent() {
 }
 
 #[test]
-fn a_child_goes_on_over_connections_of_its_own() {
+fn a_child_uses_connections_of_its_own() {
     if let Ok(url) = std::env::var(URL) {
         return fork_and_go_on(&url);
     }
     let (url, asked, until) = serve();
-    let text = forking("a_child_goes_on_over_connections_of_its_own", &url);
+    let text = forking("a_child_uses_connections_of_its_own", &url);
     assert!(text.contains("child true read b\"data\" of 9"), "{text}");
     let asked = asked.lock().unwrap();
     let of = |connection: u32| -> Vec<RequestCode> {
@@ -164,7 +167,7 @@ fn a_child_goes_on_over_connections_of_its_own() {
         let found = asked.iter().find(|asked| asked.code() == code && asked.connection == connection);
         found.unwrap().header.body[0]
     };
-    // By the handle that it opened itself.
+    // The requests use the handle of the own open.
     assert_eq!((handle(RequestCode::READ, 0), handle(RequestCode::READ, 1)), (1, 2));
     drop(until);
 }

@@ -1,4 +1,4 @@
-//! A file that is opened again after a lost connection is the same file, or the operation fails.
+//! Reopening a file after a lost connection: it is the same file, or the operation fails.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use support::{Act, Asked, Fake, MANAGER, PLAIN, client, close, ok, send};
 use wire::xroot::RequestCode;
 use wire::xroot::reply::Redirect;
 
-/// The answer to an open, with the number of the file, its size and its time.
+/// Builds the reply to an open with the number, size and time of the file.
 fn opened(asked: &Asked, id: u64, size: u64, mtime: i64) -> Act {
     let stat = format!("{id} {size} 48 {mtime} 98 97 0644 me us\0");
     ok(asked, &[&[1, 0, 0, 0][..], &[0; 8], stat.as_bytes()].concat())
@@ -22,7 +22,7 @@ fn redirect(asked: &Asked, port: u16) -> Act {
     send(|out| Redirect::to_host(b"127.0.0.1", port).encode(out, asked.header.streamid))
 }
 
-/// A server with an older file of that name, which must not be opened.
+/// Starts a server with an older replica of the file, which must not be opened.
 async fn older_replica() -> Fake {
     Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 3, 16, 50),
@@ -31,7 +31,8 @@ async fn older_replica() -> Fake {
     .await
 }
 
-/// Sends opens to the first server, and to the second when the first was tried.
+/// Starts a manager that redirects opens to the first server, and to the second after a failure of
+/// the first.
 async fn manager(first: u16, second: u16) -> Fake {
     Fake::start(MANAGER, move |asked| {
         redirect(asked, if asked.text().contains("tried=") { second } else { first })
@@ -40,7 +41,7 @@ async fn manager(first: u16, second: u16) -> Fake {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_whose_server_dies_does_not_go_on_in_an_older_replica() {
+async fn a_writer_does_not_continue_in_an_older_replica() {
     let dies = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 7, 0, 100),
         _ => ok(asked, b""),
@@ -58,7 +59,7 @@ async fn a_writer_whose_server_dies_does_not_go_on_in_an_older_replica() {
 }
 
 #[tokio::test]
-async fn a_writer_does_not_follow_its_server_to_another_one() {
+async fn a_writer_does_not_follow_a_redirect_to_another_server() {
     let other = older_replica().await;
     let port = other.address.port();
     let server = Fake::start(PLAIN, move |asked| match (asked.connection, asked.code()) {
@@ -74,7 +75,7 @@ async fn a_writer_does_not_follow_its_server_to_another_one() {
     assert_eq!(other.asked.lock().unwrap().len(), 0);
 }
 
-/// Opens a file that is 7, of 8 bytes and time 100 at first, and as `again` says when it is opened once more.
+/// Opens a file with number 7, 8 bytes and time 100. A later open returns the values of `again`.
 async fn replaced(with: &OpenWith, again: (u64, u64, i64)) -> (Result<(), client::Error>, File, Fake) {
     let lost = Arc::new(AtomicBool::new(false));
     let server = Fake::start(PLAIN, move |asked| match asked.code() {
@@ -90,7 +91,7 @@ async fn replaced(with: &OpenWith, again: (u64, u64, i64)) -> (Result<(), client
 }
 
 #[tokio::test]
-async fn a_file_that_took_the_name_meanwhile_is_not_written() {
+async fn a_replaced_file_is_not_written() {
     let (done, _file, server) = replaced(&OpenWith::update(), (9, 8, 100)).await;
     assert!(matches!(done.unwrap_err().cause(), Cause::Changed(_)));
     assert_eq!(server.count(RequestCode::SYNC), 1);
@@ -100,7 +101,7 @@ async fn a_file_that_took_the_name_meanwhile_is_not_written() {
 }
 
 #[tokio::test]
-async fn a_file_that_took_the_name_meanwhile_is_not_read() {
+async fn a_replaced_file_is_not_read() {
     for (again, is_same) in
         [((7, 9, 101), true), ((9, 8, 100), true), ((9, 8, 101), false), ((9, 9, 100), false)]
     {

@@ -1,4 +1,4 @@
-//! Third-party copies: the source knows who will come before the destination is told to go.
+//! Third-party copies: the source receives the grant before the destination starts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,8 +21,9 @@ fn about(asked: &Asked) -> Act {
     }
 }
 
-/// A real source forgets one of both when the grant and the destination's program come at the same moment, and a real
-/// destination starts its program at the first sync: so nothing is synced before the source has answered the grant.
+/// Checks that no sync is sent before the source has answered the grant. A real destination starts
+/// its program at the first sync. A real source loses one of both when the grant and that program
+/// arrive at the same moment.
 #[tokio::test]
 async fn nothing_is_synced_before_the_source_has_granted_it() {
     let ((asks, asked), (answer, told)) = (oneshot::channel(), oneshot::channel());

@@ -1,4 +1,5 @@
-//! Requests that must not be made twice, when their reply is lost: each is sent once, and the server is asked what there is.
+//! Lost replies to requests that must not be repeated: each is sent once, and the client queries
+//! the state of the server instead.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +19,8 @@ fn directory(asked: &Asked) -> Act {
     ok(asked, b"7 512 51 99 98 97 0755 me us\0")
 }
 
-/// A server that loses each reply to `lost`, and shows paths as `stat` says once it has.
+/// Starts a server that loses each reply to `lost` and answers status requests with `stat` from
+/// then on.
 async fn losing(lost: RequestCode, stat: impl Fn(&Asked) -> Act + Send + 'static) -> Fake {
     let mut has_lost = false;
     Fake::start(PLAIN, move |asked| match asked.code() {
@@ -45,7 +47,7 @@ fn is_uncertain(done: Result<(), Error>, found: &str) {
 }
 
 #[tokio::test]
-async fn what_is_gone_was_removed() {
+async fn a_missing_file_counts_as_removed() {
     let server = losing(RequestCode::RM, not_found).await;
     files(&server).await.rm("/a").await.unwrap();
     assert_eq!(server.count(RequestCode::RM), 1);
@@ -55,7 +57,7 @@ async fn what_is_gone_was_removed() {
 }
 
 #[tokio::test]
-async fn what_is_still_there_or_there_again_is_not_removed_a_second_time() {
+async fn an_existing_file_is_not_removed_a_second_time() {
     let server = losing(RequestCode::RM, |asked| ok(asked, &stat_text(9))).await;
     is_uncertain(files(&server).await.rm("/a").await, "something of that name is there");
     assert_eq!(server.count(RequestCode::RM), 1);
@@ -65,8 +67,8 @@ async fn what_is_still_there_or_there_again_is_not_removed_a_second_time() {
 }
 
 #[tokio::test]
-async fn nobody_else_is_asked_whether_a_file_is_gone() {
-    // At the manager the file is gone as soon as its server is.
+async fn only_the_same_server_can_confirm_a_removal() {
+    // At the manager the file disappears together with its server.
     let server = losing(RequestCode::RM, |asked| {
         send(|out| Redirect::to_host(b"127.0.0.1", 1).encode(out, asked.header.streamid))
     })
@@ -83,7 +85,7 @@ async fn nobody_else_is_asked_whether_a_file_is_gone() {
 }
 
 #[tokio::test]
-async fn a_rename_is_known_by_the_number_of_the_file() {
+async fn a_rename_is_confirmed_by_the_number_of_the_file() {
     // The number is 7 under the old name at first.
     let new_is = |id: u64| {
         move |asked: &Asked| match asked.text().as_str() {
@@ -105,7 +107,7 @@ async fn a_rename_is_known_by_the_number_of_the_file() {
 }
 
 #[tokio::test]
-async fn nothing_tells_who_made_a_directory() {
+async fn the_creator_of_a_directory_is_unknown() {
     let server = losing(RequestCode::MKDIR, directory).await;
     is_uncertain(files(&server).await.mkdir("/a", 0o755, false).await, "there is a directory of that name");
     assert_eq!(server.count(RequestCode::MKDIR), 1);
@@ -113,7 +115,7 @@ async fn nothing_tells_who_made_a_directory() {
     is_uncertain(files(&server).await.mkdir("/a", 0o755, false).await, "there is none of that name now");
 }
 
-/// A server that loses the reply to its first open, and shows paths as `stat` says.
+/// Starts a server that loses the reply to its first open and answers status requests with `stat`.
 async fn losing_an_open(stat: impl Fn(&Asked) -> Act + Send + 'static) -> Fake {
     let mut opens = 0;
     Fake::start(PLAIN, move |asked| match asked.code() {
@@ -127,7 +129,7 @@ async fn losing_an_open(stat: impl Fn(&Asked) -> Act + Send + 'static) -> Fake {
     .await
 }
 
-/// A manager that sends to `first`, and to `second` when the first was tried.
+/// Starts a manager that redirects to `first`, and to `second` after a failure of the first.
 async fn manager(first: &Fake, second: &Fake) -> Fake {
     let (first, second) = (first.address.port(), second.address.port());
     Fake::start(MANAGER, move |asked| {
@@ -138,7 +140,7 @@ async fn manager(first: &Fake, second: &Fake) -> Fake {
 }
 
 #[tokio::test]
-async fn a_new_file_that_was_not_made_is_made_at_the_same_server() {
+async fn a_missing_new_file_is_created_at_the_same_server() {
     let server = losing_an_open(not_found).await;
     let other = losing_an_open(not_found).await;
     let manager = manager(&server, &other).await;
@@ -146,7 +148,7 @@ async fn a_new_file_that_was_not_made_is_made_at_the_same_server() {
     assert_eq!(file.location().port, server.address.port());
     assert_eq!((server.count(RequestCode::OPEN), manager.count(RequestCode::OPEN)), (2, 1));
     assert_eq!(other.asked.lock().unwrap().len(), 0);
-    // The session of the lost connection is ended before anything is made.
+    // The session of the lost connection is ended before a file is created.
     let asked = server.asked.lock().unwrap();
     let codes: Vec<_> = asked.iter().map(Asked::code).collect();
     use RequestCode as Code;
@@ -154,21 +156,21 @@ async fn a_new_file_that_was_not_made_is_made_at_the_same_server() {
 }
 
 #[tokio::test]
-async fn a_new_file_that_may_have_been_made_is_not_asked_for_again() {
+async fn an_open_that_may_have_created_a_file_is_not_repeated() {
     let server = losing_an_open(|asked| ok(asked, &stat_text(0))).await;
     let other = losing_an_open(not_found).await;
     let manager = manager(&server, &other).await;
     let done = client(&[]).open(&manager.url("/a"), &OpenWith::create()).await;
     is_uncertain(done.map(|_| ()), "there is an empty file of that name");
     assert_eq!((server.count(RequestCode::OPEN), other.asked.lock().unwrap().len()), (1, 0));
-    // A file that has bytes is somebody else's.
+    // A file with bytes belongs to another client.
     let server = losing_an_open(|asked| ok(asked, &stat_text(5))).await;
     let error = client(&[]).open(&server.url("/a"), &OpenWith::create()).await.unwrap_err();
     assert_eq!((error.code(), error.is_uncertain()), (Some(ErrorCode::IT_EXISTS), false));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_file_that_may_yet_be_made_is_not_asked_for_again() {
+async fn an_open_that_may_still_create_a_file_is_not_repeated() {
     let server = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => support::silence(),
         RequestCode::STAT => not_found(asked),
@@ -181,21 +183,21 @@ async fn a_new_file_that_may_yet_be_made_is_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn what_was_truncated_at_one_server_is_not_written_at_another() {
+async fn a_truncated_file_is_not_written_at_another_server() {
     let server = losing_an_open(not_found).await;
     let other = losing_an_open(not_found).await;
     let manager = manager(&server, &other).await;
     let file = client(&[]).open(&manager.url("/a"), &OpenWith::overwrite()).await.unwrap();
     assert_eq!(file.location().port, server.address.port());
     assert_eq!((server.count(RequestCode::OPEN), other.asked.lock().unwrap().len()), (2, 0));
-    // A reader goes on where it can.
+    // A reader continues where it can.
     let file =
         client(&[]).open(&self::manager(&other, &server).await.url("/a"), &OpenWith::read()).await.unwrap();
     assert_eq!(file.location().port, server.address.port());
 }
 
 #[tokio::test]
-async fn an_upload_with_an_uncertain_target_is_not_begun_again() {
+async fn an_upload_with_an_uncertain_target_is_not_retried() {
     let source = std::env::temp_dir().join(format!("scalla-lost-replies-{}", std::process::id()));
     std::fs::write(&source, b"data").unwrap();
     let server = losing_an_open(|asked| ok(asked, &stat_text(0))).await;

@@ -1,4 +1,4 @@
-//! Paths and files over real sockets, with a server that plays a script: what a good day looks like.
+//! Operations on paths and files over real sockets, against a scripted server without faults.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use wire::xroot::reply::{self, Attn, Redirect, StatusFrame, attn};
 use wire::xroot::{ErrorCode, RequestCode};
 
 #[tokio::test]
-async fn callers_share_a_connection_and_answers_come_in_any_order() {
+async fn callers_share_a_connection_with_replies_in_any_order() {
     let mut first = None;
     let server = Fake::start(SERVER, move |asked| match asked.text().as_str() {
         "/slow" => {
@@ -34,7 +34,7 @@ async fn callers_share_a_connection_and_answers_come_in_any_order() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_followed_with_its_cgi_and_a_wait_obeyed() {
+async fn redirects_keep_their_cgi_and_waits_are_followed() {
     let mut waited = false;
     let server = Fake::start(SERVER, move |asked| {
         if !std::mem::replace(&mut waited, true) {
@@ -57,7 +57,7 @@ async fn a_redirect_is_followed_with_its_cgi_and_a_wait_obeyed() {
 }
 
 #[tokio::test]
-async fn an_answer_may_come_later_by_itself() {
+async fn a_deferred_reply_is_received() {
     let server = Fake::start(SERVER, |asked| {
         let mut out = Vec::new();
         reply::waitresp(&mut out, asked.header.streamid, 600, "computing");
@@ -96,13 +96,14 @@ async fn listings_with_and_without_status() {
     assert_eq!((list[0].name.as_str(), list[0].stat.as_ref().unwrap().size), ("a", 2));
     assert!(list[1].stat.as_ref().unwrap().is_dir());
     assert_eq!(list[1].checksum.as_ref().unwrap().value, "12");
-    // A server that knows no status is asked name by name; what has gone meanwhile has none.
+    // For a server without status in listings, the status is requested by name. A removed file has
+    // none.
     let list = files.list("/old", &with).await.unwrap();
     assert_eq!(list.iter().map(|entry| entry.stat.is_some()).collect::<Vec<_>>(), [true, false]);
 }
 
 #[tokio::test]
-async fn a_deep_locate_asks_the_managers() {
+async fn a_deep_locate_queries_the_managers() {
     let server = Fake::start(SERVER, |asked| ok(asked, b"Sw[::127.0.0.1]:7 sr[::127.0.0.1]:8\0")).await;
     let port = server.address.port();
     let manager = Fake::start(MANAGER, move |asked| {
@@ -117,7 +118,7 @@ async fn a_deep_locate_asks_the_managers() {
 }
 
 #[tokio::test]
-async fn configuration_values_stand_for_their_keys() {
+async fn configuration_values_are_returned_by_key() {
     let server = Fake::start(SERVER, |asked| ok(asked, b"2097136\ntpcdlg\n1024\n")).await;
     let files = client(&[]).file_system(&server.url("/"));
     let values = files.config(&["readv_ior_max", "tpcdlg", "readv_iov_max"]).await.unwrap();
@@ -125,7 +126,7 @@ async fn configuration_values_stand_for_their_keys() {
 }
 
 #[tokio::test]
-async fn reads_arrive_whole_however_large_and_cut() {
+async fn reads_of_any_size_and_split_are_complete() {
     let server = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 1 << 20),
         RequestCode::READ => {
@@ -155,7 +156,7 @@ async fn reads_arrive_whole_however_large_and_cut() {
     assert_eq!(server.asked.lock().unwrap()[0].header.body[2..4], [0x04, 0x50]);
 }
 
-/// A frame of page data of the file `offset % 251`, with its first page damaged if so.
+/// Builds a frame of page data of the file `offset % 251`, optionally with a damaged first page.
 fn page_frame(asked: &support::Asked, offset: u64, length: usize, last: bool, damaged: bool) -> Vec<u8> {
     let room = client::pages::checksums_length(offset, length);
     let mut data = vec![0; room];
@@ -199,7 +200,7 @@ async fn a_damaged_page_is_read_again() {
 }
 
 #[tokio::test]
-async fn a_page_that_stays_damaged_is_an_error_and_no_data() {
+async fn a_permanently_damaged_page_is_an_error() {
     let server = Fake::start(SERVER, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 4096),
         RequestCode::PGREAD => Act::Send(page_frame(asked, 0, 4096, true, true)),
@@ -233,7 +234,7 @@ async fn vectors_are_read_in_one_request() {
 }
 
 #[tokio::test]
-async fn writes_go_out_with_checksums_and_bad_pages_again() {
+async fn damaged_pages_of_a_write_are_sent_again() {
     let mut bad = true;
     let server = Fake::start(SERVER, move |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 0),
@@ -267,7 +268,7 @@ async fn writes_go_out_with_checksums_and_bad_pages_again() {
 }
 
 #[tokio::test]
-async fn a_dropped_file_is_closed_unless_that_would_persist_a_part() {
+async fn dropping_a_file_closes_it_unless_it_is_persisted_on_close() {
     let server = Fake::start(SERVER, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 0),
         _ => ok(asked, &stat_text(1)),
@@ -306,7 +307,7 @@ async fn attributes_of_paths_and_files() {
 }
 
 #[tokio::test]
-async fn large_data_takes_the_bound_streams_in_turn() {
+async fn large_data_alternates_between_the_bound_streams() {
     let server = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 1 << 20),
         RequestCode::READ => ok(asked, &vec![asked.payload[0]; 100_000]),
@@ -333,7 +334,7 @@ async fn large_data_takes_the_bound_streams_in_turn() {
     assert_eq!((written[1].header.body[12], written[1].payload.len()), (0, 200));
 }
 
-/// A server of one file of `size` bytes `offset % 251`, with vector reads.
+/// Starts a server of one file of `size` bytes `offset % 251`, with vector reads.
 async fn counting_server(size: u64) -> Fake {
     Fake::start(PLAIN, move |asked| {
         let data = |offset: i64, length: i32| {
@@ -363,7 +364,7 @@ async fn counting_server(size: u64) -> Fake {
 }
 
 #[tokio::test]
-async fn whatever_is_kept_in_memory_the_bytes_are_those_of_the_file() {
+async fn cached_reads_return_the_bytes_of_the_file() {
     const SIZE: u64 = 300_000;
     let ways = [
         Caching::None,
@@ -391,7 +392,7 @@ async fn whatever_is_kept_in_memory_the_bytes_are_those_of_the_file() {
 }
 
 #[tokio::test]
-async fn a_reader_from_front_to_back_makes_few_requests() {
+async fn sequential_reads_need_few_requests() {
     let server = counting_server(1_000_000).await;
     let file = client(&[]).open(&server.url("/a"), &OpenWith::read()).await.unwrap();
     let reader = Reader::new(file, Caching::ReadAhead { least_bytes: 20_000, most_bytes: 200_000 }, false);
@@ -405,7 +406,7 @@ async fn a_reader_from_front_to_back_makes_few_requests() {
 }
 
 #[tokio::test]
-async fn checkpointed_writes_and_clones_as_the_protocol_has_them() {
+async fn checkpointed_writes_and_clones_follow_the_protocol() {
     let server = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 10),
         RequestCode::CHKPOINT if asked.header.body[15] == 2 => ok(asked, &[0, 0, 1, 0, 0, 0, 0, 9]),
@@ -422,7 +423,7 @@ async fn checkpointed_writes_and_clones_as_the_protocol_has_them() {
     file.clone_ranges(&other, &[(0, 5, 7)]).await.unwrap();
     let asked = server.asked.lock().unwrap();
     let truncate = asked.iter().find(|asked| asked.header.body[15] == 4).unwrap();
-    // The header within has the stream id of the one around it.
+    // The nested header has the stream id of the outer one.
     assert_eq!(truncate.payload[..2], truncate.header.streamid.0);
     let clone = asked.iter().find(|asked| asked.code() == RequestCode::CLONE).unwrap();
     assert_eq!(clone.payload[..8], [1, 0, 0, 0, 0, 0, 0, 0]);

@@ -1,4 +1,4 @@
-//! Sessions over real sockets, with a server that plays a script.
+//! Blocking sessions over real sockets, against a scripted server.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,8 @@ use wire::xroot::{ErrorCode, RequestCode, RequestHeader, SessionId, StreamId};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server for one connection that logs in and then answers each request with what `answer` appends.
+/// Starts a server for one connection that accepts the login and answers each request with the
+/// bytes that `answer` appends.
 fn server(
     mut answer: impl FnMut(&RequestHeader, &[u8], &mut Vec<u8>) + Send + 'static,
 ) -> (SocketAddr, JoinHandle<()>) {
@@ -89,7 +90,7 @@ fn a_file_is_opened_after_a_wait_and_read_in_pieces() {
 }
 
 #[test]
-fn errors_redirects_and_the_end_are_told_apart() {
+fn errors_redirects_and_the_end_are_distinguished() {
     let (address, thread) = server(|header, payload, out| match payload {
         b"/missing" => reply::error(out, header.streamid, ErrorCode::NOT_FOUND, "no such file"),
         b"/elsewhere" => reply::Redirect::to_host(b"other?tried=me", 1095).encode(out, header.streamid),
@@ -108,7 +109,7 @@ fn errors_redirects_and_the_end_are_told_apart() {
 }
 
 #[test]
-fn where_nobody_listens_the_refusal_is_told() {
+fn a_refused_connection_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);

@@ -1,4 +1,4 @@
-//! Copies from several servers of which some have other bytes than the rest: what they gave is found and replaced.
+//! Copies from several servers of which some have wrong bytes: these bytes are found and replaced.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,21 +23,21 @@ fn content() -> Vec<u8> {
     (0..BLOCKS * BLOCK + 7).map(|at| (at / 251 + at % 7) as u8).collect()
 }
 
-/// The same but for one byte in each block, in pages that samples do not look at.
+/// Returns the content with one wrong byte in each block, in pages that samples do not contain.
 fn subtly_wrong() -> Vec<u8> {
     let mut content = content();
     content.chunks_mut(BLOCK).filter(|block| block.len() == BLOCK).for_each(|block| block[5 * PAGE + 1] ^= 1);
     content
 }
 
-/// What a server says its checksum is.
+/// The checksum that a server reports.
 #[derive(Clone, Copy, PartialEq)]
 enum Says {
-    /// That of what it should have.
+    /// The checksum of the right content.
     Right,
-    /// That of what it has.
+    /// The checksum of its own content.
     Own,
-    /// It cannot tell.
+    /// An error.
     Nothing,
 }
 
@@ -109,7 +109,7 @@ impl Scene {
         Copier::new(&self.client).copy(&job, &options, &Watch::default()).await
     }
 
-    /// The copy is right, and this server alone was given up for lying.
+    /// Checks that the copy is right and that only this server was given up as untrusted.
     #[track_caller]
     fn is_right(&self, done: &CopyDone, liar: usize, why: &str) {
         assert!(std::fs::read(&self.target).unwrap() == content());
@@ -132,7 +132,7 @@ impl Drop for Scene {
 }
 
 #[tokio::test]
-async fn another_file_of_the_same_size_is_found_before_anything_is_taken_from_it() {
+async fn another_file_of_the_same_size_is_rejected_before_the_transfer() {
     let other = vec![7; content().len()];
     for liar in 0..3 {
         let mut contents = vec![(content(), Says::Nothing), (content(), Says::Nothing)];
@@ -150,7 +150,7 @@ async fn another_file_of_the_same_size_is_found_before_anything_is_taken_from_it
 }
 
 #[tokio::test]
-async fn of_two_that_differ_the_first_is_believed_and_not_mixed_with_the_other() {
+async fn of_two_different_sources_only_the_first_is_used() {
     let scene =
         Scene::new("two", &[(content(), Says::Nothing), (vec![1; content().len()], Says::Nothing)]).await;
     let done = scene.copy(None).await.unwrap();
@@ -158,7 +158,7 @@ async fn of_two_that_differ_the_first_is_believed_and_not_mixed_with_the_other()
 }
 
 #[tokio::test]
-async fn a_source_whose_checksum_is_another_one_is_replaced() {
+async fn bytes_of_a_source_with_a_wrong_checksum_are_replaced() {
     let contents = [
         (content(), Says::Own),
         (subtly_wrong(), Says::Own),
@@ -171,7 +171,7 @@ async fn a_source_whose_checksum_is_another_one_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_source_that_damaged_its_copy_after_its_checksum_was_made_is_found_by_comparing() {
+async fn damage_behind_a_valid_checksum_is_found_by_comparison() {
     for liar in 0..3 {
         let mut contents = vec![(content(), Says::Right), (content(), Says::Right)];
         contents.insert(liar, (subtly_wrong(), Says::Right));
@@ -182,7 +182,7 @@ async fn a_source_that_damaged_its_copy_after_its_checksum_was_made_is_found_by_
 }
 
 #[tokio::test]
-async fn of_two_the_checksum_decides() {
+async fn the_checksum_decides_between_two_sources() {
     for liar in 0..2 {
         let mut contents = vec![(content(), Says::Right)];
         contents.insert(liar, (subtly_wrong(), Says::Right));
@@ -193,7 +193,7 @@ async fn of_two_the_checksum_decides() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_known_convicts_a_majority() {
+async fn a_known_value_overrides_the_majority() {
     for says in [Says::Own, Says::Nothing] {
         let contents = [(subtly_wrong(), says), (content(), says), (subtly_wrong(), says)];
         let scene = Scene::new("value", &contents).await;
@@ -201,7 +201,7 @@ async fn a_value_that_is_known_convicts_a_majority() {
         if says == Says::Own {
             assert!(copied.is_ok() && std::fs::read(&scene.target).unwrap() == content(), "{copied:?}");
         } else {
-            // Two agree on what is wrong: nothing is made of it.
+            // Two sources agree on wrong bytes, so the copy fails.
             assert!(matches!(copied, Err(CopyError::Checksum { .. })), "{copied:?}");
             assert!(!scene.target.exists());
         }
@@ -209,19 +209,20 @@ async fn a_value_that_is_known_convicts_a_majority() {
 }
 
 #[tokio::test]
-async fn a_value_that_no_source_has_is_an_error_and_accuses_nobody() {
+async fn a_value_that_no_source_has_fails_without_untrusted_sources() {
     let scene = Scene::new("none", &[(content(), Says::Right), (content(), Says::Right)]).await;
     let error = scene.copy(Some(Against::Value("12345678".to_owned()))).await.unwrap_err();
     assert!(matches!(error, CopyError::Checksum { .. }), "{error}");
     assert!(!scene.target.exists());
     let reads = scene.servers.iter().map(|server| server.count(RequestCode::READ)).sum::<usize>();
-    // A sample of each and the file itself, but no comparison of all blocks.
+    // Samples and the file itself are read, but not all blocks are compared.
     assert!(reads < 32 + BLOCKS * 3 / 2, "{reads}");
 }
 
-/// It is as for a copy from one server: who alone knows where the file is may be on its way back.
+/// Checks that an unreachable manager is retried, as for a copy from one server: the only node that
+/// knows the location may be restarting.
 #[tokio::test]
-async fn a_manager_that_is_not_there_at_once_is_waited_for() {
+async fn an_unreachable_manager_is_retried() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let target = std::env::temp_dir().join(format!("scalla-sources-back-{}", std::process::id()));
@@ -235,7 +236,7 @@ async fn a_manager_that_is_not_there_at_once_is_waited_for() {
     };
     let copying =
         tokio::spawn(async move { Copier::new(&client).copy(&job, &options, &Watch::default()).await });
-    // It ends as soon as somebody comes.
+    // It ends with the first connection.
     drop(listener.accept().await.unwrap());
     let _back = Fake::listening(listener, PLAIN, move |asked: &Asked| match asked.code() {
         RequestCode::LOCATE => ok(asked, format!("Sr{address}\0").as_bytes()),

@@ -1,5 +1,5 @@
-//! Copies that are stopped while the answer to the open of their target is on its way: what they made is removed, what
-//! was there stays.
+//! Copies that are stopped while the open of their target is in flight: new files are removed, and
+//! existing files are kept.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,12 +16,13 @@ use tokio::time::Instant;
 use wire::xroot::reply;
 use wire::xroot::{ErrorCode, RequestCode};
 
-/// A server that can copy from others; it answers opens when it is told to, with what `open` makes.
+/// A server that can take part in third-party copies. It answers opens on a signal, with the result
+/// of `open`.
 struct Slow {
     server: Fake,
-    /// Hears of the open.
+    /// Completes when the open arrives.
     asked: oneshot::Receiver<()>,
-    /// Lets its answer go.
+    /// Releases the reply.
     answer: oneshot::Sender<()>,
 }
 
@@ -55,20 +56,20 @@ async fn slow(open: impl Fn(&Asked) -> Act + Send + 'static) -> Slow {
     Slow { server, asked, answer }
 }
 
-/// What the server was asked for since its open, in order.
+/// Returns the requests that the server received since its open, in order.
 fn since_open(server: &Fake) -> Vec<RequestCode> {
     let asked = server.asked.lock().unwrap();
     let codes = asked.iter().map(Asked::code).filter(|code| *code != RequestCode::PING);
     codes.skip_while(|code| *code != RequestCode::OPEN).collect()
 }
 
-/// Paths that the server was asked to remove.
+/// Returns the paths that the client removed at the server.
 fn removed(server: &Fake) -> Vec<String> {
     let bare = |text: String| text.split('?').next().unwrap().to_owned();
     server.texts(RequestCode::RM).into_iter().map(bare).collect()
 }
 
-/// Copies to it, and is stopped when it was asked. It answers then, if it ever does.
+/// Copies to the server and stops the copy when the open arrives. The server may answer it then.
 async fn stopped(source: Place, slow: Slow, third_party: ThirdParty, answers: bool) -> (CopyError, Fake) {
     let Slow { server, asked, answer } = slow;
     let job = CopyJob { source, target: Place::Remote(server.url("/new")), size: None };
@@ -109,7 +110,7 @@ impl Drop for Removed {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_stopped_leaves_nothing() {
+async fn a_stopped_upload_leaves_no_file() {
     let (source, _removed) = local();
     let target = slow(|asked| opened(asked, 7, 0)).await;
     let (error, server) = stopped(source, target, ThirdParty::Never, true).await;
@@ -120,7 +121,7 @@ async fn an_upload_that_is_stopped_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_third_party_copy_that_is_stopped_leaves_nothing() {
+async fn a_stopped_third_party_copy_leaves_no_file() {
     let source = Fake::start(SERVER, about).await;
     let target = slow(|asked| opened(asked, 7, 0)).await;
     let (error, server) = stopped(Place::Remote(source.url("/old")), target, ThirdParty::Only, true).await;
@@ -132,7 +133,7 @@ async fn a_third_party_copy_that_is_stopped_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_there_before_a_stopped_copy_stays() {
+async fn a_stopped_copy_keeps_an_existing_file() {
     let exists =
         |asked: &Asked| send(|out| reply::error(out, asked.header.streamid, ErrorCode::IT_EXISTS, "exists"));
     let source = Fake::start(SERVER, about).await;
@@ -145,7 +146,7 @@ async fn what_was_there_before_a_stopped_copy_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_third_party_copy_whose_time_is_over_leaves_nothing() {
+async fn a_third_party_copy_that_timed_out_leaves_no_file() {
     let source = Fake::start(SERVER, about).await;
     let target = slow(|asked| opened(asked, 7, 0)).await;
     let client = client(&[("CPInitTimeout", "100"), ("StreamTimeout", "1000")]);
@@ -171,7 +172,7 @@ async fn a_third_party_copy_whose_time_is_over_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_answers_its_open_is_not_waited_for() {
+async fn an_open_without_a_reply_times_out() {
     let source = Fake::start(SERVER, about).await;
     let target = slow(|asked| opened(asked, 7, 0)).await;
     let begun = Instant::now();
@@ -182,7 +183,7 @@ async fn a_server_that_never_answers_its_open_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sync_that_is_stopped_while_it_looks_ends_at_once() {
+async fn a_sync_that_is_stopped_during_its_scan_ends_at_once() {
     let server = Fake::start(SERVER, |_| silence()).await;
     let client = client(&[]);
     let sync = Sync {

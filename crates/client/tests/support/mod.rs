@@ -1,4 +1,4 @@
-//! A server that plays a script, on the test's own runtime.
+//! A scripted server on the runtime of the test, so that tests control each reply.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -17,16 +17,16 @@ use wire::xroot::reply::{self, LoginReply, ProtocolReply};
 use wire::xroot::request::SegmentList;
 use wire::xroot::{RequestCode, RequestHeader, SessionId};
 
-/// What a server is.
+/// Flags of a data server.
 pub(crate) const SERVER: ServerFlags =
     ServerFlags::IS_SERVER.with(ServerFlags::SUPPGRW).with(ServerFlags::SUPPOSC);
 pub(crate) const PLAIN: ServerFlags = ServerFlags::IS_SERVER;
 pub(crate) const MANAGER: ServerFlags = ServerFlags::IS_MANAGER;
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    /// Which connection, from 0.
+    /// Number of the connection, from 0.
     pub(crate) connection: u32,
     pub(crate) header: RequestHeader,
     pub(crate) payload: Vec<u8>,
@@ -42,18 +42,18 @@ impl Asked {
     }
 }
 
-/// What the server does about it.
+/// The action of the server for a request.
 pub(crate) enum Act {
-    /// Sends these bytes, which may be nothing.
+    /// Sends these bytes, possibly none.
     Send(Vec<u8>),
-    /// Sends them and closes the connection.
+    /// Sends the bytes and closes the connection.
     SendAndClose(Vec<u8>),
-    /// Sends them when it is told to, and nothing else before; never, if nobody is left to tell.
+    /// Sends the bytes on a signal and nothing else before; never, if the sender is dropped.
     When(oneshot::Receiver<()>, Vec<u8>),
 }
 
 impl Act {
-    /// The same, but later.
+    /// Delays the action until the signal.
     pub(crate) fn when(self, told: oneshot::Receiver<()>) -> Self {
         match self {
             Self::Send(bytes) | Self::SendAndClose(bytes) | Self::When(_, bytes) => Self::When(told, bytes),
@@ -61,7 +61,7 @@ impl Act {
     }
 }
 
-/// Answers with one frame that `frame` appends.
+/// Builds a reply of one frame that `frame` appends.
 pub(crate) fn send(frame: impl FnOnce(&mut Vec<u8>)) -> Act {
     let mut out = Vec::new();
     frame(&mut out);
@@ -80,20 +80,20 @@ pub(crate) fn close() -> Act {
     Act::SendAndClose(Vec::new())
 }
 
-/// A stat text of a file of so many bytes.
+/// Builds the stat text of a file of `size` bytes.
 pub(crate) fn stat_text(size: u64) -> Vec<u8> {
     format!("7 {size} 48 99 98 97 0644 me us\0").into_bytes()
 }
 
-/// The answer to an open with handle and status.
+/// Builds the reply to an open with handle and status.
 pub(crate) fn opened(asked: &Asked, handle: u8, size: u64) -> Act {
     ok(asked, &[&[handle, 0, 0, 0][..], &[0; 8], &stat_text(size)].concat())
 }
 
-/// A running server. Its connections end with the test's runtime.
+/// A running server. Its connections end with the runtime of the test.
 pub(crate) struct Fake {
     pub(crate) address: SocketAddr,
-    /// Everything that was asked, but handshake, protocol and login.
+    /// All received requests except handshake, protocol and login.
     pub(crate) asked: Arc<Mutex<Vec<Asked>>>,
     pub(crate) connections: Arc<AtomicU32>,
     task: tokio::task::JoinHandle<()>,
@@ -147,7 +147,7 @@ impl Fake {
         Url::parse(&format!("root://{}/{path}", self.address)).unwrap()
     }
 
-    /// The texts of all requests of a kind, in order.
+    /// Returns the texts of all requests of a kind, in order.
     pub(crate) fn texts(&self, code: RequestCode) -> Vec<String> {
         let asked = self.asked.lock().unwrap();
         asked.iter().filter(|asked| asked.code() == code).map(Asked::text).collect()
@@ -158,10 +158,10 @@ impl Fake {
     }
 }
 
-/// The data streams by path id, to which requests are handed whose data they carry.
+/// The data streams by path id. Each receives the requests whose data it carries.
 type Paths = Arc<Mutex<HashMap<u8, mpsc::UnboundedSender<Asked>>>>;
 
-/// The data stream that carries the data of a request, if not the connection itself.
+/// Returns the path id of the data stream for a request; `None` for the connection itself.
 fn path_of(header: &RequestHeader, payload: &[u8]) -> Option<u8> {
     let path = match header.code {
         RequestCode::READ | RequestCode::PGREAD => payload.first().copied(),
@@ -171,7 +171,8 @@ fn path_of(header: &RequestHeader, payload: &[u8]) -> Option<u8> {
     path.filter(|path| *path != 0)
 }
 
-/// A data stream: payloads come and answers go here, of requests that came elsewhere.
+/// Serves a data stream: it receives payloads and sends replies of requests from the main
+/// connection.
 async fn serve_path(
     stream: &mut TcpStream,
     mut handed: mpsc::UnboundedReceiver<Asked>,
@@ -265,7 +266,7 @@ async fn serve(
     }
 }
 
-/// A client with these settings.
+/// Creates a client with these settings.
 pub(crate) fn client(settings: &[(&str, &str)]) -> Client {
     let mut all = Settings::default();
     for (name, value) in settings {
