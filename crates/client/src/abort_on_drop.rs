@@ -1,5 +1,6 @@
-//! [`AbortOnDrop`]: a task that is aborted when its owner is dropped, so that no task outlives the
-//! operation it works for.
+//! [`AbortOnDrop`]: a task that is aborted when its owner is dropped.
+//!
+//! It exists so that no task outlives the operation it works for.
 
 use tokio::task::{JoinError, JoinHandle};
 

@@ -1,9 +1,8 @@
-//! A pool of memory blocks for file data. Blocks are reused because a freshly mapped MiB costs more
-//! than encrypting it.
+//! A pool of memory blocks for file data.
 //!
-//! A [`Block`] is taken when a request is made and filled by the connection that receives the
-//! reply. The caller gets it as [`Bytes`]; it returns to the pool when the last of these is
-//! dropped.
+//! Blocks are reused because a freshly mapped MiB costs more than encrypting it. A [`Block`] is
+//! taken when a request is made and filled by the connection that receives the reply. The caller
+//! gets it as [`Bytes`]; it returns to the pool when the last of these is dropped.
 
 use bytes::Bytes;
 use std::fmt;

@@ -1,5 +1,6 @@
-//! Waits for many sockets at once, for programs that run their own event loop over
-//! [`Link`](crate::Link)s.
+//! Waits for many sockets at once.
+//!
+//! It exists for programs that run their own event loop over [`Link`](crate::Link)s.
 
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, OwnedFd};

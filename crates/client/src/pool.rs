@@ -1,5 +1,4 @@
-//! The connection pool: callers in a process share a connection to the same server as the same
-//! user.
+//! The connection pool: callers share a connection to one server as one user.
 //!
 //! While one caller connects, the others wait for the result, and share a failure too. A dead
 //! server is therefore tried once, not once for each file.

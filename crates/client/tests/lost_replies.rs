@@ -1,5 +1,6 @@
-//! Lost replies to requests that must not be repeated: each is sent once, and the client queries
-//! the state of the server instead.
+//! Lost replies to requests that must not be repeated.
+//!
+//! Each is sent once, and the client queries the state of the server instead.
 
 #![allow(clippy::unwrap_used)]
 

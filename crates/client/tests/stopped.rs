@@ -1,5 +1,6 @@
-//! Copies that are stopped while the open of their target is in flight: new files are removed, and
-//! existing files are kept.
+//! Copies that are stopped while the open of their target is in flight.
+//!
+//! New files are removed, and existing files are kept.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,10 +1,10 @@
-//! The blocking client: each call waits for its result. It needs no runtime and is safe after
-//! `fork`.
+//! The blocking client: each call waits for its result.
 //!
-//! One thread drives the connections of all clones of a [`Client`]; calls run on the threads of
-//! their callers. A child process creates its own thread, connections and open files on first use
-//! of an inherited value: see [`PerProcess`]. A file that the parent has open for writing is opened
-//! again as an update, which servers refuse as long as the parent holds the lock.
+//! It needs no runtime and is safe after `fork`. One thread drives the connections of all clones of
+//! a [`Client`]; calls run on the threads of their callers. A child process creates its own thread,
+//! connections and open files on first use of an inherited value: see [`PerProcess`]. A file that
+//! the parent has open for writing is opened again as an update, which servers refuse as long as
+//! the parent holds the lock.
 
 mod per_process;
 

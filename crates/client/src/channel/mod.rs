@@ -1,7 +1,7 @@
-//! A connection shared by many callers. One task drives it; each request has its own deadline and
-//! reply.
+//! A connection shared by many callers.
 //!
-//! It exists so that all operations of a process on one server need one login and one socket.
+//! One task drives it; each request has its own deadline and reply. It exists so that all
+//! operations of a process on one server need one login and one socket.
 //!
 //! | file     | contents                                                  |
 //! |----------|-----------------------------------------------------------|

@@ -1,5 +1,4 @@
-//! One socket of a connection: finds frame boundaries and the request that the next data belongs
-//! to.
+//! One socket of a connection: finds frame boundaries and the request of the next data.
 //!
 //! A connection has a lane for its own socket and one for each data stream bound to its session.
 //! All lanes share the requests in flight. Source: xroot protocol 5.2.0, sections 1.5, 1.9, 3.

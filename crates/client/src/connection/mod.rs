@@ -1,12 +1,12 @@
-//! One connection as a state machine without I/O: requests become bytes to send, and received bytes
-//! become events.
+//! One connection as a state machine without I/O.
 //!
-//! It is free of I/O so that tests can split the received bytes at every place. The machine sends
-//! the greeting and logs in by itself. It assigns a stream id to each request and finds the request
-//! by the id in the reply. Replies may therefore arrive in any order, in pieces (`kXR_oksofar`,
-//! partial `kXR_status`), or deferred (`kXR_waitresp`, then `kXR_attn`). File data is passed on
-//! from the caller's receive buffer without a copy, for frames of any size. Small frames that
-//! arrive in parts are assembled first.
+//! Requests become bytes to send, and received bytes become events. It is free of I/O so that tests
+//! can split the received bytes at every place. The machine sends the greeting and logs in by
+//! itself. It assigns a stream id to each request and finds the request by the id in the reply.
+//! Replies may therefore arrive in any order, in pieces (`kXR_oksofar`, partial `kXR_status`), or
+//! deferred (`kXR_waitresp`, then `kXR_attn`). File data is passed on from the caller's receive
+//! buffer without a copy, for frames of any size. Small frames that arrive in parts are assembled
+//! first.
 //!
 //! | file       | contents                                |
 //! |------------|-----------------------------------------|

@@ -1,5 +1,6 @@
-//! [`Given`]: a map from ranges of a file to the sources that delivered them, so that the bytes of
-//! an untrusted source can be replaced.
+//! [`Given`]: a map from ranges of a file to the sources that delivered them.
+//!
+//! It exists so that the bytes of an untrusted source can be replaced.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,5 +1,4 @@
-//! The copy of one file: opens source and target, moves the bytes, verifies and publishes the
-//! result.
+//! The copy of one file: opens, moves the bytes, verifies and publishes the target.
 //!
 //! It joins the parts in the neighbouring files, and repeats them when a copy may be retried.
 

@@ -1,10 +1,9 @@
-//! Moves the bytes of one file, with several chunks in flight. Each lane reads a chunk and then
-//! writes it.
+//! Moves the bytes of one file, with several chunks in flight.
 //!
-//! A local target is written in the order of the file ([`Sequence`]), unless it has several
-//! sources. A target at a server is written in any order. If it may have to be completed later, no
-//! chunk begins more than [`AHEAD_BYTES_MAX`] behind the first missing one, so that a partial file
-//! has few holes.
+//! Each lane reads a chunk and then writes it. A local target is written in the order of the file
+//! ([`Sequence`]), unless it has several sources. A target at a server is written in any order. If
+//! it may have to be completed later, no chunk begins more than [`AHEAD_BYTES_MAX`] behind the
+//! first missing one, so that a partial file has few holes.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -1,5 +1,7 @@
-//! A sample of a few pages across a file. Sources with different samples have different files, so
-//! that most wrong sources are found before the transfer.
+//! A sample of a few pages across a file.
+//!
+//! Sources with different samples have different files, so most wrong sources are found before the
+//! transfer.
 
 use bytes::Bytes;
 use tokio::task::JoinSet;

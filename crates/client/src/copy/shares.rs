@@ -1,11 +1,10 @@
-//! Scheduling of block requests over several sources: a state machine without I/O, with time as an
-//! argument, so that tests run on virtual time.
+//! Scheduling of block requests over several sources: a state machine without I/O.
 //!
-//! Each source has a few slots for requests, and a block takes any free slot. A fast source frees
-//! its slots sooner and therefore delivers more. If a slot is free and no block waits, all
-//! remaining blocks are in flight. Then the block that is expected last is requested as a duplicate
-//! from a source that is expected to be faster, and the first reply counts. A source whose reply is
-//! long overdue is given up.
+//! Time is an argument, so that tests run on virtual time. Each source has a few slots for
+//! requests, and a block takes any free slot. A fast source frees its slots sooner and therefore
+//! delivers more. If a slot is free and no block waits, all remaining blocks are in flight. Then
+//! the block that is expected last is requested as a duplicate from a source that is expected to be
+//! faster, and the first reply counts. A source whose reply is long overdue is given up.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Majority vote on the checksums of the sources of a file: a source that differs from the
-//! majority, or from a known value, is untrusted.
+//! Majority vote on the checksums of the sources of a file.
+//!
+//! A source that differs from the majority, or from a known value, is untrusted.
 
 use std::time::Duration;
 
