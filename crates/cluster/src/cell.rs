@@ -1,9 +1,9 @@
-//! One cell as those see it who look for a child to send a client to: the children, what they export, and their
-//! figures.
+//! One cell: the children of a parent, their exports and their figures.
 //!
-//! The cluster's thread owns the cell and changes it; the loops of connections read a copy that it publishes after
-//! each change. Children and tables are shared between copies, so a copy is small. Who may join, and when a slot
-//! changes hands, is the tree's affair: it tells the cell.
+//! The cell is the input of selection. The thread of the cluster owns it and changes it; the loops
+//! of connections read a snapshot that the thread publishes after each change. Snapshots share
+//! children and tables, so that a snapshot is small. The tree decides which nodes join and when a
+//! slot is reassigned, and reports both to the cell.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,42 +15,43 @@ use crate::meters::Meters;
 use crate::paths::{Export, PathTable};
 use crate::slots::{CELL_SLOTS, Slot, SlotMask};
 
-/// What a child is to a client that is sent there.
+/// The role of a child for a client that is sent there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChildKind {
-    /// A data server: it has the file itself.
+    /// A data server, which has the file itself.
     Server,
-    /// A supervisor, or a manager below a meta manager: it will send the client on.
+    /// A supervisor, or a manager below a meta manager; it redirects the client again.
     Inner,
 }
 
-/// Which addresses a client can use. Source: cms protocol 3, `select`, network bits.
+/// The address families that a client can use. Source: cms protocol 3, `select`, network bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Net {
-    /// IPv4 alone.
+    /// IPv4 only.
     V4,
-    /// Both, rather IPv4.
+    /// Both, IPv4 preferred.
     #[default]
     V4First,
-    /// Both, rather IPv6.
+    /// Both, IPv6 preferred.
     V6First,
-    /// IPv6 alone.
+    /// IPv6 only.
     V6,
 }
 
-/// Where a client is.
+/// The network position of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Client {
-    /// The addresses it can use.
+    /// The address families it can use.
     pub net: Net,
-    /// Its own address is private: it may use private addresses of children, and rather does.
+    /// Its own address is private, so it can use private addresses of children and prefers them.
     pub private: bool,
-    /// It says that it has no address of the other kind: children that have none of its own kind come last.
+    /// It reports that it has no address of the other family. Children without an address of its
+    /// own family come last.
     pub alone: bool,
 }
 
 impl Client {
-    /// The same, with no use for addresses of the other kind, if it says so.
+    /// Returns the client restricted to its own address family, if it reports that it has no other.
     pub(crate) const fn strictly(self) -> Option<Self> {
         let net = match self.net {
             Net::V4 | Net::V4First => Net::V4,
@@ -63,35 +64,38 @@ impl Client {
 /// One address of a child.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interface {
-    /// What a redirect names: the registered name, else the address as text, IPv6 in brackets.
+    /// The host named in a redirect: the registered name, else the address as text, IPv6 in
+    /// brackets.
     pub host: Arc<str>,
     /// The address itself.
     pub ip: IpAddr,
-    /// Of use only within the site.
+    /// Usable only within the site.
     pub private: bool,
 }
 
-/// How a child is, as far as it concerns those who would send it clients. Nothing set is a child that is not there.
+/// The state of a child, as far as it matters for clients. The default value is an absent child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ChildState {
-    /// Its connection stands.
+    /// Its connection is up.
     pub connected: bool,
-    /// Its connection broke a moment ago and it is expected back: that a file is nowhere is not said without it.
+    /// Its connection was lost a moment ago and it is expected to reconnect. Until then a file is
+    /// not reported as missing.
     pub expected: bool,
-    /// It is joining, or was told to go.
+    /// It is joining, or was ordered to leave.
     pub disabled: bool,
-    /// It asked not to be sent clients.
+    /// It asked for a suspension: it gets no clients.
     pub suspended: bool,
-    /// The administrator wants nobody sent there.
+    /// The administrator has excluded it.
     pub blacklisted: bool,
-    /// Its clients are being moved away: it gets new ones only for what nobody else has, and no new files.
+    /// It is draining: its clients are being moved away. It gets new clients only for files that no
+    /// other child has, and no new files.
     pub draining: bool,
-    /// It cannot bring in files, or has no space for new ones.
+    /// It cannot stage files, or has no space for new ones.
     pub nostage: bool,
 }
 
 impl ChildState {
-    /// A child that serves.
+    /// A connected child without restrictions.
     pub const SERVING: Self = Self {
         connected: true,
         expected: false,
@@ -102,7 +106,7 @@ impl ChildState {
         nostage: false,
     };
 
-    /// There, but not to be used.
+    /// Reports whether the child is connected but must not be used.
     pub(crate) const fn bad(self) -> bool {
         self.disabled || self.suspended || self.blacklisted
     }
@@ -113,32 +117,34 @@ impl ChildState {
 pub struct Child {
     /// Server or inner node.
     pub kind: ChildKind,
-    /// How it is.
+    /// Its state.
     pub state: ChildState,
     /// Its addresses.
     pub interfaces: Vec<Interface>,
-    /// The port clients use.
+    /// The port for clients.
     pub port: u16,
-    /// The site it belongs to: the end of its system id. `+<cid>` in a client's tried list means all of them.
+    /// The site of the child: the end of its system id. `+<cid>` in a client's tried list names all
+    /// children of the site.
     pub cid: Arc<str>,
-    /// It says so when it does not have a file, instead of keeping silent.
+    /// It sends explicit NOT_HERE replies, instead of no reply, for files that it does not have.
     pub says_not_here: bool,
-    /// It reports all names that come to exist there, and may say that it has listed all of them.
+    /// It reports all names that are created there, and may report that its list of names is
+    /// complete (inventory).
     pub lists_all: bool,
     /// It creates a file only within its lease.
     pub takes_leases: bool,
-    /// A number for the node that is the same at all its parents.
+    /// A number for the node that is equal at all its parents.
     pub digest: u64,
-    /// The number of its system id, by which supervisors report it.
+    /// The hash of its system id, by which supervisors report it.
     pub id: u64,
-    /// With less free space it gets no new files, in MB.
+    /// The free space below which it gets no new files, in MB.
     pub min_free_mb: u32,
-    /// The part of its share of clients it wants, in percent. (Managers below a meta manager.)
+    /// The percentage of its share of clients that it accepts. (Managers below a meta manager.)
     pub share: Option<u8>,
 }
 
 impl Child {
-    /// The address this client should use; `None` when it can use none.
+    /// Returns the address that this client should use; `None` if it can use none.
     pub fn interface(&self, client: Client) -> Option<&Interface> {
         let families: &[bool] = match client.net {
             Net::V4 => &[true],
@@ -156,7 +162,7 @@ impl Child {
     }
 }
 
-/// A parent's children and what it knows of them.
+/// The children of a parent, and the state known about them.
 #[derive(Clone, Debug)]
 pub struct Cell {
     children: [Option<Arc<Child>>; CELL_SLOTS],
@@ -170,7 +176,7 @@ pub struct Cell {
     draining: SlotMask,
     servers: SlotMask,
     listed: SlotMask,
-    /// Children whose list began since they came or reset.
+    /// Children whose inventory has begun since they joined or reset.
     listing: SlotMask,
     complete: SlotMask,
     own: Arc<[SocketAddr]>,
@@ -179,7 +185,8 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell without children. `own` are the addresses clients know this node by: no child may have one of them.
+    /// Creates a cell without children. `own` are the addresses by which clients know this node; a
+    /// child must not have one of them.
     pub fn new(own: &[SocketAddr]) -> Self {
         Self {
             children: [const { None }; CELL_SLOTS],
@@ -201,84 +208,85 @@ impl Cell {
         }
     }
 
-    /// The child in `slot`.
+    /// Returns the child in `slot`.
     pub fn child(&self, slot: Slot) -> Option<&Child> {
         self.children[slot.index()].as_deref()
     }
 
-    /// All children, from slot 0 up.
+    /// Returns all children, from slot 0 up.
     pub fn children(&self) -> impl DoubleEndedIterator<Item = (Slot, &Child)> {
         Slot::all().filter_map(|slot| Some((slot, self.child(slot)?)))
     }
 
-    /// Children whose connection stands.
+    /// Returns the children whose connection is up.
     pub const fn connected(&self) -> SlotMask {
         self.connected
     }
 
-    /// Children that were lost a moment ago and are expected back.
+    /// Returns the children that were lost a moment ago and are expected to reconnect.
     pub const fn expected(&self) -> SlotMask {
         self.expected
     }
 
-    /// Children that say so when they do not have a file.
+    /// Returns the children that send explicit NOT_HERE replies.
     pub const fn definite(&self) -> SlotMask {
         self.definite
     }
 
-    /// Children that create a file only within its lease.
+    /// Returns the children that create a file only within its lease.
     pub const fn lessees(&self) -> SlotMask {
         self.lessees
     }
 
-    /// Children whose clients are being moved away.
+    /// Returns the children that are draining.
     pub const fn draining(&self) -> SlotMask {
         self.draining
     }
 
-    /// Children that have files themselves.
+    /// Returns the children that have files themselves.
     pub const fn servers(&self) -> SlotMask {
         self.servers
     }
 
-    /// Servers that have told of all their files since they came: they need not be asked for further copies of one that is
-    /// known to be elsewhere.
+    /// Returns the servers that have reported all their files since they joined. They need not be
+    /// queried for further replicas of a file that is known to be elsewhere.
     pub const fn listed(&self) -> SlotMask {
         self.listed
     }
 
-    /// Servers that have told of all names below their exports since they came, and report each new one: what they were never
-    /// heard to have is not there.
+    /// Returns the servers that have reported all names below their exports since they joined, and
+    /// report each new one. A name that such a server has not reported does not exist there.
     pub const fn complete(&self) -> SlotMask {
         SlotMask(self.complete.0 & self.listed.0)
     }
 
-    /// Who exports what.
+    /// Returns the table of exports.
     pub fn paths(&self) -> &PathTable {
         &self.paths
     }
 
-    /// Which slots changed since when.
+    /// Returns the times at which slots changed.
     pub const fn bounces(&self) -> &Bounces {
         &self.bounces
     }
 
-    /// The children's figures.
+    /// Returns the figures of the children.
     pub fn meters(&self) -> &Meters {
         &self.meters
     }
 
-    /// Whether so many of the children are there that "nobody has it" may be said.
+    /// Reports whether the quorum of children is present, so that a file may be reported as
+    /// missing.
     pub const fn quorum(&self) -> bool {
         self.quorum
     }
 
-    /// Children that are not here and may have leases.
+    /// Returns the absent children that may hold leases.
     pub(crate) const fn absent(&self) -> &AbsentLessees {
         &self.absent
     }
 
-    /// The connection of the child in `slot` has ended: its leases are over at `until`.
+    /// Records that the connection of the child in `slot` has ended; its leases end at `until`.
     pub(crate) fn miss_lessee(&mut self, slot: Slot, until: Duration) {
         if let Some(child) = self.child(slot).filter(|child| child.takes_leases) {
             let rivals = self.connected - slot.mask();
@@ -287,7 +295,8 @@ impl Cell {
         }
     }
 
-    /// A child of an earlier run of this node may have leases until then. Reports whether it is not here.
+    /// Records that a child of an earlier run of this node may hold leases until `until`. Reports
+    /// whether it is absent.
     pub(crate) fn await_lessee(&mut self, id: u64, until: Duration) -> bool {
         let is_here = |(_, child): (Slot, &Child)| child.id == id && child.state.connected;
         let is_absent = !self.children().any(is_here);
@@ -297,22 +306,24 @@ impl Cell {
         is_absent
     }
 
-    /// A cell below has taken a node in, so that its leases are found there. Reports whether it was absent.
+    /// Records that a cell below has accepted a node, so that its leases are found there. Reports
+    /// whether the node was absent.
     pub(crate) fn found_below(&mut self, id: u64) -> bool {
         self.absent.remove(id)
     }
 
-    /// Forgets absent children whose leases are over. Reports whether there were any.
+    /// Forgets absent children whose leases have ended. Reports whether there were any.
     pub(crate) fn forget_absent(&mut self, now: Duration) -> bool {
         self.absent.forget_old(now)
     }
 
-    /// Sending a client to this child would bring it back to us.
+    /// Reports whether a client sent to this child would return to this node.
     pub(crate) fn is_self(&self, child: &Child) -> bool {
         child.interfaces.iter().any(|one| self.own.contains(&SocketAddr::new(one.ip, child.port)))
     }
 
-    /// A new child sits in `slot`, or its old one came back with other paths: nothing known of the slot holds.
+    /// Adds a new child in `slot`, or one that reconnected with other paths. All knowledge about
+    /// the slot becomes stale.
     pub fn join(&mut self, slot: Slot, child: Child, exports: &[Export]) {
         Arc::make_mut(&mut self.paths).announce(slot, exports);
         self.bounces.bounce(slot);
@@ -322,20 +333,23 @@ impl Cell {
         self.set(slot, Some(child));
     }
 
-    /// What is below the child changed (`status` reset): what it said before holds no longer.
+    /// Makes the knowledge about the child in `slot` stale, because the nodes below it changed
+    /// (`status` reset).
     pub fn bounce(&mut self, slot: Slot) {
         self.bounces.bounce(slot);
         self.unlist(slot);
     }
 
-    /// The child in `slot` has told of all its files. From inner nodes that says nothing: of those below, some may not have.
+    /// Records that the child in `slot` has reported all its files. The report of an inner node has
+    /// no effect, because a node below it may not have reported.
     pub fn list(&mut self, slot: Slot) {
         if (self.servers & self.connected & self.definite).contains(slot) {
             self.listed.insert(slot);
         }
     }
 
-    /// The child in `slot` begins its list. What a node sends before it has a slot is lost, so that may be the end of a list only.
+    /// Records that the child in `slot` begins its inventory. Messages that a node sends before it
+    /// has a slot are lost, so an end without a beginning may belong to a partial inventory.
     pub fn begin_list(&mut self, slot: Slot) {
         self.listing.insert(slot);
     }

@@ -1,7 +1,8 @@
-//! Leases: files that clients are on their way to create here.
+//! Leases of files that clients are about to create here (decision 001).
 //!
-//! The parent that chooses this node for a new file grants a lease before it redirects the client. From then on this node is
-//! the authority: whoever asks for the path is told that it is leased, until it exists or the lease ends.
+//! The parent that chooses this node for a new file grants a lease before it redirects the client.
+//! From then on this node is the authority: it answers every query for the path with the lease,
+//! until the file exists or the lease ends.
 //!
 //! ```text
 //!             grant                  begin
@@ -12,8 +13,8 @@
 //!                       ended  <---------------------+      creations are refused, until the next grant
 //! ```
 //!
-//! Once [`Leases::is_running`] has returned `false` for a path, [`Leases::begin`] refuses it. So a parent that was told "not
-//! here" may choose another node, however late the first client comes. See `docs/decisions/001-placement-leases.md`.
+//! Once [`Leases::is_running`] has returned `false` for a path, [`Leases::begin`] refuses it. So a
+//! parent that received "not here" may choose another node, however late the first client arrives.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -24,43 +25,47 @@ use std::time::Duration;
 use crate::cache::PLACEMENT_HOLD;
 use crate::lease_number::LeaseNumber;
 
-/// How long a client has to reach the node that is to create its file. A client that needs longer asks again. Another creator
-/// of the same file waits for so long when the first one never comes.
+/// The time for a client to reach the node that creates its file. A client that needs longer asks
+/// again. If the client never arrives, another creator of the same file waits for this time.
 pub const LEASE: Duration = Duration::from_secs(30);
-/// How long clients come that were given a lease: as long as a parent counts on a node that says nothing more.
+/// The time after a grant during which clients with the lease can arrive. A parent counts on a
+/// disconnected node for the same time.
 pub const EXPECTED_FOR: Duration = PLACEMENT_HOLD;
-/// Leases that run at most; beyond, the oldest ends.
+/// The maximum number of running leases; beyond it, the oldest ends.
 const RUNNING_MAX: usize = 16_384;
-/// Ended leases that are remembered at most; beyond, the oldest is forgotten.
+/// The maximum number of ended leases that are kept; beyond it, the oldest is forgotten.
 const ENDED_MAX: usize = 65_536;
-/// How long an ended lease is remembered: no client is redirected for longer.
+/// The time for which an ended lease is kept. A redirect is not valid for longer.
 const ENDED_KEPT: Duration = Duration::from_secs(3600);
-/// After this time a client asks again that may have come before its lease: at the manager it would wait until that has ended.
+/// The delay before a client retries that may have arrived before its lease. At the manager it
+/// would wait until the lease has ended.
 pub const OVERTAKEN: Duration = Duration::from_secs(1);
-/// How often one ended lease refuses a creation, so that no client is sent in circles.
+/// The maximum number of creations that one ended lease refuses, so that a client is not redirected
+/// in circles.
 const REFUSALS_MAX: u8 = 16;
 
-/// Whether a creation may begin.
+/// The decision on a creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Permit {
-    /// Nobody was given a lease: the client came by itself.
+    /// The path has no lease: the client came without a redirect of a parent.
     Free,
     /// The lease is held until [`Leases::end`].
     Leased,
     /// The lease has ended: another node may be creating the file.
     Refused,
-    /// The same, but a new lease may be on its way, which the client has overtaken: it asks again after [`OVERTAKEN`].
+    /// The lease has ended, but a new one may be on its way and slower than the client, which
+    /// retries after [`OVERTAKEN`].
     Later,
 }
 
-/// How a creation ended.
+/// The result of a creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The file is there.
+    /// The file exists.
     Created,
-    /// The client has an error.
+    /// The client received an error.
     Failed,
-    /// The client comes again.
+    /// The client retries.
     Retried,
 }
 
@@ -68,7 +73,7 @@ pub enum Outcome {
 struct Running {
     until: Duration,
     number: LeaseNumber,
-    /// Creations that have begun and not ended. As long as there are any, the lease has no deadline.
+    /// Creations in progress. The lease has no deadline while there are any.
     creations: usize,
 }
 
@@ -88,15 +93,16 @@ struct Ended {
 #[derive(Default, Debug)]
 pub struct Leases {
     running: HashMap<Arc<[u8]>, Running>,
-    /// Deadlines of the leases for which no creation has begun.
+    /// Deadlines of the leases without a creation in progress.
     deadlines: BTreeSet<(Duration, Arc<[u8]>)>,
-    /// By a hash of the path: a wrong match costs a client one more request.
+    /// Ended leases by a hash of the path. A collision costs a client one more request.
     ended: HashMap<u64, Ended>,
     ended_order: VecDeque<(Duration, u64)>,
     /// Leases that ended since [`Self::take_ended`].
     news: Vec<Arc<[u8]>>,
     hasher: RandomState,
-    /// Until then clients may be on their way that have leases of an earlier run, which this one does not know.
+    /// The time until which clients with leases of an earlier run may arrive. This run does not
+    /// know those leases.
     earlier_until: Option<Duration>,
 }
 
@@ -106,13 +112,14 @@ impl Leases {
         self.running.is_empty() && self.ended.is_empty() && self.earlier_until.is_none()
     }
 
-    /// Clients with leases of an earlier run of this node may come for `time`: [`EXPECTED_FOR`] from the last such lease. Until
-    /// then only files with a lease of this run are created, because a parent may choose another node that is told of no lease.
+    /// Expects clients with leases of an earlier run of this node for `time`: [`EXPECTED_FOR`] from
+    /// the last such lease. Until then only files with a lease of this run are created, because a
+    /// parent may choose another node when this one reports no lease.
     pub fn recover(&mut self, time: Duration, now: Duration) {
         self.earlier_until = Some(now.saturating_add(time));
     }
 
-    /// Grants a lease, or prolongs it.
+    /// Grants a lease, or extends it.
     pub fn grant(&mut self, path: &[u8], number: LeaseNumber, until: Duration, now: Duration) {
         self.forget_ended(path);
         let known = self.running.get_key_value(path).map(|(path, running)| (path.clone(), running.until));
@@ -136,9 +143,10 @@ impl Leases {
         }
     }
 
-    /// Does what a parent orders: grants a lease for this long, or ends one with a lower number when the time is zero. Returns the
-    /// number of a lease that stays although it was to end, because it is the later one: the parent is to be told of it. A lease
-    /// within which a creation has begun stays, too, and the file follows.
+    /// Carries out the order of a parent: grants a lease for this time, or ends one with a lower
+    /// number if the time is zero. Returns the number of a lease that has to be reported to the
+    /// parent, because it is later than the one to be ended. A lease with a creation in progress
+    /// stays, too; the file follows.
     pub fn order(
         &mut self,
         path: &[u8],
@@ -159,7 +167,8 @@ impl Leases {
                 self.lapse(path, now);
                 None
             }
-            // It has ended before, or was forgotten in a restart: the parent is told of its end all the same.
+            // The lease has ended before, or was lost in a restart: its end is reported to the
+            // parent in either case.
             None => {
                 self.note_ended(Arc::from(path), now);
                 None
@@ -167,7 +176,7 @@ impl Leases {
         }
     }
 
-    /// Returns the number of the lease of a path as parents are told, if it runs.
+    /// Returns the number of the lease of a path, as reported to parents, if the lease is running.
     pub fn number(&mut self, path: &[u8], now: Duration) -> Option<LeaseNumber> {
         if !self.is_running(path, now) {
             return None;
@@ -175,14 +184,15 @@ impl Leases {
         self.running.get(path).map(Running::reported)
     }
 
-    /// Returns all leases that run, for a new parent.
+    /// Returns all running leases, for a new parent.
     pub fn running(&self, now: Duration) -> impl Iterator<Item = (&Arc<[u8]>, LeaseNumber)> {
         let runs = move |running: &Running| running.creations > 0 || now < running.until;
         let all = self.running.iter().filter(move |(_, running)| runs(running));
         all.map(|(path, running)| (path, running.reported()))
     }
 
-    /// Reports whether a client may still create this path. When the time is over, the lease ends by this call.
+    /// Reports whether a client may still create this path. After its deadline the lease ends by
+    /// this call.
     pub fn is_running(&mut self, path: &[u8], now: Duration) -> bool {
         let Some(running) = self.running.get(path) else { return false };
         let runs = running.creations > 0 || now < running.until;
@@ -192,8 +202,9 @@ impl Leases {
         runs
     }
 
-    /// Reports whether a parent that asks for this path, which is not here, has to be told that its lease has ended. After a
-    /// restart that is so for every path: the lease may be one of the earlier run.
+    /// Reports whether a query of a parent for this path, which does not exist here, is answered
+    /// with the end of its lease. During the recovery after a restart every path is answered so,
+    /// because its lease may be one of the earlier run.
     pub fn has_ended(&mut self, path: &[u8], now: Duration) -> bool {
         if self.is_running(path, now) {
             return false;
@@ -201,7 +212,7 @@ impl Leases {
         self.ended.contains_key(&self.hasher.hash_one(path)) || self.expects_earlier(now)
     }
 
-    /// A client wants to create this path.
+    /// Decides whether a client may create this path.
     pub fn begin(&mut self, path: &[u8], now: Duration) -> Permit {
         if self.is_running(path, now) {
             if let Some((path, running)) = self.running.get_key_value(path)
@@ -233,11 +244,11 @@ impl Leases {
         }
     }
 
-    /// A creation that was [`Permit::Leased`] has ended.
+    /// Ends a creation that was [`Permit::Leased`].
     pub fn end(&mut self, path: &[u8], outcome: Outcome, now: Duration) {
         let Some(running) = self.running.get_mut(path) else { return };
         running.creations = running.creations.saturating_sub(1);
-        // Another client that is creating it may succeed.
+        // Another client with a creation in progress may succeed.
         let is_idle = running.creations == 0;
         let until = running.until;
         match outcome {
@@ -251,14 +262,15 @@ impl Leases {
         }
     }
 
-    /// Another node that had this lease from here has ended it: clients that were sent here for it come too late.
+    /// Ends a lease that another node received from here and has ended. Clients that were sent here
+    /// for it arrive too late.
     pub fn ended_below(&mut self, path: &[u8], now: Duration) {
         if !self.is_running(path, now) {
             self.refuse(self.hasher.hash_one(path), now);
         }
     }
 
-    /// The path exists: its lease is over, and the next creation is judged by what is there.
+    /// Ends the lease of a path that exists now. The next creation is judged by the existing file.
     pub fn exists(&mut self, path: &[u8]) {
         self.forget_ended(path);
         if let Some((path, running)) = self.running.remove_entry(path) {
@@ -266,7 +278,7 @@ impl Leases {
         }
     }
 
-    /// When [`Self::take_ended`] has something to return.
+    /// Returns the time of the next result of [`Self::take_ended`].
     pub fn next_deadline(&self) -> Option<Duration> {
         if !self.news.is_empty() {
             return Some(Duration::ZERO);
@@ -274,7 +286,8 @@ impl Leases {
         self.deadlines.first().map(|(until, _)| *until)
     }
 
-    /// Ends leases whose time is over. Returns all that ended without a file since the last call.
+    /// Ends leases whose deadline has passed. Returns all that ended without a file since the last
+    /// call.
     pub fn take_ended(&mut self, now: Duration) -> Vec<Arc<[u8]>> {
         while let Some((until, path)) = self.deadlines.first().cloned()
             && until <= now
@@ -297,15 +310,15 @@ impl Leases {
         self.news.push(path);
     }
 
-    /// Creations of a path are refused from now on. Those that were refused before count, because the end of one lease may be
-    /// ordered several times.
+    /// Refuses creations of a path from now on. Earlier refusals count, because the end of one
+    /// lease may be ordered several times.
     fn refuse(&mut self, key: u64, now: Duration) {
         self.ended.entry(key).or_insert(Ended { at: now, refusals: 0 }).at = now;
         self.ended_order.push_back((now, key));
         self.forget_old(now);
     }
 
-    /// Forgets leases that ended long ago, and the oldest of too many.
+    /// Forgets leases that ended long ago, and the oldest ones beyond the limit.
     fn forget_old(&mut self, now: Duration) {
         while let Some((at, key)) = self.ended_order.front().copied()
             && (self.ended_order.len() > ENDED_MAX || at.saturating_add(ENDED_KEPT) <= now)
@@ -317,7 +330,7 @@ impl Leases {
         }
     }
 
-    /// Reports whether clients may come with leases of an earlier run.
+    /// Reports whether clients with leases of an earlier run may arrive.
     pub(crate) fn expects_earlier(&mut self, now: Duration) -> bool {
         self.earlier_until = self.earlier_until.filter(|until| now < *until);
         self.earlier_until.is_some()
@@ -346,7 +359,7 @@ mod tests {
         leases
     }
 
-    /// What the next two clients are told.
+    /// Returns the decisions for the next two clients.
     fn refusals(leases: &mut Leases, path: &[u8], now: Duration) -> [Permit; 2] {
         [(); 2].map(|()| leases.begin(path, now))
     }
@@ -357,7 +370,7 @@ mod tests {
         assert_eq!(leases.begin(b"/other", NOW), Permit::Free);
         assert!(leases.is_running(b"/f", NOW));
         assert!(!leases.is_running(b"/f", LATER));
-        // Even by a clock that is behind.
+        // The same holds for a clock that is behind.
         assert_eq!(refusals(&mut leases, b"/f", NOW), [Permit::Later, Permit::Refused]);
         assert!(leases.has_ended(b"/f", NOW));
         assert_eq!(leases.take_ended(LATER), [Arc::from(&b"/f"[..])]);
@@ -402,7 +415,7 @@ mod tests {
         leases.order(b"/f", Duration::ZERO, NEXT, NOW);
         assert_eq!(refusals(&mut leases, b"/f", NOW), [Permit::Later, Permit::Refused]);
         assert_eq!(leases.take_ended(NOW), [Arc::from(&b"/f"[..])]);
-        // Forgotten in a restart, for example.
+        // The lease was lost, for example by a restart.
         let mut leases = Leases::default();
         leases.order(b"/f", Duration::ZERO, NEXT, NOW);
         assert_eq!(leases.take_ended(NOW), [Arc::from(&b"/f"[..])]);
@@ -436,7 +449,7 @@ mod tests {
         assert_eq!(leases.order(b"/f", Duration::ZERO, LeaseNumber(0), NOW), Some(FIRST));
         assert_eq!(leases.order(b"/f", Duration::ZERO, FIRST, NOW), None, "it is the same");
         assert_eq!(leases.number(b"/f", NOW), Some(FIRST));
-        // A successor on the way here is not ended by what was meant for its predecessor.
+        // An order to end the predecessor does not end a successor that is on its way here.
         leases.grant(b"/f", NEXT, UNTIL, NOW);
         leases.grant(b"/f", FIRST, UNTIL, NOW);
         assert_eq!(leases.order(b"/f", Duration::ZERO, FIRST, NOW), Some(NEXT));

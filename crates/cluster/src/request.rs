@@ -1,7 +1,8 @@
-//! What a client wants to be told, in the cluster's own words, and what it is told.
+//! Requests of clients to the cluster, and their answers.
 //!
-//! The bits and codes are those of cms protocol 3, sections "modifiers" and "responses to a redirector"; everything
-//! else of the wire (packing, stream ids) stays outside.
+//! The types are independent of the wire format, because packing and stream ids belong to the
+//! connections. Bits and codes are those of cms protocol 3, sections "modifiers" and "responses to
+//! a redirector".
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -15,36 +16,36 @@ use wire::cms::response::locate_text::{self, Location, NodeKind};
 use crate::cell::{Client, Net};
 use crate::slots::Slot;
 
-/// What the client is about to do with the file.
+/// The operation for which the client needs the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Intent {
-    /// Read it or look at it.
+    /// Read the file or its attributes.
     #[default]
     Read,
-    /// Write to what is there.
+    /// Write to an existing file.
     Update,
-    /// Make it; it must not be there.
+    /// Create the file; it must not exist.
     Create,
-    /// Make it, or empty it if it is there.
+    /// Create the file, or truncate an existing one.
     Truncate,
 }
 
 impl Intent {
-    /// Whether the file may come to exist by it.
+    /// Reports whether the operation may create the file.
     pub const fn creates(self) -> bool {
         matches!(self, Self::Create | Self::Truncate)
     }
 
-    /// Whether it needs a child that lets the path be written.
+    /// Reports whether the operation needs a child that allows writing to the path.
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Read)
     }
 }
 
-/// Why the client comes back from where it was sent to.
+/// The reason why the client returns from a node that it was redirected to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reason {
-    /// The file was not there, or nothing was said.
+    /// The file was missing, or the client gave no reason.
     #[default]
     Missing,
     /// An input or output error.
@@ -56,7 +57,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// From the words of a client's `triedrc=` list, of which the last counts.
+    /// Returns the reason for the last word of a client's `triedrc=` list.
     pub fn from_word(list: &str) -> Self {
         match list.rsplit(',').next().unwrap_or_default().trim() {
             "ioerr" => Self::Io,
@@ -66,7 +67,7 @@ impl Reason {
         }
     }
 
-    /// The error a client gets when nobody is left to try.
+    /// Returns the error for a client for which no untried child remains.
     pub const fn code(self) -> ErrorCode {
         match self {
             Self::Missing => ErrorCode::NO_ENTRY,
@@ -77,42 +78,43 @@ impl Reason {
     }
 }
 
-/// How strongly equal paths should go to the same child.
+/// The strength of affinity: how strongly requests for equal paths go to the same child.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Affinity {
-    /// Not at all.
+    /// No affinity.
     #[default]
     None,
-    /// Among the children known so far.
+    /// Affinity among the children known so far.
     Weak,
-    /// Among all children that have the file and are fit to serve it.
+    /// Affinity among all children that have the file and are fit to serve it.
     Strong,
-    /// Among all children that have the file, however busy.
+    /// Affinity among all children that have the file, whatever their load.
     Strict,
 }
 
 /// Options of `select`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SelectOptions {
-    /// What for.
+    /// The operation.
     pub intent: Intent,
-    /// Only the name is touched (remove, rename, mkdir, chmod): no space is needed and every copy is as good.
+    /// The operation changes only the name or the mode (remove, rename, mkdir, chmod): it needs no
+    /// space, and every replica is as good.
     pub name_only: bool,
-    /// Forget what is known and ask.
+    /// Discard the known location and query again.
     pub refresh: bool,
-    /// Not where it is only on its way.
+    /// Exclude children at which the file is only being staged.
     pub online: bool,
-    /// For a further copy: where it is not yet.
+    /// A new replica is made: choose a child without one.
     pub replica: bool,
-    /// Writing one of several copies is fine.
+    /// Writing to one of several replicas is acceptable.
     pub copies: bool,
-    /// One more source is wanted, beside those tried.
+    /// The client wants one more source, beside those tried.
     pub another_source: bool,
-    /// Where the client is.
+    /// The network position of the client.
     pub client: Client,
-    /// Why it came back.
+    /// The reason for the return.
     pub reason: Reason,
-    /// What the client wishes as to affinity; heard only where the configuration lets it.
+    /// The affinity that the client asks for; it counts only if the configuration allows it.
     pub affinity: Option<Affinity>,
 }
 
@@ -157,17 +159,17 @@ impl From<flags::SelectOptions> for SelectOptions {
 /// Options of `locate`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LocateOptions {
-    /// Forget what is known and ask.
+    /// Discard the known location and query again.
     pub refresh: bool,
-    /// Names instead of addresses.
+    /// Return names instead of addresses.
     pub names: bool,
-    /// Of children that share a file system, one.
+    /// Of children with a shared file system, return one.
     pub unique: bool,
-    /// Whoever is known first, instead of all.
+    /// Return the first known child, without waiting for all.
     pub asap: bool,
-    /// Addresses of every kind, whether the client can use them or not.
+    /// Return addresses of every family, whether the client can use them or not.
     pub all_nets: bool,
-    /// Where the client is.
+    /// The network position of the client.
     pub client: Client,
 }
 
@@ -200,22 +202,23 @@ fn client(network: ClientNetwork, private: bool) -> Client {
 pub struct Located {
     /// The child.
     pub slot: Slot,
-    /// It is an inner node: ask on there.
+    /// The child is an inner node; the client has to ask it for the servers below.
     pub inner: bool,
-    /// The file is only on its way there; when all children are listed: it is not to be used now.
+    /// The file is only being staged there; in a list of all children: the child must not be used
+    /// now.
     pub faint: bool,
-    /// It lets the path be written.
+    /// It allows writing to the path.
     pub write: bool,
-    /// Its name, when names are wanted.
+    /// Its name, if names were requested.
     pub name: Option<Arc<str>>,
     /// Its address.
     pub ip: IpAddr,
-    /// The port clients use.
+    /// The port for clients.
     pub port: u16,
 }
 
 impl Located {
-    /// These lines as clients read them, without NUL.
+    /// Encodes these lines for clients, without NUL.
     pub fn text(list: &[Self]) -> Vec<u8> {
         let addresses: Vec<Vec<u8>> = list.iter().map(Self::address).collect();
         let lines = list.iter().zip(&addresses).map(|(one, address)| Location {
@@ -245,23 +248,24 @@ impl Located {
     }
 }
 
-/// What the client is told.
+/// The answer to a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// Go there.
+    /// The client continues at this node.
     Redirect {
-        /// The child that was chosen; `None` for a place outside the cell.
+        /// The chosen child; `None` for a node outside the cell.
         slot: Option<Slot>,
-        /// Name or address, without port.
+        /// The name or address, without port.
         host: Arc<str>,
-        /// Its port.
+        /// The port.
         port: u16,
     },
-    /// Come again after this time; at least a second, because real redirectors take 0 for success.
+    /// The client retries after this time. It is at least 1 s, because real redirectors treat 0 as
+    /// success.
     Wait(Duration),
-    /// These have it.
+    /// These children have the file.
     Located(Vec<Located>),
-    /// That cannot be.
+    /// The request failed.
     Error(ErrorCode, Cow<'static, str>),
 }
 
@@ -270,7 +274,7 @@ impl Answer {
         Self::Error(code, Cow::Borrowed(text))
     }
 
-    /// Wait for `time`, never for less than a second.
+    /// Returns a wait of `time`, but at least 1 s.
     pub(crate) fn wait(time: Duration) -> Self {
         Self::Wait(time.max(Duration::from_secs(1)))
     }

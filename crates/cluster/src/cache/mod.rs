@@ -38,35 +38,38 @@ pub use bounces::Bounces;
 use crate::slots::{Slot, SlotMask};
 use shard::{Moment, Name, Shard};
 
-/// How long a location is kept from its last query, unless configured (`cms.fxhold`).
+/// The default time for which a location is kept after its last query (`cms.fxhold`).
 pub const WINDOW: Duration = Duration::from_secs(8 * 3600);
-/// Steps in which the window advances; a location lives for 63 to 64 of them.
+/// The number of steps in which the window advances; a location lives for 63 to 64 of them.
 pub const WINDOW_TICKS: u32 = 64;
-/// Locations kept at most, unless configured: about 600 MB.
+/// The default maximum number of locations: about 600 MB.
 pub const LOCATIONS_MAX: usize = 10_000_000;
-/// How long a child that was chosen to create a file counts as its holder without having said so itself. It is as long as the
-/// clients of XRootD try to connect by default (`XRD_CONNECTIONWINDOW`), because a real daemon lets a client create the file
-/// however late it comes. A child that takes leases ends the placement itself, with its lease.
+/// The time for which a child that was chosen to create a file counts as its holder without a
+/// report. It equals the default connection window of XRootD clients (`XRD_CONNECTIONWINDOW`),
+/// because a real daemon lets a client create the file however late it arrives. A child with leases
+/// ends the placement itself, with its lease.
 pub const PLACEMENT_HOLD: Duration = Duration::from_secs(120);
 
-/// How long a child is avoided for a new file whose lease it has ended without a file.
+/// The time for which a child is avoided for a new file whose lease it ended without a file.
 pub(crate) const FAILED_HOLD: Duration = Duration::from_secs(300);
 
-/// Shards at most: so many that the growth of one's index at [`LOCATIONS_MAX`] stays under a millisecond.
+/// The maximum number of shards. With it the growth of one shard's index at [`LOCATIONS_MAX`] stays
+/// below 1 ms.
 const SHARDS_MAX: usize = 1024;
-/// Locations for which one more shard is worth it.
+/// The number of locations per shard above which another shard is added.
 const SHARD_LOCATIONS: usize = 4096;
-/// Shards looked at by one [`Cache::sweep`].
+/// The number of shards handled by one [`Cache::sweep`].
 const SWEEP_SHARDS: usize = 16;
 
-/// The numbers of a cache.
+/// The settings of a cache.
 #[derive(Clone, Debug)]
 pub struct CacheSettings {
-    /// How long a location is kept from its last query; at least a second.
+    /// The time for which a location is kept after its last query; at least 1 s.
     pub window: Duration,
-    /// How long "nobody has it" is believed; `None`: the whole window. (`cms.fxhold noloc`)
+    /// The time for which a missing file stays cached; `None`: the whole window. (`cms.fxhold
+    /// noloc`)
     pub nowhere: Option<Duration>,
-    /// Locations kept at most.
+    /// The maximum number of locations.
     pub locations_max: usize,
 }
 
@@ -91,22 +94,23 @@ impl Default for CacheSettings {
 pub struct Location {
     /// Children that have it.
     pub have: SlotMask,
-    /// Children where it is being staged or not yet closed; also in `have`.
+    /// Children at which it is being staged or not yet closed; also in `have`.
     pub pending: SlotMask,
-    /// Children below which only nodes have it whose clients are being moved away; also in `have`.
+    /// Children below which only draining nodes have it; also in `have`.
     pub draining: SlotMask,
-    /// Children yet to be asked.
+    /// Children that have not been queried yet.
     pub unasked: SlotMask,
-    /// A query for it is under way.
+    /// A query for it is open.
     pub querying: bool,
-    /// The child that was chosen to create or stage it and has not yet said that it did; also in `have` and `pending`.
+    /// The child that was chosen to create or stage it and has not confirmed it yet; also in `have`
+    /// and `pending`.
     pub placed: Option<Slot>,
-    /// The child that was chosen to create it last, and has ended the lease without a file.
+    /// The child that was chosen last to create it, and has ended the lease without a file.
     pub failed: Option<Slot>,
 }
 
 impl Location {
-    /// Nothing is known: every child has to be asked.
+    /// The location of an unknown path: every child has to be queried.
     pub const UNKNOWN: Self = Self {
         have: SlotMask::EMPTY,
         pending: SlotMask::EMPTY,
@@ -117,7 +121,7 @@ impl Location {
         failed: None,
     };
 
-    /// A child said that it has it, or that it is on its way there.
+    /// Records that a child has it, or is staging it.
     pub fn found(&mut self, slot: Slot, pending: bool) {
         self.have.insert(slot);
         self.draining.remove(slot);
@@ -135,20 +139,20 @@ impl Location {
         }
     }
 
-    /// A child said that nodes below it have it, and that clients are being moved away from all of them.
+    /// Records that only draining nodes below a child have it.
     pub fn found_draining(&mut self, slot: Slot) {
         self.found(slot, false);
         self.draining.insert(slot);
     }
 
-    /// A child said that it does not have it any more.
+    /// Records that a child no longer has it.
     pub fn missed(&mut self, slot: Slot) {
         self.void(slot.mask());
         self.unasked.remove(slot);
     }
 
-    /// A child, asked, said that it does not have it. From one that was just chosen to create it that means nothing:
-    /// its client may be on the way.
+    /// Records the reply of a child that it does not have it. The reply has no effect for a child
+    /// that was just chosen to create it, because the client may be on its way.
     pub fn absent(&mut self, slot: Slot) {
         if self.placed == Some(slot) {
             self.unasked.remove(slot);
@@ -157,19 +161,20 @@ impl Location {
         }
     }
 
-    /// A child was chosen to create or stage it: others who ask are sent there too.
+    /// Records that a child was chosen to create or stage it, so that further clients are sent
+    /// there too.
     pub fn place(&mut self, slot: Slot) {
         self.found(slot, true);
         self.placed = Some(slot);
     }
 
-    /// What is known of these children holds no longer; they have to be asked again.
+    /// Marks the state of these children as stale; they have to be queried again.
     pub fn doubt(&mut self, slots: SlotMask) {
         self.void(slots);
         self.unasked |= slots;
     }
 
-    /// Everything is to be asked anew; only a choice made a moment ago stands.
+    /// Marks the state of all children as stale; only a recent placement stays.
     pub fn reset(&mut self) {
         let placed = self.placed;
         *self = Self { querying: self.querying, failed: self.failed, ..Self::UNKNOWN };
@@ -189,18 +194,18 @@ impl Location {
     }
 }
 
-/// What happened in a cache so far, and what is in it.
+/// Counts of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStats {
-    /// Locations held, those that were replaced and not yet swept away among them.
+    /// Stored locations, with those that were replaced and not yet swept.
     pub locations: u64,
-    /// Look-ups that found something.
+    /// Look-ups with a result.
     pub hits: u64,
-    /// Paths that were unknown and entered.
+    /// Unknown paths that were added.
     pub misses: u64,
-    /// Locations that went because their window was over.
+    /// Locations that expired at the end of their window.
     pub expired: u64,
-    /// Locations that went before their time because the cache was full.
+    /// Locations evicted because the cache was full.
     pub evicted: u64,
 }
 
@@ -226,19 +231,20 @@ impl AddAssign for CacheStats {
 
 /// The location cache. Shared: every method takes `&self`.
 ///
-/// `now` is the time since the start of the process, the same for all callers up to the jitter between threads.
-/// `bounces` is what the caller knows of slots; a loop that is behind the cluster's thread finds nothing where that
-/// thread has already written with newer knowledge.
+/// `now` is the time since the start of the process, equal for all callers up to the jitter between
+/// threads. `bounces` is the caller's view of the slots. A loop whose view is older than that of
+/// the cluster's thread finds nothing for locations that the thread has written with newer
+/// knowledge.
 pub struct Cache {
     shards: Box<[Mutex<Shard>]>,
-    /// Locations of one shard at most.
+    /// The maximum number of locations of one shard.
     most: usize,
     window: Window,
     key: (u64, u64),
     swept: AtomicUsize,
 }
 
-/// The window as the shards count it.
+/// The window in the units of the shards.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     tick_nanos: u128,
@@ -246,7 +252,8 @@ struct Window {
 }
 
 impl Cache {
-    /// An empty cache. The placement of paths is keyed from `rng`, so that nobody can aim names at one shard.
+    /// Creates an empty cache. The hash that places paths is keyed from `rng`, so that an attacker
+    /// cannot direct names at one shard.
     pub fn new(settings: &CacheSettings, rng: &mut dyn Rng) -> Self {
         let mut key = [[0; 8]; 2];
         key.iter_mut().for_each(|half| rng.fill(half));
@@ -265,18 +272,18 @@ impl Cache {
         }
     }
 
-    /// The key of its hash of paths.
+    /// Returns the key of its hash of paths.
     pub(crate) const fn key(&self) -> (u64, u64) {
         self.key
     }
 
-    /// What is known of `path`; slots that bounced since stand among the unasked.
+    /// Returns the location of `path`; slots that bounced since then count as not queried.
     pub fn lookup(&self, path: &[u8], now: Duration, bounces: &Bounces) -> Option<Location> {
         let (mut shard, name) = self.place(path);
         shard.lookup(name, &self.moment(now, bounces))
     }
 
-    /// Changes what is known of `path`; `None` when nothing is.
+    /// Changes the location of `path`; `None` if it is unknown.
     pub fn update<R>(
         &self,
         path: &[u8],
@@ -288,7 +295,8 @@ impl Cache {
         shard.update(name, &self.moment(now, bounces), change)
     }
 
-    /// Begins the window of `path` anew, with what is known of it or [`Location::UNKNOWN`], and changes it.
+    /// Starts the window of `path` again, with its location or [`Location::UNKNOWN`], and changes
+    /// it.
     pub fn enter<R>(
         &self,
         path: &[u8],
@@ -300,14 +308,14 @@ impl Cache {
         shard.enter(name, &self.moment(now, bounces), self.most, change)
     }
 
-    /// Forgets `path`: it was removed or renamed by order.
+    /// Forgets `path`, which was removed or renamed by order.
     pub fn forget(&self, path: &[u8]) {
         let (mut shard, name) = self.place(path);
         shard.forget(name);
     }
 
-    /// Lets go of what expired in some of the shards; called now and then it reaches all. (A shard also does so by
-    /// itself when something is entered.)
+    /// Removes expired locations from some of the shards; repeated calls reach all. (A shard also
+    /// does so by itself when a location is added.)
     pub fn sweep(&self, now: Duration) {
         let tick = self.tick(now);
         let from = self.swept.fetch_add(SWEEP_SHARDS, Ordering::Relaxed);
@@ -318,13 +326,14 @@ impl Cache {
         }
     }
 
-    /// What is in it and what happened, summed over the shards one after the other.
+    /// Returns the counts, summed over the shards one after the other.
     pub fn stats(&self) -> CacheStats {
         self.shards.iter().map(|shard| unpoisoned(shard).stats()).fold(CacheStats::default(), Add::add)
     }
 
     fn tick(&self, now: Duration) -> u32 {
-        // Clamped, not wrapped: at the shortest window that is two years after the start.
+        // The value saturates instead of wrapping: at the shortest window that is two years after
+        // the start.
         u32::try_from(now.as_nanos() / self.window.tick_nanos).unwrap_or(u32::MAX)
     }
 
@@ -337,19 +346,20 @@ impl Cache {
         }
     }
 
-    /// The shard of a path, held, and the path's name in it.
+    /// Locks the shard of a path; returns it with the key of the path.
     fn place(&self, path: &[u8]) -> (MutexGuard<'_, Shard>, Name) {
         let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
         hasher.write(path);
         let hash = hasher.finish128();
-        // One half picks the shard and the place in it, by different bits; the other tells paths apart. There is a power
-        // of two of shards.
+        // One half of the hash selects the shard and the place in it, by different bits; the other
+        // half distinguishes paths. The number of shards is a power of two.
         let at = (hash.h1 >> 32) as usize & (self.shards.len() - 1);
         (unpoisoned(&self.shards[at]), Name { hash: hash.h1 as u32, check: hash.h2 })
     }
 }
 
-/// A panic while a shard was held leaves at worst a location half changed, which the next query mends.
+/// Returns the shard even after a panic. At worst a location is half changed, and the next query
+/// corrects it.
 fn unpoisoned(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,7 @@
-//! The words of the machine beside requests and answers: its numbers, what parents ask, and what its driver has to do.
+//! Settings, parent queries and driver actions of the resolver.
+//!
+//! These types are the interface between the resolver and its driver, which does all I/O. Requests
+//! and answers of clients are in `request`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,29 +13,33 @@ use crate::lease_number::LeaseNumber;
 use crate::request::Answer;
 use crate::slots::{Slot, SlotMask};
 
-/// How long silence of a real daemon is listened to, unless configured (`cms.delay qdl`, `lookup`).
+/// The default query timeout for real daemons (`cms.delay qdl`, `lookup`).
 pub const SILENCE: Duration = Duration::from_secs(5);
 
-/// How long one of our own servers may leave questions without an answer before its silence is taken for one.
+/// The time for which one of our own servers may leave queries unanswered before missing replies
+/// count as absence.
 const MUTE: Duration = Duration::from_secs(60);
 
-/// The numbers of the machine.
+/// The settings of the resolver.
 #[derive(Clone, Copy, Debug)]
 pub struct ResolveSettings {
-    /// How long silence of a child that never says "not here" is listened to.
+    /// The query timeout for a child that sends no NOT_HERE replies.
     pub silence: Duration,
-    /// A server that promised to say "not here", and answers nothing that it is asked for so long, is not well: from then on
-    /// its silence is listened to as that of a real daemon, until it answers. What it tells unasked does not count. One that answers
-    /// nothing of a folder, but of others, has a disk that hangs: the same for that folder. And the same for an inner node that has
-    /// been out of service for so long: it may not know what it cannot see.
+    /// The time after which a server that leaves all its queries unanswered counts as unresponsive
+    /// although it supports NOT_HERE replies. From then on its missing replies mean absence, as for
+    /// a real daemon, until it replies. Unsolicited messages do not count. If it leaves only the
+    /// queries for one directory unanswered, a disk hangs there, and the rule applies to that
+    /// directory. The rule also applies to an inner node that has been out of service for this
+    /// time, because it may not know its own children.
     pub mute: Duration,
-    /// How long a request is held that rests on children which are expected: too few are there, or one was just lost.
+    /// The time for which a request is held that depends on expected children: the quorum is
+    /// missing, or a child was lost a moment ago.
     pub hold: Duration,
-    /// Whether there is somebody above who wants to hear of what comes and goes.
+    /// This node has parents that need reports about changes of files.
     pub has_parents: bool,
-    /// Whether clients are sent here by a node above: a supervisor.
+    /// This node is a supervisor: a parent redirects clients here.
     pub supervises: bool,
-    /// The time of day, since 1970, when the time of the machine was zero: leases are numbered by it.
+    /// The time of day, since 1970, at the time zero of the resolver; leases are numbered by it.
     pub started: Duration,
 }
 
@@ -49,101 +56,102 @@ impl Default for ResolveSettings {
     }
 }
 
-/// How a parent asks whether a file is here.
+/// The options of a parent's query for a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StateAsk {
-    /// Not from what is remembered.
+    /// Do not answer from the cache.
     pub refresh: bool,
-    /// No answer is wanted.
+    /// The parent wants no reply.
     pub quiet: bool,
-    /// It comes from a meta manager, or goes down from one.
+    /// It comes from a meta manager, or was forwarded from one.
     pub via_meta: bool,
 }
 
-/// What a parent is told.
+/// The reply to a parent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StateReply {
-    /// It is here; when `pending`, only on its way.
+    /// The file is here; when `pending`, it is only being staged.
     Have {
-        /// Being staged, or not yet closed.
+        /// The file is being staged, or not yet closed.
         pending: bool,
     },
-    /// It is not here. To a parent that knows no such answer: silence.
+    /// The file is not here. A parent without support for this reply gets none.
     NotHere,
 }
 
-/// What the driver has to do, in order.
+/// An action for the driver, which executes them in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Ask these children whether they have it.
+    /// Query these children for the path.
     Ask {
-        /// Whom.
+        /// The children.
         to: SlotMask,
-        /// What.
+        /// The path.
         path: Arc<[u8]>,
-        /// Not from what they remember.
+        /// Do not answer from the cache.
         refresh: bool,
         /// As in [`StateAsk`].
         via_meta: bool,
     },
-    /// Look whether it is there, at the file system that all servers see: [`super::Resolver::looked`].
+    /// Look up the path in the file system that all servers see: [`super::Resolver::looked`].
     Look {
-        /// What.
+        /// The path.
         path: Arc<[u8]>,
     },
     /// Send a child the lease of a path, before the client is answered.
     Lease {
-        /// Which child.
+        /// The child.
         slot: Slot,
-        /// What.
+        /// The path.
         path: Arc<[u8]>,
-        /// For how long: [`crate::LEASE`], or zero to end it.
+        /// The duration: [`crate::LEASE`], or zero to end the lease.
         time: Duration,
-        /// Its number; of an end that of the lowest lease that stays.
+        /// Its number; for an end the number of the lowest lease that stays.
         number: LeaseNumber,
     },
-    /// Answer a client that waits.
+    /// Answer a waiting client.
     Answer {
-        /// Which.
+        /// The request.
         token: Token,
-        /// With what.
+        /// The answer.
         answer: Answer,
     },
-    /// Answer a parent that waits. One that gets [`Action::Announce`] instead, or silence, gets no such answer: whatever
-    /// is kept for its token would be kept for ever.
+    /// Answer a waiting parent. A parent that gets [`Action::Announce`] instead, or no reply, gets
+    /// no such action, so its token must not own resources.
     Reply {
-        /// Which.
+        /// The query.
         token: Token,
-        /// What it asked for.
+        /// The path of the query.
         path: Arc<[u8]>,
-        /// With what.
+        /// The reply.
         reply: StateReply,
     },
-    /// Tell all parents that the path is here now. Those that asked for it get no other answer.
+    /// Announce to all parents that the path is here now. Parents with a query for it get no other
+    /// reply.
     Announce {
-        /// What.
+        /// The path.
         path: Arc<[u8]>,
-        /// Only on its way.
+        /// The file is only being staged.
         pending: bool,
     },
-    /// Tell all parents that the path is no longer here.
+    /// Announce to all parents that the path is no longer here.
     Retract {
-        /// What.
+        /// The path.
         path: Arc<[u8]>,
     },
 }
 
-/// What is under way.
+/// Counts of the resolver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ResolveStats {
-    /// The cache.
+    /// The counts of the cache.
     pub cache: CacheStats,
-    /// Queries under way.
+    /// Open queries.
     pub queries: usize,
-    /// Requests that wait for them.
+    /// Requests that wait for queries.
     pub waiters: usize,
-    /// Requests that wait for children to come.
+    /// Requests that wait for children to join.
     pub held: usize,
-    /// Waiting requests and queries that were looked at since the start.
+    /// Waiting requests and queries looked at since the start.
     pub steps: u64,
 }

@@ -1,22 +1,26 @@
-//! Where a client goes: the machine that ties cache, paths, queries and selection together.
+//! The resolver: the state machine that decides where a client is sent.
+//!
+//! It combines the location cache, the path table, queries to children and selection, so that each
+//! request gets its answer from one place.
 //!
 //! ```text
 //!              known                                   Answer
 //! request ---> judge ---------------------------------> Redirect | Located | Wait | Error
-//!                |  somebody has yet to be heard
+//!                |  replies are outstanding
 //!                v
-//!              query ---- Ask ----> children             (each path once, however many wait)
+//!              query ---- Ask ----> children             (one query per path, however many wait)
 //!                ^                     |
-//!                +-- have, not here ---+--> judge again, for all who wait
-//!                +-- silence, loss ----+
+//!                +-- have, not here ---+--> judge again, for every waiting request
+//!                +-- timeout, loss ----+
 //! ```
 //!
-//! Of children that keep silent when they do not have a file (real daemons) silence means absence after
-//! [`ResolveSettings::silence`]; one that says "not here" is heard at once, and its silence means nothing: then the
-//! client is told to come again. So among our own nodes a missing file costs one round trip.
+//! Real daemons send no reply when they do not have a file; for these children a missing reply
+//! means absence after [`ResolveSettings::silence`]. Other children send explicit NOT_HERE replies,
+//! which count at once. A missing reply from such a child proves nothing, and the client is asked
+//! to retry. So among our own nodes a missing file costs one round trip.
 //!
-//! The machine lives on one thread. Connections read what it knows through [`Reader`], each on its own. Source: cms
-//! protocol 3, sections "state handling" to "locate".
+//! The resolver runs on one thread. Connections read its knowledge through [`Reader`], each on its
+//! own thread. Source: cms protocol 3, sections "state handling" to "locate".
 
 mod children;
 mod effects;
@@ -78,72 +82,79 @@ use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
 use crate::tree::Address;
 
-/// A child that promised to say "not here" is given up after so many times [`ResolveSettings::silence`]: below it may be
-/// real daemons whose silence it has to listen to itself.
+/// The query timeout of a child that supports NOT_HERE replies, as a multiple of
+/// [`ResolveSettings::silence`]. The child may have real daemons below it, and has to wait for
+/// their timeout itself.
 const PATIENCE: u32 = 2;
-/// A query is carried on for children that join meanwhile until so many times the silence after its start.
+/// The time for which a query is extended to children that join meanwhile, as a multiple of
+/// [`ResolveSettings::silence`] from the start of the query.
 const CARRIED_ON: u32 = 3;
 
-/// Queries whose time is over that one [`Resolver::tick`] ends at most.
+/// The maximum number of expired queries that one [`Resolver::tick`] ends.
 const QUERIES_AT_ONCE: usize = 64;
 
-/// After this number of steps a call begins nothing more.
+/// The number of steps after which a call starts no further work.
 const STEPS_AT_ONCE: u64 = 256;
 
-/// Waiting requests and queries that one call looks at, at most: one message, one path of an inventory, one request, one tick.
-/// The number depends neither on the requests that wait nor on the queries under way. The rest is due at once.
+/// The maximum number of waiting requests and queries that one call looks at. A call handles one
+/// message, one path of an inventory, one request or one tick. The limit depends neither on the
+/// number of waiting requests nor on the number of open queries. The remaining work is due at once.
 pub const STEPS_MAX: u64 = 4 * STEPS_AT_ONCE;
 
 const _: () = assert!(
     2 * (STEPS_AT_ONCE + settle::WAITERS_AT_ONCE as u64) + 2 * held::REVIEWS_AT_ONCE as u64 <= STEPS_MAX
 );
 
-/// The machine. Methods come in three kinds: requests (`select`, `locate`, `state`), what children say (`have`, `gone`,
-/// `not_here`,
-/// `inventory`), and what the tree says of children (`follow`, or `join`, `change`, `leave`, `bounce`; `set_quorum`). Paths are
-/// absolute and normalised, as [`base::LogicalPath`] holds them; `now` is the time since the start.
+/// The state machine of one cell.
+///
+/// Methods come in three kinds: requests (`select`, `locate`, `state`), messages of children
+/// (`have`, `gone`, `not_here`, `inventory`), and events of the tree (`follow`, or `join`,
+/// `change`, `leave`, `bounce`; `set_quorum`). Paths are absolute and normalised, as
+/// [`base::LogicalPath`] holds them; `now` is the time since the start.
 pub struct Resolver {
     cell: Cell,
     shared: Arc<Shared>,
     queries: Queries,
     settings: ResolveSettings,
     rng: Box<dyn Rng>,
-    /// What clients are on their way to create here, as parents say.
+    /// Leases of files that clients are about to create here, as granted by parents.
     leases: Leases,
-    /// Leases of children, for parents.
+    /// Leases of children, reported to parents.
     placed_leases: PlacedLeases,
     unconfirmed: UnconfirmedLeases,
     lease_clock: LeaseClock,
-    /// Until when lost children are expected back; of one that has been back for a moment only, as of when it was lost first.
+    /// The time until which each lost child is expected to reconnect. For a child that has only
+    /// just reconnected, it still counts from the first loss (flapping).
     expected: Vec<(Duration, Slot)>,
-    /// Whose turn it is to be asked for all.
+    /// The server that is queried next for servers with a shared file system (round robin).
     turn: usize,
-    /// The connections of the children, as far as the tree told.
+    /// The connections of the children, as reported by the tree.
     links: HashMap<Slot, Attached>,
-    /// Requests that wait for children to come.
+    /// Requests that wait for children to join.
     held: HeldRequests,
-    /// Counts changes that requests may wait for.
+    /// Counts the changes for which requests may wait.
     version: u64,
-    /// Slots that another child has taken.
+    /// Slots that have been reassigned to another child.
     replaced: ReplacedSlots,
-    /// What parents were told.
+    /// The answers on which parents rely.
     reliance: Reliance,
-    /// Children that do not keep their promise to say "not here".
+    /// Children that do not send the NOT_HERE replies that they promised.
     mute: Mute,
-    /// Whether enough children are there, as the driver says.
+    /// The quorum of children is present, as reported by the driver.
     enough: bool,
-    /// Children that were lost, and whose slots are not kept, or were sent to other cells.
+    /// Lost children without a kept slot, and children that were redirected to other cells.
     missed: MissedChildren,
-    /// Until then children are expected where there are none at all.
+    /// The time until which children are expected while the cell has none.
     empty_until: Option<Duration>,
-    /// That time is over, and held requests are judged again for it.
+    /// That time has passed, and held requests have been judged again because of it.
     empty_noted: bool,
-    /// Where clients of the cluster begin, if a node above has said it.
+    /// The address at which clients enter the cluster, if a parent has sent it.
     door: Option<Address>,
 }
 
 impl Resolver {
-    /// A machine for this cell. Its cache and rules are shared with the readers made of [`Self::shared`].
+    /// Creates a resolver for this cell. Its cache and rules are shared with the readers made from
+    /// [`Self::shared`].
     pub fn new(
         cell: Cell,
         cache: Cache,
@@ -182,17 +193,17 @@ impl Resolver {
         }
     }
 
-    /// What readers are made of.
+    /// Returns the shared part from which readers are made.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// The cell as it is now. Loads and space are set at its meters.
+    /// Returns the current cell. Its meters hold the loads and the free space.
     pub const fn cell(&self) -> &Cell {
         &self.cell
     }
 
-    /// What is under way.
+    /// Returns the counts of open queries and waiting requests.
     pub fn stats(&self) -> ResolveStats {
         ResolveStats {
             cache: self.shared.cache.stats(),
@@ -203,12 +214,12 @@ impl Resolver {
         }
     }
 
-    /// Waiting requests and queries that were looked at since the start.
+    /// Returns the number of waiting requests and queries looked at since the start.
     pub fn steps(&self) -> u64 {
         self.held.steps() + self.queries.steps()
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// Returns the time of the next work for [`Self::tick`].
     pub fn next_deadline(&self) -> Option<Duration> {
         let known = [
             self.queries.next_deadline(),
@@ -221,8 +232,8 @@ impl Resolver {
         known.into_iter().flatten().min()
     }
 
-    /// A client wants a child to go to. `tried` is its list of where it was already. `None`: the answer comes as an
-    /// action for `token`.
+    /// Chooses a child for a client. `tried` is the client's list of the nodes it has already
+    /// visited. Returns `None` if the answer follows as an action for `token`.
     pub fn select(
         &mut self,
         token: Token,
@@ -245,7 +256,7 @@ impl Resolver {
         self.select_by(token, path, question, refresh, now, actions)
     }
 
-    /// Answers a question by the known location, or asks children.
+    /// Answers a request by the known location, or queries children.
     fn select_by(
         &mut self,
         token: Token,
@@ -263,7 +274,8 @@ impl Resolver {
         self.conclude(path, verdict, Waiter::new(token, wish, self.replaced.changes()), now, actions)
     }
 
-    /// A client wants to know who has it. The forms `*` and `*<path>` are answered at once. `None`: as with `select`.
+    /// Returns the children that have a file. The forms `*` and `*<path>` are answered at once.
+    /// Returns `None` as [`Self::select`] does.
     pub fn locate(
         &mut self,
         token: Token,
@@ -289,8 +301,9 @@ impl Resolver {
         self.conclude(path, verdict, Waiter::new(token, wish, self.replaced.changes()), now, actions)
     }
 
-    /// Returns the children that receive an order to change this path, or one without a path: those that may write it. Of
-    /// servers that share their files one does it for all, always the same while they are there.
+    /// Returns the children that receive an order to change this path, or an order without a path:
+    /// those that may write the path. Of servers with a shared file system one carries out the
+    /// order for all, always the same one while it is connected.
     pub fn order_receivers(&self, path: Option<&[u8]>) -> SlotMask {
         let slots = match path {
             None => SlotMask::ALL,
@@ -303,25 +316,26 @@ impl Resolver {
         }
     }
 
-    /// A path was removed by order of a client: nothing is known of it.
+    /// Forgets a path that was removed by order of a client.
     pub fn forget(&mut self, path: &[u8]) {
         self.shared.cache.forget(plain(path));
     }
 
-    /// A path was renamed by order of a client: nothing is known of either name.
+    /// Forgets both names of a path that was renamed by order of a client.
     pub fn rename(&mut self, old: &[u8], new: &[u8]) {
         self.forget(old);
         self.forget(new);
     }
 
-    /// Time has passed: ends what waited long enough, and lets go of what expired. One call does a limited amount of work;
-    /// it is due again at once while there is more.
+    /// Ends the waits and queries whose deadline has passed, and removes expired state. One call
+    /// does a limited amount of work; the next one is due at once while there is more.
     pub fn tick(&mut self, now: Duration, actions: &mut Vec<Action>) {
         self.tick_for(now, &|_| false, actions);
     }
 
-    /// Does the same for requests of which `is_gone` reports whether the client has disconnected: nothing is decided for
-    /// those, so that no file is placed for a client that is not there.
+    /// Does the same work as [`Self::tick`], except for requests whose client has disconnected, as
+    /// `is_gone` reports. The resolver decides nothing for those, so that no file is placed for an
+    /// absent client.
     pub fn tick_for(&mut self, now: Duration, is_gone: &dyn Fn(Token) -> bool, actions: &mut Vec<Action>) {
         self.give_up_lost(now);
         self.watch_empty(now);
@@ -340,15 +354,16 @@ impl Resolver {
         self.shared.chooser.refresh(&self.cell, now);
     }
 
-    /// What is known of a path, [`Location::UNKNOWN`] if nothing.
+    /// Returns the known location of a path, or [`Location::UNKNOWN`].
     fn known(&self, path: &[u8], now: Duration) -> Location {
         let known = self.shared.cache.lookup(path, now, self.cell.bounces()).unwrap_or(Location::UNKNOWN);
         let query = self.queries.find(path).and_then(|id| self.queries.get(id));
-        // The flag in the cache is for readers; here it is known better.
+        // The flag in the cache is for readers; the list of queries is exact.
         Location { querying: query.is_some_and(Query::is_open), ..known }
     }
 
-    /// Forgets what is known if the client wants that and it is not being done already; whether it was.
+    /// Forgets the known location if the client requests a refresh and no refresh is in progress.
+    /// Reports whether it did.
     fn recall(&mut self, path: &[u8], refresh: bool, now: Duration) -> bool {
         let running = self.queries.find(path).and_then(|id| self.queries.get(id));
         let again =
@@ -359,7 +374,7 @@ impl Resolver {
         again
     }
 
-    /// Asks whoever has to be asked.
+    /// Sends a query to each child whose reply is needed.
     fn ask(&mut self, path: &[u8], refresh: bool, via_meta: bool, now: Duration, actions: &mut Vec<Action>) {
         let Some(rights) = self.cell.paths().rights(path) else { return };
         let (cache, bounces) = (&self.shared.cache, self.cell.bounces());
@@ -378,7 +393,7 @@ impl Resolver {
         let Some(id) = self.queries.begin(path, now) else { return };
         let blind = self.queries.get(id).is_some_and(|query| query.blind);
         let looks = !blind && shared.is_some_and(|shared| shared.central);
-        // Of servers that see the same files they take turns in being asked.
+        // Servers that see the same files are queried in turn (round robin).
         let first = self.turn;
         self.turn = self.turn.wrapping_add(1);
         let begin = |location: &mut Location| {
@@ -421,14 +436,16 @@ impl Resolver {
         self.queries.set_deadline(id, deadline);
     }
 
-    /// What follows for a client from what is known now.
+    /// Judges a request of a client by the current knowledge.
     fn judge(&mut self, path: &[u8], wish: &Wish, now: Duration) -> Verdict {
-        // Looked up for each: the answer to one may have placed the file for the next.
+        // The location is looked up for each request, because the answer to one may have placed the
+        // file for the next.
         let location = self.known(path, now);
         let chooser = &self.shared.chooser;
         match wish {
             Wish::Select(question) => {
-                // Whoever does not even say what it has gets clients only for want of others.
+                // A child that does not report its files gets clients only if no other child
+                // qualifies.
                 let mut question = *question;
                 question.avoided.last |= self.mute.about(path);
                 if question.options.intent.creates() {
@@ -442,7 +459,7 @@ impl Resolver {
         }
     }
 
-    /// Turns a verdict on a request just made into its answer, or lets it wait.
+    /// Turns the verdict on a new request into its answer, or lets the request wait.
     fn conclude(
         &mut self,
         path: &[u8],
@@ -461,7 +478,8 @@ impl Resolver {
         }
     }
 
-    /// The answer a verdict means, with what follows from it; `None` for one that is none yet.
+    /// Returns the answer for a verdict and applies its effects; `None` for a verdict without an
+    /// answer.
     fn answer(
         &mut self,
         path: &[u8],
@@ -494,7 +512,7 @@ impl Resolver {
     }
 }
 
-/// A path that may be looked up, without trailing slashes.
+/// Returns a valid path for a look-up, without trailing slashes.
 fn checked(path: &[u8]) -> Result<&[u8], Answer> {
     if path.len() > PATH_BYTES_MAX {
         return Err(Answer::error(ErrorCode::NAME_TOO_LONG, "The path is too long."));

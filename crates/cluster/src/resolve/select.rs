@@ -1,8 +1,9 @@
-//! The rules of `select`: what is known of a path, and a client's wish, to a child or the reason why none.
+//! The rules of `select`: the decision for a client from the known location of a path.
 //!
-//! Pure: nothing is asked, marked or counted here. Source: cms protocol 3, section "select"; where it says that real
-//! managers tell the client to wait for a query, the verdict is [`Verdict::Await`] and the client gets its answer
-//! when it is known.
+//! The rules are pure functions: they send no query, mark nothing and count nothing, so that they
+//! can be tested by themselves and used by readers. Source: cms protocol 3, section "select". Where
+//! it lets real managers delay the client during a query, the verdict is [`Verdict::Await`] and the
+//! client gets its answer when the query has ended.
 
 use base::Rng;
 
@@ -17,33 +18,34 @@ use crate::slots::{Slot, SlotMask};
 
 use super::seen::seen;
 
-/// What follows from what is known.
+/// The decision on a request.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// The client is told this.
+    /// The answer for the client.
     Answer(Answer),
-    /// The client is sent to a child.
+    /// The client is redirected to a child.
     Child {
         slot: Slot,
         kind: Use,
         client: Client,
-        /// The file will come to exist there by it: others are sent there too.
+        /// The redirect creates the file there, so further clients are sent there too.
         place: bool,
     },
-    /// Children have to be heard first.
+    /// Replies of children are outstanding.
     Await,
-    /// It rests on children that are expected; without them the client is told this.
+    /// The decision depends on children that are expected to reconnect; after the deadline the
+    /// client gets this answer.
     Hold(Answer),
 }
 
-/// A `select` without its path, as it is kept while it waits.
+/// A `select` without its path, as it is stored while it waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
     pub(crate) options: SelectOptions,
     pub(crate) avoided: Avoided,
 }
 
-/// Everything a verdict rests on.
+/// The input of a verdict.
 pub(crate) struct Case<'a> {
     cell: &'a Cell,
     chooser: &'a Chooser,
@@ -52,19 +54,20 @@ pub(crate) struct Case<'a> {
     question: &'a Question,
     rights: Rights,
     affinity: Affinity,
-    /// Who has it, of those that count.
+    /// The eligible children that have the file.
     have: SlotMask,
-    /// Where it is only on its way.
+    /// The children at which the file is only being staged.
     pending: SlotMask,
-    /// Those that are being emptied, and those below which only such nodes have it.
+    /// The children that are draining, and inner nodes below which only draining nodes have the
+    /// file.
     draining: SlotMask,
-    /// Who may serve this client.
+    /// The children that may serve this client.
     allowed: SlotMask,
-    /// Somebody has yet to be heard.
+    /// Replies are outstanding.
     open: bool,
 }
 
-/// Judges a `select` by what is known.
+/// Judges a `select` by the known location.
 pub(crate) fn judge(
     cell: &Cell,
     chooser: &Chooser,
@@ -106,7 +109,8 @@ pub(crate) fn judge(
     if writes { case.write(rng) } else { case.read(rng) }
 }
 
-/// Nobody exports a path: as long as too few are there, one who does may come.
+/// Returns the verdict for a path without an exporter. While the quorum is missing, a child that
+/// exports it may still join.
 pub(super) fn not_exported(cell: &Cell, waits: &Waits, text: &'static str) -> Verdict {
     if cell.quorum() {
         Verdict::Answer(Answer::error(ErrorCode::NO_ENTRY, text))
@@ -115,7 +119,8 @@ pub(super) fn not_exported(cell: &Cell, waits: &Waits, text: &'static str) -> Ve
     }
 }
 
-/// Clients that tried too many children, or want a second source where there is only one.
+/// Returns the answer for clients that tried too many children, or want a second source where there
+/// is only one.
 fn turned_away(chooser: &Chooser, question: &Question) -> Option<Answer> {
     let policy = chooser.policy();
     let to = |elsewhere: &Option<Elsewhere>, code, text| {
@@ -148,11 +153,13 @@ impl Case<'_> {
             return Verdict::Await;
         }
         let online = holders - pending;
-        // Where it is only on its way a reader may have to wait: rather go where it is.
+        // A reader may have to wait for a file that is being staged, so complete replicas are
+        // preferred.
         let whole = if options.online { online } else { holders };
         let need = self.need(Use::Read, false);
         let excuses = match self.first_fit(&[online, whole], need, rng) {
-            // Somebody who stays, or whom the client can reach for sure, may say that it has the file, too.
+            // A child that is not draining, or one that is certainly reachable, may still reply
+            // that it has the file.
             Ok(slot) if self.location.querying && self.is_makeshift(slot) => return Verdict::Await,
             Ok(slot) => return self.child(slot, Use::Read, false),
             Err(excuses) => excuses,
@@ -168,7 +175,8 @@ impl Case<'_> {
         self.refused(&excuses)
     }
 
-    /// Nobody is fit. Who is only away or suspended for a moment is waited for.
+    /// Returns the verdict if no child is fit. A request waits for children that are absent or
+    /// suspended for a short time.
     fn refused(&self, excuses: &Excuses) -> Verdict {
         match excuses.answer(self.waits()) {
             Some(answer) if excuses.is_passing() => Verdict::Hold(answer),
@@ -179,7 +187,7 @@ impl Case<'_> {
 
     fn write(&self, rng: &mut dyn Rng) -> Verdict {
         let options = &self.question.options;
-        // Only when every child was heard it is certain that no other copy exists.
+        // Only after every child has replied it is certain that no other replica exists.
         if self.open {
             return Verdict::Await;
         }
@@ -195,15 +203,16 @@ impl Case<'_> {
             return self.write_new(rng);
         }
         if options.intent == Intent::Create {
-            // Whoever was sent to make it may not have heard so, and be the one who asks. It shows soon: the child says
-            // that it is there, or is asked when the choice is old.
+            // The child that was chosen to create the file may not know it yet, and may itself be
+            // the one that sends the request. The state becomes clear soon: the child reports the
+            // file, or is queried when the placement is stale.
             if self.location.placed.is_some_and(|slot| self.have == slot.mask()) {
                 return Verdict::Answer(Answer::wait(self.waits().lookup));
             }
             return Verdict::Answer(Answer::error(ErrorCode::RW_CONFLICT, "The file exists already."));
         }
         if !(options.copies || self.chooser.policy().copies) {
-            // What all servers see is one file.
+            // With a shared file system all servers see one file.
             let one = self.chooser.policy().shared.is_some();
             if !options.name_only && !one && self.have.len() > 1 {
                 let text = "The file has several copies; writing one would make them differ.";
@@ -221,13 +230,13 @@ impl Case<'_> {
         self.take(holders, rng)
     }
 
-    /// Nobody has it: it is made somewhere, or brought in.
+    /// Chooses a child that creates or stages a file that no child has.
     fn write_new(&self, rng: &mut dyn Rng) -> Verdict {
         if let Some(wait) = self.too_few() {
             return Verdict::Hold(wait);
         }
         if self.question.options.intent.creates() {
-            // A name alone fills no disk that is to be emptied.
+            // A name alone does not fill a disk that is being drained.
             let name_only = self.question.options.name_only;
             let staying = if name_only { self.allowed } else { self.allowed - self.cell.draining() };
             if staying.is_empty() {
@@ -245,8 +254,9 @@ impl Case<'_> {
         self.stage(self.rights.stage & self.allowed, rng).unwrap_or_else(|| self.nobody_left())
     }
 
-    /// Reports whether a child that is not here may have the lease of the file, whoever would be chosen for it now. One that is
-    /// expected back may have it from another parent, even if it did not have the file when it was asked.
+    /// Reports whether an absent child may hold the lease of the file, whichever child would be
+    /// chosen for it now. A child that is expected to reconnect may hold it from another parent,
+    /// even if it replied earlier that it does not have the file.
     fn may_be_leased(&self) -> bool {
         let (absent, location) = (self.cell.absent(), self.location);
         absent.are_of_earlier_run()
@@ -262,7 +272,8 @@ impl Case<'_> {
         }
     }
 
-    /// One of those that can bring it in; `None` if there are none or enough of them were tried.
+    /// Chooses a child that can stage the file; `None` if there are none or enough of them were
+    /// tried.
     fn stage(&self, stagers: SlotMask, rng: &mut dyn Rng) -> Option<Verdict> {
         let stagers = stagers - self.cell.draining();
         let tried = self.rights.stage & self.question.avoided.never;
@@ -289,7 +300,7 @@ impl Case<'_> {
         Need { kind, client: self.question.options.client, space, stage, place: false }
     }
 
-    /// Whether a child is chosen only for want of a better one.
+    /// Reports whether a child is used only if no better one qualifies.
     fn is_makeshift(&self, slot: Slot) -> bool {
         let client = self.question.options.client.strictly();
         let unreachable =
@@ -297,9 +308,10 @@ impl Case<'_> {
         self.draining.contains(slot) || client.is_some_and(unreachable)
     }
 
-    /// From the first of these sets that has somebody fit; in each, those that are being drained and those the client
-    /// tried maybe come last, and behind all those it can reach only if it is more than it says. The excuses are those of
-    /// the last and largest set.
+    /// Chooses from the first of these sets that has a fit child. In each set, draining children
+    /// and those that the client may have tried come last. Behind them come the children that the
+    /// client can reach only if it has more addresses than it reports. The excuses are those of the
+    /// last and largest set.
     fn first_fit(&self, sets: &[SlotMask], need: Need, rng: &mut dyn Rng) -> Result<Slot, Excuses> {
         let mut result = Err(Excuses::default());
         for client in need.client.strictly().into_iter().chain([need.client]) {
@@ -317,7 +329,8 @@ impl Case<'_> {
         result
     }
 
-    /// "Nobody has it" needs most children to be there, and those that were just lost to be back.
+    /// Returns the answer if the quorum is missing or lost children are expected to reconnect: then
+    /// a file cannot be reported as missing.
     fn too_few(&self) -> Option<Answer> {
         let lost = (self.location.unasked & self.rights.read).meets(self.cell.expected());
         (lost || !self.cell.quorum()).then(|| Answer::wait(self.waits().service))

@@ -1,4 +1,7 @@
-//! What children say of files: that they have one, have it no more, do not have it; and what goes up to the parents from it.
+//! Messages of children about files: present, removed, absent; and their reports to the parents.
+//!
+//! A child's message changes the cache and settles queries. Parents have their own caches, so this
+//! file also decides which changes go up to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +12,9 @@ use crate::cache::Location;
 use crate::slots::{Slot, SlotMask};
 
 impl Resolver {
-    /// A child says that it has a path, or that it is on its way there. It is kept although nobody asked, where parents
-    /// are told: what they know may be older, and live longer, than what this node remembers.
+    /// Records that a child has a path, or that the path is being staged there. The message is kept
+    /// even without a query if there are parents, because their knowledge may be older, and live
+    /// longer, than the memory of this node.
     pub fn have(&mut self, slot: Slot, path: &[u8], pending: bool, now: Duration, actions: &mut Vec<Action>) {
         if let Some(path) = self.unknown(slot, path, now) {
             let bounces = self.cell.bounces();
@@ -23,7 +27,7 @@ impl Resolver {
         self.holders(Some(slot), path, |location| location.found(slot, pending), now, actions);
     }
 
-    /// A path of this child that only parents may know.
+    /// Returns a path of this child that only parents may know.
     fn unknown<'a>(&self, slot: Slot, path: &'a [u8], now: Duration) -> Option<&'a [u8]> {
         if !self.settings.has_parents {
             return None;
@@ -35,20 +39,21 @@ impl Resolver {
         (!is_known && is_exported()).then_some(path)
     }
 
-    /// A child says that a path is below it, at nodes alone whose clients are being moved away.
+    /// Records that a path is below a child, but only at draining nodes.
     pub fn have_draining(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         self.end_rival(slot, path, now, actions);
         self.holders(Some(slot), path, |location| location.found_draining(slot), now, actions);
     }
 
-    /// Notes that a child has a path, or is about to, however long the location is kept.
+    /// Records that a child has a name, or is about to have it, for as long as the location is
+    /// kept.
     fn note_name(&self, slot: Slot, path: &[u8]) {
         if self.cell.child(slot).is_some_and(|child| child.lists_all) {
             self.shared.inventories.add(slot, path);
         }
     }
 
-    /// Who has it became known, by the word of a child or by an own look.
+    /// Records the holders of a path, from the message of a child or from an own look-up.
     pub(super) fn holders(
         &mut self,
         said_by: Option<Slot>,
@@ -70,7 +75,7 @@ impl Resolver {
         };
         let cache = &self.shared.cache;
         let changed = cache.update(path, now, bounces, found).or_else(|| {
-            // Evicted while it was asked for.
+            // The location was evicted during its query.
             query.is_some().then(|| cache.enter(path, now, bounces, found))
         });
         let Some((before, after)) = changed else { return };
@@ -92,7 +97,8 @@ impl Resolver {
         self.look_at_path(path, now, actions);
     }
 
-    /// A child that logged in lists what it has: as [`Self::have`], but kept although nobody asked.
+    /// Records a path of the inventory of a child that logged in. It works as [`Self::have`], but
+    /// the path is kept even without a query.
     pub fn inventory(
         &mut self,
         slot: Slot,
@@ -110,32 +116,34 @@ impl Resolver {
         } else if self.cell.paths().rights(path).is_some_and(|rights| rights.read.contains(slot)) {
             self.shared.cache.enter(path, now, bounces, |location| location.found(slot, pending));
             if self.settings.has_parents {
-                // The list goes on to them.
+                // The parents receive the inventory, too.
                 self.reliance.note(path, now);
             }
             self.look_at_path(path, now, actions);
         }
     }
 
-    /// A child begins to list what it has.
+    /// Begins the inventory of a child.
     pub fn begin_list(&mut self, slot: Slot) {
         self.cell.begin_list(slot);
     }
 
-    /// A child that logged in has listed all that it has.
+    /// Ends the inventory of files of a child that logged in.
     pub fn listed(&mut self, slot: Slot) {
         self.cell.list(slot);
         self.shared.publish(&self.cell);
     }
 
-    /// A child that has listed all its files has listed everything else that has a name there, too, and reports all that comes.
+    /// Ends a complete inventory: the child has listed all files and all other names, and reports
+    /// each new name (decision 002).
     pub fn listed_completely(&mut self, slot: Slot) {
         self.cell.list_completely(slot);
         self.shared.publish(&self.cell);
     }
 
-    /// A child says that it does not have a path any more. From an inner node this says nothing of those below it that it
-    /// has yet to hear itself. Before it has confirmed its lease of the path, it is older than that.
+    /// Records that a child no longer has a path. The message of an inner node does not cover nodes
+    /// below it whose replies are outstanding. Until the child has confirmed its lease of the path,
+    /// the message counts as older than the lease.
     pub fn gone(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         let Ok(path) = checked(path) else { return };
         if self.unconfirmed.contains(slot, path, now) {
@@ -152,7 +160,7 @@ impl Resolver {
             let whole = *location;
             let before = presence(location, rights);
             let had = location.have.contains(slot) && definite.contains(slot);
-            // A lease may have followed that the child did not know when it sent this.
+            // The child may have received a lease after it sent this message.
             let placed = location.placed == Some(slot);
             if placed {
                 location.failed = Some(slot);
@@ -163,7 +171,8 @@ impl Resolver {
             location.missed(slot);
             let lost = presence(location, rights).is_none();
             if lost && before.is_some() {
-                // Somebody else may have got it in silence: whoever asks next asks once more those that answer at once.
+                // Another child may have received the file without a report, so the next request
+                // queries the children that send NOT_HERE replies once more.
                 location.unasked |= definite - slot.mask();
             }
             if again {
@@ -177,7 +186,7 @@ impl Resolver {
         if let Some((before, after)) = changed.filter(|_| self.settings.has_parents) {
             match presence(&after, rights) {
                 None => actions.push(Action::Retract { path: Arc::from(path) }),
-                // Those that are left are being emptied.
+                // The remaining holders are draining.
                 Some(pending)
                     if self.only_draining(&after, rights) != self.only_draining(&before, rights) =>
                 {
@@ -189,29 +198,30 @@ impl Resolver {
         let query = self.queries.find(path);
         let was_placed = changed.is_some_and(|(before, _)| before.placed == Some(slot));
         if was_placed && self.settings.supervises {
-            // Parents are told that the file is not here, so clients that they sent here for it are late.
+            // Parents receive "not here", so clients that they sent here for the file arrive too
+            // late.
             self.leases.ended_below(path, now);
         }
         if let Some(id) = query.filter(|_| was_placed) {
-            // Those who wait to create it need the answers of all once more.
+            // The requests that wait to create the file need the replies of all children once more.
             self.ask(path, false, false, now, actions);
             self.settle(id, Settle::Heard, now, actions);
         } else if !inner {
             self.heard(query, slot, Settle::Heard, now, actions);
         } else if let Some(id) = query {
-            // If it was asked, its answer is still to come.
+            // If the child was queried, its reply is still outstanding.
             self.settle(id, Settle::Heard, now, actions);
         }
     }
 
-    /// Reports whether parents may have been told of a path of this child which this node has forgotten.
+    /// Reports whether parents may know a path of this child that this node has forgotten.
     fn may_be_relied_on(&mut self, slot: Slot, path: &[u8], now: Duration) -> bool {
         let is_exported = || self.cell.paths().rights(path).is_some_and(|rights| rights.read.contains(slot));
         self.settings.has_parents && is_exported() && self.reliance.contains(path, now)
     }
 
-    /// A child no longer has a path that this node has forgotten and parents rely on. A real parent would take "gone" for all that
-    /// is below this node, so the other children are asked first.
+    /// Handles the loss of a path that this node has forgotten and on which parents rely. A real
+    /// parent applies "gone" to all nodes below this one, so the other children are queried first.
     fn gone_unknown(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         let is_server = self.cell.servers().contains(slot);
         self.shared.cache.enter(path, now, self.cell.bounces(), |location| {
@@ -230,7 +240,7 @@ impl Resolver {
         }
     }
 
-    /// A query is over that was begun for parents: they are told if no child has the path.
+    /// Ends a query that was made for parents: they receive "gone" if no child has the path.
     pub(super) fn retract_unknown(&mut self, id: usize, now: Duration, actions: &mut Vec<Action>) {
         let Some(query) = self.queries.get(id).filter(|query| query.retracts) else { return };
         let path = query.path.clone();
@@ -240,15 +250,16 @@ impl Resolver {
         }
     }
 
-    /// A child that was asked says that it does not have a path.
+    /// Records the reply of a child that it does not have a path.
     pub fn not_here(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         let Ok(path) = checked(path) else { return };
-        // However late: it says so only when it was asked.
+        // The reply counts however late it is, because a child sends it only for a query.
         self.mute.heard(slot, path);
         if self.unconfirmed.contains(slot, path, now) {
             return;
         }
-        // A server that takes leases would have answered that it has one. Below an inner node there may be real daemons.
+        // A server with leases would have replied with its lease. Below an inner node there may be
+        // real daemons.
         let is_certain = (self.cell.servers() & self.cell.lessees()).contains(slot);
         let known = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
             let before = (location.have, location.pending);

@@ -1,9 +1,10 @@
-//! Which of the children that could serve a client does.
+//! Selection: the choice of one child among those that could serve a client.
 //!
-//! [`Chooser`] first leaves out who is not fit (not reachable over the client's network, offline, suspended,
-//! overloaded, full) and remembers why; a [`Selection`] then picks one of the fit. The child for a new file is found by
-//! `rendezvous` hashing instead, weighted by the selection. Source: cms protocol 3, sections
-//! "choice among candidates" and `cms.sched`, `cms.space`.
+//! [`Chooser`] first excludes children that are not fit (unreachable over the client's network,
+//! offline, suspended, overloaded, full) and keeps the reason. A [`Selection`] then picks one of
+//! the fit children. The child for a new file is found by `rendezvous` hashing instead, weighted by
+//! the selection, so that replicated managers agree. Source: cms protocol 3, sections "choice among
+//! candidates" and `cms.sched`, `cms.space`.
 
 mod by_load;
 mod rendezvous;
@@ -26,48 +27,49 @@ use crate::request::{Affinity, Answer, ErrorCode};
 use crate::resolve::SharedFiles;
 use crate::slots::{Slot, SlotMask};
 
-/// A way to pick one of several children that are all fit.
+/// A method to pick one of several fit children.
 pub trait Selection: Send + Sync {
-    /// One of `among`, which is not empty. `meters` hold the children's figures; whoever is picked is counted there
-    /// by the caller.
+    /// Picks a child of `among`, which is not empty. `meters` hold the children's figures; the
+    /// caller counts the choice there.
     fn pick(&self, among: SlotMask, kind: Use, meters: &Meters, rng: &mut dyn Rng) -> Option<Slot>;
 
-    /// How busy a child is by this way of seeing it, 0 to 100 and more; `None` if it does not look at loads, so that
-    /// nobody is ever overloaded.
+    /// Returns the load of a child by this method, 0 to 100 and more; `None` if the method ignores
+    /// loads, so that no child counts as overloaded.
     fn load(&self, slot: Slot, meters: &Meters) -> Option<u32>;
 
-    /// The part of all new files that a child gets, compared with the others of `among`; 0 for none.
+    /// Returns the share of new files for a child, relative to the others of `among`; 0 for none.
     fn weight(&self, slot: Slot, among: SlotMask, meters: &Meters) -> u32 {
         let _ = (slot, among, meters);
         1
     }
 
-    /// Whether it wants to know all who have a file before it picks.
+    /// Reports whether it needs all children with the file before it picks.
     fn wants_all(&self) -> bool {
         false
     }
 }
 
-/// How often counts begin anew unless configured. Source: cms protocol 3, section "cms.sched".
+/// The default interval after which counts start again. Source: cms protocol 3, section
+/// "cms.sched".
 const RESET: Duration = Duration::from_secs(3600);
 
-/// Choices that are worth forgetting, for each that a writer may linger and one. Source: cms protocol 3, section "choice among
-/// candidates".
+/// The number of choices that makes a new start of the counts worthwhile, for each use that a
+/// writer may linger, plus one. Source: cms protocol 3, section "choice among candidates".
 const RESET_CHOICES: u64 = 192;
 
-/// What of a path makes equal paths equal for affinity.
+/// The part of a path that affinity compares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AffinityPath {
-    /// All of it.
+    /// The whole path.
     #[default]
     All,
-    /// So many components from the left.
+    /// This number of components from the left.
     First(usize),
-    /// So many components from the right.
+    /// This number of components from the right.
     Last(usize),
 }
 
-/// A place outside the cell clients may be sent to.
+/// A node outside the cell to which clients may be redirected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Elsewhere {
     /// Its name or address.
@@ -76,61 +78,63 @@ pub struct Elsewhere {
     pub port: u16,
 }
 
-/// The rules of selection as the configuration sets them.
+/// The configured rules of selection.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Weights of the load formula; all but `space` zero means round robin (`cms.sched`).
     pub weights: Weights,
-    /// Loads this close count as equal; 100 means round robin.
+    /// The difference up to which loads count as equal; 100 means round robin.
     pub fuzz: u8,
-    /// With a higher load a child gets no clients.
+    /// The load above which a child gets no clients.
     pub load_max: Option<u8>,
-    /// After so long the counts of who was chosen how often begin anew (`cms.sched refreset`).
+    /// The interval after which the counts of choices start again (`cms.sched refreset`).
     pub reset: Duration,
-    /// The share of clients, in percent, of a child that says none (`cms.sched gsdflt`); of a meta manager.
+    /// The percentage of clients for a child that reports none (`cms.sched gsdflt`); for a meta
+    /// manager.
     pub share: Option<u8>,
-    /// A writer stays with a child for so many uses more than another had (`cms.space linger`).
+    /// The number of uses beyond those of another child for which a writer stays with a child
+    /// (`cms.space linger`).
     pub linger: u32,
-    /// Whether children are asked for their loads at all (`cms.ping usage`).
+    /// Children report their loads (`cms.ping usage`).
     pub loads_known: bool,
-    /// Draw by weight instead of taking the least busy.
+    /// Pick at random by weight instead of the lowest load.
     pub randomized: bool,
-    /// How strongly equal paths go to the same child.
+    /// The strength of affinity between equal paths and children.
     pub affinity: Affinity,
-    /// Whether a client's wish overrides that.
+    /// A client may override the affinity.
     pub affinity_by_client: bool,
-    /// What of the path counts for it.
+    /// The part of the path for affinity.
     pub affinity_path: AffinityPath,
-    /// Writing one of several copies is fine for everybody (`cms.space mwfiles`).
+    /// Writing to one of several replicas is acceptable for all clients (`cms.space mwfiles`).
     pub copies: bool,
-    /// So many children a client may have tried before it is turned away (`cms.sched maxretries`).
+    /// The number of tried children after which a client is turned away (`cms.sched maxretries`).
     pub tried_max: Option<usize>,
-    /// Where clients go that tried too many.
+    /// The target for clients that tried too many children.
     pub tried_elsewhere: Option<Elsewhere>,
-    /// Nobody gets a second source beside the first (`cms.sched nomultisrc`).
+    /// Clients get no second source beside the first (`cms.sched nomultisrc`).
     pub one_source: bool,
-    /// Where clients go that wanted one.
+    /// The target for clients that ask for a second source.
     pub source_elsewhere: Option<Elsewhere>,
-    /// After so many children that could have staged it a file is not staged again (`cms.delay nostage`).
+    /// The number of tried children after which a file is not staged again (`cms.delay nostage`).
     pub stagers_tried_max: usize,
-    /// All servers see the same files (`cms.dfs`).
+    /// All servers share one file system (`cms.dfs`).
     pub shared: Option<SharedFiles>,
-    /// The waits told to clients.
+    /// The wait times for clients.
     pub waits: Waits,
 }
 
-/// The waits told to clients (`cms.delay`).
+/// The wait times for clients (`cms.delay`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waits {
-    /// A query would have to be waited for, but cannot be.
+    /// The answer needs a query that cannot be made.
     pub lookup: Duration,
-    /// Too few children are there, or those that have the file are away.
+    /// The quorum is missing, or the children that have the file are absent.
     pub service: Duration,
-    /// Those that have the file are suspended.
+    /// The children that have the file are suspended.
     pub suspend: Duration,
-    /// Those that could take the file are full; `None`: an error.
+    /// The children that could store the file are full; `None`: an error.
     pub full: Option<Duration>,
-    /// Those that have the file are overloaded; `None`: an error.
+    /// The children that have the file are overloaded; `None`: an error.
     pub overload: Option<Duration>,
 }
 
@@ -141,7 +145,8 @@ impl Default for Waits {
             service: Duration::from_secs(15),
             suspend: Duration::from_secs(30),
             full: None,
-            // Loads come every ten pings of a minute: after that and a little it may be another picture.
+            // Loads arrive every ten pings of a minute, so the state may have changed shortly after
+            // that.
             overload: Some(Duration::from_secs(630)),
         }
     }
@@ -173,20 +178,20 @@ impl Default for Policy {
     }
 }
 
-/// What a client needs of the child it is sent to.
+/// The requirements of a client on its child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     pub(crate) kind: Use,
     pub(crate) client: Client,
     /// Free space.
     pub(crate) space: bool,
-    /// The ability to bring files in.
+    /// The ability to stage files.
     pub(crate) stage: bool,
     /// The file is new: all replicated managers have to choose the same child.
     pub(crate) place: bool,
 }
 
-/// Who was left out, and why; a child stands in the first set that applies.
+/// The excluded children by reason. Each child is in the first set that applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Excuses {
     unreachable: SlotMask,
@@ -194,22 +199,23 @@ pub(crate) struct Excuses {
     suspended: SlotMask,
     overloaded: SlotMask,
     full: SlotMask,
-    /// A child that is not here may have the lease of the file.
+    /// An absent child may hold the lease of the file.
     absent: bool,
 }
 
 impl Excuses {
-    /// The excuses of one who does not know whether an absent child has the lease of a file.
+    /// Returns the excuses for an absent child that may hold the lease of a file.
     pub(crate) fn absent() -> Self {
         Self { absent: true, ..Self::default() }
     }
 
-    /// Reports whether an absent child may have the lease of the file, so that no other one is good enough.
+    /// Reports whether an absent child may hold the lease of the file, so that no other child
+    /// qualifies.
     pub(crate) const fn is_absent(&self) -> bool {
         self.absent
     }
 
-    /// Whether what is told for it is to wait for children that are away or suspended.
+    /// Reports whether the answer is a wait for children that are absent or suspended.
     pub(crate) fn is_passing(&self) -> bool {
         self.absent
             || self.full.is_empty()
@@ -217,7 +223,7 @@ impl Excuses {
                 && !(self.suspended | self.offline).is_empty()
     }
 
-    /// What the client is told when nobody is left; `None` when nobody had to be left out.
+    /// Returns the answer if no child remains; `None` if no child was excluded.
     pub(crate) fn answer(&self, waits: &Waits) -> Option<Answer> {
         let or_error = |wait: Option<Duration>, code, text| {
             Some(wait.filter(|wait| !wait.is_zero()).map_or(Answer::error(code, text), Answer::wait))
@@ -251,16 +257,16 @@ impl Excuses {
     }
 }
 
-/// The rules and the way of picking, shared by all threads that choose.
+/// The rules and the method of selection, shared by all threads.
 pub struct Chooser {
     policy: Policy,
     selection: Box<dyn Selection>,
-    /// When counts began anew, in seconds.
+    /// The last new start of the counts, in seconds.
     refreshed: AtomicU64,
 }
 
 impl Chooser {
-    /// With the built-in way of picking that `policy` asks for.
+    /// Creates a chooser with the built-in method that `policy` selects.
     pub fn new(policy: Policy) -> Self {
         let by_load = policy.loads_known && policy.fuzz < 100 && policy.weights.look_at_load();
         let selection: Box<dyn Selection> = if by_load || policy.randomized {
@@ -276,27 +282,28 @@ impl Chooser {
         Self { policy, selection, refreshed: AtomicU64::new(0) }
     }
 
-    /// With another way of picking.
+    /// Creates a chooser with another method.
     pub fn with_selection(policy: Policy, selection: Box<dyn Selection>) -> Self {
         Self { policy, selection, refreshed: AtomicU64::new(0) }
     }
 
-    /// The rules.
+    /// Returns the rules.
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The affinity that holds for a client with this wish.
+    /// Returns the affinity for a client that asks for this one.
     pub(crate) fn affinity(&self, wish: Option<Affinity>) -> Affinity {
         wish.filter(|_| self.policy.affinity_by_client).unwrap_or(self.policy.affinity)
     }
 
-    /// Whether all who have a file must be known before one is chosen.
+    /// Reports whether all children with a file must be known before one is chosen.
     pub(crate) fn wants_all(&self, affinity: Affinity) -> bool {
         affinity >= Affinity::Strong || self.selection.wants_all()
     }
 
-    /// One of `among` that is fit, or why nobody is. The choice is not counted yet: [`Self::count`].
+    /// Chooses a fit child of `among`, or returns the reasons. The caller counts the choice by
+    /// [`Self::count`].
     pub(crate) fn choose(
         &self,
         cell: &Cell,
@@ -318,7 +325,8 @@ impl Chooser {
             let position = self.policy.affinity_path.hash(path) as usize % fit.len();
             fit.iter().nth(position)
         };
-        // Whoever picks none or one that was not offered is corrected: a client is waiting.
+        // A method that picks none, or one that was not offered, is overridden, because a client is
+        // waiting.
         picked.filter(|slot| fit.contains(*slot)).or(fit.lowest()).ok_or(excuses)
     }
 
@@ -355,13 +363,13 @@ impl Chooser {
         Ok(ranks.into_iter().min_by_key(|(_, rank)| *rank).map(|(slot, _)| slot))
     }
 
-    /// The choice is used.
+    /// Counts a choice.
     pub(crate) fn count(&self, cell: &Cell, slot: Slot, kind: Use) {
         let share = cell.child(slot).and_then(|child| child.share).or(self.policy.share);
         cell.meters().chosen(slot, kind, share);
     }
 
-    /// Now and then lets all children start from equal counts, if they were chosen often enough for that to matter.
+    /// Starts all counts again at intervals, if enough choices were made.
     pub(crate) fn refresh(&self, cell: &Cell, now: Duration) {
         let seconds = now.as_secs();
         if seconds < self.refreshed.load(Ordering::Relaxed).saturating_add(self.policy.reset.as_secs()) {
@@ -381,7 +389,7 @@ impl Chooser {
         for slot in among {
             let Some(child) = cell.child(slot) else { continue };
             let why = if cell.is_self(child) {
-                // Not fit, and no excuse either: it can only lead back here.
+                // It is not fit, and not an excuse either: it would only redirect back here.
                 continue;
             } else if child.interface(need.client).is_none() {
                 &mut excuses.unreachable

@@ -1,7 +1,7 @@
-//! Every time and count of the tree, by name, with its unit and where it comes from.
+//! Times and limits of the tree, with their units and sources.
 //!
-//! "Real" nodes are those of XRootD. Their times stand here where ours must fit them; between our own nodes, which know
-//! each other from the login, shorter ones apply.
+//! "Real" nodes are those of XRootD. Their times are listed where ours have to fit them. Shorter
+//! times apply between our own nodes, which recognise each other at the login.
 
 use std::time::Duration;
 
@@ -9,165 +9,188 @@ use std::time::Duration;
 /// its own `cms.ping` of at least that is. Source: cms protocol 3, mutual monitoring.
 pub const PING: Duration = Duration::from_secs(20);
 
-/// Time between two pings of a parent to a child of our own.
+/// The interval between two pings of a parent to a child of our own.
 pub const PING_OWN: Duration = Duration::from_secs(1);
 
-/// Shortest ping interval a configuration may ask for.
+/// The shortest ping interval that a configuration may set.
 pub const PING_MIN: Duration = Duration::from_secs(3);
 
-/// Pings without a byte in return after which a link to or from a real node is closed.
+/// The number of pings without a received byte after which a connection to or from a real node is
+/// closed.
 pub const SILENT_PINGS_MAX: u32 = 3;
 
-/// The same among our own nodes. One more, because their interval is shorter than a pause of a busy machine may be.
+/// The same limit between our own nodes. It is one higher, because their interval may be shorter
+/// than a pause of a busy machine.
 pub const SILENT_PINGS_OWN_MAX: u32 = 4;
 
-/// What a node takes for its parent's ping interval until it is told: the default of `cms.ping`.
+/// The parent's ping interval that a node assumes until it receives the real one: the default of
+/// `cms.ping`.
 pub const PING_DEFAULT: Duration = Duration::from_secs(60);
 
-/// How long the place of a lost child stays reserved for it: the default of `cms.delay drop` of a manager.
+/// The time for which the place of a lost child is reserved: the default of `cms.delay drop` of a
+/// manager.
 pub const DROP: Duration = Duration::from_secs(600);
 
-/// The same in a supervisor, which frees the place at once: its children are sent elsewhere by the manager.
+/// The same time in a supervisor, which frees the place at once, because the manager redirects its
+/// children.
 pub const DROP_SUPERVISOR: Duration = Duration::ZERO;
 
-/// The same of a child that was lost before it said a word beyond its login: nothing shows that it ever lived. It does not
-/// count among those that must be there for service either.
+/// The same time for a child that was lost before it sent anything beyond its login, because
+/// nothing proves that it worked. Such a child does not count towards the quorum either.
 pub const DROP_UNHEARD: Duration = Duration::from_secs(30);
 
-/// A child that does not serve any more, lost or suspended, is missed for as long as it served, but so long at least: among those
-/// of which a part must be there. So logins that come and go hold up a cluster no longer than they lasted.
+/// The minimum time for which a lost or suspended child counts towards the quorum. A child counts
+/// for as long as it served, but at least for this time. So flapping logins delay a cluster for no
+/// longer than they lasted.
 pub const MISSED: Duration = Duration::from_secs(30);
 
-/// Of children that served for less than this, one for each address is missed at most.
+/// The service time below which at most one missing child per address counts towards the quorum.
 pub const PROVEN: Duration = Duration::from_secs(60);
 
-/// Logins held back at once because no cell has room. Each costs its connection and about 300 bytes.
+/// The maximum number of logins held back because all cells are full. Each costs its connection and
+/// about 300 bytes.
 pub const PARKED_MAX: usize = 131_072;
 
-/// How long a login is held back before it starts anew. Real nodes wait one ping interval, 60 s by default.
+/// The time for which a login is held back before it starts again. Real nodes wait one ping
+/// interval, 60 s by default.
 pub const PARK: Duration = Duration::from_secs(45);
 
-/// How often a node of our own is told that its login is still held back.
+/// The interval at which a node of our own is notified that its login is still held back.
 pub const PARKED_NOTICE: Duration = Duration::from_secs(1);
 
-/// Without an arrival for this long the cluster counts as settled: reserved places are given to servers, and what is
-/// not found counts as absent even without the configured number of nodes.
+/// The time without an arrival after which the cluster counts as settled. Then reserved places are
+/// given to servers, and files that are not found count as absent even without the configured
+/// number of nodes.
 pub const SETTLE: Duration = Duration::from_secs(2);
 
-/// After so long it counts as settled although somebody still comes: one that is refused again and again must not hold
-/// back what others want to know.
+/// The time after which the cluster counts as settled despite arrivals. Otherwise a node that is
+/// refused repeatedly would delay the requests of all others.
 pub const SETTLE_MAX: Duration = Duration::from_secs(10);
 
-/// How long "no server has the file" is not said after the first start of a cluster: an `xrootd` whose `cmsd` was not yet there when it
-/// began looks for it again after 10 s, and joins only then.
+/// The time after the first start of a cluster during which a file is not reported as missing. An
+/// `xrootd` that starts before its `cmsd` looks for it again after 10 s, and joins only then.
 pub const FIRST_START: Duration = Duration::from_secs(15);
 
-/// More arrivals than this at a manager mean that a tree is needed: free places at the root are for supervisors.
+/// The number of arrivals at a manager above which a tree is needed: free places at the root are
+/// then reserved for supervisors.
 pub const FLAT_MAX: usize = crate::CELL_SLOTS;
 
-/// How long a manager counts a place as taken for a node it has sent there and that was not reported yet.
+/// The time for which a manager counts a place as taken by a node that it has sent there and that
+/// has not been reported yet.
 pub const RESERVATION: Duration = Duration::from_secs(3);
 
-/// How long a cell that turned a node away, unseen by its manager, is not named to others.
+/// The time for which a cell that rejected a node, without a report to its manager, is not offered
+/// to other nodes.
 pub const FULL_PENALTY: Duration = Duration::from_secs(10);
 
-/// How long a supervisor gathers changes of its cell before it reports them.
+/// The time for which a supervisor collects changes of its cell into one report (batch).
 pub const REPORT: Duration = Duration::from_millis(50);
 
-/// Supervisors below a manager, at any depth: what two levels of supervisors can be.
+/// The maximum number of supervisors below a manager, at any depth: two full levels.
 pub const CELLS_MAX: usize = crate::CELL_SLOTS + crate::CELL_SLOTS * crate::CELL_SLOTS;
 
-/// A parent's question where a file is may be answered this late, after the parent was told that all answers are void: then
-/// it has to be told once more.
+/// The time for which a parent's query may be answered late. If the parent was notified within it
+/// that all answers are stale, it has to be notified once more.
 pub const ANSWERED: Duration = Duration::from_secs(15);
 
-/// Of the times that a child says that all it said is void, this many are followed at once ...
+/// The number of resets by one child that are followed at once (rate limit) ...
 pub const RESET_BURST: u32 = 64;
-/// ... and one more after each such pause. So the count of resets, 32 bits wide, is out of reach of one child for 6 years.
+/// ... and the pause for each further one. So the count of resets, 32 bits wide, is out of reach of
+/// one child for 6 years.
 pub const RESET_PAUSE: Duration = Duration::from_millis(50);
 
-/// Levels of nodes below a manager that it builds itself: supervisors, supervisors, servers. Room for 262,144 servers.
+/// The number of levels of nodes below a manager that it builds itself: supervisors, supervisors,
+/// servers. Room for 262,144 servers.
 pub const LEVELS_MAX: u8 = 3;
 
-/// How long two logins of one identity are weighed: if the link that came first is silent for this long, it is dead.
+/// The time for which two logins of one identity are compared. If the older connection stays silent
+/// for this time, it is dead.
 pub const CONTEST: Duration = Duration::from_secs(1);
 
-/// Managers of one site under a meta manager: the one that is asked and those that stand in for it.
+/// The maximum number of managers of one site under a meta manager: the active one and its
+/// alternates.
 pub const ALTERNATES_MAX: usize = 8;
 
-/// Addresses that are taken from a node's list of its own.
+/// The number of addresses that are accepted from a node's list of its own.
 pub const INTERFACES_MAX: usize = 8;
 
-/// Redirectors of other hosts that are logged in to one node. A newcomer beyond takes the place of the one that has been
-/// silent for longest.
+/// The maximum number of redirectors of other hosts that are logged in to one node. A further one
+/// replaces the one that has been silent for longest (eviction).
 pub const REDIRECTORS_MAX: usize = 1024;
 
-/// Redirectors logged in to one node from one host, as which an IPv6 network of 64 bits counts. Real managers take 64 in all.
+/// The maximum number of redirectors logged in to one node from one host. An IPv6 network of 64
+/// bits counts as one host. Real managers accept 64 in all.
 pub const REDIRECTORS_PER_PEER_MAX: usize = 256;
 
-/// Connections at once that have not logged in yet; those beyond are closed.
+/// The maximum number of connections without a login; further ones are closed.
 pub const LOGINS_MAX: usize = 8192;
 
-/// Connections at once from one host that have not logged in yet; those beyond are closed.
+/// The maximum number of connections without a login from one host; further ones are closed.
 pub const LOGINS_PER_PEER_MAX: usize = 2048;
 
-/// Within this time of a connection its whole login must have come. (That its first 8 bytes come within 1 s, as real
-/// parents demand, is for the driver to see to.) Source: cms protocol 3, login.
+/// The deadline for a complete login after the connection. (The driver enforces that its first 8
+/// bytes arrive within 1 s, as real parents demand.) Source: cms protocol 3, login.
 pub const LOGIN: Duration = Duration::from_secs(5);
 
-/// How often a node tells its parents about changed space of its children at most.
+/// The minimum interval between two reports of a node about the space of its children.
 pub const TOTALS: Duration = Duration::from_secs(5);
 
-/// Changes of the mean load of its children by more than this a node tells its parents unasked, in percent.
+/// The change of the mean load of its children, in percent, above which a node reports it to its
+/// parents without a request.
 pub const LOAD_NEWS: u8 = 5;
 
-/// A supervisor without a parent for this long sends its children to look for another one.
+/// The time after which a supervisor without a parent sends its children to another one.
 pub const ORPHANED: Duration = Duration::from_secs(15);
 
-/// Managers a node connects to.
+/// The maximum number of managers to which a node connects.
 pub const ROOTS_MAX: usize = 16;
 
-/// Nodes a `try` may name; what comes behind is dropped. Real lists hold at most 64 and the manager itself.
+/// The maximum number of nodes in a `try`; further ones are dropped. Real lists hold at most 64 and
+/// the manager itself.
 pub const CANDIDATES_MAX: usize = crate::CELL_SLOTS + ROOTS_MAX;
 
-/// First and longest pause between two attempts to reach a parent; doubled each time, half of it drawn by lot. The longest
-/// is what a manager that was restarted waits for its nodes.
+/// The first pause between two connection attempts to a parent. The backoff doubles it each time up
+/// to [`PAUSE_MAX`]; half of each pause is random.
 pub const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// See [`PAUSE_MIN`].
+/// The longest pause of the backoff. A restarted manager waits for its nodes for this time.
 pub const PAUSE_MAX: Duration = Duration::from_millis(800);
 
-/// A place kept for this long shows that it was good: the next pause is the shortest again.
+/// The time after which a place counts as stable: the next backoff starts at the shortest pause
+/// again.
 pub const STABLE: Duration = Duration::from_secs(5);
 
-/// So long the place of a server that was just lost is nobody else's, whoever knocks: after a pause of the network or of the
-/// parent itself all servers are lost at once, and come back in any order.
+/// The time for which the place of a lost server is not given to another one. After a pause of the
+/// network or of the parent itself all servers are lost at once, and return in any order.
 pub const RETURN: Duration = Duration::from_secs(5);
 
-/// Pause after a manager refused a node by name (error EPERM): it will hardly change its mind soon.
+/// The pause after a manager refused a node by name (error EPERM), because the refusal is likely to
+/// stay.
 pub const PAUSE_REFUSED: Duration = Duration::from_secs(60);
 
-/// How long a connection may take to be made.
+/// The timeout for a connection attempt.
 pub const CONNECT: Duration = Duration::from_secs(2);
 
-/// How long a node waits for the first sign of life after its login; doubled with each attempt that failed so, because
-/// a real manager under a storm of logins says nothing until it has time.
+/// The timeout for the first message after a login. It doubles with each timeout, because a real
+/// manager under a storm of logins sends nothing until it has time.
 pub const ANSWER_MIN: Duration = Duration::from_secs(3);
-/// See [`ANSWER_MIN`]. What real nodes wait by default.
+/// The upper limit of [`ANSWER_MIN`] after doubling; the default of real nodes.
 pub const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// Failed attempts after which a login says that the node has been trying for long. Source: cms protocol 3, 2.3.
+/// The number of failed attempts after which a login carries the flag for long attempts. Source:
+/// cms protocol 3, 2.3.
 pub const TRYING: u32 = 6;
 
-/// Share of the children that must be there for service, in percent: the default of `cms.delay servers`.
+/// The percentage of the children that must be connected for service: the default of `cms.delay
+/// servers`.
 pub const MINIMUM_PERCENT: u8 = 80;
 
 const _: () = {
     assert!(PING_OWN.as_millis() < PING.as_millis() && PING_MIN.as_millis() < PING.as_millis());
-    // A parked real node must hear of us before it gives up by itself.
+    // A parked real node must receive a message before it gives up by itself.
     assert!(PARK.as_millis() + PING_MIN.as_millis() < ANSWER_MAX.as_millis());
-    // A parked node of our own must not take the silence for a dead link.
+    // A parked node of our own must not treat the missing messages as a dead connection.
     assert!(PARKED_NOTICE.as_millis() * 2 <= ANSWER_MIN.as_millis());
-    // A reservation outlives the journey of the node and of the report about it.
+    // A reservation outlives the move of the node and the report about it.
     assert!(RESERVATION.as_millis() > CONNECT.as_millis() + REPORT.as_millis());
     assert!(PAUSE_MIN.as_millis() < PAUSE_MAX.as_millis() && ANSWER_MIN.as_millis() < ANSWER_MAX.as_millis());
 };

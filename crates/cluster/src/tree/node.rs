@@ -1,8 +1,9 @@
-//! A node of the cluster, whatever its role: one face for parent side and child side, which a driver feeds with what its
-//! sockets bring and with the time.
+//! A node of the cluster in any role: parent side and child side behind one interface.
 //!
-//! The driver: hands over each event with the time, does the actions in their order, and calls [`Node::tick`] not later than
-//! [`Node::deadline`] says. It reports the end of every connection but of those that an action told it to close.
+//! A driver supplies the events of its sockets and the time, because the node itself does no I/O.
+//! The driver passes each event with its time, executes the actions in their order, and calls
+//! [`Node::tick`] no later than at [`Node::deadline`]. It reports the end of each connection,
+//! except those that an action ordered it to close.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,38 +27,38 @@ use super::message::{Login, Message, Reply, Status};
 use super::parent::ParentSettings;
 use crate::Slot;
 
-/// What a driver has to tell.
+/// An event that the driver reports.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
-    /// Somebody connected.
+    /// A peer connected.
     Accepted {
-        /// Name of the connection, from [`LinkId::accepted`].
+        /// The name of the connection, from [`LinkId::accepted`].
         link: LinkId,
-        /// Who.
+        /// The peer.
         peer: Peer,
     },
-    /// A connection that the node asked for was made.
+    /// A connection that the node requested is established.
     Connected {
-        /// Name of the connection.
+        /// The name of the connection.
         link: LinkId,
     },
-    /// A message about the tree came.
+    /// A message about the tree arrived.
     Message {
-        /// Over this connection.
+        /// The connection of the message.
         link: LinkId,
         /// The message.
         message: Message,
     },
-    /// A message about files came, which is none of the node's business: a sign of life.
+    /// A message about files arrived. The node uses it only as a sign of life.
     Heard {
-        /// Over this connection.
+        /// The connection of the message.
         link: LinkId,
-        /// Whether it is a parent's question where a file is (`state`).
+        /// The message is a parent's query for a file (`state`).
         state: bool,
     },
-    /// A connection ended, or was not made.
+    /// A connection ended, or could not be established.
     Closed {
-        /// Name of the connection.
+        /// The name of the connection.
         link: LinkId,
     },
 }
@@ -66,7 +67,7 @@ pub enum Event {
 #[derive(Debug)]
 struct Anonymous {
     peer: Peer,
-    /// What a hasty node said before its login.
+    /// The status that a node sent before its login.
     early: Option<Status>,
 }
 
@@ -78,12 +79,12 @@ pub struct Node {
     redirectors: ConnectionTable<()>,
     anonymous: ConnectionTable<Anonymous>,
     logins: VecDeque<(Duration, LinkId)>,
-    /// Whether the node itself serves; with children, they must too.
+    /// The service state of the node itself; a node with children needs theirs, too.
     own: Own,
     totals_at: Option<Duration>,
 }
 
-/// What the driver says about this node itself.
+/// The state of this node itself, as set by the driver.
 #[derive(Clone, Copy, Debug)]
 struct Own {
     serves: bool,
@@ -92,7 +93,8 @@ struct Own {
 }
 
 impl Node {
-    /// A node with these duties: a manager has a parent's, a server a child's for each cluster, a supervisor both.
+    /// Creates a node with these roles: a manager has a parent side, a server a child side for each
+    /// cluster, a supervisor both.
     pub fn new(
         parent: Option<ParentSettings>,
         mut children: Vec<ChildSettings>,
@@ -100,7 +102,7 @@ impl Node {
         now: Duration,
     ) -> Self {
         if parent.is_some() {
-            // A parent serves when it has children; it says so then.
+            // A parent serves only with children, and reports that later.
             for child in &mut children {
                 child.login.mode |= Mode::SUSPEND | Mode::NOSTAGE;
             }
@@ -125,7 +127,7 @@ impl Node {
         }
     }
 
-    /// Begins to look for parents.
+    /// Starts the search for parents.
     pub fn start(&mut self, now: Duration, out: &mut Vec<Action>) {
         let from = out.len();
         for membership in &mut self.memberships {
@@ -134,32 +136,32 @@ impl Node {
         self.couple(from, now, out);
     }
 
-    /// The children's side; `None` for a server.
+    /// Returns the parent side; `None` for a server.
     pub fn members(&self) -> Option<&Members> {
         self.members.as_ref()
     }
 
-    /// The places of this node in its clusters.
+    /// Returns the memberships of this node in its clusters.
     pub fn memberships(&self) -> &[Membership] {
         &self.memberships
     }
 
-    /// Connections of redirectors.
+    /// Returns the connections of redirectors.
     pub fn redirectors(&self) -> impl Iterator<Item = LinkId> {
         self.redirectors.links()
     }
 
-    /// Whether a connection is one of a redirector.
+    /// Reports whether a connection belongs to a redirector.
     pub fn is_redirector(&self, link: LinkId) -> bool {
         self.redirectors.contains(link)
     }
 
-    /// The slot of a child's connection.
+    /// Returns the slot of a child's connection.
     pub fn slot(&self, link: LinkId) -> Option<Slot> {
         self.members.as_ref()?.slot(link)
     }
 
-    /// Something happened.
+    /// Handles an event.
     pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Action>) {
         let from = out.len();
         match event {
@@ -184,7 +186,7 @@ impl Node {
         self.couple(from, now, out);
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
         let from = out.len();
         while let Some((_, link)) = self.logins.pop_front_if(|(due, _)| *due <= now) {
@@ -206,7 +208,7 @@ impl Node {
         }
     }
 
-    /// When [`tick`](Self::tick) has something to do next.
+    /// Returns the time of the next work for [`tick`](Self::tick).
     pub fn deadline(&self) -> Option<Duration> {
         let members = self.members.as_ref().and_then(Members::deadline);
         let login = self.logins.front().map(|(due, _)| *due);
@@ -278,7 +280,7 @@ impl Node {
         }
     }
 
-    /// A new parent learns all cells.
+    /// Reports all cells to a new parent.
     fn introduce(&mut self, link: LinkId, out: &mut Vec<Action>) {
         let Some(members) = &self.members else { return };
         let reports = members.all_reports();
@@ -294,7 +296,7 @@ impl Node {
                     self.login(link, anonymous, &login, now, out);
                 }
             }
-            // Real nodes do this about once in a hundred starts; real parents end the connection then.
+            // About one in a hundred starts of real nodes does this.
             Message::Status(status) => {
                 if let Some(anonymous) = self.anonymous.get_mut(link) {
                     anonymous.early = Some(status);
@@ -345,12 +347,12 @@ impl Node {
         }
     }
 
-    /// Where clients of the cluster begin, as the parents say.
+    /// Returns the address at which clients enter the cluster, as received from the parents.
     pub fn door(&self) -> Option<Address> {
         self.memberships.iter().find_map(|membership| membership.door().cloned())
     }
 
-    /// The nodes it is logged in to.
+    /// Returns the addresses of the nodes to which it is logged in.
     pub fn parent_addresses(&self) -> impl Iterator<Item = &Address> {
         let memberships = self.memberships.iter();
         memberships.flat_map(|membership| membership.inner().into_iter().chain(membership.attached_roots()))
@@ -367,7 +369,7 @@ impl Node {
         }
     }
 
-    /// Whether clients are served here: by the node itself, or by enough children.
+    /// Reports whether clients are served here: by the node itself, or by enough children.
     pub fn serves(&self) -> bool {
         self.own.serves && self.members.as_ref().is_none_or(Members::serves)
     }
@@ -378,12 +380,12 @@ impl Node {
         Message::Status(Status { serves: Some(serves), data_port, ..Status::default() })
     }
 
-    /// Carries what happened on one side over to the other.
+    /// Passes the effects of an event on one side to the other side.
     fn couple(&mut self, from: usize, now: Duration, out: &mut Vec<Action>) {
         let (mut service, mut standing, mut fresh, mut totals, mut drains) =
             (false, false, false, false, false);
         let mut at = from;
-        // What the other side does about it may concern this one again.
+        // The effects on the other side may concern this side again.
         while at < out.len() {
             for action in out.get(at..).unwrap_or_default() {
                 match action {
@@ -391,7 +393,8 @@ impl Node {
                     Action::Attached { .. } | Action::Remember { .. } => standing = true,
                     Action::Child { change, .. } => {
                         totals = true;
-                        // Also of one that came back: what it said meanwhile may not have arrived.
+                        // This includes a child that reconnected, because its messages during the
+                        // loss may not have arrived.
                         fresh |= matches!(change, ChildChange::Joined { .. } | ChildChange::Reset);
                         drains |= *change == ChildChange::Draining;
                     }
@@ -415,7 +418,8 @@ impl Node {
             }
         }
         if drains {
-            // Told plainly before, files are to be told anew: that others come first, or not any more.
+            // Parents that were notified by a plain reset get the files again, or the notice that
+            // they end.
             for membership in &self.memberships {
                 membership.void(out);
             }
@@ -458,7 +462,8 @@ impl Node {
         }
     }
 
-    /// Parents learn whether this node serves and stages; a parent does what its children do.
+    /// Reports to parents whether this node serves and stages; a parent has the state of its
+    /// children.
     fn tell_condition(&mut self, out: &mut Vec<Action>) {
         let (serves, data_port) = (self.serves(), self.own.data_port);
         let stages = self.members.as_ref().map_or(self.own.stages, |members| members.totals().stages);
@@ -471,7 +476,8 @@ impl Node {
         }
     }
 
-    /// A parent's space and load is that of its children. At once only when there was none, else now and then.
+    /// Reports the space and load of the children to parents. The first report is sent at once,
+    /// later ones at intervals.
     fn tell_totals(&mut self, changed: bool, out: &mut Vec<Action>) {
         let Some(totals) = self.members.as_ref().map(Members::totals) else { return };
         let space = Space {
@@ -486,7 +492,8 @@ impl Node {
             let (before, load) = (membership.space(), membership.load());
             let first = before.free_mb == 0 && space.free_mb > 0;
             if !first && !changed {
-                // It is told when it is due; what is taken for told before that never is.
+                // This value is reported when it is due; a value recorded as reported earlier would
+                // never be.
                 continue;
             }
             let news = changed && (before != space || membership.sums() != Some(sums));
@@ -498,35 +505,37 @@ impl Node {
         }
     }
 
-    /// The node itself serves or not, can bring files online or not, and takes clients at this port.
+    /// Sets whether the node itself serves and can stage files, and its port for clients.
     pub fn set_condition(&mut self, serves: bool, stages: bool, data_port: u16, out: &mut Vec<Action>) {
         self.own = Own { serves, stages, data_port };
         self.tell_service(out);
     }
 
-    /// What the parents know about the files here is void: those that asked since they were told last are told, and those that
-    /// need not ask because they have the names of all files.
+    /// Invalidates the parents' knowledge about the files here. It notifies the parents that sent
+    /// queries since the last notice, and those that send none because they have a complete
+    /// inventory.
     pub fn reset(&mut self, now: Duration, out: &mut Vec<Action>) {
         for membership in &mut self.memberships {
             membership.reset(now, out);
         }
     }
 
-    /// The space of this node, a server. Parents are told if `tell`.
+    /// Sets the space of this node, a server, and reports it to parents if `tell` is set.
     pub fn set_space(&mut self, space: Space, tell: bool, out: &mut Vec<Action>) {
         for membership in &mut self.memberships {
             membership.set_space(space, tell, out);
         }
     }
 
-    /// The load of this node, a server. Parents are told if `tell`.
+    /// Sets the load of this node, a server, and reports it to parents if `tell` is set.
     pub fn set_load(&mut self, load: Load, tell: bool, out: &mut Vec<Action>) {
         for membership in &mut self.memberships {
             membership.set_load(load, tell, out);
         }
     }
 
-    /// The clients of this node are to move elsewhere, while it still serves what nobody else has; or not any more.
+    /// Starts or ends draining: the clients of this node move elsewhere, and it serves only files
+    /// that no other node has.
     pub fn set_draining(&mut self, draining: bool, out: &mut Vec<Action>) {
         for membership in &mut self.memberships {
             membership.set_draining(draining, out);
@@ -534,7 +543,7 @@ impl Node {
         out.push(Action::Drain { draining, door: self.door() });
     }
 
-    /// Takes a child out of use or into it again; `false` when there is none in the slot.
+    /// Drains a child or ends that; `false` if the slot is empty.
     pub fn drain(&mut self, slot: Slot, draining: bool, now: Duration, out: &mut Vec<Action>) -> bool {
         let from = out.len();
         let done = self.members.as_mut().is_some_and(|members| members.drain(slot, draining, out));
@@ -542,19 +551,20 @@ impl Node {
         done
     }
 
-    /// Ids of nodes below that are out of use by order, as a driver keeps them over a restart.
+    /// Returns the ids of nodes below that are drained by order; the driver keeps them over a
+    /// restart.
     pub fn drained(&self) -> impl Iterator<Item = &str> {
         self.members.iter().flat_map(Members::drained)
     }
 
-    /// The same, as they were when this node ended.
+    /// Restores the ids of [`Self::drained`] from the last run.
     pub fn set_drained(&mut self, ids: impl IntoIterator<Item = String>) {
         if let Some(members) = &mut self.members {
             members.set_drained(ids);
         }
     }
 
-    /// Stops service of all below, or begins it again.
+    /// Suspends the service of all nodes below, or resumes it.
     pub fn suspend(&mut self, suspended: bool, now: Duration, out: &mut Vec<Action>) {
         let from = out.len();
         if let Some(members) = &mut self.members {
@@ -563,7 +573,7 @@ impl Node {
         self.couple(from, now, out);
     }
 
-    /// Another black list.
+    /// Replaces the black list.
     pub fn set_blacklist(&mut self, list: Blacklist, now: Duration, out: &mut Vec<Action>) {
         let from = out.len();
         if let Some(members) = &mut self.members {

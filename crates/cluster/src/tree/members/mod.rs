@@ -1,14 +1,16 @@
-//! A parent's side of the tree: who gets a place, who is sent where, who is alive.
+//! The parent side of the tree: logins, places, redirects and liveness of children.
 //!
-//! | file | what it holds |
+//! The responsibilities are split as follows, so that each file has one reason to change:
+//!
+//! | file | responsibility |
 //! |---|---|
 //! | here | the state, connections and their ends, service |
 //! | `login` | a login from its arrival to its place |
-//! | `seating` | which place: own cell, a cell below, or waiting |
-//! | `health` | pings, silence, places kept for the lost |
-//! | `reports` | what children say about themselves, and what goes up to the own parents |
-//! | `resets` | how often a child may say that all it said is void |
-//! | `orders` | what the administrator orders: black list, drain, suspend |
+//! | `seating` | the choice of a place: own cell, a cell below, or waiting |
+//! | `health` | pings, timeouts, places kept for lost children |
+//! | `reports` | reports of children about themselves, and reports to the own parents |
+//! | `resets` | the rate limit for resets by a child |
+//! | `orders` | orders of the administrator: black list, drain, suspend |
 
 mod health;
 mod login;
@@ -39,29 +41,30 @@ use crate::{CELL_SLOTS, Slot, SlotMask};
 use reports::Reporter;
 use resets::Resets;
 
-/// Where a connection comes from.
+/// The origin of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peer {
     /// Its address.
     pub ip: IpAddr,
-    /// How others reach the node: a name if one is known without asking, else the address as text.
+    /// The host name or address of the node for other nodes: a name if one is known without a
+    /// look-up, else the address as text.
     pub host: String,
 }
 
-/// What a connection is.
+/// The role of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Position {
     /// A child.
     Child(Slot),
-    /// One that stands by for a child.
+    /// An alternate, which stands by for a child.
     Alternate(Slot),
     /// A login that waits for a cell.
     Parked,
-    /// A login that waits for the older connection of the same node to show that it is dead.
+    /// A login that waits until the older connection of the same node proves to be dead.
     Contest,
 }
 
-/// A login whose identity is connected already.
+/// A login with the identity of a connected node.
 #[derive(Debug)]
 struct Contest {
     link: LinkId,
@@ -70,18 +73,18 @@ struct Contest {
     due: Duration,
 }
 
-/// How far this node, being a supervisor, is from a root.
+/// The distance of this node, a supervisor, from a root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It is a root, or child of one.
+    /// It is a root, or a child of one.
     Near,
-    /// Its parent is a supervisor: no room for supervisors below it.
+    /// Its parent is a supervisor; supervisors cannot join below it.
     Far,
-    /// It has had no parent since then.
+    /// It has been without a parent since this time.
     Alone(Duration),
 }
 
-/// The children of this node and those who want to be.
+/// The children of this node and the logins that wait for a place.
 #[derive(Debug)]
 pub struct Members {
     settings: ParentSettings,
@@ -90,35 +93,37 @@ pub struct Members {
     waiting: Waiting,
     contests: Vec<Contest>,
     links: HashMap<LinkId, Position>,
-    /// Children that have said nothing since their login.
+    /// Children that have sent nothing since their login.
     unheard: SlotMask,
-    /// Children that a cell below has taken in, while their connection here seems to stand: since when.
+    /// Children that a cell below has accepted although their connection here appears to be up,
+    /// with the time since then.
     elsewhere: HashMap<Slot, Duration>,
     blacklist: Blacklist,
     reporter: Reporter,
     resets: Resets,
     standing: Standing,
     suspended_by_order: bool,
-    /// Ids of nodes that the administrator has taken out of use here.
+    /// Ids of nodes that the administrator drains here.
     drained: BTreeSet<String>,
     serves: bool,
     began: Duration,
-    /// When a supervisor came last: for a while after it, places at the root are kept for more of them.
+    /// The last arrival of a supervisor. For a while after it, places at the root are kept for
+    /// further supervisors.
     last_parent: Duration,
-    /// When anybody came last.
+    /// The last arrival of any node.
     last_arrival: Duration,
-    /// Since when it serves, while it is not settled.
+    /// The time since which it serves without being settled.
     unsettled: Option<Duration>,
-    /// When it stopped to serve, and what `unsettled` was then.
+    /// The time at which it stopped serving, and the value of `unsettled` then.
     stopped: Option<(Duration, Option<Duration>)>,
-    /// When places kept back are given to those who wait.
+    /// The time at which reserved places are given to waiting logins.
     relax_at: Option<Duration>,
     health_at: Option<Duration>,
     warned_full: bool,
     releasing: bool,
 }
 
-/// Logins held back.
+/// Logins that are held back.
 #[derive(Debug, Default)]
 struct Waiting {
     parents: Parking,
@@ -136,7 +141,7 @@ impl Waiting {
 }
 
 impl Members {
-    /// A parent without children.
+    /// Creates a parent without children.
     pub fn new(settings: ParentSettings, now: Duration) -> Self {
         let alone = settings.acceptor == Acceptor::Supervisor;
         Self {
@@ -167,59 +172,60 @@ impl Members {
         }
     }
 
-    /// What it was told at its start.
+    /// Returns the settings of the start.
     pub fn settings(&self) -> &ParentSettings {
         &self.settings
     }
 
-    /// The child in a slot.
+    /// Returns the child in a slot.
     pub fn member(&self, slot: Slot) -> Option<&Member> {
         self.cell.get(slot)
     }
 
-    /// All children, connected or remembered.
+    /// Returns all children, connected or remembered.
     pub fn members(&self) -> impl Iterator<Item = (Slot, &Member)> {
         self.cell.iter()
     }
 
-    /// Those that stand by for the children.
+    /// Returns the alternates of the children.
     pub fn alternates(&self) -> impl Iterator<Item = (Slot, &Member)> {
         self.cell.alternates()
     }
 
-    /// Slots of connected children.
+    /// Returns the slots of connected children.
     pub fn online(&self) -> SlotMask {
         self.cell.online()
     }
 
-    /// Slots that belong to somebody, connected or not.
+    /// Returns the slots that are in use by connected or remembered children.
     pub fn used(&self) -> SlotMask {
         self.cell.used()
     }
 
-    /// The cells below.
+    /// Returns the cells below.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// Logins that wait for a cell.
+    /// Returns the number of logins that wait for a cell.
     pub fn waiting(&self) -> usize {
         self.waiting.leaves.len() + self.waiting.parents.len()
     }
 
-    /// Connections of children, of those that stand by for them, and of those that wait.
+    /// Returns the number of connections of children, of alternates and of waiting logins.
     pub fn connections(&self) -> usize {
         self.links.len()
     }
 
-    /// A supervisor learned from its parent where clients begin.
+    /// Sets the address at which clients enter the cluster, as a supervisor received it from its
+    /// parent.
     pub fn set_door(&mut self, door: Option<Address>) {
         if self.settings.acceptor == Acceptor::Supervisor {
             self.settings.door = door;
         }
     }
 
-    /// The slot of a connection; `None` when it is no child (any more).
+    /// Returns the slot of a connection; `None` if it does not belong to a child.
     pub fn slot(&self, link: LinkId) -> Option<Slot> {
         match self.links.get(&link) {
             Some(Position::Child(slot)) => Some(*slot),
@@ -227,24 +233,27 @@ impl Members {
         }
     }
 
-    /// Whether the connection is one of a node, child or not yet.
+    /// Reports whether the connection belongs to a node, accepted or waiting.
     pub fn knows(&self, link: LinkId) -> bool {
         self.links.contains_key(&link)
     }
 
-    /// Whether clients are served: enough children are there and nobody ordered otherwise.
+    /// Reports whether clients are served: enough children are connected and no order forbids
+    /// service.
     pub fn serves(&self) -> bool {
         self.serves
     }
 
-    /// Whether everybody who is to come seems to be here: only then silence of all means that a file does not exist.
+    /// Reports whether all expected nodes appear to be connected. Only then a missing reply from
+    /// all children means that a file does not exist.
     pub fn is_settled(&self, now: Duration) -> bool {
         let complete = self.settings.expected > 0 && self.known() >= self.settings.expected;
         self.serves && (complete || self.settles_at().is_none_or(|at| at <= now))
     }
 
-    /// When it is settled if nobody comes any more; `None` when it is, or when it does not serve. Once settled it stays so:
-    /// whoever comes later is asked when it is there.
+    /// Returns the time at which the cell is settled if no further node arrives; `None` if it is
+    /// settled or does not serve. It stays settled: a node that arrives later is queried from then
+    /// on.
     fn settles_at(&self) -> Option<Duration> {
         let since = self.unsettled?;
         let settles = (self.last_arrival + SETTLE).clamp(since, since + SETTLE_MAX);
@@ -252,7 +261,8 @@ impl Members {
         Some(settles.max(self.began + first_start))
     }
 
-    /// Nodes of which this one knows: children, those who wait, and the children of reported cells.
+    /// Returns the number of known nodes: children, waiting logins, and the children of reported
+    /// cells.
     fn known(&self) -> usize {
         let below = self
             .directory
@@ -262,13 +272,13 @@ impl Members {
         self.cell.used().len() + self.waiting() + below.sum::<usize>()
     }
 
-    /// The places of the own cell, as reported upward.
+    /// Returns the places of the own cell, for reports to parents.
     pub(super) fn places(&self) -> Places {
         let (used, parents) = (self.cell.used().len(), self.cell.parents().len());
         Places { free: (CELL_SLOTS - used) as u8, parents: parents as u8, leaves: (used - parents) as u8 }
     }
 
-    /// A connection of a node ended.
+    /// Handles the end of a node's connection.
     pub fn closed(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
         match self.links.remove(&link) {
             Some(Position::Child(slot)) => self.lost(slot, now, out),
@@ -291,18 +301,18 @@ impl Members {
         out.push(Action::Close { link });
     }
 
-    /// A child's connection is no more.
+    /// Handles the loss of a child's connection.
     fn lost(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
         self.cells_lost(slot, now);
         let went = self.elsewhere.remove(&slot);
         let went = went.is_some_and(|at| self.cell.get(slot).is_some_and(|member| member.heard <= at));
         self.cell.lose(slot, now);
         if let Some(link) = self.cell.get(slot).and_then(|member| member.link) {
-            // One that stood by took over; its files are those of the one before.
+            // The alternate takes over; it has the same files as the lost node.
             self.links.insert(link, Position::Child(slot));
             out.push(Action::Child { slot, change: ChildChange::Condition });
         } else if went {
-            // Not lost: it has its place below, and nobody has to wait for it here.
+            // The child is not lost: it has its place below, so its slot is freed at once.
             self.free_moved(slot, now, out);
         } else if self.settings.drop.is_zero() {
             out.push(Action::Child { slot, change: ChildChange::Lost });
@@ -315,20 +325,21 @@ impl Members {
         self.review(now, out);
     }
 
-    /// How long the place of a child is kept after it was lost.
+    /// Returns the time for which the place of a lost child is kept.
     fn kept_for(&self, slot: Slot) -> Duration {
         let longest = self.settings.drop;
         if self.unheard.contains(slot) { longest.min(DROP_UNHEARD) } else { longest }
     }
 
-    /// Empties the slot of a node that a cell below has taken in. Nodes whose slots are freed count as on their way to a cell.
+    /// Empties the slot of a node that a cell below has accepted. Nodes whose slots are freed count
+    /// as on their way to a cell.
     fn free_moved(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
         let node = self.cell.get(slot).map(|member| member.identity.id.digest());
         self.free(slot, now, out);
         out.extend(node.map(|node| Action::JoinedBelow { nodes: vec![node] }));
     }
 
-    /// Empties a slot; whoever was connected there was told already.
+    /// Empties a slot. The node that was connected there has its notice already.
     fn free(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
         self.elsewhere.remove(&slot);
         self.unheard.remove(slot);
@@ -342,14 +353,14 @@ impl Members {
         }
     }
 
-    /// The cells below a slot are out of reach.
+    /// Records that the cells below a slot are unreachable.
     fn cells_lost(&mut self, slot: Slot, now: Duration) {
         for id in self.directory.remove_below(slot) {
             self.reporter.gone(id, now);
         }
     }
 
-    /// Looks whether service begins or ends with what has just changed, and whom that concerns.
+    /// Checks whether the last change starts or stops service, and notifies the nodes concerned.
     fn review(&mut self, now: Duration, out: &mut Vec<Action>) {
         self.note_service(now);
         let enough = self.cell.active().len() >= self.minimum(now);
@@ -357,7 +368,8 @@ impl Members {
         if serves != self.serves {
             self.serves = serves;
             if serves {
-                // A moment without service is no new beginning: who was lost in it is missed anyway.
+                // A short interruption of service is not a new start: children lost in it are
+                // expected anyway.
                 let short = self.stopped.take().filter(|(at, _)| now < *at + STABLE);
                 self.unsettled = short.map_or(Some(now), |(_, unsettled)| unsettled);
             } else {
@@ -368,13 +380,14 @@ impl Members {
         self.release(now, out);
     }
 
-    /// This node, being a supervisor, found a parent or lost the last one.
+    /// Applies a new distance from the root: this node, a supervisor, found a parent or lost the
+    /// last one.
     pub fn stand(&mut self, standing: Standing, now: Duration, out: &mut Vec<Action>) {
         self.standing = standing;
         match standing {
             Standing::Near => {}
             Standing::Far => {
-                // Supervisors below would make the tree deeper than it may be.
+                // Supervisors below would make the tree deeper than its limit.
                 for slot in self.cell.parents() {
                     self.send_away(slot, now, out);
                 }
@@ -400,7 +413,7 @@ impl Members {
         out.push(Action::Close { link });
     }
 
-    /// When [`tick`](Self::tick) has something to do next.
+    /// Returns the time of the next work for [`tick`](Self::tick).
     pub fn deadline(&self) -> Option<Duration> {
         let contests = self.contests.iter().map(|contest| contest.due).min();
         [
@@ -419,7 +432,7 @@ impl Members {
         .min()
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
         self.settle_contests(now, out);
         for slot in self.resets.take_due(now) {

@@ -1,4 +1,7 @@
-//! What a node tells its parents about itself.
+//! Reports of a node about itself to its parents.
+//!
+//! The reports are separate from the search for a parent, because every role sends them after a
+//! login.
 
 use std::time::Duration;
 
@@ -14,16 +17,17 @@ use wire::cms::Extensions;
 use wire::cms::flags::Mode;
 use wire::cms::message::SpaceSums;
 
-/// Cells in one report: with the nodes they may name as arrived, it fits a frame.
+/// The maximum number of cells in one report, so that it fits a frame with the nodes that it names
+/// as arrived.
 const CELLS_PER_REPORT: usize = 32;
 
-/// Nodes named as arrived in one report.
+/// The maximum number of nodes named as arrived in one report.
 const JOINED_PER_REPORT: usize = 512;
 
 impl Membership {
     pub(super) fn load_message(&self) -> Message {
         let space = self.settings.login.space;
-        // How full the disks are is told with the load, and measured with the space.
+        // The usage of the disks is reported with the load, and measured with the space.
         let load = Load { disk: space.used_percent, ..self.load };
         Message::Load { load, free_mb: space.free_mb }
     }
@@ -33,9 +37,9 @@ impl Membership {
         Message::Avail { free_mb: space.free_mb, used_percent: space.used_percent, sums: self.sums }
     }
 
-    /// What a new parent has to know that the login did not say.
+    /// Sends a new parent the state that the login did not contain.
     pub(super) fn introduce(&self, link: LinkId, peer: Extensions, out: &mut Vec<Action>) {
-        // What changed between the login and its reply.
+        // The state may have changed between the login and its reply.
         out.push(Action::Send { link, message: self.status_message(peer) });
         if self.load != Load::default() {
             out.push(Action::Send { link, message: self.load_message() });
@@ -45,8 +49,8 @@ impl Membership {
         }
     }
 
-    /// A parent that is not ours knows no node that moves its clients away but still serves what nobody else has: to it
-    /// such a node takes no clients.
+    /// Returns the status message. Real parents have no state for a draining node that still serves
+    /// files which no other node has; for them such a node is suspended.
     fn status_message(&self, peer: Extensions) -> Message {
         let login = &self.settings.login;
         let serves = !login.mode.contains(Mode::SUSPEND) && (peer.is_own() || !self.draining);
@@ -65,7 +69,8 @@ impl Membership {
         }
     }
 
-    /// The node serves or not, and where; can bring files online or not. Parents are told when it is news.
+    /// Sets whether and where the node serves, and whether it can stage files. Reports changes to
+    /// parents.
     pub fn set_condition(&mut self, serves: bool, stages: bool, data_port: u16, out: &mut Vec<Action>) {
         let login = &mut self.settings.login;
         let before = (login.mode, login.data_port);
@@ -78,7 +83,7 @@ impl Membership {
         }
     }
 
-    /// The node's clients are to move elsewhere, or not any more. Parents are told when it is news.
+    /// Starts or ends draining of this node. Reports changes to parents.
     pub fn set_draining(&mut self, draining: bool, out: &mut Vec<Action>) {
         if self.draining != draining {
             self.draining = draining;
@@ -86,8 +91,8 @@ impl Membership {
         }
     }
 
-    /// The clients of all nodes below are to move elsewhere, or not any more. Parents of our own are told when it is news; others
-    /// know no node that serves only what nobody else has.
+    /// Starts or ends draining of all nodes below. Reports changes to parents of our own; the
+    /// protocol of others has no such state.
     pub fn set_drained_below(&mut self, drained: bool, out: &mut Vec<Action>) {
         let before = self.drains();
         self.drained_below = drained;
@@ -103,7 +108,8 @@ impl Membership {
         self.draining || self.drained_below
     }
 
-    /// What the parents know about the files here is void, whether they asked or were told unasked: those of our own are told.
+    /// Notifies parents of our own that their knowledge about the files here is stale, whether they
+    /// received it by a query or by a report.
     pub fn void(&self, out: &mut Vec<Action>) {
         for (link, _) in self.parents().filter(|(_, peer)| peer.is_own()) {
             let message = Message::Status(Status { reset: true, ..Status::default() });
@@ -111,7 +117,7 @@ impl Membership {
         }
     }
 
-    /// Whether the node's clients are to move elsewhere.
+    /// Reports whether the node is draining.
     pub fn is_draining(&self) -> bool {
         self.draining
     }
@@ -128,22 +134,22 @@ impl Membership {
         }
     }
 
-    /// What the node says of itself at its next login.
+    /// Returns the content of the next login.
     pub fn login(&self) -> &Login {
         &self.settings.login
     }
 
-    /// The node's paths, told at the next login.
+    /// Sets the paths of the node for the next login.
     pub fn set_paths(&mut self, paths: String) {
         self.settings.login.paths = paths;
     }
 
-    /// The node's space, as it was said last.
+    /// Returns the last reported space.
     pub fn space(&self) -> Space {
         self.settings.login.space
     }
 
-    /// The node's space. Parents are told if `tell`.
+    /// Sets the space of the node, and reports it to parents if `tell` is set.
     pub fn set_space(&mut self, space: Space, tell: bool, out: &mut Vec<Action>) {
         self.settings.login.space = space;
         if tell {
@@ -151,32 +157,33 @@ impl Membership {
         }
     }
 
-    /// Space of all nodes below together, for an inner node; told with the next word of space.
+    /// Sets the sums of the space of all nodes below, for an inner node; the next report of the
+    /// space contains them.
     pub fn set_sums(&mut self, sums: SpaceSums) {
         self.sums = Some(sums);
     }
 
-    /// Where clients of the cluster begin, as the parent said.
+    /// Returns the address at which clients enter the cluster, as received from the parent.
     pub fn door(&self) -> Option<&Address> {
         self.door.as_ref()
     }
 
-    /// Whether this connection is one to a parent of our own.
+    /// Reports whether this connection leads to a parent of our own.
     pub fn is_own(&self, link: LinkId) -> bool {
         self.parents().any(|(parent, peer)| parent == link && peer.is_own())
     }
 
-    /// Space of all nodes below together, as it was said last.
+    /// Returns the last reported sums of the space of all nodes below.
     pub fn sums(&self) -> Option<SpaceSums> {
         self.sums
     }
 
-    /// The node's load, as it was said last.
+    /// Returns the last reported load.
     pub fn load(&self) -> Load {
         self.load
     }
 
-    /// The node's load. Parents are told if `tell`.
+    /// Sets the load of the node, and reports it to parents if `tell` is set.
     pub fn set_load(&mut self, load: Load, tell: bool, out: &mut Vec<Action>) {
         self.load = load;
         if tell {
@@ -184,7 +191,7 @@ impl Membership {
         }
     }
 
-    /// A parent asked whether a file is here.
+    /// Records that a parent sent a query for a file.
     pub fn asked(&mut self, link: LinkId, now: Duration) {
         if let Some(which) = self.which(link)
             && let Some(line) = self.line(which)
@@ -193,8 +200,9 @@ impl Membership {
         }
     }
 
-    /// What the parents know about the files here is void: those that asked since they were told last are told, and those that
-    /// need not ask because they have the names of all files.
+    /// Invalidates the parents' knowledge about the files here. It notifies the parents that sent
+    /// queries since the last notice, and those that send none because they have a complete
+    /// inventory.
     pub fn reset(&mut self, now: Duration, out: &mut Vec<Action>) {
         let message = Message::Status(Status { reset: true, ..Status::default() });
         for line in self.roots.iter_mut().chain(&mut self.inner) {
@@ -207,7 +215,7 @@ impl Membership {
         }
     }
 
-    /// Tells parents of our own about cells: all of them, or the one on `only`.
+    /// Sends reports about cells to parents of our own: to all, or only to the one on `only`.
     pub fn report(&self, reports: &[CellReport], only: Option<LinkId>, out: &mut Vec<Action>) {
         for (link, extensions) in self.parents() {
             if !extensions.is_own() || only.is_some_and(|only| only != link) {
@@ -220,7 +228,7 @@ impl Membership {
     }
 }
 
-/// Cuts reports into those that fit a frame.
+/// Splits reports into batches that fit a frame.
 fn parts(mut reports: &[CellReport]) -> Vec<&[CellReport]> {
     let mut parts = Vec::new();
     while !reports.is_empty() {
