@@ -362,8 +362,8 @@ impl Cell {
         }
     }
 
-    /// The child in `slot` came back: what it says of itself since may not have arrived. What is known of it is still good
-    /// enough to send readers there, but it is to be asked again.
+    /// Records that the child in `slot` reconnected: messages that it sent meanwhile may not have
+    /// arrived.
     pub fn doubt(&mut self, slot: Slot) {
         self.bounces.doubt(slot);
         self.unlist(slot);

@@ -1,5 +1,7 @@
-//! Which orders are passed on or executed, by who gives them. A peer is what its login claims to be; `cms.allow` decides
-//! which hosts may log in at all, and without it every host may log in as anything.
+//! Permissions for orders, by the peer that sends them (decision 030).
+//!
+//! The role of a peer is the one that its login claims; `cms.allow` decides which hosts may log in
+//! at all, and without it every host may log in in any role.
 //!
 //! | login | locations, `stats`, space, prepare | its own files | changes of names at all servers |
 //! |---|---|---|---|
@@ -9,7 +11,7 @@
 //! | parent, chosen by this node | requests | - | orders, unless it is a meta manager |
 //! | client of this process | requests | - | where `ofs.forward` allows the operation; else it is sent to a server |
 //!
-//! An order can only be carried out with an [`OrderPermit`], and only this file makes one.
+//! An order can only be carried out with an [`OrderPermit`], which only this file creates.
 
 use std::ops::BitOr;
 
@@ -17,16 +19,16 @@ use wire::cms::Message;
 
 use crate::tree::Acceptor;
 
-/// The class of the peer of a connection.
+/// The role of the peer of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoginClass {
     /// It has not logged in.
     Visitor,
-    /// It asks where files are.
+    /// It queries the locations of files for clients.
     Redirector,
-    /// A node below.
+    /// It is a node below.
     Child,
-    /// A node above.
+    /// It is a node above.
     Parent,
 }
 
@@ -35,7 +37,8 @@ pub enum LoginClass {
 pub struct OrderPermit(());
 
 impl OrderPermit {
-    /// Returns the permission for an order of a peer. `own` is the role of this node; it passes the changes in `forwarded` on.
+    /// Returns the permission for an order of a peer. `own` is the role of this node; it forwards
+    /// the changes in `forwarded`.
     pub fn for_peer(
         class: LoginClass,
         own: Acceptor,
@@ -44,7 +47,7 @@ impl OrderPermit {
     ) -> Option<Self> {
         let allowed = match class {
             LoginClass::Visitor | LoginClass::Child => false,
-            // An order that is not relayed only makes this node forget the location.
+            // An order that is not relayed only makes this node forget the location of a path.
             LoginClass::Redirector => match order.change {
                 Some(change) => !order.is_relayed || forwarded.contains(change),
                 None => true,
@@ -55,8 +58,9 @@ impl OrderPermit {
         allowed.then_some(Self(()))
     }
 
-    /// Returns the permission for an operation that a client of this process asked for; `None` when the client is to be sent
-    /// to a server instead. `change` is `None` for the end of a request to prepare files, which names no server in particular.
+    /// Returns the permission for an operation of a client of this process; `None` if the client
+    /// has to be redirected to a server instead. `change` is `None` for the end of a request to
+    /// prepare files, which names no particular server.
     pub fn for_client(change: Option<NameChange>, forwarded: NameChanges) -> Option<Self> {
         change.is_none_or(|change| forwarded.contains(change)).then_some(Self(()))
     }
@@ -80,7 +84,7 @@ pub enum NameChange {
 }
 
 impl NameChange {
-    /// All of them.
+    /// All changes.
     pub const ALL: [Self; 6] = [Self::Chmod, Self::Mkdir, Self::Mv, Self::Rm, Self::Rmdir, Self::Trunc];
 
     /// The operation's name in `ofs.forward`.
@@ -96,7 +100,7 @@ impl NameChange {
     }
 }
 
-/// A set of changes: those that a node passes on to all servers (`ofs.forward`).
+/// A set of changes: those that a node forwards to all servers (`ofs.forward`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NameChanges(u8);
 
@@ -127,18 +131,18 @@ impl BitOr<NameChange> for NameChanges {
 /// An order of a peer, for the decision and for the log.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerOrder<'a> {
-    /// What changes; `None` for requests about prepared files.
+    /// The change; `None` for requests about prepared files.
     pub change: Option<NameChange>,
-    /// Whether nodes below receive it.
+    /// Nodes below receive the order.
     pub is_relayed: bool,
-    /// The path, or the number of a request to prepare.
+    /// The path, or the number of a prepare request.
     pub path: &'a [u8],
-    /// The client, as the peer names it.
+    /// The client, as named by the peer.
     pub ident: &'a [u8],
 }
 
 impl<'a> PeerOrder<'a> {
-    /// Returns the order in a message; `None` for other messages.
+    /// Returns the order of a message; `None` for messages without an order.
     pub fn of(message: &Message<'a>) -> Option<Self> {
         let (change, modifier, path, ident) = match message {
             Message::Chmod(m) => (Some(NameChange::Chmod), m.modifier, m.path, m.ident),
@@ -183,7 +187,7 @@ mod tests {
         NameChange::ALL.into_iter().collect()
     }
 
-    /// How many of all orders are permitted.
+    /// Returns the number of permitted orders among all orders.
     fn permitted(class: LoginClass, own: Acceptor, forwarded: NameChanges, modifier: RelayModifier) -> usize {
         let all = orders(modifier);
         let orders = all.iter().filter_map(PeerOrder::of);
@@ -199,7 +203,7 @@ mod tests {
         assert_eq!(redirector(NameChanges::NONE | NameChange::Mkdir), 2);
         let but_rm = NameChange::ALL.into_iter().filter(|change| *change != NameChange::Rm).collect();
         assert_eq!(redirector(but_rm), 6);
-        // Another manager relays it: this one only forgets.
+        // Another manager relays the order: this one only forgets.
         let forgets = RelayModifier::NO_FORWARD;
         assert_eq!(permitted(LoginClass::Redirector, Acceptor::Manager, NameChanges::NONE, forgets), 7);
     }

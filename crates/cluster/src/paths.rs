@@ -1,10 +1,11 @@
-//! Which children export which part of the name space: prefix -> masks of who may read, write and stage there.
+//! The path table: the exports of the children as masks per prefix, for reading, writing and
+//! staging.
 //!
-//! A child's rights at a path are those it announced for the longest of its own prefixes that covers the path; the
-//! entry of a prefix holds the answer for all 64 slots, so a look-up finds the longest prefix and is done. Prefixes
-//! end where a component ends: `/only` does not cover `/onlyx`. (Real daemons compare plain text there; a child whose
-//! names they would find by that accident exports what it does not say.)
-//! Source: cms protocol 3, sections "paths" and "path table".
+//! The rights of a child at a path are those of its longest prefix that covers the path. The entry
+//! of a prefix holds the result for all 64 slots, so that a look-up needs only the longest prefix.
+//! Prefixes end at component boundaries: `/only` does not cover `/onlyx`. (Real daemons compare
+//! plain text there; a child that they would match by that accident exports more than it
+//! announced.) Source: cms protocol 3, sections "paths" and "path table".
 
 use std::collections::HashMap;
 
@@ -12,33 +13,33 @@ use base::LogicalPath;
 
 use crate::slots::{Slot, SlotMask};
 
-/// Prefixes one child may announce. A login of 4096 bytes holds fewer.
+/// The maximum number of prefixes of one child. A login of 4096 bytes holds fewer.
 pub const EXPORTS_MAX: usize = 1024;
 
-/// One announced prefix. Whoever exports a path lets it be read.
+/// One announced prefix. Every export can be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Export {
     /// The prefix.
     pub path: LogicalPath,
     /// Files may be written.
     pub write: bool,
-    /// Files may be brought in from elsewhere.
+    /// Files may be staged.
     pub stage: bool,
 }
 
-/// Why a list of paths in a login cannot be taken.
+/// The reason why a path list of a login is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExportError {
-    /// A line is not `<letters> <path>`, the letters being out of `r`, `w`, `s`.
+    /// A line is not `<letters> <path>` with letters from `r`, `w`, `s`.
     Line,
-    /// The path of a line is no absolute path.
+    /// The path of a line is not an absolute path.
     Path,
     /// More than [`EXPORTS_MAX`].
     TooMany,
 }
 
 impl Export {
-    /// The path list of a login: lines `<letters> <path>`. An empty list stands for `r /`.
+    /// Parses the path list of a login: lines `<letters> <path>`. An empty list means `r /`.
     pub fn parse_list(text: &[u8]) -> Result<Vec<Self>, ExportError> {
         let text = text.strip_suffix(b"\0").unwrap_or(text);
         let mut exports = Vec::new();
@@ -65,14 +66,14 @@ impl Export {
     }
 }
 
-/// Who may do what below a prefix.
+/// The rights of the children below a prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
     /// Children that export it.
     pub read: SlotMask,
-    /// Those that let it be written.
+    /// Those that allow writing.
     pub write: SlotMask,
-    /// Those that can bring in files from elsewhere.
+    /// Those that can stage files.
     pub stage: SlotMask,
 }
 
@@ -98,35 +99,35 @@ impl Rights {
 #[derive(Clone, Default, Debug)]
 struct Entry {
     rights: Rights,
-    /// Children that announced just this prefix; without one the entry goes.
+    /// Children that announced exactly this prefix; without one the entry is removed.
     announced: SlotMask,
 }
 
 /// The path table of a cell.
 #[derive(Clone, Default, Debug)]
 pub struct PathTable {
-    /// By prefix without trailing slash; the root is the empty one.
+    /// Entries by prefix without trailing slash; the root is the empty one.
     entries: HashMap<Box<[u8]>, Entry>,
-    /// The lengths prefixes have, longest first.
+    /// The lengths of all prefixes, longest first.
     lengths: Vec<usize>,
 }
 
 impl PathTable {
-    /// Rights at `path`, which is absolute and normalised; `None` when nobody exports it.
+    /// Returns the rights at `path`, which is absolute and normalised; `None` if no child exports
+    /// it.
     pub fn rights(&self, path: &[u8]) -> Option<Rights> {
         let prefix = self.lengths.iter().filter(|length| ends_component(path, **length));
         let entry = prefix.filter_map(|length| self.entries.get(path.get(..*length)?)).next()?;
         Some(entry.rights)
     }
 
-    /// All children that share a path with `slot`, itself among them.
+    /// Returns all children that share a path with `slot`, including itself.
     pub fn sharing(&self, slot: Slot) -> SlotMask {
         let shared = self.entries.values().map(|entry| entry.rights.read).filter(|read| read.contains(slot));
         shared.fold(slot.mask(), |all, read| all | read)
     }
 
-    /// Enters what the child of `slot` announced instead of what it announced before. Of two lines for one prefix the
-    /// last counts.
+    /// Replaces the prefixes of the child in `slot`. Of two lines for one prefix the last counts.
     pub fn announce(&mut self, slot: Slot, exports: &[Export]) {
         let own: HashMap<&[u8], &Export> =
             exports.iter().map(|export| (stripped(export.path.as_bytes()), export)).collect();
@@ -152,7 +153,7 @@ impl PathTable {
         }
     }
 
-    /// Takes the child of `slot` out.
+    /// Removes the prefixes of the child in `slot`.
     pub fn remove(&mut self, slot: Slot) {
         self.clear(slot);
     }
@@ -169,19 +170,19 @@ impl PathTable {
     }
 }
 
-/// A path without its trailing slashes; the root is empty.
+/// Returns a path without its trailing slashes; the root is empty.
 pub(crate) fn stripped(path: &[u8]) -> &[u8] {
     let kept = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     path.get(..kept).unwrap_or_default()
 }
 
-/// A path as nodes are asked for it: without its trailing slashes; the root is one.
+/// Returns a path in the form of queries: without its trailing slashes; the root is one slash.
 pub(crate) fn plain(path: &[u8]) -> &[u8] {
     let kept = stripped(path);
     if kept.is_empty() { path.get(..1).unwrap_or_default() } else { kept }
 }
 
-/// Whether the first `length` bytes of `path` are whole components.
+/// Reports whether the first `length` bytes of `path` are whole components.
 fn ends_component(path: &[u8], length: usize) -> bool {
     length == path.len() || path.get(length) == Some(&b'/')
 }
@@ -255,7 +256,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Any order of joins and leaves ends in what the definition says.
+        /// Any order of joins and leaves gives the result of the definition.
         #[test]
         fn agrees_with_the_definition(
             changes in prop::collection::vec((0..4u8, prop::collection::vec(

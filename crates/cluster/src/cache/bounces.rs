@@ -1,9 +1,11 @@
-//! Which slots changed owner or content, and when: what lets one join invalidate millions of locations at no cost.
+//! The bounce clock: the times at which slots changed owner or content.
 //!
-//! A counter goes up when a new or reconfigured child joins or a supervisor says `status` reset, and its value is noted
-//! for that slot. A location remembers the counter's value at its last check; the slots noted since then are *bounced*:
-//! what it says of them is void and they must be asked again. So a join costs one number, whatever the cache holds,
-//! and each location pays for it when it is next looked at. Source: cms protocol 3, "invalidation by bounce clock".
+//! It exists so that one join invalidates millions of locations at no cost. A counter is
+//! incremented when a new or reconfigured child joins or a supervisor sends `status` reset, and its
+//! value is stored for that slot. A location stores the counter's value at its last check. The
+//! slots with a later value are *bounced*: the location is stale for them and they must be queried
+//! again. So a join costs one number, whatever the size of the cache, and each location pays at its
+//! next look-up. Source: cms protocol 3, "invalidation by bounce clock".
 
 use crate::slots::{CELL_SLOTS, Slot, SlotMask};
 
@@ -16,23 +18,24 @@ pub struct Bounces {
 }
 
 impl Bounces {
-    /// Nothing has bounced yet.
+    /// Creates a clock without bounces.
     pub const fn new() -> Self {
         Self { clock: 0, last: [0; CELL_SLOTS], doubted: [0; CELL_SLOTS] }
     }
 
-    /// The slot has a new owner, its owner other paths, or what is below it changed: nothing known of it holds.
+    /// Makes all knowledge about the slot stale: it has a new owner, its owner has other paths, or
+    /// the nodes below it changed.
     pub fn bounce(&mut self, slot: Slot) {
-        // Its end is out of reach, because joins take time and resets are limited (`tree::limits::RESET_PAUSE`): there,
-        // joins would void nothing any more.
+        // The end of the counter is out of reach, because joins take time and resets are limited
+        // (`tree::limits::RESET_PAUSE`). At the end, joins would no longer invalidate anything.
         self.clock = self.clock.saturating_add(1);
         if let Some(last) = self.last.get_mut(slot.index()) {
             *last = self.clock;
         }
     }
 
-    /// The slot's owner was away and came back: whether it has something is to be asked again, but what it was known to
-    /// have it has, as long as it says nothing else.
+    /// Requires new queries to the slot, because its owner reconnected. Files that it is known to
+    /// have stay known until it reports otherwise.
     pub fn doubt(&mut self, slot: Slot) {
         self.clock = self.clock.saturating_add(1);
         if let Some(last) = self.doubted.get_mut(slot.index()) {
@@ -40,17 +43,17 @@ impl Bounces {
         }
     }
 
-    /// How many bounces there were.
+    /// Returns the number of bounces.
     pub const fn clock(&self) -> u32 {
         self.clock
     }
 
-    /// The slots that bounced after the clock stood at `clock`.
+    /// Returns the slots that bounced after the clock showed `clock`.
     pub fn since(&self, clock: u32) -> SlotMask {
         self.later(&self.last, clock)
     }
 
-    /// The slots whose owners came back after the clock stood at `clock`.
+    /// Returns the slots whose owners reconnected after the clock showed `clock`.
     pub fn doubted_since(&self, clock: u32) -> SlotMask {
         self.later(&self.doubted, clock)
     }

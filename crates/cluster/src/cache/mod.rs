@@ -1,17 +1,19 @@
-//! Where files are, as far as it is known: the look-aside location cache.
+//! The location cache: a look-aside cache of the children that have each file (decision 023).
 //!
-//! A location says of a path which children have it, where it is only on its way (being staged, or not yet closed),
-//! and which children have still to be asked. It is kept for a fixed window (8 h) from its last *query*, not from its
-//! last use, so that whatever is wrong in it ends by itself; there is no scan, neither for expiry nor when children
-//! join ([`Bounces`]).
+//! A location lists the children that have a path, those where the file is only being staged or not
+//! yet closed, and those that have not been queried yet. It is kept for a fixed window (8 h) from
+//! its last *query*, not from its last use, so that stale contents end by themselves. There is no
+//! scan, neither for expiry nor when children join ([`Bounces`]).
 //!
-//! The cache is cut into shards, each with a lock of its own that is held for one look-up (well under a microsecond;
-//! a shard's index growing, once in a while, holds it for some hundred). So the loops of connections read it beside
-//! the cluster's thread, which alone decides what stands in it: see `resolve`. Their number is bounded; beyond, the oldest
-//! go, and what was used meanwhile gets a second chance.
+//! The cache is divided into shards. Each has its own lock, held for one look-up (well below 1 µs;
+//! a growing index occasionally holds it for some 100 µs). So the loops of connections read the
+//! cache beside the cluster's thread, which alone decides its contents: see `resolve`. The number
+//! of locations is bounded; beyond it, eviction removes the oldest, and a location used meanwhile
+//! gets a second chance.
 //!
-//! Paths are not kept: a location is known by at least 96 bits of a hash keyed at the start, which nobody outside can
-//! aim at. Among ten million locations two paths are taken for one with a probability under 10^-15.
+//! Paths are not stored: a location is identified by at least 96 bits of a hash. The hash is keyed
+//! at the start, so that an attacker cannot construct collisions. Among ten million locations the
+//! probability of a collision is below 10^-15.
 //!
 //! | bytes of a location | |
 //! |---|---|
@@ -79,17 +81,17 @@ impl Default for CacheSettings {
     }
 }
 
-/// What is known of one path.
+/// The location of one path.
 ///
 /// ```text
-/// have       children that have it, be it only on its way
-/// pending    those of them where it is on its way
-/// draining   those of them where it is only below nodes that are being emptied; never in pending
-/// unasked    children that have to be asked before silence of theirs means anything
+/// have       children that have it, even if it is only being staged
+/// pending    those of them where it is being staged or not yet closed
+/// draining   those of them where only draining nodes have it; never in pending
+/// unasked    children that must be queried before a missing reply has a meaning
 /// ```
 ///
-/// A child in none of them does not have it. Slots nobody sits in may stand anywhere: whoever reads this keeps
-/// to the children that export the path.
+/// A child in none of them does not have it. Free slots may appear in any mask, so readers restrict
+/// the masks to the children that export the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Location {
     /// Children that have it.

@@ -5,9 +5,10 @@
 //! blocks  [oldest] … [newest]      128 entries each, of one tick
 //! ```
 //!
-//! The log is the time wheel: what expires first stands at its front, so expiry and eviction take away whole blocks
-//! from there and never look at anything else. A location whose window begins anew is written to the end and its old
-//! place goes blank. Evicted before its time, a location that was looked up since is carried over to the end once.
+//! The log is the time wheel: the entries that expire first are at its front. So expiry and
+//! eviction remove whole blocks from there and look at no other block. A location whose window
+//! starts again is appended at the end, and its old place becomes blank. At an early eviction, a
+//! location with a look-up since its entry is carried over to the end once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,17 +19,18 @@ use super::{Bounces, CacheStats, FAILED_HOLD, Location, PLACEMENT_HOLD, WINDOW_T
 use crate::leases::LEASE;
 use crate::slots::{Slot, SlotMask};
 
-/// Entries of a block; a power of two.
+/// The number of entries of a block; a power of two.
 const BLOCK_ENTRIES: u32 = 128;
 const PLACE_BITS: u32 = BLOCK_ENTRIES.trailing_zeros();
-/// Block numbers wrap here; far more than can be alive at once.
+/// The number at which block numbers wrap; far more than can exist at once.
 const BLOCK_NUMBERS: u32 = 1 << (32 - PLACE_BITS);
-/// Entries of one evicted block that may be carried over, so that eviction always gains.
+/// The maximum number of entries of one evicted block that are carried over, so that eviction
+/// always frees space.
 const CARRIED_MAX: usize = 16;
-/// Expired blocks taken away at once, so that the lock is never held for long.
+/// The maximum number of expired blocks that are removed at once, so that the lock is held briefly.
 const EXPIRED_BLOCKS_MAX: usize = 4;
 
-/// A lease that ended so long before its time or earlier was ended by its child.
+/// The margin before the end of a lease: an end earlier than this was made by the child.
 const LEASE_MARGIN: Duration = Duration::from_secs(2);
 
 const LIVE: u8 = 1;
@@ -36,23 +38,23 @@ const USED: u8 = 2;
 const QUERYING: u8 = 4;
 const NOWHERE: u8 = u8::MAX;
 
-/// What stands for a path: bits of its keyed hash. The shard is picked by others.
+/// The key of a path: bits of its keyed hash. Other bits select the shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Name {
-    /// For the index.
+    /// The bits for the index.
     pub(super) hash: u32,
-    /// To tell it from all others.
+    /// The bits that distinguish it from all other paths.
     pub(super) check: u64,
 }
 
-/// How the caller sees the world at this moment.
+/// The caller's time and view of the slots.
 pub(super) struct Moment<'a> {
-    /// Now, in ticks of the window.
+    /// The time, in ticks of the window.
     pub(super) tick: u32,
-    /// Now, in seconds.
+    /// The time, in seconds.
     pub(super) seconds: u32,
     pub(super) bounces: &'a Bounces,
-    /// Seconds for which "nobody has it" holds.
+    /// The number of seconds for which a missing file stays cached.
     pub(super) nowhere: Option<u32>,
 }
 
@@ -60,22 +62,22 @@ pub(super) struct Moment<'a> {
 struct Entry {
     /// Holders that are not draining.
     have: u64,
-    /// Of holders those where it is on its way; others are draining.
+    /// Holders where it is being staged; of other children, those that are draining.
     pending: u64,
     unasked: u64,
     check: u64,
-    /// What the index needs when it grows.
+    /// The hash that the index needs when it grows.
     hash: u32,
-    /// Bounce clock at the last check.
+    /// The bounce clock at the last check.
     clock: u32,
-    /// Second in which it last became placed or held by nobody.
+    /// The second in which it was last placed or lost its last holder.
     since: u32,
-    /// Low bits of the tick its window began with, at most a window before the block's.
+    /// The low bits of the tick at which its window began, at most a window before the block's.
     tick: u8,
     flags: u8,
-    /// Slot of the unconfirmed placement, or `NOWHERE`.
+    /// The slot of the unconfirmed placement, or `NOWHERE`.
     placed: u8,
-    /// Slot of the child that ended the last placement without a file, or `NOWHERE`.
+    /// The slot of the child that ended the last placement without a file, or `NOWHERE`.
     failed: u8,
 }
 
@@ -91,7 +93,7 @@ struct Block {
 pub(super) struct Shard {
     index: HashTable<u32>,
     blocks: VecDeque<Block>,
-    /// Number of the front block.
+    /// The number of the front block.
     front: u32,
     entries: usize,
     counts: CacheStats,
@@ -165,7 +167,7 @@ impl Shard {
         }
     }
 
-    /// Takes away blocks whose window is over.
+    /// Removes blocks whose window has ended.
     pub(super) fn expire(&mut self, tick: u32) {
         for _ in 0..EXPIRED_BLOCKS_MAX {
             match self.blocks.front() {
@@ -182,13 +184,13 @@ impl Shard {
         CacheStats { locations: self.entries as u64, ..self.counts }
     }
 
-    /// The live entry of `path`, checked against what bounced, expired or was not confirmed meanwhile.
+    /// Returns the live entry of `path`, updated for bounces, expiry and unconfirmed placements.
     fn current(&mut self, name: Name, at: &Moment<'_>) -> Option<&mut Entry> {
         let Self { index, blocks, front, .. } = self;
         let same = |id: &u32| entry_at(blocks, *front, *id).is_some_and(|(_, entry)| entry.is(name));
         let id = *index.find(spread(name.hash), same)?;
         let (block, entry) = entry_at(blocks, *front, id)?;
-        // Written with newer knowledge than the caller's: not for it to judge.
+        // It was written with newer knowledge than the caller's, so the caller cannot judge it.
         if at.tick.saturating_sub(block.began(entry)) >= WINDOW_TICKS || entry.clock > at.bounces.clock() {
             return None;
         }
@@ -228,7 +230,7 @@ impl Shard {
             .back()
             .is_some_and(|block| block.tick >= tick && block.entries.len() < BLOCK_ENTRIES as usize);
         if !open {
-            // The clocks of threads differ by a little; the log must not go back.
+            // The clocks of threads differ slightly; the log must not go back.
             let tick = self.blocks.back().map_or(tick, |last| last.tick.max(tick));
             if let Some(full) = self.blocks.back_mut() {
                 full.entries.shrink_to_fit();
@@ -248,7 +250,7 @@ impl Shard {
         });
     }
 
-    /// Takes the oldest block out of log and index.
+    /// Removes the oldest block from log and index.
     fn pop_block(&mut self) -> Option<Block> {
         let number = self.front;
         let block = self.blocks.pop_front()?;
@@ -267,7 +269,7 @@ impl Shard {
 }
 
 impl Block {
-    /// The tick the entry's window began with.
+    /// Returns the tick at which the entry's window began.
     fn began(&self, entry: &Entry) -> u32 {
         self.tick.saturating_sub(u32::from((self.tick as u8).wrapping_sub(entry.tick)))
     }
@@ -292,7 +294,8 @@ impl Entry {
 
     fn set(&mut self, location: &Location, seconds: u32) {
         let placed = location.placed.map_or(NOWHERE, Slot::number);
-        // A lease that ended by itself was not used: that is no failure of the child, and other parents choose it again.
+        // A lease that ended by itself was not used. That is not a failure of the child, and other
+        // parents choose it again.
         let age = Duration::from_secs(seconds.saturating_sub(self.since).into());
         let failed = location.failed.map_or(NOWHERE, Slot::number);
         if failed == NOWHERE || age + LEASE_MARGIN < LEASE {
@@ -309,7 +312,7 @@ impl Entry {
         self.flags = if location.querying { self.flags | QUERYING } else { self.flags & !QUERYING };
     }
 
-    /// Brings it up to date with what bounced and what was believed for too long.
+    /// Updates the entry for bounces and for states whose time has ended.
     fn check(&mut self, at: &Moment<'_>) {
         let mut location = self.location();
         let bounced = at.bounces.since(self.clock);
@@ -345,7 +348,7 @@ fn entry_at_mut(blocks: &mut VecDeque<Block>, front: u32, id: u32) -> Option<&mu
     blocks.get_mut(block_of(front, id))?.entries.get_mut(place_of(id))
 }
 
-/// Where the block of an id stands, counted from the front.
+/// Returns the position of the block of an id, counted from the front.
 fn block_of(front: u32, id: u32) -> usize {
     ((id >> PLACE_BITS).wrapping_sub(front) % BLOCK_NUMBERS) as usize
 }
@@ -354,7 +357,7 @@ fn place_of(id: u32) -> usize {
     (id % BLOCK_ENTRIES) as usize
 }
 
-/// The index wants a hash whose upper bits are mixed too.
+/// Mixes the bits, because the index uses the upper bits of the hash, too.
 fn spread(half: u32) -> u64 {
     u64::from(half).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -71,7 +71,8 @@ impl Resolver {
                 self.measure(slot, member);
                 if fresh {
                     self.expected.retain(|(_, other)| *other != slot);
-                    // The tree refuses lists that cannot be read; from a child without paths nobody wants any.
+                    // The tree refuses lists that cannot be read; a child without paths gets no
+                    // requests.
                     let exports = Export::parse_list(member.paths.as_bytes()).unwrap_or_default();
                     self.join(slot, child, &exports, now, actions);
                 } else {
@@ -86,8 +87,8 @@ impl Resolver {
                     None => drop(self.links.remove(&slot)),
                 }
                 if !fresh && before != member.link {
-                    // Back, or another that stood by took its place: what was said over the old connection may be lost.
-                    // Most likely its process was started anew, and is well.
+                    // The child reconnected, or an alternate took its place: messages on the old
+                    // connection may be lost. Most likely its process was restarted, and works.
                     self.mute.anew(slot);
                     self.cell.doubt(slot);
                     self.shared.publish(&self.cell);
@@ -102,7 +103,7 @@ impl Resolver {
         self.cell().meters().set_free_mb(slot, member.space.free_mb);
     }
 
-    /// A child sits in `slot`, new or with other paths than before.
+    /// Adds a child in `slot`, new or with other paths than before.
     pub fn join(
         &mut self,
         slot: Slot,
@@ -125,11 +126,12 @@ impl Resolver {
         self.shared.inventories.clear(slot);
         self.mute.left(slot);
         self.note_idle(slot, now);
-        // What its predecessor was asked nobody will answer.
+        // Queries to its predecessor will not be answered.
         self.lost(slot, now, actions);
     }
 
-    /// The child in `slot` changed but not what it has: back, away, suspended, with another port.
+    /// Changes the state of the child in `slot`, but not its files: reconnected, lost, suspended,
+    /// with another port.
     pub fn change(
         &mut self,
         slot: Slot,
@@ -147,19 +149,20 @@ impl Resolver {
         }
     }
 
-    /// Clients are not sent to one out of service; what is not below it, it may not be able to say for as long as it is so.
+    /// Records whether the child is out of service. Clients are not sent to such a child, and it
+    /// may be unable to report the absence of files meanwhile.
     fn note_idle(&mut self, slot: Slot, now: Duration) {
         let idle = |child: &Child| child.kind == ChildKind::Inner && child.state.suspended;
         self.mute.note(slot, self.cell.child(slot).is_some_and(idle), now);
     }
 
-    /// What is below the child in `slot` changed.
+    /// Records that the nodes below the child in `slot` changed.
     pub fn bounce(&mut self, slot: Slot) {
         self.cell.bounce(slot);
         self.shared.publish(&self.cell);
     }
 
-    /// The slot is free again.
+    /// Frees the slot.
     pub fn leave(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
         self.review_held();
         self.cell.leave(slot);
@@ -168,7 +171,8 @@ impl Resolver {
         self.lost(slot, now, actions);
     }
 
-    /// Whether enough children are there for what rests on all being asked.
+    /// Sets whether the quorum of children is present, as needed for answers that depend on all of
+    /// them.
     pub fn set_quorum(&mut self, quorum: bool) {
         self.enough = quorum;
         let quorum = quorum && !self.missed.hold_clients();
@@ -179,7 +183,8 @@ impl Resolver {
         }
     }
 
-    /// A child was lost whose slot is not kept: it will be back, most likely, and have its files and leases.
+    /// Records a lost child whose slot is not kept. Most likely it will reconnect with its files
+    /// and leases.
     fn miss(&mut self, slot: Slot, now: Duration) {
         if let Some(id) = self.cell.child(slot).map(|child| child.id) {
             let until = MissedUntil {
@@ -191,7 +196,8 @@ impl Resolver {
         }
     }
 
-    /// A child was sent to a cell below, or away. Until it is there nobody answers for what it has, nor for its leases.
+    /// Records a child that was redirected to a cell below, or elsewhere. Until it has arrived,
+    /// queries for its files and leases are not answered.
     fn send_away(&mut self, slot: Slot, now: Duration) {
         self.cell.miss_lessee(slot, now.saturating_add(LEASE));
         if let Some(id) = self.cell.child(slot).map(|child| child.id) {
@@ -201,7 +207,7 @@ impl Resolver {
         }
     }
 
-    /// A node that may be missed has a place, here or below.
+    /// Records that a missed node has a place, here or below.
     fn note_arrival(&mut self, id: u64) {
         if self.missed.note_arrival(id) {
             self.review_held();
@@ -209,9 +215,10 @@ impl Resolver {
         }
     }
 
-    /// Children of an earlier run of this node, by the numbers that [`Self::lessees`] returned there. They may have leases of which
-    /// this run knows nothing: new files wait until all are here, or until the leases are over. An inner node reports nothing as
-    /// missing until then, because its parents would choose another node.
+    /// Expects children of an earlier run of this node, by the numbers that [`Self::lessees`]
+    /// returned there. They may have leases that this run does not know. New files wait until all
+    /// these children have reconnected, or until the leases have ended. An inner node reports no
+    /// file as missing until then, because its parents would choose another node.
     pub fn await_lessees(&mut self, ids: impl IntoIterator<Item = u64>, now: Duration) {
         let until = now.saturating_add(LEASE);
         for id in ids {
@@ -223,13 +230,15 @@ impl Resolver {
         self.shared.publish(&self.cell);
     }
 
-    /// Clients may come for `time` that have leases of an earlier run of this node, see [`crate::Leases::recover`].
+    /// Expects clients with leases of an earlier run of this node for `time`, see
+    /// [`crate::Leases::recover`].
     pub fn recover_leases(&mut self, time: Duration, now: Duration) {
         self.leases.recover(time, now);
     }
 
-    /// Cells below have taken in the nodes with these numbers of system ids: nobody waits for their leases, because the supervisors
-    /// answer for them. Reports whether [`Self::lessees`] changed by it.
+    /// Records that cells below have accepted the nodes with these numbers of system ids. Their
+    /// leases need no wait, because the supervisors report them. Returns whether [`Self::lessees`]
+    /// changed.
     pub fn found_below(&mut self, ids: &[u64]) -> bool {
         ids.iter().for_each(|id| self.note_arrival(*id));
         let found = ids.iter().filter(|id| self.cell.found_below(**id)).count() > 0;
@@ -240,8 +249,9 @@ impl Resolver {
         found
     }
 
-    /// The numbers of the system ids of all nodes that may have leases of this one, for its next start. An inner node waits for real
-    /// daemons, too, because it must not report their files as missing.
+    /// Returns the numbers of the system ids of all nodes that may have leases of this one, for its
+    /// next start. An inner node includes real daemons, because it must not report their files as
+    /// missing.
     pub fn lessees(&self) -> BTreeSet<u64> {
         let connected = self.cell.connected();
         let lessees = if self.settings.has_parents { connected } else { self.cell.lessees() & connected };
@@ -249,8 +259,8 @@ impl Resolver {
         here.map(|(_, child)| child.id).chain(self.cell.absent().iter().map(|one| one.id)).collect()
     }
 
-    /// Whether a child that was just lost is expected back: for a while after it was first lost, however often it came for a
-    /// moment since.
+    /// Reports whether a lost child is expected to reconnect. The time counts from its first loss,
+    /// however often it reconnected briefly since (flapping).
     fn expect(&mut self, slot: Slot, now: Duration) -> bool {
         let known = self.expected.iter().find(|(_, other)| *other == slot).map(|(until, _)| *until);
         if let Some(until) = known.filter(|_| !self.stayed(slot, now)) {
@@ -261,20 +271,21 @@ impl Resolver {
         true
     }
 
-    /// Whether the child that was just lost had been there for more than a moment.
+    /// Reports whether the lost child had been connected for more than a moment.
     fn stayed(&self, slot: Slot, now: Duration) -> bool {
         self.links.get(&slot).is_none_or(|attached| now >= attached.since.saturating_add(STABLE))
     }
 
-    /// A child will not answer any more: it has to be asked again if it comes back.
+    /// Records that a child will not reply to its queries: it has to be queried again if it
+    /// reconnects.
     fn lost(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
         self.unconfirmed.forget(slot);
         self.queries.lose(slot);
         self.settle_lost(now, actions);
     }
 
-    /// Settles a limited number of the queries that lost children will not answer. The next tick
-    /// continues with the others; until then they count as open.
+    /// Settles a limited number of the queries of lost children. The next tick continues with the
+    /// others; until then they count as open.
     pub(super) fn settle_lost(&mut self, now: Duration, actions: &mut Vec<Action>) {
         let before = self.steps();
         while self.steps() - before < STEPS_AT_ONCE {
@@ -282,7 +293,7 @@ impl Resolver {
             let Some(query) = self.queries.get(id) else { continue };
             let (path, outstanding) = (query.path.clone(), query.outstanding() - slot.mask());
             self.queries.set_outstanding(id, outstanding);
-            // Nobody else was asked where all see the same files.
+            // With a shared file system only this server was queried.
             let shared = self.shared.chooser.policy().shared.is_some();
             let unasked = if shared { SlotMask::ALL } else { slot.mask() };
             self.shared.cache.update(&path, now, self.cell.bounces(), |location| {
@@ -292,14 +303,14 @@ impl Resolver {
         }
     }
 
-    /// When a lost child is not expected back any longer.
+    /// Returns the next time at which a lost child is given up.
     pub(super) fn next_given_up(&self) -> Option<Duration> {
         let expected = self.expected.iter().filter(|(_, slot)| self.cell.expected().contains(*slot));
         let absent = self.cell.absent().next_deadline();
         expected.map(|(until, _)| *until).chain(self.missed.next_deadline()).chain(absent).min()
     }
 
-    /// Stops to expect children that were lost for long.
+    /// Gives up children that were lost long ago.
     pub(super) fn give_up_lost(&mut self, now: Duration) {
         if self.missed.give_up(now) {
             self.review_held();

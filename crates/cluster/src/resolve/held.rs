@@ -1,7 +1,8 @@
-//! Requests nobody can be asked about now: they rest on children that are expected, and are judged again when one comes.
+//! Held requests: they depend on expected children, and are judged again when one joins.
 //!
-//! Real managers tell clients to wait for 15 s or 30 s then, and those who wait come back too late or too soon. Source: cms
-//! protocol 3, sections "timers and waits told to clients" and "which waits are needed".
+//! Holding exists because a wait of fixed length ends too late or too soon; real managers ask
+//! clients to wait for 15 s or 30 s (decision 027). Source: cms protocol 3, sections "timers and
+//! waits told to clients" and "which waits are needed".
 
 use std::time::Duration;
 
@@ -11,11 +12,11 @@ use super::state::Heard;
 use super::{Action, PATIENCE, Resolver};
 use crate::request::{Answer, ErrorCode};
 
-/// How long a request is held at most, unless configured.
+/// The default maximum time for which a request is held.
 pub const HOLD: Duration = Duration::from_secs(30);
 
-/// Held requests that one [`Resolver::tick`] judges at most. It is due again at once while there are more, so that messages
-/// and requests of others are handled in between.
+/// The maximum number of held requests that one [`Resolver::tick`] judges (batch). The next tick is
+/// due at once while there are more, so that other messages and requests are handled in between.
 pub(super) const REVIEWS_AT_ONCE: usize = 64;
 
 impl Resolver {
@@ -28,7 +29,8 @@ impl Resolver {
         }
     }
 
-    /// Holds a request until something changes; what the client is told at once if that cannot be.
+    /// Holds a request until something changes. Returns the answer for the client if it cannot be
+    /// held.
     pub(super) fn hold(
         &mut self,
         path: &[u8],
@@ -37,13 +39,13 @@ impl Resolver {
         now: Duration,
     ) -> Option<Answer> {
         let longest = match waiter.wish {
-            // The parent listens no longer.
+            // The parent stops waiting then.
             Wish::State => self.settings.hold.min(self.settings.silence * PATIENCE),
             _ => self.settings.hold,
         };
         let until = *waiter.held_until.get_or_insert(now.saturating_add(longest));
         if until <= now && !matches!(waiter.wish, Wish::State) && self.is_deserted(now) {
-            // Whoever sent the client here has others.
+            // The node that sent the client here has others.
             let text = "No server is here that could have the file.";
             return Some(Answer::error(ErrorCode::SERVER_ERROR, text));
         }
@@ -55,7 +57,7 @@ impl Resolver {
         None
     }
 
-    /// The time at which a held request is to be judged again, or has been held for long enough.
+    /// Returns the time at which a held request is to be judged again, or its deadline.
     pub(super) fn next_held(&self) -> Option<Duration> {
         if self.held.has_reviews() {
             return Some(Duration::ZERO);
@@ -66,13 +68,14 @@ impl Resolver {
         Some(soon.map_or(over, |until| until.min(over)))
     }
 
-    /// Has all held requests judged again, because something changed that they may wait for.
+    /// Marks all held requests as to be judged again, because a change may concern them.
     pub(super) fn review_held(&mut self) {
         self.version += 1;
         self.held.review_all();
     }
 
-    /// Judges a limited number of held requests again if anything changed, and ends those whose time is over.
+    /// Judges a limited number of held requests again after a change, and ends those whose deadline
+    /// has passed.
     pub(super) fn look_at_held(
         &mut self,
         now: Duration,
@@ -91,7 +94,7 @@ impl Resolver {
         }
     }
 
-    /// Judges the held requests of this path again: a limited number at once, the others at the next tick.
+    /// Judges a limited number of the requests held for this path again; the next tick continues.
     pub(super) fn look_at_path(&mut self, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         if self.held.is_empty() {
             return;
@@ -104,7 +107,7 @@ impl Resolver {
     fn judge_held(&mut self, held: Held, now: Duration, actions: &mut Vec<Action>) {
         let Held { path, mut waiter, .. } = held;
         self.replaced.update(&mut waiter);
-        // Whoever joined meanwhile.
+        // Queries the children that joined meanwhile.
         self.ask(&path, false, false, now, actions);
         let token = waiter.token;
         if let Wish::State = waiter.wish {

@@ -1,8 +1,9 @@
-//! Held requests, indexed by path, token, deadline and order of arrival.
+//! Held requests, indexed by path, token, deadline and order of arrival (decision 026).
 //!
-//! No operation looks at more entries than it returns, so a message costs the same beside ten held requests and beside
-//! 100,000. A change of the cell concerns all of them, a message all entries of a path: [`HeldRequests::review_all`] and
-//! [`HeldRequests::take_path`] mark them, and [`HeldRequests::take_due`] returns them in steps, in the order of arrival.
+//! No operation looks at more entries than it returns, so a message costs the same beside ten held
+//! requests and beside 100,000. A change of the cell concerns all of them, a message all entries of
+//! a path. [`HeldRequests::review_all`] and [`HeldRequests::take_path`] mark these entries, and
+//! [`HeldRequests::take_due`] returns them in steps, in the order of arrival.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,10 +11,11 @@ use std::time::Duration;
 
 use super::queries::{Token, Waiter, Wish};
 
-/// Bytes of the paths of held requests at most; beyond, clients are told to come again. 100,000 paths of 300 bytes fit.
+/// The maximum number of bytes of the paths of held requests; beyond it, clients are asked to
+/// retry. 100,000 paths of 300 bytes fit.
 pub(super) const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// A request that is held.
+/// A held request.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) path: Arc<[u8]>,
@@ -21,10 +23,10 @@ pub(super) struct Held {
     until: Duration,
 }
 
-/// All requests that are held.
+/// All held requests.
 #[derive(Default, Debug)]
 pub(super) struct HeldRequests {
-    /// By number; numbers rise in the order of arrival.
+    /// The entries by number; numbers rise in the order of arrival.
     entries: BTreeMap<u64, Held>,
     by_path: HashMap<Arc<[u8]>, BTreeSet<u64>>,
     by_token: HashMap<Token, u64>,
@@ -33,13 +35,13 @@ pub(super) struct HeldRequests {
     next: u64,
     /// Entries below this number are to be judged again.
     review_below: u64,
-    /// The same for the entries of some paths.
+    /// The same limit for the entries of some paths.
     path_reviews: HashMap<Arc<[u8]>, u64>,
-    /// Questions of parents among the entries.
+    /// The number of parents' queries among the entries.
     states: usize,
     /// Bytes of the paths in `by_path`.
     bytes: usize,
-    /// Entries that were looked at.
+    /// The number of entries that were looked at.
     steps: u64,
 }
 
@@ -52,12 +54,12 @@ impl HeldRequests {
         self.entries.is_empty()
     }
 
-    /// Reports whether a parent's question is held.
+    /// Reports whether a parent's query is held.
     pub(super) fn has_states(&self) -> bool {
         self.states > 0
     }
 
-    /// Entries that were looked at since the start.
+    /// Returns the number of entries looked at since the start.
     pub(super) fn steps(&self) -> u64 {
         self.steps
     }
@@ -67,7 +69,7 @@ impl HeldRequests {
         self.bytes + path.len() <= HELD_BYTES_MAX || self.by_path.contains_key(path)
     }
 
-    /// Holds a request until this time at most.
+    /// Holds a request until this deadline.
     pub(super) fn insert(&mut self, path: &[u8], waiter: Waiter, until: Duration) {
         let known = self.by_path.get_key_value(path).map(|(path, _)| path.clone());
         let path = known.unwrap_or_else(|| {
@@ -83,7 +85,7 @@ impl HeldRequests {
         self.entries.insert(number, Held { path, waiter, until });
     }
 
-    /// Marks all entries as to be judged again, because something changed that they may wait for.
+    /// Marks all entries as to be judged again, because a change may concern them.
     pub(super) fn review_all(&mut self) {
         self.review_below = self.next;
     }
@@ -94,12 +96,12 @@ impl HeldRequests {
         !self.path_reviews.is_empty() || self.entries.first_key_value().is_some_and(is_below)
     }
 
-    /// The earliest time until which an entry is held.
+    /// Returns the earliest deadline of an entry.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.first().map(|(until, _)| *until)
     }
 
-    /// Takes an entry whose time is over, otherwise one that is to be judged again.
+    /// Takes an entry whose deadline has passed, otherwise one that is to be judged again.
     pub(super) fn take_due(&mut self, now: Duration) -> Option<Held> {
         let over = self.deadlines.first().filter(|(until, _)| *until <= now).map(|(_, number)| *number);
         if let Some(number) = over.or_else(|| self.next_path_review()) {
@@ -120,7 +122,7 @@ impl HeldRequests {
         numbers.into_iter().filter_map(|number| self.take(number)).collect()
     }
 
-    /// The next entry that is due because of its path.
+    /// Returns the next entry that is due because of its path.
     fn next_path_review(&mut self) -> Option<u64> {
         while let Some((path, below)) = self.path_reviews.iter().next() {
             let (path, below) = (path.clone(), *below);

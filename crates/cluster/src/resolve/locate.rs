@@ -1,7 +1,9 @@
-//! The rules of `locate`: who has a file, as a list.
+//! The rules of `locate`: the list of children that have a file.
 //!
-//! Three forms: `*`, every child; `*<path>`, every child that exports the path; `<path>`, every child that has it.
-//! Children are listed from the highest slot down, as real managers do. Source: cms protocol 3, section "locate".
+//! There are three forms: `*`, every child; `*<path>`, every child that exports the path; `<path>`,
+//! every child that has it. Children are listed from the highest slot down, as real managers do.
+//! The rules are pure functions, so that readers use them, too. Source: cms protocol 3, section
+//! "locate".
 
 use crate::cache::Location;
 use crate::cell::{Cell, Child, ChildKind, Interface};
@@ -13,7 +15,7 @@ use crate::slots::{Slot, SlotMask};
 use super::seen::{Seen, seen};
 use super::select::{self, Verdict};
 
-/// The answer to a form that rests on no query; `None` for a plain path.
+/// Returns the answer to a form that needs no query; `None` for a plain path.
 pub(crate) fn listing(cell: &Cell, path: &[u8], options: &LocateOptions) -> Option<Answer> {
     let prefix = path.strip_prefix(b"*")?;
     let (among, rights) = if prefix.is_empty() {
@@ -37,7 +39,7 @@ pub(crate) fn listing(cell: &Cell, path: &[u8], options: &LocateOptions) -> Opti
     Some(Answer::Located(list))
 }
 
-/// Judges a `locate` of a plain path by what is known.
+/// Judges a `locate` of a plain path by the known location.
 pub(crate) fn judge(
     cell: &Cell,
     policy: &Policy,
@@ -66,15 +68,15 @@ pub(crate) fn judge(
             Verdict::Answer(Answer::Located(one_of_each(list)))
         }
         Ok(list) => Verdict::Answer(Answer::Located(list)),
-        // A holder that cannot be used now does not hide one that has yet to be heard.
+        // An unusable holder does not hide a child whose reply is outstanding.
         Err(_) if open => Verdict::Await,
         Err(answer @ Answer::Wait(_)) => Verdict::Hold(answer),
         Err(answer) => Verdict::Answer(answer),
     }
 }
 
-/// The holders a client can use now, or what it is told when there is none. Real managers send an empty list then,
-/// which clients take for a broken answer.
+/// Returns the holders that a client can use now, or an error if there are none. Real managers send
+/// an empty list then, which clients treat as a malformed answer.
 fn list(
     cell: &Cell,
     waits: &Waits,
@@ -102,7 +104,7 @@ fn list(
     Err(if away { Answer::wait(waits.service) } else { Answer::error(ErrorCode::NET_UNREACHABLE, text) })
 }
 
-/// Of servers that see the same files one is enough; below inner nodes there are others.
+/// Reduces servers that see the same files to one; inner nodes have other servers below them.
 fn one_of_each(list: Vec<Located>) -> Vec<Located> {
     let mut server = false;
     list.into_iter().filter(|line| line.inner || !std::mem::replace(&mut server, true)).collect()

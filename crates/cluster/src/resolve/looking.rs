@@ -1,5 +1,7 @@
-//! Where all servers see the same files, and this node sees them too (`cms.dfs lookup central`): its driver looks, and no
-//! server is asked. Where it cannot tell, or does not in time, one of them is, as without it.
+//! Look-ups in a shared file system by this node itself (`cms.dfs lookup central`).
+//!
+//! All servers see the same files, and this node sees them too. So its driver looks, and no server
+//! is queried. If the look has no result, or none in time, one server is queried as a fallback.
 
 use std::time::Duration;
 
@@ -7,24 +9,24 @@ use super::{Action, Resolver, Settle, checked};
 use crate::cache::Location;
 use crate::slots::SlotMask;
 
-/// What a look at the shared file system has shown.
+/// The result of a look-up in the shared file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sight {
-    /// It is there; when `pending`, not yet whole.
+    /// The file exists; when `pending`, it is incomplete.
     Here {
-        /// Not yet whole.
+        /// The file is incomplete.
         pending: bool,
     },
-    /// It is not there.
+    /// The file does not exist.
     NotHere,
-    /// It cannot be told: the file system failed or hangs.
+    /// Unknown: the file system failed or hangs.
     Unknown,
-    /// Too many look-ups wait already: clients are told to come again.
+    /// Too many look-ups are waiting: clients are asked to retry.
     Refused,
 }
 
 impl Resolver {
-    /// The look that [`Action::Look`] asked for is done. One that nobody waits for any more is ignored.
+    /// Records the result of [`Action::Look`]. A result without waiting requests is ignored.
     pub fn looked(&mut self, path: &[u8], sight: Sight, now: Duration, actions: &mut Vec<Action>) {
         let Ok(path) = checked(path) else { return };
         let Some(id) = self.queries.find(path) else { return };
@@ -37,7 +39,7 @@ impl Resolver {
             Sight::Here { pending } => {
                 let note = |location: &mut Location| {
                     location.unasked -= all;
-                    // One that is being made is its maker's.
+                    // An incomplete file belongs to the child that creates it.
                     if !pending || location.have.is_empty() {
                         all.iter().for_each(|slot| location.found(slot, pending));
                     }

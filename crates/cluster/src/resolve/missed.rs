@@ -1,23 +1,26 @@
-//! Children that were lost or sent away, and whose slots are not kept: they are expected back, here or below another node. As
-//! long as one of them is away, no file is reported to parents as missing, because it may have the file or its lease. Clients
-//! wait for a shorter time, because their parents had the answers of all children when they sent them here.
+//! Lost and redirected children whose slots are not kept, and which are expected back.
 //!
-//! Children are known by the numbers of their system ids. A child that comes and goes is missed as of when it was lost first, so it
-//! does not hold up requests for longer than one that was lost once.
+//! They may return here or below another node. While one of them is absent, no file is reported to
+//! parents as missing, because the child may have the file or its lease. Clients wait for a shorter
+//! time, because their parents had the replies of all children when they sent them here.
+//!
+//! Children are known by the numbers of their system ids. The time of a flapping child counts from
+//! its first loss, so it does not delay requests for longer than a child that was lost once.
 
 use std::time::Duration;
 
 use crate::slots::CELL_SLOTS;
 
-/// Children that are known at most: those of an earlier run and a whole cell of this one. Beyond, the first to be over is forgotten.
+/// The maximum number of recorded children: those of an earlier run and a whole cell of this one.
+/// Beyond it, the child with the earliest end is forgotten.
 const MISSED_MAX: usize = 2 * CELL_SLOTS;
 
-/// Until when a child is waited for.
+/// The times until which a child is expected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct MissedUntil {
-    /// By clients.
+    /// The time for clients.
     pub(super) clients: Duration,
-    /// By parents; not earlier.
+    /// The time for parents; not earlier.
     pub(super) parents: Duration,
 }
 
@@ -29,13 +32,13 @@ struct MissedChild {
     parents_wait: bool,
 }
 
-/// All of them.
+/// All missed children.
 #[derive(Default, Debug)]
 pub(super) struct MissedChildren(Vec<MissedChild>);
 
 impl MissedChildren {
-    /// A child is away, and expected back until then. `anew`: it had been there for more than a moment, so an
-    /// earlier absence does not count.
+    /// Records that a child is absent, and expected back until `until`. With `anew` it had been
+    /// connected for more than a moment, so an earlier absence does not count.
     pub(super) fn miss(&mut self, id: u64, until: MissedUntil, anew: bool) {
         let known = self.0.iter().position(|child| child.id == id);
         let until = known.filter(|_| !anew).map_or(until, |at| self.0[at].until);
@@ -46,7 +49,7 @@ impl MissedChildren {
         self.0.push(MissedChild { id, until, clients_wait: true, parents_wait: true });
     }
 
-    /// The child has a place, here or below. Reports whether it was waited for.
+    /// Records that the child has a place, here or below. Reports whether it was expected.
     pub(super) fn note_arrival(&mut self, id: u64) -> bool {
         self.0.iter_mut().filter(|child| child.id == id).any(|child| {
             child.clients_wait = false;
@@ -54,24 +57,24 @@ impl MissedChildren {
         })
     }
 
-    /// Reports whether clients wait for a child.
+    /// Reports whether requests of clients wait for a child.
     pub(super) fn hold_clients(&self) -> bool {
         self.0.iter().any(|child| child.clients_wait)
     }
 
-    /// Reports whether parents wait for a child.
+    /// Reports whether queries of parents wait for a child.
     pub(super) fn hold_parents(&self) -> bool {
         self.0.iter().any(|child| child.parents_wait)
     }
 
-    /// When the next wait is over.
+    /// Returns the time at which the next wait ends.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         let clients = self.0.iter().filter(|child| child.clients_wait).map(|child| child.until.clients);
         let parents = self.0.iter().filter(|child| child.parents_wait).map(|child| child.until.parents);
         clients.chain(parents).min()
     }
 
-    /// Ends the waits for children that have been away for long. Reports whether there were any.
+    /// Ends the waits for children that have been absent for long. Reports whether there were any.
     pub(super) fn give_up(&mut self, now: Duration) -> bool {
         let mut any = false;
         for child in &mut self.0 {
@@ -111,11 +114,11 @@ mod tests {
         assert_eq!(state(&missed), (false, true, Some(30)));
         assert!(!give_up(&mut missed, 29) && give_up(&mut missed, 30));
         assert_eq!(state(&missed), (false, false, None));
-        // It had the whole time.
+        // It had its whole time.
         missed.miss(1, at(40, 65), false);
         assert!(give_up(&mut missed, 35));
         assert_eq!(state(&missed), (false, false, None));
-        // It has been there for a while in between.
+        // It was connected for a while in between.
         missed.miss(1, at(50, 75), true);
         assert_eq!(state(&missed), (true, true, Some(50)));
     }

@@ -1,6 +1,9 @@
-//! Children that promised to say "not here" and do not: servers that answer nothing any more, or nothing about some folders, which
-//! lie on a disk that hangs while the server's others are well; and inner nodes out of service, which cannot say of anything that it
-//! is not below them.
+//! Unresponsive children: they support NOT_HERE replies and do not send them.
+//!
+//! Such a child may be a server that no longer replies at all. It may be a server with a hung disk,
+//! which replies to no query for some directories. Or it is an inner node out of service, which
+//! cannot report the absence of files that it cannot see. Without this record clients would retry
+//! for ever, because a missing reply from such a child proves nothing.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,43 +13,44 @@ use crate::looks::folder;
 use crate::slots::{Slot, SlotMask};
 use crate::tree::limits::STABLE;
 
-/// Folders that are noted at most; when there are more, all are noted anew.
+/// The maximum number of recorded directories; beyond it, the record starts again.
 const FOLDERS_MAX: usize = 4096;
 
-/// Until they answer their silence is listened to as that of real daemons.
+/// The unresponsive children. Until they reply, a missing reply counts as absence, as for real
+/// daemons.
 #[derive(Default)]
 pub(super) struct Mute {
     servers: Silent,
-    /// By hashes of their paths.
+    /// The children by the hash of a directory's path.
     folders: HashMap<u64, Silent>,
     keys: RandomState,
     /// Inner nodes out of service.
     idle: Vec<Idle>,
 }
 
-/// An inner node that is out of service, but for moments.
+/// An inner node that is out of service, except for moments.
 struct Idle {
     slot: Slot,
     since: Duration,
-    /// In service again since then.
+    /// The time since which it is in service again.
     serves: Option<Duration>,
 }
 
-/// Who is silent.
+/// Children that do not reply.
 #[derive(Default)]
 struct Silent {
-    /// For so long that it is taken for an answer.
+    /// Children that have been silent for so long that a missing reply counts as absence.
     mute: SlotMask,
-    /// Who leaves questions unanswered.
+    /// Children with unanswered queries.
     missed: Vec<Missed>,
 }
 
-/// Questions that a server has left unanswered, one soon after the other.
+/// The unanswered queries of a server in close succession.
 struct Missed {
     slot: Slot,
-    /// When the first was asked.
+    /// The time of the first query.
     first: Duration,
-    /// When the last was asked.
+    /// The time of the last query.
     last: Duration,
 }
 
@@ -55,7 +59,7 @@ impl Silent {
         let known = self.missed.iter_mut().find(|missed| missed.slot == slot);
         let first = match known {
             Some(missed) => {
-                // One that was slow once, long ago, is not silent for as long.
+                // Time-outs that are far apart do not add up.
                 if asked.saturating_sub(missed.last) > patience {
                     missed.first = asked;
                 }
@@ -79,7 +83,7 @@ impl Silent {
 }
 
 impl Mute {
-    /// Those whose silence about a path is taken for an answer.
+    /// Returns the children whose missing reply for a path counts as absence.
     pub(super) fn about(&self, path: &[u8]) -> SlotMask {
         if self.folders.is_empty() {
             return self.servers.mute;
@@ -88,7 +92,8 @@ impl Mute {
         self.servers.mute | folder.map_or(SlotMask::EMPTY, |silent| silent.mute)
     }
 
-    /// A server did not answer in time what it was `asked` then. After `patience` without an answer it is mute.
+    /// Records that a server did not reply in time to a query of the time `asked`. After `patience`
+    /// without a reply it is unresponsive.
     pub(super) fn missed(
         &mut self,
         slot: Slot,
@@ -105,7 +110,7 @@ impl Mute {
         self.folders.entry(folder).or_default().missed(slot, asked, now, patience);
     }
 
-    /// It answered a question about a path.
+    /// Records a reply to a query for a path.
     pub(super) fn heard(&mut self, slot: Slot, path: &[u8]) {
         self.servers.heard(slot);
         if self.folders.is_empty() {
@@ -120,7 +125,7 @@ impl Mute {
         }
     }
 
-    /// Somebody else sits in the slot, or the same one has come back.
+    /// Clears the record of a slot: it has another owner, or its owner reconnected.
     pub(super) fn anew(&mut self, slot: Slot) {
         self.servers.heard(slot);
         self.folders.retain(|_, silent| {
@@ -129,8 +134,8 @@ impl Mute {
         });
     }
 
-    /// The inner node in the slot is out of service, or in service. One that serves for a moment now and then is out of service
-    /// whenever it does not.
+    /// Records whether the inner node in the slot is out of service. A node that is flapping counts
+    /// as out of service whenever it does not serve.
     pub(super) fn note(&mut self, slot: Slot, idle: bool, now: Duration) {
         let known = self.idle.iter_mut().find(|known| known.slot == slot);
         match known {
@@ -144,12 +149,13 @@ impl Mute {
         }
     }
 
-    /// Somebody else sits in the slot, or nobody.
+    /// Clears the record of a slot that has another owner or is free.
     pub(super) fn left(&mut self, slot: Slot) {
         self.idle.retain(|known| known.slot != slot);
     }
 
-    /// Inner nodes that have been out of service for so long that their silence is taken for an answer.
+    /// Returns the inner nodes whose time out of service is so long that a missing reply counts as
+    /// absence.
     pub(super) fn idle(&self, now: Duration, patience: Duration) -> SlotMask {
         let long = |known: &&Idle| known.serves.is_none() && now.saturating_sub(known.since) >= patience;
         self.idle.iter().filter(long).map(|known| known.slot).collect()
@@ -213,7 +219,7 @@ mod tests {
         assert_eq!(mute.idle(seconds(161), minute), SlotMask::EMPTY, "now it serves");
         mute.note(slot, true, seconds(162));
         assert_eq!(mute.idle(seconds(162), minute), slot.mask());
-        // One that stays in service begins anew.
+        // A node that stays in service starts again.
         mute.note(slot, false, seconds(163));
         mute.note(slot, false, seconds(166));
         mute.note(slot, true, seconds(168));

@@ -1,5 +1,7 @@
-//! The numbers of the leases that children have, as far as parents may be told of them. The number of a lease stands nowhere
-//! else, because among ten million locations few are of files that do not exist yet.
+//! The numbers of the leases of children, for reports to parents.
+//!
+//! Locations do not store these numbers, because among ten million locations few are of files that
+//! do not exist yet.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,10 +10,11 @@ use std::time::Duration;
 use crate::cache::PLACEMENT_HOLD;
 use crate::lease_number::LeaseNumber;
 
-/// Numbers of one generation at most.
+/// The maximum number of entries of one generation.
 const GENERATION_MAX: usize = 16_384;
 
-/// Numbers by path, in two generations: each is kept for as long as a lease may run, unless there are too many.
+/// Numbers by path, in two generations: each is kept for as long as a lease may run, unless the
+/// generation is full.
 #[derive(Default, Debug)]
 pub(super) struct PlacedLeases {
     generations: [HashMap<Arc<[u8]>, LeaseNumber>; 2],
@@ -19,7 +22,7 @@ pub(super) struct PlacedLeases {
 }
 
 impl PlacedLeases {
-    /// A child has the lease with this number, or is given it.
+    /// Records that a child has the lease with this number, or receives it.
     pub(super) fn note(&mut self, path: &[u8], number: LeaseNumber, now: Duration) {
         if now >= self.until || self.generations[0].len() >= GENERATION_MAX {
             self.generations[1] = std::mem::take(&mut self.generations[0]);
@@ -28,12 +31,12 @@ impl PlacedLeases {
         self.generations[0].insert(Arc::from(path), number);
     }
 
-    /// The number of the lease of a path; the lowest if it is not known.
+    /// Returns the number of the lease of a path; the lowest if it is unknown.
     pub(super) fn number(&self, path: &[u8]) -> LeaseNumber {
         self.generations.iter().find_map(|numbers| numbers.get(path)).copied().unwrap_or_default()
     }
 
-    /// All paths, some of them twice.
+    /// Returns all paths, some of them twice.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Arc<[u8]>> {
         self.generations.iter().flat_map(HashMap::keys)
     }

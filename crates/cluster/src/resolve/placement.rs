@@ -1,15 +1,16 @@
-//! New files: which events end the choice of a child, and the leases that this node itself has from its parents.
+//! Placement of new files: the end of a placement, and the leases of this node from its parents.
 //!
-//! A file is to be created once. So the child that was chosen for it stands in [`Location::placed`], and only these end that:
+//! A file must be created only once (decisions 001 and 024). So the child that was chosen for it is
+//! stored in [`Location::placed`], and only these events end the placement:
 //!
 //! | event | child that takes leases | real daemon |
 //! |---|---|---|
 //! | `have` | ends | ends |
 //! | `gone` | ends: the child has ended the lease | ignored: a reader may have come before the creator |
 //! | "not here" | ignored: it may have been sent before the lease | ignored |
-//! | a reader that was there in vain | the child is asked again | the child is asked again |
-//! | `have` of another child, or its lease with a higher number | the child is told to end the lease | ignored |
-//! | a creator that failed there | the child is told to end the lease, and asked again | ends |
+//! | a reader that was there in vain | the child is queried again | the child is queried again |
+//! | `have` of another child, or its lease with a higher number | the child gets the order to end the lease | ignored |
+//! | a creator that failed there | the child gets the order to end the lease, and is queried again | ends |
 //! | [`PLACEMENT_HOLD`](crate::PLACEMENT_HOLD) | ends | ends |
 
 use std::sync::Arc;
@@ -25,8 +26,8 @@ use crate::request::{Answer, ErrorCode, Intent, Reason};
 use crate::slots::Slot;
 
 impl Resolver {
-    /// A client came back from where it was sent, or wants to create what another client is creating: what is known of those
-    /// places is asked again.
+    /// Invalidates the state of the children that a client avoids or that are creating the file:
+    /// the client returned from them, or wants to create a file that another client is creating.
     pub(super) fn doubt(
         &mut self,
         path: &[u8],
@@ -48,7 +49,7 @@ impl Resolver {
             let placed = location.placed.map(Slot::mask).unwrap_or_default();
             let kept = if failed { placed & lessees } else { placed };
             let doubted = match missing {
-                // Whoever told of it, it was for all.
+                // With a shared file system the report of one child was valid for all.
                 true if shared && !tried.is_empty() => location.have,
                 true => tried & location.have,
                 false => tried & placed,
@@ -61,14 +62,15 @@ impl Resolver {
             }
             location.placed.filter(|slot| (kept & tried).contains(*slot))
         });
-        // The creator could not reach the child, or not create the file there. Another one may be chosen as soon as this one
-        // has ended the lease; it does not while it creates the file.
+        // The creator could not reach the child, or could not create the file there. Another child
+        // may be chosen when this one has ended the lease; it keeps the lease while it creates the
+        // file.
         if let Some(slot) = left.flatten().filter(|_| options.intent.creates()) {
             self.end_lease(slot, path, now, actions);
         }
     }
 
-    /// A child is chosen for a file: it has its lease before the client is sent there.
+    /// Grants a child the lease of a file, before the client is redirected there.
     pub(super) fn grant(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         if !self.cell.lessees().contains(slot) {
             return;
@@ -82,7 +84,7 @@ impl Resolver {
         actions.push(Action::Lease { slot, path, time: LEASE, number });
     }
 
-    /// Has a child end whatever lease it has been given so far, if it takes leases.
+    /// Orders a child to end any lease of a path that it holds, if it takes leases.
     pub(super) fn end_lease(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         let number = self.lease_clock.next(now);
         self.end_below(slot, path, number, actions);
@@ -95,14 +97,15 @@ impl Resolver {
         }
     }
 
-    /// A child that was chosen for a new file says that it does not have the file. Reports whether that is no answer, because
-    /// the client that is to create it may be on its way.
+    /// Handles the "not here" of a child that was chosen for a new file. Reports whether the
+    /// message is ignored, because the client that creates the file may be on its way.
     pub(super) fn is_placement_kept(&self, slot: Slot, path: &[u8], now: Duration) -> bool {
         !self.cell.lessees().contains(slot) && self.known(path, now).placed == Some(slot)
     }
 
-    /// A child confirms the lease of a path, or reports that a client is on its way to create the path there. If the path is
-    /// elsewhere, or leased to another child, one of the two leases ends.
+    /// Records that a child confirms the lease of a path, or reports that a client is on its way to
+    /// create the path there. If the path exists elsewhere, or is leased to another child, one of
+    /// the two leases ends.
     pub fn have_leased(
         &mut self,
         slot: Slot,
@@ -123,7 +126,7 @@ impl Resolver {
         if exists && self.shared.chooser.policy().shared.is_none() {
             self.end_below(slot, path, LeaseNumber::CREATING, actions);
         } else if let Some(rival) = rival {
-            // If that one is the later one, it says so.
+            // If the rival lease is the later one, the rival reports it.
             self.end_below(rival, path, number, actions);
         }
         if self.settings.has_parents {
@@ -137,12 +140,12 @@ impl Resolver {
         self.holders(Some(slot), path, place, now, actions);
         let is_told = actions.iter().skip(announced).any(|action| matches!(action, Action::Announce { .. }));
         if self.settings.has_parents && !is_told && before.have.contains(slot) {
-            // It insists on its lease, or has another one.
+            // The child keeps its lease, or has another one.
             actions.push(Action::Announce { path: Arc::from(path), pending: true });
         }
     }
 
-    /// A child has a path: a lease of another child ends.
+    /// Ends the lease of another child, because a child has the path.
     pub(super) fn end_rival(&self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         let Ok(path) = checked(path) else { return };
         if let Some(rival) = self.rival(&self.known(path, now), slot) {
@@ -150,15 +153,15 @@ impl Resolver {
         }
     }
 
-    /// Another child than this one that was chosen to create a file, and takes leases.
+    /// Returns another child than this one that takes leases and was chosen to create the file.
     fn rival(&self, location: &Location, slot: Slot) -> Option<Slot> {
         let is_shared = self.shared.chooser.policy().shared.is_some();
         let lessees = self.cell.lessees();
         location.placed.filter(|placed| *placed != slot && lessees.contains(*placed) && !is_shared)
     }
 
-    /// What a parent orders of the lease of a path: it sends a client here to create it within this time, or, when that is zero,
-    /// ends a lease with a lower number.
+    /// Carries out the order of a parent about the lease of a path. The parent sends a client here
+    /// to create the path within `time`; if that is zero, it ends a lease with a lower number.
     pub fn lease(
         &mut self,
         path: &[u8],
@@ -172,11 +175,11 @@ impl Resolver {
         let location = self.known(path, now);
         let placed = location.placed.filter(|slot| self.cell.lessees().contains(*slot));
         match placed {
-            // The lease is that of a child which was lost, so nobody can end it.
+            // The lease belongs to a lost child, so it cannot be ended.
             _ if time.is_zero() && self.is_placed_at_absent(&location) => {
                 actions.push(Action::Announce { path: Arc::from(path), pending: true });
             }
-            // The child answers with the end of its lease, or with the lease.
+            // The child replies with the end of its lease, or with the lease.
             Some(slot) if time.is_zero() && !self.leases.is_running(path, now) => {
                 self.end_below(slot, path, number, actions);
             }
@@ -187,7 +190,7 @@ impl Resolver {
         }
     }
 
-    /// If all that is known of a path is that a client is to create it, returns the number of its lease.
+    /// Returns the number of the lease of a path, if the lease is all that is known of the path.
     pub fn lease_number(&mut self, path: &[u8], now: Duration) -> Option<LeaseNumber> {
         let path = checked(path).ok()?;
         let location = self.known(path, now);
@@ -202,7 +205,7 @@ impl Resolver {
         is_leased.then(|| self.placed_leases.number(path))
     }
 
-    /// Returns all leases that this node and its children have, for a new parent.
+    /// Returns all leases of this node and its children, for a new parent.
     pub fn running_leases(&self, now: Duration) -> Vec<(Arc<[u8]>, LeaseNumber)> {
         let own = self.leases.running(now).map(|(path, number)| (path.clone(), number));
         let is_placed = |path: &&Arc<[u8]>| {
@@ -213,25 +216,27 @@ impl Resolver {
         own.chain(placed.map(|path| (path.clone(), self.placed_leases.number(path)))).collect()
     }
 
-    /// Reports whether this node has ended the lease of a path that its parents may still count on.
+    /// Reports whether this node has ended the lease of a path on which its parents may still rely.
     pub fn has_lease_ended(&mut self, path: &[u8], now: Duration) -> bool {
         let Ok(path) = checked(path) else { return false };
         let takers = self.cell.paths().rights(path).unwrap_or_default().write;
-        // A real daemon creates a file however late the client comes that an earlier run of this node has sent there.
+        // A real daemon creates a file however late the client of an earlier run of this node
+        // arrives.
         let is_certain = takers.within(self.cell.lessees()) || !self.leases.expects_earlier(now);
         is_certain && self.leases.has_ended(path, now)
     }
 
-    /// A file is about to be placed at a child. Returns what the client is told instead when it has come too late.
+    /// Starts the placement of a file at a child. Returns the answer for a client that arrived too
+    /// late.
     pub(super) fn begin_placement(&mut self, path: &[u8], now: Duration) -> Option<Answer> {
         match self.leases.begin(path, now) {
-            // No parent has asked whether a child that is away has the file.
+            // Parents have no reply of an absent child for the file.
             Permit::Free if self.settings.has_parents && self.missed.hold_parents() => {
                 return Some(Answer::wait(self.shared.chooser.policy().waits.service));
             }
             Permit::Free => return None,
             Permit::Leased => {
-                // From now on parents are told what is known of the child.
+                // From now on parents receive the state of the child.
                 self.leases.end(path, Outcome::Created, now);
                 return None;
             }
@@ -246,7 +251,7 @@ impl Resolver {
         })
     }
 
-    /// Tells parents of leases that have ended.
+    /// Reports ended leases to parents.
     pub(super) fn end_leases(&mut self, now: Duration, actions: &mut Vec<Action>) {
         if self.leases.next_deadline().is_none_or(|due| due > now) {
             return;
@@ -258,7 +263,7 @@ impl Resolver {
         }
     }
 
-    /// Reports whether a lease of a parent is all that there is to say of a path.
+    /// Reports whether a lease of a parent is all that is known of a path.
     pub(super) fn is_lease_running(&mut self, path: &[u8], now: Duration) -> bool {
         let runs = self.leases.is_running(path, now);
         if !runs && self.cell.absent().is_empty() {
@@ -269,7 +274,8 @@ impl Resolver {
         presence(&location, rights).is_none() && (runs || self.is_placed_at_absent(&location))
     }
 
-    /// Reports whether a path was placed at a child that was lost since, and may still be created there.
+    /// Reports whether a path was placed at a child that was lost since, and may still be created
+    /// there.
     fn is_placed_at_absent(&self, location: &Location) -> bool {
         location.placed.is_some_and(|slot| self.cell.absent().was_in(slot))
     }

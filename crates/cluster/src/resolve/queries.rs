@@ -1,10 +1,11 @@
-//! Queries under way and who waits for them.
+//! Open queries and the requests that wait for them.
 //!
-//! One query for a path at a time, however many ask: they wait for it together. What was asked of whom, and until when
-//! silence is listened to, stands here; what became known stands in the cache.
+//! There is one query per path at a time, shared by all requests for the path. A query holds the
+//! children that were asked and the query timeout; the cache holds the results.
 //!
-//! An event concerns all requests that wait for a query, and the loss of a child all queries that it was asked. Both are marked
-//! at once and taken in steps: [`Queries::take_unjudged`], [`Queries::next_lost`].
+//! An event concerns all requests that wait for a query, and the loss of a child concerns all its
+//! queries. Both are marked at once and handled in steps: [`Queries::take_unjudged`],
+//! [`Queries::next_lost`].
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -17,29 +18,29 @@ use super::settle::Settle;
 use crate::request::LocateOptions;
 use crate::slots::{Slot, SlotMask};
 
-/// Queries under way at most; beyond, clients are told to come again.
+/// The maximum number of open queries; beyond it, clients are asked to retry.
 pub const QUERIES_MAX: usize = 1 << 16;
-/// Bytes of the paths of queries at most: 512 for each.
+/// The maximum number of bytes of the paths of queries: 512 for each.
 pub(super) const QUERY_BYTES_MAX: usize = 512 * QUERIES_MAX;
-/// Requests that wait at most; beyond, clients are told to come again.
+/// The maximum number of waiting requests; beyond it, clients are asked to retry.
 pub const WAITERS_MAX: usize = 1 << 18;
 
-/// Requests in the list of a query that are looked at for each one that is abandoned.
+/// The number of requests in the list of a query that are looked at for each abandoned one.
 const LOOKED_AT_PER_ABANDONED: usize = 2;
 
-/// Stands for a request that is answered later. Its meaning is the driver's. Of requests with the same token only the last
-/// can be abandoned.
+/// A token for a request that is answered later. Its meaning is up to the driver. Of requests with
+/// the same token only the last can be abandoned.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(pub u64);
 
-/// What somebody waits for.
+/// The kind of answer that a request waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wish {
-    /// A client: a child to go to.
+    /// A client waits for a child.
     Select(Question),
-    /// A client: the list of holders.
+    /// A client waits for the list of holders.
     Locate(LocateOptions),
-    /// A parent: whether it is here.
+    /// A parent waits for the presence of a file.
     State,
 }
 
@@ -47,9 +48,9 @@ pub(super) enum Wish {
 pub(super) struct Waiter {
     pub(super) token: Token,
     pub(super) wish: Wish,
-    /// Until when it may be held, once it was.
+    /// The deadline of the hold, once the request was held.
     pub(super) held_until: Option<Duration>,
-    /// Changes of occupants of slots that its avoided children account for: see `replaced`.
+    /// The number of changes of slot owners that its avoided children account for: see `replaced`.
     pub(super) replacements: u64,
 }
 
@@ -62,25 +63,25 @@ impl Waiter {
 #[derive(Debug)]
 pub(super) struct Query {
     pub(super) path: Arc<[u8]>,
-    /// Asked and not heard yet; [`Queries::awaiting`] finds the query by each.
+    /// Children without a reply; [`Queries::awaiting`] finds the query by each.
     outstanding: SlotMask,
     pub(super) started: Duration,
-    /// When somebody was last asked.
+    /// The time at which a child was last queried.
     pub(super) asked: Duration,
-    /// Asked not to answer from what is remembered.
+    /// The children were asked not to answer from their caches.
     pub(super) refresh: bool,
     /// The driver was asked to look itself.
     pub(super) looking: bool,
-    /// That showed nothing.
+    /// The look had no result.
     pub(super) blind: bool,
-    /// Parents that rely on the path are told if no child has it.
+    /// Parents that rely on the path are notified if no child has it.
     pub(super) retracts: bool,
     waiters: VecDeque<Waiter>,
-    /// How many of them, from the front, are to be judged again.
+    /// The number of waiters, from the front, that are to be judged again.
     unjudged: usize,
-    /// Why.
+    /// The reason for judging them again.
     pub(super) why: Settle,
-    /// Waiters that were abandoned and are still in the list.
+    /// Abandoned waiters that are still in the list.
     abandoned: HashSet<Token>,
     /// The version of the cell for which its waiters were judged last.
     pub(super) judged: u64,
@@ -88,7 +89,7 @@ pub(super) struct Query {
 }
 
 impl Query {
-    /// Children that were asked and have not answered.
+    /// Returns the children that were queried and have not replied.
     pub(super) fn outstanding(&self) -> SlotMask {
         self.outstanding
     }
@@ -98,7 +99,7 @@ impl Query {
         self.waiters.len() == self.abandoned.len()
     }
 
-    /// Whether somebody has yet to be heard.
+    /// Reports whether replies are outstanding.
     pub(super) fn is_open(&self) -> bool {
         self.looking || !self.outstanding.is_empty()
     }
@@ -109,9 +110,9 @@ pub(super) struct Queries {
     queries: Slab<Query>,
     by_path: HashMap<Arc<[u8]>, usize>,
     deadlines: BTreeSet<(Duration, usize)>,
-    /// For which query each request waits.
+    /// The query of each waiting request.
     by_token: HashMap<Token, usize>,
-    /// Which queries each child has yet to answer.
+    /// The queries to which each child has not replied.
     by_slot: HashMap<Slot, QuerySet>,
     /// Queries that a child will not answer because it was lost, until they are settled.
     lost: HashMap<Slot, QuerySet>,

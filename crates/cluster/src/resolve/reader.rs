@@ -1,8 +1,9 @@
-//! Warm answers beside the machine: what a connection's loop can say without asking the cluster's thread.
+//! Warm look-ups on the loop of a connection, without the cluster's thread.
 //!
-//! A [`Reader`] belongs to one loop. It looks at the cache, whose shards are locked for one look-up, and at the copy of
-//! the cell that was published last; whether there is a newer one costs an atomic load. Whatever is not plainly known
-//! (a path nobody asked for, children yet to be heard, a file that would come to exist) it leaves to the machine.
+//! A [`Reader`] belongs to one loop. It reads the cache, whose shards are locked for one look-up,
+//! and the last published snapshot of the cell; the check for a newer snapshot costs an atomic
+//! load. It answers only from complete knowledge. Other requests (unknown paths, outstanding
+//! replies, new files) go to the resolver.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,22 +22,23 @@ use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
 use select::{Question, Verdict};
 
-/// Of answers that rest on what children have told of all their files, one in so long is left to the machine. It gives the same
-/// answer, and asks them for a copy that came to their disk by other means since: so copies of what is much read get known,
-/// and a storm of opens does not become one of questions.
+/// The interval at which one answer that relies on complete inventories is left to the resolver.
+/// The resolver gives the same answer, and queries the children for replicas that reached their
+/// disks by other means. So replicas of frequently read files become known, and a storm of opens
+/// does not become a storm of queries (rate limit).
 const COPIES_PAUSE: Duration = Duration::from_millis(10);
 
-/// What the machine and its readers share.
+/// The state shared by the resolver and its readers.
 pub struct Shared {
     pub(super) cache: Cache,
     pub(super) chooser: Chooser,
-    /// What children that list everything may have.
+    /// The names that children with complete inventories may have.
     pub(super) inventories: Inventories,
-    /// There is no parent that may know of a file that is only on its way.
+    /// This node has no parent that may know of a file that is being staged.
     is_root: bool,
     published: Mutex<Arc<Cell>>,
     version: AtomicU64,
-    /// When the next one is left to the machine, in microseconds.
+    /// The time at which the next answer is left to the resolver, in microseconds.
     copies_at: AtomicU64,
 }
 
@@ -53,7 +55,7 @@ impl Shared {
         Self { cache, chooser, inventories, is_root, published, version, copies_at }
     }
 
-    /// Is it time to look for further copies? Once for each [`COPIES_PAUSE`].
+    /// Reports whether further replicas are to be looked for: once per [`COPIES_PAUSE`].
     fn looks_for_copies(&self, now: Duration) -> bool {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let due = self.copies_at.load(Ordering::Relaxed);
@@ -62,25 +64,25 @@ impl Shared {
             && self.copies_at.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Lets readers see the cell as it is now.
+    /// Publishes the current cell to readers.
     pub(super) fn publish(&self, cell: &Cell) {
         *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(cell.clone());
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// The cell as it was published last.
+    /// Returns the last published cell.
     pub fn cell(&self) -> Arc<Cell> {
         self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A reader for one loop.
+    /// Creates a reader for one loop.
     pub fn reader(self: &Arc<Self>) -> Reader {
         let version = self.version.load(Ordering::Acquire);
         Reader { cell: self.cell(), version, shared: self.clone() }
     }
 }
 
-/// Answers what is plainly known, on the thread it is called on.
+/// Answers requests from complete knowledge, on the calling thread.
 pub struct Reader {
     shared: Arc<Shared>,
     cell: Arc<Cell>,
@@ -88,7 +90,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The answer to a `select` of a client that has not been elsewhere yet; `None`: ask the machine.
+    /// Answers a `select` of a client without tried children; `None`: the resolver has to answer.
     pub fn select(
         &mut self,
         path: &[u8],
@@ -118,8 +120,9 @@ impl Reader {
         if !unasked.within(told) {
             return None;
         }
-        // Some were not asked, who have told what they have and of this file nothing. Whoever is chosen only for want of a
-        // better one is not good enough then, and no other answer is than a place to read it.
+        // Some children were not queried because their inventories do not contain this file. Then a
+        // child that is only a makeshift does not qualify, and the only valid answer is a child to
+        // read from.
         let listed = !unasked.is_empty();
         location.querying |= listed;
         let question = Question { options, avoided: Avoided::default() };
@@ -137,7 +140,7 @@ impl Reader {
         }
     }
 
-    /// The answer to a `locate`; `None`: ask the machine.
+    /// Answers a `locate`; `None`: the resolver has to answer.
     pub fn locate(&mut self, path: &[u8], options: LocateOptions, now: Duration) -> Option<Answer> {
         if options.refresh {
             return None;
@@ -161,10 +164,11 @@ impl Reader {
         }
     }
 
-    /// Returns the location of a path that nobody has, as far as children have to be asked that list all their names: none of
-    /// those that are to be asked was ever heard to have it. `None`: the path may be somewhere, or others are to be asked.
+    /// Returns the location of a path that does not exist, if the inventories of all children to be
+    /// queried are complete and do not contain it. `None`: the path may exist, or other children
+    /// have to be queried.
     ///
-    /// New files are not placed by this: for them each child is asked.
+    /// This answer does not place new files: for them each child is queried.
     fn absent(&self, path: &[u8], now: Duration) -> Option<Location> {
         let complete = self.cell.complete() & self.cell.connected();
         if complete.is_empty() || !self.shared.is_root || self.shared.chooser.policy().shared.is_some() {
@@ -173,16 +177,17 @@ impl Reader {
         let rights = self.cell.paths().rights(path)?;
         let known = self.shared.cache.lookup(path, now, self.cell.bounces()).unwrap_or(Location::UNKNOWN);
         let silent = complete - self.shared.inventories.candidates(path);
-        // Those that are being asked no longer stand among the unasked.
+        // Children with an open query are no longer among the unasked.
         let unasked = if known.querying { SlotMask::ALL } else { known.unasked } - silent;
         let is_absent = known.have.is_empty() && !(unasked & rights.read).meets(self.cell.connected());
-        // A child that took the slot of another meanwhile has emptied its rows, and the copy of the cell is of the other.
+        // A child that took over the slot meanwhile has cleared its rows, and the snapshot of the
+        // cell shows its predecessor.
         fence(Ordering::Acquire);
         let is_current = self.shared.version.load(Ordering::Relaxed) == self.version;
         (is_absent && is_current).then_some(Location { unasked, querying: false, ..known })
     }
 
-    /// Where a path is, and who could have it and is still to be asked.
+    /// Returns the location of a path, and the children that could have it and are not queried yet.
     fn known(&self, path: &[u8], now: Duration) -> Option<(Location, SlotMask)> {
         let rights = self.cell.paths().rights(path)?;
         let known = self.shared.cache.lookup(path, now, self.cell.bounces());
@@ -204,12 +209,12 @@ impl Reader {
     }
 }
 
-/// Sends a client to a child that was chosen for it, and counts that.
+/// Redirects a client to a child that was chosen for it, and counts the choice.
 pub(super) fn redirect(cell: &Cell, chooser: &Chooser, slot: Slot, kind: Use, client: Client) -> Answer {
     chooser.count(cell, slot, kind);
     let found = cell.child(slot).and_then(|child| Some((child.interface(client)?, child.port)));
     found.map_or_else(
-        // Only those with an address for the client are chosen.
+        // Only children with an address for the client are chosen.
         || Answer::error(ErrorCode::NET_UNREACHABLE, "The chosen server cannot be reached."),
         |(interface, port)| Answer::Redirect { slot: Some(slot), host: interface.host.clone(), port },
     )

@@ -1,32 +1,34 @@
-//! Paths of which parents were told that they are here, so that they are told when that is over, even if this node has forgotten
-//! the path meanwhile: the windows of a parent begin later than its own, and what is much asked for displaces the rest.
+//! Paths that parents know as present here, so that they are notified when a path is removed.
 //!
-//! Two Bloom filters take turns: what was told is known for one to two windows, in 2 MiB whatever its number. A path that is
-//! taken for another costs one query.
+//! The record is needed because this node may have forgotten such a path: the windows of a parent
+//! begin later than its own, and eviction removes locations early.
+//!
+//! Two Bloom filters take turns. A path is recorded for one to two windows, in 2 MiB whatever the
+//! number of paths. A false positive costs one query.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use crate::cache::WINDOW;
 
-/// Bits of one filter. With a million paths one in forty others is taken for one of them.
+/// The bits of one filter. With a million paths the rate of false positives is 1 in 40.
 const BITS: u64 = 1 << 23;
 
-/// Bits for each path.
+/// The bits for each path.
 const BITS_PER_PATH: u64 = 4;
 
-/// What parents rely on.
+/// The paths on which parents rely.
 #[derive(Default)]
 pub(super) struct Reliance {
-    /// Of the window that runs, and of the one before; empty until something is told.
+    /// The filters of the current window and of the one before; empty until the first report.
     filters: [Vec<u64>; 2],
-    /// When the window is over.
+    /// The end of the window.
     until: Duration,
     keys: RandomState,
 }
 
 impl Reliance {
-    /// Parents are told that a path is here.
+    /// Records that a path is reported to parents as present.
     pub(super) fn note(&mut self, path: &[u8], now: Duration) {
         self.turn(now);
         let bits = self.bits(path);
@@ -41,7 +43,7 @@ impl Reliance {
         }
     }
 
-    /// Reports whether parents may rely on a path; those who were never told of it seldom do.
+    /// Reports whether parents may rely on a path. False positives are rare.
     pub(super) fn contains(&mut self, path: &[u8], now: Duration) -> bool {
         self.turn(now);
         let bits = self.bits(path);

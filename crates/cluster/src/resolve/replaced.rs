@@ -1,12 +1,14 @@
-//! Slots that another child has taken. A waiting request that avoids the child that was there before does not avoid its
-//! successor; it finds that out when it is judged again, so that no waiting request is looked at when a child joins.
+//! Slots that have been reassigned to another child.
+//!
+//! A waiting request that avoids the previous child does not avoid its successor. It detects the
+//! change when it is judged again, so that a join does not look at every waiting request.
 
 use std::collections::HashMap;
 
 use super::queries::{Waiter, Wish};
 use crate::slots::Slot;
 
-/// When each slot got another occupant, as a count of all such changes.
+/// The last change of the owner of each slot, as a count of all such changes.
 #[derive(Default, Debug)]
 pub(super) struct ReplacedSlots {
     changes: u64,
@@ -14,18 +16,18 @@ pub(super) struct ReplacedSlots {
 }
 
 impl ReplacedSlots {
-    /// Changes so far.
+    /// Returns the number of changes.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Another child sits in `slot` now.
+    /// Records that `slot` has another owner.
     pub(super) fn note(&mut self, slot: Slot) {
         self.changes += 1;
         self.slots.insert(slot, self.changes);
     }
 
-    /// Has a request that waited no longer avoid slots whose occupants changed meanwhile.
+    /// Removes slots with a changed owner from the avoided children of a request.
     pub(super) fn update(&self, waiter: &mut Waiter) {
         let before = std::mem::replace(&mut waiter.replacements, self.changes);
         if before == self.changes {

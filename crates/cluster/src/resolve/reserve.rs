@@ -1,7 +1,8 @@
-//! New names of files that are about to be renamed.
+//! Reservation of the new name of a file that is about to be renamed.
 //!
-//! A name may be given to a file at the moment at which a client creates another file of that name elsewhere. So the child that has
-//! the file gets the lease of the new name before it is ordered to rename the file, as if a client came to create it there.
+//! Without it a client could create another file of that name elsewhere during the rename. So the
+//! child that has the file gets the lease of the new name before it receives the order to rename,
+//! as if a client came to create it there.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use crate::request::{Answer, Intent, SelectOptions};
 use crate::slots::{Slot, SlotMask};
 
 impl Resolver {
-    /// Gives the child in `holder` the lease of a path, if the path is free. `None`: the answer comes as an action for `token`. It is a
-    /// redirect to that child when the child has the lease.
+    /// Grants the child in `holder` the lease of a path, if the path is free. `None`: the answer
+    /// comes as an action for `token`. It is a redirect to that child if the child has the lease.
     pub fn reserve(
         &mut self,
         token: Token,
@@ -30,7 +31,7 @@ impl Resolver {
             return Some(answer);
         }
         let options = SelectOptions { intent: Intent::Create, name_only: true, ..SelectOptions::default() };
-        // No child was tried in vain.
+        // There are no tried children.
         self.doubt(path, &Question { options, avoided: Avoided::default() }, now, actions);
         let avoided = Avoided { never: SlotMask::ALL - holder.mask(), ..Avoided::default() };
         self.select_by(token, path, Question { options, avoided }, false, now, actions)

@@ -1,7 +1,8 @@
-//! What is known of a path, as rules look at it: who has it, and whether anybody has yet to be heard.
+//! The effective location of a path, as input of the rules.
 //!
-//! Where all servers see the same files (`cms.dfs`), the word of one is the word of all: what one has all have, and one is
-//! asked instead of all. Source: cms protocol 3, section "shared file systems".
+//! With a shared file system (`cms.dfs`) the report of one server is valid for all: a file of one
+//! is a file of all, and one is queried instead of all. This file applies that once, so that the
+//! rules need no special case. Source: cms protocol 3, section "shared file systems".
 
 use crate::cache::Location;
 use crate::cell::Cell;
@@ -9,14 +10,14 @@ use crate::paths::Rights;
 use crate::selection::Policy;
 use crate::slots::{Slot, SlotMask};
 
-/// All servers see the same files.
+/// The settings of a shared file system: all servers see the same files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedFiles {
-    /// Clients are sent on without a look whether the file is there.
+    /// Clients are redirected without a check that the file exists.
     pub unchecked: bool,
-    /// The node looks itself, at its own mount, instead of asking a server.
+    /// The node looks itself, at its own mount, instead of querying a server.
     pub central: bool,
-    /// So many servers a client may have tried for one file; the next will do no better.
+    /// The number of servers that a client may try for one file; a further one has the same files.
     pub tries_max: usize,
 }
 
@@ -26,14 +27,14 @@ impl Default for SharedFiles {
     }
 }
 
-/// What is known.
+/// The effective location.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// Children that have it.
     pub(super) have: SlotMask,
-    /// Those of them where it is only on its way.
+    /// Those of them where it is only being staged.
     pub(super) pending: SlotMask,
-    /// Somebody has yet to be heard.
+    /// Replies are outstanding.
     pub(super) open: bool,
 }
 
@@ -43,18 +44,18 @@ pub(super) fn seen(cell: &Cell, policy: &Policy, location: &Location, rights: Ri
     let exact = Seen { have, pending: location.pending, open };
     match policy.shared {
         None => exact,
-        // Whether it is there the server finds out.
+        // The server finds out whether the file exists.
         Some(SharedFiles { unchecked: true, .. }) => {
             let have = if creates { SlotMask::EMPTY } else { rights.read };
             Seen { have, pending: SlotMask::EMPTY, open: false }
         }
-        // One that is being made is known to its maker before it is seen by all.
+        // A file in creation is known to its creator before all servers see it.
         Some(_) if (have - location.pending).is_empty() => exact,
         Some(_) => Seen { have: rights.read, pending: SlotMask::EMPTY, open: false },
     }
 }
 
-/// One of these slots; with each number another.
+/// Returns one of these slots; consecutive numbers give different ones.
 pub(super) fn turn(slots: SlotMask, number: usize) -> SlotMask {
     slots.iter().nth(number.checked_rem(slots.len()).unwrap_or(0)).map(Slot::mask).unwrap_or_default()
 }

@@ -1,5 +1,6 @@
-//! Queries that are settled: a child has answered, was lost, or has been silent for too long, and the requests that wait are
-//! judged again.
+//! Settling of queries: a child replied or was lost, or the query timed out.
+//!
+//! All these events end in the same step, which judges the waiting requests again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,22 +11,22 @@ use super::state::Heard;
 use super::{Action, CARRIED_ON, PATIENCE, Resolver, Sight, StateReply};
 use crate::slots::{Slot, SlotMask};
 
-/// Requests that wait for one query and are judged at once.
+/// The maximum number of requests waiting for one query that are judged in one batch.
 pub(super) const WAITERS_AT_ONCE: usize = 64;
 
-/// Why the waiting requests of a query are looked at again.
+/// The event after which the waiting requests of a query are judged again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Settle {
-    /// A child has answered, or was lost.
+    /// A child replied, or was lost.
     Heard,
-    /// A child has answered, and all parents have received its answer.
+    /// A child replied, and all parents have received its reply.
     Announced,
-    /// The time for answers is over.
+    /// The query timed out.
     GivenUp,
 }
 
 impl Resolver {
-    /// Records the answer of a child; requests that wait for the query are judged again.
+    /// Records the reply of a child and judges the requests that wait for the query again.
     pub(super) fn heard(
         &mut self,
         query: Option<usize>,
@@ -36,7 +37,8 @@ impl Resolver {
     ) {
         let Some(id) = query else { return };
         if let Some(query) = self.queries.get(id).filter(|query| query.outstanding().contains(slot)) {
-            // News are no answers: a server may tell of all that its clients make, and still be silent when it is asked.
+            // Reports without a query are not replies: a server may report all files that its
+            // clients create and still leave queries unanswered.
             self.mute.heard(slot, &query.path);
             let outstanding = query.outstanding() - slot.mask();
             self.queries.set_outstanding(id, outstanding);
@@ -44,12 +46,13 @@ impl Resolver {
         self.settle(id, why, now, actions);
     }
 
-    /// Returns the children whose silence about a path does not count as "not here", because they send that answer.
+    /// Returns the children whose missing reply for a path does not count as "not here", because
+    /// they send NOT_HERE replies.
     pub(super) fn definite(&self, path: &[u8], now: Duration) -> SlotMask {
         self.cell.definite() - self.mute.about(path) - self.mute.idle(now, self.settings.mute)
     }
 
-    /// The time of a query is over: silence counts as far as it can.
+    /// Handles the timeout of a query: missing replies count where they have a meaning.
     pub(super) fn time_is_up(
         &mut self,
         id: usize,
@@ -66,12 +69,13 @@ impl Resolver {
         }
         let definite = self.definite(&path, now);
         let Some(query) = self.queries.get(id) else { return };
-        // Silence of those that promise no more means that they do not have it.
+        // A missing reply of a child without NOT_HERE replies means that it does not have the file.
         let (asked, outstanding) = (query.asked, query.outstanding());
         let silent = outstanding - definite;
         self.queries.set_outstanding(id, outstanding & definite);
-        // They may have been away since they reported the file. A reader that is sent there finds out; at one that is out of
-        // service it would wait without end, because a real supervisor that has lost its servers does not report their files.
+        // The child may have been absent since it reported the file. A reader that is sent there
+        // finds out. At a child out of service it would wait without end, because a real supervisor
+        // that has lost its servers does not report their files.
         let idle = |slot: &Slot| self.cell.child(*slot).is_some_and(|child| child.state.suspended);
         let lost: Vec<Slot> = silent.iter().filter(idle).collect();
         if !lost.is_empty() {
@@ -92,7 +96,7 @@ impl Resolver {
         for slot in silent & self.cell.servers() {
             self.mute.missed(slot, &path, asked, now, self.settings.mute);
         }
-        // Nobody else was asked where all see the same files.
+        // With a shared file system only this server was queried.
         let shared = self.shared.chooser.policy().shared.is_some();
         self.shared.cache.update(&path, now, self.cell.bounces(), |location| {
             location.unasked |= if shared { SlotMask::ALL } else { silent };
@@ -100,8 +104,8 @@ impl Resolver {
         self.settle_for(id, Settle::GivenUp, is_gone, now, actions);
     }
 
-    /// Records that a child does not have the path, which changed no known location. Requests that wait for the answers of
-    /// other children wait on, so they are not judged again for each child.
+    /// Records that a child does not have the path, if that changed no known location. Requests
+    /// that wait for other children continue to wait, so they are not judged again for each reply.
     pub(super) fn heard_absence(
         &mut self,
         query: Option<usize>,
@@ -123,12 +127,14 @@ impl Resolver {
         }
     }
 
-    /// Has all requests that wait for a query judged again, and ends the query when all children have answered.
+    /// Judges all requests that wait for a query again, and ends the query when all children have
+    /// replied.
     pub(super) fn settle(&mut self, id: usize, why: Settle, now: Duration, actions: &mut Vec<Action>) {
         self.settle_for(id, why, &|_| false, now, actions);
     }
 
-    /// Does the same for requests of which `is_gone` reports whether the client has disconnected.
+    /// Does the same work as [`Self::settle`], except for requests whose client has disconnected,
+    /// as `is_gone` reports.
     fn settle_for(
         &mut self,
         id: usize,
@@ -141,7 +147,7 @@ impl Resolver {
         let path = query.path.clone();
         let carry_on = why != Settle::GivenUp && now < query.started + self.settings.silence * CARRIED_ON;
         if !query.is_open() && carry_on && !query.is_unwanted() {
-            // Children that joined or came back meanwhile.
+            // Queries the children that joined or reconnected meanwhile.
             self.ask(&path, false, false, now, actions);
         }
         self.queries.judge_again(id, why);
@@ -151,7 +157,7 @@ impl Resolver {
         self.judge_waiters(id, is_gone, now, actions);
     }
 
-    /// Judges a limited number of the requests that are to be judged again. The next tick goes on with the others.
+    /// Judges a limited number of the marked requests. The next tick continues with the others.
     fn judge_waiters(
         &mut self,
         id: usize,

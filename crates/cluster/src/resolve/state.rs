@@ -1,4 +1,7 @@
-//! What a parent is told that asks whether a path is here.
+//! Answers to parents: the presence of a path on or below this node.
+//!
+//! They differ from answers to clients because a parent needs no child, and may rely on an answer
+//! for longer than this node keeps it: see `reliance`.
 
 use std::time::Duration;
 
@@ -11,8 +14,9 @@ use crate::request::Answer;
 use crate::tree::Address;
 
 impl Resolver {
-    /// A parent asks whether it is here. `None`: there is nothing to say now; unless the ask was quiet, the answer comes
-    /// as [`Action::Reply`] or [`Action::Announce`], or never if nobody below answers.
+    /// Answers a parent's query for a path. `None`: there is no answer now. Unless the query was
+    /// quiet, the answer follows as [`Action::Reply`] or [`Action::Announce`], or never if no child
+    /// replies.
     pub fn state(
         &mut self,
         token: Token,
@@ -53,7 +57,7 @@ impl Resolver {
         }
     }
 
-    /// A parent is told what it asked for.
+    /// Records the reply to a parent.
     pub(super) fn note_reply(&mut self, path: &[u8], reply: StateReply, now: Duration) {
         if matches!(reply, StateReply::Have { .. }) {
             self.reliance.note(path, now);
@@ -64,7 +68,7 @@ impl Resolver {
         Waiter::new(token, Wish::State, self.replaced.changes())
     }
 
-    /// What can be said to a parent by what is known.
+    /// Returns the reply to a parent from the known location.
     pub(super) fn judge_state(
         &mut self,
         path: &[u8],
@@ -84,7 +88,8 @@ impl Resolver {
         } else if self.missed.hold_parents() {
             Heard::Hold
         } else if self.is_empty(now) {
-            // Who is below nobody can be asked for: a spare supervisor must not hold up the cluster.
+            // Without children there is nothing to query: a spare supervisor must not delay the
+            // cluster.
             Heard::Say(StateReply::NotHere)
         } else if !self.cell.quorum() || unasked.meets(self.cell.expected()) {
             Heard::Hold
@@ -93,18 +98,20 @@ impl Resolver {
         }
     }
 
-    /// Whether there have been no children for so long that none is on its way back.
+    /// Reports whether the node has been without children for so long that none is expected back.
     fn is_empty(&mut self, now: Duration) -> bool {
         self.watch_empty(now);
         self.empty_until.is_some_and(|until| until <= now)
     }
 
-    /// Whether clients were sent here by a node above and there has been nobody for a while: others have their files.
+    /// Reports whether a parent sends clients here although there have been no children for a
+    /// while: other nodes have their files.
     pub(super) fn is_deserted(&mut self, now: Duration) -> bool {
         self.settings.supervises && self.is_empty(now)
     }
 
-    /// Back to where clients begin, from a supervisor that has nobody below it: it may get none for days.
+    /// Redirects a client back to the entry of the cluster from a supervisor without children,
+    /// which may get none for days.
     pub(super) fn deserted(&mut self, now: Duration) -> Option<Answer> {
         if !self.is_deserted(now) {
             return None;
@@ -113,16 +120,17 @@ impl Resolver {
         Some(Answer::Redirect { slot: None, host: door.written_host().into(), port: door.port() })
     }
 
-    /// Where clients of the cluster begin, as the parents of a supervisor say.
+    /// Sets the address at which clients enter the cluster, as received from the parents of a
+    /// supervisor.
     pub fn set_door(&mut self, door: Option<&Address>) {
         if self.settings.supervises && self.door.as_ref() != door {
             self.door = door.cloned();
-            // Held clients may be sent there.
+            // Held clients may be redirected there.
             self.held.review_all();
         }
     }
 
-    /// Notes since when there are no children.
+    /// Records the time since which there are no children.
     pub(super) fn watch_empty(&mut self, now: Duration) {
         if !self.cell.connected().is_empty() {
             self.empty_until = None;
@@ -132,7 +140,7 @@ impl Resolver {
         }
     }
 
-    /// Whether it is still to be noted since when there are none.
+    /// Returns the time at which the lack of children is to be recorded.
     pub(super) fn next_watch(&self) -> Option<Duration> {
         let unseen = self.empty_until.is_none() == self.cell.connected().is_empty();
         (self.settings.has_parents && unseen).then_some(Duration::ZERO)
@@ -140,7 +148,8 @@ impl Resolver {
 }
 
 impl Resolver {
-    /// Whether clients are being moved away from all that have a path: then others come first, wherever they are.
+    /// Reports whether all holders of a path are draining. Then holders at other nodes are
+    /// preferred.
     pub fn is_draining(&self, path: &[u8], now: Duration) -> bool {
         let Ok(path) = checked(path) else { return false };
         let rights = self.cell.paths().rights(path).unwrap_or_default();
@@ -153,15 +162,15 @@ impl Resolver {
     }
 }
 
-/// What can be said to a parent.
+/// The result for a parent.
 pub(super) enum Heard {
     Say(StateReply),
-    /// Nothing for now, and no query will tell.
+    /// There is no reply for now, and a query would not find one.
     Hold,
     Await,
 }
 
-/// Whether a path is here; `Some(true)` if everywhere only on its way.
+/// Reports whether a path is here; `Some(true)` if every holder is still staging it.
 pub(super) fn presence(location: &Location, rights: Rights) -> Option<bool> {
     let have = location.have & rights.read;
     (!have.is_empty()).then(|| have.within(location.pending))

@@ -1,5 +1,8 @@
-//! Leases that were granted to children and not yet confirmed by them. A child returns the number of each lease when it receives
-//! the lease, so all that it has sent before is older: `gone` and `nothere` of that time end nothing.
+//! Leases that were granted to children and not yet confirmed by them.
+//!
+//! They are recorded because messages can cross. A child returns the number of each lease when it
+//! receives the lease, so all its earlier messages are stale for that path: a `gone` or `nothere`
+//! among them ends nothing.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -9,27 +12,28 @@ use crate::lease_number::LeaseNumber;
 use crate::leases::LEASE;
 use crate::slots::Slot;
 
-/// Leases that are known at most; beyond, the oldest is forgotten. A child confirms within a round trip.
+/// The maximum number of recorded leases; beyond it, the oldest is forgotten. A child confirms
+/// within a round trip.
 const UNCONFIRMED_MAX: usize = 16_384;
 
 #[derive(Debug)]
 struct Grant {
     slot: Slot,
     number: LeaseNumber,
-    /// The lease is over by itself then.
+    /// The time at which the lease ends by itself.
     until: Duration,
 }
 
-/// Grants by path. Of one path there are several while the end of one of them and the next one are on their way.
+/// Grants by path. A path has several while the end of one lease and the next one are on their way.
 #[derive(Default, Debug)]
 pub(super) struct UnconfirmedLeases {
     grants: HashMap<Arc<[u8]>, Vec<Grant>>,
-    /// By time. Those that were confirmed meanwhile are among them.
+    /// The grants by time, including confirmed ones.
     order: VecDeque<(Duration, Arc<[u8]>)>,
 }
 
 impl UnconfirmedLeases {
-    /// A lease is granted.
+    /// Records the grant of a lease.
     pub(super) fn grant(&mut self, slot: Slot, path: Arc<[u8]>, number: LeaseNumber, now: Duration) {
         let until = now.saturating_add(LEASE);
         while let Some((over, path)) = self.order.front()
@@ -42,24 +46,26 @@ impl UnconfirmedLeases {
         self.order.push_back((until, path));
     }
 
-    /// A child reports a lease. Returns whether that confirms one that it was granted.
+    /// Records that a child reports a lease. Returns whether that confirms a grant.
     pub(super) fn confirm(&mut self, slot: Slot, path: &[u8], number: LeaseNumber) -> bool {
         let is_it = |grant: &Grant| grant.slot == slot && grant.number == number;
         let confirms = self.grants.get(path).is_some_and(|grants| grants.iter().any(is_it));
         if confirms {
-            // It has received all that were sent before, too.
+            // It has received all earlier grants, too.
             retain(&mut self.grants, path, |grant| grant.slot != slot || grant.number > number);
         }
         confirms
     }
 
-    /// Reports whether a child may not have received the last lease of a path when it sent the message that has just come.
+    /// Reports whether a child may have sent its last message before it received the last lease of
+    /// a path.
     pub(super) fn contains(&self, slot: Slot, path: &[u8], now: Duration) -> bool {
         let is_it = |grant: &Grant| grant.slot == slot && now < grant.until;
         !self.grants.is_empty() && self.grants.get(path).is_some_and(|grants| grants.iter().any(is_it))
     }
 
-    /// The connection of a child has ended, with all messages that were under way.
+    /// Forgets the grants of a child whose connection has ended, because messages on their way are
+    /// lost.
     pub(super) fn forget(&mut self, slot: Slot) {
         self.grants.retain(|_, grants| {
             grants.retain(|grant| grant.slot != slot);
@@ -116,7 +122,7 @@ mod tests {
         (0..100_000).for_each(|number| leases.grant(slot, path(number), LeaseNumber(2), NOW + LEASE));
         assert!(leases.grants.len() <= UNCONFIRMED_MAX && leases.order.len() <= UNCONFIRMED_MAX);
         assert!(leases.contains(slot, b"/99999", NOW + LEASE));
-        // Of confirmed ones nothing is left in the end.
+        // The record does not keep confirmed leases.
         let confirmed = (0..100_000).filter(|number| leases.confirm(slot, &path(*number), LeaseNumber(2)));
         assert!(confirmed.count() > 1);
         leases.grant(slot, path(1), LeaseNumber(3), NOW + 2 * LEASE);

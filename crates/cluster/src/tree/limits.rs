@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-/// Time between two pings of a parent to a child that is not ours: at most a third of what such a node bears, whatever
-/// its own `cms.ping` of at least that is. Source: cms protocol 3, mutual monitoring.
+/// The interval between two pings of a parent to a child that is a real node. It is at most a third
+/// of the time that such a node tolerates with any permitted `cms.ping`. Source: cms protocol 3,
+/// mutual monitoring.
 pub const PING: Duration = Duration::from_secs(20);
 
 /// The interval between two pings of a parent to a child of our own.

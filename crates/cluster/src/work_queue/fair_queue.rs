@@ -1,17 +1,17 @@
-//! A queue that serves clients round-robin, so that a client with many entries does not delay the
-//! others (decision 025).
+//! A fair queue: clients are served in turn, one entry at a time, whatever the length of their
+//! queues.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Maximum number of empty queues that are kept, so that an entry that is served immediately needs
-/// no allocation.
+/// The number of empty queues that are kept for reuse, so that an entry that waits only briefly
+/// allocates nothing.
 const SPARE_QUEUES_MAX: usize = 16;
 
 /// The entries by client.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     clients: HashMap<usize, VecDeque<T>>,
-    /// The clients that have entries, each once, in the order of their turns.
+    /// The clients that have entries, each once, in round-robin order.
     round: VecDeque<usize>,
     len: usize,
     spare: Vec<VecDeque<T>>,
@@ -47,7 +47,7 @@ impl<T> FairQueue<T> {
         self.len += 1;
     }
 
-    /// Removes the oldest entry of the client whose turn it is.
+    /// Takes the oldest entry of the client that is next in turn.
     pub(super) fn pop(&mut self) -> Option<T> {
         let client = self.round.pop_front()?;
         let queue = self.clients.get_mut(&client)?;

@@ -1,16 +1,19 @@
-//! Work that other threads have for the thread of a node, in classes. Every class is bounded, so that nothing that clients
-//! cause makes it grow, and no class waits behind a lower one.
+//! Bounded queues of work, by class, from other threads for the thread of a node.
+//!
+//! Each class is bounded, so that clients cannot make it grow, and no class waits behind a lower
+//! one.
 //!
 //! | class, highest first | when it is full |
 //! |---|---|
 //! | results of looks at the disk | never: one for each look that was begun |
 //! | jobs of the administrator and of threads that measure | refused |
 //! | names that changed, each once | all are forgotten, and parents receive a reset |
-//! | requests of clients, one client after the other | the client receives a wait |
+//! | requests of clients, one client after the other | the client receives a wait (back-pressure) |
 //! | names that were opened in vain, each once | dropped: the client's next request corrects its manager |
 //!
-//! The thread takes a limited number of each class at a time; in between the sockets have their turn. The server wraps a
-//! [`WorkQueue`] in a lock; `checks/sim` drives it on virtual time.
+//! The thread takes a limited number of each class at a time (a batch) and serves the sockets
+//! between two batches. The server wraps a [`WorkQueue`] in a lock; `checks/sim` drives it on
+//! virtual time.
 
 mod fair_queue;
 mod news;
@@ -23,40 +26,40 @@ use base::LogicalPath;
 use fair_queue::FairQueue;
 use news::News;
 
-/// Jobs that wait at most.
+/// The maximum number of waiting jobs.
 pub const JOBS_MAX: usize = 1024;
-/// Requests of all clients that wait at most.
+/// The maximum number of waiting requests of all clients.
 pub const REQUESTS_MAX: usize = 1 << 16;
-/// Bytes of their paths at most.
+/// The maximum number of bytes of their paths.
 pub const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Requests of one client that wait at most.
+/// The maximum number of waiting requests of one client.
 pub const REQUESTS_PER_CLIENT_MAX: usize = 8192;
-/// A client with fewer requests may use the last quarter of the room.
+/// The number of requests below which a client may use the last quarter of the queue.
 pub const FEW_REQUESTS: usize = 16;
-/// Names that changed and wait at most, and their bytes.
+/// The maximum number of waiting names that changed, and their bytes.
 pub const CHANGES_MAX: (usize, usize) = (1 << 14, 2 * 1024 * 1024);
-/// Names that were opened in vain and wait at most, and their bytes.
+/// The maximum number of waiting names that were opened in vain, and their bytes.
 pub const MISSES_MAX: (usize, usize) = (1 << 10, 256 * 1024);
 
-/// Results of looks that the thread takes at once.
+/// The batch size for results of looks.
 const LOOKED_AT_ONCE: usize = 256;
-/// Jobs that the thread takes at once.
+/// The batch size for jobs.
 const JOBS_AT_ONCE: usize = 16;
-/// Names that changed that the thread takes at once.
+/// The batch size for names that changed.
 const CHANGES_AT_ONCE: usize = 64;
-/// Requests that the thread takes at once.
+/// The batch size for requests.
 pub const REQUESTS_AT_ONCE: usize = 32;
-/// Names that were opened in vain that the thread takes at once.
+/// The batch size for names that were opened in vain.
 pub const MISSES_AT_ONCE: usize = 8;
 
-/// The work that the thread takes at once.
+/// One batch of work.
 #[derive(Debug)]
 pub struct Turn<Looked, Job, Request> {
     /// Results of looks at the disk.
     pub looked: Vec<Looked>,
     /// Jobs of this process.
     pub jobs: Vec<Job>,
-    /// More names have changed than could be kept, or a directory with all that is below it.
+    /// More names changed than could be stored, or a directory with all names below it.
     pub is_reset: bool,
     /// Names that changed.
     pub changed: Vec<Arc<LogicalPath>>,
@@ -79,7 +82,7 @@ impl<Looked, Job, Request> Default for Turn<Looked, Job, Request> {
     }
 }
 
-/// Numbers of entries that wait.
+/// The numbers of waiting entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WorkStats {
     /// Jobs.
@@ -98,7 +101,7 @@ pub struct WorkStats {
     pub miss_bytes: usize,
 }
 
-/// Work for one thread.
+/// The queue of one thread.
 #[derive(Debug)]
 pub struct WorkQueue<Looked, Job, Request> {
     looked: VecDeque<Looked>,
@@ -159,7 +162,7 @@ impl<Looked, Job, Request> WorkQueue<Looked, Job, Request> {
 
     fn has_room(&self, client: usize, bytes: usize) -> bool {
         let own = self.requests.len_of(client);
-        // The last quarter is for clients that have few requests here.
+        // The last quarter is reserved for clients with few waiting requests.
         let limit = if own < FEW_REQUESTS { REQUESTS_MAX } else { REQUESTS_MAX / 4 * 3 };
         let byte_limit = if own < FEW_REQUESTS { REQUEST_BYTES_MAX } else { REQUEST_BYTES_MAX / 4 * 3 };
         own < REQUESTS_PER_CLIENT_MAX
@@ -167,22 +170,22 @@ impl<Looked, Job, Request> WorkQueue<Looked, Job, Request> {
             && self.request_bytes + bytes <= byte_limit
     }
 
-    /// A name came to exist or ceased to.
+    /// Adds a name that was created or removed.
     pub fn name_changed(&mut self, path: &LogicalPath) {
         self.news.changed(path);
     }
 
-    /// A name was opened in vain.
+    /// Adds a name that was opened in vain.
     pub fn name_missed(&mut self, path: &LogicalPath) {
         self.news.missed(path);
     }
 
-    /// More names changed than can be named.
+    /// Records that more names changed than can be listed.
     pub fn names_lost(&mut self) {
         self.news.moved();
     }
 
-    /// Takes the next work of all classes.
+    /// Takes the next batch of work of all classes.
     pub fn take(&mut self, turn: &mut Turn<Looked, Job, Request>) {
         let some = self.looked.len().min(LOOKED_AT_ONCE);
         turn.looked.extend(self.looked.drain(..some));
@@ -198,7 +201,7 @@ impl<Looked, Job, Request> WorkQueue<Looked, Job, Request> {
         turn.missed.extend(self.news.take_missed(MISSES_AT_ONCE));
     }
 
-    /// Returns the numbers of entries that wait.
+    /// Returns the numbers of waiting entries.
     pub fn stats(&self) -> WorkStats {
         let ((changes, change_bytes), (misses, miss_bytes)) = self.news.sizes();
         WorkStats {

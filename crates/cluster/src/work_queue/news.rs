@@ -1,5 +1,7 @@
-//! Names that changed, or were opened in vain, until the cluster's thread has looked at them. Each stands here once, however
-//! often it changed: what counts is what is there when the thread looks. Both sets are bounded.
+//! Bounded sets of names that changed, or were opened in vain, for the cluster's thread.
+//!
+//! A set holds each name once, however often it changed, because only the state at the time of the
+//! look counts (decision 029).
 
 use base::LogicalPath;
 use std::collections::{HashSet, VecDeque};
@@ -7,7 +9,7 @@ use std::sync::Arc;
 
 use super::{CHANGES_MAX, MISSES_MAX};
 
-/// Names that wait.
+/// The waiting names.
 #[derive(Default, Debug)]
 pub(super) struct News {
     changed: Paths,
@@ -15,7 +17,7 @@ pub(super) struct News {
     is_reset: bool,
 }
 
-/// Paths in the order in which they came, each once.
+/// Paths in the order of arrival, without duplicates.
 #[derive(Default, Debug)]
 struct Paths {
     order: VecDeque<Arc<LogicalPath>>,
@@ -24,7 +26,7 @@ struct Paths {
 }
 
 impl Paths {
-    /// Adds a path unless it is here; `false` when there is no room.
+    /// Adds a path unless it is present; `false` if the set is full.
     fn add(&mut self, path: &LogicalPath, (paths_max, bytes_max): (usize, usize)) -> bool {
         if self.known.contains(path) {
             return true;
@@ -56,23 +58,23 @@ impl News {
         self.changed.order.is_empty() && self.missed.order.is_empty() && !self.is_reset
     }
 
-    /// A name came to exist or ceased to.
+    /// Adds a name that was created or removed.
     pub(super) fn changed(&mut self, path: &LogicalPath) {
         if !self.changed.add(path, CHANGES_MAX) {
-            // More changed than can be named.
+            // More names changed than can be listed.
             self.changed = Paths::default();
             self.is_reset = true;
         }
     }
 
-    /// A name was opened in vain.
+    /// Adds a name that was opened in vain.
     pub(super) fn missed(&mut self, path: &LogicalPath) {
         if !self.changed.known.contains(path) {
             self.missed.add(path, MISSES_MAX);
         }
     }
 
-    /// A directory was renamed with all that is below it.
+    /// Records that a directory was renamed with all names below it.
     pub(super) fn moved(&mut self) {
         self.is_reset = true;
     }
