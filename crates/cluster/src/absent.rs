@@ -1,7 +1,8 @@
-//! Children that may have leases and are not here.
+//! Absent children that may hold leases (decision 001).
 //!
-//! A child whose connection has ended keeps its leases, and a client may be on its way to it. A second creator of the same file
-//! waits until the child is back, or until its leases are over. See `docs/decisions/001-placement-leases.md`.
+//! A child whose connection has ended keeps its leases, and a client may be on its way to it. So a
+//! second creator of the same file waits until the child has reconnected, or until its leases have
+//! ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,38 +11,38 @@ use crate::cell::Child;
 use crate::paths::PathTable;
 use crate::slots::{CELL_SLOTS, Slot, SlotMask};
 
-/// Absent children that are borne in mind at most: those of an earlier run and a whole cell of this one. Beyond, the oldest is
-/// forgotten.
+/// The maximum number of recorded children: those of an earlier run and a whole cell of this one.
+/// Beyond it, the oldest is forgotten.
 const ABSENT_MAX: usize = 2 * CELL_SLOTS;
 
-/// A child that is not here and may have leases.
+/// An absent child that may hold leases.
 #[derive(Clone, Debug)]
 pub(crate) struct AbsentLessee {
-    /// The number of its system id.
+    /// The hash of its system id.
     pub(crate) id: u64,
-    /// Its leases are over then.
+    /// The time at which its leases have ended.
     pub(crate) until: Duration,
-    /// Where it was; `None` of a child of an earlier run.
+    /// Its last seat; `None` for a child of an earlier run.
     pub(crate) seat: Option<Seat>,
 }
 
-/// Where an absent child was.
+/// The last seat of an absent child.
 #[derive(Clone, Debug)]
 pub(crate) struct Seat {
     /// Its slot.
     pub(crate) slot: Slot,
-    /// The number by which files are placed at it.
+    /// The number that places files at it.
     pub(crate) digest: u64,
-    /// The children that were there at that time, and not another node in one of their slots. Files were placed at it in competition
-    /// with those.
+    /// The children of that time whose slots have not been reassigned. Files were placed at it in
+    /// competition with those.
     pub(crate) rivals: SlotMask,
-    /// Its share of new files, if it has said one.
+    /// Its share of new files, if it reported one.
     pub(crate) share: Option<u8>,
-    /// Who exported what while it was there.
+    /// The path table while it was connected.
     pub(crate) paths: Arc<PathTable>,
 }
 
-/// All of them.
+/// All absent children.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct AbsentLessees(Arc<Vec<AbsentLessee>>);
 
@@ -54,7 +55,7 @@ impl AbsentLessees {
         self.0.is_empty()
     }
 
-    /// Adds a child, or prolongs the time for which it is borne in mind.
+    /// Adds a child, or extends its time.
     pub(crate) fn add(&mut self, absent: AbsentLessee) {
         self.remove(absent.id);
         let all = Arc::make_mut(&mut self.0);
@@ -64,7 +65,7 @@ impl AbsentLessees {
         all.push(absent);
     }
 
-    /// The child is back, here or below. Reports whether it was absent.
+    /// Removes a child that has reconnected, here or below. Reports whether it was absent.
     pub(crate) fn remove(&mut self, id: u64) -> bool {
         let was_absent = self.0.iter().any(|absent| absent.id == id);
         if was_absent {
@@ -73,7 +74,7 @@ impl AbsentLessees {
         was_absent
     }
 
-    /// Another node has taken this slot.
+    /// Records that another node has taken this slot.
     pub(crate) fn note_newcomer(&mut self, slot: Slot) {
         if self.iter().any(|absent| absent.seat.as_ref().is_some_and(|seat| seat.rivals.contains(slot))) {
             let seats = Arc::make_mut(&mut self.0).iter_mut().filter_map(|absent| absent.seat.as_mut());
@@ -81,7 +82,7 @@ impl AbsentLessees {
         }
     }
 
-    /// Forgets those whose leases are over. Reports whether there were any.
+    /// Forgets children whose leases have ended. Reports whether there were any.
     pub(crate) fn forget_old(&mut self, now: Duration) -> bool {
         let is_over = self.0.iter().any(|absent| absent.until <= now);
         if is_over {
@@ -90,24 +91,26 @@ impl AbsentLessees {
         is_over
     }
 
-    /// When the leases of one of them are over.
+    /// Returns the time at which the next leases end.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         self.0.iter().map(|absent| absent.until).min()
     }
 
-    /// Reports whether a child that was in this slot may have the lease of a file that was placed there.
+    /// Reports whether an absent child of this slot may hold the lease of a file that was placed
+    /// there.
     pub(crate) fn was_in(&self, slot: Slot) -> bool {
         self.iter().any(|absent| absent.seat.as_ref().is_some_and(|seat| seat.slot == slot))
     }
 
-    /// Reports whether a child of an earlier run may have a lease. Which files were placed at it is not known.
+    /// Reports whether a child of an earlier run may hold a lease. It is unknown which files were
+    /// placed at it.
     pub(crate) fn are_of_earlier_run(&self) -> bool {
         self.iter().any(|absent| absent.seat.is_none())
     }
 }
 
 impl Seat {
-    /// The seat of a child that was lost.
+    /// Returns the seat of a lost child.
     pub(crate) fn of(slot: Slot, child: &Child, rivals: SlotMask, paths: &Arc<PathTable>) -> Self {
         Self { slot, digest: child.digest, rivals, share: child.share, paths: paths.clone() }
     }

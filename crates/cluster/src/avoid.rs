@@ -1,29 +1,30 @@
-//! Children a client does not want to be sent to again: its `tried` list.
+//! The `tried` list of a client: children that it does not want to be redirected to again.
 //!
-//! A token `+<cid>` means every child of a site, any other a host, with or without port. When several children
-//! live on the host and no port is given, the first mentions cannot tell which of them failed: they are then only
-//! chosen when nothing else is left, and avoided altogether once the host was mentioned as often as it has children.
-//! (Real managers mask the first of them, tried or not.) Source: cms protocol 3, section "avoid / tried".
+//! A token `+<cid>` means every child of a site, any other token a host, with or without port. If
+//! several children run on the host and the token has no port, the first mentions cannot show which
+//! of them failed. Such children are only chosen as a fallback. They are avoided altogether once
+//! the host was mentioned as often as it has children. (Real managers mask the first of them, tried
+//! or not.) Source: cms protocol 3, section "avoid / tried".
 
 use crate::cell::{Cell, Child};
 use crate::slots::{Slot, SlotMask};
 
-/// Tokens of a tried list that are looked at; what is behind them is only counted.
+/// The maximum number of tokens of a tried list that are parsed; further ones are only counted.
 pub const TRIED_MAX: usize = 128;
 
-/// What a tried list means in a cell.
+/// The meaning of a tried list in a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Avoided {
-    /// Never to be chosen.
+    /// Children that must not be chosen.
     pub never: SlotMask,
-    /// Only if nothing else is left.
+    /// Children that are only chosen as a fallback.
     pub last: SlotMask,
-    /// How many tokens the list has.
+    /// The number of tokens of the list.
     pub tokens: usize,
 }
 
 impl Avoided {
-    /// Reads a comma separated list.
+    /// Parses a comma separated list.
     pub fn parse(list: &[u8], cell: &Cell) -> Self {
         let list = list.strip_suffix(b"\0").unwrap_or(list);
         let tokens =
@@ -50,7 +51,7 @@ impl Avoided {
         avoided
     }
 
-    /// Another child sits in `slot` now.
+    /// Removes `slot` from the sets, because another child has taken it.
     pub(crate) fn forget(&mut self, slot: Slot) {
         self.never.remove(slot);
         self.last.remove(slot);
@@ -69,7 +70,7 @@ fn names(child: &Child, host: &str) -> bool {
         .any(|one| ip.map_or_else(|| one.host.eq_ignore_ascii_case(host), |ip| ip == one.ip.to_canonical()))
 }
 
-/// `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare IPv6 address.
+/// Splits `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare IPv6 address.
 fn host_and_port(token: &str) -> (&str, Option<u16>) {
     let Some((host, port)) = token.rsplit_once(':') else { return (token, None) };
     match port.parse() {

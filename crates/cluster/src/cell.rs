@@ -369,14 +369,15 @@ impl Cell {
         self.unlist(slot);
     }
 
-    /// The child in `slot` changed, but not what it has: it came back, was suspended, has another port.
+    /// Changes the state of the child in `slot`, but not its files: it reconnected, was suspended,
+    /// has another port.
     pub fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Child)) {
         let Some(mut child) = self.child(slot).cloned() else { return };
         change(&mut child);
         self.set(slot, Some(child));
     }
 
-    /// The slot is free again.
+    /// Frees the slot.
     pub fn leave(&mut self, slot: Slot) {
         Arc::make_mut(&mut self.paths).remove(slot);
         self.meters.reset_counts(slot.mask());

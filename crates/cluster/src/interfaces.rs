@@ -1,11 +1,14 @@
-//! The addresses that clients are sent to for a child.
+//! The addresses of a child that clients are redirected to.
+//!
+//! They are derived here from the connection of the child and the addresses of its host, because a
+//! node does not always report addresses that its clients can use.
 
 use crate::cell::Interface;
 use crate::tree::Member;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// How others reach the host of this node.
+/// The name and addresses of this host for other hosts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OwnHost {
     /// Its name; `None`: the loopback address, which only clients on this host can use.
@@ -23,8 +26,8 @@ impl OwnHost {
         }
     }
 
-    /// Returns the addresses of a child: the one that it connected from, and one of the other family. `others` are further
-    /// addresses of its host, as far as they are known.
+    /// Returns the addresses of a child: the one of its connection, and one of the other family.
+    /// `others` are further known addresses of its host.
     ///
     /// A child that connected over the loopback is on this host, so it has this host's addresses.
     pub fn interfaces(&self, child: &Member, others: &[IpAddr]) -> Vec<Interface> {

@@ -1,4 +1,4 @@
-//! The names that each child may have, of children that tell all of them: see [`Inventories`].
+//! The names of children with complete inventories: see [`Inventories`] (decision 002).
 
 use crate::looks::folder;
 use crate::slots::{CELL_SLOTS, Slot, SlotMask};
@@ -7,38 +7,41 @@ use std::hash::Hasher;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Rows of the table: a power of two. It has 32 MiB, and room for 400,000 names of each child; with more names children are
-/// asked in vain now and then, with a million every sixth.
+/// The number of rows of the table: a power of two. The table has 32 MiB, and room for 400,000
+/// names of each child. With more names some queries are needless; with a million names, one in
+/// six.
 const ROWS: usize = 1 << 22;
 
-/// Rows for each name.
+/// The number of rows for each name.
 const PROBES: usize = 4;
 
 const _: () = assert!(ROWS.is_power_of_two() && PROBES <= 4 && CELL_SLOTS == 64);
 
-/// A Bloom filter for each child, in one table: row n holds the bit n of all 64 filters, so the children that may have a name
-/// are found by as many look-ups as for one child. A name that was added is always found; one that was not is found seldom.
-/// Names are never removed one by one, because it costs no more than a question to a child that does not have them.
+/// A Bloom filter for each child, in one table. Row n holds bit n of all 64 filters, so the
+/// children that may have a name are found by as many look-ups as for one child. Every added name
+/// is found; false positives are rare. Names are never removed one by one, because a stale name
+/// costs only a query to a child that does not have it.
 ///
-/// One thread adds. Others read at the same time, and see a name soon after it was added.
+/// One thread adds names. Others read at the same time, and see a name shortly after it was added.
 pub(crate) struct Inventories {
-    /// Made when the first name is added.
+    /// Allocated when the first name is added.
     rows: OnceLock<Box<[AtomicU64]>>,
     key: (u64, u64),
 }
 
 impl Inventories {
-    /// An empty table. Its hash is keyed, so that nobody can aim names at the same rows.
+    /// Creates an empty table. Its hash is keyed, so that an attacker cannot direct names at the
+    /// same rows.
     pub(crate) const fn new(key: (u64, u64)) -> Self {
         Self { rows: OnceLock::new(), key }
     }
 
-    /// Adds a name of a child, and the directories that it is in.
+    /// Adds a name of a child, and its parent directories.
     pub(crate) fn add(&self, slot: Slot, path: &[u8]) {
         self.add_one(slot, path);
         let mut directory = folder(path);
         while let Some(path) = directory {
-            // One that seems to be there by chance says nothing of those above it.
+            // A false positive does not prove that the directories above are present.
             if !self.candidates(path).contains(slot) {
                 self.add_one(slot, path);
             }
@@ -60,8 +63,9 @@ impl Inventories {
         SlotMask(rows.fold(u64::MAX, |mask, row| mask & row.load(Ordering::Relaxed)))
     }
 
-    /// Removes all names of a child. It takes milliseconds. A reader that misses a name for that reason sees all that this
-    /// thread wrote before, if it has a fence of its own after its look-ups.
+    /// Removes all names of a child. It takes milliseconds. A reader that misses a name for that
+    /// reason sees all earlier writes of this thread, if it has a fence of its own after its
+    /// look-ups.
     pub(crate) fn clear(&self, slot: Slot) {
         fence(Ordering::Release);
         for row in self.rows.get().into_iter().flatten() {

@@ -1,26 +1,27 @@
-//! What a redirector is told whose answer is not known soon.
+//! The reply to a redirector whose answer is overdue.
 //!
-//! Clients of a manager's own process wait in silence. A real redirector takes silence for a lost manager, so it receives the
-//! number of a later answer, or a wait. Real redirectors hand later answers on to their clients for a status and for a list
-//! of holders only.
+//! Clients of a manager's own process wait without a message. A real redirector treats a missing
+//! message as a lost manager, so it receives the number of a later answer, or a wait. Real
+//! redirectors forward later answers to their clients only for a status and for a list of holders.
 
 use std::time::Duration;
 
-/// After so long without an answer a real redirector would soon give up: it waits for 2 s. Source: cms protocol 3, section
-/// "redirector behaviour".
+/// The time after which an answer is overdue. A real redirector gives up after 2 s. Source: cms
+/// protocol 3, section "redirector behaviour".
 pub const ANSWER_OVERDUE: Duration = Duration::from_millis(1500);
 
-/// What is said instead of the answer.
+/// The reply instead of the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LateAnswer<P> {
-    /// The answer follows, by this number.
+    /// The answer follows, with this number.
     Promise(P),
-    /// The client is to ask again after this time.
+    /// The client retries after this time.
     Wait(Duration),
 }
 
-/// Returns what a redirector is told whose answer is overdue. `promise`: the number of a later answer, if it hands such an
-/// answer on; `lookup`: how long clients wait for a location (`cms.delay lookup`), of which a part is over.
+/// Returns the reply to a redirector whose answer is overdue. `promise` is the number of a later
+/// answer, if the redirector forwards such answers. `lookup` is the wait of clients for a location
+/// (`cms.delay lookup`), of which a part has passed.
 pub fn late_answer<P>(promise: Option<P>, lookup: Duration) -> LateAnswer<P> {
     promise.map_or(LateAnswer::Wait(lookup.saturating_sub(ANSWER_OVERDUE)), LateAnswer::Promise)
 }

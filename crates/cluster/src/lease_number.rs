@@ -1,29 +1,31 @@
 //! The order of the leases of one path.
 //!
-//! Managers that know different servers may lease one path at two of them. Whoever learns of both has the one with the lower
-//! number ended. A successor of a lease that has ended has a higher number, so that it is no mistake when the news of both come
-//! in the wrong order: the end of a lease that is over changes nothing.
+//! Managers that know different servers may lease one path at two of them. A node that learns of
+//! both ends the one with the lower number. A lease after one that has ended has a higher number,
+//! so that reports in the wrong order do no harm: the end of a stale lease changes nothing.
 
 use std::time::Duration;
 
 use base::Rng;
 
-/// Bits that tell apart the leases that two parents grant within one millisecond.
+/// The bits that distinguish the leases of two parents within one millisecond.
 const TAG_BITS: u32 = 20;
 
-/// Higher numbers are not believed: a clock is wrong, and all later leases would have to be above.
+/// The maximum lead over the own clock. A higher number is ignored, because its clock is wrong and
+/// all later leases would have to be above it.
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// The place of a lease among those of the same path.
+/// The position of a lease among those of the same path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct LeaseNumber(pub u64);
 
 impl LeaseNumber {
-    /// Of a lease within which a file is being created: nothing ends it. As a limit: every lease that can be ended is below.
+    /// The number of a lease within which a file is being created: nothing ends it. As a limit:
+    /// every lease that can be ended is below.
     pub const CREATING: Self = Self(u64::MAX);
 }
 
-/// Gives numbers to leases: the time of day, or one more than the highest number that was seen.
+/// A generator of lease numbers: the time of day, or one more than the highest number seen.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseClock {
     /// The time of day at the start of the process.
@@ -40,20 +42,20 @@ impl LeaseClock {
         Self { started, last: 0, tag: u64::from(u32::from_le_bytes(tag)) & ((1 << TAG_BITS) - 1) }
     }
 
-    /// A number above all that were given or seen.
+    /// Returns a number above all that were returned or seen.
     pub(crate) fn next(&mut self, now: Duration) -> LeaseNumber {
         self.last = self.today(now).max(self.last + 1);
         LeaseNumber(self.last << TAG_BITS | self.tag)
     }
 
-    /// Somebody has told of a lease.
+    /// Records a lease number of another node.
     pub(crate) fn observe(&mut self, number: LeaseNumber, now: Duration) {
         if number.0 >> TAG_BITS <= self.today(now.saturating_add(AHEAD_MAX)) {
             self.last = self.last.max(number.0 >> TAG_BITS);
         }
     }
 
-    /// The time of day in milliseconds.
+    /// Returns the time of day in milliseconds.
     fn today(&self, now: Duration) -> u64 {
         let time = self.started.saturating_add(now).as_millis();
         u64::try_from(time).unwrap_or(u64::MAX) & (u64::MAX >> TAG_BITS)

@@ -1,4 +1,7 @@
-//! What the tree says of children: who joined, changed, was lost, left.
+//! Events of the tree about children: joined, changed, lost, left.
+//!
+//! The tree decides about membership; this file applies its decisions to the cell, to open queries
+//! and to the leases of absent children.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,12 +16,13 @@ use crate::slots::{Slot, SlotMask};
 use crate::tree::limits::STABLE;
 use crate::tree::{ChildChange, Extensions, LinkId, Member};
 
-/// For so long a child that was lost is expected back: no file is said to be nowhere, and none is made, that it may have.
-/// The slot itself is kept for longer.
+/// The time for which a lost child is expected to reconnect. Meanwhile no file that it may have is
+/// reported as missing or created. The slot itself is kept for longer.
 pub const EXPECTED_BACK: Duration = Duration::from_secs(30);
 
-/// A child that was sent to another cell has its place there within this time. For the same time clients at a supervisor wait for
-/// a child that was lost; without any child it sends them back then.
+/// The time within which a child that was redirected to another cell has its place there. For the
+/// same time clients at a supervisor wait for a lost child; without any child it redirects them
+/// back then.
 pub(super) const SEATED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The connection of a child.
@@ -29,8 +33,9 @@ pub(super) struct Attached {
 }
 
 impl Resolver {
-    /// Takes over what the tree machine says of the child in `slot`. `member` is the child as the tree has it now, none
-    /// if the slot is free; `interfaces` are its addresses, which only the driver can find out.
+    /// Applies a change of the child in `slot`, as reported by the tree. `member` is the child in
+    /// the tree, `None` if the slot is free; `interfaces` are its addresses, which only the driver
+    /// can determine.
     pub fn follow(
         &mut self,
         slot: Slot,

@@ -114,16 +114,16 @@ pub(super) struct Queries {
     by_token: HashMap<Token, usize>,
     /// The queries to which each child has not replied.
     by_slot: HashMap<Slot, QuerySet>,
-    /// Queries that a child will not answer because it was lost, until they are settled.
+    /// Queries of lost children that are not settled yet.
     lost: HashMap<Slot, QuerySet>,
     waiters: usize,
     /// Bytes of the paths in `by_path`.
     bytes: usize,
-    /// Queries and waiters that were looked at.
+    /// The number of queries and waiters that were looked at.
     steps: u64,
 }
 
-/// A set of queries: a bit for each.
+/// A set of queries: one bit for each.
 #[derive(Default, Debug)]
 struct QuerySet {
     words: Vec<u64>,
@@ -174,7 +174,7 @@ impl Queries {
         self.waiters
     }
 
-    /// The query for `path`, begun if there is none; `None` when there are too many.
+    /// Returns the query for `path`, a new one if there is none; `None` if the limit is reached.
     pub(super) fn begin(&mut self, path: &[u8], now: Duration) -> Option<usize> {
         if let Some(id) = self.find(path) {
             return Some(id);
@@ -205,7 +205,7 @@ impl Queries {
         Some(id)
     }
 
-    /// Lets somebody wait for a query; false when there are too many.
+    /// Adds a waiting request to a query; `false` if the limit is reached.
     pub(super) fn wait(&mut self, id: usize, waiter: Waiter) -> bool {
         if self.waiters >= WAITERS_MAX {
             return false;
@@ -217,20 +217,20 @@ impl Queries {
         true
     }
 
-    /// Marks all waiters of a query as to be judged again.
+    /// Marks all requests that wait for a query as to be judged again.
     pub(super) fn judge_again(&mut self, id: usize, why: Settle) {
         if let Some(query) = self.queries.get_mut(id) {
             (query.unjudged, query.why) = (query.waiters.len(), why);
         }
     }
 
-    /// Reports whether somebody who waits for a query is to be judged again.
+    /// Reports whether a request that waits for a query is to be judged again.
     pub(super) fn has_unjudged(&self, id: usize) -> bool {
         self.queries.get(id).is_some_and(|query| query.unjudged > 0)
     }
 
-    /// Takes the next waiter that is to be judged again; an inner `None` stands for one that was abandoned. A waiter that has to
-    /// wait on returns with [`Self::wait`].
+    /// Takes the next request to be judged again; an inner `None` means that it was abandoned. A
+    /// request that has to wait on is returned with [`Self::wait`].
     pub(super) fn take_unjudged(&mut self, id: usize) -> Option<Option<Waiter>> {
         let query = self.queries.get_mut(id)?;
         query.unjudged = query.unjudged.checked_sub(1)?;
@@ -253,7 +253,8 @@ impl Queries {
         self.waiters -= 1;
         query.abandoned.insert(token);
         self.steps += 1;
-        // Each request that is dropped pays for a look at two in the list, so no more than half of the list was dropped.
+        // Each abandoned request pays for a look at two entries of the list, so at most half of the
+        // list is abandoned.
         for _ in 0..LOOKED_AT_PER_ABANDONED {
             let Some(waiter) = query.waiters.pop_front() else { break };
             self.steps += 1;
@@ -266,7 +267,7 @@ impl Queries {
         }
     }
 
-    /// Sets which children have yet to answer.
+    /// Sets the children whose replies are outstanding.
     pub(super) fn set_outstanding(&mut self, id: usize, outstanding: SlotMask) {
         let Some(query) = self.queries.get_mut(id) else { return };
         let before = std::mem::replace(&mut query.outstanding, outstanding);
@@ -280,7 +281,7 @@ impl Queries {
         }
     }
 
-    /// Queries and waiters that were looked at since the start.
+    /// Returns the number of queries and waiters looked at since the start.
     pub(super) fn steps(&self) -> u64 {
         self.steps
     }
@@ -293,24 +294,24 @@ impl Queries {
         }
     }
 
-    /// When the next query's time is up.
+    /// Returns the deadline of the next query.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// A query whose time is up.
+    /// Returns a query whose deadline has passed.
     pub(super) fn due(&self, now: Duration) -> Option<usize> {
         self.deadlines.first().filter(|(deadline, _)| *deadline <= now).map(|(_, id)| *id)
     }
 
-    /// The child in `slot` will not answer its queries.
+    /// Marks the queries of the child in `slot`, because it will not reply.
     pub(super) fn lose(&mut self, slot: Slot) {
         if let Some(set) = self.by_slot.remove(&slot) {
             self.lost.entry(slot).or_default().merge(&set);
         }
     }
 
-    /// Takes one of the queries that a lost child will not answer.
+    /// Takes one of the queries of a lost child.
     pub(super) fn next_lost(&mut self) -> Option<(Slot, usize)> {
         while let Some((slot, set)) = self.lost.iter_mut().next() {
             let slot = *slot;

@@ -1,4 +1,4 @@
-//! The least busy first, by a weighted sum of what children report.
+//! Selection by load: the lowest weighted sum of the reported figures.
 
 use base::Rng;
 
@@ -6,7 +6,7 @@ use super::{RoundRobin, Selection};
 use crate::meters::{Meters, Use};
 use crate::slots::{Slot, SlotMask};
 
-/// How much each figure counts, in percent (`cms.sched`).
+/// The weight of each figure, in percent (`cms.sched`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Weights {
     /// Processor.
@@ -19,27 +19,29 @@ pub struct Weights {
     pub mem: u8,
     /// Paging.
     pub pag: u8,
-    /// Filling of the disks; counts for writers only.
+    /// Usage of the disks; counts for writers only.
     pub space: u8,
 }
 
 impl Weights {
-    /// Whether any figure but space counts.
+    /// Reports whether any figure but space counts.
     pub const fn look_at_load(&self) -> bool {
         self.cpu | self.io | self.runq | self.mem | self.pag != 0
     }
 }
 
-/// Picks by load. Children whose loads differ from the least by `fuzz` or less count as equally busy and take turns.
+/// Selection by load. Children whose loads differ from the lowest by `fuzz` or less count as
+/// equally loaded and take turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ByLoad {
-    /// What makes a load.
+    /// The weights of the load.
     pub weights: Weights,
-    /// How close is equal.
+    /// The difference up to which loads count as equal.
     pub fuzz: u8,
-    /// As with round robin.
+    /// The difference of counts at which a writer goes to another child, as for round robin.
     pub linger: u32,
-    /// Draw instead, with the weight fuzz + 100 - load for each child: a busy one gets few, not none.
+    /// Picks at random instead, with the weight fuzz + 100 - load for each child: a loaded child
+    /// gets few clients instead of none.
     pub randomized: bool,
 }
 
@@ -98,7 +100,8 @@ impl Selection for ByLoad {
         Some(self.sum(slot, meters))
     }
 
-    /// Only the least busy get new files, those within `fuzz` alike; drawn ones by their weight.
+    /// Only the least loaded children get new files, those within `fuzz` alike; a random pick uses
+    /// the weights.
     fn weight(&self, slot: Slot, among: SlotMask, meters: &Meters) -> u32 {
         let mass = |slot| self.mass(slot, Use::Write, meters);
         if self.randomized {

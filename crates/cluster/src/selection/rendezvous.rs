@@ -1,5 +1,7 @@
-//! Rendezvous hashing: of the same candidates everybody chooses the same one for a path, and when one goes or comes only the
-//! paths that it wins change hands.
+//! Rendezvous hashing: a stable choice among candidates, without coordination.
+//!
+//! All nodes with the same candidates choose the same one for a path, so that replicated managers
+//! agree. When a candidate leaves or joins, only the paths that it wins change their place.
 
 use std::cmp::Ordering;
 use std::hash::Hasher as _;
@@ -9,13 +11,13 @@ use siphasher::sip::SipHasher13;
 /// A child that could take a new file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Candidate {
-    /// A number for the node that is the same at all its parents.
+    /// A number for the node that is equal at all its parents.
     pub(super) digest: u64,
-    /// Its share of all files, compared with others.
+    /// Its share of all files, relative to the others.
     pub(super) weight: u32,
 }
 
-/// The rank of a candidate for a path; the least wins.
+/// The rank of a candidate for a path; the lowest wins.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Rank {
     /// An exponentially distributed time of arrival, shorter for larger weights.
@@ -24,11 +26,11 @@ pub(super) struct Rank {
 }
 
 impl Candidate {
-    /// Its rank for a path.
+    /// Returns its rank for a path.
     pub(super) fn rank(&self, path: &[u8]) -> Rank {
         let mut hasher = SipHasher13::new_with_keys(self.digest, 0);
         hasher.write(path);
-        // 53 bits, as many as a float holds; never 0.
+        // 53 bits, the precision of a float; never 0.
         let uniform = ((hasher.finish() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         Rank { arrival: -uniform.ln() / f64::from(self.weight.max(1)), digest: self.digest }
     }
@@ -57,7 +59,7 @@ mod tests {
         all.map(|(at, weight)| Candidate { digest: at as u64 * 77, weight: *weight }).collect()
     }
 
-    /// The winners of many paths.
+    /// Returns the winners of many paths.
     fn choices(candidates: &[Candidate]) -> Vec<u64> {
         let winner = |number: u32| {
             let path = format!("/store/file{number}");

@@ -1,4 +1,4 @@
-//! Everybody in turn: who was chosen least often is next.
+//! Round robin: the child with the lowest reference count is next.
 
 use base::Rng;
 
@@ -6,15 +6,15 @@ use super::Selection;
 use crate::meters::{Meters, Use};
 use crate::slots::{Slot, SlotMask};
 
-/// Picks by reference count; of equals the lowest slot.
+/// Selection by reference count; of equals the lowest slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RoundRobin {
-    /// Writers go to another child only when the one in turn was chosen so many times less often.
+    /// The difference of counts at which a writer goes to another child.
     pub linger: u32,
 }
 
 impl RoundRobin {
-    /// The child in turn.
+    /// Returns the next child in turn.
     pub(super) fn in_turn(self, among: SlotMask, kind: Use, meters: &Meters) -> Option<Slot> {
         let linger = match kind {
             Use::Read => 0,

@@ -1,4 +1,4 @@
-//! Each rule of selection with the figures of cms protocol 3.
+//! Tests of the selection rules with the figures of cms protocol 3.
 
 use super::*;
 use crate::fixtures::cell;

@@ -1,4 +1,6 @@
-//! What a machine wants done, and what it tells others about its children.
+//! Actions for the driver of a node, with changes of children and notices for the operator.
+//!
+//! The node does no I/O itself, so all its effects are values of these types.
 
 use super::address::Address;
 use super::link::LinkId;
@@ -6,14 +8,14 @@ use super::message::Message;
 use super::role::RoleError;
 use crate::Slot;
 
-/// One thing for the driver to do, in the order given.
+/// One action for the driver, which executes actions in their order.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
-    /// Connect there, and say `Connected` or `Closed` of this link.
+    /// Connect there, and report `Connected` or `Closed` for this connection.
     Connect {
-        /// Name of the connection.
+        /// The name of the connection.
         link: LinkId,
-        /// Where to.
+        /// The target.
         address: Address,
     },
     /// Send a message.
@@ -23,129 +25,132 @@ pub enum Action {
         /// The message.
         message: Message,
     },
-    /// Send what is under way and end the connection. The driver says nothing of this link any more.
+    /// Flush the output and end the connection. The driver reports no further event of it.
     Close {
         /// The connection.
         link: LinkId,
     },
-    /// Keep on disk where the node has its place (`None`: at the managers): after a restart it is asked first.
+    /// Store on disk the parent with the place of the node (`None`: the managers). After a restart
+    /// the node tries it first.
     Remember {
         /// The parent.
         cell: Option<Address>,
     },
-    /// Something changed about a child: for those who keep masks of slots.
+    /// A change of a child, for components that keep masks of slots.
     Child {
         /// Its slot.
         slot: Slot,
-        /// What.
+        /// The change.
         change: ChildChange,
     },
-    /// Cells below have taken nodes in.
+    /// Cells below have accepted nodes.
     JoinedBelow {
-        /// The numbers of their system ids.
+        /// The hashes of their system ids.
         nodes: Vec<u64>,
     },
-    /// Service began (`true`) or ended, as redirectors are told.
+    /// Service began (`true`) or ended; redirectors receive it.
     Service {
-        /// Whether clients are served.
+        /// Clients are served.
         serves: bool,
     },
     /// The node found a parent (`true`), or lost the last one.
     Attached {
-        /// Whether it has a parent.
+        /// It has a parent.
         attached: bool,
     },
-    /// The clients of this node are to move elsewhere, or not any more: by order of a parent, or its own word.
+    /// The node starts or ends draining: its clients move elsewhere, by order of a parent or by its
+    /// own.
     Drain {
-        /// Whether.
+        /// It drains.
         draining: bool,
-        /// Where they begin anew, if that is known.
+        /// The address at which these clients enter the cluster again, if it is known.
         door: Option<Address>,
     },
-    /// For the log of the operator.
+    /// A notice for the operator's log.
     Notice(Notice),
 }
 
-/// What happened to a child.
+/// A change of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChildChange {
-    /// A node took the slot. `fresh`: nothing that was known about the slot holds for it.
+    /// A node took the slot. `fresh`: all knowledge about the slot is stale.
     Joined {
-        /// Whether it is another node than before, or has other paths.
+        /// It is another node than before, or has other paths.
         fresh: bool,
     },
     /// Its connection ended; the slot is kept.
     Lost,
-    /// The slot is nobody's any more.
+    /// The slot is free.
     Freed,
-    /// It serves or does not, stages or does not, or has another port or space: look at the member.
+    /// Its service, its ability to stage, its port or its space changed: see the member.
     Condition,
-    /// It has another load or other space: look at the member.
+    /// Its load or space changed: see the member.
     Figures,
-    /// As `Condition`; and its clients are to move elsewhere, or not any more: what parents know of the files below it changes.
+    /// As `Condition`; and it started or ended draining, so the state of the files below it changes
+    /// for parents.
     Draining,
-    /// What is known about the files below it is void.
+    /// The knowledge about the files below it is stale.
     Reset,
 }
 
-/// Something an operator may want to know.
+/// An event for the operator.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Notice {
     /// A login was refused.
     Refused {
-        /// Who.
+        /// The host of the node.
         host: String,
-        /// Why.
+        /// The reason.
         reason: RefusalReason,
     },
-    /// A redirector's connection is closed, because another one came and there are no more places.
+    /// A redirector's connection is closed, because another one arrived at the limit (eviction).
     Replaced {
         /// The connection.
         link: LinkId,
         /// The host of the other one.
         by: String,
     },
-    /// A child was silent for too long.
+    /// A child timed out.
     Silent {
         /// Its address.
         address: Address,
     },
-    /// The parent was silent for too long.
+    /// The parent timed out.
     ParentSilent {
         /// Its address.
         address: Address,
     },
-    /// Two nodes have one identity.
+    /// Two nodes have one identity (duplicate).
     Twins {
         /// The system id.
         id: String,
-        /// The address of the one that was refused.
+        /// The address of the refused node.
         host: String,
     },
     /// The managers are of different clusters.
     Clusters {
-        /// What their ids say.
+        /// The ids of the clusters.
         ids: Vec<String>,
     },
-    /// No cell has room: servers wait until supervisors are added.
+    /// All cells are full: servers wait until supervisors are added.
     Full {
-        /// How many wait.
+        /// The number of waiting servers.
         waiting: usize,
     },
 }
 
-/// Why a login was refused.
+/// The reason why a login was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RefusalReason {
-    /// For what it is.
+    /// Its role does not fit.
     Role(RoleError),
     /// It has no system id.
     NoId,
-    /// The administrator does not want it.
+    /// The black list bans it.
     Banned,
-    /// One of the same identity is here.
+    /// A node with the same identity is connected (duplicate).
     Twin,
-    /// No place.
+    /// All places are taken.
     Full,
     /// This node has no parent itself.
     Orphaned,

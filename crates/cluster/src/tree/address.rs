@@ -1,4 +1,4 @@
-//! Where a node of the cluster listens: a host and a port, as a `try` names it.
+//! The address of a node of the cluster: a host and a port, as a `try` names it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,18 +10,18 @@ use std::sync::Arc;
 pub struct Address {
     host: Arc<str>,
     port: u16,
-    /// Where the host is an address: one of the other kind that leads there too.
+    /// If the host is an address: an address of the other family for the same node.
     other: Option<IpAddr>,
 }
 
 impl Address {
-    /// The address of these parts.
+    /// Creates an address from host and port.
     pub fn new(host: &str, port: u16) -> Self {
         Self { host: host.into(), port, other: None }
     }
 
-    /// The same with the first of these that is of the other kind, for those who cannot use this one. A name leads to both
-    /// kinds by itself.
+    /// Adds the first of these addresses that is of the other family, for nodes that cannot use
+    /// this one. A name covers both families by itself.
     pub fn beside(self, others: &[IpAddr]) -> Self {
         let Ok(host) = self.host.parse::<IpAddr>() else { return self };
         let is_other =
@@ -29,28 +29,28 @@ impl Address {
         Self { other: others.iter().map(IpAddr::to_canonical).find(is_other), ..self }
     }
 
-    /// The same place by an address of the other kind.
+    /// Returns the address of the same node in the other family.
     pub fn other(&self) -> Option<Self> {
         self.other.map(|other| Self::new(&other.to_string(), self.port))
     }
 
-    /// This place for a node that comes from `ip`: by an address of that kind, if there is one.
+    /// Returns the address for a node that connects from `ip`: of that family, if there is one.
     pub fn toward(&self, ip: IpAddr) -> Self {
         let other = self.other.filter(|other| other.is_ipv4() == ip.is_ipv4());
         other.and_then(|_| self.other()).unwrap_or_else(|| Self { other: None, ..self.clone() })
     }
 
-    /// The host without brackets.
+    /// Returns the host without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The host as it stands before a port: an address of version 6 in brackets.
+    /// Returns the host in the form before a port: IPv6 in brackets.
     pub fn written_host(&self) -> Cow<'_, str> {
         if self.host.contains(':') { format!("[{}]", self.host).into() } else { Cow::Borrowed(&self.host) }
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -1,4 +1,5 @@
-//! Who may not join: the administrator's black list (or white list). Source: cms protocol 3, black list file.
+//! The administrator's black list (or white list) of nodes. Source: cms protocol 3, black list
+//! file.
 
 use super::address::Address;
 use super::members::Peer;
@@ -6,34 +7,34 @@ use super::members::Peer;
 /// One line of the list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// A host name or address, with at most one `*` that stands for any text.
+    /// A host name or address, with at most one `*` that matches any text.
     pub pattern: String,
-    /// Managers where such a node shall go instead. Empty: nowhere.
+    /// The managers to which such a node is redirected; may be empty.
     pub redirect: Vec<Address>,
 }
 
-/// The list. The empty one bans nobody.
+/// The list. An empty list bans no node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Blacklist {
     /// Its lines.
     pub rules: Vec<Rule>,
-    /// Whether it names those who may join, not those who may not.
+    /// The list names the nodes that may join, not those that may not.
     pub inverted: bool,
 }
 
-/// What the list says about a node.
+/// The verdict of the list on a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// It may join.
     Fine,
-    /// It may not.
+    /// It may not join.
     Banned,
-    /// It shall go to these managers.
+    /// It is redirected to these managers.
     Elsewhere(Vec<Address>),
 }
 
 impl Blacklist {
-    /// What the list says about a node.
+    /// Returns the verdict of the list on a node.
     pub fn verdict(&self, peer: &Peer) -> Verdict {
         let ip = peer.ip.to_string();
         let rule =
@@ -47,7 +48,7 @@ impl Blacklist {
     }
 }
 
-/// Whether `text` fits a pattern with at most one `*`.
+/// Reports whether `text` matches a pattern with at most one `*`.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern.eq_ignore_ascii_case(text),

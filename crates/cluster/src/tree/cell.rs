@@ -1,5 +1,5 @@
-//! A cell: one parent's at most 64 children, and the order in which places are given away.
-//! Source: cms protocol 3, slot assignment.
+//! The slots of a cell: at most 64 children of one parent, and the order in which slots are
+//! assigned. Source: cms protocol 3, slot assignment.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use wire::cms::login::Role;
 #[derive(Debug)]
 pub struct Cell {
     members: Vec<Option<Box<Member>>>,
-    /// Managers of a site that already has a slot, in the order in which they take over.
+    /// Alternates: further managers of a site that has a slot, in the order in which they take
+    /// over.
     alternates: Vec<(Slot, Box<Member>)>,
     used: SlotMask,
     online: SlotMask,
@@ -22,20 +23,20 @@ pub struct Cell {
     parents: SlotMask,
 }
 
-/// What the cell has for a newcomer.
+/// The place that the cell has for a newcomer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// It is known and was away: the slot is still its own.
+    /// The node is known and was absent: the slot is still its own.
     Return(Slot),
-    /// One of the same identity is connected.
+    /// A node with the same identity is connected.
     Contested(Slot),
-    /// It stands in for the manager of its site in this slot.
+    /// It becomes an alternate for the manager of its site in this slot.
     Alternate(Slot),
-    /// Nobody is there.
+    /// The slot is free.
     Free(Slot),
-    /// The one there has to go.
+    /// The child in the slot has to leave.
     Displace(Slot),
-    /// Nothing.
+    /// There is no place.
     None,
 }
 
@@ -52,7 +53,7 @@ impl Default for Cell {
 }
 
 impl Cell {
-    /// Where a newcomer could go. Nothing changes.
+    /// Returns the place for a newcomer. Nothing changes.
     pub fn place(&self, identity: &Identity, role: Role, now: Duration) -> Place {
         if let Some(slot) = self.find(identity) {
             return if self.online.contains(slot) { Place::Contested(slot) } else { Place::Return(slot) };
@@ -78,7 +79,7 @@ impl Cell {
         place.unwrap_or(Place::None)
     }
 
-    /// Puts a member into a slot; who was there is returned.
+    /// Puts a member into a slot, and returns the previous one.
     pub fn put(&mut self, slot: Slot, member: Member) -> Option<Box<Member>> {
         let before = self.take(slot);
         self.used.insert(slot);
@@ -102,8 +103,8 @@ impl Cell {
         self.members.get_mut(slot.index())?.take()
     }
 
-    /// The connection of a member ended: its slot stays reserved. When a manager of the same site stands by, it takes
-    /// over and the slot stays online.
+    /// Records that the connection of a member ended: its slot stays reserved. An alternate of the
+    /// same site takes over, and the slot stays online.
     pub fn lose(&mut self, slot: Slot, now: Duration) {
         if let Some(next) = self.alternates.iter().position(|(of, _)| *of == slot) {
             let (_, mut member) = self.alternates.remove(next);
@@ -116,17 +117,17 @@ impl Cell {
         }
     }
 
-    /// Adds one that stands by for a slot.
+    /// Adds an alternate for a slot.
     pub fn stand_by(&mut self, slot: Slot, member: Member) {
         self.alternates.push((slot, Box::new(member)));
     }
 
-    /// Those that stand by, with the slots they stand by for.
+    /// Returns the alternates with their slots.
     pub fn alternates(&self) -> impl Iterator<Item = (Slot, &Member)> {
         self.alternates.iter().map(|(slot, member)| (*slot, &**member))
     }
 
-    /// One that stands by, by its connection.
+    /// Returns an alternate by its connection.
     pub fn alternate_mut(&mut self, link: LinkId) -> Option<&mut Member> {
         self.alternates
             .iter_mut()
@@ -134,63 +135,64 @@ impl Cell {
             .map(|(_, member)| &mut **member)
     }
 
-    /// Takes one that stands by away; `false` when there is none on this connection.
+    /// Removes an alternate; `false` if there is none on this connection.
     pub fn dismiss(&mut self, link: LinkId) -> bool {
         let before = self.alternates.len();
         self.alternates.retain(|(_, member)| member.link != Some(link));
         self.alternates.len() < before
     }
 
-    /// The member in a slot.
+    /// Returns the member in a slot.
     pub fn get(&self, slot: Slot) -> Option<&Member> {
         self.members.get(slot.index())?.as_deref()
     }
 
-    /// The member in a slot. Its `link` and `role` change only through the cell.
+    /// Returns the member in a slot. Its `link` and `role` change only through the cell.
     pub fn get_mut(&mut self, slot: Slot) -> Option<&mut Member> {
         self.members.get_mut(slot.index())?.as_deref_mut()
     }
 
-    /// All members with their slots.
+    /// Returns all members with their slots.
     pub fn iter(&self) -> impl Iterator<Item = (Slot, &Member)> {
         self.used.iter().filter_map(|slot| Some((slot, self.get(slot)?)))
     }
 
-    /// The slot of this identity.
+    /// Returns the slot of this identity.
     pub fn find(&self, identity: &Identity) -> Option<Slot> {
         self.iter().find(|(_, member)| member.identity.same(identity)).map(|(slot, _)| slot)
     }
 
-    /// The slot of the managers of a site.
+    /// Returns the slot of the managers of a site.
     fn site(&self, cluster: &str) -> Option<Slot> {
         self.iter()
             .find(|(_, member)| member.role == Role::Manager && member.identity.id.cluster() == cluster)
             .map(|(slot, _)| slot)
     }
 
-    /// When the next place of a lost server may be given away, if that is still to come.
+    /// Returns the time at which the next place of a lost server may be reassigned, if it is in the
+    /// future.
     pub fn next_lost(&self, now: Duration) -> Option<Duration> {
         let lost = self.used - self.parents - self.online;
         let due = lost.iter().filter_map(|slot| self.get(slot)).map(|member| member.since + RETURN);
         due.filter(|due| *due > now).min()
     }
 
-    /// Slots that belong to somebody.
+    /// Returns the slots that are in use.
     pub fn used(&self) -> SlotMask {
         self.used
     }
 
-    /// Slots of connected children.
+    /// Returns the slots of connected children.
     pub fn online(&self) -> SlotMask {
         self.online
     }
 
-    /// Slots of children that have children.
+    /// Returns the slots of children that have children.
     pub fn parents(&self) -> SlotMask {
         self.parents
     }
 
-    /// Children that can serve now.
+    /// Returns the children that can serve now.
     pub fn active(&self) -> SlotMask {
         self.iter().filter(|(_, member)| member.is_active()).map(|(slot, _)| slot).collect()
     }

@@ -1,8 +1,9 @@
-//! Accepted connections of one kind, with a limit for all of them and one for each peer.
+//! Accepted connections of one kind, with a total limit and one for each peer.
 //!
-//! Every host that `cms.allow` lets in can open connections, and one may be silent for hours. The limit for each peer keeps
-//! one host from taking the places of the others. Connections from this host do not count against the limit for all, so the
-//! administrator gets one when strangers hold all the others.
+//! Every host that `cms.allow` accepts can open connections, and a connection may be silent for
+//! hours. The limit for each peer keeps one host from taking the places of the others. Connections
+//! from this host do not count against the total limit, so that the administrator gets one when
+//! strangers hold all the others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,19 +12,20 @@ use std::time::Duration;
 
 use super::link::LinkId;
 
-/// A connection counts as silent for longer only by steps of this size, so that a busy one costs nothing.
+/// The resolution of the time of silence, so that an active connection costs nothing.
 const SILENCE_STEP: Duration = Duration::from_secs(1);
 
-/// How many connections a table takes.
+/// The limits of a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
-    /// From all other hosts.
+    /// The limit for all other hosts together.
     pub(super) total: usize,
-    /// From one peer.
+    /// The limit for one peer.
     pub(super) per_peer: usize,
 }
 
-/// The peer that a connection counts for. A host chooses its addresses freely within an IPv6 network of 64 bits.
+/// The peer to which a connection counts. A host chooses its addresses freely within an IPv6
+/// network of 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum PeerNetwork {
     ThisHost,
@@ -108,7 +110,7 @@ impl<T> ConnectionTable<T> {
         removed
     }
 
-    /// Notes that a connection has sent something.
+    /// Records that a connection has sent something.
     pub(super) fn note_heard(&mut self, link: LinkId, now: Duration) {
         let Some(entry) = self.entries.get_mut(&link) else { return };
         if now < entry.heard + SILENCE_STEP {
@@ -188,7 +190,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// A table, and a function that adds a connection each second and returns which one made room.
+    /// A table, and a function that adds a connection each second and returns the evicted one.
     struct Bench {
         table: ConnectionTable<()>,
         next: u64,

@@ -1,7 +1,8 @@
-//! The cells below a node and who was sent where: what lets a manager name a newcomer's final cell at once.
+//! The directory of the cells below a node, and of the nodes redirected to them.
 //!
-//! A supervisor of our own reports how many places it has left, and passes on what supervisors below it report. A real
-//! one says nothing: its cell counts as empty but for the nodes sent there, until one of them comes back.
+//! With it a manager names the final cell of a newcomer at once. Our supervisors report their free
+//! places, and forward the reports of supervisors below. A real supervisor sends no reports. Its
+//! cell counts as empty except for the nodes redirected there, until one of them returns.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -11,56 +12,57 @@ use super::identity::affinity;
 use super::limits::{CELLS_MAX, FULL_PENALTY, LEVELS_MAX, RESERVATION};
 use crate::{CELL_SLOTS, Slot};
 
-/// How long a placement that failed is remembered, so that a node is not sent where it just could not get in.
+/// The time for which a failed placement is recorded, so that a node is not redirected to a cell
+/// that just rejected it.
 const FAILURE: Duration = Duration::from_secs(30);
 
-/// Failed placements of one node that are remembered.
+/// The maximum number of recorded failed placements of one node.
 const FAILURES_MAX: usize = 4;
 
-/// Places in a cell, as its supervisor counts them.
+/// The places of a cell, as counted by its supervisor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Places {
-    /// Places that nobody has.
+    /// Free places.
     pub free: u8,
     /// Children that are parents.
     pub parents: u8,
-    /// Children that are not: they make way for parents.
+    /// Children that are not parents: they make way for parents.
     pub leaves: u8,
 }
 
 impl Places {
-    /// Those of a cell of which nothing is known.
+    /// The places of a cell without a report.
     pub const UNKNOWN: Self = Self { free: CELL_SLOTS as u8, parents: 0, leaves: 0 };
 }
 
-/// One cell below.
+/// A cell below.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Digest of its supervisor's system id.
     pub id: u64,
-    /// Where its supervisor listens.
+    /// The address of its supervisor.
     pub address: Address,
-    /// Levels down to its supervisor; 1 for a child.
+    /// The number of levels down to its supervisor; 1 for a child.
     pub depth: u8,
-    /// The child below which it is.
+    /// The child above it.
     pub via: Slot,
-    /// As reported last; for a real supervisor what was guessed.
+    /// The places of the last report; for a real supervisor an estimate.
     pub places: Places,
-    /// Whether it reports, being one of our own.
+    /// It is one of our own and reports.
     pub reports: bool,
-    /// Nodes sent there of which no report has told yet.
+    /// Nodes redirected there that have not been reported yet.
     reserved: u16,
-    /// Until then it is not named: a node came back from it.
+    /// The time until which it is not offered, because a node returned from it.
     closed_until: Duration,
 }
 
 impl Entry {
-    /// Places that can be given away now.
+    /// Returns the number of places that can be assigned now.
     fn room(&self, now: Duration) -> u16 {
         if now < self.closed_until { 0 } else { u16::from(self.places.free).saturating_sub(self.reserved) }
     }
 
-    /// Whether a supervisor finds a place there, displacing a server if need be.
+    /// Reports whether a supervisor finds a place there, if necessary by displacing a server.
     fn has_place_for_parent(&self, now: Duration) -> bool {
         self.depth + 1 < LEVELS_MAX
             && now >= self.closed_until
@@ -68,7 +70,7 @@ impl Entry {
     }
 }
 
-/// Where one node was sent.
+/// The placement of one node.
 #[derive(Debug)]
 struct Placement {
     cell: u64,
@@ -77,19 +79,19 @@ struct Placement {
     failures: Vec<u64>,
 }
 
-/// The cells below a node, and the placements that are under way.
+/// The cells below a node, and the placements in progress.
 #[derive(Debug, Default)]
 pub struct Directory {
     entries: Vec<Entry>,
     index: HashMap<u64, usize>,
     placements: HashMap<u64, Placement>,
-    /// In the order of their times: placements to be uncounted, and later forgotten.
+    /// Placements that expire, in the order of their times; later they are forgotten.
     ageing: VecDeque<(Duration, u64)>,
     forgetting: VecDeque<(Duration, u64)>,
 }
 
 impl Directory {
-    /// Enters a cell or brings it up to date. `false` when there are too many cells.
+    /// Adds or updates a cell. `false` if there are too many cells.
     pub fn report(
         &mut self,
         id: u64,
@@ -100,8 +102,8 @@ impl Directory {
         reports: bool,
     ) -> bool {
         if let Some(entry) = self.index.get(&id).and_then(|at| self.entries.get_mut(*at)) {
-            // A supervisor that moved may be reported by its old parent for a moment: the shorter way is the newer
-            // one only by chance, so what came last holds.
+            // A supervisor that moved may be reported by its old parent for a moment. The shorter
+            // way is the newer one only by chance, so the last report counts.
             entry.address = address.clone();
             entry.depth = depth;
             entry.via = via;
@@ -140,7 +142,7 @@ impl Directory {
         true
     }
 
-    /// Forgets all cells below a child that was lost, and tells which.
+    /// Forgets all cells below a lost child, and returns them.
     pub fn remove_below(&mut self, via: Slot) -> Vec<u64> {
         let gone: Vec<u64> =
             self.entries.iter().filter(|entry| entry.via == via).map(|entry| entry.id).collect();
@@ -150,27 +152,28 @@ impl Directory {
         gone
     }
 
-    /// All cells.
+    /// Returns all cells.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The address of a cell.
+    /// Returns the address of a cell.
     pub fn address(&self, id: u64) -> Option<&Address> {
         self.index.get(&id).and_then(|at| self.entries.get(*at)).map(|entry| &entry.address)
     }
 
-    /// The cell for a server: the one it belongs to most among the shallowest with room.
+    /// Returns the cell for a server: the one of highest affinity among the topmost with room.
     pub fn cell_for_server(&self, node: u64, now: Duration) -> Option<u64> {
         self.choose(node, |entry| entry.room(now) > 0)
     }
 
-    /// The cell for a supervisor: one of the first level, which displaces a server if it is full.
+    /// Returns the cell for a supervisor: one of the first level, which displaces a server if it is
+    /// full.
     pub fn cell_for_parent(&self, node: u64, now: Duration) -> Option<u64> {
         self.choose(node, |entry| entry.id != node && entry.has_place_for_parent(now))
     }
 
-    /// A second cell to name beside `first`, should that one not be reached.
+    /// Returns a second cell to name beside `first`, as a fallback.
     pub fn second_choice(&self, node: u64, first: u64, now: Duration) -> Option<u64> {
         self.choose(node, |entry| entry.id != first && entry.id != node && entry.room(now) > 0)
     }
@@ -178,7 +181,7 @@ impl Directory {
     fn choose(&self, node: u64, fits: impl Fn(&Entry) -> bool) -> Option<u64> {
         let failures = self.placements.get(&node).map_or(&[][..], |placement| &placement.failures);
         let weight = |entry: &Entry| {
-            // Where the node could not get in a moment ago comes last, but before nothing.
+            // A cell that rejected the node a moment ago comes last, but is still offered.
             let failed = failures.contains(&entry.id);
             (failed, entry.depth, std::cmp::Reverse(affinity(node, entry.id)))
         };
@@ -189,12 +192,12 @@ impl Directory {
             .map(|entry| entry.id)
     }
 
-    /// Whether any cell has room for a server.
+    /// Reports whether any cell has room for a server.
     pub fn has_room(&self, now: Duration) -> bool {
         self.entries.iter().any(|entry| entry.room(now) > 0)
     }
 
-    /// Notes that a node was sent to a cell.
+    /// Records that a node was redirected to a cell.
     pub fn sent(&mut self, node: u64, cell: u64, now: Duration) {
         self.uncount(node);
         let failures = self.placements.remove(&node).map(|placement| placement.failures).unwrap_or_default();
@@ -204,13 +207,14 @@ impl Directory {
         self.forgetting.push_back((now + FAILURE, node));
     }
 
-    /// A cell has reported a node: it is counted there, not here.
+    /// Records that a cell has reported a node: it counts there, not here.
     pub fn arrived(&mut self, node: u64) {
         self.uncount(node);
         self.placements.remove(&node);
     }
 
-    /// A node came to the manager. If it was sent somewhere a moment ago, it did not get in there.
+    /// Records that a node arrived at the manager. If it was redirected a moment ago, it was
+    /// rejected there.
     pub fn came_back(&mut self, node: u64, now: Duration) -> bool {
         self.uncount(node);
         let Some(placement) = self.placements.get_mut(&node) else { return false };
@@ -230,14 +234,15 @@ impl Directory {
         true
     }
 
-    /// Lets what is old go. Returns whether places became free by it. Adds to `settled` the nodes that count from now on as children
-    /// of a real supervisor.
+    /// Removes expired entries. Returns whether places became free. Adds to `settled` the nodes
+    /// that count from now on as children of a real supervisor.
     pub fn age(&mut self, now: Duration, settled: &mut Vec<u64>) -> bool {
         let mut freed = false;
         while let Some((due, node)) = self.ageing.pop_front_if(|(due, _)| *due <= now) {
             let current =
                 self.placements.get(&node).is_some_and(|placement| placement.at + RESERVATION == due);
-            // A real supervisor never reports: who was sent there and did not come back is there.
+            // A real supervisor never reports: a node that was redirected there and did not return
+            // is there.
             let silent = current && self.settle_in_silence(node);
             settled.extend(silent.then_some(node));
             freed |= current && !silent && self.uncount(node);
@@ -250,7 +255,7 @@ impl Directory {
         freed
     }
 
-    /// When [`age`](Self::age) has something to do next.
+    /// Returns the time of the next work for [`age`](Self::age).
     pub fn deadline(&self) -> Option<Duration> {
         let first = |queue: &VecDeque<(Duration, u64)>| queue.front().map(|(due, _)| *due);
         [first(&self.ageing), first(&self.forgetting)].into_iter().flatten().min()
@@ -335,7 +340,7 @@ mod tests {
         directory.arrived(10);
         directory.report(1, &Address::new("sup", 1), 1, slot(0), places(1), true);
         assert!(!directory.has_room(NOW));
-        // It never arrived: after a while its place is given to another.
+        // It never arrived: after a while its place is assigned to another node.
         let mut settled = Vec::new();
         assert!(directory.age(NOW + RESERVATION, &mut settled));
         assert!(directory.has_room(NOW + RESERVATION));

@@ -1,22 +1,26 @@
-//! Who a node is, whatever connection it comes over: system id, cluster id, and what two logins must share to be the
-//! same node. Source: cms protocol 3, system id and cluster id.
+//! The identity of a node, independent of its connection: system id and cluster id.
+//!
+//! It decides whether two logins belong to the same node. Source: cms protocol 3, system id and
+//! cluster id.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A node's system id as it travels in a login: `[*]<t>-<instance> <cluster id>`.
+/// A node's system id in the form of a login: `[*]<t>-<instance> <cluster id>`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SystemId(Arc<str>);
 
 impl SystemId {
-    /// The id as a peer sent it. `None` for an empty one: a node without an id cannot be told from others.
+    /// Returns the id that a peer sent. `None` for an empty one, because a node without an id
+    /// cannot be distinguished from others.
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim_end_matches('\0');
         (!text.is_empty()).then(|| Self(text.into()))
     }
 
-    /// The id of one of our own nodes. `kind` is `m`, `s` or `u` (manager, server, supervisor), upper case for proxies;
-    /// `instance` is `<instance>@<host>`; a virtual id replaces it and makes the identity independent of addresses.
+    /// Returns the id of one of our own nodes. `kind` is `m`, `s` or `u` (manager, server,
+    /// supervisor), upper case for proxies. `instance` is `<instance>@<host>`; a virtual id
+    /// replaces it and makes the identity independent of addresses.
     pub fn compose(kind: char, instance: &str, virtual_id: Option<&str>, cluster: &str) -> Self {
         let text = match virtual_id {
             Some(id) => format!("*{kind}-{id} {cluster}"),
@@ -25,58 +29,63 @@ impl SystemId {
         Self(text.into())
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the id alone is the identity, independent of the node's addresses.
+    /// Reports whether the id alone is the identity, independent of the node's addresses.
     pub fn floats(&self) -> bool {
         self.0.starts_with('*')
     }
 
-    /// The cluster id: what follows the last blank. Managers of one site share it under a meta manager.
+    /// Returns the cluster id: the text after the last blank. Managers of one site share it under a
+    /// meta manager.
     pub fn cluster(&self) -> &str {
         self.0.rsplit_once(' ').map_or("", |(_, cluster)| cluster)
     }
 
-    /// What follows the first blank: nodes compare it among their managers, which should belong to one cluster.
+    /// Returns the text after the first blank. Nodes compare it among their managers, which should
+    /// belong to one cluster.
     pub fn membership(&self) -> &str {
         self.0.split_once(' ').map_or("", |(_, rest)| rest)
     }
 
-    /// A number for this id, the same in every process and version: replicated managers agree by it.
+    /// Returns a number for this id, equal in every process and version, so that replicated
+    /// managers agree.
     pub fn digest(&self) -> u64 {
         digest(self.0.as_bytes())
     }
 }
 
-/// What makes a node that logs in again the same node.
+/// The properties by which a node is recognised at its next login.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// Its system id.
     pub id: SystemId,
-    /// The address its connection comes from.
+    /// The source address of its connection.
     pub ip: IpAddr,
     /// Its data port.
     pub data_port: u16,
 }
 
 impl Identity {
-    /// A number for the node, the same at all its parents. Addresses are left out: each parent may see another one.
+    /// Returns a number for the node, equal at all its parents. It excludes addresses, because each
+    /// parent may see another one.
     pub fn digest(&self) -> u64 {
         let port = if self.id.floats() { 0 } else { self.data_port };
         mix(self.id.digest() ^ u64::from(port))
     }
 
-    /// Whether `other` is the same node at another time.
+    /// Reports whether `other` is the same node at another time.
     pub fn same(&self, other: &Self) -> bool {
         self.id == other.id
             && (self.id.floats() || (self.ip == other.ip && self.data_port == other.data_port))
     }
 }
 
-/// FNV-1a over the bytes with a final mix, so that ids that differ in one digit spread over all 64 bits.
+/// Computes FNV-1a over the bytes with a final mix, so that ids that differ in one digit spread
+/// over all 64 bits.
 fn digest(bytes: &[u8]) -> u64 {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -91,8 +100,9 @@ pub(crate) fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// How much `node` belongs to `cell`: each node goes to the cell of its highest weight among those with room, so that
-/// managers that see the same cells name the same one without talking to each other (rendezvous hashing).
+/// Returns the affinity of `node` to `cell`. Each node goes to the cell of its highest affinity
+/// among those with room, so that managers that see the same cells name the same one without
+/// communication (rendezvous hashing).
 pub fn affinity(node: u64, cell: u64) -> u64 {
     mix(node ^ cell.rotate_left(32))
 }

@@ -1,5 +1,8 @@
-//! Lists of all files below a child: which child is asked for one, and which lists go on to parents. They only save
-//! questions, so a list that is not asked for or not passed on costs nothing but those.
+//! Routing of inventories: the children that are asked for one, and the inventories that go to
+//! parents.
+//!
+//! Inventories only save queries, so an inventory that is not requested or not forwarded costs only
+//! those.
 
 use super::action::ChildChange;
 use super::link::LinkId;
@@ -8,20 +11,22 @@ use super::members::Members;
 use wire::cms::Extensions;
 use wire::cms::login::Role;
 
-/// Reports whether a child is asked for its list because of a change. Servers send theirs by themselves to each new parent.
-/// An inner node received those of its servers before this node became its parent. Below a manager the lists are its own.
+/// Reports whether a change of a child requires its inventory. Servers send theirs by themselves to
+/// each new parent. An inner node received those of its servers before this node became its parent.
+/// Below a manager the inventories are its own.
 pub fn is_wanted(member: &Member, change: ChildChange) -> bool {
     let inner = member.role.has_children() && member.role != Role::Manager;
     inner && lists_files(member) && change == ChildChange::Joined { fresh: true }
 }
 
-/// Returns the children that are asked when a parent wants the list of all that is below this node.
+/// Returns the children that are asked when a parent requests the inventory of all nodes below this
+/// one.
 pub fn sources(members: &Members) -> impl Iterator<Item = LinkId> {
     members.members().filter(|(_, member)| lists_files(member)).filter_map(|(_, member)| member.link)
 }
 
-/// Reports whether a list that a child sends goes on to parents. For a child that is being emptied a list cannot say that
-/// clients should go elsewhere.
+/// Reports whether the inventory of a child is forwarded to parents. For a draining child an
+/// inventory cannot express that clients should go elsewhere.
 pub fn is_passed_on(member: &Member) -> bool {
     !member.condition.drains()
 }

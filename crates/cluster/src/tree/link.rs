@@ -1,23 +1,24 @@
-//! Names of connections, as the machine and its driver share them.
+//! Names of connections, shared by a node and its driver.
 
-/// A connection. The driver numbers those it accepts, the machine those it asks for; the two never meet.
+/// A connection. The driver numbers accepted connections, the node numbers those that it requests;
+/// the two ranges do not overlap.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct LinkId(pub u64);
 
 impl LinkId {
     const OUTWARD: u64 = 1 << 63;
 
-    /// The number `n` of those the driver accepts.
+    /// Returns the name of the accepted connection `n`.
     pub const fn accepted(n: u64) -> Self {
         Self(n & !Self::OUTWARD)
     }
 
-    /// The number `n` of those the machine asks for.
+    /// Returns the name of the requested connection `n`.
     pub const fn outward(n: u64) -> Self {
         Self(n | Self::OUTWARD)
     }
 
-    /// Whether the machine asked for it.
+    /// Reports whether the node requested it.
     pub const fn is_outward(self) -> bool {
         self.0 & Self::OUTWARD != 0
     }

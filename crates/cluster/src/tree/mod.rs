@@ -1,22 +1,23 @@
-//! Who belongs to the tree: how a node finds its place, keeps it and finds another one, and how a parent gives places away.
+//! Membership in the tree: nodes find, keep and change their places, and parents assign places.
 //!
-//! | file | what it holds |
+//! | file | responsibility |
 //! |---|---|
-//! | `node` | [`Node`]: one face for all roles, which a driver feeds |
-//! | `membership` | [`Membership`]: a node's side, towards its parents |
-//! | `members` | [`Members`]: a parent's side, towards its children |
-//! | `message`, `action`, `link` | what comes in, what goes out, over which connection |
-//! | `cell`, `member`, `role`, `identity` | the children of one parent, what they are and who they are |
-//! | `directory` | the cells below, so that a newcomer is sent to the one where it stays |
+//! | `node` | [`Node`]: one interface for all roles, called by a driver |
+//! | `membership` | [`Membership`]: the child side of a node, towards its parents |
+//! | `members` | [`Members`]: the parent side of a node, towards its children |
+//! | `message`, `action`, `link` | input, output, and the names of connections |
+//! | `cell`, `member`, `role`, `identity` | the children of one parent, their roles and identities |
+//! | `directory` | the cells below, so that a newcomer is redirected to its final cell |
 //! | `connection_table` | accepted connections and their limits for each host |
 //! | `parking` | logins that wait for a cell |
-//! | `frame` | messages as bytes |
-//! | `blacklist` | who may not join |
-//! | `limits` | every time and count, by name |
+//! | `frame` | the encoding of messages |
+//! | `blacklist` | nodes that may not join |
+//! | `limits` | times and limits, by name |
 //!
-//! How ten thousand nodes find their places in seconds: all ask the root, which knows every cell and names one that has room;
-//! replicated roots name the same one, because they rank the cells by a hash of the node's id. Where no cell has room
-//! yet, the login waits. Supervisors get the places at the root, and servers there make way for them.
+//! Ten thousand nodes find their places within seconds (decision 022). All log in to the root,
+//! which knows every cell and names one with room. Replicated roots name the same one, because they
+//! rank the cells by a hash of the node's id. While no cell has room, the login waits. Supervisors
+//! get the places at the root, and servers there make way for them.
 
 mod action;
 mod address;

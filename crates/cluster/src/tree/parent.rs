@@ -1,4 +1,4 @@
-//! What a parent of a tree is told at its start.
+//! The settings of a parent of a tree.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use super::limits::{DROP, DROP_SUPERVISOR, MINIMUM_PERCENT, PING, PING_OWN};
 use super::role::Acceptor;
 use wire::cms::Extensions;
 
-/// How many children must be there for service.
+/// The quorum: the number of children that are needed for service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Minimum {
-    /// That many.
+    /// A fixed number.
     Count(usize),
-    /// That part of those that have a place, in percent; at least one.
+    /// A percentage of the children that have a place; at least one child.
     Percent(u8),
 }
 
 impl Minimum {
-    /// The number, when `known` children have a place.
+    /// Returns the number, if `known` children have a place.
     pub fn of(self, known: usize) -> usize {
         match self {
             Self::Count(count) => count,
@@ -27,43 +27,45 @@ impl Minimum {
     }
 }
 
-/// What is the same for all children of a parent.
+/// The settings that are equal for all children of a parent.
 #[derive(Clone, Debug)]
 pub struct ParentSettings {
-    /// What the parent is.
+    /// The role of the parent.
     pub acceptor: Acceptor,
     /// Its system id.
     pub id: SystemId,
-    /// Name of its site.
+    /// The name of its site.
     pub site: Option<String>,
-    /// Where it listens, as its children know it.
+    /// Its address for its children.
     pub address: Address,
-    /// Where clients of the cluster begin, if it is here: its children send clients there that are to move elsewhere.
+    /// The address at which clients enter the cluster, if it is here. Draining children redirect
+    /// their clients there.
     pub door: Option<Address>,
-    /// Whether other managers hold the same tree.
+    /// Other managers (replicas) have the same tree.
     pub replicas: bool,
-    /// What it can do beyond the protocol with nodes that can it too.
+    /// Its extensions of the protocol, for nodes that support them too.
     pub extensions: Extensions,
-    /// Time between pings to real nodes.
+    /// The interval between pings to real nodes.
     pub ping: Duration,
-    /// Time between pings to our own nodes.
+    /// The interval between pings to our own nodes.
     pub ping_own: Duration,
-    /// Pings to real nodes between two questions for their load; 0: never.
+    /// The number of pings to real nodes between two requests for their load; 0: never.
     pub usage: u32,
-    /// How long the place of a lost child is kept.
+    /// The time for which the place of a lost child is kept.
     pub drop: Duration,
-    /// Told to children as the time that requests are held back.
+    /// The time for which requests are held, as sent to children.
     pub hold: Duration,
-    /// How many children must be there for service.
+    /// The quorum of children for service.
     pub minimum: Minimum,
-    /// How many nodes the cluster will have, where that is known; 0 where not.
+    /// The expected number of nodes of the cluster; 0 if it is unknown.
     pub expected: usize,
-    /// No earlier run of this cluster is on record, and how many nodes it has is not configured.
+    /// There is no record of an earlier run of this cluster, and its number of nodes is not
+    /// configured.
     pub first_start: bool,
 }
 
 impl ParentSettings {
-    /// Those of a parent about which nothing special is configured.
+    /// Returns the default settings of a parent.
     pub fn new(acceptor: Acceptor, id: SystemId, address: Address) -> Self {
         let inner = acceptor == Acceptor::Supervisor;
         let one = inner || acceptor == Acceptor::MetaManager;

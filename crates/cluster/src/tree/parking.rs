@@ -1,7 +1,8 @@
-//! Logins that are held back until a cell has room, instead of being refused.
+//! Parked logins: they are held back until a cell has room, instead of being refused.
 //!
-//! A real node waits a ping interval (60 s by default) for its login's answer, so a cell that appears a moment later costs
-//! it nothing, while a refusal costs it a pause of 9 s. Source: cms protocol 3, sections 2.1 and 3.2.
+//! A real node waits a ping interval (60 s by default) for the reply to its login. So a cell that
+//! appears a moment later costs it nothing, while a refusal costs it a pause of 9 s. Source: cms
+//! protocol 3, sections 2.1 and 3.2.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -10,29 +11,29 @@ use super::limits::{PARK, PARKED_MAX, PARKED_NOTICE};
 use super::link::LinkId;
 use super::member::Member;
 
-/// A login that is held back.
+/// A parked login.
 #[derive(Debug)]
 pub(super) struct Parked {
-    /// Whoever it is; `link` is its connection.
+    /// The node; `link` is its connection.
     pub(super) member: Box<Member>,
-    /// When it came.
+    /// The time of its arrival.
     pub(super) since: Duration,
-    /// Whether it had been sent to a cell a moment before.
+    /// It had been redirected to a cell a moment before.
     pub(super) returned: bool,
 }
 
-/// Logins in the order of their arrival.
+/// Parked logins in the order of their arrival.
 #[derive(Debug, Default)]
 pub(super) struct Parking {
     parked: BTreeMap<u64, Parked>,
     by_link: HashMap<LinkId, u64>,
-    /// Own nodes to be told, and all to be let go: times with the tickets, oldest first.
+    /// Notices for own nodes, and expiries for all: times with the tickets, oldest first.
     notices: std::collections::VecDeque<(Duration, u64)>,
     next: u64,
 }
 
 impl Parking {
-    /// Holds a login back; gives it back when there are too many.
+    /// Parks a login; returns it if the limit is reached.
     pub(super) fn park(
         &mut self,
         link: LinkId,
@@ -53,7 +54,7 @@ impl Parking {
         Ok(())
     }
 
-    /// Connections of those that `wanted` names.
+    /// Returns the connections of the logins that `wanted` selects.
     pub(super) fn links(&self, wanted: impl Fn(&Member) -> bool) -> Vec<LinkId> {
         self.parked
             .values()
@@ -62,34 +63,34 @@ impl Parking {
             .collect()
     }
 
-    /// One that waits.
+    /// Returns a parked login.
     pub(super) fn get_mut(&mut self, link: LinkId) -> Option<&mut Member> {
         let ticket = self.by_link.get(&link)?;
         self.parked.get_mut(ticket).map(|parked| &mut *parked.member)
     }
 
-    /// The one that has waited longest.
+    /// Returns the login that has waited longest.
     pub(super) fn oldest(&self) -> Option<&Parked> {
         self.parked.values().next()
     }
 
-    /// Takes one out.
+    /// Removes a login.
     pub(super) fn release(&mut self, link: LinkId) -> Option<Parked> {
         let ticket = self.by_link.remove(&link)?;
         self.parked.remove(&ticket)
     }
 
-    /// The one that has waited longest of those that come for the first time.
+    /// Returns the first-time login that has waited longest.
     pub(super) fn oldest_new(&self) -> Option<&Parked> {
         self.parked.values().find(|parked| !parked.returned)
     }
 
-    /// How many wait.
+    /// Returns the number of parked logins.
     pub(super) fn len(&self) -> usize {
         self.parked.len()
     }
 
-    /// Takes out one that has waited for too long.
+    /// Removes a login that has waited for too long.
     pub(super) fn overdue(&mut self, now: Duration) -> Option<Box<Member>> {
         let oldest = self.oldest()?;
         if oldest.since + PARK > now {
@@ -99,7 +100,7 @@ impl Parking {
         self.release(link).map(|parked| parked.member)
     }
 
-    /// The next node of our own that has to be told now that it is not forgotten.
+    /// Returns the next node of our own for which a notice is due.
     pub(super) fn notice(&mut self, now: Duration) -> Option<LinkId> {
         while let Some((_, ticket)) = self.notices.pop_front_if(|(due, _)| *due <= now) {
             let Some(parked) = self.parked.get_mut(&ticket) else { continue };
@@ -109,7 +110,7 @@ impl Parking {
         None
     }
 
-    /// When there is something to do next.
+    /// Returns the time of the next work.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let notice = self.notices.front().map(|(due, _)| *due);
         let overdue = self.oldest().map(|parked| parked.since + PARK);

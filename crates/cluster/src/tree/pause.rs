@@ -1,5 +1,6 @@
-//! Pauses between attempts: doubled each time, half of each drawn by lot, so that many nodes that lost one parent do not
-//! come back to it in step.
+//! Backoff between connection attempts: doubled each time, half of each pause random.
+//!
+//! The random half prevents that many nodes that lost one parent reconnect to it in step.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use base::Rng;
 use super::identity::mix;
 use super::limits::{PAUSE_MAX, PAUSE_MIN};
 
-/// The pauses of one node.
+/// The backoff of one node.
 #[derive(Clone, Debug)]
 pub struct Pauses {
     seed: u64,
@@ -16,14 +17,14 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Pauses that no other node has.
+    /// Creates a backoff with its own random numbers.
     pub fn new(rng: &mut dyn Rng) -> Self {
         let mut seed = [0; 8];
         rng.fill(&mut seed);
         Self { seed: u64::from_le_bytes(seed), drawn: 0 }
     }
 
-    /// The pause after `failures` failed attempts in a row.
+    /// Returns the pause after `failures` failed attempts in a row.
     pub fn after(&mut self, failures: u32) -> Duration {
         let whole = PAUSE_MIN.saturating_mul(1 << failures.min(16)).min(PAUSE_MAX);
         self.drawn += 1;

@@ -1,4 +1,4 @@
-//! Pings, silence, and places kept for those who were lost.
+//! Liveness of children: pings, timeouts, and places kept for lost children.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::{Members, Position, Standing};
 use crate::Slot;
 
 impl Members {
-    /// Time between two pings to a child. A real node leaves after three of its own intervals without a byte, so ours to
-    /// it is never long, whatever is configured here.
+    /// Returns the interval between two pings to a child. A real node leaves after three of its own
+    /// intervals without a byte, so the interval to it is never long, whatever the configuration.
     pub(super) fn interval(&self, member: &Member) -> Duration {
         if member.is_own() { self.settings.ping_own } else { self.settings.ping.clamp(PING_MIN, PING) }
     }
@@ -26,7 +26,7 @@ impl Members {
         self.health_at = Some(self.health_at.map_or(at, |before| before.min(at)));
     }
 
-    /// Bytes came over a connection.
+    /// Records that bytes arrived on a connection.
     pub fn heard(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
         match self.links.get(&link) {
             Some(Position::Child(slot)) => {
@@ -48,7 +48,7 @@ impl Members {
         }
     }
 
-    /// Pings who is due, closes who was silent for too long, frees what was kept for long enough.
+    /// Sends due pings, closes timed-out connections, and frees places at the end of their time.
     pub(super) fn check_health(&mut self, now: Duration, out: &mut Vec<Action>) {
         if self.health_at.is_none_or(|due| due > now) {
             return;
@@ -63,7 +63,8 @@ impl Members {
             if now < since + ORPHANED {
                 self.wake_health(since + ORPHANED);
             } else {
-                // Nobody above can find files below: the children are better off elsewhere.
+                // Parents cannot find files below this node, so its children are redirected
+                // elsewhere.
                 for slot in self.cell.used() {
                     self.send_away(slot, now, out);
                 }
@@ -88,7 +89,8 @@ impl Members {
             return self.lost(slot, now, out);
         }
         let mut pinged = member.pinged;
-        // Those that are due soon go along: one round for the cell, not one for each child.
+        // Pings that are due soon are sent together: one round for the cell (batch), not one for
+        // each child.
         if now + interval / 4 >= pinged + interval {
             pinged = now;
             let usage = self.settings.usage;

@@ -1,4 +1,4 @@
-//! What the administrator orders.
+//! Orders of the administrator: black list, drain, suspend; and the quorum of children.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::{Members, Peer};
 use crate::Slot;
 
 impl Members {
-    /// Another black list: children it bans are sent off at once, those who wait too.
+    /// Replaces the black list: banned children are disconnected at once, waiting logins too.
     pub fn set_blacklist(&mut self, list: Blacklist, now: Duration, out: &mut Vec<Action>) {
         self.blacklist = list;
         for slot in self.cell.used() {
@@ -22,7 +22,8 @@ impl Members {
             }
             if let Some(link) = member.link {
                 let message = match verdict {
-                    // An error would be no answer to anything now: the node is told at its next login.
+                    // An error would not belong to a request now: the node gets it at its next
+                    // login.
                     Verdict::Elsewhere(hosts) if member.is_own() => Message::Try { hosts, permanent: true },
                     _ => Message::Disc,
                 };
@@ -46,16 +47,17 @@ impl Members {
         self.review(now, out);
     }
 
-    /// Takes a child out of use, or into it again: its clients move to others, nothing is cut. `false`: no such child.
+    /// Drains a child, or ends that: its clients move to others, and no connection is cut. `false`
+    /// if there is no such child.
     pub fn drain(&mut self, slot: Slot, draining: bool, out: &mut Vec<Action>) -> bool {
         let Some(member) = self.cell.get_mut(slot) else { return false };
         let id = member.identity.id.as_str();
         let news = if draining { self.drained.insert(id.to_owned()) } else { self.drained.remove(id) };
-        // One that had the order from elsewhere is told that it is over, too.
+        // A child that has the order from elsewhere receives the end of it, too.
         if news || member.condition.draining != draining || (member.condition.drains_itself && !draining) {
             member.condition.draining = draining;
             if let Some(link) = member.link.filter(|_| member.is_own()) {
-                // It moves the clients that it has, too.
+                // It moves its current clients, too.
                 let status = Status { drains: Some(draining), ..Status::default() };
                 out.push(Action::Send { link, message: Message::Status(status) });
             }
@@ -64,32 +66,37 @@ impl Members {
         true
     }
 
-    /// Whether there are children and clients are being moved away from all of them.
+    /// Reports whether there are children and all of them are draining.
     pub fn all_drain(&self) -> bool {
         let mut active = self.cell.iter().filter(|(_, member)| member.is_active()).peekable();
         active.peek().is_some() && active.all(|(_, member)| member.condition.drains())
     }
 
-    /// Ids of nodes that are out of use by order, here now or not.
+    /// Returns the ids of nodes that are drained by order, connected or not.
     pub fn drained(&self) -> impl Iterator<Item = &str> {
         self.drained.iter().map(String::as_str)
     }
 
-    /// Nodes that were out of use when this one ended: they are told again when they join.
+    /// Sets the nodes that were drained when this one ended: they get the order again when they
+    /// join.
     pub fn set_drained(&mut self, ids: impl IntoIterator<Item = String>) {
         self.drained = ids.into_iter().collect();
     }
 
-    /// Stops service of all below, or begins it again.
+    /// Suspends service of all nodes below, or resumes it.
     pub fn suspend(&mut self, suspended: bool, now: Duration, out: &mut Vec<Action>) {
         self.suspended_by_order = suspended;
         self.review(now, out);
     }
 
-    /// The least number of active children for service: a part of those that serve and those that are missed, so it falls again
-    /// when children go for good. Who never served is not missed, nor who was lost before it said a word, nor a connected supervisor
-    /// that has no children itself, a spare one; the others for as long as they served. Of those that served for a moment only, one
-    /// for each address: whoever logs in under many names weighs no more than one.
+    /// Returns the quorum: the least number of active children for service. It is a part of those
+    /// that serve and those that are missed, so it falls again when children leave for good.
+    ///
+    /// * Not missed: a child that never served, one that was lost before it sent anything, and a
+    ///   connected supervisor without children (a spare one).
+    /// * Missed for as long as it served: any other child.
+    /// * Of children that served for a moment only, one for each address is missed, so that many
+    ///   logins under different names count as one.
     pub fn minimum(&self, now: Duration) -> usize {
         let mut known = 0;
         let mut addresses = BTreeSet::new();
@@ -105,7 +112,7 @@ impl Members {
         self.settings.minimum.of(known).max(1)
     }
 
-    /// When the next child is not missed any longer.
+    /// Returns the time at which the next child is no longer missed.
     fn next_missed(&self, now: Duration) -> Option<Duration> {
         self.cell
             .iter()
@@ -114,7 +121,7 @@ impl Members {
             .min()
     }
 
-    /// Notes who serves now, and sees to it that what follows from time is looked at.
+    /// Records the children that serve now, and the times at which that changes.
     pub(super) fn note_service(&mut self, now: Duration) {
         for slot in self.cell.used() {
             if let Some(member) = self.cell.get_mut(slot) {

@@ -1,4 +1,4 @@
-//! What children say about themselves, and what goes up to the own parents from it.
+//! Reports of children about themselves, and the resulting reports to the own parents.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,10 +13,11 @@ use super::{Members, Position};
 use crate::{Slot, SlotMask};
 use wire::cms::message::SpaceSums;
 
-/// Levels below a node of which it takes reports: as deep as real supervisors might be stacked.
+/// The maximum depth of reported cells below a node: as deep as real supervisors might be stacked.
 const DEPTH_MAX: u8 = 2 * LEVELS_MAX;
 
-/// Nodes that one report names as newly arrived: a report fits a frame even if every cell has so many.
+/// The maximum number of newly arrived nodes in one report, so that a report fits a frame even if
+/// every cell has this number.
 const JOINED_MAX: usize = 256;
 
 /// The space and load of all active children together.
@@ -28,20 +29,20 @@ pub struct Totals {
     pub total_mb: u64,
     /// Sum of their free space, in MB.
     pub free_mb: u64,
-    /// Free space of the best of those that may be written to, in MB.
+    /// The free space of the best writable child, in MB.
     pub best_free_mb: u32,
-    /// How full that one is, in percent.
+    /// The usage of that child, in percent.
     pub best_used_percent: u8,
-    /// Whether any of them can bring files online.
+    /// A child can stage files.
     pub stages: bool,
     /// The mean of their loads.
     pub load: Load,
 }
 
-/// Changes of cells that the parents of a supervisor do not know yet.
+/// Changes of cells that the parents of a supervisor have not received yet.
 #[derive(Debug, Default)]
 pub(super) struct Reporter {
-    /// Whether there is anybody to report to; a manager has none.
+    /// The node has parents to report to; a manager has none.
     enabled: bool,
     due: Option<Duration>,
     own: bool,
@@ -60,13 +61,13 @@ impl Reporter {
         }
     }
 
-    /// The own cell has other places.
+    /// Records that the places of the own cell changed.
     pub(super) fn changed(&mut self, now: Duration) {
         self.own = true;
         self.arm(now);
     }
 
-    /// A node joined the own cell.
+    /// Records that a node joined the own cell.
     pub(super) fn joined(&mut self, node: u64, now: Duration) {
         if self.enabled && self.joined.len() < JOINED_MAX {
             self.joined.push(node);
@@ -74,7 +75,7 @@ impl Reporter {
         self.changed(now);
     }
 
-    /// A cell below is out of reach.
+    /// Records that a cell below is unreachable.
     pub(super) fn gone(&mut self, id: u64, now: Duration) {
         if !self.enabled {
             return;
@@ -84,7 +85,7 @@ impl Reporter {
         self.below.insert(id, CellReport { id, address, depth: 1, places: None, joined: Vec::new() });
     }
 
-    /// A cell below has reported; `report` is as seen from here.
+    /// Records the report of a cell below; `report` is as seen from here.
     fn relay(&mut self, mut report: CellReport, now: Duration) {
         self.arm(now);
         if let Some(before) = self.below.remove(&report.id) {
@@ -94,14 +95,15 @@ impl Reporter {
         self.below.insert(report.id, report);
     }
 
-    /// When the changes are to be sent.
+    /// Returns the time at which the changes are to be sent.
     pub(super) fn due(&self) -> Option<Duration> {
         self.due
     }
 }
 
 impl Members {
-    /// Changes of the own cell and those below, for all parents that are our own; empty when none are due.
+    /// Returns the changes of the own cell and those below, for all parents of our own; empty if
+    /// none are due.
     pub fn reports(&mut self, now: Duration) -> Vec<CellReport> {
         if self.reporter.due.take_if(|due| *due <= now).is_none() {
             return Vec::new();
@@ -115,7 +117,7 @@ impl Members {
         reports
     }
 
-    /// All cells as a new parent has to know them.
+    /// Returns all cells, for a new parent.
     pub fn all_reports(&self) -> Vec<CellReport> {
         let below = self.directory.entries().iter().filter(|entry| entry.reports).map(|entry| CellReport {
             id: entry.id,
@@ -124,7 +126,7 @@ impl Members {
             places: Some(entry.places),
             joined: Vec::new(),
         });
-        // Whoever keeps a place for one of these learns that it has another.
+        // A parent that keeps a place for one of these nodes is notified that it has another.
         let joined = self.cell.iter().filter(|(_, member)| member.is_online());
         let joined = joined.map(|(_, member)| member.identity.id.digest()).collect();
         std::iter::once(CellReport { joined, ..self.own_report() }).chain(below).collect()
@@ -140,11 +142,11 @@ impl Members {
         }
     }
 
-    /// A message about the tree from a child, one standing by, or one that waits.
+    /// Handles a message about the tree from a child, an alternate or a waiting login.
     pub fn message(&mut self, link: LinkId, message: Message, now: Duration, out: &mut Vec<Action>) {
         match (self.links.get(&link).copied(), message) {
             (Some(_), Message::Disc) => {
-                // A node that found its place elsewhere: nothing is kept for it.
+                // The node found its place elsewhere: no place is kept for it.
                 out.push(Action::Send { link, message: Message::Disc });
                 let slot = self.slot(link);
                 let was_reported = slot.is_some_and(|slot| self.elsewhere.contains_key(&slot));
@@ -168,7 +170,8 @@ impl Members {
                 }
             }
             (Some(Position::Parked), message) => {
-                // Told before the place is given: it holds from the first moment on.
+                // The reply is sent before the place is assigned, so that it is valid from the
+                // first moment.
                 let waiting = &mut self.waiting;
                 if let Some(member) = waiting.leaves.get_mut(link).or_else(|| waiting.parents.get_mut(link)) {
                     take(member, &message);
@@ -217,7 +220,7 @@ impl Members {
         let mut nodes = Vec::new();
         for mut report in reports {
             report.depth = report.depth.saturating_add(1);
-            // A child speaks for its own cell under the name and address that it logged in with.
+            // A child reports its own cell under the name and address of its login.
             let proper = if report.depth == 1 { report.id == own } else { report.id != own };
             if !proper || report.depth > DEPTH_MAX {
                 continue;
@@ -249,12 +252,12 @@ impl Members {
         self.release(now, out);
     }
 
-    /// A node was taken in below: the place that is kept for it here is not needed, and nobody has to wait for it.
+    /// Records that a cell below accepted a node: its place here and the wait for it end.
     fn moved(&mut self, node: u64, now: Duration, out: &mut Vec<Action>) {
         let Some(slot) = self.cell.used().iter().find(|slot| self.is_in(*slot, node)) else { return };
         if !self.is_gone(slot, now) {
-            // Its end of the connection may be gone: so it was, if nothing more comes from it. Or the report was under way
-            // when it came here.
+            // The node's end of the connection may be closed: then no further message arrives. Or
+            // the report was on its way when the node came here.
             if self.cell.get(slot).is_some_and(|member| now >= member.since + RESERVATION) {
                 self.elsewhere.insert(slot, now);
             }
@@ -267,12 +270,12 @@ impl Members {
         }
     }
 
-    /// Whether the node in a slot is this one.
+    /// Reports whether the node in a slot is this one.
     fn is_in(&self, slot: Slot, node: u64) -> bool {
         self.cell.get(slot).is_some_and(|member| member.identity.id.digest() == node)
     }
 
-    /// Whether the node in a slot is away: without a connection, or silent for longer than one that is there.
+    /// Reports whether the node in a slot is absent: disconnected, or silent beyond the limit.
     fn is_gone(&self, slot: Slot, now: Duration) -> bool {
         self.cell.get(slot).is_some_and(|member| {
             let silent = now > member.heard + self.interval(member) * 2;
@@ -280,19 +283,20 @@ impl Members {
         })
     }
 
-    /// Space and load of all that can serve now.
+    /// Returns space and load of all children that can serve now.
     pub fn totals(&self) -> Totals {
         self.totals_of(SlotMask::ALL)
     }
 
-    /// The same of some of them.
+    /// Returns space and load of these children.
     pub fn totals_of(&self, slots: SlotMask) -> Totals {
         let mut totals = Totals::default();
         let mut loads = [0u32; 6];
         let chosen = self.cell.iter().filter(|(slot, member)| slots.contains(*slot) && member.is_active());
         for (_, member) in chosen {
             totals.children += 1;
-            // Without word of those below it, a node's own figures are all there is: of a real inner node those of its best.
+            // Without a report of the nodes below it, only a node's own figures are known: for a
+            // real inner node those of its best child.
             let own = SpaceSums {
                 total_mb: u64::from(member.space.total_mb.max(member.space.free_mb)),
                 free_mb: u64::from(member.space.free_mb),
@@ -315,7 +319,7 @@ impl Members {
     }
 }
 
-/// What others should know of what a node said.
+/// The effect of a node's report on others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
     Nothing,
@@ -323,7 +327,7 @@ enum Told {
     Condition,
 }
 
-/// Takes what a node says about itself.
+/// Applies a report of a node about itself.
 fn take(member: &mut Member, message: &Message) -> Told {
     let figures = (member.load, member.space, member.sums);
     match message {
@@ -338,7 +342,7 @@ fn take(member: &mut Member, message: &Message) -> Told {
             if let Some(port) = status.data_port {
                 member.data = super::super::address::Address::new(member.data.host(), port);
             }
-            // Bits without a meaning to others are not ours to read.
+            // Bits that have another meaning for real nodes are ignored.
             if let Some(drains) = status.drains.filter(|_| member.is_own()) {
                 member.condition.drains_itself = drains;
             }

@@ -1,6 +1,9 @@
-//! How often children may say that all they said before is void. Each such message makes readers of the location cache
-//! doubt that child for every path, and goes up to the parents of this node, so a child that sends them in a loop must not
-//! have each one followed. Bursts, as of a supervisor whose children join, are followed at once; what is beyond is merged.
+//! The rate limit for resets, by which a child invalidates all its earlier messages.
+//!
+//! Each reset makes readers of the location cache query that child again for every path, and goes
+//! up to the parents of this node. So a child that sends resets in a loop must not have each one
+//! followed. Bursts, as of a supervisor whose children join, are followed at once; further resets
+//! are merged.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,9 +20,9 @@ pub(super) struct Resets {
 
 #[derive(Debug, Default)]
 struct Spent {
-    /// Resets that were followed, as time: it advances by a pause with each.
+    /// The budget of followed resets, as time: it advances by a pause with each.
     until: Duration,
-    /// One is to be followed when there is room again.
+    /// A reset is to be followed when the budget allows.
     is_due: bool,
 }
 
@@ -39,12 +42,13 @@ impl Spent {
 }
 
 impl Resets {
-    /// A child resets. Reports whether that is to be followed now; otherwise it is due later.
+    /// Records a reset of a child. Reports whether it is to be followed now; otherwise it is due
+    /// later.
     pub(super) fn arrived(&mut self, slot: Slot, now: Duration) -> bool {
         self.slots.entry(slot).or_default().follow(now)
     }
 
-    /// When the next of those that were put off is due.
+    /// Returns the time of the next postponed reset.
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.slots.values().filter(|spent| spent.is_due).map(Spent::next).min()
     }
@@ -78,7 +82,7 @@ mod tests {
         let burst = RESET_BURST as usize;
         assert!((steady..=steady + burst + 2).contains(&followed), "{followed}");
         assert!(resets.arrived(other, now), "others are followed at once");
-        // The last one counts, too.
+        // The last reset counts, too.
         resets.arrived(slot, now);
         let due = resets.deadline().unwrap();
         assert_eq!(resets.take_due(due), [slot]);

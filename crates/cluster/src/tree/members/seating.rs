@@ -1,7 +1,8 @@
-//! Which place a newcomer gets: in the own cell, in one below, or none yet.
+//! The choice of a place for a newcomer: in the own cell, in one below, or none yet.
 //!
-//! A root fills its own cell first while the cluster is small. Beyond that its free places are for supervisors, and
-//! servers go straight to the cell where they stay. Who finds no room waits, instead of knocking at every full cell.
+//! A root fills its own cell first while the cluster is small. Beyond that its free places are for
+//! supervisors, and servers go straight to their final cell. A login without a place waits, so that
+//! it does not try every full cell.
 
 use std::time::Duration;
 
@@ -17,20 +18,21 @@ use super::super::role::Acceptor;
 use super::{Members, Position, Standing};
 use crate::Slot;
 
-/// Where a newcomer goes.
+/// The place of a newcomer.
 enum Seat {
-    /// Into the own cell; whoever is in the slot goes.
+    /// In the own cell; a child in the slot has to leave.
     Here(Slot),
-    /// Into this cell below.
+    /// In this cell below.
     Below(u64),
-    /// Nowhere yet.
+    /// None yet.
     Wait,
-    /// Nowhere.
+    /// None.
     Nowhere,
 }
 
 impl Members {
-    /// Seats a newcomer that has no slot of its own. `returned`: it was sent somewhere a moment ago and comes back.
+    /// Assigns a place to a newcomer without a slot. `returned`: it was redirected a moment ago and
+    /// has come back.
     pub(super) fn seat(&mut self, member: Box<Member>, returned: bool, now: Duration, out: &mut Vec<Action>) {
         let Some(link) = member.link else { return };
         match self.find_seat(&member, returned, now) {
@@ -66,8 +68,8 @@ impl Members {
 
     fn seat_at_root(&self, member: &Member, here: Option<Slot>, returned: bool, now: Duration) -> Seat {
         let node = member.identity.id.digest();
-        // A real node that comes back over the own address at the end of a list takes this for an inner node, and would
-        // leave the other managers.
+        // A real node that returns over the own address at the end of a list treats this node as an
+        // inner node, and would leave the other managers.
         let here = here.filter(|_| !(returned && self.settings.replicas && !member.is_own()));
         if member.role.has_children() {
             let below = || self.directory.cell_for_parent(node, now).map(Seat::Below);
@@ -86,14 +88,15 @@ impl Members {
         }
     }
 
-    /// Whether the cluster is larger than one cell, so that the free places at the root are for supervisors.
+    /// Reports whether the cluster is larger than one cell, so that free places at the root are for
+    /// supervisors.
     fn needs_tree(&self) -> bool {
-        // The one that asks is not among those that are known.
+        // The newcomer itself is not among the known nodes.
         self.settings.expected > FLAT_MAX || self.cell.used().len() >= FLAT_MAX || self.known() >= FLAT_MAX
     }
 
-    /// Sends whoever is in a slot elsewhere: where the directory knows room, or into the newcomer's cell. Returns whom it
-    /// sent to the newcomer.
+    /// Redirects the child in a slot: to a cell with room by the directory, or into the newcomer's
+    /// cell. Returns the child that was sent to the newcomer.
     fn make_room(
         &mut self,
         slot: Slot,
@@ -155,9 +158,9 @@ impl Members {
         }
     }
 
-    /// Seats those who wait, as far as there is room now; who waited longest goes first.
+    /// Assigns places to waiting logins while there is room, the longest wait first.
     pub(super) fn release(&mut self, now: Duration, out: &mut Vec<Action>) {
-        // A place that is given may call for this again: one round at a time.
+        // Assigning a place may call this function again: one round at a time.
         if self.waiting() == 0 || std::mem::replace(&mut self.releasing, true) {
             return;
         }
@@ -165,7 +168,7 @@ impl Members {
             while let Some(link) = self.next_to_seat(parents, now) {
                 let Some(parked) = self.waiting.of_mut(parents).release(link) else { break };
                 self.links.remove(&link);
-                // Its identity may have got a slot by another connection meanwhile.
+                // Its identity may have received a slot by another connection meanwhile.
                 self.seat_or_contest(parked, now, out);
             }
         }
@@ -178,7 +181,8 @@ impl Members {
         }
     }
 
-    /// The one that has waited longest, if there is a seat for it. One that came back may have none where others have.
+    /// Returns the login that has waited longest, if there is a place for it. A login that came
+    /// back may have none where others have one.
     fn next_to_seat(&self, parents: bool, now: Duration) -> Option<LinkId> {
         let waiting = self.waiting.of(parents);
         let first = waiting.oldest()?;
@@ -202,8 +206,8 @@ impl Members {
         }
     }
 
-    /// Tells those who wait that they are not forgotten, and lets go who waited too long: its own address restarts the
-    /// clock of a real node without the pause that a refusal costs it.
+    /// Sends due notices to waiting logins, and releases those that waited for too long. The own
+    /// address restarts the clock of a real node without the pause that a refusal costs it.
     pub(super) fn check_waiting(&mut self, now: Duration, out: &mut Vec<Action>) {
         for parents in [true, false] {
             while let Some(link) = self.waiting.of_mut(parents).notice(now) {
@@ -212,7 +216,8 @@ impl Members {
             while let Some(member) = self.waiting.of_mut(parents).overdue(now) {
                 let Some(link) = member.link else { continue };
                 if self.settings.replicas && !member.is_own() {
-                    // Over the own address it would come as to an inner node, for which there is no place here.
+                    // Over the own address it would arrive as at an inner node, which has no place
+                    // for it.
                     self.turn_away(link, member.address.host(), RefusalReason::Full, out);
                 } else {
                     self.redirect(link, &[], member.is_own(), out);

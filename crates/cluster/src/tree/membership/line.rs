@@ -9,47 +9,47 @@ use super::super::message::Reply;
 
 use wire::cms::Extensions;
 
-/// How far it is.
+/// The state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    /// Nothing; the next attempt is not before `at`.
+    /// Idle; the next attempt is not before `at`.
     Idle {
-        /// Since the start.
+        /// The time since the start.
         at: Duration,
     },
-    /// The connection is being made.
+    /// The connection is being established.
     Connecting {
-        /// Given up then.
+        /// The deadline of the attempt.
         due: Duration,
     },
     /// The login was sent.
     Asking {
-        /// Given up then, if nothing is heard before.
+        /// The deadline for the first message of the parent.
         due: Duration,
     },
-    /// The parent has taken the node in.
+    /// The parent has accepted the node.
     Attached {
-        /// When.
+        /// The time of acceptance.
         since: Duration,
     },
 }
 
-/// A connection to one parent, and what is known of that parent.
+/// A connection to one parent, and the knowledge about that parent.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) address: Address,
     pub(super) link: Option<LinkId>,
     pub(super) phase: Phase,
     pub(super) heard: Duration,
-    /// Attempts in a row that led nowhere.
+    /// The number of failed attempts in a row.
     pub(super) failures: u32,
-    /// Of them, those in which the parent said nothing.
+    /// The number of those in which the parent sent nothing.
     unanswered: u32,
     pub(super) extensions: Extensions,
     /// The parent's system id.
     pub(super) id: String,
-    /// When the parent asked for a file last, unless it was told since then that all answers are void and has got none
-    /// after that.
+    /// The time of the parent's last query for a file. It is cleared by a notice that all answers
+    /// are stale, unless the parent got an answer after that.
     pub(super) asked: Option<Duration>,
 }
 
@@ -72,7 +72,7 @@ impl Line {
         matches!(self.phase, Phase::Attached { .. })
     }
 
-    /// How long the answer to a login may take.
+    /// Returns the timeout for the reply to a login.
     pub(super) fn patience(&self) -> Duration {
         ANSWER_MIN.saturating_mul(1 << self.unanswered.min(8)).min(ANSWER_MAX)
     }
@@ -85,7 +85,7 @@ impl Line {
         self.asked = None;
     }
 
-    /// The attempt or the membership ended. Whether it had lasted.
+    /// Records that the attempt or the membership ended. Reports whether it had lasted.
     pub(super) fn end(&mut self, at: Duration, now: Duration) -> bool {
         let lasted = matches!(self.phase, Phase::Attached { since } if now >= since + STABLE);
         match self.phase {
