@@ -1,7 +1,9 @@
-//! What a location costs: memory of each, and time to enter it, look it up, and turn it into a redirect.
+//! Benchmark of a location: its memory, and the time to enter it, look it up, and make a redirect
+//! of it.
 //!
-//! `cargo run --release -p scalla-cluster --example locations [millions]` (10). Times are means of processor time over
-//! random paths in one thread, the making of the path taken off; memory is counted at the allocator.
+//! `cargo run --release -p scalla-cluster --example locations [millions]` (10). Times are means of
+//! processor time over random paths in one thread, without the time to make the path; memory is
+//! counted at the allocator.
 
 use std::alloc::System;
 use std::fmt::Write as _;
@@ -30,14 +32,14 @@ fn path(into: &mut String, number: u64) {
     let _ = write!(into, "/store/data/Run2026A/AOD/000/{:03}/{number:09}.root", number / 1000 % 1000);
 }
 
-/// What this thread used of a processor: other loads on the machine do not count.
+/// Returns the processor time of this thread, so that other loads on the machine do not count.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Nanoseconds a call with a random path takes, less the time to make the path: in the quickest of many batches, and in
-/// all of them.
+/// Returns the time of a call with a random path in ns, without the time to make the path: for the
+/// fastest batch, and for all of them.
 fn time(of: u64, mut call: impl FnMut(&[u8])) -> String {
     let mut text = String::new();
     let mut dice = SplitMix64::new(5);
@@ -92,7 +94,7 @@ fn cell() -> Cell {
 fn main() {
     let millions = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(10u64);
     let locations = millions * 1_000_000;
-    // A shard is full before all are: some room for the unevenness of chance.
+    // A shard is full before all are, so there is some room for an uneven distribution.
     let settings = CacheSettings { locations_max: locations as usize / 16 * 17, ..CacheSettings::default() };
     let region = Region::new(GLOBAL);
     let cache = Cache::new(&settings, &mut SplitMix64::new(1));

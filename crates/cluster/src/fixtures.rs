@@ -1,4 +1,4 @@
-//! Children and cells that tests are made of.
+//! Children and cells as fixtures for tests of several modules.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use crate::cell::{Cell, Child, ChildKind, ChildState, Interface};
 use crate::paths::Export;
 use crate::slots::Slot;
 
-/// A data server named `server<n>`, 10.0.0.n, that says "not here".
+/// Returns a data server named `server<n>`, 10.0.0.n, that sends NOT_HERE replies.
 pub(crate) fn server(number: u8) -> Child {
     Child {
         kind: ChildKind::Server,
@@ -28,7 +28,7 @@ pub(crate) fn server(number: u8) -> Child {
     }
 }
 
-/// That many servers, each with `w /` and 1000 MB free.
+/// Returns a cell of this number of servers, each with `w /` and 1000 MB free.
 pub(crate) fn cell(servers: u8) -> Cell {
     let mut cell = Cell::new(&[]);
     let exports = Export::parse_list(b"w /").expect("a list");

@@ -1,26 +1,28 @@
-//! The cluster as pure machines: who belongs to the tree, where files are, and which server is chosen.
+//! The cluster as pure state machines: membership of the tree, locations of files, choice of a
+//! server.
 //!
-//! | file | what it holds |
+//! | file | responsibility |
 //! |---|---|
 //! | `slots` | [`Slot`] and [`SlotMask`]: a child's place in its cell, and a set of places |
-//! | `cache` | [`Cache`]: which children have a file, as far as it is known |
-//! | [`tree`] | who belongs to the tree: how nodes find their places, and how parents give places away |
-//! | `paths` | [`PathTable`]: which children export which part of the name space |
-//! | `meters` | [`Meters`]: how busy and full children are, and how often they were chosen |
-//! | `cell` | [`Cell`]: the children as those see them who choose one |
-//! | `request` | [`SelectOptions`], [`LocateOptions`], [`Answer`]: what clients ask and are told |
-//! | `avoid` | [`Avoided`]: children a client was sent to before |
-//! | `absent` | children that may have leases and are not here |
-//! | `lease_number` | [`LeaseNumber`]: which of two leases of one path is the later one |
-//! | `leases` | [`Leases`]: files that clients are on their way to create at this node |
-//! | `looks` | [`Looks`]: look-ups at a file system that all servers share, paced |
-//! | `selection` | [`Chooser`]: which of several children a client is sent to; [`Selection`] and its two kinds |
-//! | `order_permit` | [`OrderPermit`]: which changes of names are carried out, by who orders them |
+//! | `cache` | [`Cache`]: the location cache, with the children that have each file |
+//! | [`tree`] | membership of the tree: nodes find their places, and parents assign places |
+//! | `paths` | [`PathTable`]: the exports of the children |
+//! | `meters` | [`Meters`]: load, free space and number of choices of each child |
+//! | `cell` | [`Cell`]: the children as input of selection |
+//! | `request` | [`SelectOptions`], [`LocateOptions`], [`Answer`]: requests of clients and their answers |
+//! | `avoid` | [`Avoided`]: children that a client has tried |
+//! | `absent` | absent children that may hold leases |
+//! | `lease_number` | [`LeaseNumber`]: the order of the leases of one path |
+//! | `leases` | [`Leases`]: files that clients are about to create at this node |
+//! | `looks` | [`Looks`]: rate limit of look-ups in a file system that all servers share |
+//! | `selection` | [`Chooser`]: the choice of one child for a client; [`Selection`] and its two kinds |
+//! | `order_permit` | [`OrderPermit`]: permissions for changes of names, by the peer that orders them |
 //! | [`work_queue`] | [`WorkQueue`]: work of other threads for the thread of a node, bounded and in classes |
-//! | `resolve` | [`Resolver`]: a request to its answer, by what is known or by asking children; [`Reader`]: warm answers on any thread |
+//! | `resolve` | [`Resolver`]: the answer to a request, from the cache or by queries; [`Reader`]: warm answers on any thread |
 //!
-//! No socket, no clock, no thread: what arrives and the time since the start are arguments, what should happen comes
-//! out. So a test lets an hour pass in a microsecond, and ten thousand nodes form a tree in one process.
+//! There is no socket, clock or thread: inputs and the time since the start are arguments, actions
+//! are results. So a test simulates an hour within a microsecond, and ten thousand nodes form a
+//! tree in one process.
 
 mod absent;
 mod avoid;

@@ -1,50 +1,52 @@
-//! Look-ups at a file system that all servers share: how many begin in a second, how many wait, and which folders are known
-//! not to be there (`cms.dfs limit`, `qmax`, `mdhold`).
+//! Rate limit, queue and negative cache of look-ups in a file system that all servers share
+//! (`cms.dfs limit`, `qmax`, `mdhold`).
 //!
-//! Source: cms protocol 3, section "shared file systems". A real cmsd of 5.5.3 reads `limit` and `qmax` and does not pace by
-//! them; `mdhold` counts from when a folder was first missed, and a client's refresh does not override it.
+//! Without limits a storm of requests would become a storm on the shared file system. Source: cms
+//! protocol 3, section "shared file systems". A real cmsd of 5.5.3 reads `limit` and `qmax` and
+//! does not apply them. `mdhold` counts from the first miss of a directory, and a client's refresh
+//! does not override it.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Folders that are known to be missing, at most; beyond, the oldest is forgotten.
+/// The maximum number of directories recorded as missing; beyond it, the oldest is forgotten.
 const FOLDERS_MAX: usize = 1 << 16;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What look-ups are bound to.
+/// The limits of look-ups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LookRules {
-    /// So many begin in a second; `None`: all at once.
+    /// The number of look-ups that begin per second; `None`: unlimited.
     pub rate: Option<NonZeroU32>,
-    /// One after the other, evenly over the second, instead of as many at once after a pause.
+    /// Space them evenly over the second, instead of allowing a burst after a pause.
     pub even: bool,
-    /// So many wait for their turn.
+    /// The maximum number of waiting look-ups.
     pub queue_max: usize,
-    /// And so long, because whoever asked listens no longer.
+    /// The maximum wait, because the client stops waiting then.
     pub wait_max: Duration,
-    /// How long a missing folder is remembered; zero: not at all.
+    /// The time for which a missing directory is recorded; zero: not at all.
     pub missing_hold: Duration,
 }
 
 impl Default for LookRules {
-    /// Nothing is bound.
+    /// Returns rules without limits.
     fn default() -> Self {
         Self { rate: None, even: false, queue_max: 0, wait_max: Duration::MAX, missing_hold: Duration::ZERO }
     }
 }
 
-/// What becomes of a look-up.
+/// The decision on a look-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
     /// It begins.
     Now,
-    /// It waits: [`Looks::due`] gives it back.
+    /// It waits: [`Looks::due`] returns it.
     Later,
-    /// Too many wait.
+    /// The queue is full.
     Refused,
-    /// The folder is missing, and so is the path.
+    /// The directory is missing, and so is the path.
     Missing,
 }
 
@@ -53,26 +55,26 @@ pub enum Look {
 pub struct Looks {
     rules: LookRules,
     queue: VecDeque<Arc<[u8]>>,
-    /// When the next would begin if all were evenly spread.
+    /// The time of the next look-up if all were evenly spaced.
     next: Duration,
-    /// Until when missing folders are remembered.
+    /// Missing directories, with the time until which they are recorded.
     missing: HashMap<Arc<[u8]>, Duration>,
-    /// The same, oldest first; some were forgotten or noted again since.
+    /// The same entries, oldest first; some were removed or recorded again since.
     order: VecDeque<(Duration, Arc<[u8]>)>,
 }
 
 impl Looks {
-    /// Look-ups bound to these rules.
+    /// Creates a queue with these rules.
     pub fn new(rules: LookRules) -> Self {
         Self { rules, ..Self::default() }
     }
 
-    /// Whether missing folders are to be found out.
+    /// Reports whether missing directories are recorded.
     pub const fn remembers(&self) -> bool {
         !self.rules.missing_hold.is_zero()
     }
 
-    /// A path is to be looked up.
+    /// Requests the look-up of a path.
     pub fn want(&mut self, path: &[u8], now: Duration) -> Look {
         if self.is_missing(path, now) {
             return Look::Missing;
@@ -89,7 +91,8 @@ impl Looks {
         Look::Later
     }
 
-    /// A look-up that may begin now, of those that wait. To be called until there is none.
+    /// Returns a waiting look-up that may begin now. The caller repeats the call until it returns
+    /// `None`.
     pub fn due(&mut self, now: Duration) -> Option<Arc<[u8]>> {
         if self.queue.is_empty() || !self.begin(now) {
             return None;
@@ -97,12 +100,12 @@ impl Looks {
         self.queue.pop_front()
     }
 
-    /// When [`Self::due`] has one.
+    /// Returns the time of the next result of [`Self::due`].
     pub fn next_deadline(&self) -> Option<Duration> {
         (!self.queue.is_empty()).then(|| self.earliest())
     }
 
-    /// A folder was looked up and is not there.
+    /// Records that a directory does not exist.
     pub fn missing(&mut self, folder: &[u8], now: Duration) {
         while self.order.front().is_some_and(|(until, _)| *until <= now || self.order.len() >= FOLDERS_MAX) {
             if let Some((until, folder)) = self.order.pop_front()
@@ -118,7 +121,7 @@ impl Looks {
         }
     }
 
-    /// A path is there, as somebody says, and so is every folder that it is in.
+    /// Records that a path exists, and with it each of its parent directories.
     pub fn appeared(&mut self, path: &[u8]) {
         if !self.missing.is_empty() {
             self.missing.remove(path);
@@ -137,7 +140,8 @@ impl Looks {
         self.rules.rate.map_or(Duration::ZERO, |rate| SECOND / rate.get())
     }
 
-    /// When the next may begin: after a pause those of a whole second together, unless they are to be spread evenly.
+    /// Returns the time at which the next look-up may begin: after a pause those of a whole second
+    /// together, unless they are to be evenly spaced.
     fn earliest(&self) -> Duration {
         let ahead = if self.rules.even { Duration::ZERO } else { SECOND.saturating_sub(self.interval()) };
         self.next.saturating_sub(ahead)
@@ -152,13 +156,14 @@ impl Looks {
     }
 }
 
-/// The folder a path is in; `None` for the root.
+/// Returns the directory of a path; `None` for the root.
 pub fn folder(path: &[u8]) -> Option<&[u8]> {
     let slash = path.iter().rposition(|byte| *byte == b'/').filter(|_| path.len() > 1)?;
     path.get(..slash.max(1))
 }
 
-/// The folder a path is in, the one that is in, and so on; the root is always there.
+/// Returns the parent directories of a path, from the nearest up, without the root, which always
+/// exists.
 fn folders(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(folder(path), |path| folder(path)).filter(|folder| folder.len() > 1)
 }
@@ -175,7 +180,7 @@ mod tests {
         Looks::new(LookRules { rate: NonZeroU32::new(rate), even, queue_max, ..LookRules::default() })
     }
 
-    /// When each of `count` look-ups begins that are all wanted at once; how many are refused.
+    /// Returns the start times of `count` simultaneous look-ups, and the number of refused ones.
     fn times(looks: &mut Looks, count: usize, now: Duration) -> (Vec<u64>, usize) {
         let (mut begun, mut refused) = (Vec::new(), 0);
         for number in 0..count {
@@ -219,7 +224,7 @@ mod tests {
         let mut looks = paced(1, true, 10);
         assert_eq!(looks.want(b"/a", ms(0)), Look::Now);
         assert_eq!(looks.want(b"/b", ms(0)), Look::Later);
-        // Its time has come, but another waits.
+        // It is due, but another one waits.
         assert_eq!(looks.want(b"/c", ms(1500)), Look::Later);
         assert_eq!(looks.due(ms(1500)).as_deref(), Some(b"/b".as_slice()));
         assert_eq!(looks.due(ms(1500)), None);

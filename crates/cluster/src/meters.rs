@@ -1,16 +1,17 @@
-//! What changes all the time about a child: how busy and how full it is, and how often it was chosen.
+//! The figures of children that change frequently: load, free space, number of choices.
 //!
-//! Atomic numbers shared by the cluster's thread, which hears of loads and space, and the loops of connections, which
-//! choose. They are advice: a choice made on numbers that are a moment old is as good as one made a moment ago.
+//! They are atomic numbers shared by the cluster's thread, which receives loads and space, and the
+//! loops of connections, which choose. The figures are hints: a choice from slightly stale figures
+//! is as good as one made slightly earlier.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::slots::{CELL_SLOTS, Slot, SlotMask};
 
-/// What one choice adds to a child's counter when it takes its full share.
+/// The amount that one choice adds to a child's counter at its full share.
 const FULL_SHARE_COUNT: u64 = 100;
 
-/// How busy a child says it is: six figures of 0 to 100. Source: cms protocol 3, `load`.
+/// The load that a child reports: six figures of 0 to 100. Source: cms protocol 3, `load`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Load {
     /// Processor.
@@ -23,29 +24,30 @@ pub struct Load {
     pub mem: u8,
     /// Paging.
     pub pag: u8,
-    /// Disks, by filling.
+    /// Usage of the disks.
     pub dsk: u8,
 }
 
 impl Load {
-    /// In the order of the wire: cpu, net, xeq, mem, pag, dsk. What is above 100 counts as 100.
+    /// Decodes the order of the wire: cpu, net, xeq, mem, pag, dsk. A value above 100 counts as
+    /// 100.
     pub fn from_wire(bytes: [u8; 6]) -> Self {
         let [cpu, io, runq, mem, pag, dsk] = bytes.map(|figure| figure.min(100));
         Self { cpu, io, runq, mem, pag, dsk }
     }
 
-    /// In the order of the wire.
+    /// Encodes in the order of the wire.
     pub fn to_wire(self) -> [u8; 6] {
         [self.cpu, self.io, self.runq, self.mem, self.pag, self.dsk]
     }
 }
 
-/// Whether a choice is for reading or for writing; they are counted apart.
+/// The use of a choice; reads and writes are counted separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Use {
-    /// Reading, and looking.
+    /// Reading, and attributes.
     Read,
-    /// Writing, creating, staging: what takes space.
+    /// Writing, creating, staging: uses that need space.
     Write,
 }
 
@@ -71,50 +73,53 @@ impl Meter {
 pub struct Meters([Meter; CELL_SLOTS]);
 
 impl Meters {
-    /// Everything at zero.
+    /// Creates figures of zero.
     pub fn new() -> Self {
         Self(std::array::from_fn(|_| Meter::default()))
     }
 
-    /// How busy the child says it is.
+    /// Returns the load that the child reported.
     pub fn load(&self, slot: Slot) -> Load {
         let [cpu, io, runq, mem, pag, dsk, ..] = self.at(slot).load.load(Ordering::Relaxed).to_le_bytes();
         Load { cpu, io, runq, mem, pag, dsk }
     }
 
-    /// Free space for new files, in MB.
+    /// Returns the free space for new files, in MB.
     pub fn free_mb(&self, slot: Slot) -> u32 {
         self.at(slot).free_mb.load(Ordering::Relaxed)
     }
 
-    /// The child reports its load.
+    /// Sets the load that the child reported.
     pub fn set_load(&self, slot: Slot, load: Load) {
         let [cpu, io, runq, mem, pag, dsk] = load.to_wire();
         self.at(slot).load.store(u64::from_le_bytes([cpu, io, runq, mem, pag, dsk, 0, 0]), Ordering::Relaxed);
     }
 
-    /// The child reports its free space.
+    /// Sets the free space that the child reported.
     pub fn set_free_mb(&self, slot: Slot, free_mb: u32) {
         self.at(slot).free_mb.store(free_mb, Ordering::Relaxed);
     }
 
-    /// How often the child was chosen, in hundredths; more for one that takes only a share.
+    /// Returns the number of choices of the child, in hundredths; higher for a child with a limited
+    /// share.
     pub fn count(&self, slot: Slot, kind: Use) -> u64 {
         self.at(slot).counter(kind).load(Ordering::Relaxed)
     }
 
-    /// How often the child was chosen, for whatever use; one that takes only a share counts as if it were more.
+    /// Returns the number of choices of the child for all uses. For a child with a limited share
+    /// each counts as several.
     pub fn choices(&self, slot: Slot) -> u64 {
         (self.count(slot, Use::Read) + self.count(slot, Use::Write)) / FULL_SHARE_COUNT
     }
 
-    /// The child was chosen. With a `share` of n percent it counts as if chosen 100/n times.
+    /// Counts a choice of the child. With a `share` of n percent it counts as 100/n choices.
     pub fn chosen(&self, slot: Slot, kind: Use, share: Option<u8>) {
         let share = u64::from(share.unwrap_or(100).clamp(1, 100));
         self.at(slot).counter(kind).fetch_add(FULL_SHARE_COUNT * 100 / share, Ordering::Relaxed);
     }
 
-    /// Lets these children start from equal counts: a newcomer must not get all that the others had before it.
+    /// Sets these children to equal counts, so that a newcomer does not get all clients until it
+    /// has caught up.
     pub fn reset_counts(&self, slots: SlotMask) {
         for slot in slots {
             self.at(slot).reads.store(0, Ordering::Relaxed);

@@ -1,12 +1,13 @@
-//! A child's place in its cell, and sets of such places as 64-bit masks.
+//! Slots: a child's place in its cell, and sets of such places as 64-bit masks.
 //!
-//! A cell is one parent and its at most 64 children. Everything the parent knows about its children "who of them has
-//! this file", "who exports this path" is one machine word. Source: cms protocol 3, terms *cell* and *slot*.
+//! A cell is one parent and its at most 64 children. So each fact about children, such as the
+//! holders of a file or the exporters of a path, is one machine word. Source: cms protocol 3, terms
+//! *cell* and *slot*.
 
 use std::fmt;
 use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Not, Sub, SubAssign};
 
-/// Children a cell holds at most.
+/// The maximum number of children of a cell.
 pub const CELL_SLOTS: usize = 64;
 
 /// A child's place in its cell: 0 to 63.
@@ -14,27 +15,27 @@ pub const CELL_SLOTS: usize = 64;
 pub struct Slot(u8);
 
 impl Slot {
-    /// The slot of this number; `None` from 64 on.
+    /// Returns the slot of this number; `None` from 64 on.
     pub const fn new(number: u8) -> Option<Self> {
         if (number as usize) < CELL_SLOTS { Some(Self(number)) } else { None }
     }
 
-    /// The number as an index into a table of [`CELL_SLOTS`] entries.
+    /// Returns the number as an index into a table of [`CELL_SLOTS`] entries.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The number, 0 to 63.
+    /// Returns the number, 0 to 63.
     pub const fn number(self) -> u8 {
         self.0
     }
 
-    /// The set of this slot alone.
+    /// Returns the set of this slot alone.
     pub const fn mask(self) -> SlotMask {
         SlotMask(1 << self.0)
     }
 
-    /// All slots, from 0 to 63.
+    /// Returns all slots, from 0 to 63.
     pub fn all() -> Slots {
         SlotMask::ALL.iter()
     }
@@ -62,54 +63,54 @@ impl SlotMask {
     /// All 64 slots.
     pub const ALL: Self = Self(u64::MAX);
 
-    /// Whether `slot` is in the set.
+    /// Reports whether `slot` is in the set.
     pub const fn contains(self, slot: Slot) -> bool {
         self.0 & slot.mask().0 != 0
     }
 
-    /// Whether the set has no slot.
+    /// Reports whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many slots are in the set.
+    /// Returns the number of slots in the set.
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether the two sets share a slot.
+    /// Reports whether the two sets share a slot.
     pub const fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether every slot of this set is in `other`.
+    /// Reports whether every slot of this set is in `other`.
     pub const fn within(self, other: Self) -> bool {
         self.0 & !other.0 == 0
     }
 
-    /// Puts `slot` into the set.
+    /// Adds `slot` to the set.
     pub const fn insert(&mut self, slot: Slot) {
         self.0 |= slot.mask().0;
     }
 
-    /// Takes `slot` out of the set.
+    /// Removes `slot` from the set.
     pub const fn remove(&mut self, slot: Slot) {
         self.0 &= !slot.mask().0;
     }
 
-    /// The lowest slot of the set.
+    /// Returns the lowest slot of the set.
     pub const fn lowest(self) -> Option<Slot> {
-        // 64 for the empty set, which is no slot.
+        // 64 for the empty set, which is not a valid slot.
         Slot::new(self.0.trailing_zeros() as u8)
     }
 
-    /// The highest slot of the set.
+    /// Returns the highest slot of the set.
     pub const fn highest(self) -> Option<Slot> {
-        // An empty set has 64 leading zeros: 63 - 64 wraps to what is no slot.
+        // An empty set has 64 leading zeros: 63 - 64 wraps to an invalid slot.
         Slot::new(63u8.wrapping_sub(self.0.leading_zeros() as u8))
     }
 
-    /// The slots of the set from the lowest to the highest; `.rev()` for the other way.
+    /// Returns the slots of the set from the lowest to the highest; `.rev()` reverses the order.
     pub const fn iter(self) -> Slots {
         Slots(self)
     }
@@ -170,7 +171,7 @@ impl BitAndAssign for SlotMask {
     }
 }
 
-/// What is in the left set and not in the right one.
+/// Returns the slots of the left set that are not in the right one.
 impl Sub for SlotMask {
     type Output = Self;
 

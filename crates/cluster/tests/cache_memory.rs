@@ -1,4 +1,4 @@
-//! What a location costs, counted at the allocator.
+//! Tests of the memory of a location, counted at the allocator.
 
 use std::alloc::System;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn a_location_costs_at_most_64_bytes() {
         let change = region.change();
         change.bytes_allocated - change.bytes_deallocated
     };
-    // As many for each shard as with ten million in the shards there are at most.
+    // The number for each shard is that of ten million locations in the maximum number of shards.
     let settings = CacheSettings { locations_max: LOCATIONS * 11 / 10, ..CacheSettings::default() };
     let cache = Cache::new(&settings, &mut Fixed);
     let bounces = Bounces::new();

@@ -1,4 +1,4 @@
-//! The location cache against a model that does everything the slow and obvious way.
+//! The location cache against a slow and simple model.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..200)
 }
 
-/// One path as the model knows it: on a bounce every one is visited, and its age counts whole ticks.
+/// One path in the model: a bounce visits every path, and the age counts whole ticks.
 #[derive(Clone)]
 struct Known {
     location: Location,
@@ -143,7 +143,7 @@ proptest! {
                 }
                 Step::Place { path, slot: to } => {
                     let place = |at: &mut Location| { at.placed = None; at.place(slot(to)); };
-                    // Twice the same slot is one placement.
+                    // The same slot twice is one placement.
                     if model.known.get(&path).is_some_and(|known| known.location.placed.is_none()) {
                         cache.update(&name(path), now, &bounces, place);
                         model.change(path, place);
@@ -179,7 +179,8 @@ proptest! {
 proptest! {
     #![proptest_config(config(6))]
 
-    /// A flood of distinct names leaves the cache within its bounds, and what is looked up all the time stays.
+    /// A flood of distinct names leaves the cache within its bounds, and frequently used names
+    /// stay.
     #[test]
     fn a_flood_stays_within_bounds(seed in any::<u32>(), entries in 1_000..9_000usize) {
         let settings = CacheSettings {
@@ -202,7 +203,7 @@ proptest! {
             }
         }
         let stats = cache.stats();
-        // Rounded up in each shard.
+        // The limit is rounded up in each shard.
         prop_assert!(stats.locations as usize <= entries + 4, "{} of {}", stats.locations, entries);
         prop_assert!(stats.evicted as usize >= entries * 2);
     }

@@ -1,4 +1,5 @@
-//! The machine, driven as its driver does: requests in, words of children in, time; answers and asks out.
+//! Tests of the resolver through a driver: requests, messages of children and time go in; answers
+//! and queries come out.
 
 mod central;
 mod children;
@@ -27,7 +28,7 @@ use crate::request::{Intent, Reason};
 use crate::selection::Policy;
 use base::SplitMix64;
 
-/// A machine over a cell of servers in slots 0, 1, …, and what it wants done.
+/// A resolver over a cell of servers in slots 0, 1, …, and its pending actions.
 struct Stage {
     machine: Resolver,
     now: Duration,
@@ -54,7 +55,7 @@ impl Stage {
         Self { machine, now: Duration::ZERO, actions: Vec::new(), confirmed: LeaseNumber(0) }
     }
 
-    /// These children are real daemons: silent when they do not have a file.
+    /// Makes these children real daemons, which send no NOT_HERE replies.
     fn legacy(mut self, slots: &[u8]) -> Self {
         for slot in slots {
             self.change(*slot, |child| (child.says_not_here, child.takes_leases) = (false, false));
@@ -69,7 +70,7 @@ impl Stage {
         answer
     }
 
-    /// Children confirm the leases that they were granted since.
+    /// Confirms the leases that children were granted since.
     fn confirm(&mut self) {
         let granted = |action: &Action| match action {
             Action::Lease { slot, path, time, number } if !time.is_zero() && *number > self.confirmed => {
@@ -116,13 +117,13 @@ impl Stage {
     fn pass(&mut self, seconds: f64) {
         self.now += Duration::from_secs_f64(seconds);
         self.machine.tick(self.now, &mut self.actions);
-        // One tick does a part of what is due.
+        // One tick does a part of the due work.
         while self.machine.next_deadline().is_some_and(|due| due <= self.now) {
             self.machine.tick(self.now, &mut self.actions);
         }
     }
 
-    /// Makes these children known as those that have the path, and all others as not.
+    /// Records these children as holders of the path, and all others as absent.
     fn learn(&mut self, path: &str, holders: &[u8]) {
         let asked = self.read(u64::MAX, path).is_none();
         assert!(asked, "known already");
@@ -136,7 +137,7 @@ impl Stage {
         assert_eq!(self.machine.stats().queries, 0);
     }
 
-    /// Whom it asked since this was called last.
+    /// Returns the children that were queried since the last call.
     fn asked(&mut self) -> SlotMask {
         let mut mask = SlotMask::EMPTY;
         self.actions.retain(|action| match action {
@@ -149,7 +150,7 @@ impl Stage {
         mask
     }
 
-    /// What it answered since this was called last, by token.
+    /// Returns the answers since the last call, by token.
     fn answered(&mut self) -> Vec<(u64, Answer)> {
         self.confirm();
         let mut answers = Vec::new();
@@ -163,7 +164,7 @@ impl Stage {
         answers
     }
 
-    /// Whom it gave leases since this was called last.
+    /// Returns the children that were granted leases since the last call.
     fn leased(&mut self) -> Vec<u8> {
         let mut slots = Vec::new();
         self.actions.retain(|action| match action {
@@ -184,13 +185,14 @@ impl Stage {
         self.machine.have_leased(slot(from), path.as_bytes(), number, self.now, &mut self.actions);
     }
 
-    /// A parent grants a lease, or ends it after no time.
+    /// Grants a lease as a parent, or ends it if the time is zero.
     fn lease(&mut self, path: &str, time: Duration, number: u64) {
         let Self { machine, now, actions, .. } = self;
         machine.lease(path.as_bytes(), time, LeaseNumber(number), *now, actions);
     }
 
-    /// Which children were to end their leases, since this was called last, and below which number.
+    /// Returns the children that were ordered to end their leases since the last call, with the
+    /// number limits.
     fn ended(&mut self) -> Vec<(u8, LeaseNumber)> {
         let mut ended = Vec::new();
         self.actions.retain(|action| match action {
@@ -203,7 +205,7 @@ impl Stage {
         ended
     }
 
-    /// The one answer since this was called last.
+    /// Returns the only answer since the last call.
     fn answer(&mut self) -> Answer {
         let mut answers = self.answered();
         assert_eq!(answers.len(), 1, "{answers:?}");

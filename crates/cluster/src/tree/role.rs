@@ -1,11 +1,11 @@
-//! Whom a parent takes in. Source: cms protocol 3, role seen by the accepting side.
+//! The roles that a parent accepts. Source: cms protocol 3, role seen by the accepting side.
 
 use std::fmt;
 
 use wire::cms::flags::Mode;
 use wire::cms::login::{Acceptor as Side, Role};
 
-/// What the accepting side itself is.
+/// The role of the accepting side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acceptor {
     /// Root of a tree.
@@ -16,18 +16,19 @@ pub enum Acceptor {
     MetaManager,
     /// Inner node of a tree.
     Supervisor,
-    /// A leaf: nobody logs in here but redirectors.
+    /// A leaf: only redirectors log in here.
     Server,
 }
 
-/// Why a login is refused for what the node is. On the wire all are alike: the reply, then the end of the connection.
+/// The reason why the role of a node is refused. On the wire all are equal: the reply, then the end
+/// of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RoleError {
-    /// The login claims nothing.
+    /// The login claims no role.
     None,
-    /// Clusters of peers do not exist any more; no real node can be configured so.
+    /// Clusters of peers no longer exist; real nodes cannot be configured for them.
     Peer,
-    /// Data of proxies and of servers do not mix in one cell.
+    /// Proxies and data servers do not mix in one cell.
     Proxy,
     /// See [`RoleError::Proxy`].
     NotProxy,
@@ -47,10 +48,11 @@ impl fmt::Display for RoleError {
     }
 }
 
-/// The role of a node of this mode to `acceptor`.
+/// Returns the role of a node of this mode for `acceptor`.
 ///
 /// # Errors
-/// When `acceptor` does not take such nodes.
+///
+/// An error if `acceptor` does not accept such nodes.
 pub fn role(mode: Mode, acceptor: Acceptor) -> Result<Role, RoleError> {
     let side = if acceptor == Acceptor::MetaManager { Side::MetaManager } else { Side::Manager };
     let role = Role::of(mode, side).ok_or(RoleError::None)?;
@@ -59,9 +61,11 @@ pub fn role(mode: Mode, acceptor: Acceptor) -> Result<Role, RoleError> {
         Role::Redirector => Ok(role),
         _ if acceptor == Acceptor::Server => Err(RoleError::Leaf),
         Role::Peer | Role::PeerManager => Err(RoleError::Peer),
-        // Real proxy managers refuse these: a tree of proxies of real nodes has one level. Ours may have more.
+        // Real proxy managers refuse these: a tree of real proxies has one level. Ours may have
+        // more.
         Role::ProxyManager if !proxies && acceptor != Acceptor::MetaManager => Err(RoleError::Proxy),
-        // A supervisor of proxies does not say of itself that it is one of proxies: both kinds pass there.
+        // A supervisor of proxies does not report that its servers are proxies, so both kinds pass
+        // there.
         Role::ProxyServer if !proxies && acceptor != Acceptor::Supervisor => Err(RoleError::Proxy),
         Role::Supervisor | Role::Server if proxies => Err(RoleError::NotProxy),
         _ => Ok(role),

@@ -1,4 +1,4 @@
-//! A node that looks for a parent, keeps it, and finds another one.
+//! Tests of a node that finds a parent, keeps it, and finds another one.
 
 use cluster::tree::{Refusal, limits};
 
@@ -17,7 +17,7 @@ fn start(bench: &mut Bench) -> Vec<Action> {
     out
 }
 
-/// Connections asked for.
+/// Returns the requested connections.
 fn asked(actions: &[Action]) -> Vec<(LinkId, String)> {
     let connect = |action: &Action| match action {
         Action::Connect { link, address } => Some((*link, address.host().to_owned())),
@@ -26,7 +26,7 @@ fn asked(actions: &[Action]) -> Vec<(LinkId, String)> {
     actions.iter().filter_map(connect).collect()
 }
 
-/// The only connection asked for, to this host.
+/// Returns the only requested connection, which leads to this host.
 fn to(actions: &[Action], host: &str) -> LinkId {
     match &asked(actions)[..] {
         [(link, name)] if name == host => *link,
@@ -55,7 +55,7 @@ fn the_first_manager_decides_and_the_others_follow() {
     let m2 = to(&out, "m2");
     attach(&mut bench, m2, true);
     assert_eq!(bench.node.memberships()[0].attached_roots().count(), 2);
-    // A real manager asks no question that is not answered.
+    // Each question of a real manager is answered.
     let out = bench.says(m1, Message::Ping);
     assert_eq!(sent(&out, m1), [Message::Pong]);
     assert!(matches!(sent(&bench.says(m2, Message::Usage), m2)[..], [Message::Load { .. }]));
@@ -159,7 +159,7 @@ fn a_login_without_answer_is_given_up_later_each_time() {
         m = next[0].0;
     }
     assert_eq!(waits, [3, 6, 12, 24, 48, 60]);
-    // A sign of life while it waits for a cell: patience starts anew.
+    // A sign of life while it waits for a cell restarts the timeout.
     bench.event(Event::Connected { link: m });
     for _ in 0..100 {
         bench.says(m, Message::Ping);

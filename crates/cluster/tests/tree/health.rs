@@ -1,4 +1,4 @@
-//! What nodes tell their parents about how they feel: load, space, clients that shall go elsewhere.
+//! Tests of reports to parents about load, space and draining.
 
 use cluster::tree::{Load, Space, Status};
 use wire::cms::message::SpaceSums;
@@ -53,7 +53,7 @@ fn a_node_that_drains_still_serves_for_its_own_parents_and_does_not_for_others()
         let mut again = Vec::new();
         bench.node.set_draining(true, &mut again);
         assert_eq!(statuses(&again, link), [], "it is no news");
-        // The next parent hears it behind the login.
+        // The next parent receives it after the login.
         bench.event(Event::Closed { link });
         let out = bench.pass(Duration::from_millis(1900));
         let Some(Action::Connect { link, .. }) = out.last().cloned() else { panic!("{out:?}") };
@@ -158,7 +158,7 @@ fn a_supervisor_says_that_what_was_told_of_files_changes_when_a_server_is_emptie
             up.contains(&Message::Status(drains(false))),
         )
     };
-    // The parent may know of files here though it never asked.
+    // The parent may know of files here although it never sent a query.
     let out = bench.says(a, Message::Status(drains(true)));
     assert_eq!(up_by(&out), (true, false, false), "{out:?}");
     let mut out = Vec::new();
@@ -169,7 +169,7 @@ fn a_supervisor_says_that_what_was_told_of_files_changes_when_a_server_is_emptie
     assert_eq!(up_by(&out), (true, false, true), "{out:?}");
 }
 
-/// A login with space.
+/// Returns a login with space.
 fn with_space(name: &str, mode: Mode, total_mb: u32, free_mb: u32) -> Message {
     let space = Space { total_mb, free_mb, minimum_mb: 10, used_percent: 50, file_systems: 1 };
     Message::Login(Box::new(Login { space, ..login(name, mode, true) }))
@@ -256,12 +256,12 @@ fn who_is_to_move_its_clients_hears_it_and_where_they_begin() {
     }
     assert_eq!(statuses(&out, own), [(None, Some(true))]);
     assert_eq!(statuses(&out, real), [], "it would not understand");
-    // One that comes back hears it again.
+    // A child that reconnects receives it again.
     manager.event(Event::Closed { link: own });
     let (own, out) = manager.server("own", true);
     assert_eq!(statuses(&out, own), [(None, Some(true))]);
 
-    // The node itself: it tells all parents, and its driver.
+    // The node itself notifies all parents, and its driver.
     let (mut node, link) = server();
     node.event(Event::Connected { link });
     let greeting = Message::Reply(Reply {

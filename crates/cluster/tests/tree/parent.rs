@@ -1,4 +1,4 @@
-//! A parent: whom it takes in, whom it sends where, when it gives somebody up.
+//! Tests of a parent: accepted logins, redirects, and the end of memberships.
 
 use cluster::tree::limits;
 use cluster::tree::{Blacklist, Notice, Refusal, RefusalReason, Role, Rule, Status};
@@ -9,7 +9,7 @@ fn manager() -> Bench {
     Bench::parent(Acceptor::Manager, |_| {})
 }
 
-/// A manager with 64 servers.
+/// Returns a manager with 64 servers.
 fn full(own: bool) -> (Bench, Vec<LinkId>) {
     let mut bench = manager();
     let links = (0..64)
@@ -28,7 +28,7 @@ fn who_finds_no_room_waits_and_goes_straight_to_the_cell_that_appears() {
     let (late, out) = bench.server("late", true);
     assert_eq!(sent(&out, late), []);
     assert!(!closes(&out, late));
-    // It is told that it is not forgotten, or it would take the silence for a dead link.
+    // It gets a notice, because it would treat silence as a dead connection.
     let out = bench.pass_alive(secs(3), &links);
     assert!(sent(&out, late).iter().all(|message| *message == Message::Ping) && sent(&out, late).len() >= 2);
 
@@ -76,7 +76,7 @@ fn a_node_is_sent_to_an_address_of_the_kind_it_came_by() {
     both.interfaces = vec![ip("10.0.0.9")];
     let (sup, _) = bench.comes_from(ip("fd00::9"), "fd00::9", Message::Login(Box::new(both)));
     bench.reports(sup, "sup", 64);
-    // One below it, which it tells of, has both kinds too.
+    // A reported cell below it has both families too.
     let places = Some(Places { free: 64, parents: 0, leaves: 0 });
     let address = Address::new("10.0.0.8", 1213).beside(&[ip("fd00::8")]);
     let deep = CellReport { id: id('u', "deep").digest(), address, depth: 1, places, joined: Vec::new() };
@@ -173,7 +173,7 @@ fn a_silent_child_is_given_up_its_place_is_kept_and_freed_in_the_end() {
 
 #[test]
 fn no_place_is_kept_for_who_found_another_one_below() {
-    // A cell below has taken in a node whose connection here is dead already, which nobody knows yet.
+    // A cell below has accepted a node whose connection here is dead, which is not known yet.
     let gone_below = |alive: bool| {
         let mut bench = manager();
         let (server, _) = bench.server("s", true);
@@ -189,7 +189,7 @@ fn no_place_is_kept_for_who_found_another_one_below() {
     let (used, out) = gone_below(false);
     assert_eq!(used, Some(slot(1).mask()));
     assert!(out.contains(&child(0, ChildChange::Freed)) && !out.contains(&child(0, ChildChange::Lost)));
-    // It has been heard since: it came back from there before it was lost.
+    // It has sent something since: it came back from there before it was lost.
     let (used, out) = gone_below(true);
     assert_eq!(used.map(|used| used.len()), Some(2));
     assert!(out.contains(&child(0, ChildChange::Lost)));
@@ -202,7 +202,7 @@ fn who_was_lost_before_it_said_a_word_is_not_waited_for() {
     bench.pass_alive(secs(5), &nodes);
     let serves = |bench: &Bench| bench.node.members().is_some_and(|members| members.serves());
     let used = |bench: &Bench| bench.node.members().map(|members| members.used().len());
-    // Somebody logs in under many names and never says anything again.
+    // One peer logs in under many names and then stays silent.
     let strangers: Vec<LinkId> = (0..20).map(|n| bench.server(&format!("x{n}"), false).0).collect();
     for link in strangers {
         bench.event(Event::Closed { link });
@@ -211,7 +211,7 @@ fn who_was_lost_before_it_said_a_word_is_not_waited_for() {
     assert_eq!(used(&bench), Some(25));
     bench.pass_alive(limits::DROP_UNHEARD, &nodes);
     assert_eq!(used(&bench), Some(5));
-    // Who has its place is not made a stranger by another one's login under its name.
+    // A node that has its place keeps its record despite another login under its name.
     bench.event(Event::Closed { link: nodes[0] });
     let (link, _) = bench.server("s0", true);
     bench.event(Event::Closed { link });
@@ -259,7 +259,8 @@ fn a_storm_of_logins_that_answer_does_not_hold_up_service() {
     let mut bench = manager();
     let nodes: Vec<LinkId> = (0..5).map(|n| bench.server(&format!("s{n}"), true).0).collect();
     bench.pass_alive(secs(120), &nodes);
-    // Many names, all of one host, that say something, stay for a while, and leave; others that never serve stay.
+    // Many names of one host send something, stay for a while, and leave; others that never serve
+    // stay.
     let mut storm: Vec<LinkId> = (0..20).map(|n| bench.server(&format!("x{n}"), false).0).collect();
     for link in &storm {
         bench.says(*link, Message::Pong);
@@ -277,7 +278,7 @@ fn a_storm_of_logins_that_answer_does_not_hold_up_service() {
         assert!(bench.node.serves(), "{:?}", minimum(&bench));
     }
     assert_eq!(minimum(&bench), Some(4), "of five and one more");
-    // Those that served for long are missed for long.
+    // Children that served for long are missed for long.
     let out = [bench.event(Event::Closed { link: nodes[0] }), bench.event(Event::Closed { link: nodes[1] })]
         .concat();
     assert!(out.contains(&Action::Service { serves: false }));
@@ -517,7 +518,7 @@ fn a_moment_without_service_is_no_new_beginning() {
     assert!(!settled(&bench), "others may be on their way");
     bench.pass_alive(secs(2), &[up, link]);
     assert!(settled(&bench));
-    // The only child comes and goes.
+    // The only child is flapping.
     for _ in 0..5 {
         bench.event(Event::Closed { link });
         assert!(!settled(&bench), "nobody is there");

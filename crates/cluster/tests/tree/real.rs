@@ -1,4 +1,4 @@
-//! What real nodes must get from us, and what they must not.
+//! Tests of the messages that real nodes need, and of those that they must not get.
 //!
 //! Source: cms protocol 3, traps, and rules of thumb for new daemons.
 
@@ -11,7 +11,7 @@ fn node() -> Bench {
     Bench::new(None, vec![settings])
 }
 
-/// The node connects and is taken in.
+/// Connects the node and accepts it.
 fn attach(bench: &mut Bench, own: bool) -> (LinkId, Vec<Action>) {
     let mut out = Vec::new();
     bench.node.start(bench.now, &mut out);
@@ -57,7 +57,7 @@ fn a_real_parent_gets_its_answers_at_once_and_a_word_that_what_it_knew_is_void()
     assert_eq!(sent(&bench.says(link, Message::Ping), link), [Message::Pong]);
     assert!(matches!(sent(&bench.says(link, Message::Usage), link)[..], [Message::Load { .. }]));
     assert!(matches!(sent(&bench.says(link, Message::Space), link)[..], [Message::Avail { .. }]));
-    // One of our own asks again by itself.
+    // One of our own queries again by itself.
     let mut bench = node();
     let (link, out) = attach(&mut bench, true);
     assert!(!sent(&out, link).contains(&reset));
@@ -85,11 +85,11 @@ fn a_node_that_has_another_place_is_not_expected_at_the_old_one() {
     };
     let digest = id('s', "s1").digest();
     let freed = Action::Child { slot: slot(0), change: ChildChange::Freed };
-    // A report that was under way while it came here.
+    // A report that was on its way while it came here.
     assert!(!bench.says(supervisor, report(vec![digest])).contains(&freed));
     bench.event(Event::Closed { link: server });
     let out = bench.says(supervisor, report(vec![digest]));
-    // In this order: the place is free, and what is at the node is found below.
+    // In this order: the place is free, and the files of the node are found below.
     assert_eq!(out, [freed, Action::JoinedBelow { nodes: vec![digest] }]);
     assert_eq!(bench.says(supervisor, report(Vec::new())), [], "nobody has joined");
     assert_eq!(bench.node.members().map(|members| members.used().len()), Some(1));

@@ -1,4 +1,4 @@
-//! All servers see the same files, and so does this node: it looks itself.
+//! Tests of a shared file system in which this node looks itself.
 
 use super::*;
 use crate::resolve::Sight;
@@ -15,7 +15,7 @@ fn with_parents(servers: u8, has_parents: bool) -> Stage {
 }
 
 impl Stage {
-    /// What it wanted looked at since this was called last.
+    /// Returns the look-ups requested since the last call.
     fn looks(&mut self) -> Vec<String> {
         let mut paths = Vec::new();
         self.actions.retain(|action| match action {
@@ -109,7 +109,7 @@ fn a_file_system_that_hangs_is_not_waited_for() {
     assert_eq!(stage.asked(), SlotMask::EMPTY);
     stage.pass(0.2);
     let asked = stage.asked().lowest().unwrap().number();
-    // What it shows at last counts no more.
+    // The late result no longer counts.
     stage.looked("/f", Sight::NotHere);
     assert_eq!(stage.answered(), []);
     stage.have(asked, "/f");

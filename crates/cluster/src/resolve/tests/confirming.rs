@@ -1,23 +1,23 @@
-//! A child confirms each lease; messages that it has sent before do not end it.
+//! Tests of confirmed leases: earlier messages of a child do not end its lease.
 
 use super::placement::{create, lose, placed};
 use super::*;
 use crate::cell::ChildKind;
 
-/// A machine that has placed `/f`, and where. No lease is confirmed.
+/// Returns a resolver that has placed `/f`, and the child. The lease is not confirmed.
 fn unconfirmed(mut stage: Stage) -> (Stage, u8) {
     stage.confirmed = LeaseNumber(u64::MAX);
     placed(stage)
 }
 
-/// The child has received the lease.
+/// Confirms the lease as the child.
 fn confirm(stage: &mut Stage) {
     stage.confirmed = LeaseNumber(0);
     stage.confirm();
     stage.actions.clear();
 }
 
-/// Three inner nodes.
+/// Returns a cell of three inner nodes.
 fn supervisors() -> Stage {
     let mut stage = Stage::new(3);
     (0..3).for_each(|number| stage.change(number, |child| child.kind = ChildKind::Inner));
@@ -28,7 +28,7 @@ fn supervisors() -> Stage {
 fn what_a_child_sent_before_it_received_its_lease_does_not_end_it() {
     for stage in [Stage::new(3), supervisors()] {
         let (mut stage, at) = unconfirmed(stage);
-        // Of two questions one had its answer from news, so answers to both are still to come.
+        // One of two queries was answered by an announcement, so replies to both are still to come.
         for _ in 0..2 {
             stage.gone(at, "/f");
             stage.not_here(&[at], "/f");
@@ -51,7 +51,7 @@ fn a_server_ends_its_lease_by_an_answer_and_an_inner_node_by_gone_alone() {
     let (mut stage, at) = placed(Stage::new(3));
     stage.not_here(&[at], "/f");
     assert!(create(&mut stage, "/f").is_some(), "no lease runs there");
-    // An inner node that was restarted has forgotten that it sent the client on to a real daemon.
+    // A restarted inner node has forgotten that it redirected the client to a real daemon.
     let (mut stage, at) = placed(supervisors());
     assert_eq!(stage.intend(2, "/f", Intent::Create), None);
     stage.not_here(&[at], "/f");
@@ -76,7 +76,7 @@ fn the_next_creator_does_not_wait_for_a_lease_that_was_lost_with_its_connection(
 #[test]
 fn a_child_that_is_lost_before_it_confirms_its_lease_may_have_it() {
     let (mut stage, at) = unconfirmed(Stage::with(cell(3), Policy::default(), true));
-    // Sent before the lease, this came after it; then the connection ended.
+    // This was sent before the lease and arrived after it; then the connection ended.
     stage.gone(at, "/f");
     stage.not_here(&[at], "/f");
     lose(&mut stage, at);

@@ -1,4 +1,4 @@
-//! Requests that wait for children instead of being told to come again, and children that are not well.
+//! Tests of held requests, and of children that do not answer.
 
 use super::*;
 use crate::request::LocateOptions;
@@ -6,7 +6,7 @@ use crate::resolve::held_requests::HELD_BYTES_MAX;
 use crate::resolve::queries::QUERY_BYTES_MAX;
 use crate::tree::{Address, ChildChange};
 
-/// A machine that holds requests for 30 s, and whose children have a minute to answer.
+/// Returns a resolver that holds requests for 30 s, and whose children have a minute to answer.
 fn patient(servers: u8, has_parents: bool) -> Stage {
     let mut stage = Stage::with(cell(servers), Policy::default(), has_parents);
     let settings = ResolveSettings::default();
@@ -15,7 +15,7 @@ fn patient(servers: u8, has_parents: bool) -> Stage {
 }
 
 impl Stage {
-    /// Lets the machine do what is due now.
+    /// Does the work that is due now.
     fn turn(&mut self) {
         while self.machine.next_deadline().is_some_and(|due| due <= self.now) {
             self.machine.tick(self.now, &mut self.actions);
@@ -104,7 +104,7 @@ fn nobody_is_held_for_ever() {
     assert_eq!(stage.actions, [], "the parent listens no longer; it hears nothing");
     assert_eq!(stage.machine.stats().held, 1);
     for number in 1..20 {
-        // Whatever happens meanwhile does not begin the time anew.
+        // Changes meanwhile do not restart the time.
         stage.change(0, |child| child.port = number);
         stage.pass(1.0);
     }
@@ -142,18 +142,19 @@ fn a_supervisor_without_anybody_below_sends_clients_back() {
     stage.machine.set_door(Some(&Address::new("::1", 1094)));
     let written = Answer::Redirect { slot: None, host: "[::1]".into(), port: 1094 };
     assert_eq!(stage.read(5, "/f"), Some(written), "as it stands before a port");
-    // As soon as somebody is there it serves.
+    // It serves with its first child.
     stage.join(0);
     assert_eq!(stage.read(4, "/f"), None);
     assert_eq!(stage.asked(), mask(&[0]));
-    // Below a real manager nobody said where clients begin: an error sends them back, but not at once.
+    // A real manager does not send the address of entry: an error sends clients back, but not at
+    // once.
     let mut stage = deserted();
     assert_eq!(stage.read(1, "/f"), None);
     stage.pass(29.0);
     assert_eq!(stage.answered(), []);
     stage.pass(1.0);
     assert_eq!(code(&stage.answer()), ErrorCode::SERVER_ERROR.0);
-    // Clients of a manager begin there.
+    // Clients enter the cluster at a manager.
     let mut stage = patient(0, true);
     stage.machine.set_quorum(false);
     stage.machine.set_door(Some(&door));
@@ -190,7 +191,7 @@ fn a_supervisor_that_lost_a_child_reports_nothing_as_missing_while_it_is_expecte
     stage.machine.set_quorum(true);
     stage.turn();
     assert_eq!(stage.actions, [], "whatever the driver says");
-    // The parent listens for a part of the time only, and asks again.
+    // The parent waits for a part of the time only, and queries again.
     stage.pass(10.0);
     assert_eq!(state(&mut stage, 3, "/f"), None);
     stage.pass(19.0);
@@ -213,13 +214,13 @@ fn a_server_that_never_answers_does_not_hold_up_the_others_for_ever() {
         told += stage.answered().iter().filter(|(_, answer)| *answer == seconds(5)).count();
     }
     assert!(told >= 6, "come again");
-    // From now on it is like a real daemon without the file.
+    // From now on it is treated as a real daemon without the file.
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
     stage.pass(5.0);
     assert_eq!(sent_to(&stage.answer()), 0, "and gets no new file while there are others");
     assert_eq!(stage.read(2, "/g"), None);
     stage.not_here(&[0], "/g");
-    // Until it answers.
+    // This lasts until it replies.
     stage.not_here(&[1], "/g");
     assert_eq!(code(&stage.answer()), 1);
     assert_eq!(stage.read(3, "/h"), None);
@@ -244,20 +245,21 @@ fn news_of_a_server_that_never_answers_are_no_answers() {
         stage.gone(1, "/news");
     }
     sent_to(&silent_for(&mut stage, "/f", 5.0));
-    // Clients make files there, and it tells of them.
+    // Clients create files there, and it reports them.
     stage.change(0, |child| child.state.draining = true);
     for path in ["/g", "/h"] {
         assert_eq!(sent_to(&silent_for(&mut stage, path, 5.0)), 1, "nobody else waits a minute for each");
         stage.have(1, path);
     }
-    // That it has what it is asked for is an answer.
+    // A report that it has a queried file is a reply.
     assert_eq!(stage.read(2, "/i"), None);
     stage.have(1, "/i");
     assert_eq!(sent_to(&stage.answer()), 1);
     assert_eq!(silent_for(&mut stage, "/j", 10.0), seconds(5), "its silence means nothing again");
 }
 
-/// What a creator is told of whom the first child says that it has nothing, and the second nothing at all for so long.
+/// Returns the answers to a creator when the first child replies "not here" and the second is
+/// silent for this time.
 fn silence_of_the_second(stage: &mut Stage, path: &str, seconds: f64) -> Vec<(u64, Answer)> {
     assert_eq!(stage.intend(1, path, Intent::Create), None);
     stage.not_here(&[0], path);
@@ -270,7 +272,7 @@ fn a_disk_that_hangs_does_not_hold_up_the_others_for_ever() {
     let mut stage = patient(2, false);
     while stage.now < Duration::from_secs(60) {
         assert_eq!(silence_of_the_second(&mut stage, "/hung/f", 10.0), [(1, seconds(5))]);
-        // Of its other disks it tells what it has, and what not.
+        // For its other disks it replies as usual.
         let path = format!("/well/{:?}", stage.now);
         assert_eq!(stage.read(2, &path), None);
         stage.not_here(&[0, 1], &path);
@@ -290,7 +292,7 @@ fn a_disk_that_hangs_does_not_hold_up_the_others_for_ever() {
         stage.not_here(&[1], path);
         sent_to(&stage.answer());
     }
-    // Until it answers there.
+    // This lasts until it replies there.
     assert_eq!(stage.read(2, "/hung/h"), None);
     stage.not_here(&[0, 1], "/hung/h");
     assert_eq!(code(&stage.answer()), 1);
@@ -305,7 +307,7 @@ fn an_inner_node_out_of_service_does_not_hold_up_the_others_for_ever() {
     stage.change(1, |child| child.state.suspended = true);
     while stage.now < Duration::from_secs(50) {
         assert_eq!(silence_of_the_second(&mut stage, "/d/f", 10.0), [(1, seconds(5))]);
-        // Of what it has it tells: it is not dead.
+        // It reports its own files: it is not dead.
         let path = format!("/d/{:?}", stage.now);
         assert_eq!(stage.read(2, &path), None);
         stage.not_here(&[0], &path);
@@ -334,12 +336,12 @@ fn an_inner_node_out_of_service_does_not_hold_up_the_others_for_ever() {
 fn paths_that_wait_are_bounded_by_their_bytes() {
     let long = |number: usize| format!("/{}/{number:08}", "x".repeat(4000));
     let bytes = long(0).len();
-    // Questions that no child answers.
+    // Queries that no child answers.
     let mut stage = Stage::new(2);
     let asked = (0..).take_while(|number| stage.read(*number as u64, &long(*number)).is_none()).count();
     assert_eq!(asked, QUERY_BYTES_MAX / bytes);
     assert_eq!(stage.machine.stats().waiters, asked);
-    // Requests that are held for a child that was lost. The first one more is told to come again.
+    // Requests that are held for a lost child. The first one beyond the limit is asked to retry.
     let mut stage = Stage::new(2);
     stage.machine.settings.hold = Duration::from_secs(30);
     stage.machine.set_quorum(true);
@@ -355,7 +357,7 @@ fn paths_that_wait_are_bounded_by_their_bytes() {
     }
     assert!(!hold(&mut stage, most));
     assert_eq!(stage.machine.stats().held, most);
-    // Others that wait for the same path take no room; those that leave give theirs back.
+    // Others that wait for the same path take no room; those that leave free theirs.
     let again = stage.read(u64::MAX, &long(0));
     assert_eq!((again, stage.machine.stats().held), (None, most + 1));
     stage.machine.abandon([Token(7)]);

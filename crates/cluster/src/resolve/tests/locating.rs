@@ -1,4 +1,4 @@
-//! `locate` in all its forms.
+//! Tests of all forms of `locate`.
 
 use super::*;
 use crate::cell::{Client, Interface, Net};

@@ -1,8 +1,9 @@
-//! Random clients, children and mishaps against what is true: who really has which file.
+//! Random clients, children and faults against a model of the files that each child really has.
 //!
-//! Children answer late and in any order, come and go, are real daemons or our own. Whatever happens: everybody is
-//! answered, nobody is sent to a child that is not there or was tried, a file that a connected child has and always
-//! had is never said to be nowhere, and no file is made in a second place.
+//! Children reply late and in any order, join and leave, are real daemons or our own. In every case
+//! each client gets an answer, and it is not sent to an absent or tried child. A file that a
+//! connected child has and always had is never reported as missing, and no file is created in a
+//! second place.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -42,13 +43,13 @@ fn step() -> impl Strategy<Value = Step> {
 struct World {
     stage: Stage,
     holds: Vec<BTreeSet<u8>>,
-    /// What each child has been asked and not read yet.
+    /// The queries that each child has not read yet.
     inbox: Vec<VecDeque<String>>,
     legacy: Vec<bool>,
     connected: Vec<bool>,
-    /// Asks that real daemons lost with their connection after their silence had been taken for an answer.
+    /// Queries that real daemons lost with their connection after the query had timed out.
     excused: BTreeSet<(u8, String)>,
-    /// Waiting clients: what they asked, and where they had been.
+    /// Waiting clients: their requests, and their tried children.
     waiting: BTreeMap<u64, (Step, Vec<u8>)>,
     next: u64,
 }
@@ -113,7 +114,7 @@ impl World {
         self.look();
     }
 
-    /// The child reads one ask and says what is true.
+    /// The child reads one query and replies truthfully.
     fn hear(&mut self, child: u8) {
         let at = usize::from(child);
         let Some(path) = self.inbox[at].pop_front() else { return };
@@ -143,7 +144,7 @@ impl World {
         self.look();
     }
 
-    /// Another node, with other files, gets the slot. Where it would bring a second copy of something it does not.
+    /// Another node, with other files, gets the slot, unless it would bring a second replica.
     fn replace(&mut self, child: u8, holds: u8) {
         let at = usize::from(child);
         self.inbox[at].clear();
@@ -174,7 +175,7 @@ impl World {
                     let (step, tried) = self.waiting.remove(&token.0).expect("answered twice");
                     self.judge(&step, &tried, &answer);
                 }
-                // The client makes it at once.
+                // The client creates it at once.
                 Action::Lease { .. } => {}
                 other => panic!("{other:?}"),
             }
@@ -193,7 +194,7 @@ impl World {
                 let heard = |child: &u8| !self.unread(*child, *path);
                 let others: Vec<u8> = self.holders(*path).into_iter().filter(heard).collect();
                 assert_eq!(others, Vec::<u8>::new(), "made a second time, at {to:?}");
-                // The client makes it, and the child says so.
+                // The client creates it, and the child reports it.
                 self.holds[to.index()].insert(*path);
                 self.stage.have(to.number(), &name(*path));
             }
@@ -206,7 +207,8 @@ impl World {
         }
     }
 
-    /// A real daemon that did not read what it was asked within the time of its silence: nobody can know better.
+    /// Reports whether a real daemon did not read its query before the timeout: then its state
+    /// cannot be known.
     fn unread(&self, child: u8, path: u8) -> bool {
         let at = usize::from(child);
         self.legacy[at]
@@ -227,7 +229,7 @@ proptest! {
         for step in steps {
             world.take(step);
         }
-        // Healed: everybody reads what is asked, and time passes.
+        // After the faults every child reads its queries, and time passes.
         for child in 0..CHILDREN {
             world.come_back(child);
         }
@@ -240,7 +242,7 @@ proptest! {
         }
         prop_assert!(world.waiting.is_empty(), "still waiting: {:?}", world.waiting);
         prop_assert_eq!(world.stage.machine.stats().queries, 0);
-        // And everything is found that is there.
+        // Every existing file is found.
         for path in 0..PATHS {
             if world.holders(path).iter().all(|child| world.unread(*child, path)) {
                 continue;

@@ -1,4 +1,4 @@
-//! What goes up: answers to a parent's `state`, and news.
+//! Tests of reports to parents: replies to a `state` query, and announcements.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn where_only_nodes_have_it_that_are_emptied_is_told_and_comes_last() {
     let news = Action::Announce { path: (*b"/f").into(), pending: false };
     assert_eq!(announced(&mut stage), std::slice::from_ref(&news));
     assert!(stage.machine.is_draining(b"/f", stage.now));
-    // Told once more: it can be had elsewhere now, and then not any more.
+    // Announced once more: it exists elsewhere now, and then no longer.
     stage.have(1, "/f");
     assert_eq!(announced(&mut stage), std::slice::from_ref(&news));
     assert!(!stage.machine.is_draining(b"/f", stage.now));
@@ -61,7 +61,7 @@ fn where_only_nodes_have_it_that_are_emptied_is_told_and_comes_last() {
     assert_eq!(announced(&mut stage), [news]);
     assert!(stage.machine.is_draining(b"/f", stage.now));
 
-    // And above: those come last, whoever answers first.
+    // At the parent such holders come last, whichever replies first.
     let mut above = Stage::new(3);
     assert_eq!(above.read(1, "/f"), None);
     above.machine.have_draining(slot(0), b"/f", above.now, &mut above.actions);
@@ -77,7 +77,7 @@ fn where_only_nodes_have_it_that_are_emptied_is_told_and_comes_last() {
     above.read(3, "/f");
     above.not_here(&[1, 2], "/f");
     assert_eq!(sent_to(&above.read(4, "/f").unwrap()), 0, "nobody else has it");
-    // Emptied no more, it is one like others.
+    // After draining it counts as any other child.
     above.have(0, "/f");
     above.have(1, "/f");
     let to: Vec<u8> = (0..4).map(|_| sent_to(&above.read(5, "/f").unwrap())).collect();
@@ -99,7 +99,7 @@ fn silence_when_it_cannot_be_known() {
     stage.not_here(&[0], "/f");
     assert_eq!(announced(&mut stage), []);
     assert_eq!(stage.machine.stats().waiters, 0);
-    // One of our own that keeps silent is not taken for absence either.
+    // A missing reply of our own child is not treated as absence either.
     let mut stage = inner(1);
     assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
     stage.pass(20.0);
@@ -147,7 +147,7 @@ fn what_is_made_unasked_goes_up_and_so_does_its_end() {
     stage.learn("/f", &[]);
     stage.have(1, "/f");
     assert_eq!(stage.actions, [Action::Announce { path: (*b"/f").into(), pending: false }]);
-    // A root tells nobody.
+    // A root announces nothing.
     let mut root = Stage::new(2);
     root.learn("/f", &[]);
     root.have(1, "/f");
@@ -167,7 +167,8 @@ fn the_last_that_goes_is_told_and_asked_about_once_more() {
     stage.gone(1, "/f");
     assert_eq!(stage.actions, [Action::Retract { path: (*b"/f").into() }]);
     stage.actions.clear();
-    // Those that answer at once are asked, but the one that said so, and not one whose answer is silence.
+    // The children with NOT_HERE replies are queried, except the one that reported the removal, and
+    // not one whose reply is silence.
     assert_eq!(stage.read(1, "/f"), None);
     assert_eq!(stage.asked(), mask(&[0]));
     stage.not_here(&[0], "/f");
@@ -198,7 +199,7 @@ fn what_a_child_lists_is_kept_although_nobody_asked() {
     assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 1);
     assert_eq!(stage.asked(), mask(&[0, 2]), "others may have it too");
     assert_eq!(state(&mut stage, 1, "/g", PLAIN), Some(StateReply::Have { pending: true }));
-    // Somebody waits for it.
+    // A request waits for it.
     assert_eq!(stage.read(2, "/h"), None);
     let now = stage.now;
     stage.machine.inventory(slot(2), b"/h", false, now, &mut stage.actions);
@@ -211,18 +212,18 @@ fn a_file_is_announced_whose_location_was_forgotten_here_before_a_parent_forgets
     assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
     stage.not_here(&[0, 1], "/f");
     announced(&mut stage);
-    // The parent asked again in between, and remembers that nobody has it until later.
+    // The parent queried again in between, and caches the absence until later.
     stage.pass(crate::cache::WINDOW.as_secs_f64() + 1.0);
     stage.have(1, "/f");
     let news = Action::Announce { path: (*b"/f").into(), pending: false };
     assert_eq!(announced(&mut stage), [news]);
-    // Without parents nobody is to be told.
+    // Without parents there is nothing to report.
     let mut stage = Stage::new(2);
     stage.have(1, "/f");
     assert_eq!(stage.actions, []);
 }
 
-/// An inner node whose parent relies on `/f` of child 0, which this node has forgotten.
+/// Returns an inner node whose parent relies on `/f` of child 0, which this node has forgotten.
 fn forgotten() -> Stage {
     let mut stage = inner(3);
     assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
@@ -245,20 +246,20 @@ fn a_file_that_goes_after_this_node_has_forgotten_it_is_retracted_if_no_other_ch
     stage.not_here(&[2], "/f");
     assert_eq!(stage.actions, retract);
     assert_eq!(stage.machine.stats().queries, 0);
-    // Another one has it, or got it meanwhile.
+    // Another child has it, or received it meanwhile.
     let mut stage = forgotten();
     stage.gone(0, "/f");
     stage.asked();
     stage.have(2, "/f");
     stage.not_here(&[1], "/f");
     assert!(announced(&mut stage).iter().all(|action| matches!(action, Action::Announce { .. })));
-    // A child that says nothing does not serve it either.
+    // A child without a reply does not serve it either.
     let mut stage = forgotten();
     stage.gone(0, "/f");
     stage.asked();
     stage.pass(60.0);
     assert_eq!(announced(&mut stage), retract);
-    // No other child can be asked.
+    // No other child can be queried.
     let mut stage = forgotten();
     (1..3).for_each(|other| stage.change(other, |child| child.state.connected = false));
     stage.gone(0, "/f");

@@ -1,11 +1,11 @@
-//! Which events end the choice of a child for a new file, and the leases that an inner node has from its parents.
+//! Tests of the end of a placement, and of the leases that an inner node has from its parents.
 
 use super::*;
 use crate::cell::ChildKind;
 use crate::leases::LEASE;
 use crate::tree::ChildChange;
 
-/// A machine that has placed `/f`, and where.
+/// Returns a resolver that has placed `/f`, and the child.
 pub(super) fn placed(stage: Stage) -> (Stage, u8) {
     let mut stage = stage;
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
@@ -70,7 +70,7 @@ fn a_reader_that_comes_before_the_creator_does_not_undo_the_choice() {
         if legacy.is_empty() {
             stage.leased_by(at, "/f");
         } else {
-            // A real server says so, too.
+            // A real server reports this, too.
             stage.gone(at, "/f");
             stage.pass(5.0);
         }
@@ -86,7 +86,7 @@ fn a_reader_that_comes_before_the_creator_does_not_undo_the_choice() {
     }
 }
 
-/// Another child than the one at which the file was placed, and the number of the lease of that one.
+/// Returns another child than the one of the placement, and the number of the lease of the latter.
 fn rival(stage: &mut Stage, at: u8) -> (u8, u64) {
     let number = stage.actions.iter().find_map(|action| match action {
         Action::Lease { number, .. } => Some(number.0),
@@ -131,7 +131,7 @@ fn the_news_of_a_lease_may_come_before_the_end_of_the_one_before() {
     let (successor, number) = rival(&mut stage, at);
     stage.leased_as(successor, "/f", LeaseNumber(number + 1));
     stage.ended();
-    // Sent when the lease ended, and once more for the order to end it.
+    // The child sends it at the end of the lease, and once more for the order to end it.
     for _ in 0..2 {
         stage.gone(at, "/f");
         assert_eq!(stage.ended(), [], "the successor is valid");
@@ -149,7 +149,7 @@ fn a_file_that_exists_ends_the_leases_of_other_children() {
     stage.learn("/f", &[0]);
     stage.leased_as(1, "/f", LeaseNumber(9));
     assert_eq!(stage.ended(), [(1, LeaseNumber::CREATING)]);
-    // A child that is not here may have lost it.
+    // An absent child may have lost it.
     stage.learn("/g", &[0]);
     stage.change(0, |child| child.state.connected = false);
     stage.leased_as(1, "/g", LeaseNumber(9));
@@ -176,7 +176,7 @@ fn a_child_that_ended_its_lease_without_a_file_is_avoided_for_a_while() {
         }
     };
     assert_eq!(sent_to(&again), at, "the choice does not depend on what was long ago");
-    // If there is no other, it is good enough.
+    // It is the fallback if there is no other.
     let (mut stage, at) = placed(Stage::new(1));
     stage.gone(at, "/f");
     assert_eq!(stage.intend(2, "/f", Intent::Create), None);
@@ -184,15 +184,15 @@ fn a_child_that_ended_its_lease_without_a_file_is_avoided_for_a_while() {
     assert_eq!(sent_to(&stage.answer()), at);
 }
 
-/// The child in this slot is lost, and its place is not kept, as in a supervisor.
+/// Loses the child in this slot without keeping its place, as in a supervisor.
 pub(super) fn lose(stage: &mut Stage, number: u8) {
     let Stage { machine, now, actions, .. } = stage;
     machine.follow(slot(number), ChildChange::Lost, None, Vec::new(), *now, actions);
-    // Others are not missed for as long as leases last.
+    // The waits for other reasons are shorter than the leases.
     stage.pass(6.0);
 }
 
-/// Has this path created, and returns where, or `None` if the creator waits.
+/// Creates this path, and returns the child, or `None` if the creator waits.
 pub(super) fn create(stage: &mut Stage, path: &str) -> Option<u8> {
     let answer = stage.intend(3, path, Intent::Create).unwrap_or_else(|| {
         let children: Vec<u8> = stage.machine.cell().children().map(|(slot, _)| slot.number()).collect();
@@ -213,7 +213,8 @@ fn a_creator_waits_for_a_lost_child_that_may_have_the_lease_until_it_is_over() {
     assert!(stage.machine.lease_number(b"/f", stage.now).is_some());
     assert_eq!(create(&mut stage, "/f"), None);
     for (path, winner) in paths.iter().zip(&winners) {
-        // Files that it would not have got are created, because the parent had the answer of the lost child, too.
+        // Files that it would not have received are created, because the parent had the reply of
+        // the lost child, too.
         stage.lease(path, LEASE, 1);
         assert_eq!(create(&mut stage, path), (*winner != at).then_some(*winner), "{path}");
     }
@@ -223,7 +224,7 @@ fn a_creator_waits_for_a_lost_child_that_may_have_the_lease_until_it_is_over() {
 
 #[test]
 fn a_lost_child_with_another_fitness_keeps_the_files_that_were_placed_at_it() {
-    // Others were out of service when the file was placed.
+    // Other children were out of service when the file was placed.
     let mut stage = Stage::with(cell(3), Policy::default(), true);
     let winner = create(&mut Stage::new(3), "/f").unwrap();
     stage.change(winner, |child| child.state.suspended = true);
@@ -285,12 +286,12 @@ fn a_child_that_has_joined_below_another_one_is_not_waited_for() {
         "the next run does not wait, either"
     );
     assert!(create(&mut stage, "/f").is_some());
-    // The same of one that was lost with a lease.
+    // The same for a child that was lost with a lease.
     let (mut stage, at) = placed(Stage::with(cell(3), Policy::default(), true));
     lose(&mut stage, at);
     assert_eq!(create(&mut stage, "/f"), None);
     assert!(stage.machine.found_below(&[server(at).id]));
-    // The supervisor that took it in is asked for the file, and answers for the lease.
+    // The supervisor that accepted it is queried for the file, and answers for the lease.
     let (now, exports) = (stage.now, Export::parse_list(b"w /").unwrap());
     let supervisor = Child { kind: ChildKind::Inner, ..server(9) };
     stage.machine.join(slot(9), supervisor, &exports, now, &mut stage.actions);
@@ -299,7 +300,7 @@ fn a_child_that_has_joined_below_another_one_is_not_waited_for() {
     assert_eq!(stage.answer(), seconds(5));
 }
 
-/// The child in this slot makes way for a supervisor, and is sent to a cell below.
+/// Redirects the child in this slot to a cell below, to make way for a supervisor.
 fn displace(stage: &mut Stage, number: u8) {
     let Stage { machine, now, actions, .. } = stage;
     machine.follow(slot(number), ChildChange::Freed, None, Vec::new(), *now, actions);
@@ -316,7 +317,7 @@ fn a_child_that_was_sent_to_another_cell_keeps_its_files_and_leases_on_the_way()
     assert_eq!(stage.read(1, "/old"), None);
     stage.not_here(&[0, 1, 2], "/old");
     assert_eq!(stage.answer(), seconds(15), "it may be on the way");
-    // Also if the newcomer is better for it than all others.
+    // This holds even if the newcomer fits better than all others.
     let paths: Vec<String> = (0..40).map(|number| format!("/g{number}")).collect();
     stage.pass(6.0);
     let mut other = Stage::new(3);
@@ -326,7 +327,7 @@ fn a_child_that_was_sent_to_another_cell_keeps_its_files_and_leases_on_the_way()
     assert!(others.iter().all(|path| create(&mut stage, path).is_some()));
     assert!(stage.machine.found_below(&[server(at).id]));
     assert!(its_own.iter().all(|path| create(&mut stage, path).is_some()));
-    // Files are waited for until it has arrived, and not for long.
+    // Requests wait for files until it has arrived, but only briefly.
     let mut stage = Stage::new(3);
     displace(&mut stage, 1);
     assert_eq!(stage.read(1, "/old"), None);
@@ -355,7 +356,7 @@ fn a_creator_whose_server_failed_gets_another_when_that_has_nothing() {
     assert_eq!(came_back(&mut stage, Intent::Create, Reason::Server, at), None);
     stage.not_here(&[0, 1, 2], "/f");
     assert_ne!(sent_to(&stage.answer()), at);
-    // One that the client cannot reach is told to, whatever reason the client gives.
+    // A child that the client cannot reach is ordered to, whatever reason the client gives.
     for reason in [Reason::Server, Reason::Missing] {
         let (mut stage, at) = placed(Stage::new(3));
         assert_eq!(came_back(&mut stage, Intent::Truncate, reason, at), None);
@@ -366,7 +367,7 @@ fn a_creator_whose_server_failed_gets_another_when_that_has_nothing() {
         stage.not_here(&[0, 1, 2], "/f");
         assert_ne!(sent_to(&stage.answer()), at);
     }
-    // From a real one the client itself is all that is heard.
+    // For a real one the client is the only source.
     let (mut stage, at) = placed(Stage::new(3).legacy(&[0, 1, 2]));
     assert_eq!(came_back(&mut stage, Intent::Create, Reason::Server, at), None);
     assert_eq!(stage.asked(), mask(&[at]));
@@ -393,7 +394,7 @@ fn at_a_real_daemon_a_choice_stands_as_long_as_a_client_can_take() {
 fn a_creator_who_did_not_hear_where_to_go_may_ask_again() {
     let (mut stage, at) = placed(Stage::new(3));
     for _ in 0..2 {
-        // Its connection broke, or its redirector gave up, before the answer came.
+        // Its connection broke, or its redirector gave up, before the answer arrived.
         assert_eq!(stage.intend(1, "/f", Intent::Create), None);
         stage.leased_by(at, "/f");
         assert_eq!(stage.answer(), seconds(5));
@@ -405,7 +406,7 @@ fn a_creator_who_did_not_hear_where_to_go_may_ask_again() {
     sent_to(&stage.answer());
 }
 
-/// An inner node; its parent asks.
+/// Queries an inner node as its parent.
 pub(super) fn state(stage: &mut Stage) -> Option<StateReply> {
     let Stage { machine, now, actions, .. } = stage;
     machine.state(Token(9), b"/f", StateAsk::default(), *now, actions)
@@ -465,7 +466,8 @@ fn a_supervisor_sends_creators_back_once_it_has_reported_the_end_of_the_lease_of
     stage.gone(at, "/f");
     assert_eq!(stage.actions, [Action::Retract { path: Arc::from(&b"/f"[..]) }]);
     stage.actions.clear();
-    // Another one, which a parent sent here for the same lease, comes late: the file may have been created elsewhere.
+    // Another client, which a parent sent here for the same lease, arrives late: the file may have
+    // been created elsewhere.
     assert_eq!(stage.intend(2, "/f", Intent::Create), None);
     stage.not_here(&[0, 1], "/f");
     assert_eq!(stage.answer(), seconds(1));

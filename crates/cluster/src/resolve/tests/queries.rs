@@ -1,4 +1,4 @@
-//! Many who wait, and the bounds of waiting.
+//! Tests of shared queries, and of the limits of waiting.
 
 use super::*;
 use crate::resolve::{QUERIES_MAX, WAITERS_MAX};
@@ -52,7 +52,7 @@ fn words_nobody_waits_for_do_no_harm() {
     stage.have(60, "/never");
     assert_eq!(stage.actions, []);
     stage.learn("/f", &[0]);
-    // From a slot where nobody sits, or whose child does not export it.
+    // From a free slot, or from a child that does not export the path.
     stage.have(60, "/f");
     stage.gone(0, "/f");
     assert_eq!(stage.read(1, "/f"), None);

@@ -1,4 +1,4 @@
-//! `select` for readers.
+//! Tests of `select` for readers.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn a_miss_asks_all_who_export_it_and_is_answered_by_the_first_that_has_it() {
     assert_eq!(stage.asked(), mask(&[0, 1, 2, 3]));
     stage.have(2, "/f");
     assert_eq!(sent_to(&stage.answer()), 2);
-    // Known now: at once, though others have yet to be heard.
+    // The location is known now: the answer comes at once, although replies are outstanding.
     assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), 2);
     assert_eq!(stage.asked(), SlotMask::EMPTY);
 }
@@ -50,7 +50,7 @@ fn silence_of_our_own_is_no_answer() {
     assert_eq!(stage.answered(), []);
     stage.pass(0.1);
     assert_eq!(stage.answer(), seconds(5));
-    // Whoever comes again makes it asked again, and only it.
+    // A client that returns causes a new query, to this child only.
     stage.asked();
     assert_eq!(stage.read(2, "/f"), None);
     assert_eq!(stage.asked(), mask(&[1]));
@@ -71,7 +71,7 @@ fn the_word_of_a_child_that_is_drained_is_not_enough_while_others_are_asked() {
     assert_eq!(stage.answered(), []);
     stage.not_here(&[2], "/only");
     assert_eq!(sent_to(&stage.answer()), 0, "nobody else has it");
-    // Whoever is silent does not keep clients from it.
+    // A silent child does not keep clients from the holder.
     assert_eq!(stage.read(3, "/silence"), None);
     stage.have(0, "/silence");
     stage.pass(10.0);
@@ -113,7 +113,7 @@ fn refresh_asks_whatever_is_known() {
     assert_eq!(stage.select(1, "/f", refresh, ""), None);
     let ask = Action::Ask { to: mask(&[0, 1]), path: (*b"/f").into(), refresh: true, via_meta: false };
     assert_eq!(stage.actions, [ask]);
-    // The same wish while it is being done asks nobody again.
+    // The same request during the refresh sends no further query.
     assert_eq!(stage.select(2, "/f", refresh, ""), None);
     assert_eq!(stage.actions.len(), 1);
     stage.have(1, "/f");
@@ -150,7 +150,7 @@ fn what_comes_back_from_a_holder_goes_to_another_and_the_first_is_asked_again() 
     let plain = SelectOptions::default();
     assert_eq!(sent_to(&stage.select(1, "/f", plain, "server0").unwrap()), 1);
     assert_eq!(stage.asked(), mask(&[0]));
-    // It has it after all: others are sent there, not this client.
+    // It has the file after all: other clients are sent there, not this one.
     stage.have(0, "/f");
     assert_eq!(sent_to(&stage.select(1, "/f", plain, "server0").unwrap()), 1);
 }
@@ -166,7 +166,7 @@ fn a_client_is_never_sent_back_and_gets_the_reason_in_the_end() {
     {
         assert_eq!(code(&stage.select(1, "/f", because(reason), tried).unwrap()), expected);
     }
-    // Only one has it: the query that follows the doubt ends with an error, not with a way back.
+    // There is one holder: the query after the doubt ends with an error, not with a redirect back.
     let mut stage = Stage::new(2);
     stage.learn("/f", &[0]);
     assert_eq!(stage.select(1, "/f", because(Reason::Missing), "server0"), None);
@@ -201,7 +201,7 @@ fn a_second_source_where_there_is_to_be_one() {
     assert_eq!(sent_to(&stage.select(1, "/f", another, "server0").unwrap()), 1);
 }
 
-/// A cell whose last child stages what is below `/tape`.
+/// Returns a cell whose last child stages files below `/tape`.
 fn with_stager(policy: Policy) -> Stage {
     let mut cell = cell(2);
     cell.join(slot(2), server(2), &Export::parse_list(b"ws /tape").unwrap());
@@ -262,7 +262,8 @@ fn who_has_addresses_of_one_kind_goes_where_they_lead() {
         ..SelectOptions::default()
     };
     let (v4, v6) = (from(crate::Net::V4First, true), from(crate::Net::V6First, true));
-    // The first that says it has it cannot be reached, as far as is known: another may have it too.
+    // The first holder that replies cannot be reached, as far as is known: another child may have
+    // the file too.
     assert_eq!(stage.select(1, "/f", v4, ""), None);
     stage.have(1, "/f");
     assert_eq!(stage.answered(), []);
@@ -277,10 +278,10 @@ fn who_has_addresses_of_one_kind_goes_where_they_lead() {
         .map(|_| sent_to(&stage.select(4, "/f", from(crate::Net::V6First, false), "").unwrap()))
         .collect();
     assert!(both.contains(&1) && both.contains(&2), "who has both goes anywhere: {both:?}");
-    // Nobody else has it: the client may have more than it said.
+    // There is no other holder: the client may have more addresses than it reported.
     stage.learn("/six", &[3]);
     assert_eq!(sent_to(&stage.select(5, "/six", v4, "").unwrap()), 3);
-    // New files go where it can write them.
+    // New files go to children that the client can reach.
     for (number, (options, may)) in [(v4, [0, 2]), (v6, [1, 3])].into_iter().cycle().take(8).enumerate() {
         let path = format!("/new{number}");
         stage.learn(&path, &[]);

@@ -1,4 +1,4 @@
-//! A file is about to be renamed: the child that has it gets the lease of the new name, if that is free.
+//! Tests of reservations: the holder of a file gets the lease of its new name, if that is free.
 
 use super::placement::{create, placed, state};
 use super::*;

@@ -1,4 +1,5 @@
-//! An inner node that was restarted, and one that waits for a child: its parents learn nothing that is not certain.
+//! Tests of an inner node after a restart or while it waits for a child: parents get only certain
+//! answers.
 
 use super::placement::{create, placed, state};
 use super::*;
@@ -7,14 +8,14 @@ use crate::tree::ChildChange;
 
 const LEASED: Option<StateReply> = Some(StateReply::Have { pending: true });
 
-/// A supervisor of these servers.
+/// Returns a supervisor of these servers.
 fn supervisor(servers: u8) -> Stage {
     let mut stage = Stage::with(cell(servers), Policy::default(), true);
     stage.machine.settings.supervises = true;
     stage
 }
 
-/// It was started again, and had three children.
+/// Returns a supervisor after a restart that had three children.
 fn restarted(servers: u8) -> Stage {
     let recorded = supervisor(3).machine.lessees();
     let mut stage = supervisor(servers);
@@ -112,7 +113,8 @@ fn a_lease_is_not_reported_as_ended_to_a_parent_that_asked_before_it_came() {
 
 #[test]
 fn after_a_restart_a_real_daemon_below_may_still_have_a_client() {
-    // It creates the file however late that client comes, so the parent is not to give the file away.
+    // It creates the file however late that client arrives, so the parent must not place the file
+    // elsewhere.
     let mut stage = restarted(3).legacy(&[2]);
     assert!(!stage.machine.has_lease_ended(b"/f", stage.now));
     stage.machine.leave(slot(2), stage.now, &mut stage.actions);
@@ -142,7 +144,7 @@ fn a_client_without_a_lease_creates_nothing_while_a_lost_child_may_have_the_file
     machine.follow(slot(other), ChildChange::Lost, None, Vec::new(), *now, actions);
     stage.pass(6.0);
     assert_eq!(stage.intend(1, "/f", Intent::Create), Some(seconds(15)));
-    // A parent grants leases of files only that no child has.
+    // A parent grants leases only for files without a holder.
     stage.lease("/f", LEASE, 1);
     assert_eq!(sent_to(&stage.intend(1, "/f", Intent::Create).unwrap()), winner);
 }

@@ -1,4 +1,4 @@
-//! All servers see the same files: one speaks for all.
+//! Tests of a shared file system: one server answers for all.
 
 use super::*;
 use crate::request::Reason;

@@ -1,4 +1,6 @@
-//! What a message costs beside many requests that wait: the machine counts the requests and queries that it looks at.
+//! Tests of the cost of a message beside a large number of waiting requests.
+//!
+//! The resolver counts the requests and queries that it looks at, so the tests need no clock.
 
 use super::*;
 use crate::resolve::STEPS_MAX;
@@ -9,7 +11,7 @@ const FEW: u64 = 10;
 const MANY: u64 = 100_000;
 
 impl Stage {
-    /// What `work` makes the machine look at.
+    /// Returns the steps of `work`.
     fn steps(&mut self, work: impl FnOnce(&mut Self)) -> u64 {
         let before = self.machine.stats().steps;
         work(self);
@@ -17,7 +19,7 @@ impl Stage {
     }
 }
 
-/// A machine that holds requests for paths that nobody has, because a child was lost that may have them.
+/// Returns a resolver that holds requests for missing paths, because a lost child may have them.
 fn holding(requests: u64) -> Stage {
     let mut stage = Stage::new(2);
     stage.machine.settings.hold = Duration::from_secs(30);
@@ -33,7 +35,7 @@ fn holding(requests: u64) -> Stage {
     stage
 }
 
-/// Everything that one message or request causes, each with its steps.
+/// Returns the steps of each kind of message and request.
 fn events(stage: &mut Stage) -> Vec<u64> {
     let mut steps = Vec::new();
     steps.push(stage.steps(|stage| assert!(stage.machine.next_deadline().is_some())));
@@ -58,7 +60,7 @@ fn a_message_costs_the_same_beside_ten_held_requests_and_beside_100_000() {
 #[test]
 fn a_change_of_the_cell_is_worked_off_in_steps() {
     let mut stage = holding(MANY);
-    // A child that comes and goes, or changes its condition again and again.
+    // A child that is flapping, or changes its condition repeatedly.
     for port in 1..100 {
         let steps = stage.steps(|stage| stage.change(1, |child| child.port = port));
         assert_eq!(steps, 0, "a change looks at no request");
@@ -93,7 +95,7 @@ fn the_end_of_a_long_wait_of_many_is_worked_off_in_steps() {
 fn a_lost_child_costs_what_it_was_asked_and_no_more() {
     let lost = |queries: u64| {
         let mut stage = Stage::new(2);
-        // Child 1 exports another path and was asked once.
+        // Child 1 exports another path and was queried once.
         stage.machine.cell.join(slot(0), server(0), &Export::parse_list(b"w /zero").unwrap());
         stage.machine.cell.join(slot(1), server(1), &Export::parse_list(b"w /one").unwrap());
         for token in 1..=queries {
@@ -124,7 +126,7 @@ fn a_child_says_not_here_without_a_look_at_those_who_wait_for_the_others() {
     assert_eq!(steps(FEW), steps(MANY));
 }
 
-/// Runs ticks as long as they are due; each has limited steps.
+/// Does all due work; each tick has limited steps.
 fn work_off(stage: &mut Stage) {
     while stage.machine.next_deadline().is_some_and(|due| due <= stage.now) {
         let steps = stage.steps(|stage| stage.machine.tick(stage.now, &mut stage.actions));

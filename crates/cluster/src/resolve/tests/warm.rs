@@ -1,4 +1,4 @@
-//! Readers beside the machine.
+//! Tests of readers beside the resolver.
 
 use super::*;
 
@@ -110,7 +110,7 @@ fn copies_that_came_by_other_means_get_known() {
     assert_eq!(read(&mut reader, &stage, "/g"), None);
 }
 
-/// All three servers have listed everything that has a name; `/d/f` is at the first.
+/// Returns three servers with complete inventories; `/d/f` is at the first.
 fn complete() -> Stage {
     let mut stage = Stage::new(3);
     stage.machine.inventory(slot(0), b"/d/f", false, stage.now, &mut stage.actions);
@@ -143,7 +143,7 @@ fn what_is_in_no_complete_list_is_nowhere_and_nobody_is_asked() {
     let refresh = SelectOptions { refresh: true, ..SelectOptions::default() };
     assert_eq!(reader.select(b"/none", refresh, stage.now, &mut SplitMix64::new(0)), None);
     assert_eq!(stage.actions, []);
-    // One that comes to exist is asked for, even when nothing else is known of it any more.
+    // A name that is created is queried for, even when nothing else is known of it any longer.
     stage.have(1, "/none/7");
     assert_eq!(read(&mut reader, &stage, "/none/7"), None);
     assert_eq!(read(&mut reader, &stage, "/none"), None);

@@ -1,4 +1,4 @@
-//! `select` for writers and creators: one place, never two.
+//! Tests of `select` for writers and creators: one place, never two.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn a_creator_waits_until_all_were_heard() {
     assert_eq!(stage.answered(), []);
     stage.not_here(&[2], "/f");
     let placed = sent_to(&stage.answer());
-    // Others are sent there, and a second creator waits until it is made.
+    // Other clients are sent there, and a second creator waits until the file exists.
     assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), placed);
     assert_eq!(sent_to(&stage.intend(3, "/f", Intent::Truncate).unwrap()), placed);
     assert_eq!(stage.intend(4, "/f", Intent::Create), None);
@@ -96,7 +96,7 @@ fn new_files_go_where_there_is_space() {
     stage.machine.cell().meters().set_free_mb(slot(1), 99);
     stage.learn("/g", &[]);
     assert_eq!(code(&stage.intend(1, "/g", Intent::Create).unwrap()), 7);
-    // A name needs none: what is full can be cleaned up.
+    // A change of a name needs no space: a full disk can be cleaned up.
     stage.learn("/h", &[0]);
     let remove = SelectOptions { name_only: true, ..options(Intent::Update) };
     assert_eq!(sent_to(&stage.select(1, "/h", remove, "").unwrap()), 0);

@@ -1,8 +1,9 @@
-//! A node's side of the tree: how it finds a parent, and another one when it loses that.
+//! The child side of a node: it finds a parent, and another one after a loss.
 //!
-//! A node is attached to *all* managers of its cluster, or to exactly *one* inner node. It asks the first manager, and the
-//! others when that one took it in or cannot be reached; so replicated managers have the same children. A `try` names
-//! other parents; whoever of them takes the node in becomes the only one. Source: cms protocol 3, 3.2 to 3.4.
+//! A node is attached to *all* managers of its cluster, or to exactly *one* inner node. It logs in
+//! to the first manager. It continues with the others when that one has accepted it or cannot be
+//! reached, so that replicated managers have the same children. A `try` names other parents; the
+//! first of them that accepts the node becomes the only one. Source: cms protocol 3, 3.2 to 3.4.
 
 mod line;
 mod say;
@@ -27,41 +28,41 @@ use super::message::{Login, Message, Refusal, Reply, Status};
 use super::pause::Pauses;
 use line::{Line, Phase};
 
-/// Parents that may send a node on in a row before it asks the managers again.
+/// The maximum number of consecutive redirects by parents before a node returns to the managers.
 const HOPS_MAX: u32 = 8;
 
-/// What a node is told at its start about the cluster it belongs to.
+/// The settings of a node for one cluster.
 #[derive(Clone, Debug)]
 pub struct ChildSettings {
-    /// Number among the clusters that the node belongs to: 0 to 15.
+    /// The number among the clusters of the node: 0 to 15.
     pub site: u8,
     /// The managers, in the order of the configuration.
     pub managers: Vec<Address>,
-    /// What the node says of itself.
+    /// The content of the node's login.
     pub login: Login,
-    /// Where it had its place before it was restarted.
+    /// The parent before the restart.
     pub remembered: Option<Address>,
-    /// Its `cms.ping`: a parent that is no node of our own may be silent for three of these.
+    /// Its `cms.ping`: a parent that is a real node may be silent for three of these.
     pub ping: Duration,
-    /// The same for parents of our own, which may be silent for four.
+    /// The interval for parents of our own, which may be silent for four.
     pub ping_own: Duration,
 }
 
 impl ChildSettings {
-    /// Those of a node about which nothing special is configured.
+    /// Returns the default settings of a node.
     pub fn new(managers: Vec<Address>, login: Login) -> Self {
         Self { site: 0, managers, login, remembered: None, ping: PING_DEFAULT, ping_own: PING_OWN }
     }
 }
 
-/// A node's place in one cluster.
+/// The membership of a node in one cluster.
 #[derive(Debug)]
 pub struct Membership {
     settings: ChildSettings,
     load: Load,
     sums: Option<SpaceSums>,
     draining: bool,
-    /// The clients of all its children are to move elsewhere.
+    /// All its children are draining.
     drained_below: bool,
     door: Option<Address>,
     pauses: Pauses,
@@ -69,7 +70,8 @@ pub struct Membership {
     inner: Option<Line>,
     candidates: VecDeque<Address>,
     hops: u32,
-    /// Inner nodes in a row that did not keep this one, or were not reached.
+    /// The number of consecutive inner nodes that did not keep this one, or were not reached
+    /// (flapping).
     flaps: u32,
     links: u64,
     attached: bool,
@@ -77,7 +79,7 @@ pub struct Membership {
     warned_clusters: bool,
 }
 
-/// Which connection something concerns.
+/// The connection that an event concerns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     Root(usize),
@@ -85,7 +87,7 @@ enum Which {
 }
 
 impl Membership {
-    /// A node without a parent yet.
+    /// Creates a node without a parent.
     pub fn new(mut settings: ChildSettings, rng: &mut dyn Rng, now: Duration) -> Self {
         settings.managers.truncate(ROOTS_MAX);
         let roots = settings.managers.iter().map(|address| Line::new(address.clone(), now)).collect();
@@ -110,44 +112,45 @@ impl Membership {
         }
     }
 
-    /// Begins to look for a parent.
+    /// Starts the search for a parent.
     pub fn start(&mut self, now: Duration, out: &mut Vec<Action>) {
         self.probe(now, out);
     }
 
-    /// Whether the connection is one of this cluster's.
+    /// Reports whether the connection belongs to this cluster.
     pub fn owns(&self, link: LinkId) -> bool {
         self.which(link).is_some()
     }
 
-    /// Whether the node has a parent.
+    /// Reports whether the node has a parent.
     pub fn is_attached(&self) -> bool {
         self.attached
     }
 
-    /// The inner node that is the parent; `None` when the managers are, or nobody.
+    /// Returns the inner node that is the parent; `None` if the managers are the parents, or there
+    /// is none.
     pub fn inner(&self) -> Option<&Address> {
         self.inner.as_ref().filter(|line| line.is_attached()).map(|line| &line.address)
     }
 
-    /// The managers that are parents.
+    /// Returns the managers that are parents.
     pub fn attached_roots(&self) -> impl Iterator<Item = &Address> {
         self.roots.iter().filter(|line| line.is_attached()).map(|line| &line.address)
     }
 
-    /// The managers that the node was told of.
+    /// Returns the known managers.
     pub fn managers(&self) -> impl Iterator<Item = &Address> {
         self.roots.iter().map(|line| &line.address)
     }
 
-    /// The managers that did not take the node in, with the number of attempts in a row that led nowhere; none while it is
-    /// with an inner node or on its way to one.
+    /// Returns the managers that have not accepted the node, with the number of consecutive failed
+    /// attempts; none while it is attached to an inner node or on its way to one.
     pub fn managers_missed(&self) -> impl Iterator<Item = (&Address, u32)> {
         let lines = self.roots.iter().filter(|line| self.inner.is_none() && !line.is_attached());
         lines.filter(|line| line.failures > 0).map(|line| (&line.address, line.failures))
     }
 
-    /// Connections to parents.
+    /// Returns the connections to parents.
     pub fn parents(&self) -> impl Iterator<Item = (LinkId, Extensions)> {
         let lines = self.roots.iter().chain(&self.inner).filter(|line| line.is_attached());
         lines.filter_map(|line| Some((line.link?, line.extensions)))
@@ -167,7 +170,7 @@ impl Membership {
         }
     }
 
-    /// A connection was made.
+    /// Handles an established connection.
     pub fn connected(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
         let Some(which) = self.which(link) else { return };
         let mut login = self.settings.login.clone();
@@ -183,14 +186,14 @@ impl Membership {
         out.push(Action::Send { link, message: Message::Login(Box::new(login)) });
     }
 
-    /// A connection ended, or was not made.
+    /// Handles a connection that ended or could not be established.
     pub fn closed(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
         if let Some(which) = self.which(link) {
             self.ended(which, true, now, out);
         }
     }
 
-    /// What follows the end of a connection. `return_there`: the parent may be there again in a moment.
+    /// Handles the end of a connection. `return_there`: the parent may be back in a moment.
     fn ended(&mut self, which: Which, return_there: bool, now: Duration, out: &mut Vec<Action>) {
         match which {
             Which::Root(index) => {
@@ -208,7 +211,8 @@ impl Membership {
                     (self.hops, self.flaps) = (0, 0);
                     self.candidates.clear();
                     if return_there {
-                        // The parent may have been restarted, or only the connection broke: the place is still ours.
+                        // The parent may have been restarted, or only the connection broke: the
+                        // place is still reserved.
                         self.candidates.push_front(line.address);
                     }
                 }
@@ -218,7 +222,7 @@ impl Membership {
         self.settle(now, out);
     }
 
-    /// Bytes came over a connection.
+    /// Records that bytes arrived on a connection.
     pub fn heard(&mut self, link: LinkId, now: Duration) {
         let Some(which) = self.which(link) else { return };
         let Some(line) = self.line(which) else { return };
@@ -228,7 +232,7 @@ impl Membership {
         }
     }
 
-    /// A message about the tree from a parent.
+    /// Handles a message about the tree from a parent.
     pub fn message(&mut self, link: LinkId, message: Message, now: Duration, out: &mut Vec<Action>) {
         let Some(which) = self.which(link) else { return };
         match message {
@@ -263,14 +267,14 @@ impl Membership {
             self.door.clone_from(&reply.door);
         }
         if which == Which::Inner {
-            // One inner node or all managers, never both.
-            // The other candidates are kept: a real parent that is full says so after its reply.
+            // The parents are one inner node or all managers, never both. The other candidates are
+            // kept: a real parent that is full reports this after its reply.
             self.leave_roots(out);
         }
         self.introduce(link, reply.extensions.common(extensions), out);
         if !reply.extensions.is_own() {
-            // A real parent believes for hours what it knew of a node that was away, whatever became of it meanwhile. (One
-            // of our own asks again by itself.)
+            // A real parent keeps its stale knowledge of an absent node for hours. (One of our own
+            // queries again by itself.)
             let status = Status { reset: true, ..Status::default() };
             out.push(Action::Send { link, message: Message::Status(status) });
         }
@@ -290,7 +294,7 @@ impl Membership {
         }
     }
 
-    /// Nodes of one cluster are told by ids that agree behind the first blank.
+    /// Compares the ids of the managers: those of one cluster agree behind the first blank.
     fn compare_clusters(&mut self, out: &mut Vec<Action>) {
         let ids: Vec<&str> =
             self.roots.iter().filter(|line| line.is_attached()).map(|line| line.id.as_str()).collect();
@@ -319,14 +323,15 @@ impl Membership {
         }
         match which {
             Which::Root(index) => {
-                // Where it sends the node it shall be asked again only when that fails: soon, if nothing was named.
+                // A manager that redirects the node is a fallback: it is asked again when the
+                // redirect fails, or soon if it named no node.
                 let failures = self.roots.get(index).map_or(0, |line| line.failures);
                 let pause = self.pauses.after(failures);
                 if let Some(line) = self.roots.get_mut(index) {
                     line.end(now + pause, now);
                 }
                 if self.inner.as_ref().is_some_and(|line| !line.is_attached()) {
-                    // Under way to another one already: these are further choices.
+                    // The node is on its way to another one already: these are further choices.
                     self.candidates.extend(hosts);
                 } else {
                     self.hops = 0;
@@ -355,7 +360,7 @@ impl Membership {
         self.settle(now, out);
     }
 
-    /// Forgets the managers: these are the new ones.
+    /// Replaces the managers by these.
     fn start_over(&mut self, managers: Vec<Address>, now: Duration, out: &mut Vec<Action>) {
         self.leave_roots(out);
         if let Some(link) = self.inner.take().and_then(|line| line.link) {
@@ -376,7 +381,7 @@ impl Membership {
         }
     }
 
-    /// Tries the next of those that were named; when there is none, the managers.
+    /// Tries the next named parent; if there is none, the managers.
     fn probe(&mut self, now: Duration, out: &mut Vec<Action>) {
         while let Some(address) = self.candidates.pop_front() {
             if self.is_self(&address) {
@@ -396,7 +401,7 @@ impl Membership {
             return;
         }
         if self.flaps > 0 {
-            // The managers named a place that was none: they need a moment to learn that.
+            // The managers named a parent without a place: they need a moment to learn that.
             let soon = now + self.pauses.after(self.flaps - 1);
             for line in &mut self.roots {
                 if let Phase::Idle { at } = &mut line.phase {
@@ -419,7 +424,8 @@ impl Membership {
         LinkId::outward(u64::from(self.settings.site) << 48 | self.links)
     }
 
-    /// Connects to the managers that are due, and tells when the node has found or lost its place.
+    /// Connects to the managers that are due, and reports when the node has found or lost its
+    /// place.
     fn settle(&mut self, now: Duration, out: &mut Vec<Action>) {
         if self.inner.is_none() {
             for index in 0..self.roots.len() {
@@ -449,7 +455,8 @@ impl Membership {
         }
     }
 
-    /// A manager is asked when those before it have taken the node in, or do not answer: so all have the same children.
+    /// Reports whether a manager may be asked: those before it have accepted the node, or do not
+    /// answer. So all managers have the same children.
     fn may_ask(&self, index: usize) -> bool {
         self.roots.iter().take(index).all(|line| line.is_attached() || line.failures > 0)
     }
@@ -470,7 +477,7 @@ impl Membership {
         }
     }
 
-    /// When [`tick`](Self::tick) has something to do next.
+    /// Returns the time of the next work for [`tick`](Self::tick).
     pub fn deadline(&self) -> Option<Duration> {
         let lines = self.roots.iter().chain(&self.inner).filter_map(|line| self.due(line));
         let idle = self.roots.iter().enumerate().filter_map(|(index, line)| match line.phase {
@@ -480,7 +487,7 @@ impl Membership {
         lines.chain(idle).min()
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
         for index in 0..self.roots.len() {
             self.give_up(Which::Root(index), now, out);
@@ -489,7 +496,7 @@ impl Membership {
         self.settle(now, out);
     }
 
-    /// Ends a connection that takes too long or is silent.
+    /// Ends a connection that has timed out.
     fn give_up(&mut self, which: Which, now: Duration, out: &mut Vec<Action>) {
         let Some(line) = (match which {
             Which::Root(index) => self.roots.get(index),
