@@ -233,7 +233,7 @@ fn held_requests(program: &Path, scale: Scale) -> Result<Outcome> {
         noise.discard(client.stream)?;
         let sent = (number + 1) * IN_FLIGHT;
         // More at once than the manager's queue takes would be answered by a wait.
-        if sent % SENT_AT_ONCE == 0 || sent == scale.held {
+        if sent.is_multiple_of(SENT_AT_ONCE) || sent == scale.held {
             cluster.await_status(&format!("{sent} requests are held"), are_held(sent))?;
         }
     }
