@@ -1,5 +1,8 @@
-//! Crowds: thousands of requests wait at one manager, for few paths or many, while disks hang and children come and go. Invariant,
-//! here and in all other histories: no event looks at more than [`STEPS_MAX`] requests and queries, however many wait.
+//! Crowds: thousands of requests wait at one manager, for few paths or many, with hung disks and
+//! flapping children.
+//!
+//! Invariant, here and in all other histories: no event looks at more than [`STEPS_MAX`] requests
+//! and queries, whatever the number of waiting ones.
 
 use std::time::Duration;
 
@@ -12,13 +15,13 @@ use crate::own::Sabotage;
 use crate::talk::{Name, Wish};
 use crate::world::{Weather, World};
 
-/// The largest crowd has two to the power of this.
+/// The power of two of the largest crowd.
 const DOUBLINGS: u64 = 12;
 
 /// All requests begin within this time.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// Events that concern many of them.
+/// Events that concern a large part of them.
 const EVENTS: usize = 30;
 
 /// Time between two events.
@@ -51,7 +54,7 @@ impl Outcome {
 }
 
 impl World {
-    /// Judges the cost of an event at its host, and the length of its queue.
+    /// Checks the cost of an event for its host, and the work in its queue.
     pub(crate) fn judge_work(&mut self, index: usize) {
         let Some(Machine::Own(own)) = &mut self.hosts[index].machine else { return };
         let error = own.costly.take().or_else(|| own.turns.as_ref().and_then(|turns| turns.error()));
@@ -61,7 +64,7 @@ impl World {
     }
 }
 
-/// Lets something happen to a server that concerns all that it was asked.
+/// Causes an event of a server that concerns all its queries.
 fn happen(world: &mut World, lot: &mut Lot, server: usize, paths: u64) {
     let path: Name = format!("/crowd/{}", lot.below(paths)).into_bytes().into();
     match lot.below(8) {
@@ -143,7 +146,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-/// Returns the number of requests that wait at the manager now, and the most steps of one event so far.
+/// Returns the number of requests that wait at the manager, and the most steps of one event so far.
 fn observed(world: &World) -> Outcome {
     let Some(Machine::Own(own)) = world.hosts.first().and_then(|host| host.machine.as_ref()) else {
         return Outcome::default();

@@ -1,4 +1,5 @@
-//! What a parent of our own finds files with: the location machine, and a reader as the loops of connections have.
+//! The location service of a parent of our own: the resolver, and a reader like those of connection
+//! loops.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -13,13 +14,13 @@ use crate::host::Host;
 use crate::lot::Lot;
 use crate::talk::{Request, Told, Wish};
 
-/// Locations that a host remembers by default: few, so that evictions occur.
+/// The default number of locations of a host: few, so that evictions occur.
 pub(crate) const LOCATIONS_MAX: usize = 8192;
 
-/// The times of day of two hosts differ by this at most.
+/// The maximum difference of the times of day of two hosts.
 const CLOCK_ERROR_MAX: Duration = Duration::from_secs(5);
 
-/// What a parent finds files with.
+/// The location service of one parent.
 pub(crate) struct Desk {
     pub(crate) resolver: Resolver,
     reader: Reader,
@@ -28,12 +29,12 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// One that clients reach at `own`.
+    /// Creates the service of a parent that clients reach at `own`.
     pub(crate) fn new(has_parents: bool, own: SocketAddr, cache: &CacheSettings, lot: &mut Lot) -> Self {
         let mut lot = Lot::new(lot.draw());
         let cache = Cache::new(cache, &mut lot);
         let chooser = Chooser::new(Policy::default());
-        // No clock is quite right.
+        // No clock is exact.
         let started = lot.time(CLOCK_ERROR_MAX);
         let settings =
             ResolveSettings { has_parents, supervises: has_parents, started, ..ResolveSettings::default() };
@@ -43,7 +44,7 @@ impl Desk {
         Self { resolver, reader, lot, waiting: BTreeSet::new() }
     }
 
-    /// What the loop of the client's connection answers by itself.
+    /// Returns the answer of the loop of the client's connection, if it has one.
     pub(crate) fn warm(&mut self, request: &Request, now: Duration) -> Option<Answer> {
         match request.wish {
             Wish::Locate => self.reader.locate(&request.path, LocateOptions::default(), now),
@@ -54,7 +55,7 @@ impl Desk {
         }
     }
 
-    /// What the machine answers, if it does so at once.
+    /// Returns the answer of the resolver, if it has one at once.
     pub(crate) fn cold(
         &mut self,
         request: &Request,
@@ -79,7 +80,7 @@ fn options(request: &Request) -> SelectOptions {
     SelectOptions { intent, name_only, reason: request.reason, ..SelectOptions::default() }
 }
 
-/// The machine's answer as the client gets it.
+/// Returns the resolver's answer in the form for the client.
 pub(crate) fn told(answer: Answer) -> Told {
     match answer {
         Answer::Redirect { host, .. } => Host::index(&host).map_or(Told::Lost, Told::Redirect),

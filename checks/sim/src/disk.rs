@@ -1,4 +1,4 @@
-//! The files of a host and what its processes write down: they outlast its crashes.
+//! The disk of a host: its files and the stored state of its processes, which outlast crashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,20 +8,21 @@ use crate::talk::Name;
 /// A file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct File {
-    /// The operation that made it; `None` of one that was there from the start or came from outside.
+    /// The operation that created it; `None` for a file of the start or from outside.
     pub maker: Option<u32>,
-    /// Since when it is there, by the host's clock.
+    /// The time of its creation, by the host's clock.
     pub since: Duration,
-    /// The node did not report that it came.
+    /// The node did not report its creation.
     pub is_quiet: bool,
 }
 
-/// What a process keeps for the next one on its host.
+/// The state that a process stores for the next one on its host.
 #[derive(Clone, Default, Debug)]
 pub struct Record {
-    /// Of a parent: children that may have leases.
+    /// Of a parent: children that may hold leases.
     pub lessees: BTreeSet<u64>,
-    /// Of a child: how long clients with leases may come. A process writes down until when.
+    /// Of a child: the time for which clients with leases may arrive. A real process stores the end
+    /// of it.
     pub leases: Option<Duration>,
 }
 
@@ -30,25 +31,26 @@ pub struct Record {
 pub struct Disk {
     /// By path.
     pub files: BTreeMap<Name, File>,
-    /// Files that are gone: since when, by the host's clock, and whether the node did not report it.
+    /// Removed files, with the time by the host's clock, and whether the node did not report the
+    /// removal.
     pub removed: BTreeMap<Name, (Duration, bool)>,
-    /// Nothing that is asked of it comes back.
+    /// The disk hangs: operations do not return.
     pub hangs: bool,
 }
 
 impl Disk {
-    /// Whether it holds a file.
+    /// Reports whether it holds a file.
     pub fn has(&self, path: &[u8]) -> bool {
         self.files.contains_key(path)
     }
 
-    /// A file comes to exist, and the node reports that.
+    /// Adds a file; the node reports it.
     pub fn put(&mut self, path: &Name, maker: Option<u32>, since: Duration) {
         self.files.insert(path.clone(), File { maker, since, is_quiet: false });
         self.removed.remove(path);
     }
 
-    /// A file is removed.
+    /// Removes a file.
     pub fn remove(&mut self, path: &Name, now: Duration, is_quiet: bool) {
         if self.files.remove(path).is_some() {
             self.removed.insert(path.clone(), (now, is_quiet));

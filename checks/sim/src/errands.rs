@@ -1,5 +1,7 @@
-//! What clients do during a bad minute, and what must hold for them: nobody is told a lie while it lasts, nobody runs in
-//! circles, and afterwards everything is found again.
+//! The clients of a bad minute, and the invariants that hold for them.
+//!
+//! No client gets a wrong answer while the faults last, no client is redirected in circles, and
+//! afterwards every file is found again.
 
 use std::time::Duration;
 
@@ -12,60 +14,62 @@ use crate::talk::{Name, Wish};
 use crate::world::World;
 use cluster::tree::limits;
 
-/// Operations of a bad minute.
+/// The operations of a bad minute.
 const OPERATIONS: u64 = 120;
 
-/// A client's patience: it outlasts the bad weather.
+/// The patience of a client: it outlasts the faults.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// With nodes of our own alone a file is found within this time: what is told to wait included.
+/// The time within which a file is found among nodes of our own, including waits.
 const FOUND_OWN: Duration = Duration::from_secs(2);
 
-/// Where silence has to be listened to.
+/// The time where a query timeout has to pass.
 const FOUND_SILENT: Duration = Duration::from_secs(150);
 
-/// The same while an inner node is out of use: its silence is listened to.
+/// The time while an inner node is out of use: its query timeout has to pass.
 const CARRIES_ON: Duration = Duration::from_secs(12);
 
-/// How long a server is there that comes and goes, and how long away.
+/// The time for which a flapping server is connected, and that for which it is absent.
 const ROUND: Duration = Duration::from_millis(1200);
 
-/// From the complete tree until nobody is missed any more: the last links of the bad weather break within half a minute, then
-/// those who are lost are expected back for a while.
+/// The time from the complete tree until no lost node is expected any longer. The last connections
+/// of the bad minute break within half a minute; then lost nodes are expected for a while.
 const QUIET: Duration = Duration::from_secs(75);
 
-/// The same with real nodes, which notice a silent link after three minutes.
+/// The time with real nodes, which detect a silent connection after three minutes.
 const QUIET_SILENT: Duration = Duration::from_secs(300);
 
-/// Messages about files that a request may cause for each node: it is asked, it answers, and that is said again once when
-/// children joined meanwhile.
+/// The maximum number of messages about files per request and node: a query, a reply, and once more
+/// for children that joined meanwhile.
 const MESSAGES_PER_REQUEST_AND_NODE: u64 = 3;
 
-/// Paths that no server has.
+/// Paths that do not exist on any server.
 const NOWHERE: u64 = 8;
 
-/// Connections that a node makes at most: to all managers, or to an inner node, and one that it is about to give up.
+/// The maximum number of connections of a node: to all managers, or to an inner node, and one that
+/// is about to be closed.
 const LINKS_MAX: usize = 4;
 
-/// Attempts of one request that a host may still have in hand: a client that lost its connection comes again after half a
-/// second at least, and what it asked for before is held for half a minute.
+/// The maximum number of attempts of one request that a host holds. A client that lost its
+/// connection retries after at least half a second, and its earlier request is held for half a
+/// minute.
 const ATTEMPTS_MAX: usize = 60;
 
-/// The files of a world and who asks for them.
+/// The files of a world and their clients.
 #[derive(Debug)]
 pub struct Errands {
     managers: Vec<usize>,
     servers: Vec<usize>,
     paths: Vec<Name>,
     made: u32,
-    /// Nodes that lie or keep silent.
+    /// Nodes that send wrong replies or none.
     pub hostile: usize,
-    /// Whether silence has to be listened to somewhere.
+    /// A query timeout has to pass somewhere.
     silence: bool,
 }
 
 impl Errands {
-    /// Puts files on servers, and decides who behaves how. Before the world runs.
+    /// Places files on servers, and sets the behaviour of nodes, before the world runs.
     pub fn prepare(world: &mut World, formation: &Formation, lot: &mut Lot) -> Self {
         let managers: Vec<usize> = (0..formation.managers).collect();
         let leaf = |host: &usize| matches!(world.kind(*host), Kind::Server | Kind::RealServer);
@@ -118,7 +122,7 @@ impl Errands {
         path
     }
 
-    /// Sends clients on their errands at random times until `end`.
+    /// Starts operations of clients at random times until `end`.
     pub fn begin(&mut self, world: &mut World, lot: &mut Lot, end: Duration) {
         for _ in 0..OPERATIONS {
             let at = lot.time(end);
@@ -142,7 +146,8 @@ impl Errands {
         }
     }
 
-    /// A server gets or loses a file: brought by others who tell it, or lost with a disk, which nobody tells.
+    /// Adds a file to a server or removes one: added with a report, or lost with a disk, without a
+    /// report.
     pub fn change(&self, world: &mut World, lot: &mut Lot) {
         let (host, path) = (self.server(lot), self.path(lot));
         let at = &world.hosts[host];
@@ -184,7 +189,8 @@ impl Errands {
         let bad = |operation: &&Operation| {
             !matches!(operation.end, Some((_, End::Done | End::Missing | End::Exists)))
         };
-        // A real supervisor without children keeps whoever came to it before; what real nodes do is not ours.
+        // A real supervisor without children keeps clients that came to it before; real nodes are
+        // not tested.
         let kept = |operation: &&Operation| match world.hosts.get(operation.at).map(|host| &host.machine) {
             Some(Some(Machine::Real(node))) => operation.waited >= PATIENCE / 2 && !node.serves(),
             _ => false,
@@ -197,7 +203,8 @@ impl Errands {
         }
     }
 
-    /// Every file that a server has is found, every other is missing, and new ones can be made.
+    /// Checks that every file on a server is found, every other is missing, and new ones can be
+    /// created.
     fn ask_everything(&mut self, world: &mut World) -> Result<(), String> {
         let first = world.operations.len();
         let managers: Vec<usize> = self.managers.clone();
@@ -227,8 +234,9 @@ impl Errands {
         let found = if self.silence { FOUND_SILENT } else { FOUND_OWN };
         let end = world.now + found;
         world.run(end, |world| world.unfinished().next().is_none());
-        // What is nowhere may have been at a server that was lost, and sits below a real supervisor by now, which does not say
-        // so: that one is waited for as long as its place is kept.
+        // A missing file may have been at a server that was lost and is now below a real
+        // supervisor, which does not report it. The server is expected for as long as its place is
+        // kept.
         let mut open =
             world.operations.iter().skip(first).zip(&expected).filter(|(one, _)| one.end.is_none());
         let is_kept =
@@ -246,7 +254,8 @@ impl Errands {
         Ok(())
     }
 
-    /// An inner node is taken out of use, for long: new files are made at others, and what is nowhere is found to be so.
+    /// Takes an inner node out of use for long: new files are created at others, and missing files
+    /// are reported as missing.
     fn carry_on(&mut self, world: &mut World) -> Result<(), String> {
         let hosts = 0..world.len();
         let below = |host: usize, parent: usize| world.parents_of(host, world.now).contains(&parent);
@@ -265,7 +274,7 @@ impl Errands {
             let path = self.fresh();
             world.begin(Wish::Create, &path, &managers, world.now, PATIENCE);
         }
-        // One below that claims every file is waited for, for as long as nobody is sent there.
+        // A child that claims every file is expected for as long as no client is redirected there.
         if !claims {
             let nowhere = self.fresh();
             world.begin(Wish::Read, &nowhere, &managers, world.now, PATIENCE);
@@ -285,7 +294,7 @@ impl Errands {
         Ok(())
     }
 
-    /// A server comes and goes every other second: new files are made at others meanwhile.
+    /// Lets a server flap every other second: new files are created at others meanwhile.
     fn come_and_go(&mut self, world: &mut World) -> Result<(), String> {
         let supervised = |server: &usize| {
             let parents = world.parents_of(*server, world.now);
@@ -341,7 +350,7 @@ impl Errands {
         Ok(())
     }
 
-    /// Whether anything is left of what has ended.
+    /// Reports whether state of ended requests remains.
     fn remembers_too_much(&self, world: &mut World) -> Result<(), String> {
         let step = world.now + Duration::from_secs(40);
         world.run(step, |_| false);
@@ -396,7 +405,7 @@ mod tests {
         let mut world = formation.world(1);
         let mut errands = Errands::prepare(&mut world, &formation, &mut Lot::new(1));
         world.run(Duration::from_secs(10), |_| false);
-        // Asked all at once, for two milliseconds under way.
+        // All queries are sent at once and take 2 ms.
         for number in 0..30 {
             let path: Name = format!("/data/nowhere{number}").into_bytes().into();
             world.begin(Wish::Read, &path, &[0], world.now, PATIENCE);

@@ -1,4 +1,4 @@
-//! How fast a tree forms, and what that costs.
+//! The time in which a tree forms, and its cost.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use crate::host::Kind;
 use crate::shape::{Shape, least_height};
 use crate::world::{Weather, World};
 
-/// Who starts when.
+/// The order in which nodes start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// All mixed.
+    /// Random.
     Random,
     /// All servers before the first supervisor.
     SupervisorsLast,
@@ -28,20 +28,21 @@ pub struct Formation {
     pub managers: usize,
     /// All nodes start within this time.
     pub within: Duration,
-    /// In which order.
+    /// The order of the start.
     pub order: Order,
-    /// Whether the manager is a real one.
+    /// The manager is a real one.
     pub real_manager: bool,
-    /// Which of a hundred servers are real nodes.
+    /// The percentage of servers that are real nodes.
     pub real_servers_percent: u64,
-    /// Which of a hundred supervisors are real nodes.
+    /// The percentage of supervisors that are real nodes.
     pub real_supervisors_percent: u64,
     /// The network.
     pub weather: Weather,
 }
 
 impl Formation {
-    /// A tree of our own nodes, started in random order within 30 s, links of which one in a hundred fails.
+    /// Returns a tree of our own nodes that start in random order within 30 s; one in a hundred
+    /// connections fails.
     pub fn new(servers: usize, supervisors: usize) -> Self {
         Self {
             servers,
@@ -56,18 +57,18 @@ impl Formation {
         }
     }
 
-    /// The same with supervisors started after the last server.
+    /// Starts the supervisors after the last server.
     #[must_use]
     pub fn supervisors_last(self) -> Self {
         Self { order: Order::SupervisorsLast, ..self }
     }
 
-    /// Whether real nodes are among ours.
+    /// Reports whether real nodes are among ours.
     pub const fn mixed(&self) -> bool {
         self.real_manager || self.real_servers_percent + self.real_supervisors_percent > 0
     }
 
-    /// A world in which it begins.
+    /// Returns a world in which it begins.
     pub fn world(&self, seed: u64) -> World {
         let mut world = World::new(seed, self.weather);
         let managers: Vec<usize> = (0..self.managers).collect();
@@ -100,7 +101,8 @@ impl Formation {
     pub fn run(&self, seed: u64, patience: Duration) -> Result<Report, String> {
         let mut world = self.world(seed);
         let end = self.within + patience;
-        // Links fall silent later than nodes get their places: what counts is when the whole tree stood first.
+        // Connections fall silent later than nodes get their places, so the first complete tree
+        // counts.
         world.run(self.within, |_| false);
         let count = self.servers + self.supervisors;
         let mut looked = None;
@@ -110,7 +112,8 @@ impl Formation {
             looked = Some(world.changed);
             shape = (0..self.managers).map(|manager| world.shape(manager)).next_back().unwrap_or(shape);
             if shape.is_err() {
-                // A link fell silent and its ends do not know yet, or a message is under way.
+                // A connection fell silent and its ends have not detected it, or a message is in
+                // transit.
                 let step = (world.now + Duration::from_millis(1 + count as u64 / 1000)).min(end);
                 world.run(step, |_| false);
                 looked = None;
@@ -128,20 +131,20 @@ impl Formation {
     }
 }
 
-/// What came out.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Of what.
+    /// The formation.
     pub formation: Formation,
-    /// The seed that repeats it.
+    /// The seed that reproduces it.
     pub seed: u64,
-    /// From the last start to the complete tree.
+    /// The time from the last start to the complete tree.
     pub after: Duration,
     /// The tree.
     pub shape: Shape,
-    /// What it cost.
+    /// Its cost.
     pub counts: Counts,
-    /// Real nodes that ended.
+    /// The number of real nodes that ended.
     pub killed: usize,
 }
 
@@ -169,12 +172,12 @@ impl Report {
         )
     }
 
-    /// Messages per node, without pings.
+    /// Returns the messages per node, without pings.
     pub fn messages_per_node(&self) -> f64 {
         self.counts.messages as f64 / (self.formation.servers + self.formation.supervisors) as f64
     }
 
-    /// The least height that these nodes can have.
+    /// Returns the least possible height with these nodes.
     pub fn least_height(&self) -> Option<usize> {
         least_height(self.formation.supervisors, self.formation.servers)
     }

@@ -1,7 +1,8 @@
-//! How real nodes find files: they ask all children once, take silence for absence after a time that the client is told to
-//! wait, and remember what they heard.
+//! A model of the file look-ups of real nodes.
 //!
-//! Source: cms protocol 3, sections 4.2 to 4.6. Modelled is what others notice; loads and spaces are not.
+//! Real nodes query all children once, treat a missing reply as absence after a time that the
+//! client is asked to wait, and cache the replies. Source: cms protocol 3, sections 4.2 to 4.6. The
+//! model covers only the behaviour on the wire; loads and spaces are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,23 +12,23 @@ use cluster::tree::LinkId;
 
 use crate::talk::{Deed, Files, Name, Request, Told, Wish};
 
-/// How long silence is listened to, and how long clients are told to wait for it.
+/// The query timeout, and the wait of clients for it.
 const LOOKUP: Duration = Duration::from_secs(5);
 
-/// How long a client is told to wait where nobody serves yet.
+/// The wait of clients while there is no child in service.
 const SERVICE: Duration = Duration::from_secs(15);
 
-/// How long it is told to wait for children that do not serve for the moment.
+/// The wait of clients for children that are suspended.
 const SUSPENDED: Duration = Duration::from_secs(30);
 
-/// A child as files are asked for.
+/// A child as a target of queries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Child {
     /// Its connection.
     pub(crate) link: LinkId,
     /// The number of its host.
     pub(crate) host: usize,
-    /// Whether it says that it serves: an inner node without children does not.
+    /// It reports that it serves; an inner node without children does not.
     pub(crate) serves: bool,
 }
 
@@ -38,7 +39,7 @@ struct Known {
     until: Duration,
 }
 
-/// What a real parent heard of files.
+/// The location cache of a real parent.
 #[derive(Default, Debug)]
 pub(crate) struct Hearsay {
     known: BTreeMap<Name, Known>,
@@ -46,7 +47,8 @@ pub(crate) struct Hearsay {
 }
 
 impl Hearsay {
-    /// These are the children now. Whether any of them is new, so that the parents' knowledge is void.
+    /// Sets the current children. Reports whether any of them is new, so that the knowledge of
+    /// parents is stale.
     pub(crate) fn follow(&mut self, children: &[Child]) -> bool {
         let now: BTreeSet<LinkId> = children.iter().map(|child| child.link).collect();
         let fresh = now.iter().any(|link| !self.children.contains(link));
@@ -60,7 +62,7 @@ impl Hearsay {
         fresh
     }
 
-    /// What a child said is void.
+    /// Discards the replies of a child.
     pub(crate) fn reset(&mut self, link: LinkId) {
         for known in self.known.values_mut() {
             known.have.remove(&link);
@@ -68,7 +70,7 @@ impl Hearsay {
         }
     }
 
-    /// Asks whoever was not asked; whether anybody has it.
+    /// Queries the children without a query yet. Reports whether any child has the path.
     fn ask(&mut self, path: &Name, ask: StateAsk, now: Duration, out: &mut Vec<Deed>) -> bool {
         let known = self.known.entry(path.clone()).or_default();
         if ask.refresh {
@@ -83,12 +85,12 @@ impl Hearsay {
         !known.have.is_empty()
     }
 
-    /// A parent asks; whether to answer that it is here.
+    /// Handles a query of a parent. Reports whether to answer that the file is here.
     pub(crate) fn state(&mut self, path: &Name, ask: StateAsk, now: Duration, out: &mut Vec<Deed>) -> bool {
         self.ask(path, ask, now, out)
     }
 
-    /// A child has it; whether that is news for parents.
+    /// Records that a child has a path. Reports whether parents need a report.
     pub(crate) fn have(&mut self, link: LinkId, path: &Name) -> bool {
         let Some(known) = self.known.get_mut(path) else { return false };
         let news = known.have.is_empty();
@@ -96,14 +98,14 @@ impl Hearsay {
         news
     }
 
-    /// A child has it no more; whether nobody has.
+    /// Records that a child no longer has a path. Reports whether it was the last one.
     pub(crate) fn gone(&mut self, link: LinkId, path: &Name) -> bool {
         let Some(known) = self.known.get_mut(path) else { return false };
         known.have.remove(&link);
         known.have.is_empty()
     }
 
-    /// A client's request.
+    /// Handles a client's request.
     pub(crate) fn serve(
         &mut self,
         request: &Request,
@@ -137,7 +139,7 @@ impl Hearsay {
         }
         let Some(child) = fit.find(|child| child.serves) else { return Told::Wait(SUSPENDED) };
         if request.wish == Wish::Create {
-            // Those who come after it are sent there too, and a second one that would make it is refused.
+            // Later clients are redirected there too, and a second creator is refused.
             known.have.insert(child.link);
         }
         Told::Redirect(child.host)

@@ -1,4 +1,4 @@
-//! One host: what runs on it, its clock, and what its disk keeps while it is down.
+//! One host: its process, its clock, and the contents of its disk, which outlast a crash.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub const PORT: u16 = 1213;
 /// The port for clients of every node.
 pub const DATA_PORT: u16 = 1094;
 
-/// What a host is.
+/// The role of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Root of the tree, one of our own.
@@ -39,38 +39,38 @@ pub enum Kind {
     RealServer,
     /// Inner node as real ones behave.
     RealSupervisor,
-    /// No node at all: it keeps on connecting to the managers, and does it wrong.
+    /// A hostile program: it connects to the managers repeatedly with invalid logins.
     Flood,
-    /// A redirector, a server or nobody, who orders changes of names at the managers.
+    /// A redirector, a server or an unknown peer that orders changes of names at the managers.
     Stranger,
 }
 
 impl Kind {
-    /// Whether it is one of our own nodes.
+    /// Reports whether it is one of our own nodes.
     pub const fn is_own(self) -> bool {
         matches!(self, Self::Manager | Self::Supervisor | Self::Server)
     }
 
-    /// Whether it is a root.
+    /// Reports whether it is a root.
     pub const fn is_manager(self) -> bool {
         matches!(self, Self::Manager | Self::RealManager)
     }
 
-    /// Whether it is an inner node.
+    /// Reports whether it is an inner node.
     pub const fn is_supervisor(self) -> bool {
         matches!(self, Self::Supervisor | Self::RealSupervisor)
     }
 }
 
-/// What runs on a host.
+/// The process of a host.
 pub enum Machine {
     /// One of our own nodes.
     Own(Box<Own>),
     /// A model of a real one.
     Real(Box<Legacy>),
-    /// Somebody hostile.
+    /// A hostile program.
     Flood(Box<Flood>),
-    /// Somebody who orders changes of names.
+    /// A peer that orders changes of names.
     Stranger(Box<Stranger>),
 }
 
@@ -132,7 +132,7 @@ impl Machine {
     }
 }
 
-/// What concerns the tree alone.
+/// Keeps the actions about the tree.
 fn plain(out: &mut Vec<Deed>, act: impl FnOnce(&mut Vec<Action>)) {
     let mut actions = Vec::new();
     act(&mut actions);
@@ -142,53 +142,53 @@ fn plain(out: &mut Vec<Deed>, act: impl FnOnce(&mut Vec<Action>)) {
 /// One host.
 pub struct Host {
     index: usize,
-    /// What it is.
+    /// Its role.
     pub kind: Kind,
     managers: Vec<usize>,
     rate: f64,
-    /// How often it has crashed.
+    /// The number of its crashes.
     pub(crate) epoch: u32,
-    /// What runs; `None` while it is down.
+    /// Its process; `None` while it is down.
     pub machine: Option<Machine>,
     pub(crate) timer: Option<Duration>,
     pub(crate) outward: Vec<(LinkId, u32)>,
     pub(crate) remembered: Option<Address>,
     pub(crate) placed: bool,
-    /// When the youngest message that has arrived was sent, and over which link.
+    /// The time at which the youngest received message was sent, and its connection.
     pub(crate) newest: (Duration, u32),
     /// Its files.
     pub disk: Disk,
-    /// When its parent took it in last.
+    /// The time at which a parent last accepted it.
     pub(crate) seated: Duration,
-    /// Who took it in last, and in which life of that one.
+    /// The last parent that accepted it, with the epoch of that parent.
     pub(crate) seat: Option<(usize, u32)>,
-    /// Since when it has no place, if it has had one.
+    /// The time since which it has no place, if it has had one.
     pub(crate) missed: Option<Duration>,
-    /// How it deals with what it is asked.
+    /// Its behaviour on queries.
     pub manner: Manner,
-    /// What it does wrong so that a check must notice it.
+    /// A fault that a check must detect.
     pub(crate) sabotage: Option<Sabotage>,
-    /// Whether it lists its files at each login.
+    /// It sends its inventory at each login.
     pub inventory: bool,
-    /// Pause between two turns of its thread; `None`: everything is done at once.
+    /// The pause between two turns of its thread; `None`: all work is done at once.
     pub(crate) pace: Option<Duration>,
     /// The orders of a stranger.
     pub(crate) errand: Vec<Order>,
-    /// Changes of names that a manager passes on for redirectors.
+    /// Changes of names that a manager forwards for redirectors.
     pub forwarded: NameChanges,
-    /// How long and how many locations it remembers.
+    /// The window and the size of its location cache.
     pub cache: CacheSettings,
     /// A manager has no record of an earlier run.
     pub first_start: bool,
-    /// What its process keeps for the next one.
+    /// The state that its process stores for the next one.
     pub(crate) record: Record,
-    /// From when and until when nothing on it moves.
+    /// The period in which it is frozen.
     still: (Duration, Duration),
-    /// How long its clock has stood still.
+    /// The time for which its clock has been stopped.
     slept: Duration,
-    /// Whether the administrator has taken it out of use; that outlasts its crashes.
+    /// The administrator has suspended it; that outlasts its crashes.
     pub(crate) suspended: bool,
-    /// Whether its clients are to go elsewhere; the same.
+    /// It is draining; that outlasts its crashes.
     pub(crate) draining: bool,
 }
 
@@ -226,7 +226,7 @@ impl Host {
         }
     }
 
-    /// The name of a host.
+    /// Returns the name of a host.
     pub fn name(index: usize) -> String {
         format!("n{index}")
     }
@@ -240,17 +240,17 @@ impl Host {
         Ipv4Addr::new(10, a, b, c).into()
     }
 
-    /// The nodes that it looks for its parent at.
+    /// Returns the nodes at which it looks for its parent.
     pub(crate) fn homes(&self) -> &[usize] {
         &self.managers
     }
 
-    /// Where a host listens.
+    /// Returns the address of a host.
     pub fn address(index: usize) -> Address {
         Address::new(&Self::name(index), PORT)
     }
 
-    /// Notes what its process has to remember after a crash.
+    /// Stores the state that its process needs after a crash.
     pub(crate) fn note_record(&mut self) {
         if let Some(Machine::Own(own)) = &self.machine {
             let record = own.record();
@@ -258,17 +258,17 @@ impl Host {
         }
     }
 
-    /// Speed of its clock.
+    /// Returns the speed of its clock.
     pub(crate) const fn rate(&self) -> f64 {
         self.rate
     }
 
-    /// The time as this host has it.
+    /// Returns the local time of this host.
     pub(crate) fn local(&self, now: Duration) -> Duration {
         now.saturating_sub(self.slept).mul_f64(self.rate)
     }
 
-    /// Nothing on it moves until then, as when its machine is stopped or moved; its clock may stand still, too.
+    /// Freezes the host until then, as for a stopped or migrated machine; its clock may stop, too.
     pub(crate) fn stand_still(&mut self, now: Duration, until: Duration, clock: bool) {
         self.still = (now, until);
         if clock {
@@ -276,18 +276,18 @@ impl Host {
         }
     }
 
-    /// Until when nothing on it moves.
+    /// Returns the end of the period in which it is frozen.
     pub(crate) fn still_until(&self, now: Duration) -> Option<Duration> {
         Some(self.still.1).filter(|until| now < *until)
     }
 
-    /// Whether nothing on it moved at that time or within `margin` before.
+    /// Reports whether it was frozen at that time or within `margin` before.
     pub(crate) fn stood_still(&self, at: Duration, margin: Duration) -> bool {
         let (from, until) = self.still;
         from <= at && at < until + margin
     }
 
-    /// When its machine wants to be woken.
+    /// Returns the deadline of its process.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let local = match self.machine.as_ref()? {
             Machine::Own(own) => own.deadline()?,
@@ -295,7 +295,7 @@ impl Host {
             Machine::Flood(flood) => flood.deadline(),
             Machine::Stranger(stranger) => stranger.deadline()?,
         };
-        // One step later: rounding must not wake it before its time.
+        // One step later, because rounding must not wake it early.
         Some(local.div_f64(self.rate) + self.slept + Duration::from_nanos(100))
     }
 
@@ -320,7 +320,7 @@ impl Host {
         self.placed = false;
     }
 
-    /// Whether it has a place in the tree; a manager never.
+    /// Reports whether it has a place in the tree; never for a manager.
     pub(crate) fn placed(&self) -> bool {
         match &self.machine {
             Some(Machine::Own(own)) => {
@@ -331,7 +331,7 @@ impl Host {
         }
     }
 
-    /// A node belongs to managers or to one inner node, never both.
+    /// Checks that a node has managers or one inner node as parents, never both.
     pub(crate) fn check_places(&self) {
         if let Some(Machine::Own(own)) = &self.machine {
             for membership in own.node.memberships() {
@@ -345,7 +345,7 @@ impl Host {
         matches!(&self.machine, Some(Machine::Real(node)) if node.is_dead())
     }
 
-    /// Connections to its parents.
+    /// Returns the connections to its parents.
     pub(crate) fn parent_links(&self) -> Vec<LinkId> {
         match &self.machine {
             Some(Machine::Own(own)) => {
@@ -356,7 +356,7 @@ impl Host {
         }
     }
 
-    /// Connections of its children.
+    /// Returns the connections of its children.
     pub(crate) fn child_links(&self) -> Vec<LinkId> {
         match &self.machine {
             Some(Machine::Own(own)) => own.node.members().map_or_else(Vec::new, |members| {
@@ -394,7 +394,7 @@ impl Host {
         SystemId::compose(kind, &format!("anon@{}", Self::name(self.index)), None, "1213n0")
     }
 
-    /// The process that runs here from now on.
+    /// Creates the process that runs here from now on.
     pub(crate) fn machine(&self, lot: &mut Lot, now: Duration) -> Machine {
         let now = self.local(now);
         let managers: Vec<Address> = self.managers.iter().map(|index| Self::address(*index)).collect();

@@ -1,5 +1,7 @@
-//! Connections and what befalls them: they break, fall silent, stand still for a while, are cut by a split; their messages are
-//! late, and those of different connections overtake each other.
+//! Connections and their faults: they break, fall silent, stall, or are cut by a split of the
+//! network.
+//!
+//! Messages may be late, and those of different connections overtake each other.
 
 use std::time::Duration;
 
@@ -9,10 +11,10 @@ use crate::host::{Host, Machine};
 use crate::talk::{Files, Talk};
 use crate::world::{What, World};
 
-/// The longest that a link stands still: some ends take it for dead meanwhile, others do not.
+/// The longest stall of a connection: some ends treat it as dead meanwhile, others do not.
 const STALL: Duration = Duration::from_secs(10);
 
-/// A message is late that took so many times as long as it should.
+/// The factor of the normal time above which a message counts as late.
 const LATE: u32 = 10;
 
 /// One end of a connection.
@@ -21,30 +23,30 @@ pub(crate) struct End {
     pub(crate) host: u32,
     pub(crate) epoch: u32,
     pub(crate) link: LinkId,
-    /// Whether this end still has it.
+    /// This end is still open.
     pub(crate) open: bool,
-    /// No message arrives here before the one that was sent before it.
+    /// The arrival of the last message; no later message arrives before it.
     last: Duration,
 }
 
-/// A connection: the end that asked for it, and the other.
+/// A connection: the end that requested it, and the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) ends: [End; 2],
     pub(crate) silent: bool,
-    /// From when and until when it stands still.
+    /// The period of its stall.
     pub(crate) stall: (Duration, Duration),
 }
 
 impl Link {
-    /// Whether it stood still at that time or within `margin` before.
+    /// Reports whether it stalled at that time or within `margin` before.
     pub(crate) fn stood_still(&self, at: Duration, margin: Duration) -> bool {
         let (from, until) = self.stall;
         from <= at && at < until + margin
     }
 }
 
-/// The connection that an event belongs to and waits for.
+/// Returns the connection that an event belongs to and waits for.
 const fn held_up_with(what: &What) -> Option<u32> {
     match what {
         What::Arrive { link }
@@ -56,7 +58,7 @@ const fn held_up_with(what: &What) -> Option<u32> {
 }
 
 impl World {
-    /// Puts an event off whose connection or host stands still; gives back any other.
+    /// Postpones an event whose connection or host is stalled; returns any other.
     pub(crate) fn hold_up(&mut self, what: What) -> Option<What> {
         let link = held_up_with(&what).and_then(|link| self.links.get(link as usize));
         let stalled = link.map(|link| link.stall.1).filter(|until| self.now < *until);
@@ -77,7 +79,7 @@ impl World {
         }
     }
 
-    /// The host at which an event happens.
+    /// Returns the host at which an event happens.
     fn host_of(&self, what: &What) -> Option<u32> {
         let end = |link: u32, side: usize| Some(self.links.get(link as usize)?.ends.get(side)?.host);
         match *what {
@@ -94,7 +96,7 @@ impl World {
         self.split[a as usize] != self.split[b as usize] || self.apart.iter().any(apart)
     }
 
-    /// Cuts the connections between two hosts, and those that they would make until then.
+    /// Cuts the connections between two hosts, and prevents new ones until then.
     pub fn keep_apart(&mut self, a: usize, b: usize, until: Duration) {
         let pair = (a as u32, b as u32);
         self.apart.push(pair);
@@ -107,14 +109,14 @@ impl World {
         }
     }
 
-    /// Two hosts hear each other again.
+    /// Ends the separation of two hosts.
     pub(crate) fn bring_together(&mut self, pair: (u32, u32)) {
         if let Some(at) = self.apart.iter().position(|other| *other == pair) {
             self.apart.swap_remove(at);
         }
     }
 
-    /// A fault befalls a connection.
+    /// Applies a fault to a connection.
     pub(crate) fn fault(&mut self, what: &What) {
         self.counts.faults += 1;
         match *what {
@@ -123,7 +125,7 @@ impl World {
                 if self.links[link as usize].silent {
                     return;
                 }
-                // What is under way is lost.
+                // Messages in transit are lost.
                 self.links[link as usize].silent = true;
                 for to in [0, 1] {
                     let host = self.links[link as usize].ends[to].host as usize;
@@ -165,7 +167,7 @@ impl World {
         self.deliver(link, 1, |end| Event::Accepted { link: end.link, peer });
     }
 
-    /// The end at which something arrives now, if it does.
+    /// Returns the end at which a message arrives now, if it does.
     fn receiver(&mut self, link: u32, to: usize) -> Option<End> {
         let Link { ends, silent, .. } = &self.links[link as usize];
         let end = ends[to];
@@ -177,7 +179,8 @@ impl World {
             return None;
         }
         if self.cut(ends[0].host, ends[1].host) {
-            // The network would send it again, but not for long enough: from here on the link is silent.
+            // The network would send it again, but not for long enough: from here on the connection
+            // is silent.
             self.links[link as usize].silent = true;
             self.counts.cut += 1;
             self.counts.lost += 1;
@@ -192,7 +195,7 @@ impl World {
         self.with(end.host as usize, |machine, disk, now, out| machine.handle(event, disk, now, out));
     }
 
-    /// A message arrives that was sent at that time.
+    /// Delivers a message that was sent at that time.
     pub(crate) fn receive(&mut self, link: u32, to: usize, sent: Duration, message: Talk) {
         let host = self.links[link as usize].ends[to].host as usize;
         self.counts.late += u64::from(self.now - sent > self.weather.latency * LATE);
@@ -217,7 +220,7 @@ impl World {
         });
     }
 
-    /// An end learns that the other one has ended the connection.
+    /// Notifies an end that the other one has closed the connection.
     pub(crate) fn end(&mut self, link: u32, to: usize) {
         let end = self.links[link as usize].ends[to];
         if !end.open {
@@ -237,7 +240,7 @@ impl World {
         let mut at = self.now + self.weather.latency + self.lot.time(self.weather.jitter);
         let Link { ends, stall, .. } = &mut self.links[link as usize];
         if self.now < stall.1 {
-            // Behind all that was under way when it began to stand still.
+            // It follows all messages that were in transit at the beginning of the stall.
             at = at.max(stall.1 + Duration::from_nanos(1));
         }
         let end = &mut ends[to];
@@ -262,7 +265,7 @@ impl World {
         let target = Host::index(to).filter(|target| *target < self.hosts.len());
         let epoch = self.hosts[index].epoch;
         let near = end(index as u32, epoch, link, true);
-        // An unknown host is one that is never up: the machine's own patience ends it.
+        // An unknown host is one that is never up: the timeout of the process ends the attempt.
         let far = end(target.unwrap_or(index) as u32, 0, LinkId::accepted(u64::from(number)), false);
         let stall = (Duration::MAX, Duration::ZERO);
         self.links.push(Link { ends: [near, far], silent: target.is_none(), stall });
@@ -279,7 +282,7 @@ impl World {
         }
     }
 
-    /// The world's link of a host's link, and the host's side of it.
+    /// Returns the world's connection for a host's connection, and the host's side of it.
     fn find(&self, index: usize, link: LinkId) -> Option<(u32, usize)> {
         let (number, side) =
             if link.is_outward() { (self.hosts[index].number(link)?, 0) } else { (link.0 as u32, 1) };
@@ -309,7 +312,7 @@ impl World {
         self.schedule(at, what);
     }
 
-    /// Whether all places of a parent of our own are taken.
+    /// Reports whether all places of a parent of our own are taken.
     fn is_full(&self, index: usize) -> bool {
         let Some(Machine::Own(own)) = &self.hosts[index].machine else { return false };
         own.node.members().is_some_and(|members| members.used().len() == cluster::CELL_SLOTS)

@@ -1,9 +1,10 @@
-//! Strangers order changes of names at the cluster ports of managers and supervisors. Invariants:
+//! Orders of strangers to change names, at the cluster ports of managers and supervisors.
+//! Invariants:
 //!
-//! * An order without permission changes no name anywhere, and disturbs nobody: locations that were known are known afterwards, so
-//!   readers of it cause no message.
-//! * A permitted one is carried out by all servers, and all managers know that at once.
-//! * An order that is not to be passed on changes no name.
+//! * An order without permission changes no name and has no side effect: a known name stays known
+//!   afterwards, so that readers of it cause no message.
+//! * A permitted order is carried out by all servers, and all managers apply it at once.
+//! * An order that is not to be forwarded changes no name.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::world::{Weather, World};
 /// Orders of one history, each for a name of its own.
 const ORDERS: usize = 24;
 
-/// How often an order is passed on at most.
+/// The maximum number of times that an order is forwarded.
 const RELAYS: u8 = 3;
 
 /// A client gives up after this time.
@@ -37,7 +38,7 @@ pub struct Outcome {
     pub refused: usize,
     /// Orders that were carried out.
     pub done: usize,
-    /// Orders that only made a node forget.
+    /// Orders that only removed a location from a cache.
     pub forgotten: usize,
 }
 
@@ -57,7 +58,7 @@ fn name(kind: &str, number: usize) -> Name {
     format!("/store/{kind}{number}").into_bytes().into()
 }
 
-/// A small tree with files, and what strangers will order there.
+/// Returns a small tree with files, and the orders for it.
 fn formed(seed: u64, sabotage: Option<Sabotage>) -> (World, NameChanges, Vec<Order>) {
     let mut lot = Lot::new(seed ^ 0x0bde5);
     let weather = Weather { faulty_per_million: 0, drift_per_million: 0, ..Weather::default() };
@@ -110,7 +111,7 @@ fn formed(seed: u64, sabotage: Option<Sabotage>) -> (World, NameChanges, Vec<Ord
     (world, forwarded, of_children)
 }
 
-/// Children order what only parents may.
+/// Sends orders of children that only parents may send.
 fn order_upward(world: &mut World, orders: &[Order]) -> Vec<(Guise, Order)> {
     let mut sent = Vec::new();
     for order in orders {
@@ -127,12 +128,12 @@ fn order_upward(world: &mut World, orders: &[Order]) -> Vec<(Guise, Order)> {
     sent
 }
 
-/// All names, and who has them.
+/// Returns all names and their holders.
 fn names(world: &World) -> Vec<(usize, Vec<Name>)> {
     world.hosts.iter().map(|host| host.disk.files.keys().cloned().collect()).enumerate().collect()
 }
 
-/// Reads a path at each manager; whether it is there, and the messages about files that this caused.
+/// Reads a path at each manager. Returns whether it exists, and the number of messages about files.
 fn read(world: &mut World, path: &Name) -> Result<(bool, u64), String> {
     let before = world.counts.files;
     let managers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Manager).collect();

@@ -1,4 +1,4 @@
-//! One of our own processes: the node, and what finds files for clients, tied together as the server's driver does it.
+//! A process of our own: the node and the resolver, connected as in the driver of the server.
 
 mod leases;
 mod orders;
@@ -25,40 +25,41 @@ pub(crate) use turns::Turns;
 /// Paths in one message of an inventory.
 const PATHS_PER_MESSAGE: usize = 500;
 
-/// How a node deals with what it is asked.
+/// The behaviour of a node on queries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Manner {
-    /// As it should.
+    /// Correct behaviour.
     #[default]
     Honest,
-    /// Says that it has whatever it is asked for.
+    /// Replies to each query that it has the file.
     Claims,
-    /// Promises to say "not here", and says nothing.
+    /// Supports NOT_HERE replies and sends none.
     Mute,
 }
 
-/// What a node does wrong on purpose, for tests of the checks: they take it for honest, and have to find it out.
+/// Deliberate faults for tests of the checks, which treat the node as honest and have to detect the
+/// fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sabotage {
-    /// A server that has nothing when it is asked.
+    /// A server that denies all files in its replies.
     Denies,
-    /// A server that sends its clients back to the first host.
+    /// A server that redirects its clients back to the first host.
     Circles,
-    /// A server that says everything twenty times.
+    /// A server that sends every message twenty times.
     Chatters,
-    /// A server that tells its parents how it is whenever it can.
+    /// A server that reports its state at every opportunity.
     Reports,
-    /// A parent that never forgets who asked it.
+    /// A parent that never removes a waiting request.
     Keeps,
-    /// A parent that answers nobody.
+    /// A parent that sends no answers.
     Swallows,
-    /// A node that looks for no parent.
+    /// A node that does not look for a parent.
     Stays,
     /// A server that creates files after their leases have ended.
     Ignores,
-    /// A server that says nothing of the leases that it has.
+    /// A server that does not report its leases.
     Conceals,
-    /// A node that remembers nothing of its earlier runs.
+    /// A node that stores no state of its earlier runs.
     Forgets,
     /// A server that keeps its lease when a parent ends it.
     Clings,
@@ -66,59 +67,61 @@ pub enum Sabotage {
     Hoards,
     /// A supervisor that does not report files that are gone.
     Retains,
-    /// A supervisor that does not report files that came to exist.
+    /// A supervisor that does not report new files.
     Withholds,
     /// A manager that carries out every order.
     Obeys,
-    /// A manager that forgets locations for orders that it refuses.
+    /// A manager that forgets locations because of orders that it refuses.
     Heeds,
-    /// A manager that looks at all requests that wait with each event.
+    /// A manager that looks at all waiting requests with each event.
     Rescans,
     /// A manager that serves all clients in the order of arrival.
     Lines,
-    /// A server that does not report that it has lost track of changed names.
+    /// A server that does not report an overflow of changed names.
     Loses,
 }
 
-/// A client's request stands for itself: its numbers are the token. So does a parent's, whose connections are numbered from
-/// the other end: nothing is kept for those who may never be answered.
+/// Returns the token of a client's request, which consists of its numbers. The tokens of parents'
+/// queries are numbered from the other end. So no state is kept for requests that may never be
+/// answered.
 const fn client_token(operation: u32, attempt: u32) -> Token {
     Token((operation as u64) << 32 | attempt as u64)
 }
 
 /// A process of our own.
 pub struct Own {
-    /// Its place in the tree.
+    /// Its node in the tree.
     pub node: Node,
     desk: Option<Box<Desk>>,
     manner: Manner,
     sabotage: Option<Sabotage>,
-    /// Whether parents are told at login what is here.
+    /// Parents get the inventory at login.
     inventory: bool,
-    /// Parents that were told.
+    /// Parents that received the inventory.
     greeted: BTreeSet<LinkId>,
-    /// Parents that were told of the leases here.
+    /// Parents that received the running leases.
     informed: BTreeSet<LinkId>,
     actions: Vec<Action>,
     orders: Vec<cluster::Action>,
-    /// What parents have asked of a disk that hangs.
+    /// Queries of parents for a hung disk.
     unanswered: Vec<(LinkId, Name)>,
-    /// Work that waits for the thread of this process; without it everything is done at once.
+    /// Work that waits for the thread of this process; without it all work is done at once.
     pub(crate) turns: Option<Box<Turns>>,
-    /// Most requests and queries that one event looked at.
+    /// The most requests and queries that one event looked at.
     pub(crate) steps_most: u64,
-    /// The first event that looked at more than it may.
+    /// The first event that exceeded the limit.
     pub(crate) costly: Option<String>,
-    /// Of a manager: changes of names that it passes on for redirectors.
+    /// Of a manager: changes of names that it forwards for redirectors.
     pub(crate) forwarded: NameChanges,
-    /// Of a server: what clients are to create here.
+    /// Of a server: the files that clients are about to create here.
     leases: Leases,
-    /// Until when clients may come that have leases of a parent.
+    /// The time until which clients with leases of a parent may arrive.
     granted: Option<Duration>,
 }
 
 impl Own {
-    /// A node; one of them that has children, and perhaps parents (`above`), is reached by clients at `own`.
+    /// Creates a node. Clients reach a node with children at `own`; `above` tells whether it has
+    /// parents.
     pub fn new(
         node: Node,
         above: Option<bool>,
@@ -147,7 +150,7 @@ impl Own {
         }
     }
 
-    /// The same with this manner, and whether it lists its files at each login.
+    /// Sets the behaviour, and whether the node sends its inventory at each login.
     #[must_use]
     pub fn with(mut self, manner: Manner, inventory: bool, sabotage: Option<Sabotage>) -> Self {
         (self.manner, self.inventory, self.sabotage) = (manner, inventory, sabotage);
@@ -158,8 +161,8 @@ impl Own {
         self.sabotage == Some(sabotage)
     }
 
-    /// The same after an earlier run: of a parent that had these lessees, or of a child that expects clients with leases for some
-    /// time.
+    /// Sets the state of an earlier run: the lessees of a parent, or the time for which a child
+    /// expects clients with leases.
     #[must_use]
     pub fn after(mut self, record: &Record, now: Duration) -> Self {
         if self.does(Sabotage::Forgets) {
@@ -176,18 +179,18 @@ impl Own {
         self
     }
 
-    /// What is to be kept for the next run.
+    /// Returns the state for the next run.
     pub fn record(&self) -> Record {
         let lessees = self.desk.as_ref().map(|desk| desk.resolver.lessees()).unwrap_or_default();
         Record { lessees, leases: self.granted }
     }
 
-    /// What is under way, of a parent.
+    /// Returns the counts of a parent.
     pub fn stats(&self) -> Option<ResolveStats> {
         self.desk.as_ref().map(|desk| desk.resolver.stats())
     }
 
-    /// The cell of a parent in a few words, for a message about what went wrong.
+    /// Describes the cell of a parent for an error message.
     pub fn cell(&self) -> String {
         self.desk.as_ref().map_or_else(String::new, |desk| {
             let cell = desk.resolver.cell();
@@ -196,12 +199,12 @@ impl Own {
         })
     }
 
-    /// Requests that have not been answered yet.
+    /// Returns the number of unanswered requests.
     pub fn waiting(&self) -> usize {
         self.desk.as_ref().map_or(0, |desk| desk.waiting.len())
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// Returns the time of the next work of [`Self::tick`].
     pub fn deadline(&self) -> Option<Duration> {
         if self.does(Sabotage::Stays) {
             return None;
@@ -211,17 +214,17 @@ impl Own {
         [self.node.deadline(), desk, self.leases.next_deadline(), turn].into_iter().flatten().min()
     }
 
-    /// Begins.
+    /// Starts the process.
     pub fn start(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         self.tree(disk, now, out, |node, now, actions| node.start(now, actions));
     }
 
-    /// Something happened in the tree.
+    /// Handles an event of the tree.
     pub fn handle(&mut self, event: Event, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         self.tree(disk, now, out, |node, now, actions| node.handle(event, now, actions));
     }
 
-    /// Time has passed.
+    /// Does the work that is due.
     pub fn tick(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         self.tree(disk, now, out, Node::tick);
         if self.does(Sabotage::Reports) {
@@ -236,7 +239,7 @@ impl Own {
         self.take_turn(disk, now, out);
     }
 
-    /// Lets the node do something, and carries over to the desk what follows from it.
+    /// Calls the node, and passes the effects to the desk.
     fn tree(
         &mut self,
         disk: &Disk,
@@ -275,7 +278,7 @@ impl Own {
         self.report_leases(now, out);
     }
 
-    /// Lets the desk do something, and does what it wants.
+    /// Calls the desk, and executes its actions.
     fn desk(
         &mut self,
         now: Duration,
@@ -306,12 +309,12 @@ impl Own {
         }
     }
 
-    /// Requests that wait here.
+    /// Returns the number of requests that wait here.
     fn in_hand(&self) -> u64 {
         self.stats().map_or(0, |stats| (stats.waiters + stats.held) as u64)
     }
 
-    /// Whether a path is below at nodes alone whose clients are being moved away.
+    /// Reports whether only draining nodes below have a path.
     fn drains(&self, path: &[u8], now: Duration) -> bool {
         self.desk.as_ref().is_some_and(|desk| desk.resolver.is_draining(path, now))
     }
@@ -328,7 +331,7 @@ impl Own {
                 let link = self.node.members().and_then(|members| members.member(slot)?.link);
                 out.extend(link.map(|link| Deed::Files(link, Files::Lease { path, time, number })));
             }
-            // No node here sees what its servers share.
+            // Nodes here do not see the shared file system of their servers.
             cluster::Action::Look { path: _ } => {}
             cluster::Action::Answer { token, answer } => {
                 let keeps = self.does(Sabotage::Keeps);
@@ -379,7 +382,7 @@ impl Own {
                 let leased = if tells { self.lease_number(&path, now) } else { None };
                 out.push(Deed::Files(link, Files::Have { path, pending, draining, leased }));
             }
-            // A real parent takes silence for it, and knows nothing else.
+            // A real parent has no such reply; a missing one means absence.
             StateReply::NotHere if extensions.contains(Extensions::NOT_HERE) => {
                 let ended = match &mut self.desk {
                     Some(desk) => desk.resolver.has_lease_ended(&path, now),
@@ -394,7 +397,7 @@ impl Own {
         }
     }
 
-    /// The administrator takes it out of use, or into use again.
+    /// Suspends the node by order of the administrator, or resumes it.
     pub fn suspend(&mut self, suspended: bool, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         self.tree(disk, now, out, |node, now, actions| {
             if node.members().is_some() {
@@ -406,12 +409,12 @@ impl Own {
         self.desk(now, out, |desk, orders| desk.resolver.tick(now, orders));
     }
 
-    /// The administrator has the clients of this server go elsewhere, or not any more.
+    /// Drains this server by order of the administrator, or ends that.
     pub fn drain(&mut self, draining: bool, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         self.tree(disk, now, out, |node, _, actions| node.set_draining(draining, actions));
     }
 
-    /// The disk that hung answers what parents have asked meanwhile. Clients have gone elsewhere.
+    /// Answers the queries of parents after a disk hung. Clients have gone elsewhere.
     pub fn revived(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         for (link, path) in std::mem::take(&mut self.unanswered) {
             self.look(link, path, disk, now, out);
@@ -419,7 +422,7 @@ impl Own {
         self.greet(disk, out);
     }
 
-    /// New parents of our own are told what is here.
+    /// Sends the inventory to new parents of our own.
     fn greet(&mut self, disk: &Disk, out: &mut Vec<Deed>) {
         if !self.inventory || disk.hangs {
             return;
@@ -433,7 +436,8 @@ impl Own {
         }
     }
 
-    /// A parent wants to know of all files: a server lists its own, an inner node asks its children.
+    /// Handles a parent's request for the inventory: a server sends its own, an inner node asks its
+    /// children.
     fn inventory_wanted(&self, link: LinkId, disk: &Disk, out: &mut Vec<Deed>) {
         match self.node.members() {
             Some(members) => {
@@ -444,7 +448,7 @@ impl Own {
         }
     }
 
-    /// Passes the list of a child on to the parents that take it.
+    /// Forwards the inventory of a child to the parents that accept it.
     fn pass_on_inventory(&self, link: LinkId, message: &Files, out: &mut Vec<Deed>) {
         let Files::Inventory { .. } = message else { return };
         let members = self.node.members();
@@ -455,7 +459,7 @@ impl Own {
         }
     }
 
-    /// A message about files came.
+    /// Handles a message about files.
     pub fn files(
         &mut self,
         link: LinkId,
@@ -508,7 +512,7 @@ impl Own {
         });
     }
 
-    /// A parent asks for a path.
+    /// Handles a parent's query for a path.
     fn asked(
         &mut self,
         link: LinkId,
@@ -535,7 +539,7 @@ impl Own {
         }
     }
 
-    /// A server answers a parent.
+    /// Answers a parent's query at a server.
     fn look(&mut self, link: LinkId, path: Name, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         let has = disk.has(&path) && !self.does(Sabotage::Denies);
         let here = self.manner == Manner::Claims || has;
@@ -548,12 +552,12 @@ impl Own {
     }
 }
 
-/// News of a file that is here.
+/// Returns the message for a file that exists here.
 fn here(path: &Name) -> Files {
     Files::Have { path: path.clone(), pending: false, draining: false, leased: None }
 }
 
-/// Lists all files to a parent.
+/// Sends the inventory to a parent.
 fn list(link: LinkId, disk: &Disk, out: &mut Vec<Deed>) {
     let paths: Vec<Name> = disk.files.keys().cloned().collect();
     let parts = paths.chunks(PATHS_PER_MESSAGE).map(<[Name]>::to_vec);

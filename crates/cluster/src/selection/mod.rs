@@ -330,11 +330,13 @@ impl Chooser {
         picked.filter(|slot| fit.contains(*slot)).or(fit.lowest()).ok_or(excuses)
     }
 
-    /// The child for a new file: by rendezvous hashing, so that managers that know the same children agree on it.
+    /// Chooses the child for a new file by rendezvous hashing, so that managers with the same
+    /// children agree.
     ///
     /// # Errors
-    /// A child that is not here may have the lease of the file: it would win among those that were there with it, as if none were
-    /// fitter.
+    ///
+    /// An absent child may hold the lease of the file. With it present, it would win among the
+    /// children of that time; the result is as if no child were fit.
     fn place(
         &self,
         cell: &Cell,

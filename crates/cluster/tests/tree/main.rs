@@ -1,4 +1,4 @@
-//! The tree seen from outside: one node, everything that can come to it, and what it does.
+//! Tests of a node of the tree from outside: events go in, actions come out.
 
 mod child;
 mod health;
@@ -15,7 +15,7 @@ use cluster::tree::{
     Message, Mode, Node, ParentSettings, Peer, Places, Reply, SystemId,
 };
 
-/// Randomness that is none.
+/// A random generator with constant output.
 struct Even;
 
 impl Rng for Even {
@@ -36,7 +36,7 @@ fn id(kind: char, name: &str) -> SystemId {
     SystemId::compose(kind, name, None, "1213root")
 }
 
-/// What a node of this name says of itself.
+/// Returns the login of a node of this name.
 fn login(name: &str, mode: Mode, own: bool) -> Login {
     let kind = if mode.contains(Mode::MANAGER) { 'u' } else { 's' };
     Login {
@@ -51,7 +51,7 @@ fn login(name: &str, mode: Mode, own: bool) -> Login {
     }
 }
 
-/// A node under test, with its time and what it did last.
+/// A node under test, with its time and its last actions.
 struct Bench {
     node: Node,
     now: Duration,
@@ -65,7 +65,7 @@ impl Bench {
         Self { node, now: Duration::ZERO, done: Vec::new(), links: 0 }
     }
 
-    /// A parent of this kind, called `root`.
+    /// Returns a parent of this kind, called `root`.
     fn parent(acceptor: Acceptor, change: impl FnOnce(&mut ParentSettings)) -> Self {
         let mut settings = ParentSettings::new(acceptor, id('m', "root"), Address::new("root", 1213));
         change(&mut settings);
@@ -77,7 +77,8 @@ impl Bench {
         Self::new(Some(settings), children)
     }
 
-    /// A supervisor whose parent has heard of it and not answered; the connection to it, and what the node said on it.
+    /// Returns a supervisor whose parent has its login and has not replied, the connection to the
+    /// parent, and the actions so far.
     fn supervisor_below() -> (Self, LinkId, Vec<Action>) {
         let mut bench = Self::parent(Acceptor::Supervisor, |_| {});
         let mut out = Vec::new();
@@ -87,7 +88,7 @@ impl Bench {
         (bench, link, said)
     }
 
-    /// Something happens; what the node does about it.
+    /// Handles an event, and returns the actions.
     fn event(&mut self, event: Event) -> Vec<Action> {
         let mut out = Vec::new();
         self.node.handle(event, self.now, &mut out);
@@ -99,7 +100,7 @@ impl Bench {
         self.event(Event::Message { link, message })
     }
 
-    /// Somebody of this name connects and says this.
+    /// Connects a node of this name and sends this message.
     fn comes(&mut self, name: &str, message: Message) -> (LinkId, Vec<Action>) {
         self.comes_from([10, 0, 0, 1].into(), name, message)
     }
@@ -121,12 +122,12 @@ impl Bench {
         self.comes(name, Message::Login(Box::new(login(name, Mode::MANAGER | Mode::SERVER, own))))
     }
 
-    /// A supervisor of our own tells how much room it has.
+    /// Reports the free places of a supervisor of our own.
     fn reports(&mut self, link: LinkId, name: &str, free: u8) -> Vec<Action> {
         self.reports_joined(link, name, free, &[])
     }
 
-    /// The same, and which servers have joined it.
+    /// Reports the free places of a supervisor, and the servers that have joined it.
     fn reports_joined(&mut self, link: LinkId, name: &str, free: u8, joined: &[&str]) -> Vec<Action> {
         let places = Places { free, parents: 0, leaves: 64 - free };
         let report = CellReport {
@@ -139,7 +140,7 @@ impl Bench {
         self.says(link, Message::Occupancy(vec![report]))
     }
 
-    /// Lets time pass, waking the node when it wants to; what it does meanwhile.
+    /// Lets time pass with ticks at each deadline, and returns the actions.
     fn pass(&mut self, time: Duration) -> Vec<Action> {
         let end = self.now + time;
         let mut all = Vec::new();
@@ -152,7 +153,7 @@ impl Bench {
         all
     }
 
-    /// Time passes while these nodes answer each ping.
+    /// Lets time pass while these nodes answer each ping.
     fn pass_alive(&mut self, time: Duration, alive: &[LinkId]) -> Vec<Action> {
         let (end, mut all) = (self.now + time, Vec::new());
         while self.now < end {
@@ -166,7 +167,7 @@ impl Bench {
     }
 }
 
-/// Messages sent over a link.
+/// Returns the messages sent on a connection.
 fn sent(actions: &[Action], to: LinkId) -> Vec<Message> {
     let message = |action: &Action| match action {
         Action::Send { link, message } if *link == to => Some(message.clone()),
@@ -179,12 +180,12 @@ fn closes(actions: &[Action], to: LinkId) -> bool {
     actions.contains(&Action::Close { link: to })
 }
 
-/// Whether a login was answered by a reply and the connection stays.
+/// Reports whether a login was answered by a reply and the connection stays.
 fn taken_in(actions: &[Action], link: LinkId) -> bool {
     matches!(sent(actions, link).first(), Some(Message::Reply(_))) && !closes(actions, link)
 }
 
-/// Hosts of the last `try` over a link.
+/// Returns the hosts of the last `try` on a connection.
 fn tried(actions: &[Action], link: LinkId) -> Option<Vec<String>> {
     let hosts = |message: Message| match message {
         Message::Try { hosts, .. } => Some(hosts.iter().map(|host| host.host().to_owned()).collect()),
