@@ -1,5 +1,5 @@
-"""Completion in the shells of users: a person types at bash, zsh and fish, and a Tab completes commands, options, servers that
-were named before and paths at servers, also for `xrdcp` and `xrdfs`."""
+"""Completion in bash, zsh and fish: a Tab completes commands, options, servers used before and
+paths at servers, also for `xrdcp` and `xrdfs`."""
 
 import os
 import shutil
@@ -24,11 +24,9 @@ BEGIN = {
 
 @pytest.fixture(params=SHELLS)
 def shell(request):
-    """Starts a shell with our programs in its path. Those of other systems than the one of the tests may be missing."""
-    name = request.param
-    if shutil.which(name) is None:
-        pytest.skip(f"{name} is not installed")
-    return name
+    """A shell that completes our programs."""
+    assert shutil.which(request.param), f"{request.param} is missing: run `make peers`"
+    return request.param
 
 
 class Person(terminals.Terminal):
@@ -44,11 +42,11 @@ class Person(terminals.Terminal):
         self.until("begun")
 
     def completed(self, typed, expected):
-        """Types the beginning of a line and a Tab, and has the shell print the line that it is then."""
+        """Types the beginning of a line and a Tab, and has the shell print the completed line."""
         self.type(typed + "\t")
         self.type("\x01echo = \r")
         self.until(f"= {expected}\r\n", seconds=20 * peers.SLOWNESS)
-        # What remains of the echo of what was typed must not count for the next line.
+        # The rest of the echo must not count for the next line.
         self.type("echo do''ne\r")
         self.until("done\r\n", seconds=20 * peers.SLOWNESS)
 
