@@ -409,7 +409,7 @@ fn a_copied_admin_folder_is_told_and_no_flood() {
     let said = root.line(|line| line.contains("another node with its id"));
     assert!(said.contains("remove .cluster/id"), "{said}");
     let said = b.line(|line| line.contains("does not take this node in"));
-    assert!(said.contains("ends the connection at once: its log may say why"), "{said}");
+    assert!(said.contains("closes the connection immediately; its log may have the reason"), "{said}");
     assert_eq!(children(&cluster(&scratch, "m")).len(), 1);
     let said = b.ended();
     assert!(said.iter().all(|line| !line.contains("has a place")), "it had none: {said:#?}");
