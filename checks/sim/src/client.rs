@@ -1,5 +1,7 @@
-//! Clients as real ones are: they follow redirects, come back from where they failed with the list of what they tried,
-//! wait when they are told to, take answers that come later, and turn to another manager when one is away.
+//! A model of real clients.
+//!
+//! Clients follow redirects and return from failed hosts with the list of tried ones. They wait as
+//! requested, accept deferred answers, and use another manager when one is unreachable.
 
 use std::time::Duration;
 
@@ -9,57 +11,57 @@ use crate::host::Host;
 use crate::lot::Lot;
 use crate::talk::{Name, Request, Told, Wish};
 
-/// Redirects that a client follows before it calls it a loop: as many as real ones.
+/// The number of redirects after which a client reports a loop, equal to that of real clients.
 pub const REDIRECTS_MAX: u32 = 16;
 
-/// Returns to the manager from places that failed, before a client gives up.
+/// The number of returns to the manager from failed hosts after which a client gives up.
 pub const RETURNS_MAX: u32 = 40;
 
-/// After so long without a word a client takes its connection for broken.
+/// The timeout after which a client treats a silent connection as broken.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The same when it was told that the answer comes later.
+/// The timeout for a deferred answer.
 const PATIENCE_LATER: Duration = Duration::from_secs(40);
 
-/// Between two attempts to reach managers none of which answers.
+/// The pause between two attempts if no manager answers.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// After everything has failed, before all begins anew.
+/// The pause after all hosts have failed, before a new start.
 const AGAIN: Duration = Duration::from_secs(3);
 
-/// How an operation ended.
+/// The result of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// As it should.
+    /// Success.
     Done,
-    /// The file is not there.
+    /// The file does not exist.
     Missing,
-    /// The file is there already.
+    /// The file exists already.
     Exists,
     /// Another error, or it took too long.
     Failed(String),
-    /// More redirects than a client follows.
+    /// More redirects than the limit.
     Loop,
 }
 
-/// What an operation does next.
+/// The next step of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Sends its request there after a pause, and gives up waiting for the answer after a time.
+    /// Sends its request after a pause, and stops waiting for the answer after a timeout.
     Send {
-        /// Which host.
+        /// The host.
         to: usize,
-        /// After this pause.
+        /// The pause.
         after: Duration,
-        /// For so long.
+        /// The timeout.
         patience: Duration,
     },
-    /// Waits on for what it has asked.
+    /// Continues to wait for the answer.
     Stay {
-        /// For so long.
+        /// The timeout.
         patience: Duration,
     },
-    /// It is over.
+    /// Ends.
     End(End),
 }
 
@@ -68,37 +70,37 @@ pub enum Step {
 pub struct Operation {
     /// Its number.
     pub number: u32,
-    /// The client whose operation it is: by default one that has no other.
+    /// The client of the operation: by default one without other operations.
     pub client: usize,
-    /// What is wanted.
+    /// The operation.
     pub wish: Wish,
-    /// Of what.
+    /// Its path.
     pub path: Name,
-    /// When it began.
+    /// The time of its start.
     pub began: Duration,
-    /// When it is given up.
+    /// Its deadline.
     pub until: Duration,
-    /// Beside which host the client is, when the network is split.
+    /// The host near which the client is when the network is split.
     pub near: usize,
-    /// Number of the request under way.
+    /// The number of the current request.
     pub attempt: u32,
-    /// Where it is now.
+    /// The current host.
     pub at: usize,
-    /// When the client takes its connection for broken.
+    /// The time at which the client treats its connection as broken.
     pub patience: Duration,
-    /// When a manager sent it somewhere last.
+    /// The time of the last redirect by a manager.
     pub decided: Duration,
-    /// Requests sent.
+    /// The number of requests.
     pub requests: u32,
-    /// How often it began anew after all had failed.
+    /// The number of new starts after all hosts had failed.
     pub restarts: u32,
-    /// Waits it was told, in all.
+    /// The sum of requested waits.
     pub waited: Duration,
-    /// When and how it ended.
+    /// The time of its end and its result.
     pub end: Option<(Duration, End)>,
-    /// How long it takes to reach the first place that a manager sends it to.
+    /// The time to reach the first host that a manager redirects to.
     pub slow: Duration,
-    /// How long it takes to reach any place that it is sent to.
+    /// The time to reach any redirect target.
     pub distance: Duration,
     managers: Vec<usize>,
     root: usize,
@@ -109,7 +111,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// A client's operation that begins at the first of these managers.
+    /// Creates an operation of a client that begins at the first of these managers.
     pub fn new(number: u32, wish: Wish, path: Name, managers: Vec<usize>, near: usize) -> Self {
         Self {
             number,
@@ -138,22 +140,22 @@ impl Operation {
         }
     }
 
-    /// The manager it turns to now.
+    /// Returns its current manager.
     pub fn manager(&self) -> usize {
         self.managers.get(self.root % self.managers.len().max(1)).copied().unwrap_or_default()
     }
 
-    /// Whether it is at a manager.
+    /// Reports whether it is at a manager.
     pub fn at_root(&self) -> bool {
         self.managers.contains(&self.at)
     }
 
-    /// Where it was in vain.
+    /// Returns the tried hosts.
     pub fn tried(&self) -> &[usize] {
         &self.tried
     }
 
-    /// The request as the host it is sent to gets it.
+    /// Returns the request for the current host.
     pub fn request(&self) -> Request {
         let tried: Vec<String> = self.tried.iter().map(|host| Host::name(*host)).collect();
         Request {
@@ -167,7 +169,7 @@ impl Operation {
         }
     }
 
-    /// Begins, or begins again.
+    /// Returns the first step, also of a new start.
     pub fn first(&self) -> Step {
         self.send(self.manager(), Duration::ZERO)
     }
@@ -176,7 +178,7 @@ impl Operation {
         Step::Send { to, after, patience: PATIENCE }
     }
 
-    /// What comes after this answer.
+    /// Returns the step after this answer.
     pub fn told(&mut self, told: Told, now: Duration, lot: &mut Lot) -> Step {
         if now >= self.until {
             return Step::End(End::Failed(format!("gave up, last told {told:?} by {}", self.at)));
@@ -192,7 +194,7 @@ impl Operation {
                 self.send(to, after.max(self.distance))
             }
             Told::Wait(time) => {
-                // Real clients count from the first request; a wait does not make a loop.
+                // Real clients count from the first request; a wait is not part of a loop.
                 self.waited += time;
                 self.send(self.at, time + lot.time(Duration::from_millis(50)))
             }
@@ -209,7 +211,7 @@ impl Operation {
             Told::Failed(_) if !self.at_root() => self.go_back(Reason::Server),
             Told::Missing => Step::End(End::Missing),
             Told::Exists => Step::End(End::Exists),
-            // It failed everywhere: whoever wants the file tries again.
+            // All hosts failed: a client that needs the file retries.
             Told::Failed(_) if self.reason == Reason::Server && !self.tried.is_empty() => {
                 (self.redirects, self.returns) = (0, 0);
                 self.tried.clear();
@@ -220,15 +222,15 @@ impl Operation {
         }
     }
 
-    /// Back to the manager, with the list of what was tried.
+    /// Returns to the manager with the list of tried hosts.
     fn go_back(&mut self, reason: Reason) -> Step {
         self.returns += 1;
-        // A client counts the redirects since it began anew at the manager; what it tried it keeps in mind.
+        // A client counts redirects from its last start at the manager; tried hosts stay recorded.
         self.redirects = 0;
         if self.returns > RETURNS_MAX {
             return Step::End(End::Loop);
         }
-        // As real clients do, once more when it is there already.
+        // Real clients do so, too, even if the host is in the list already.
         self.tried.push(self.at);
         self.reason = reason;
         self.send(self.manager(), Duration::ZERO)

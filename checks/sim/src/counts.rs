@@ -1,13 +1,13 @@
-//! What has happened in a world: what it cost, and which faults really befell it.
+//! Counts of a world: its cost, and the faults that occurred.
 
-/// What has happened so far.
+/// The counts so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Messages sent, but pings and pongs.
+    /// Messages sent, without pings and pongs.
     pub messages: u64,
     /// Pings and pongs.
     pub pings: u64,
-    /// Connections asked for.
+    /// Connections requested.
     pub connections: u64,
     /// Logins sent.
     pub logins: u64,
@@ -23,40 +23,40 @@ pub struct Counts {
     pub files: u64,
     /// Requests of clients.
     pub requests: u64,
-    /// Messages under way that never arrived.
+    /// Messages in transit that never arrived.
     pub lost: u64,
-    /// Messages that took more than ten times as long as they should.
+    /// Messages that took more than ten times the normal time.
     pub late: u64,
     /// Messages that arrived after a younger one of another connection to the same host.
     pub overtaken: u64,
-    /// Links that broke: both ends learn it.
+    /// Connections that broke: both ends are notified.
     pub broken: u64,
-    /// Links that fell silent: nobody learns it.
+    /// Connections that fell silent: neither end is notified.
     pub silent: u64,
-    /// Links that stood still for a while and then delivered everything.
+    /// Connections that stalled for a while and then delivered everything.
     pub stalled: u64,
-    /// Links that a split of the network cut.
+    /// Connections cut by a split of the network.
     pub cut: u64,
-    /// Nodes sent on or kept waiting because a cell was full.
+    /// Nodes that were redirected or parked because a cell was full.
     pub full: u64,
     /// Requests or answers of clients that were lost.
     pub unanswered: u64,
-    /// Crashes of managers, supervisors, servers; and those of all these that were real nodes.
+    /// Crashes of managers, supervisors and servers; and those of real nodes among them.
     pub crashed: [u64; 4],
-    /// Crashes of which nobody is told.
+    /// Crashes without a notice to other nodes.
     pub quietly: u64,
-    /// Nodes that were started again.
+    /// Nodes that were restarted.
     pub returned: u64,
-    /// Hosts that stood still for a while, and those of them whose clocks did, too.
+    /// Hosts that stalled for a while, and those of them whose clocks stopped, too.
     pub still: [u64; 2],
     /// Disks that hung for a while.
     pub hung: u64,
-    /// Servers and supervisors that were taken out of use by order.
+    /// Servers and supervisors that were suspended by order.
     pub suspended: [u64; 2],
-    /// Servers whose clients were to go elsewhere.
+    /// Servers that were drained.
     pub drained: u64,
-    /// Pairs of hosts that did not hear each other while others did.
+    /// Pairs of hosts that were separated from each other only.
     pub apart: u64,
-    /// Managers that crashed while nodes waited there for a place.
+    /// Managers that crashed while logins were parked there.
     pub parked: u64,
 }

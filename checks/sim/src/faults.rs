@@ -1,6 +1,9 @@
-//! A cluster through a bad minute: crashes, returns, splits, links that break, stall or fall silent, nodes that come and go in
-//! quick succession, clocks that drift, nodes that lie, storms of logins, hosts that stand still, disks that hang, orders, and clients who want their files all the while. Then
-//! the weather clears, and everybody must be in the tree again without an administrator, and everything be found.
+//! A cluster through a bad minute, with all kinds of faults at once.
+//!
+//! The faults are crashes, restarts, splits, connections that break, stall or fall silent, flapping
+//! nodes, drifting clocks, nodes with wrong replies, storms of logins, stalled hosts, hung disks
+//! and orders. Clients request files all the while. After the minute, every node must be in the
+//! tree again without an administrator, and every file must be found.
 
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,38 +21,39 @@ use crate::shape::Shape;
 use crate::troubles::Troubles;
 use crate::world::{Weather, World};
 
-/// How long the bad weather lasts.
+/// The duration of the faults.
 const BAD: Duration = Duration::from_secs(60);
 
-/// After the weather cleared every node of our own is back within this time. A node may have stepped back to the longest
-/// pause behind a link that just fell silent, while its old parent has to find out the same.
+/// The time after the faults within which every node of our own is back. A node may have reached
+/// the longest pause of its backoff behind a connection that just fell silent, while its old parent
+/// has to detect the same.
 const HEALED: Duration = Duration::from_secs(60);
 
-/// The same with real nodes, which pause for 9 s at each step and notice a silent parent after three of their pings of
-/// 60 s.
+/// The time with real nodes, which pause for 9 s at each step and detect a silent parent after
+/// three of their pings of 60 s.
 const HEALED_REAL: Duration = Duration::from_secs(400);
 
-/// Messages per node and second, pings left out, that no weather may cause.
+/// The limit of messages per node and second, without pings, under any faults.
 const MESSAGES_PER_NODE_AND_SECOND: f64 = 8.0;
 
-/// What one seed decided and what came of it.
+/// The parameters and results of one seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// What formed.
+    /// The formation.
     pub formation: Formation,
-    /// What befell it.
+    /// The faults that occurred.
     pub occurred: Occurred,
-    /// From the end of the bad weather until all were back.
+    /// The time from the end of the faults until all nodes were back.
     pub healed: Duration,
-    /// The tree in the end.
+    /// The final tree.
     pub shape: Shape,
-    /// What it cost.
+    /// The cost.
     pub counts: Counts,
 }
 
-/// What one seed decides.
+/// Draws the parameters of one seed.
 fn draw(lot: &mut Lot) -> Formation {
     let servers = 20 + lot.below(300) as usize;
     let needed = if servers > 55 { servers.div_ceil(60) } else { 0 };
@@ -85,24 +89,24 @@ pub fn run(seed: u64) -> Result<Outcome, String> {
     Minute::new(seed, formation, lot).run().map_err(failed)
 }
 
-/// The seeds that `SIM_SEEDS` asks for (`17,18`); empty: none in particular.
+/// Returns the seeds of `SIM_SEEDS` (`17,18`); empty without it.
 pub fn chosen() -> Vec<u64> {
     let list = std::env::var("SIM_SEEDS").unwrap_or_default();
     list.split(',').filter_map(|seed| seed.parse().ok()).collect()
 }
 
-/// What became of the minutes of many seeds.
+/// The results of the minutes of many seeds.
 #[derive(Clone, Debug, Default)]
 pub struct Minutes {
-    /// Why those failed that did.
+    /// The errors of failed minutes.
     pub failed: Vec<String>,
-    /// What befell the others together; `None` when all failed.
+    /// The faults of the other minutes together; `None` if all failed.
     pub occurred: Option<Occurred>,
     /// The slowest healing.
     pub slowest: Duration,
 }
 
-/// Runs the minutes of these seeds on all processors; `tell` hears of each when it is over.
+/// Runs the minutes of these seeds on all processors; `tell` is called with the result of each.
 pub fn run_all(seeds: &[u64], tell: impl Fn(&Result<Outcome, String>) + Sync) -> Minutes {
     let (next, minutes) = (AtomicUsize::new(0), Mutex::new(Minutes::default()));
     let work = || {
@@ -161,9 +165,9 @@ struct Minute {
     errands: Errands,
     flood: Option<usize>,
     troubles: Option<Troubles>,
-    /// Who comes back when.
+    /// The restarts, with their times.
     returns: Vec<(Duration, usize)>,
-    /// When the network is whole again.
+    /// The time at which the split of the network ends.
     heals: Option<Duration>,
     splits: u64,
     flaps: u64,
@@ -220,7 +224,7 @@ impl Minute {
         Ok(Outcome { seed, formation, occurred, healed, shape, counts: world.counts })
     }
 
-    /// Lets everybody find back; the tree of the first manager.
+    /// Waits until every node is back, and returns the tree of the first manager.
     fn heal(&mut self) -> Result<Shape, String> {
         let patience = if self.formation.mixed() { HEALED_REAL } else { HEALED };
         let cleared = self.world.now;
@@ -238,7 +242,7 @@ impl Minute {
         }
     }
 
-    /// What must hold in the end.
+    /// Checks the invariants of the end.
     fn judge(&self) -> Result<(), String> {
         let world = &self.world;
         for manager in 0..self.formation.managers {
@@ -271,7 +275,7 @@ impl Minute {
                     self.crash(host, Duration::from_secs(20));
                 }
                 5 => {
-                    // A supervisor is what hurts.
+                    // The loss of a supervisor has the largest effect.
                     if let Some(host) = self.supervisor() {
                         self.crash(host, Duration::from_secs(20));
                     }
@@ -290,7 +294,7 @@ impl Minute {
         Ok(())
     }
 
-    /// Who is due comes back, and the network is whole again when it is time.
+    /// Starts the nodes that are due, and ends the split when it is due.
     fn bring_back(&mut self) {
         let world = &mut self.world;
         self.returns.retain(|(at, host)| {
@@ -316,7 +320,7 @@ impl Minute {
         self.returns.push((self.world.now + self.lot.time(longest), host));
     }
 
-    /// A node comes and goes in quick succession: its process, or its connection to all others.
+    /// Lets a node flap: its process, or its connections to all others.
     fn flap(&mut self) {
         let any = self.lot.below(self.world.len() as u64) as usize;
         let host = if self.lot.happens(500_000) { self.supervisor().unwrap_or(any) } else { any };
@@ -346,7 +350,7 @@ impl Minute {
 }
 
 impl World {
-    /// What a host is.
+    /// Returns the role of a host.
     pub fn kind(&self, host: usize) -> Kind {
         self.hosts[host].kind
     }

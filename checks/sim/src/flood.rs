@@ -1,5 +1,7 @@
-//! Somebody hostile who storms the managers: connections that never log in, logins without a name, logins under the name
-//! of a node that is there, and chatter of others' roles.
+//! A hostile program that floods the managers.
+//!
+//! It opens connections without a login, logs in without an id or under the id of a connected node,
+//! and sends messages of other roles.
 
 use std::time::Duration;
 
@@ -7,10 +9,10 @@ use cluster::tree::{Action, Address, Event, LinkId, Login, Message, Mode};
 
 use crate::lot::Lot;
 
-/// Between two connections.
+/// The time between two connections.
 const EVERY: Duration = Duration::from_millis(40);
 
-/// A stormer of managers.
+/// The hostile program.
 pub struct Flood {
     managers: Vec<Address>,
     login: Login,
@@ -20,17 +22,17 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Storms these managers.
+    /// Creates a program that floods these managers.
     pub fn new(managers: Vec<Address>, login: Login, lot: Lot) -> Self {
         Self { managers, login, lot, links: 0, due: Duration::ZERO }
     }
 
-    /// When the next connection is due.
+    /// Returns the time of the next connection.
     pub fn deadline(&self) -> Duration {
         self.due
     }
 
-    /// Connects once more.
+    /// Opens the next connection.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
         if now < self.due {
             return;
@@ -43,14 +45,14 @@ impl Flood {
         }
     }
 
-    /// Says something wrong on a new connection.
+    /// Sends an invalid message on a new connection.
     pub fn handle(&mut self, event: &Event, _now: Duration, out: &mut Vec<Action>) {
         let Event::Connected { link } = *event else { return };
         let say = match self.lot.below(6) {
             0 => return,
             1 => Message::Login(Box::new(Login { id: String::new(), ..self.login.clone() })),
             2 => {
-                // The name of another node, from another address.
+                // The id of another node, from another address.
                 let host = self.lot.below(64);
                 let id = format!("s-anon@n{host} 1213n0");
                 Message::Login(Box::new(Login { id, ..self.login.clone() }))

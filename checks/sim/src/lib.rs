@@ -1,27 +1,31 @@
-//! The cluster on virtual time: the machines of `cluster`, a network that loses, delays and splits, and no real second.
+//! The cluster on virtual time: the state machines of `cluster`, and a network that loses, delays
+//! and splits.
 //!
-//! | file | what it holds |
+//! No real time passes, so that long histories run quickly and each one can be reproduced by its
+//! seed.
+//!
+//! | file | responsibility |
 //! |---|---|
 //! | `world` | events in their order |
 //! | `network` | connections and their faults |
-//! | `counts`, `occurred` | what happened, counted; which faults really befell the worlds of many seeds |
-//! | `host` | what runs on a host, its clock, what it remembers |
-//! | `own` | a process of ours: the node and the resolver, tied together as the server ties them |
-//! | `desk` | what a parent of ours finds files with |
-//! | `legacy`, `hearsay` | a model of real nodes: their pauses and what ends them, and how they find files |
-//! | `flood` | somebody hostile |
-//! | `stranger`, `orders` | redirectors and others who order changes of names: without permission no name changes |
+//! | `counts`, `occurred` | counts of events, and of the faults that occurred in the worlds of many seeds |
+//! | `host` | the process, the clock and the stored state of a host |
+//! | `own` | a process of ours: the node and the resolver, connected as in the server |
+//! | `desk` | the location service of a parent of ours |
+//! | `legacy`, `hearsay` | a model of real nodes: their pauses, their ends, and their look-ups |
+//! | `flood` | a hostile program |
+//! | `stranger`, `orders` | redirectors and others that order changes of names: without permission no name changes |
 //! | `talk`, `disk` | messages about files, and files |
-//! | `client`, `service` | what clients do, and whether what they are told is right |
-//! | `shape` | the tree that came out, and whether it is one |
-//! | `troubles` | what befalls one host: it stands still, its disk hangs, it does not hear one other, orders |
-//! | `faults`, `errands` | a bad minute, what clients do in it, and whether all find back and everything is found again |
-//! | `formation`, `location` | how fast a tree forms, how fast it finds files, and what that costs |
+//! | `client`, `service` | clients, and checks of their answers |
+//! | `shape` | the resulting tree, and checks that it is one |
+//! | `troubles` | faults of one host: it stalls, its disk hangs, it is separated from another one, orders |
+//! | `faults`, `errands` | a bad minute, its clients, and checks that all nodes and files are found afterwards |
+//! | `formation`, `location` | the time in which a tree forms and finds files, and the cost |
 //! | `placement` | creators and readers of new files at several managers: no file is ever created twice |
-//! | `windows` | locations that expire or are evicted while files are made and removed |
-//! | `crowds` | thousands of requests that wait: no event looks at more than a fixed number of them |
-//! | `queues` | work queues in front of the machines: bounded, fair to clients, and names are right after an overflow |
-//! | `lot` | chance that can be replayed |
+//! | `windows` | locations that expire or are evicted while files are created and removed |
+//! | `crowds` | thousands of waiting requests: no event looks at more than a fixed number of them |
+//! | `queues` | work queues in front of the state machines: bounded, fair, and correct after an overflow |
+//! | `lot` | random numbers that can be reproduced |
 
 pub mod client;
 pub mod counts;

@@ -1,4 +1,5 @@
-//! How long it takes to find a file in a tree, what that costs, and how soon a manager that was restarted serves.
+//! Measurements of look-ups: the time and messages to find a file, and the time until a restarted
+//! manager serves.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,13 +13,14 @@ use crate::world::{Weather, World};
 /// Files that are looked for.
 const FILES: usize = 8;
 
-/// Nobody waits for longer.
+/// The maximum wait of a client.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One way over a link.
+/// The one-way latency of a connection.
 pub const LATENCY: Duration = Duration::from_millis(1);
 
-/// A tree in which links do not fail and messages are never late, so that round trips can be counted.
+/// Returns a tree without faults of connections and without late messages, so that round trips can
+/// be counted.
 fn still(formation: Formation) -> Formation {
     let weather = Weather {
         latency: LATENCY,
@@ -30,25 +32,25 @@ fn still(formation: Formation) -> Formation {
     Formation { weather, ..formation }
 }
 
-/// What operations took that were done one after the other.
+/// The cost of consecutive operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
-    /// The longest.
+    /// The longest time.
     pub time: Duration,
-    /// Messages about files that nodes sent each other for one of them, the most.
+    /// The maximum number of messages about files between nodes for one operation.
     pub messages: u64,
-    /// Requests that the client sent for one of them, the most.
+    /// The maximum number of requests of the client for one operation.
     pub requests: u32,
 }
 
 impl Cost {
-    /// In round trips of a link.
+    /// Returns the time in round trips of a connection.
     pub fn round_trips(&self) -> f64 {
         self.time.as_secs_f64() / (2 * LATENCY).as_secs_f64()
     }
 }
 
-/// What it takes to find files in one tree.
+/// The cost of look-ups in one tree.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The tree.
@@ -59,11 +61,11 @@ pub struct Report {
     pub cold: Cost,
     /// The next one.
     pub warm: Cost,
-    /// A file that is nowhere.
+    /// The first look-up of a missing file.
     pub missing: Cost,
-    /// The next who asks for that.
+    /// The next look-up of a missing file.
     pub missing_again: Cost,
-    /// A file is made.
+    /// The creation of a file.
     pub create: Cost,
 }
 
@@ -91,7 +93,7 @@ impl fmt::Display for Report {
 pub const HEAD: &str = "| servers | levels | first open, RTT | messages per node | next open, RTT | messages | missing, RTT \
                         | messages per node | missing again, RTT | create, RTT |\n|---|---|---|---|---|---|---|---|---|---|";
 
-/// A formed tree, in which nothing is under way.
+/// Returns a complete tree without messages in transit.
 fn formed(formation: &Formation, seed: u64) -> Result<World, String> {
     let mut world = formation.world(seed);
     world.run(formation.within, |_| false);
@@ -112,7 +114,7 @@ fn name(text: &str, number: usize) -> Name {
     format!("/store/{text}{number}").into_bytes().into()
 }
 
-/// One operation from its beginning to its end.
+/// Runs one operation to its end.
 fn one(world: &mut World, wish: Wish, path: &Name, expected: &End) -> Result<Cost, String> {
     let (began, files) = (world.now, world.counts.files);
     let number = world.begin(wish, path, &[0], began, PATIENCE) as usize;
@@ -130,7 +132,7 @@ fn one(world: &mut World, wish: Wish, path: &Name, expected: &End) -> Result<Cos
     Ok(Cost { time: ended - began, messages: world.counts.files - files, requests })
 }
 
-/// The most of several operations, one after the other.
+/// Returns the maximum cost of consecutive operations.
 fn most(world: &mut World, wish: &Wish, text: &str, expected: &End) -> Result<Cost, String> {
     let mut most = Cost::default();
     for number in 0..FILES {
@@ -177,14 +179,14 @@ pub fn locate(servers: usize, supervisors: usize, seed: u64) -> Result<Report, S
     }
 }
 
-/// How soon a manager serves after it was restarted: times from its start.
+/// The times until a restarted manager serves, from its start.
 #[derive(Clone, Copy, Debug)]
 pub struct Restart {
-    /// All files that were asked for at the moment of the start were opened.
+    /// All files requested at the start were opened.
     pub open: Duration,
-    /// A missing file was said to be missing.
+    /// A missing file was reported as missing.
     pub missing: Duration,
-    /// A new file was made.
+    /// A new file was created.
     pub create: Duration,
 }
 
@@ -199,11 +201,11 @@ impl fmt::Display for Restart {
 /// Results for files on servers that start late, when all nodes start at once.
 #[derive(Debug)]
 pub struct FirstStart {
-    /// Of all files on servers that were there: how long the slowest open took.
+    /// The slowest open of a file on a server of the start.
     pub present: Duration,
-    /// How each open of a file on a late server ended.
+    /// The results for files on late servers.
     pub late: Vec<End>,
-    /// After how long a missing file was said to be missing.
+    /// The time after which a missing file was reported as missing.
     pub missing: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Chance that can be replayed: the same seed gives the same run.
+//! Random numbers that can be reproduced: the same seed gives the same run.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,37 +7,37 @@ use std::time::Duration;
 
 use base::{Rng, SplitMix64};
 
-/// A generator of numbers, and what is drawn with them.
+/// A random generator.
 #[derive(Clone, Debug)]
 pub struct Lot(SplitMix64);
 
 impl Lot {
-    /// The sequence of this seed.
+    /// Creates the sequence of this seed.
     pub fn new(seed: u64) -> Self {
         Self(SplitMix64::new(seed))
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn draw(&mut self) -> u64 {
         self.0.draw()
     }
 
-    /// A number below `end`, 0 when that is 0.
+    /// Returns a number below `end`, 0 if that is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         if end == 0 { 0 } else { self.draw() % end }
     }
 
-    /// Whether an event of this probability, in parts per million, happens.
+    /// Reports whether an event of this probability, in parts per million, happens.
     pub fn happens(&mut self, per_million: u64) -> bool {
         self.below(1_000_000) < per_million
     }
 
-    /// A time below `end`.
+    /// Returns a time below `end`.
     pub fn time(&mut self, end: Duration) -> Duration {
         Duration::from_nanos(self.below(end.as_nanos() as u64))
     }
 
-    /// Brings a list into a random order.
+    /// Puts a list into a random order.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for last in (1..list.len()).rev() {
             list.swap(last, self.below(last as u64 + 1) as usize);

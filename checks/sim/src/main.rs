@@ -1,7 +1,11 @@
-//! `sim [SEEDS [TABLE ...]]`: the formations, up to those that the tests leave out for their size, how files are found in trees
-//! of these sizes and by a manager that was restarted, all as tables; then random histories of all kinds, SEEDS of each. TABLE is
-//! `formations`, `locations`, `restarts`, `placements`, `windows`, `orders`, `crowds`, `queues` or `minutes`; without one, all run.
-//! `SIM_SEEDS=17,18 sim` repeats the minutes of these seeds, `SIM_SEEDS=17 sim 1 windows` another history; `SIM_TRACE=/path` prints all messages about a file.
+//! The program `sim [SEEDS [TABLE ...]]`: tables of measurements, then random histories.
+//!
+//! The tables are formations, up to those that the tests leave out for their size; look-ups in
+//! trees of these sizes; and look-ups by a restarted manager. Then random histories of all kinds
+//! follow, SEEDS of each. TABLE is `formations`, `locations`, `restarts`, `placements`, `windows`,
+//! `orders`, `crowds`, `queues` or `minutes`; without one, all run. `SIM_SEEDS=17,18 sim` repeats
+//! the minutes of these seeds, `SIM_SEEDS=17 sim 1 windows` another history; `SIM_TRACE=/path`
+//! prints all messages about a file.
 
 use std::fmt::Debug;
 use std::process::ExitCode;
@@ -16,13 +20,13 @@ use sim::placement::{self, Outcome, Trouble};
 use sim::queues;
 use sim::windows;
 
-/// Servers and supervisors: the supervisors that are needed and about a tenth more.
+/// The numbers of servers and supervisors: the required supervisors and about a tenth more.
 const SIZES: [(usize, usize); 4] = [(280, 5), (890, 16), (10_000, 180), (65_536, 1_100)];
 
-/// In so many minutes every kind of fault must occur.
+/// The number of minutes in which every kind of fault must occur.
 const ENOUGH: usize = 200;
 
-/// The most memory that the largest formation may take.
+/// The maximum memory of the largest formation.
 const MEMORY_KIB_MAX: u64 = 4 * 1024 * 1024;
 
 fn main() -> ExitCode {
@@ -34,7 +38,7 @@ fn main() -> ExitCode {
     }
     let left_out = |name: &str| !wanted.is_empty() && !wanted.iter().any(|one| one == name);
     let seeds: Vec<u64> = if chosen.is_empty() { (1..=count).collect() } else { chosen };
-    // All of them, whatever one of them says.
+    // All of them run, even after a failure.
     let formed = [
         left_out("formations") || formations(),
         left_out("locations") || locations(),
@@ -76,7 +80,7 @@ fn formations() -> bool {
     fine && memory <= MEMORY_KIB_MAX
 }
 
-/// How files are found in trees of 64 to 65,536 servers.
+/// Measures look-ups in trees of 64 to 65,536 servers.
 fn locations() -> bool {
     let mut fine = true;
     println!("\n{}", location::HEAD);
@@ -92,7 +96,7 @@ fn locations() -> bool {
     fine
 }
 
-/// How soon a manager serves that was restarted.
+/// Measures the time until a restarted manager serves.
 fn restarts() -> bool {
     let mut fine = true;
     println!("\n| nodes | down for | all files opened | missing | made |\n|---|---|---|---|---|");
@@ -117,7 +121,7 @@ fn restarts() -> bool {
     fine
 }
 
-/// Whether no file was created twice, in ten histories of each kind for each seed.
+/// Checks that no file is created twice, in ten histories of each kind for each seed.
 fn placements(seeds: &[u64]) -> bool {
     let mut fine = true;
     println!(
@@ -140,7 +144,7 @@ fn placements(seeds: &[u64]) -> bool {
     fine
 }
 
-/// Runs random histories of one kind; whether all went well.
+/// Runs random histories of one kind. Reports whether all succeeded.
 fn histories<T: Debug>(name: &str, seeds: &[u64], run_all: impl Fn(&[u64]) -> Result<T, String>) -> bool {
     let start = Instant::now();
     let result = run_all(seeds);
@@ -152,14 +156,15 @@ fn histories<T: Debug>(name: &str, seeds: &[u64], run_all: impl Fn(&[u64]) -> Re
     result.is_ok()
 }
 
-/// The most memory that this process has had; 0 where the kernel does not tell.
+/// Returns the peak memory of this process; 0 if the kernel does not report it.
 fn memory_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Runs the bad minutes of all seeds; whether all ended well, and each kind of fault occurred in so many.
+/// Runs the bad minutes of all seeds. Reports whether all succeeded, and each kind of fault
+/// occurred if their number suffices.
 fn minutes(seeds: &[u64]) -> bool {
     let start = Instant::now();
     let minutes = faults::run_all(seeds, |end| match end {

@@ -1,4 +1,5 @@
-//! Which faults really befell the worlds of many seeds: a kind that never occurs proves nothing.
+//! The faults that occurred in the worlds of many seeds, because a kind that never occurs proves
+//! nothing.
 
 use std::fmt;
 
@@ -7,15 +8,15 @@ use crate::host::{Host, Kind};
 use crate::own::Manner;
 use crate::world::World;
 
-/// A clock counts as drifting that is off by more than this.
+/// The error of a clock's speed above which it counts as drifting.
 const DRIFT: f64 = 0.001;
 
-/// The kinds of faults, and how often each occurred.
+/// The kinds of faults, with the number of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occurred([(&'static str, u64); 30]);
 
 impl Occurred {
-    /// What befell this world; `splits`, `flaps` and `cut_off` only its master knows.
+    /// Returns the faults of this world; `splits`, `flaps` and `cut_off` are counted by its caller.
     pub(crate) fn of(world: &World, splits: u64, flaps: u64, cut_off: u64) -> Self {
         let Counts { lost, late, overtaken, broken, silent, stalled, cut, full, .. } = world.counts;
         let Counts { unanswered, crashed, quietly, returned, still, hung, suspended, .. } = world.counts;
@@ -58,14 +59,14 @@ impl Occurred {
         ])
     }
 
-    /// Adds those of another world.
+    /// Adds the faults of another world.
     pub fn add(&mut self, other: &Self) {
         for ((_, count), (_, more)) in self.0.iter_mut().zip(&other.0) {
             *count += more;
         }
     }
 
-    /// Kinds that never occurred.
+    /// Returns the kinds that never occurred.
     pub fn never(&self) -> Vec<&'static str> {
         self.0.iter().filter(|(_, count)| *count == 0).map(|(kind, _)| *kind).collect()
     }

@@ -195,7 +195,7 @@ fn check(world: &mut World, forwarded: NameChanges, of_children: &[Order]) -> Re
     Ok(outcome)
 }
 
-/// Judges the effects of one order.
+/// Checks the result of one order.
 fn judge(
     world: &mut World,
     before: &[(usize, Vec<Name>)],

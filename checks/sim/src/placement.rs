@@ -1,4 +1,6 @@
-//! New files: creators that arrive late, readers in between, several managers. No file is ever created at two servers.
+//! Placement of new files, with late creators, readers in between, and several managers.
+//!
+//! Invariant: no file is ever created at two servers.
 
 use std::time::Duration;
 
@@ -10,44 +12,46 @@ use crate::own::Sabotage;
 use crate::talk::{Name, Wish};
 use crate::world::{Weather, World};
 
-/// Histories, each of one file, that pass in one world.
+/// The number of histories in one world, each of one file.
 pub const FILES_PER_WORLD: usize = 10;
 
-/// Creators reach their server within this time, which is longer than a lease.
+/// The time within which creators reach their server; it is longer than a lease.
 const ARRIVAL_MAX: Duration = Duration::from_secs(45);
 
-/// Clients need this long to reach a server where managers may choose differently, because they know different servers or a supervisor
-/// answers all at the same moment: within one round trip the managers do not learn of each other's choices.
+/// The time in which clients reach a server if managers may choose differently. They may if they
+/// know different servers, or if a supervisor answers all of them at the same moment. Within one
+/// round trip the managers do not receive each other's choices.
 const DISTANCE: Duration = Duration::from_millis(20);
 
-/// All clients begin within this time.
+/// The time within which all clients begin.
 const WITHIN: Duration = Duration::from_secs(25);
 
-/// The connections of a server are cut for so long at most, so that it is back while it is expected back: a file that it has is
-/// taken for lost afterwards.
+/// The maximum cut of a server's connections, so that it reconnects while it is expected.
+/// Afterwards its files count as lost.
 const CUT_MAX: Duration = Duration::from_secs(16);
 
-/// A server that was back for less is left alone: its parents expect it back as of when it was lost first.
+/// The minimum time between two cuts of a server, because its parents count its absence from the
+/// first loss.
 const STAYED: Duration = Duration::from_secs(10);
 
-/// The connection to one of several parents is cut for so long at most. Beyond the time of a lease, parents of which one reaches a
-/// server and the other does not choose apart.
+/// The maximum cut of the connection to one of several parents. Beyond the time of a lease, parents
+/// choose independently if only one of them reaches a server.
 const PARTIAL_CUT_MAX: Duration = Duration::from_secs(12);
 
-/// A process is back within this time after it has ended.
+/// The time within which an ended process restarts.
 const DOWN_MAX: Duration = Duration::from_secs(8);
 
-/// A client gives up after this time.
+/// The time after which a client gives up.
 const PATIENCE: Duration = Duration::from_secs(200);
 
-/// What happened in one world.
+/// The results of one world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// Files that exist.
+    /// Existing files.
     pub created: usize,
-    /// Creators that were sent back because they came too late, or had to wait for another.
+    /// Creators that were sent back because they came too late, or had to wait for another one.
     pub repeated: usize,
-    /// Readers that found nothing.
+    /// Readers that received "not found".
     pub missing: usize,
     /// Clients that gave up.
     pub failed: usize,
@@ -66,16 +70,18 @@ impl Outcome {
     }
 }
 
-/// What befalls the nodes while clients create files.
+/// The faults while clients create files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
-    /// Servers go out of service for moments.
+    /// Servers are suspended briefly.
     Suspensions,
-    /// Connections between nodes are cut while clients reach all of them, and processes end and begin again.
+    /// Connections between nodes are cut while clients reach all of them, and processes are
+    /// restarted.
     Outages,
-    /// The same below supervisors: connections of servers and supervisors are cut, and supervisors are restarted, too.
+    /// The same faults below supervisors: connections of servers and supervisors are cut, and
+    /// supervisors are restarted, too.
     Branches,
-    /// Servers are new to the managers, each of which takes them in at another time.
+    /// Servers are new to the managers, which accept them at different times.
     Growth,
 }
 
@@ -84,7 +90,7 @@ impl Trouble {
     pub const ALL: [Self; 4] = [Self::Suspensions, Self::Outages, Self::Branches, Self::Growth];
 }
 
-/// A small tree of random shape, formed.
+/// Returns a small tree of random shape.
 fn formed(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> World {
     let mut lot = Lot::new(seed);
     let mut between = |least: usize, most: usize| least + lot.below((most - least + 1) as u64) as usize;
@@ -93,7 +99,7 @@ fn formed(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> World {
         Trouble::Branches => (between(1, 3), between(2, 5), between(1, 3)),
         Trouble::Growth => (between(2, 3), between(1, 2), between(0, 1)),
     };
-    // Some of the servers are below supervisors, in one third of the worlds none, in another one all.
+    // Some servers are below supervisors: in one third of the worlds none, in another third all.
     let below: Vec<bool> = match (trouble, seed % 3) {
         (Trouble::Outages | Trouble::Growth, _) | (Trouble::Suspensions, 0) => vec![false; servers],
         (Trouble::Branches, 0) | (_, 1) => (0..servers).map(|_| between(0, 1) > 0).collect(),
@@ -123,12 +129,13 @@ fn formed(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> World {
     world
 }
 
-/// All hosts of this kind.
+/// Returns all hosts of this kind.
 fn of_kind(world: &World, kind: Kind) -> Vec<usize> {
     (0..world.len()).filter(|host| world.kind(*host) == kind).collect()
 }
 
-/// Lets clients create and read one file. Creators have a name of their own for each file, as those of a batch system.
+/// Lets clients create and read one file. Creators use a new name for each file, as those of a
+/// batch system do.
 fn clients(world: &mut World, trouble: Trouble, path: &Name) {
     let managers = of_kind(world, Kind::Manager);
     let is_flat = trouble == Trouble::Outages || managers.len() == 1;
@@ -152,7 +159,7 @@ fn clients(world: &mut World, trouble: Trouble, path: &Name) {
     }
 }
 
-/// Adds servers while clients create files. Each reaches some of the managers later than others.
+/// Adds servers while clients create files. Each reaches some managers later than others.
 fn grow(world: &mut World, sabotage: Option<Sabotage>) {
     let managers = of_kind(world, Kind::Manager);
     for _ in 0..2 + world.lot.below(5) {
@@ -170,7 +177,7 @@ fn grow(world: &mut World, sabotage: Option<Sabotage>) {
     }
 }
 
-/// Takes one server after the other out of service for a moment, so that another one is chosen for a file that is not there yet.
+/// Suspends one server after the other briefly, so that another one is chosen for a missing file.
 fn suspensions(world: &mut World, servers: &[usize]) {
     let end = world.now + WITHIN + ARRIVAL_MAX;
     while world.now < end {
@@ -185,7 +192,7 @@ fn suspensions(world: &mut World, servers: &[usize]) {
     }
 }
 
-/// Cuts the connections of one server after the other for a while, and ends processes that come back soon.
+/// Cuts the connections of one server after the other for a while, and restarts processes.
 fn outages(world: &mut World, servers: &[usize]) {
     let end = world.now + WITHIN + ARRIVAL_MAX;
     while world.now < end {
@@ -202,7 +209,7 @@ fn outages(world: &mut World, servers: &[usize]) {
         match world.lot.below(4) {
             0 => restart(world, server),
             1 => {
-                // The parent comes back without the server.
+                // The parent returns without the server.
                 if let Some(parent) = parent {
                     cut(world, server, &[parent], PARTIAL_CUT_MAX);
                     restart(world, parent);
@@ -214,7 +221,7 @@ fn outages(world: &mut World, servers: &[usize]) {
     world.heal();
 }
 
-/// Lets a node hear nothing from these parents for a while. Clients reach all of them.
+/// Cuts a node off from these parents for a while. Clients reach all of them.
 fn cut(world: &mut World, node: usize, parents: &[usize], longest: Duration) {
     let until = world.now + world.lot.time(longest);
     for parent in parents {
@@ -222,7 +229,7 @@ fn cut(world: &mut World, node: usize, parents: &[usize], longest: Duration) {
     }
 }
 
-/// Ends a process, which begins again soon.
+/// Ends a process, which restarts soon.
 fn restart(world: &mut World, host: usize) {
     world.crash(host, false);
     let at = world.now + world.lot.time(DOWN_MAX);
@@ -271,7 +278,7 @@ pub fn run(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> Result<Ou
         match operation.end.as_ref().map(|(_, end)| end) {
             Some(End::Done | End::Exists) => {}
             Some(End::Missing) if operation.wish == Wish::Read => outcome.missing += 1,
-            // A client may have been where nobody could serve it.
+            // A client may have been at a manager without servers.
             Some(_) if trouble != Trouble::Suspensions => outcome.failed += 1,
             end => return Err(format!("seed {seed}: {end:?}: {operation:?}")),
         }

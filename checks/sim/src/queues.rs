@@ -1,9 +1,11 @@
-//! Work queues in front of the machines: greedy clients send thousands of requests at once, and names of servers change faster
-//! than their threads report them. Invariants:
+//! Work queues in front of the state machines, under overload.
 //!
-//! * The queue is bounded by number and bytes, whatever clients do.
+//! Greedy clients send thousands of requests at once, and names of servers change faster than their
+//! threads report them. Invariants:
+//!
+//! * The queues are bounded by number and bytes, whatever the load.
 //! * No client waits behind the backlog of another one for more than its share of turns.
-//! * Changes of names that do not fit become one reset; afterwards managers know all names.
+//! * Changes of names that do not fit become one reset; afterwards managers have the current state.
 
 use std::time::Duration;
 
@@ -18,37 +20,38 @@ use crate::own::Sabotage;
 use crate::talk::{Name, Wish};
 use crate::world::{Weather, World};
 
-/// Requests of one greedy client at most.
+/// The maximum number of requests of one greedy client.
 const GREEDY: u64 = 1500;
 
-/// All clients begin within this time.
+/// The time within which all clients begin.
 const WITHIN: Duration = Duration::from_millis(300);
 
-/// Bytes of each name of a storm, so that few are too many.
+/// The bytes of each name of a storm, so that a small number exceeds the limit.
 const NAME_BYTES: usize = 1000;
 
-/// A client gives up after this time.
+/// The time after which a client gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The longest time until the thread of a server has reported all names that wait: 256 turns of up to 4 ms.
+/// The longest time until the thread of a server has reported all waiting names: 256 turns of up to
+/// 4 ms.
 const KNOWN_WITHIN: Duration = Duration::from_secs(2);
 
-/// Pushes into a bare queue in one history.
+/// The number of pushes into a bare queue in one history.
 const PUSHES: usize = 6000;
 
-/// The same in one history of ten.
+/// The number of pushes in one history of ten.
 const MANY_PUSHES: usize = 100_000;
 
 /// Results of one world, or of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// Requests that were answered.
+    /// Answered requests.
     pub answered: usize,
     /// Storms of changes.
     pub storms: u64,
-    /// Resets that parents received for them.
+    /// The resets that parents received for them.
     pub resets: u64,
-    /// Pushes into a bare queue that found no room.
+    /// Pushes into a bare queue that were refused.
     pub refused: usize,
 }
 
@@ -82,7 +85,7 @@ fn formed(seed: u64, lot: &mut Lot, sabotage: Option<Sabotage>) -> World {
     world
 }
 
-/// Greedy clients, and polite ones with one request each.
+/// Starts greedy clients, and polite ones with one request each.
 fn clients(world: &mut World, lot: &mut Lot) {
     let mut number = 0;
     let mut ask = |world: &mut World, lot: &mut Lot, client: Option<usize>| {
@@ -104,12 +107,13 @@ fn clients(world: &mut World, lot: &mut Lot) {
     }
 }
 
-/// A name of a storm.
+/// Returns a name of a storm.
 fn name(number: usize) -> Name {
     format!("/{number:0NAME_BYTES$}").into_bytes().into()
 }
 
-/// More names of a server change than its queue holds; some of them were known to managers before. Returns these.
+/// Changes more names of a server than its queue holds; some of them were known to managers before.
+/// Returns these.
 fn storm(world: &mut World, lot: &mut Lot, server: usize) -> Vec<Name> {
     let count = CHANGES_MAX.1 / NAME_BYTES + 1 + lot.below(500) as usize;
     let sample: Vec<Name> = (0..10).map(|_| name(lot.below(count as u64) as usize)).collect();

@@ -1,4 +1,4 @@
-//! Clients in the world: their requests on the network, and whether what they are told is right.
+//! Requests of clients in the world, and checks of their answers.
 
 use std::time::Duration;
 
@@ -8,19 +8,23 @@ use crate::own::Manner;
 use crate::talk::{Name, Told, Wish};
 use crate::world::{What, World};
 
-/// A file that has been in its place, in a tree that has been as it is, for so long is known to all whom it concerns.
-/// What lies between is under way: a query was answered, and the news of a node that joined meanwhile follow.
+/// The time after which a file is known to all nodes concerned, if it stays in place and the tree
+/// does not change. Before it messages are in transit: replies to queries, and reports of a node
+/// that joined meanwhile.
 const KNOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// A node that has just been lost counts as there: its parent reports no file as missing for 30 s, clients at a supervisor wait for
-/// 5 s; the node itself may notice some seconds later than its parent.
+/// The time for which a lost node counts as connected. Its parent reports no file as missing for 30
+/// s, clients at a supervisor wait for 5 s, and the node itself may detect the loss some seconds
+/// later than its parent.
 const EXPECTED_BACK: Duration = Duration::from_secs(2);
 
-/// A node that was there for less than this is not waited for anew when it goes; it may notice late that it was lost.
+/// The time below which a reconnected node is not expected again after a further loss; it may
+/// detect its loss late.
 const STAYED: Duration = Duration::from_secs(10);
 
 impl World {
-    /// A client begins this at `at`, and gives up after `patience`. The number of the operation.
+    /// Starts an operation of a client at `at`; the client gives up after `patience`. Returns the
+    /// number of the operation.
     pub fn begin(
         &mut self,
         wish: Wish,
@@ -29,7 +33,7 @@ impl World {
         at: Duration,
         patience: Duration,
     ) -> u32 {
-        // The redirectors of replicated managers all ask the same one for a path.
+        // The redirectors of replicated managers all use the same one for a path.
         let first =
             path.iter().fold(0usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(usize::from(*byte)));
         let mut managers = managers.to_vec();
@@ -38,7 +42,8 @@ impl World {
         self.begin_slow(wish, path, managers, at, patience, Duration::ZERO)
     }
 
-    /// A client begins this at the first of these managers, and takes `slow` to reach the server that it is sent to.
+    /// Starts an operation of a client at the first of these managers. The client needs `slow` to
+    /// reach the server that it is redirected to.
     pub fn begin_slow(
         &mut self,
         wish: Wish,
@@ -79,7 +84,7 @@ impl World {
         (found.attempt == attempt && found.end.is_none()).then_some(found)
     }
 
-    /// A client sends its next request.
+    /// Sends the next request of a client.
     pub(crate) fn send_request(&mut self, number: u32, attempt: u32, host: usize) {
         let Some(operation) = self.operation(number, attempt) else { return };
         operation.at = host;
@@ -91,7 +96,7 @@ impl World {
         if self.lot.happens(self.weather.faulty_per_million) {
             self.counts.unanswered += 1;
             match self.lot.below(3) {
-                // The client's own patience ends it.
+                // The client's own timeout ends it.
                 0 => return,
                 1 => {
                     let told = Told::Lost;
@@ -104,7 +109,8 @@ impl World {
         self.schedule(self.now + latency, What::Ask { operation: number, attempt, host: host as u32, lost });
     }
 
-    /// A client's request reaches a host. `lost`: the answer will not come back, only the end of the connection.
+    /// Delivers a client's request to a host. `lost`: the answer is lost, and only the end of the
+    /// connection arrives.
     pub(crate) fn ask(&mut self, number: u32, attempt: u32, host: usize, lost: bool) {
         let Some(operation) = self.operation(number, attempt) else { return };
         let (near, request) = (operation.near, operation.request());
@@ -121,7 +127,7 @@ impl World {
         }
     }
 
-    /// A host answers a client.
+    /// Sends the answer of a host to a client.
     pub(crate) fn tell(&mut self, host: usize, number: u32, attempt: u32, told: Told) {
         if self.known_within.is_some() {
             self.judge_location(host, number, &told);
@@ -137,7 +143,7 @@ impl World {
         }
     }
 
-    /// An answer reaches a client.
+    /// Delivers an answer to a client.
     pub(crate) fn told(&mut self, number: u32, attempt: u32, told: Told) {
         let now = self.now;
         let mut lot = self.lot.clone();
@@ -160,7 +166,7 @@ impl World {
         self.lot = lot;
     }
 
-    /// A client's patience with the host that it asked may be over.
+    /// Checks whether a client's timeout at a host has passed.
     pub(crate) fn patience(&mut self, number: u32, attempt: u32) {
         let now = self.now;
         let Some(operation) = self.operation(number, attempt) else { return };
@@ -171,7 +177,7 @@ impl World {
         self.told(number, attempt, Told::Lost);
     }
 
-    /// Clients at a host that crashed lose their connections.
+    /// Disconnects the clients at a host that crashed.
     pub(crate) fn clients_lose(&mut self, host: usize) {
         let at = self.now + self.weather.latency;
         let waiting =
@@ -182,7 +188,8 @@ impl World {
         }
     }
 
-    /// A manager says that a file is nowhere: no server may have it that has been in its tree for a while.
+    /// Checks a manager's answer that a file is missing: no server that has been in its tree for a
+    /// while may have it.
     fn judge_missing(&mut self, host: usize, number: u32, attempt: u32) {
         if !matches!(self.hosts[host].kind, Kind::Manager) {
             return;
@@ -196,7 +203,7 @@ impl World {
             let settled = file.since + KNOWN_AFTER <= found.local(now);
             settled && !tried.contains(index) && self.belongs(*index, host, now)
         });
-        // What a client tried in vain it is not sent to again, nor to what is behind it.
+        // A client is not redirected again to a host that it tried, nor to hosts behind that.
         let hidden = |index: usize| self.ancestors(index).iter().any(|above| tried.contains(above));
         if let Some(holder) = holder.filter(|holder| !hidden(*holder)) {
             let text = String::from_utf8_lossy(&path).into_owned();
@@ -206,7 +213,7 @@ impl World {
         }
     }
 
-    /// A parent has taken in a child: the tree is none if that is above it.
+    /// Checks that a parent that accepted a child is not below it.
     pub(crate) fn judge_place(&mut self, parent: usize, child: usize) {
         let inner = self.hosts[child].kind.is_supervisor() || self.hosts[child].kind.is_manager();
         if inner && self.ancestors(parent).contains(&child) {
@@ -214,7 +221,7 @@ impl World {
         }
     }
 
-    /// The parents of a host from its own up to a manager, as far as connections stand.
+    /// Returns the parents of a host from its own up to a manager, over working connections.
     pub(crate) fn ancestors(&self, index: usize) -> Vec<usize> {
         let mut above = Vec::new();
         let mut at = index;
@@ -225,13 +232,14 @@ impl World {
         above
     }
 
-    /// One parent of a host, if both sides hold it so and the connection carries.
+    /// Returns one parent of a host, if both sides agree and the connection works.
     fn parent(&self, index: usize) -> Option<usize> {
         self.parents_of(index, self.now).into_iter().next()
     }
 
-    /// The parents of a host, if both sides hold it so, the connection carries, and at that time neither it nor they stood
-    /// still and held back what is under way.
+    /// Returns the parents of a host, if both sides agree and the connection works. Pairs of which
+    /// a side or the connection was stalled at that time are left out, because messages were held
+    /// up.
     pub(crate) fn parents_of(&self, index: usize, at: Duration) -> Vec<usize> {
         let host = &self.hosts[index];
         if host.stood_still(at, KNOWN_AFTER) {
@@ -250,7 +258,8 @@ impl World {
         host.parent_links().iter().filter_map(carries).collect()
     }
 
-    /// Whether a host is in the tree of a manager, through nodes of our own, and has been for a while at that time.
+    /// Reports whether a host is in the tree of a manager, through nodes of our own, and was so for
+    /// a while at that time.
     pub(crate) fn belongs(&self, index: usize, manager: usize, at: Duration) -> bool {
         let host = &self.hosts[index];
         if host.machine.is_none() || host.manner != Manner::Honest || host.seated + KNOWN_AFTER > at {
@@ -262,7 +271,8 @@ impl World {
         })
     }
 
-    /// A client has made a file: nobody else may have it who was there to be asked when the manager sent the client here.
+    /// Checks a file that a client created: no other host may have it that could be queried when
+    /// the manager redirected the client.
     pub(crate) fn made(&mut self, index: usize, path: &Name) {
         let maker = self.hosts[index].disk.files.get(path).and_then(|file| file.maker);
         let Some(operation) = maker.and_then(|number| self.operations.get(number as usize)) else { return };
@@ -275,8 +285,9 @@ impl World {
             let host = &self.hosts[*other];
             let Some(file) = host.disk.files.get(path).filter(|_| *other != index) else { return false };
             let there = match host.missed {
-                // A parent that was restarted meanwhile knows nothing of it.
-                // One that comes and goes is missed as of when it went first, one that stood still learns late that it is lost.
+                // A parent that was restarted meanwhile has lost its knowledge. The time of a
+                // flapping child counts from its first loss, and a stalled child detects its loss
+                // late.
                 Some(since) if since < host.seated + STAYED => false,
                 Some(_) if host.stood_still(now, EXPECTED_BACK + KNOWN_AFTER) => false,
                 Some(since) if alone && since + EXPECTED_BACK > now => {
@@ -296,12 +307,12 @@ impl World {
         }
     }
 
-    /// Whether there are only nodes of our own, which do what they should.
+    /// Reports whether all nodes are our own and without deliberate faults.
     pub(crate) fn honest(&self) -> bool {
         self.hosts.iter().all(|host| host.kind.is_own() && host.manner == Manner::Honest)
     }
 
-    /// A disk gets or loses a file without a client; parents are told unless it happens behind the node's back.
+    /// Adds or removes a file on a disk without a client. Parents are notified if `told` is set.
     pub fn change(&mut self, index: usize, path: &Name, here: bool, told: bool) {
         let local = self.hosts[index].local(self.now);
         let disk = &mut self.hosts[index].disk;
@@ -322,7 +333,7 @@ impl World {
         }
     }
 
-    /// What a host of our own says of itself, for a message about what went wrong.
+    /// Describes the state of a host of our own for an error message.
     pub fn state_of(&self, host: usize) -> String {
         let Some(Machine::Own(own)) = self.hosts.get(host).and_then(|host| host.machine.as_ref()) else {
             return format!("host {host} is none of our own");
@@ -342,7 +353,7 @@ impl World {
         )
     }
 
-    /// Whether a host of our own keeps places for children that it has lost.
+    /// Reports whether a host of our own keeps places for lost children.
     pub fn keeps_places(&self, host: usize) -> bool {
         let Some(Machine::Own(own)) = self.hosts.get(host).and_then(|host| host.machine.as_ref()) else {
             return false;
@@ -350,7 +361,7 @@ impl World {
         own.node.members().is_some_and(|members| members.used() != members.online())
     }
 
-    /// Operations that have not ended.
+    /// Returns the operations that have not ended.
     pub fn unfinished(&self) -> impl Iterator<Item = &Operation> {
         self.operations.iter().filter(|operation| operation.end.is_none())
     }

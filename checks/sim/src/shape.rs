@@ -1,4 +1,4 @@
-//! The tree that the nodes form, as seen from its root; and whether it is one.
+//! The tree as seen from its root, and checks that it is one.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -7,14 +7,14 @@ use cluster::CELL_SLOTS;
 use crate::host::{Kind, Machine};
 use crate::world::World;
 
-/// A tree, or what is wrong with it.
+/// A valid tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Nodes below the manager.
     pub nodes: usize,
     /// Levels below the manager.
     pub height: usize,
-    /// Children of the fullest cell.
+    /// The number of children of the fullest cell.
     pub widest: usize,
 }
 
@@ -72,15 +72,15 @@ impl World {
     }
 }
 
-/// A child as its parent has it.
+/// A child in the view of its parent.
 struct Child {
     host: usize,
-    /// Whether the child has the parent, too.
+    /// The child confirms the parent.
     confirmed: bool,
     inner: bool,
 }
 
-/// The tree from `root` down, and who is in it.
+/// Returns the tree from `root` down, and its nodes.
 fn tree(root: usize, children: impl Fn(usize) -> Vec<Child>) -> Result<(Shape, HashSet<usize>), String> {
     let mut seen = HashSet::from([root]);
     let mut open = VecDeque::from([(root, 0)]);
@@ -108,7 +108,7 @@ fn tree(root: usize, children: impl Fn(usize) -> Vec<Child>) -> Result<(Shape, H
     Ok((shape, seen))
 }
 
-/// Levels that a tree of so many supervisors and servers needs at least.
+/// Returns the least number of levels of a tree of these supervisors and servers.
 pub fn least_height(supervisors: usize, servers: usize) -> Option<usize> {
     let cell = 64;
     if supervisors + servers <= cell {
@@ -126,7 +126,8 @@ pub fn least_height(supervisors: usize, servers: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// The tree below 0; inner nodes have numbers below 10, and none of those in `strangers` knows its parent.
+    /// Returns the tree below 0. Inner nodes have numbers below 10, and those in `strangers` do not
+    /// confirm their parent.
     fn below(cells: &[(usize, &[usize])], strangers: &[usize]) -> Result<Shape, String> {
         let children = |parent: usize| {
             let cell = cells.iter().find(|(of, _)| *of == parent).map_or(&[][..], |(_, cell)| *cell);

@@ -1,4 +1,5 @@
-//! Somebody who connects to managers and orders changes of names, as a redirector or without a login.
+//! A peer that connects to managers and orders changes of names, as a redirector or without a
+//! login.
 
 use std::time::Duration;
 
@@ -7,13 +8,13 @@ use cluster::tree::{Action, Address, Event, LinkId, Login, Message, Mode};
 use crate::lot::Lot;
 use crate::talk::{Deed, Files, Order};
 
-/// Time between two connections.
+/// The time between two connections.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// The login of one connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Guise {
-    /// None.
+    /// No login.
     Visitor,
     /// That of a redirector.
     Redirector,
@@ -21,7 +22,7 @@ pub(crate) enum Guise {
     Child,
 }
 
-/// A stranger with orders, one for each connection.
+/// A peer with orders, one for each connection.
 pub struct Stranger {
     nodes: Vec<Address>,
     login: Login,
@@ -31,23 +32,23 @@ pub struct Stranger {
     due: Option<Duration>,
     /// The order of each connection.
     given: Vec<(LinkId, Order)>,
-    /// Orders that were sent, and as whom.
+    /// The sent orders, with their logins.
     pub(crate) sent: Vec<(Guise, Order)>,
 }
 
 impl Stranger {
-    /// Gives these orders at these nodes.
+    /// Creates a peer with these orders for these nodes.
     pub(crate) fn new(nodes: Vec<Address>, login: Login, orders: Vec<Order>, lot: Lot) -> Self {
         let (given, sent) = (Vec::new(), Vec::new());
         Self { nodes, login, orders, lot, links: 0, due: Some(Duration::ZERO), given, sent }
     }
 
-    /// When the next connection is due.
+    /// Returns the time of the next connection.
     pub(crate) const fn deadline(&self) -> Option<Duration> {
         self.due
     }
 
-    /// Connects once more.
+    /// Opens the next connection.
     pub(crate) fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
         if self.due.is_none_or(|due| now < due) {
             return;
@@ -64,7 +65,7 @@ impl Stranger {
         out.push(Action::Connect { link, address });
     }
 
-    /// Logs in and gives the order of a new connection, without waiting for the answer.
+    /// Logs in and sends the order on a new connection, without waiting for the reply.
     pub(crate) fn handle(&mut self, event: &Event, out: &mut Vec<Deed>) {
         let Event::Connected { link } = *event else { return };
         let Some(at) = self.given.iter().position(|(given, _)| *given == link) else { return };

@@ -1,4 +1,4 @@
-//! What hosts say to each other about files, and what clients say to hosts.
+//! The messages of the simulation: between nodes about files, and between clients and hosts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,52 +22,53 @@ pub enum Talk {
 /// A message about files.
 #[derive(Clone, PartialEq)]
 pub enum Files {
-    /// Is it there? From a parent.
+    /// A parent's query for a path.
     State {
-        /// What.
+        /// The path.
         path: Name,
-        /// How to look.
+        /// The options of the query.
         ask: StateAsk,
     },
     /// It is here.
     Have {
-        /// What.
+        /// The path.
         path: Name,
-        /// Only on its way.
+        /// It is only being staged.
         pending: bool,
-        /// Below nodes alone whose clients are being moved away; among our own nodes only.
+        /// Only draining nodes have it; among our own nodes only.
         draining: bool,
-        /// A client is to create it, by the lease with this number; among our own nodes only.
+        /// A client is about to create it, by the lease with this number; among our own nodes only.
         leased: Option<LeaseNumber>,
     },
     /// A client is on its way to create it; from a parent, among our own nodes only.
     Lease {
-        /// What.
+        /// The path.
         path: Name,
-        /// For how long; zero ends it.
+        /// The duration; zero ends the lease.
         time: Duration,
-        /// Its number; of an end that of the lowest lease that stays.
+        /// Its number; for an end the number of the lowest lease that stays.
         number: LeaseNumber,
     },
-    /// It is here no more.
+    /// It is no longer here.
     Gone {
-        /// What.
+        /// The path.
         path: Name,
     },
     /// It is not here; among our own nodes only.
     NotHere {
-        /// What.
+        /// The path.
         path: Name,
     },
-    /// Names are to change at all servers; from a parent, or from a stranger who may not order that.
+    /// An order to change names at all servers; from a parent, or from a stranger without
+    /// permission.
     Order(Order),
-    /// All that is here is to be listed; from a parent, among our own nodes only.
+    /// A request for the inventory; from a parent, among our own nodes only.
     InventoryWanted,
-    /// These are here; among our own nodes only.
+    /// A part of the inventory; among our own nodes only.
     Inventory {
-        /// Not more than a message holds.
+        /// At most as many paths as fit a message.
         paths: Vec<Name>,
-        /// And nothing else.
+        /// This is the last part.
         last: bool,
     },
 }
@@ -93,7 +94,7 @@ impl fmt::Debug for Files {
 }
 
 impl Files {
-    /// Whether it is about this path.
+    /// Reports whether it is about this path.
     pub fn concerns(&self, wanted: &str) -> bool {
         match self {
             Self::State { path, .. }
@@ -117,22 +118,23 @@ pub struct Order {
     pub path: Name,
     /// The new name, of a rename.
     pub to: Option<Name>,
-    /// How often it may still be passed on; with 0 the receiver only forgets where the name was.
+    /// The number of times that it may still be forwarded; with 0 the receiver only forgets the
+    /// location of the name.
     pub relays_left: u8,
 }
 
-/// What a client wants.
+/// The operation of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wish {
-    /// Read it.
+    /// Read the file.
     Read,
-    /// Make it; it must not be there.
+    /// Create the file; it must not exist.
     Create,
-    /// Remove it.
+    /// Remove the file.
     Remove,
-    /// Give it this name.
+    /// Rename the file to this name.
     Rename(Name),
-    /// Know who has it.
+    /// List the holders of the file.
     Locate,
 }
 
@@ -145,40 +147,40 @@ pub struct Request {
     pub attempt: u32,
     /// The client.
     pub client: usize,
-    /// What is wanted.
+    /// The operation.
     pub wish: Wish,
-    /// Of what.
+    /// The path.
     pub path: Name,
-    /// Where the client was before, as `tried` says it.
+    /// The tried hosts, in the form of `tried`.
     pub tried: String,
-    /// Why it comes back from there.
+    /// The reason for the return from there.
     pub reason: Reason,
 }
 
-/// What a client is told.
+/// The answer to a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Told {
-    /// Go to this host.
+    /// A redirect to this host.
     Redirect(usize),
-    /// Come again after this time.
+    /// A wait of this time.
     Wait(Duration),
-    /// The answer comes later.
+    /// The answer is deferred.
     Later,
-    /// It is done.
+    /// Success.
     Done,
-    /// These have it.
+    /// The holders.
     Listed(Vec<usize>),
-    /// It is not there.
+    /// The file does not exist.
     Missing,
-    /// It is there already.
+    /// The file exists already.
     Exists,
     /// Another error.
     Failed(ErrorCode),
-    /// The connection ended, or nothing came for long.
+    /// The connection ended or timed out.
     Lost,
 }
 
-/// One thing a machine wants done, in the order given.
+/// One action of a process; the world executes actions in their order.
 #[derive(Debug)]
 pub enum Deed {
     /// About the tree.
@@ -191,9 +193,9 @@ pub enum Deed {
         operation: u32,
         /// Number of the request within it.
         attempt: u32,
-        /// What.
+        /// The answer.
         told: Told,
     },
-    /// A client has made a file here.
+    /// A client has created a file here.
     Made(Name),
 }

@@ -1,5 +1,5 @@
-//! Troubles that befall one host: it stands still, its disk hangs, it does not hear one other, the administrator takes it out of use
-//! or drains it; and a manager that ends while nodes wait there for a place.
+//! Faults of one host: it stalls, its disk hangs, it is separated from another one, it is suspended
+//! or drained; and a manager that ends while logins are parked there.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use crate::host::{Kind, Machine};
 use crate::lot::Lot;
 use crate::world::World;
 
-/// The longest that a host stands still: its links are taken for dead meanwhile, or not.
+/// The longest stall of a host: its connections may be treated as dead meanwhile, or not.
 const STILL: Duration = Duration::from_secs(15);
 
-/// The longest that a disk hangs: less than its server's silence is an answer after.
+/// The longest hang of a disk: less than the time after which its server counts as unresponsive.
 const HANGS: Duration = Duration::from_secs(40);
 
-/// The longest that a node is out of use, or drained.
+/// The longest suspension or drain of a node.
 const ORDERED: Duration = Duration::from_secs(30);
 
-/// The longest that two hosts do not hear each other.
+/// The longest separation of two hosts.
 const APART: Duration = Duration::from_secs(30);
 
-/// What ends by itself after a time.
+/// A fault that ends by itself after a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kept {
     Disk,
@@ -28,24 +28,25 @@ enum Kept {
     Apart(usize),
 }
 
-/// The troubles of a bad minute.
+/// The faults of a bad minute.
 #[derive(Debug)]
 pub struct Troubles {
     lot: Lot,
-    /// When each is over, and where it is.
+    /// The end and the host of each fault.
     over: Vec<(Duration, Kept, usize)>,
-    /// Disks that have hung: not again, for the silence of a server that is long enough is an answer.
+    /// Disks that have hung. They do not hang again, because the server would count as
+    /// unresponsive.
     hung: Vec<usize>,
 }
 
 impl Troubles {
-    /// Those of a seed, if it has any.
+    /// Returns the faults of a seed, if it has any.
     pub fn draw(seed: u64) -> Option<Self> {
         let mut lot = Lot::new(seed ^ 0x7_0b1e);
         lot.happens(500_000).then(|| Self { lot, over: Vec::new(), hung: Vec::new() })
     }
 
-    /// Lets one happen, or none; the bad weather is over at `end`.
+    /// Starts one fault, or none; the bad minute ends at `end`.
     pub fn befall(&mut self, world: &mut World, end: Duration) {
         self.pass(world, world.now);
         let host = self.lot.below(world.len() as u64) as usize;
@@ -77,7 +78,7 @@ impl Troubles {
                 self.over.push((world.now + self.lot.time(ORDERED), Kept::Drain, host));
             }
             9 => {
-                // A node that does not reach an inner one, while the manager reaches both.
+                // A node that is separated from an inner one, while the manager reaches both.
                 let inner: Vec<usize> = (0..world.len())
                     .filter(|other| *other != host && world.kind(*other).is_supervisor())
                     .collect();
@@ -94,7 +95,7 @@ impl Troubles {
         }
     }
 
-    /// Ends what is over by then.
+    /// Ends the faults whose time is over.
     pub fn pass(&mut self, world: &mut World, now: Duration) {
         for (_, kept, host) in self.over.extract_if(.., |(until, _, _)| *until <= now) {
             match kept {
@@ -108,7 +109,7 @@ impl Troubles {
 }
 
 impl World {
-    /// Nothing on a host moves until then, and its clock may not either.
+    /// Freezes a host until then; its clock may stop, too.
     pub fn stand_still(&mut self, index: usize, until: Duration, clock: bool) {
         let now = self.now;
         let host = &mut self.hosts[index];
@@ -120,7 +121,7 @@ impl World {
         self.counts.still[1] += u64::from(clock);
     }
 
-    /// The disk of a host hangs, or does no longer.
+    /// Makes the disk of a host hang, or ends that.
     pub fn hang(&mut self, index: usize, hangs: bool) {
         self.counts.hung += u64::from(hangs);
         self.hosts[index].disk.hangs = hangs;
@@ -133,7 +134,7 @@ impl World {
         }
     }
 
-    /// The administrator takes a node of our own out of use, or into use again.
+    /// Suspends a node of our own, or resumes it.
     pub fn suspend(&mut self, index: usize, suspended: bool) {
         let host = &mut self.hosts[index];
         if suspended && !host.suspended {
@@ -147,7 +148,7 @@ impl World {
         });
     }
 
-    /// The clients of a server of our own are to go elsewhere, or not any more.
+    /// Drains a server of our own, or ends that.
     pub fn drain(&mut self, index: usize, draining: bool) {
         self.counts.drained += u64::from(draining && !self.hosts[index].draining);
         self.hosts[index].draining = draining;
@@ -158,7 +159,7 @@ impl World {
         });
     }
 
-    /// Two hosts do not hear each other, or do again; others hear both.
+    /// Separates two hosts from each other, or ends that; others reach both.
     pub fn set_apart(&mut self, one: usize, other: usize, apart: bool) {
         let pair = (one as u32, other as u32);
         self.apart.retain(|known| *known != pair);
@@ -168,7 +169,7 @@ impl World {
         }
     }
 
-    /// Whether nodes wait for a place at a host of our own.
+    /// Reports whether logins are parked at a host of our own.
     pub(crate) fn has_waiting(&self, index: usize) -> bool {
         match self.hosts.get(index).and_then(|host| host.machine.as_ref()) {
             Some(Machine::Own(own)) => own.node.members().is_some_and(|members| members.waiting() > 0),

@@ -21,31 +21,32 @@ use crate::own::Sabotage;
 use crate::talk::{Name, Told, Wish};
 use crate::world::{Weather, World};
 
-/// Time for news to reach the top, and for the questions that they cause: at most four round trips of 2 to 6 ms.
+/// The time for reports to reach the top, with the queries that they cause: at most four round
+/// trips of 2 to 6 ms.
 const NEWS: Duration = Duration::from_millis(30);
 
-/// Changes and readers of one history.
+/// The number of changes and readers of one history.
 const STEPS: usize = 120;
 
 /// Time between two of them.
 const PAUSE: Duration = Duration::from_secs(6);
 
-/// One world in this many lasts for days, with windows of hours.
+/// One world in this number lasts for days, with windows of hours.
 const DAYS_EVERY: u64 = 50;
 
-/// Its times are this much longer.
+/// The factor of its times.
 const DAYS: u32 = 600;
 
-/// Paths that change.
+/// The number of changing paths.
 const PATHS: u64 = 12;
 
-/// Clients that seek paths in vain begin within this time.
+/// The time within which clients with missing paths begin.
 const FILLERS_WITHIN: Duration = Duration::from_millis(200);
 
 /// A client gives up after this time.
 const PATIENCE: Duration = Duration::from_secs(200);
 
-/// The longest time that a process is down, or two nodes do not reach each other.
+/// The longest outage of a process, or of the connection of two nodes.
 const OUTAGE_MAX: Duration = Duration::from_secs(8);
 
 /// Results of one world, or of several.
@@ -53,11 +54,11 @@ const OUTAGE_MAX: Duration = Duration::from_secs(8);
 pub struct Outcome {
     /// Readers that found their file.
     pub found: usize,
-    /// Readers that found nothing.
+    /// Readers that received "not found".
     pub missing: usize,
-    /// Locations that ended with their window.
+    /// Locations that expired with their window.
     pub expired: u64,
-    /// Locations that ended before, because the cache was full.
+    /// Locations that were evicted because the cache was full.
     pub evicted: u64,
 }
 
@@ -84,7 +85,7 @@ fn cache(lot: &mut Lot, scale: u32) -> CacheSettings {
     }
 }
 
-/// A small tree of random shape, formed.
+/// Returns a small tree of random shape.
 fn formed(seed: u64, scale: u32, sabotage: Option<Sabotage>) -> World {
     let mut lot = Lot::new(seed ^ 0x77_1d05);
     let (managers, supervisors) = (1 + lot.below(2) as usize, lot.below(3) as usize);
@@ -138,7 +139,7 @@ impl History {
         self.world.begin_slow(wish, path, managers, at, PATIENCE, Duration::ZERO);
     }
 
-    /// Clients read a path at each manager.
+    /// Starts a reader of a path at each manager.
     fn readers(&mut self, path: &Name, after: Duration) {
         for manager in self.managers.clone() {
             let at = self.world.now + after;
@@ -146,7 +147,7 @@ impl History {
         }
     }
 
-    /// A file comes to a server, or leaves it.
+    /// Adds a file to a server, or removes it.
     fn change(&mut self, is_here: bool, is_reported: bool) {
         let (path, server) = (self.path(), self.server());
         let host = &self.world.hosts[server];
@@ -186,7 +187,7 @@ impl History {
             }
             12 if self.has_outages => self.outage(),
             12..15 => {
-                // What clients seek in vain displaces other locations.
+                // Look-ups of missing paths evict other locations.
                 for _ in 0..5 + self.lot.below(40) {
                     self.fillers += 1;
                     let path: Name = format!("/nowhere/{}", self.fillers).into_bytes().into();
@@ -202,7 +203,7 @@ impl History {
         self.world.run(next, |world| !world.wrong.is_empty());
     }
 
-    /// Adds up what happened.
+    /// Returns the sums of the counts.
     fn outcome(&self) -> Result<Outcome, String> {
         if let Some(wrong) = self.world.wrong.first() {
             return Err(wrong.clone());
@@ -212,7 +213,7 @@ impl History {
             match operation.end.as_ref().map(|(_, end)| end) {
                 Some(End::Done) => outcome.found += 1,
                 Some(End::Missing) => outcome.missing += 1,
-                // A client may have been where nobody could serve it.
+                // A client may have been at a manager without servers.
                 Some(End::Failed(_)) if self.has_outages => {}
                 end => return Err(format!("{end:?}: {operation:?}")),
             }
@@ -258,14 +259,14 @@ pub fn run_all(seeds: &[u64]) -> Result<Outcome, String> {
     Ok(outcomes.into_iter().fold(Outcome::default(), Outcome::plus))
 }
 
-/// A window with the step in which it ends.
+/// Returns a window with the step in which it ends.
 fn whole(window: Duration) -> Duration {
     window + window / WINDOW_TICKS + Duration::from_secs(1)
 }
 
 impl World {
-    /// The time after which the caches on the way from a server to this node have forgotten a location, and that of
-    /// "nobody has it".
+    /// Returns the time after which the caches from a server up to this node have forgotten a
+    /// location, and the time for a cached absence.
     fn forgotten_after(&self, host: usize) -> (Duration, Duration) {
         let times = |host: usize| {
             let cache = &self.hosts[host].cache;
@@ -283,7 +284,7 @@ impl World {
         (own.0 + below.0 + news, own.1 + below.1 + news)
     }
 
-    /// Judges the answer of an inner node to a reader by the disks as they are now.
+    /// Checks the answer of an inner node to a reader by the current contents of the disks.
     pub(crate) fn judge_location(&mut self, host: usize, number: u32, told: &Told) {
         let Some(operation) = self.operations.get(number as usize) else { return };
         if operation.wish != Wish::Read || !operation.tried().is_empty() {
@@ -305,7 +306,7 @@ impl World {
         }
     }
 
-    /// A server that has had a path for long enough to be known to this manager.
+    /// Returns a server that has had a path for long enough to be known to this manager.
     fn holder(&self, manager: usize, path: &Name) -> Option<usize> {
         let (_, nowhere) = self.forgotten_after(manager);
         (0..self.len()).find(|index| {
@@ -316,7 +317,8 @@ impl World {
         })
     }
 
-    /// Reports whether a path is gone at this child, and at all servers below it, long enough for its parent to know it.
+    /// Reports whether a path has been gone at this child, and at all servers below it, for long
+    /// enough to be known to its parent.
     fn is_long_gone(&self, host: usize, to: usize, path: &Name) -> bool {
         let (window, _) = self.forgotten_after(host);
         let below = |index: &usize| {
@@ -334,7 +336,8 @@ impl World {
             }
             let Some((at, is_quiet)) = server.disk.removed.get(path) else { return !server.disk.has(path) };
             let bound = if *is_quiet { window } else { self.known_within.unwrap_or_default() };
-            // A connection that broke meanwhile may have lost the report; then the next question ends it.
+            // A connection that broke meanwhile may have lost the report; then the next query
+            // corrects it.
             let is_connected_since = server.seated < *at && self.hosts[to].seated < *at;
             at.saturating_add(bound) <= self.now && is_connected_since
         })

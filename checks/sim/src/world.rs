@@ -1,4 +1,4 @@
-//! Hosts and virtual time: what a network of nodes does, one event after the other.
+//! The world of a simulation: hosts, the network and virtual time, one event after the other.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,19 +14,19 @@ use crate::lot::Lot;
 use crate::network::Link;
 use crate::talk::{Deed, Talk, Told};
 
-/// How the network behaves.
+/// The properties of the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
-    /// One way over a link.
+    /// The one-way latency of a connection.
     pub latency: Duration,
-    /// Up to so much more for each message; messages of one link keep their order.
+    /// The maximum additional latency of a message; messages of one connection keep their order.
     pub jitter: Duration,
-    /// Links of which a fault befalls, in parts per million: a third of them break, a third fall silent for good, and a third
-    /// stand still for up to 10 s.
+    /// The rate of connections with a fault, in parts per million. A third of them break, a third
+    /// fall silent for good, and a third stall for up to 10 s.
     pub faulty_per_million: u64,
-    /// A fault befalls within this time of the link's start.
+    /// The time after the start of a connection within which a fault occurs.
     pub fault_within: Duration,
-    /// Clocks run up to this much too fast or too slow, in parts per million.
+    /// The maximum error of a clock's speed, in parts per million.
     pub drift_per_million: u64,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum What {
     Stall {
         link: u32,
     },
-    /// Two hosts that were kept apart hear each other again.
+    /// The separation of two hosts ends.
     Together {
         pair: (u32, u32),
     },
@@ -90,7 +90,7 @@ pub(crate) enum What {
         attempt: u32,
         told: Told,
     },
-    /// A client has heard nothing for long.
+    /// A client's timeout passes.
     Patience {
         operation: u32,
         attempt: u32,
@@ -130,39 +130,40 @@ impl Ord for Scheduled {
 pub struct World {
     /// Virtual time.
     pub now: Duration,
-    /// What has happened.
+    /// Counts of events.
     pub counts: Counts,
-    /// Chance.
+    /// The random generator.
     pub lot: Lot,
-    /// How the network behaves from now on.
+    /// The current properties of the network.
     pub weather: Weather,
     pub(crate) hosts: Vec<Host>,
     pub(crate) links: Vec<Link>,
     queue: BinaryHeap<Reverse<Scheduled>>,
     scheduled: u64,
-    /// Group of each host while the network is split.
+    /// The group of each host while the network is split.
     pub(crate) split: Vec<u8>,
-    /// Pairs of hosts that do not hear each other, whatever others do.
+    /// Pairs of hosts that are separated from each other only.
     pub(crate) apart: Vec<(u32, u32)>,
     deeds: Vec<Deed>,
-    /// What clients do.
+    /// The operations of clients.
     pub operations: Vec<Operation>,
-    /// A path to tell everything about, on the standard output.
+    /// A path whose messages are printed on the standard output.
     pub trace: Option<String>,
-    /// Each answer to a reader is judged by the rules of `windows`; reports of changes are known within this time.
+    /// Each answer to a reader is checked by the rules of `windows`; reports of changes arrive
+    /// within this time.
     pub(crate) known_within: Option<Duration>,
-    /// Answers that were wrong when they were given.
+    /// Answers that were wrong at their time.
     pub wrong: Vec<String>,
-    /// When a host found or lost its place last.
+    /// The time at which a host last found or lost its place.
     pub changed: Duration,
-    /// Hosts that have a place, but managers.
+    /// The number of hosts with a place, without managers.
     pub placed: usize,
-    /// Real nodes that a message of ours has ended.
+    /// The number of real nodes that a message of ours has ended.
     pub killed: usize,
 }
 
 impl World {
-    /// An empty world.
+    /// Creates an empty world.
     pub fn new(seed: u64, weather: Weather) -> Self {
         Self {
             now: Duration::ZERO,
@@ -186,7 +187,7 @@ impl World {
         }
     }
 
-    /// Adds a host that starts at `at`; its number.
+    /// Adds a host that starts at `at`, and returns its number.
     pub fn add(&mut self, kind: Kind, managers: &[usize], at: Duration) -> usize {
         let index = self.hosts.len();
         let drift = self.weather.drift_per_million;
@@ -197,17 +198,17 @@ impl World {
         index
     }
 
-    /// Number of hosts.
+    /// Returns the number of hosts.
     pub fn len(&self) -> usize {
         self.hosts.len()
     }
 
-    /// Whether there are no hosts.
+    /// Reports whether there are no hosts.
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
 
-    /// Lets time pass until `end`, or until `stop` says so after an event.
+    /// Runs until `end`, or until `stop` returns `true` after an event.
     pub fn run(&mut self, end: Duration, mut stop: impl FnMut(&Self) -> bool) {
         while let Some(Reverse(next)) = self.queue.peek() {
             if next.at > end {
@@ -247,7 +248,7 @@ impl World {
         }
     }
 
-    /// Starts a host, or starts it again after a crash.
+    /// Starts a host, or restarts it after a crash.
     pub fn start(&mut self, index: usize) {
         if self.hosts[index].machine.is_some() {
             return;
@@ -266,12 +267,12 @@ impl World {
         }
     }
 
-    /// Lets a host begin again at that time.
+    /// Restarts a host at that time.
     pub fn begin_again(&mut self, index: usize, at: Duration) {
         self.schedule(at, What::Start(index as u32));
     }
 
-    /// Ends a host's process. `quietly`: its host is gone too, and nobody is told.
+    /// Ends a host's process. `quietly`: its machine is down too, so its connections do not end.
     pub fn crash(&mut self, index: usize, quietly: bool) {
         self.counts.parked += u64::from(self.has_waiting(index));
         let host = &mut self.hosts[index];
@@ -315,14 +316,14 @@ impl World {
         }
     }
 
-    /// Splits the network: hosts of different groups do not hear each other any more.
+    /// Splits the network: hosts of different groups are separated.
     pub fn split(&mut self, group: impl Fn(usize) -> u8) {
         for (index, of) in self.split.iter_mut().enumerate() {
             *of = group(index);
         }
     }
 
-    /// Cuts one host off, or lets it hear the others again.
+    /// Separates one host from all others, or ends that.
     pub fn cut_off(&mut self, index: usize, off: bool) {
         if let Some(group) = self.split.get_mut(index) {
             *group = if off { group.wrapping_add(128) } else { *group % 128 };
@@ -344,7 +345,7 @@ impl World {
         self.with(index, |machine, disk, now, out| machine.tick(disk, now, out));
     }
 
-    /// Lets a host's machine do something, and does what it wants.
+    /// Calls a host's process, and executes its actions.
     pub(crate) fn with(
         &mut self,
         index: usize,
@@ -413,7 +414,7 @@ impl World {
         }
     }
 
-    /// A parent has taken in a child.
+    /// Records that a parent has accepted a child.
     fn seated(&mut self, index: usize, slot: cluster::Slot) {
         let Some(Machine::Own(own)) = &self.hosts[index].machine else { return };
         let member = own.node.members().and_then(|members| members.member(slot));

@@ -1,14 +1,15 @@
-//! Do the checks notice what they are there for? Nodes that do one thing wrong on purpose, and the words of the check that has
-//! to find it out.
+//! Tests of the checks themselves: nodes with one deliberate fault, and the error that has to
+//! detect it.
 
 use sim::faults;
 use sim::host::Kind;
 use sim::own::Sabotage;
 
-/// Seeds in which it may show.
+/// The number of seeds in which the fault may show.
 const SEEDS: u64 = 12;
 
-/// In each of some worlds some nodes do this: at least in one of them, and in no other way, it is noticed.
+/// Gives some nodes of some worlds this fault: it is detected in at least one world, and only by
+/// these errors.
 fn noticed(sabotage: Sabotage, kind: Kind, which: usize, words: &[&str]) {
     let mut seen = 0;
     for seed in 1..=SEEDS {

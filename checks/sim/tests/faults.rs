@@ -1,9 +1,11 @@
-//! Bad minutes: whatever breaks, nobody is told a lie, and afterwards everybody is in the tree again and everything is found.
-//! `SIM_SEEDS=17,18` repeats those seeds alone, `SIM_TRACE=/path` tells all that was said about a file.
+//! Bad minutes: no client gets a wrong answer, and afterwards every node is back and every file is
+//! found.
+//!
+//! `SIM_SEEDS=17,18` repeats those seeds alone, `SIM_TRACE=/path` prints all messages about a file.
 
 use sim::faults;
 
-/// Seeds of an ordinary run; `make sim` runs more.
+/// The number of seeds of an ordinary run; `make sim` runs more.
 const SEEDS: u64 = 200;
 
 #[test]

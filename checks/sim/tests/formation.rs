@@ -1,10 +1,11 @@
-//! Trees form quickly, completely, no deeper than they must be, and at a price that does not grow with their size.
+//! Trees form quickly, completely, with the least depth, and at a cost per node that does not grow
+//! with their size.
 
 use std::time::Duration;
 
 use sim::formation::{Formation, Report};
 
-/// From the last start to the complete tree, links that fall silent included.
+/// The time from the last start to the complete tree, with connections that fall silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn form(formation: Formation) -> Report {

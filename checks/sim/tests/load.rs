@@ -1,14 +1,14 @@
-//! Crowds and greedy clients: the cost of an event and the length of queues are bounded, and the checks notice nodes that break the
-//! rules.
+//! Crowds and greedy clients: the cost of an event and the queues are bounded, and the checks
+//! detect nodes that break the rules.
 
 use sim::lot::Lot;
 use sim::own::Sabotage;
 use sim::{crowds, queues};
 
-/// Seeds of an ordinary run; `make sim` runs more.
+/// The number of seeds of an ordinary run; `make sim` runs more.
 const SEEDS: u64 = 60;
 
-/// Seeds within which a node that breaks the rules is noticed.
+/// The number of seeds within which a node that breaks the rules is detected.
 const SPOILED_SEEDS: u64 = 40;
 
 fn seeds() -> (bool, Vec<u64>) {

@@ -1,4 +1,4 @@
-//! Files are found in as many round trips as the tree has levels, and a manager that was restarted serves at once.
+//! A look-up takes one round trip per level of the tree, and a restarted manager serves at once.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ fn locate(servers: usize, supervisors: usize) -> Report {
     let report = location::locate(servers, supervisors, 1).expect("everything found");
     println!("{report}");
     let (levels, nodes) = (report.height as f64, (servers + supervisors) as u64);
-    // The client asks the manager, that asks down the tree; rounding is less than a hundredth.
+    // The client asks the manager, which queries down the tree; rounding is less than a hundredth.
     assert!(report.missing.round_trips() <= levels + 1.01, "one round trip over the tree: {report}");
     assert_eq!(report.missing.messages, 2 * nodes, "everybody is asked once and answers once");
     assert_eq!(report.missing.requests, 1, "and the client waits for the answer");
     assert!(report.missing_again.round_trips() <= 1.01 && report.missing_again.messages == 0, "{report}");
-    // The manager and each supervisor send the client on, the server serves it.
+    // The manager and each supervisor redirect the client, the server serves it.
     assert!(report.cold.round_trips() <= 2.0 * levels + 1.01, "{report}");
     assert!(report.cold.messages <= 2 * nodes, "{report}");
     assert!(report.warm.round_trips() <= levels + 1.01 && report.warm.messages == 0, "{report}");
     assert!(report.warm.requests as usize <= report.height + 1, "{report}");
-    // Whether it exists already is asked at the manager alone: those below know from that.
+    // Only the manager queries for an existing file: the nodes below have the result.
     assert!(report.create.round_trips() <= 2.0 * levels + 1.01, "{report}");
     report
 }
@@ -44,12 +44,13 @@ fn restart(formation: Formation, down: u64, inventory: bool) -> Restart {
 
 #[test]
 fn a_restarted_manager_serves_in_under_a_second() {
-    // A supervisor without a parent for 15 s sends its children away: then the whole tree has to form again.
+    // A supervisor without a parent for 15 s redirects its children: then the whole tree has to
+    // form again.
     for (servers, supervisors, long) in [(60, 0, 60), (890, 16, 12)] {
         for (down, inventory) in [(0, false), (1, true), (long, false), (long, true)] {
             let restart = restart(Formation::new(servers, supervisors), down, inventory);
             assert!(restart.open < Duration::from_secs(1), "{restart}");
-            // "Nobody has it" rests on nobody having come for two seconds.
+            // A file is reported as missing after two seconds without an arrival.
             assert!(restart.missing < Duration::from_secs(4), "{restart}");
             assert!(restart.create < Duration::from_secs(4), "{restart}");
         }
@@ -74,7 +75,7 @@ fn with_real_nodes_only_what_silence_tells_waits() {
     let formation = Formation { real_servers_percent: 50, ..Formation::new(60, 0) };
     let restart = restart(formation, 1, true);
     assert!(restart.open < Duration::from_secs(1), "what our own nodes have is found: {restart}");
-    // Real nodes come back after up to 9 s; then 5 s of their silence say that they do not have it.
+    // Real nodes reconnect after up to 9 s; then their query timeout of 5 s has to pass.
     assert!(restart.missing < Duration::from_secs(20), "{restart}");
     assert!(restart.create < Duration::from_secs(20), "{restart}");
 }

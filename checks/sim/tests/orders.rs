@@ -1,12 +1,13 @@
-//! Orders of strangers without permission change no name and disturb nobody, and the checks notice nodes that break the rules.
+//! Orders without permission change no name and have no side effects, and the checks detect nodes
+//! that break the rules.
 
 use sim::orders;
 use sim::own::Sabotage;
 
-/// Seeds of an ordinary run; `make sim` runs more.
+/// The number of seeds of an ordinary run; `make sim` runs more.
 const SEEDS: u64 = 200;
 
-/// Seeds within which a node that breaks the rules is noticed.
+/// The number of seeds within which a node that breaks the rules is detected.
 const SPOILED_SEEDS: u64 = 50;
 
 #[test]

@@ -1,15 +1,16 @@
-//! No file is ever created at two servers, and the checks notice when a node breaks the rules for that.
+//! No file is ever created at two servers, and the checks detect nodes that break the rules for
+//! that.
 
 use sim::own::Sabotage;
 use sim::placement::{self, Trouble};
 
-/// Each has ten histories.
+/// The number of seeds, each with ten histories.
 const SEEDS: u64 = 1000;
 
-/// It shows within so many seeds that a node breaks the rules.
+/// The number of seeds within which a node that breaks the rules is detected.
 const SPOILED_SEEDS: u64 = 400;
 
-/// Those that `SIM_SEEDS` asks for, or all.
+/// Returns the seeds of `SIM_SEEDS`, or all.
 fn seeds() -> Vec<u64> {
     let chosen = sim::faults::chosen();
     if chosen.is_empty() { (1..=SEEDS).collect() } else { chosen }

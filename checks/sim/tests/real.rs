@@ -1,11 +1,13 @@
-//! Trees of our own nodes and real ones, as far as the model of real ones goes: their pauses, their lists, what ends them.
+//! Trees of our own nodes and real ones, as far as they are modelled: their pauses, their lists,
+//! their ends.
 
 use std::time::Duration;
 
 use sim::formation::{Formation, Report};
 use sim::world::Weather;
 
-/// A pause of 9 s and what follows it; a link that falls silent costs a real node three pings of 60 s.
+/// A pause of 9 s and its consequences; a connection that falls silent costs a real node three
+/// pings of 60 s.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn form(formation: Formation) -> Report {

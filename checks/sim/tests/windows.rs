@@ -1,12 +1,13 @@
-//! Locations that expire or are evicted mislead no reader beyond the documented times, and the checks notice nodes that break the rules.
+//! Locations that expire or are evicted mislead readers no longer than documented, and the checks
+//! detect nodes that break the rules.
 
 use sim::own::Sabotage;
 use sim::windows;
 
-/// Seeds of an ordinary run; `make sim` runs more.
+/// The number of seeds of an ordinary run; `make sim` runs more.
 const SEEDS: u64 = 100;
 
-/// Seeds within which a node that breaks the rules is noticed.
+/// The number of seeds within which a node that breaks the rules is detected.
 const SPOILED_SEEDS: u64 = 100;
 
 #[test]

@@ -1,4 +1,4 @@
-//! The leases of one of our own nodes: what it tells its parents of them, and what they order.
+//! The leases of a node of our own: reports to its parents, and their orders.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Own, Sabotage};
 use crate::talk::{Deed, Files, Name};
 
 impl Own {
-    /// New parents are told of the leases that run.
+    /// Reports the running leases to new parents.
     pub(super) fn report_leases(&mut self, now: Duration, out: &mut Vec<Deed>) {
         let parents: Vec<(LinkId, Extensions)> = self.parents().collect();
         self.informed.retain(|link| parents.iter().any(|(parent, _)| parent == link));
@@ -27,7 +27,7 @@ impl Own {
         }
     }
 
-    /// The lease by which a client is to create a path here or below, if it is not there.
+    /// Returns the number of the lease of a path that a client is about to create here or below.
     pub(super) fn lease_number(&mut self, path: &[u8], now: Duration) -> Option<LeaseNumber> {
         let conceals = self.does(Sabotage::Conceals);
         match &mut self.desk {
@@ -36,7 +36,8 @@ impl Own {
         }
     }
 
-    /// What a parent orders of a lease: it sends a client here to create a path.
+    /// Carries out a parent's order about a lease: the parent redirects a client here to create a
+    /// path.
     pub(super) fn lease(
         &mut self,
         link: LinkId,
@@ -61,14 +62,14 @@ impl Own {
         if self.does(Sabotage::Conceals) || time.is_zero() {
             return;
         }
-        // The parent that has granted it learns by that that the lease has arrived.
+        // The report confirms the arrival of the lease to the parent that granted it.
         let knows = |(_, extensions): &(LinkId, Extensions)| extensions.contains(Extensions::LEASES);
         let message = leased(path, number);
         out.extend(self.parents().filter(knows).map(|(parent, _)| Deed::Files(parent, message.clone())));
     }
 }
 
-/// News of a file that a client is to create here.
+/// Returns the message for a file that a client is about to create here.
 fn leased(path: &Name, number: LeaseNumber) -> Files {
     Files::Have { path: path.clone(), pending: true, draining: false, leased: Some(number) }
 }

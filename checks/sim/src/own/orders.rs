@@ -1,4 +1,5 @@
-//! Orders to change names at one of our own nodes: whether they are carried out, and how they go down the tree.
+//! Orders to change names at a node of our own: permission, execution, and forwarding down the
+//! tree.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::disk::Disk;
 use crate::talk::{Deed, Files, Order};
 
 impl Own {
-    /// Somebody orders a change of names.
+    /// Handles an order to change names.
     pub(super) fn ordered(
         &mut self,
         link: LinkId,

@@ -1,4 +1,4 @@
-//! Requests of clients at one of our own nodes, and names that come and go at a server.
+//! Requests of clients at a node of our own, and changes of names at a server.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::talk::{Deed, Files, Name, Request, Told, Wish};
 
 impl Own {
-    /// A client's request.
+    /// Handles a client's request.
     pub fn serve(&mut self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) {
         let Request { operation, attempt, .. } = *request;
         if self.desk.is_none() {
@@ -32,7 +32,7 @@ impl Own {
         out.push(Deed::Tell { operation, attempt, told });
     }
 
-    /// Asks the location machine for a client.
+    /// Passes a client's request to the resolver.
     pub(super) fn ask(&mut self, request: &Request, now: Duration, out: &mut Vec<Deed>) {
         let Request { operation, attempt, .. } = *request;
         let mut answer = None;
@@ -44,12 +44,12 @@ impl Own {
                 desk.waiting.remove(&token);
             }
         });
-        // One that was answered meanwhile waits no more: its answer is among the deeds.
+        // A request that was answered meanwhile no longer waits: its answer is among the actions.
         let told = answer.map_or(Told::Later, told);
         out.push(Deed::Tell { operation, attempt, told });
     }
 
-    /// A request that reached the server itself.
+    /// Executes a request at the server itself.
     fn perform(&mut self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) -> Told {
         if self.does(Sabotage::Circles) {
             return Told::Redirect(0);
@@ -74,7 +74,8 @@ impl Own {
                 self.name_changed(path, disk, now, out);
                 return Told::Done;
             }
-            // The parent that sent the client here receives a report, unless another client is to create the file.
+            // The node that redirected the client here gets a report, unless another client is
+            // about to create the file.
             if self.lease_number(path, now).is_some() {
                 return Told::Missing;
             }
@@ -102,7 +103,7 @@ impl Own {
         }
     }
 
-    /// The disk got or lost a file without a client. Reports it to parents.
+    /// Records a change of the disk without a client, and notifies parents.
     pub fn changed(&mut self, path: &Name, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         if disk.has(path) {
             self.leases.exists(path);
@@ -110,7 +111,7 @@ impl Own {
         self.name_changed(path, disk, now, out);
     }
 
-    /// A name came to exist or ceased to. Reports it to parents, at once or in a turn of the thread.
+    /// Records that a name was created or removed. Parents are notified at once or by the thread.
     pub(super) fn name_changed(&mut self, path: &Name, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         match &mut self.turns {
             Some(turns) => turns.name_changed(path, now),
@@ -118,7 +119,7 @@ impl Own {
         }
     }
 
-    /// Reports to parents whether a path is here.
+    /// Reports the state of a path to parents.
     pub(super) fn report(&self, path: &Name, disk: &Disk, out: &mut Vec<Deed>) {
         let message = if disk.has(path) { here(path) } else { Files::Gone { path: path.clone() } };
         self.tell_parents(&message, out);

@@ -1,4 +1,4 @@
-//! The thread of one of our own nodes, which takes work from its queue in turns.
+//! The thread of a node of our own, which takes batches of work from its queue in turns.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use super::{Own, Sabotage};
 use crate::disk::Disk;
 use crate::talk::{Deed, Name, Request, Told};
 
-/// A client that finds no room comes again after this time.
+/// The delay before a client retries that was refused by a full queue.
 const BUSY: Duration = Duration::from_secs(5);
 
 /// A request with its arrival.
 struct Arrival {
     request: Request,
-    /// The last turn before it came.
+    /// The last turn before its arrival.
     turn: u64,
-    /// Requests of the same client that came before and wait.
+    /// Earlier waiting requests of the same client.
     ahead: u64,
 }
 
@@ -27,23 +27,23 @@ struct Arrival {
 pub(crate) struct Turns {
     queue: WorkQueue<(), (), Arrival>,
     pace: Duration,
-    /// When the next turn is, if there is work.
+    /// The time of the next turn, if there is work.
     at: Option<Duration>,
     turns: u64,
-    /// Requests that wait, by client.
+    /// The number of waiting requests, by client.
     waiting: HashMap<usize, u64>,
-    /// The most clients that have waited at once.
+    /// The largest number of clients that waited at once.
     clients_most: u64,
-    /// Resets that parents received because names were lost.
+    /// Resets that parents received because of lost names.
     pub(crate) resets: u64,
-    /// Requests that found no room.
+    /// Requests refused by a full queue.
     pub(crate) refused: u64,
     /// A request that waited for more than its share of turns.
     unfair: Option<String>,
 }
 
 impl Turns {
-    /// A queue of which a part is taken every `pace`.
+    /// Creates a queue of which a batch is taken every `pace`.
     pub(crate) fn new(pace: Duration) -> Self {
         Self {
             queue: WorkQueue::default(),
@@ -80,7 +80,7 @@ impl Turns {
         }
     }
 
-    /// The first rule that does not hold.
+    /// Returns the first violated rule.
     pub(crate) fn error(&self) -> Option<String> {
         let stats = self.queue.stats();
         let is_bounded = stats.requests <= REQUESTS_MAX
@@ -95,8 +95,8 @@ impl Turns {
         self.unfair.clone()
     }
 
-    /// Notes that a request is taken. One that was the `ahead + 1`st of its client has waited while each other client had as many
-    /// at most.
+    /// Checks a request that is taken. During the wait of the `ahead + 1`st request of its client,
+    /// each other client may have had at most as many.
     fn note_taken(&mut self, arrival: &Arrival) {
         let client = arrival.request.client;
         if let Some(count) = self.waiting.get_mut(&client) {
@@ -135,7 +135,7 @@ impl Own {
         Told::Later
     }
 
-    /// Does a part of the work if it is time.
+    /// Takes a batch of work if it is due.
     pub(super) fn take_turn(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         let Some(turns) = self.turns.as_mut().filter(|turns| turns.at.is_some_and(|at| at <= now)) else {
             return;
