@@ -42,7 +42,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The sum of two, and the larger of their extremes.
+    /// Returns the sums of two results, and the larger of their maxima.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -158,7 +158,7 @@ fn observed(world: &World) -> Outcome {
 /// Runs the histories of these seeds on all processors.
 ///
 /// # Errors
-/// The first few that went wrong.
+/// The errors of the first few failed seeds.
 pub fn run_all(seeds: &[u64]) -> Result<Outcome, String> {
     let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
     Ok(outcomes.into_iter().fold(Outcome::default(), Outcome::plus))

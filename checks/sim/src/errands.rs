@@ -161,10 +161,12 @@ impl Errands {
         }
     }
 
-    /// After the weather cleared and the tree is complete: lets those who still wait end, and then asks for everything.
+    /// Ends the bad minute after the tree is complete: waiting clients finish, and then every path
+    /// is requested.
     ///
     /// # Errors
-    /// What did not hold.
+    ///
+    /// A violated invariant.
     pub fn verify(&mut self, world: &mut World) -> Result<(), String> {
         let end = world.now + PATIENCE;
         while world.now < end && world.unfinished().next().is_some() {
@@ -327,11 +329,12 @@ impl Errands {
         }
     }
 
-    /// What hosts may have in hand while it lasts: a query for each path, and somebody who waits for it for each request that
-    /// is open or was given up less than half a minute ago.
+    /// Checks the limits of a host during the faults: one query for each path, and one waiter for
+    /// each request that is open or was abandoned less than half a minute ago.
     ///
     /// # Errors
-    /// What there is too much of.
+    ///
+    /// The exceeded limit.
     pub fn within_bounds(&self, world: &World) -> Result<(), String> {
         let paths = self.paths.len() + NOWHERE as usize;
         let open = world.unfinished().count();

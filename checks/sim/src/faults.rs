@@ -81,7 +81,7 @@ fn draw(lot: &mut Lot) -> Formation {
 /// Runs the minute of this seed.
 ///
 /// # Errors
-/// What did not hold, with the seed.
+/// A violated invariant, with the seed.
 pub fn run(seed: u64) -> Result<Outcome, String> {
     let mut lot = Lot::new(seed ^ 0x5eed);
     let formation = draw(&mut lot);
@@ -134,11 +134,12 @@ pub fn run_all(seeds: &[u64], tell: impl Fn(&Result<Outcome, String>) + Sync) ->
     minutes.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs the minute of this seed with nodes of our own alone, some of which do something wrong on purpose, for tests of the
-/// checks: those of `kind` with a number that `which` divides.
+/// Runs the minute of this seed with nodes of our own alone, some with a deliberate fault, for
+/// tests of the checks. The fault applies to hosts of `kind` with a number that `which` divides.
 ///
 /// # Errors
-/// What did not hold.
+///
+/// A violated invariant.
 pub fn spoiled(seed: u64, sabotage: Sabotage, kind: Kind, which: usize) -> Result<Outcome, String> {
     let mut lot = Lot::new(seed ^ 0x5eed);
     let formation = Formation {

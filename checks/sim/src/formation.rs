@@ -97,7 +97,8 @@ impl Formation {
     /// Lets the tree form; gives up `patience` after the last start.
     ///
     /// # Errors
-    /// What is missing when patience ends.
+    ///
+    /// A description of the missing nodes at the end of `patience`.
     pub fn run(&self, seed: u64, patience: Duration) -> Result<Report, String> {
         let mut world = self.world(seed);
         let end = self.within + patience;

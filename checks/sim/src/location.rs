@@ -154,10 +154,11 @@ fn scatter(world: &mut World, fit: impl Fn(Kind) -> bool) {
     }
 }
 
-/// Looks for files in a tree of our own nodes.
+/// Measures look-ups in a tree of our own nodes.
 ///
 /// # Errors
-/// What did not come out as it should.
+///
+/// An unexpected result.
 pub fn locate(servers: usize, supervisors: usize, seed: u64) -> Result<Report, String> {
     let formation =
         still(Formation { within: Duration::from_secs(5), ..Formation::new(servers, supervisors) });
@@ -209,11 +210,12 @@ pub struct FirstStart {
     pub missing: Duration,
 }
 
-/// Starts a manager and most of its servers, the others `late` after them, and asks for files at the beginning. `first`: the
-/// manager has no record of an earlier run.
+/// Starts a manager and most of its servers, the others `late` after them, and requests files at
+/// the beginning. `first`: the manager has no record of an earlier run.
 ///
 /// # Errors
-/// What did not come out as it should.
+///
+/// An unexpected result.
 pub fn first_start(servers: usize, late: Duration, first: bool, seed: u64) -> Result<FirstStart, String> {
     let mut world = formed(&still(Formation::new(servers, 0)), seed)?;
     let all: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Server).collect();
@@ -262,11 +264,12 @@ pub fn first_start(servers: usize, late: Duration, first: bool, seed: u64) -> Re
     Ok(FirstStart { present: longest, late, missing: at - began })
 }
 
-/// Lets a tree form, ends its manager, begins it again after `down`, and asks it for files at that moment. Files are on our
-/// own servers.
+/// Lets a tree form, ends its manager, restarts it after `down`, and requests files at that moment.
+/// Files are on our own servers.
 ///
 /// # Errors
-/// What did not come out as it should.
+///
+/// An unexpected result.
 pub fn restart(formation: Formation, down: Duration, inventory: bool, seed: u64) -> Result<Restart, String> {
     let formation = still(formation);
     let mut world = formed(&formation, seed)?;

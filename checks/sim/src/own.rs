@@ -120,7 +120,7 @@ pub struct Own {
 }
 
 impl Own {
-    /// Creates a node. Clients reach a node with children at `own`; `above` tells whether it has
+    /// Creates a node. Clients reach a node with children at `own`; `above` reports whether it has
     /// parents.
     pub fn new(
         node: Node,

@@ -58,7 +58,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The sum of two worlds.
+    /// Returns the sum of two worlds.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -239,7 +239,7 @@ fn restart(world: &mut World, host: usize) {
 /// Runs the histories of one seed.
 ///
 /// # Errors
-/// A file that was created twice, or a client that was not answered.
+/// A file that was created twice, or a client without an answer.
 pub fn run(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
     let mut world = formed(seed, trouble, sabotage);
     if trouble == Trouble::Growth {
@@ -293,7 +293,7 @@ pub fn run(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> Result<Ou
 /// Runs the histories of these seeds, on all processors.
 ///
 /// # Errors
-/// The first few that went wrong.
+/// The errors of the first few failed seeds.
 pub fn run_all(seeds: &[u64], trouble: Trouble) -> Result<Outcome, String> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let share = seeds.len().div_ceil(threads).max(1);

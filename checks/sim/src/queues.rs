@@ -56,7 +56,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The sum of two.
+    /// Returns the sum of two results.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -186,10 +186,12 @@ fn judge(world: &World, outcome: &mut Outcome) -> Result<(), String> {
     Ok(())
 }
 
-/// Pushes into a queue that is seldom emptied; returns how many found no room. `keeps`: the owner keeps those nevertheless.
+/// Pushes into a queue that is rarely emptied, and returns the number of refused entries. `keeps`:
+/// the caller adds them nevertheless.
 ///
 /// # Errors
-/// More waits than may.
+///
+/// The exceeded limit.
 pub fn bare(lot: &mut Lot, keeps: bool) -> Result<usize, String> {
     let mut queue: WorkQueue<(), (), usize> = WorkQueue::default();
     let (clients, bytes_most) = (1 + lot.below(40), 1 + lot.below(4096));
@@ -220,7 +222,7 @@ pub fn bare(lot: &mut Lot, keeps: bool) -> Result<usize, String> {
 /// Runs the histories of these seeds on all processors.
 ///
 /// # Errors
-/// The first few that went wrong.
+/// The errors of the first few failed seeds.
 pub fn run_all(seeds: &[u64]) -> Result<Outcome, String> {
     let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
     Ok(outcomes.into_iter().fold(Outcome::default(), Outcome::plus))

@@ -19,11 +19,12 @@ pub struct Shape {
 }
 
 impl World {
-    /// The tree of a manager: from the cells down, each child confirmed from its own side.
+    /// Returns the tree of a manager: from the cells down, each child confirmed from its own side.
     ///
     /// # Errors
-    /// What is no tree: a child with two parents in this tree, a child that knows nothing of its parent, more than 64
-    /// children, a node that is up and not in it.
+    ///
+    /// The violation of the tree: a child with two parents in this tree, a child that does not
+    /// confirm its parent, more than 64 children, or a running node outside the tree.
     pub fn shape(&self, manager: usize) -> Result<Shape, String> {
         let children = |parent: usize| {
             let child = |link: cluster::tree::LinkId| {
@@ -54,11 +55,12 @@ impl World {
         ))
     }
 
-    /// Whether a manager of our own remembers more than there is: nodes that wait while all have a place, connections of
-    /// nobody, cells of supervisors that there never were.
+    /// Checks that a manager of our own keeps no stale state: parked logins while all nodes have a
+    /// place, connections without a node, cells of supervisors that never existed.
     ///
     /// # Errors
-    /// What there is too much of.
+    ///
+    /// The stale state.
     pub fn remembers_too_much(&self, manager: usize) -> Result<(), String> {
         let Some(Machine::Own(own)) = &self.hosts[manager].machine else { return Ok(()) };
         let Some(members) = own.node.members() else { return Ok(()) };

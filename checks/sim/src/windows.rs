@@ -1,13 +1,14 @@
-//! Locations that end: windows of seconds (`cms.fxhold`) and caches with room for few locations, different ones at each level of the
-//! tree, while files are made and removed.
+//! Locations that end: windows of seconds (`cms.fxhold`) and small caches, different ones at each
+//! level of the tree, while files are created and removed.
 //!
-//! Invariant: no reader receives "no such file" for an existing file, or a redirect to a removed one, longer than
+//! Invariant: the time for which a reader receives a stale "not found", or a stale redirect to a
+//! removed file, is at most
 //!
 //! | change | at most |
 //! |---|---|
 //! | reported by its node | [`NEWS`], however old the locations are and whatever was evicted |
-//! | made behind the node's back | the sum over the levels of the time for which "nobody has it" is remembered |
-//! | removed behind the node's back | the sum over the levels of the windows |
+//! | created without a report | the sum over the levels of the time for which an absence is cached |
+//! | removed without a report | the sum over the levels of the windows |
 
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The sum of two.
+    /// Returns the sum of two results.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -253,7 +254,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
 /// Runs the histories of these seeds on all processors.
 ///
 /// # Errors
-/// The first few that went wrong.
+/// The errors of the first few failed seeds.
 pub fn run_all(seeds: &[u64]) -> Result<Outcome, String> {
     let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
     Ok(outcomes.into_iter().fold(Outcome::default(), Outcome::plus))

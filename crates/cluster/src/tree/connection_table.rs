@@ -60,7 +60,8 @@ pub(super) struct ConnectionTable<T> {
     entries: BTreeMap<LinkId, Entry<T>>,
     /// The connections of each peer, the one that has been silent for longest first.
     networks: BTreeMap<PeerNetwork, BTreeSet<(Duration, LinkId)>>,
-    /// The other hosts by the number of their connections; of equal ones the one with the longest silence is last.
+    /// The other hosts by the number of their connections; of equal ones the one with the longest
+    /// silence is last.
     crowded: BTreeSet<(usize, Reverse<Duration>, PeerNetwork)>,
 }
 
@@ -91,8 +92,9 @@ impl<T> ConnectionTable<T> {
         has_room
     }
 
-    /// Adds a connection. At a limit another one makes room: the one that has been silent for longest, of the same peer
-    /// when that is at its limit, else of the peer with most connections. Returns the removed connection.
+    /// Adds a connection. At a limit another one is evicted: the one that has been silent for
+    /// longest, of the same peer if that is at its limit, else of the peer with most connections.
+    /// Returns the evicted connection.
     pub(super) fn insert_or_replace(
         &mut self,
         link: LinkId,
@@ -132,7 +134,8 @@ impl<T> ConnectionTable<T> {
         Some(entry.value)
     }
 
-    /// Returns the peer that must give up a connection before one of `network` can be added; `None` when there is room.
+    /// Returns the peer that must give up a connection before one of `network` can be added; `None`
+    /// if there is room.
     fn crowded_network(&self, network: PeerNetwork) -> Option<PeerNetwork> {
         let count = |network| self.networks.get(&network).map_or(0, BTreeSet::len);
         let others = self.entries.len() - count(PeerNetwork::ThisHost);

@@ -93,7 +93,8 @@ fn digest(bytes: &[u8]) -> u64 {
     mix(hash)
 }
 
-/// A permutation of 64-bit numbers that changes about half of the bits when one changes (the finalizer of SplitMix64).
+/// A permutation of 64-bit numbers that changes about half of the bits when one changes (the
+/// finalizer of SplitMix64).
 pub(crate) fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
