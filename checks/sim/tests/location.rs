@@ -71,7 +71,7 @@ fn at_the_first_start_of_a_cluster_nothing_is_missing_that_comes_late() {
 }
 
 #[test]
-fn with_real_nodes_only_what_silence_tells_waits() {
+fn with_real_nodes_only_missing_files_wait_for_the_timeout() {
     let formation = Formation { real_servers_percent: 50, ..Formation::new(60, 0) };
     let restart = restart(formation, 1, true);
     assert!(restart.open < Duration::from_secs(1), "what our own nodes have is found: {restart}");

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn each_child_is_borne_in_mind_once_and_not_for_longer_than_its_leases() {
+    fn each_absent_child_is_recorded_once_until_its_leases_end() {
         let mut all = AbsentLessees::default();
         assert!(all.next_deadline().is_none() && !all.forget_old(Duration::MAX));
         all.add(absent(1, 30));

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_found_and_hardly_anything_else() {
+    fn added_names_are_found_and_false_positives_are_rare() {
         let table = Inventories::new((1, 2));
         let slots: Vec<Slot> = [0, 7, 63].into_iter().filter_map(Slot::new).collect();
         assert_eq!(table.candidates(b"/data"), SlotMask::EMPTY);

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_a_wrong_clock_is_not_believed() {
+    fn a_number_of_a_wrong_clock_is_ignored() {
         let mut clock = LeaseClock::new(TODAY, &mut SplitMix64::new(1));
         let now = Duration::from_secs(1);
         let before = clock.next(now);

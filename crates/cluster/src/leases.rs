@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_creation_is_refused_once_a_parent_was_told_that_the_lease_has_ended() {
+    fn a_creation_is_refused_once_the_end_of_its_lease_was_reported() {
         let mut leases = leased();
         assert_eq!(leases.begin(b"/other", NOW), Permit::Free);
         assert!(leases.is_running(b"/f", NOW));
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_grows_and_nobody_is_sent_in_circles() {
+    fn the_tables_are_bounded_and_no_client_is_redirected_in_circles() {
         let mut leases = Leases::default();
         for number in 0..3 * RUNNING_MAX {
             leases.grant(format!("/{number}").as_bytes(), FIRST, UNTIL, NOW);

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_a_second_as_the_rate_says() {
+    fn look_ups_follow_the_configured_rate() {
         let (begun, refused) = times(&mut paced(5, false, 100), 9, ms(10_000));
         let expected = [10_000, 10_000, 10_000, 10_000, 10_000, 10_200, 10_400, 10_600, 10_800];
         assert_eq!(
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_wait_and_no_longer_than_anybody_listens() {
+    fn waiting_look_ups_are_limited_in_number_and_time() {
         let (begun, refused) = times(&mut paced(5, true, 3), 9, ms(0));
         assert_eq!((begun.len(), refused), (4, 5));
         let mut impatient = paced(5, true, 100);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_missing_folder_is_missing_for_the_time() {
+    fn a_path_in_a_missing_directory_is_missing_for_the_hold_time() {
         let rules = LookRules { missing_hold: ms(6000), ..LookRules::default() };
         let mut looks = Looks::new(rules);
         looks.missing(b"/a/b", ms(1000));

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_takes_its_prefixes_along() {
+    fn a_child_that_leaves_loses_its_prefixes() {
         let mut table = PathTable::default();
         table.announce(slot(0), &exports("r /a"));
         table.announce(slot(1), &exports("r /a\nw /a/b"));

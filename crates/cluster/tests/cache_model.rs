@@ -241,7 +241,7 @@ fn the_window_of_a_refreshed_location_begins_anew() {
 }
 
 #[test]
-fn nowhere_is_believed_for_its_own_time_when_configured() {
+fn a_cached_absence_has_its_own_configured_time() {
     let settings = CacheSettings { nowhere: Some(Duration::from_secs(65)), ..CacheSettings::default() };
     let cache = Cache::new(&settings, &mut Fixed);
     let bounces = Bounces::new();
@@ -263,7 +263,7 @@ fn nowhere_is_believed_for_its_own_time_when_configured() {
 }
 
 #[test]
-fn who_is_behind_on_bounces_finds_nothing_newer() {
+fn a_reader_behind_on_bounces_finds_no_newer_entry() {
     let cache = Cache::new(&CacheSettings::default(), &mut Fixed);
     let old = Bounces::new();
     let mut new = old.clone();

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_bounced_later_counts() {
+    fn only_later_bounces_count() {
         let (a, b) = (Slot::new(0).unwrap(), Slot::new(63).unwrap());
         let mut bounces = Bounces::new();
         assert_eq!(bounces.since(0), SlotMask::EMPTY);

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_noted_is_bounded_and_goes_with_the_server() {
+    fn the_record_is_bounded_and_cleared_with_the_server() {
         let mut mute = Mute::default();
         let (slot, other) = (Slot::new(3).unwrap(), Slot::new(4).unwrap());
         let patience = Duration::from_secs(60);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_slow_now_and_then_is_not_mute() {
+    fn a_server_that_is_sometimes_slow_is_not_unresponsive() {
         let mut mute = Mute::default();
         let slot = Slot::new(3).unwrap();
         let seconds = Duration::from_secs;
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_serves_for_moments_is_out_of_service() {
+    fn a_flapping_inner_node_is_out_of_service() {
         let mut mute = Mute::default();
         let slot = Slot::new(3).unwrap();
         let (seconds, minute) = (Duration::from_secs, Duration::from_secs(60));

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_told_is_known_for_a_window_at_least_and_not_for_ever() {
+    fn a_reported_path_is_recorded_for_one_to_two_windows() {
         let mut reliance = Reliance::default();
         let begin = Duration::from_secs(7);
         assert!(!reliance.contains(b"/f", begin) && reliance.filters.iter().all(Vec::is_empty));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn its_size_does_not_depend_on_what_is_told_and_few_paths_are_mistaken() {
+    fn the_filters_have_a_fixed_size_and_few_false_positives() {
         let mut reliance = Reliance::default();
         let path = |number: u32| format!("/store/file{number}");
         (0..1_000_000).for_each(|number| reliance.note(path(number).as_bytes(), Duration::ZERO));

@@ -112,7 +112,7 @@ fn round_robin_when_loads_are_not_asked_for_or_do_not_matter() {
 }
 
 #[test]
-fn a_draw_gives_the_busy_few_not_none() {
+fn a_random_pick_gives_loaded_children_few_clients() {
     let cell = cell(3);
     cell.meters().set_load(slot(2), Load { cpu: 100, io: 100, runq: 100, ..Load::default() });
     let chooser = by_load(Policy { fuzz: 50, randomized: true, ..Policy::default() });
@@ -125,7 +125,7 @@ fn a_draw_gives_the_busy_few_not_none() {
 }
 
 #[test]
-fn why_nobody_is_fit_decides_what_the_client_is_told() {
+fn the_reason_for_excluded_children_decides_the_answer() {
     let waits = Waits::default();
     let told = |change: &dyn Fn(&mut Cell), need: Need, policy: Policy| {
         let mut cell = cell(1);
@@ -188,7 +188,7 @@ fn affinity_sends_equal_paths_to_the_same_child() {
 }
 
 #[test]
-fn the_wish_of_a_client_is_heard_only_where_allowed() {
+fn the_affinity_of_a_client_counts_only_if_allowed() {
     let wish = Some(Affinity::Strict);
     let deaf = Chooser::new(Policy::default());
     assert_eq!(deaf.affinity(wish), Affinity::None);
@@ -216,7 +216,7 @@ fn counts_begin_anew_when_it_is_time_and_there_is_something_to_forget() {
 }
 
 #[test]
-fn a_child_that_says_no_share_has_that_of_the_policy() {
+fn a_child_without_a_share_has_that_of_the_policy() {
     let cell = cell(1);
     let chooser = Chooser::new(Policy { share: Some(25), ..Policy::default() });
     chooser.count(&cell, slot(0), Use::Read);

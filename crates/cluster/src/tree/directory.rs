@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_is_sent_elsewhere() {
+    fn a_node_that_comes_back_is_redirected_elsewhere() {
         let mut directory = directory(&[(1, 1, 9), (2, 1, 9)], true);
         let first = directory.cell_for_server(10, NOW).expect("a cell");
         directory.sent(10, first, NOW);

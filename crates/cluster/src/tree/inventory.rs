@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_one_that_is_being_emptied_stays_here() {
+    fn the_inventory_of_a_draining_child_is_not_forwarded() {
         let mut child = member("s", Role::Server);
         assert!(is_passed_on(&child));
         child.condition.drains_itself = true;

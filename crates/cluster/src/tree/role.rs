@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whom_each_kind_of_parent_takes() {
+    fn each_role_accepts_the_right_children() {
         let (manager, server, proxy) = (Mode::MANAGER, Mode::SERVER, Mode::PROXY);
         let table = [
             (Mode::DIRECTOR | manager, Acceptor::Manager, Ok(Role::Redirector)),

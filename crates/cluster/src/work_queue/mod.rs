@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_and_news_do_not_wait_behind_requests_or_names_opened_in_vain() {
+    fn results_and_changes_do_not_wait_behind_requests_or_names_opened_in_vain() {
         let mut queue = Queue::default();
         for n in 0..10_000 {
             queue.name_missed(&path(&format!("/missing/{n}")));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_clients_do_it_does_not_grow() {
+    fn the_sets_are_bounded() {
         let mut news = News::default();
         let long = "x".repeat(1000);
         let mut resets = 0;

@@ -62,7 +62,7 @@ fn the_first_manager_decides_and_the_others_follow() {
 }
 
 #[test]
-fn a_manager_that_is_down_does_not_hold_up_the_next() {
+fn a_manager_that_is_down_does_not_delay_the_next() {
     let mut bench = node(&["m1", "m2"], None);
     let m1 = to(&start(&mut bench), "m1");
     let out = bench.event(Event::Closed { link: m1 });
@@ -138,7 +138,7 @@ fn a_silent_parent_is_left() {
 }
 
 #[test]
-fn a_login_without_answer_is_given_up_later_each_time() {
+fn the_timeout_of_a_login_grows_with_each_attempt() {
     let mut bench = node(&["m"], None);
     let mut m = to(&start(&mut bench), "m");
     let mut waits = Vec::new();
@@ -213,7 +213,7 @@ fn a_permanent_list_replaces_the_managers() {
 }
 
 #[test]
-fn parents_of_a_chain_that_never_ends_are_not_followed_for_ever() {
+fn an_endless_chain_of_redirects_is_not_followed() {
     let mut bench = node(&["m"], None);
     let m = to(&start(&mut bench), "m");
     bench.event(Event::Connected { link: m });
@@ -234,7 +234,7 @@ fn parents_of_a_chain_that_never_ends_are_not_followed_for_ever() {
 }
 
 #[test]
-fn a_real_parent_that_is_full_says_so_after_its_reply() {
+fn a_full_real_parent_redirects_after_its_reply() {
     let mut bench = node(&["m"], None);
     let m = to(&start(&mut bench), "m");
     bench.event(Event::Connected { link: m });

@@ -31,7 +31,7 @@ fn statuses(out: &[Action], link: LinkId) -> Vec<(Option<bool>, Option<bool>)> {
 }
 
 #[test]
-fn a_new_parent_hears_the_load_at_once() {
+fn a_new_parent_receives_the_load_at_once() {
     let (mut bench, link) = server();
     let mut out = Vec::new();
     bench.node.set_load(load(70), true, &mut out);
@@ -86,7 +86,7 @@ fn the_word_for_draining_never_reaches_a_real_parent() {
 }
 
 #[test]
-fn how_full_the_disks_are_is_told_as_measured_last_with_every_load() {
+fn every_load_report_has_the_last_measured_disk_usage() {
     let (mut bench, link) = server();
     let space = Space { total_mb: 1000, free_mb: 110, minimum_mb: 10, used_percent: 89, file_systems: 1 };
     bench.node.set_space(space, false, &mut Vec::new());
@@ -119,7 +119,7 @@ fn a_parent_takes_figures_and_draining_from_its_children() {
 }
 
 #[test]
-fn a_real_server_that_comes_back_is_as_busy_as_it_was() {
+fn a_real_server_that_reconnects_keeps_its_load() {
     let mut bench = Bench::parent(Acceptor::Manager, |_| {});
     let busy =
         |bench: &Bench, number| bench.node.members().and_then(|m| m.member(slot(number))).map(|m| m.load.cpu);
@@ -140,7 +140,7 @@ fn a_real_server_that_comes_back_is_as_busy_as_it_was() {
 }
 
 #[test]
-fn a_supervisor_says_that_what_was_told_of_files_changes_when_a_server_is_emptied() {
+fn a_supervisor_sends_a_reset_when_a_server_is_drained() {
     let (mut bench, up, _) = Bench::supervisor_below();
     bench.says(up, reply(true));
     let (a, _) = bench.server("a", true);
@@ -211,7 +211,7 @@ fn space_is_added_up_over_the_tree() {
 }
 
 #[test]
-fn a_supervisor_tells_how_busy_its_children_are_on_the_mean() {
+fn a_supervisor_reports_the_mean_load_of_its_children() {
     let (mut bench, up, _) = Bench::supervisor_below();
     bench.says(up, reply(true));
     let (a, _) = bench.server("a", true);
@@ -237,7 +237,7 @@ fn a_supervisor_tells_how_busy_its_children_are_on_the_mean() {
 }
 
 #[test]
-fn who_is_to_move_its_clients_hears_it_and_where_they_begin() {
+fn a_drained_child_receives_the_order_and_the_address_of_entry() {
     let door = Address::new("root", 1094);
     let mut manager = Bench::parent(Acceptor::Manager, |settings| settings.door = Some(door.clone()));
     let (own, out) = manager.server("own", true);
@@ -280,7 +280,7 @@ fn who_is_to_move_its_clients_hears_it_and_where_they_begin() {
 }
 
 #[test]
-fn a_supervisor_hands_on_where_clients_begin() {
+fn a_supervisor_forwards_the_address_of_entry() {
     let (mut bench, up, _) = Bench::supervisor_below();
     let door = Address::new("::1", 1094);
     bench.says(

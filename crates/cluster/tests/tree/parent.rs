@@ -23,7 +23,7 @@ fn full(own: bool) -> (Bench, Vec<LinkId>) {
 }
 
 #[test]
-fn who_finds_no_room_waits_and_goes_straight_to_the_cell_that_appears() {
+fn a_login_without_room_waits_and_goes_straight_to_a_new_cell() {
     let (mut bench, links) = full(true);
     let (late, out) = bench.server("late", true);
     assert_eq!(sent(&out, late), []);
@@ -121,7 +121,7 @@ fn a_supervisor_never_sends_a_real_node_on() {
 }
 
 #[test]
-fn a_supervisor_without_parent_takes_no_supervisors_and_in_the_end_nobody() {
+fn a_supervisor_without_parent_accepts_no_supervisors_and_finally_no_nodes() {
     let mut bench = Bench::parent(Acceptor::Supervisor, |_| {});
     let (server, out) = bench.server("s", true);
     assert!(taken_in(&out, server));
@@ -134,7 +134,7 @@ fn a_supervisor_without_parent_takes_no_supervisors_and_in_the_end_nobody() {
 }
 
 #[test]
-fn two_connections_of_one_node_the_silent_one_is_the_corpse() {
+fn of_two_connections_of_one_node_the_silent_one_is_dead() {
     let mut bench = manager();
     let (old, _) = bench.server("s", true);
     let (new, out) = bench.server("s", true);
@@ -150,7 +150,7 @@ fn two_connections_of_one_node_the_silent_one_is_the_corpse() {
 }
 
 #[test]
-fn a_silent_child_is_given_up_its_place_is_kept_and_freed_in_the_end() {
+fn a_silent_child_is_lost_and_its_place_is_kept_for_a_time() {
     for (own, interval, limit) in [(true, 1, 4), (false, 20, 60)] {
         let mut bench = manager();
         let (link, _) = bench.server("s", own);
@@ -172,7 +172,7 @@ fn a_silent_child_is_given_up_its_place_is_kept_and_freed_in_the_end() {
 }
 
 #[test]
-fn no_place_is_kept_for_who_found_another_one_below() {
+fn no_place_is_kept_for_a_node_that_joined_below() {
     // A cell below has accepted a node whose connection here is dead, which is not known yet.
     let gone_below = |alive: bool| {
         let mut bench = manager();
@@ -196,7 +196,7 @@ fn no_place_is_kept_for_who_found_another_one_below() {
 }
 
 #[test]
-fn who_was_lost_before_it_said_a_word_is_not_waited_for() {
+fn a_child_lost_right_after_its_login_is_not_missed() {
     let mut bench = manager();
     let nodes: Vec<LinkId> = (0..5).map(|n| bench.server(&format!("s{n}"), true).0).collect();
     bench.pass_alive(secs(5), &nodes);
@@ -220,7 +220,7 @@ fn who_was_lost_before_it_said_a_word_is_not_waited_for() {
 }
 
 #[test]
-fn at_the_first_start_a_cluster_is_settled_only_when_slow_servers_had_their_time() {
+fn at_the_first_start_a_cluster_waits_for_slow_servers_before_it_is_settled() {
     for (first_start, until) in [(false, limits::SETTLE), (true, limits::FIRST_START)] {
         let mut bench = Bench::parent(Acceptor::Manager, |settings| settings.first_start = first_start);
         let settled =
@@ -241,7 +241,7 @@ fn at_the_first_start_a_cluster_is_settled_only_when_slow_servers_had_their_time
 }
 
 #[test]
-fn a_node_with_other_paths_is_asked_again() {
+fn a_node_with_other_paths_is_queried_again() {
     let mut bench = manager();
     let (link, _) = bench.server("s", true);
     bench.event(Event::Closed { link });
@@ -298,7 +298,7 @@ fn real_children_are_asked_for_their_figures_each_in_its_turn() {
 }
 
 #[test]
-fn the_minimum_goes_up_and_down() {
+fn the_quorum_rises_and_falls() {
     let mut bench = manager();
     let links: Vec<LinkId> = (0..10).map(|n| bench.server(&format!("s{n}"), false).0).collect();
     bench.pass_alive(secs(600), &links);
@@ -510,7 +510,7 @@ fn parents_of_a_supervisor_ask_again_when_they_have_asked_before() {
 }
 
 #[test]
-fn a_moment_without_service_is_no_new_beginning() {
+fn a_short_interruption_of_service_is_not_a_new_start() {
     let (mut bench, up, _) = Bench::supervisor_below();
     bench.says(up, reply(true));
     let settled = |bench: &Bench| bench.node.members().is_some_and(|members| members.is_settled(bench.now));

@@ -34,7 +34,7 @@ impl Stage {
 }
 
 #[test]
-fn it_looks_once_and_all_servers_have_it() {
+fn one_look_up_makes_all_servers_holders() {
     let mut stage = stage(3);
     assert_eq!((stage.read(1, "/f"), stage.read(2, "/f")), (None, None));
     assert_eq!(stage.looks(), ["/f"], "once for all who wait");
@@ -51,7 +51,7 @@ fn it_looks_once_and_all_servers_have_it() {
 }
 
 #[test]
-fn what_is_missing_is_remembered_until_a_refresh_or_a_word() {
+fn a_missing_file_stays_cached_until_a_refresh_or_an_announcement() {
     let mut stage = stage(2);
     assert_eq!(stage.read(1, "/f"), None);
     stage.looked("/f", Sight::NotHere);
@@ -68,7 +68,7 @@ fn what_is_missing_is_remembered_until_a_refresh_or_a_word() {
 }
 
 #[test]
-fn a_file_that_is_made_is_its_makers_until_it_is_whole() {
+fn an_incomplete_file_belongs_to_its_creator() {
     let mut stage = stage(2);
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
     stage.looked("/f", Sight::NotHere);
@@ -87,7 +87,7 @@ fn a_file_that_is_made_is_its_makers_until_it_is_whole() {
 }
 
 #[test]
-fn what_cannot_be_told_is_asked_of_a_server() {
+fn a_failed_look_up_falls_back_to_a_query_of_one_server() {
     let mut stage = stage(2);
     assert_eq!(stage.read(1, "/f"), None);
     stage.looked("/f", Sight::Unknown);
@@ -102,7 +102,7 @@ fn what_cannot_be_told_is_asked_of_a_server() {
 }
 
 #[test]
-fn a_file_system_that_hangs_is_not_waited_for() {
+fn a_hung_file_system_is_not_waited_for() {
     let mut stage = stage(2);
     assert_eq!(stage.read(1, "/f"), None);
     stage.pass(4.9);
@@ -117,7 +117,7 @@ fn a_file_system_that_hangs_is_not_waited_for() {
 }
 
 #[test]
-fn whom_it_has_no_time_for_comes_again() {
+fn a_refused_look_up_asks_the_client_to_retry() {
     let mut stage = stage(2);
     assert_eq!(stage.read(1, "/f"), None);
     stage.looked("/f", Sight::Refused);
@@ -130,7 +130,7 @@ fn whom_it_has_no_time_for_comes_again() {
 }
 
 #[test]
-fn a_client_that_did_not_find_it_has_it_looked_at_again() {
+fn a_client_that_returns_causes_a_new_look_up() {
     let mut stage = stage(2);
     assert_eq!(stage.read(1, "/f"), None);
     stage.looked("/f", HERE);
@@ -144,7 +144,7 @@ fn a_client_that_did_not_find_it_has_it_looked_at_again() {
 }
 
 #[test]
-fn parents_are_told_what_it_sees() {
+fn parents_receive_the_result_of_a_look_up() {
     let mut stage = with_parents(2, true);
     let ask = StateAsk::default();
     let reply = stage.machine.state(Token(1), b"/f", ask, stage.now, &mut stage.actions);
@@ -160,7 +160,7 @@ fn parents_are_told_what_it_sees() {
 }
 
 #[test]
-fn a_server_that_comes_meanwhile_sees_the_same() {
+fn a_server_that_joins_meanwhile_is_a_holder_too() {
     let mut stage = stage(2);
     assert_eq!(stage.read(1, "/f"), None);
     stage.machine.join(

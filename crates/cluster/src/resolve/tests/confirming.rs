@@ -25,7 +25,7 @@ fn supervisors() -> Stage {
 }
 
 #[test]
-fn what_a_child_sent_before_it_received_its_lease_does_not_end_it() {
+fn messages_of_a_child_before_its_lease_do_not_end_the_lease() {
     for stage in [Stage::new(3), supervisors()] {
         let (mut stage, at) = unconfirmed(stage);
         // One of two queries was answered by an announcement, so replies to both are still to come.
@@ -86,7 +86,7 @@ fn a_child_that_is_lost_before_it_confirms_its_lease_may_have_it() {
 }
 
 #[test]
-fn a_child_that_confirms_no_lease_is_believed_when_the_lease_is_over() {
+fn an_unconfirmed_lease_protects_the_placement_until_its_end() {
     let (mut stage, at) = unconfirmed(Stage::new(3));
     stage.pass(29.0);
     stage.gone(at, "/f");

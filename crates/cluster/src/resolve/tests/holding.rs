@@ -57,7 +57,7 @@ fn a_restarted_manager_serves_with_the_first_node_that_has_the_file() {
 }
 
 #[test]
-fn nothing_is_placed_for_whoever_is_gone() {
+fn no_file_is_placed_for_a_disconnected_client() {
     let mut stage = patient(1, false);
     stage.machine.set_quorum(false);
     assert_eq!(stage.intend(1, "/new", Intent::Create), None);
@@ -77,7 +77,7 @@ fn nothing_is_placed_for_whoever_is_gone() {
 }
 
 #[test]
-fn what_is_listed_or_said_unasked_ends_a_wait() {
+fn an_inventory_or_an_announcement_ends_a_wait() {
     let mut stage = patient(2, false);
     stage.machine.set_quorum(false);
     for path in ["/f", "/g"] {
@@ -92,7 +92,7 @@ fn what_is_listed_or_said_unasked_ends_a_wait() {
 }
 
 #[test]
-fn nobody_is_held_for_ever() {
+fn each_held_request_has_a_deadline() {
     let mut stage = patient(1, true);
     stage.machine.set_quorum(false);
     assert_eq!(stage.read(1, "/f"), None);
@@ -115,7 +115,7 @@ fn nobody_is_held_for_ever() {
 }
 
 #[test]
-fn a_supervisor_without_anybody_below_sends_clients_back() {
+fn a_supervisor_without_children_redirects_clients_back() {
     let deserted = || {
         let mut stage = patient(0, true);
         stage.machine.settings.supervises = true;
@@ -175,7 +175,7 @@ fn a_reader_waits_for_a_holder_that_was_just_lost() {
 }
 
 #[test]
-fn a_supervisor_that_lost_a_child_reports_nothing_as_missing_while_it_is_expected_back() {
+fn a_supervisor_reports_no_file_as_missing_while_a_lost_child_is_expected() {
     let mut stage = patient(2, true);
     stage.learn("/f", &[]);
     stage.learn("/g", &[1]);
@@ -203,7 +203,7 @@ fn a_supervisor_that_lost_a_child_reports_nothing_as_missing_while_it_is_expecte
 }
 
 #[test]
-fn a_server_that_never_answers_does_not_hold_up_the_others_for_ever() {
+fn an_unresponsive_server_does_not_delay_requests_for_ever() {
     let mut stage = patient(2, false);
     let mut told = 0;
     while stage.now < Duration::from_secs(60) {
@@ -230,7 +230,7 @@ fn a_server_that_never_answers_does_not_hold_up_the_others_for_ever() {
 }
 
 #[test]
-fn news_of_a_server_that_never_answers_are_no_answers() {
+fn announcements_of_an_unresponsive_server_do_not_count_as_replies() {
     let mut stage = patient(2, false);
     stage.learn("/news", &[]);
     let silent_for = |stage: &mut Stage, path: &str, seconds: f64| {
@@ -268,7 +268,7 @@ fn silence_of_the_second(stage: &mut Stage, path: &str, seconds: f64) -> Vec<(u6
 }
 
 #[test]
-fn a_disk_that_hangs_does_not_hold_up_the_others_for_ever() {
+fn a_hung_disk_does_not_delay_requests_for_ever() {
     let mut stage = patient(2, false);
     while stage.now < Duration::from_secs(60) {
         assert_eq!(silence_of_the_second(&mut stage, "/hung/f", 10.0), [(1, seconds(5))]);
@@ -300,7 +300,7 @@ fn a_disk_that_hangs_does_not_hold_up_the_others_for_ever() {
 }
 
 #[test]
-fn an_inner_node_out_of_service_does_not_hold_up_the_others_for_ever() {
+fn an_inner_node_out_of_service_does_not_delay_requests_for_ever() {
     let mut stage = patient(2, false);
     stage.change(1, |child| child.kind = crate::ChildKind::Inner);
     stage.learn("/below", &[1]);

@@ -28,7 +28,7 @@ const PLAIN: LocateOptions = LocateOptions {
 };
 
 #[test]
-fn all_children_from_the_highest_slot_down() {
+fn children_are_listed_from_the_highest_slot_down() {
     let mut stage = Stage::new(3);
     stage.change(0, |child| child.kind = crate::ChildKind::Inner);
     stage.change(1, |child| child.state.suspended = true);
@@ -41,7 +41,7 @@ fn all_children_from_the_highest_slot_down() {
 }
 
 #[test]
-fn all_children_that_export_a_path() {
+fn a_listing_of_exporters_has_all_children_that_export_the_path() {
     let mut cell = cell(1);
     cell.join(slot(1), server(1), &Export::parse_list(b"r /a").unwrap());
     let mut stage = Stage::with(cell, Policy::default(), false);
@@ -52,7 +52,7 @@ fn all_children_that_export_a_path() {
 }
 
 #[test]
-fn holders_are_complete_unless_the_first_will_do() {
+fn the_list_of_holders_is_complete_unless_asap_is_set() {
     let mut stage = Stage::new(3);
     assert_eq!(locate(&mut stage, 1, "/f", PLAIN), None);
     assert_eq!(locate(&mut stage, 2, "/f", LocateOptions { asap: true, ..PLAIN }), None);
@@ -67,7 +67,7 @@ fn holders_are_complete_unless_the_first_will_do() {
 }
 
 #[test]
-fn nobody_has_it() {
+fn a_file_without_holders_is_not_found() {
     let mut stage = Stage::new(2);
     assert_eq!(locate(&mut stage, 1, "/f", PLAIN), None);
     stage.not_here(&[0, 1], "/f");
@@ -87,7 +87,7 @@ fn holders_that_are_away_are_left_out_and_an_empty_list_is_never_sent() {
 }
 
 #[test]
-fn addresses_the_client_can_use() {
+fn holders_are_listed_by_addresses_that_the_client_can_use() {
     let mut stage = Stage::new(1);
     stage.learn("/f", &[0]);
     stage.change(0, |child| {
@@ -109,7 +109,7 @@ fn addresses_the_client_can_use() {
 }
 
 #[test]
-fn refresh_asks_again() {
+fn a_refresh_queries_again() {
     let mut stage = Stage::new(2);
     stage.learn("/f", &[0]);
     assert_eq!(locate(&mut stage, 1, "/f", LocateOptions { refresh: true, ..PLAIN }), None);

@@ -220,7 +220,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_lied_to(
+    fn every_client_gets_a_true_answer(
         legacy in prop::collection::vec(prop::bool::weighted(0.3), usize::from(CHILDREN)),
         holds in prop::collection::vec(prop::collection::btree_set(0..PATHS, 0..2), usize::from(CHILDREN)),
         steps in prop::collection::vec(step(), 1..120),

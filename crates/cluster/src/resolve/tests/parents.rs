@@ -18,7 +18,7 @@ fn announced(stage: &mut Stage) -> Vec<Action> {
 }
 
 #[test]
-fn a_parents_ask_goes_down_and_the_first_holder_up_once() {
+fn a_query_of_a_parent_goes_down_and_the_first_holder_is_reported_once() {
     let mut stage = inner(3);
     let ask = StateAsk { via_meta: true, ..PLAIN };
     assert_eq!(state(&mut stage, 1, "/f", ask), None);
@@ -33,7 +33,7 @@ fn a_parents_ask_goes_down_and_the_first_holder_up_once() {
 }
 
 #[test]
-fn not_here_when_nobody_below_has_it() {
+fn not_here_is_sent_if_no_child_has_the_file() {
     let mut stage = inner(2);
     assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
     stage.not_here(&[0], "/f");
@@ -45,7 +45,7 @@ fn not_here_when_nobody_below_has_it() {
 }
 
 #[test]
-fn where_only_nodes_have_it_that_are_emptied_is_told_and_comes_last() {
+fn a_file_on_draining_nodes_only_is_reported_so_and_comes_last() {
     let mut stage = inner(2);
     stage.change(0, |child| child.state.draining = true);
     assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
@@ -85,14 +85,14 @@ fn where_only_nodes_have_it_that_are_emptied_is_told_and_comes_last() {
 }
 
 #[test]
-fn not_here_for_what_nobody_exports() {
+fn not_here_is_sent_for_a_path_without_exporter() {
     let mut stage = Stage::with(Cell::new(&[]), Policy::default(), true);
     assert_eq!(state(&mut stage, 1, "/f", PLAIN), Some(StateReply::NotHere));
     assert_eq!(state(&mut stage, 1, "/f", StateAsk { quiet: true, ..PLAIN }), None);
 }
 
 #[test]
-fn silence_when_it_cannot_be_known() {
+fn no_reply_is_sent_while_the_state_is_unknown() {
     let mut stage = inner(2);
     stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
     assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
@@ -107,7 +107,7 @@ fn silence_when_it_cannot_be_known() {
 }
 
 #[test]
-fn a_quiet_ask_asks_but_is_not_answered() {
+fn a_quiet_query_is_forwarded_but_not_answered() {
     let mut stage = inner(2);
     let quiet = StateAsk { quiet: true, ..PLAIN };
     assert_eq!(state(&mut stage, 1, "/f", quiet), None);
@@ -125,7 +125,7 @@ impl Stage {
 }
 
 #[test]
-fn pending_is_said_to_be_pending() {
+fn a_pending_file_is_reported_as_pending() {
     let mut stage = inner(2);
     assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
     stage.pending(0, "/f");
@@ -137,7 +137,7 @@ fn pending_is_said_to_be_pending() {
 }
 
 #[test]
-fn what_is_made_unasked_goes_up_and_so_does_its_end() {
+fn a_file_without_a_query_is_announced_and_retracted() {
     let mut stage = inner(2);
     stage.have(0, "/never");
     assert_eq!(stage.actions, [Action::Announce { path: (*b"/never").into(), pending: false }]);
@@ -155,7 +155,7 @@ fn what_is_made_unasked_goes_up_and_so_does_its_end() {
 }
 
 #[test]
-fn the_last_that_goes_is_told_and_asked_about_once_more() {
+fn the_loss_of_the_last_holder_is_reported_and_queried_again() {
     let mut stage = inner(3).legacy(&[2]);
     assert_eq!(stage.read(9, "/f"), None);
     stage.have(0, "/f");
@@ -176,7 +176,7 @@ fn the_last_that_goes_is_told_and_asked_about_once_more() {
 }
 
 #[test]
-fn removed_and_renamed_by_order() {
+fn orders_to_remove_or_rename_forget_the_location() {
     let mut stage = Stage::new(1);
     stage.learn("/a", &[0]);
     stage.learn("/b", &[]);
@@ -189,7 +189,7 @@ fn removed_and_renamed_by_order() {
 }
 
 #[test]
-fn what_a_child_lists_is_kept_although_nobody_asked() {
+fn an_inventory_is_kept_without_a_query() {
     let mut stage = inner(3);
     let now = stage.now;
     for path in ["/f", "/g"] {
@@ -267,7 +267,7 @@ fn a_file_that_goes_after_this_node_has_forgotten_it_is_retracted_if_no_other_ch
 }
 
 #[test]
-fn what_parents_were_never_told_costs_no_query_when_it_goes() {
+fn the_removal_of_an_unreported_path_costs_no_query() {
     let mut stage = forgotten();
     stage.gone(0, "/other");
     let mut root = Stage::new(2);

@@ -61,7 +61,7 @@ fn replicated_managers_choose_the_same_child_whatever_each_chose_before() {
 }
 
 #[test]
-fn a_reader_that_comes_before_the_creator_does_not_undo_the_choice() {
+fn a_reader_before_the_creator_does_not_end_the_placement() {
     for legacy in [&[][..], &[0, 1, 2]] {
         let (mut stage, at) = placed(Stage::new(3).legacy(legacy));
         assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), at);
@@ -114,7 +114,7 @@ fn of_two_children_with_a_lease_the_earlier_one_ends_it() {
 }
 
 #[test]
-fn a_child_that_insists_on_its_lease_has_the_other_one_ended() {
+fn a_child_that_keeps_its_lease_ends_the_other_one() {
     let (mut stage, at) = placed(Stage::new(3));
     let (rival, number) = rival(&mut stage, at);
     stage.leased_as(rival, "/f", LeaseNumber(number - 1));
@@ -126,7 +126,7 @@ fn a_child_that_insists_on_its_lease_has_the_other_one_ended() {
 }
 
 #[test]
-fn the_news_of_a_lease_may_come_before_the_end_of_the_one_before() {
+fn the_report_of_a_lease_may_arrive_before_the_end_of_its_predecessor() {
     let (mut stage, at) = placed(Stage::new(3));
     let (successor, number) = rival(&mut stage, at);
     stage.leased_as(successor, "/f", LeaseNumber(number + 1));
@@ -236,7 +236,7 @@ fn a_lost_child_with_another_fitness_keeps_the_files_that_were_placed_at_it() {
 }
 
 #[test]
-fn a_lost_child_that_is_back_is_asked() {
+fn a_lost_child_that_reconnects_is_queried() {
     let (mut stage, at) = placed(Stage::with(cell(3), Policy::default(), true));
     lose(&mut stage, at);
     let (now, exports) = (stage.now, Export::parse_list(b"w /").unwrap());
@@ -273,7 +273,7 @@ fn after_a_restart_new_files_wait_for_the_children_of_the_earlier_run() {
 }
 
 #[test]
-fn a_child_that_has_joined_below_another_one_is_not_waited_for() {
+fn requests_do_not_wait_for_a_child_that_joined_below() {
     let recorded = Stage::new(3).machine.lessees();
     let mut stage = Stage::new(2);
     stage.machine.await_lessees(recorded, stage.now);
@@ -391,7 +391,7 @@ fn at_a_real_daemon_a_choice_stands_as_long_as_a_client_can_take() {
 }
 
 #[test]
-fn a_creator_who_did_not_hear_where_to_go_may_ask_again() {
+fn a_creator_without_an_answer_may_ask_again() {
     let (mut stage, at) = placed(Stage::new(3));
     for _ in 0..2 {
         // Its connection broke, or its redirector gave up, before the answer arrived.
@@ -430,7 +430,7 @@ fn an_inner_node_reports_the_lease_of_its_parent_until_a_child_has_it() {
 }
 
 #[test]
-fn an_inner_node_passes_the_end_of_a_lease_on_and_reports_the_lease_that_stays() {
+fn an_inner_node_forwards_the_end_of_a_lease_and_reports_a_lease_that_stays() {
     let announced = [Action::Announce { path: Arc::from(&b"/f"[..]), pending: true }];
     let mut stage = Stage::with(cell(3), Policy::default(), true);
     stage.lease("/f", LEASE, 7);

@@ -20,7 +20,7 @@ fn many_waiters_cost_one_query_and_are_answered_together() {
 }
 
 #[test]
-fn beyond_the_bounds_clients_are_told_to_come_again() {
+fn beyond_the_limits_clients_are_asked_to_retry() {
     let mut stage = Stage::new(1);
     for n in 0..QUERIES_MAX as u64 {
         assert_eq!(stage.read(n, &format!("/f{n}")), None);
@@ -44,7 +44,7 @@ fn beyond_the_bounds_clients_are_told_to_come_again() {
 }
 
 #[test]
-fn words_nobody_waits_for_do_no_harm() {
+fn messages_without_a_waiting_request_do_no_harm() {
     let mut stage = Stage::new(2);
     stage.not_here(&[0, 1], "/never");
     stage.gone(0, "/never");

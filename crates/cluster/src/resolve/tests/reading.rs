@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_miss_asks_all_who_export_it_and_is_answered_by_the_first_that_has_it() {
+fn a_miss_queries_all_exporters_and_the_first_holder_answers() {
     let mut stage = Stage::new(4);
     assert_eq!(stage.read(1, "/f"), None);
     assert_eq!(stage.asked(), mask(&[0, 1, 2, 3]));
@@ -15,7 +15,7 @@ fn a_miss_asks_all_who_export_it_and_is_answered_by_the_first_that_has_it() {
 }
 
 #[test]
-fn a_missing_file_costs_one_round_trip_among_our_own() {
+fn a_missing_file_costs_one_round_trip_among_our_own_nodes() {
     let mut stage = Stage::new(3);
     assert_eq!(stage.read(1, "/f"), None);
     stage.not_here(&[0, 1], "/f");
@@ -42,7 +42,7 @@ fn silence_of_real_daemons_is_listened_to_for_its_time() {
 }
 
 #[test]
-fn silence_of_our_own_is_no_answer() {
+fn a_missing_reply_of_our_own_node_does_not_mean_absence() {
     let mut stage = Stage::new(2);
     assert_eq!(stage.read(1, "/f"), None);
     stage.not_here(&[0], "/f");
@@ -57,7 +57,7 @@ fn silence_of_our_own_is_no_answer() {
 }
 
 #[test]
-fn the_word_of_a_child_that_is_drained_is_not_enough_while_others_are_asked() {
+fn a_draining_holder_does_not_answer_while_replies_are_outstanding() {
     let mut stage = Stage::new(3);
     stage.change(0, |child| child.state.draining = true);
     assert_eq!(stage.read(1, "/both"), None);
@@ -79,7 +79,7 @@ fn the_word_of_a_child_that_is_drained_is_not_enough_while_others_are_asked() {
 }
 
 #[test]
-fn nobody_is_asked_for_a_path_nobody_exports() {
+fn a_path_without_exporter_causes_no_query() {
     let mut stage = Stage::with(Cell::new(&[]), Policy::default(), false);
     assert_eq!(code(&stage.read(1, "/f").unwrap()), 1);
     let exports = Export::parse_list(b"w /only").unwrap();
@@ -92,7 +92,7 @@ fn nobody_is_asked_for_a_path_nobody_exports() {
 }
 
 #[test]
-fn paths_that_are_none() {
+fn invalid_paths_are_refused() {
     let mut stage = Stage::new(1);
     assert_eq!(code(&stage.read(1, "f").unwrap()), 4);
     assert_eq!(code(&stage.read(1, "").unwrap()), 4);
@@ -106,7 +106,7 @@ fn paths_that_are_none() {
 }
 
 #[test]
-fn refresh_asks_whatever_is_known() {
+fn a_refresh_queries_despite_a_known_location() {
     let mut stage = Stage::new(2);
     stage.learn("/f", &[0]);
     let refresh = SelectOptions { refresh: true, ..SelectOptions::default() };
@@ -121,7 +121,7 @@ fn refresh_asks_whatever_is_known() {
 }
 
 #[test]
-fn where_it_is_whole_before_where_it_is_on_its_way() {
+fn complete_replicas_are_preferred_to_staged_ones() {
     let mut stage = Stage::new(3);
     stage.learn("/f", &[1]);
     stage.pending(0, "/f");
@@ -144,7 +144,7 @@ fn holders_take_turns() {
 }
 
 #[test]
-fn what_comes_back_from_a_holder_goes_to_another_and_the_first_is_asked_again() {
+fn a_client_that_returns_goes_to_another_holder_and_the_first_is_queried_again() {
     let mut stage = Stage::new(3);
     stage.learn("/f", &[0, 1]);
     let plain = SelectOptions::default();
@@ -156,7 +156,7 @@ fn what_comes_back_from_a_holder_goes_to_another_and_the_first_is_asked_again() 
 }
 
 #[test]
-fn a_client_is_never_sent_back_and_gets_the_reason_in_the_end() {
+fn a_client_is_never_redirected_to_a_tried_child_and_gets_the_reason_at_the_end() {
     let mut stage = Stage::new(2);
     stage.learn("/f", &[0, 1]);
     let because = |reason| SelectOptions { reason, ..SelectOptions::default() };
@@ -190,7 +190,7 @@ fn too_many_tries_lead_elsewhere_or_nowhere() {
 }
 
 #[test]
-fn a_second_source_where_there_is_to_be_one() {
+fn a_second_source_is_given_only_if_allowed() {
     let policy = Policy { one_source: true, ..Policy::default() };
     let mut stage = Stage::with(cell(2), policy, false);
     stage.learn("/f", &[0, 1]);
@@ -210,7 +210,7 @@ fn with_stager(policy: Policy) -> Stage {
 }
 
 #[test]
-fn what_nobody_has_is_brought_in_and_others_follow() {
+fn a_file_without_holders_is_staged_and_later_clients_follow() {
     let mut stage = with_stager(Policy::default());
     assert_eq!(stage.read(1, "/tape/f"), None);
     stage.not_here(&[0, 1, 2], "/tape/f");
@@ -237,7 +237,7 @@ fn no_staging_without_space_or_ability_or_after_enough_tries() {
 }
 
 #[test]
-fn strong_affinity_hears_all_before_it_chooses() {
+fn strong_affinity_waits_for_all_replies() {
     let policy = Policy { affinity: crate::Affinity::Strong, ..Policy::default() };
     let mut stage = Stage::with(cell(3), policy, false);
     assert_eq!(stage.read(1, "/f"), None);
@@ -250,7 +250,7 @@ fn strong_affinity_hears_all_before_it_chooses() {
 }
 
 #[test]
-fn who_has_addresses_of_one_kind_goes_where_they_lead() {
+fn a_client_with_one_address_family_goes_to_a_reachable_child() {
     let mut stage = Stage::new(4);
     for number in [1, 3] {
         stage.change(number, |child| {

@@ -54,7 +54,7 @@ fn a_name_is_free_at_a_child_that_takes_no_new_files() {
 }
 
 #[test]
-fn an_inner_node_passes_the_lease_of_a_name_on() {
+fn an_inner_node_forwards_the_lease_of_a_name() {
     let mut stage = Stage::with(cell(3), Policy::default(), true);
     stage.lease("/f", LEASE, 1);
     assert_eq!(reserve(&mut stage, "/f", 2), None);

@@ -31,7 +31,7 @@ fn join(stage: &mut Stage, number: u8) {
 }
 
 #[test]
-fn after_a_restart_nothing_is_missing_until_all_children_are_back_or_their_leases_are_over() {
+fn after_a_restart_no_file_is_missing_until_all_children_reconnect_or_their_leases_end() {
     for is_back in [true, false] {
         let mut stage = restarted(2);
         stage.learn("/f", &[]);

@@ -12,7 +12,7 @@ fn checked_stage(servers: u8) -> Stage {
 }
 
 #[test]
-fn one_is_asked_and_its_word_is_that_of_all() {
+fn one_server_is_queried_and_answers_for_all() {
     let mut stage = checked_stage(3);
     assert_eq!(stage.read(1, "/f"), None);
     assert_eq!(stage.asked(), mask(&[0]), "one");
@@ -45,7 +45,7 @@ fn gone_at_one_is_gone_everywhere() {
 }
 
 #[test]
-fn when_the_one_that_was_asked_is_lost_another_is() {
+fn another_server_is_queried_if_the_first_is_lost() {
     let mut stage = checked_stage(2);
     assert_eq!(stage.read(1, "/f"), None);
     assert_eq!(stage.asked(), mask(&[0]));
@@ -56,7 +56,7 @@ fn when_the_one_that_was_asked_is_lost_another_is() {
 }
 
 #[test]
-fn a_file_is_made_once_and_written_through_anybody() {
+fn a_file_is_created_once_and_written_through_any_server() {
     let mut stage = checked_stage(2);
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
     let asked = stage.asked().lowest().unwrap().number();
@@ -72,7 +72,7 @@ fn a_file_is_made_once_and_written_through_anybody() {
 }
 
 #[test]
-fn whoever_tried_two_need_not_try_a_third() {
+fn a_client_that_tried_two_servers_is_not_sent_to_a_third() {
     let mut stage = checked_stage(4);
     stage.learn("/f", &[0]);
     let options = SelectOptions { reason: Reason::Io, ..SelectOptions::default() };
@@ -88,7 +88,7 @@ fn whoever_tried_two_need_not_try_a_third() {
 }
 
 #[test]
-fn without_a_look_everybody_will_do() {
+fn unchecked_files_are_served_by_any_server() {
     let mut stage = stage(2, SharedFiles { unchecked: true, ..SharedFiles::default() });
     let mut seen = SlotMask::EMPTY;
     for token in 0..4 {

@@ -92,7 +92,7 @@ fn the_end_of_a_long_wait_of_many_is_worked_off_in_steps() {
 }
 
 #[test]
-fn a_lost_child_costs_what_it_was_asked_and_no_more() {
+fn the_loss_of_a_child_costs_its_own_queries_only() {
     let lost = |queries: u64| {
         let mut stage = Stage::new(2);
         // Child 1 exports another path and was queried once.
@@ -111,7 +111,7 @@ fn a_lost_child_costs_what_it_was_asked_and_no_more() {
 }
 
 #[test]
-fn a_child_says_not_here_without_a_look_at_those_who_wait_for_the_others() {
+fn a_not_here_reply_looks_at_no_request_that_waits_for_other_children() {
     let steps = |waiters: u64| {
         let mut stage = Stage::new(3);
         for token in 1..=waiters {
@@ -135,7 +135,7 @@ fn work_off(stage: &mut Stage) {
 }
 
 #[test]
-fn the_loss_of_a_child_that_was_asked_much_is_worked_off_in_steps() {
+fn the_loss_of_a_child_with_a_large_number_of_queries_is_handled_in_steps() {
     const QUERIES: u64 = 50_000;
     let mut stage = Stage::new(2);
     for token in 1..=QUERIES {
@@ -228,7 +228,7 @@ fn requests_of_clients_that_left_one_by_one_cost_a_constant_each() {
 }
 
 #[test]
-fn nothing_is_decided_for_a_client_that_left_while_it_was_held() {
+fn no_file_is_placed_for_a_client_that_left_while_it_was_held() {
     let mut stage = holding(FEW);
     stage.machine.review_held();
     stage.now += Duration::from_secs(30);

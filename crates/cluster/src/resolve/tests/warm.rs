@@ -7,7 +7,7 @@ fn read(reader: &mut Reader, stage: &Stage, path: &str) -> Option<Answer> {
 }
 
 #[test]
-fn what_is_plainly_known_is_answered_without_the_machine() {
+fn a_known_location_is_answered_without_the_resolver() {
     let mut stage = Stage::new(3);
     let mut reader = stage.machine.shared().reader();
     assert_eq!(read(&mut reader, &stage, "/f"), None);
@@ -22,7 +22,7 @@ fn what_is_plainly_known_is_answered_without_the_machine() {
 }
 
 #[test]
-fn what_is_not_is_left_to_the_machine() {
+fn an_unknown_location_is_left_to_the_resolver() {
     let mut stage = Stage::new(3);
     stage.learn("/f", &[0]);
     stage.learn("/g", &[]);
@@ -43,7 +43,7 @@ fn what_is_not_is_left_to_the_machine() {
 }
 
 #[test]
-fn readers_see_what_the_tree_says_at_once() {
+fn readers_see_changes_of_the_tree_at_once() {
     let mut stage = Stage::new(2);
     stage.learn("/f", &[0, 1]);
     let mut reader = stage.machine.shared().reader();
@@ -56,7 +56,7 @@ fn readers_see_what_the_tree_says_at_once() {
 }
 
 #[test]
-fn whoever_has_told_of_all_its_files_is_not_asked_for_copies() {
+fn a_child_with_an_inventory_is_not_queried_for_replicas() {
     let mut stage = Stage::new(3);
     let (mut reader, now) = (stage.machine.shared().reader(), stage.now);
     stage.machine.inventory(slot(0), b"/f", false, now, &mut stage.actions);
@@ -90,7 +90,7 @@ fn whoever_has_told_of_all_its_files_is_not_asked_for_copies() {
 }
 
 #[test]
-fn copies_that_came_by_other_means_get_known() {
+fn replicas_made_by_other_means_become_known() {
     let mut stage = Stage::new(2);
     let mut reader = stage.machine.shared().reader();
     for number in 0..2 {
@@ -123,7 +123,7 @@ fn complete() -> Stage {
 }
 
 #[test]
-fn what_is_in_no_complete_list_is_nowhere_and_nobody_is_asked() {
+fn a_name_in_no_complete_inventory_is_missing_without_a_query() {
     let mut stage = complete();
     let mut reader = stage.machine.shared().reader();
     let entered = stage.machine.stats().cache.locations;
@@ -151,7 +151,7 @@ fn what_is_in_no_complete_list_is_nowhere_and_nobody_is_asked() {
 }
 
 #[test]
-fn a_location_that_was_forgotten_is_not_taken_for_nowhere() {
+fn a_forgotten_location_is_not_treated_as_missing() {
     let mut stage = complete();
     let mut reader = stage.machine.shared().reader();
     stage.now += crate::WINDOW * 2;
@@ -163,7 +163,7 @@ fn a_location_that_was_forgotten_is_not_taken_for_nowhere() {
 }
 
 #[test]
-fn one_child_without_a_complete_list_is_enough_to_ask() {
+fn one_child_without_a_complete_inventory_causes_a_query() {
     type Change = fn(&mut Stage);
     let changes: [(&str, Change); 6] = [
         ("what it said is void", |stage| stage.machine.bounce(slot(1))),
@@ -205,7 +205,7 @@ fn one_child_without_a_complete_list_is_enough_to_ask() {
 }
 
 #[test]
-fn where_parents_know_of_leases_children_are_asked() {
+fn children_are_queried_if_parents_know_of_leases() {
     let mut stage = Stage::with(cell(1), Policy::default(), true);
     stage.machine.begin_list(slot(0));
     stage.machine.listed(slot(0));

@@ -7,7 +7,7 @@ fn options(intent: Intent) -> SelectOptions {
 }
 
 #[test]
-fn a_creator_waits_until_all_were_heard() {
+fn a_creator_waits_for_all_replies() {
     let mut stage = Stage::new(3);
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
     stage.not_here(&[0, 1], "/f");
@@ -25,7 +25,7 @@ fn a_creator_waits_until_all_were_heard() {
 }
 
 #[test]
-fn of_two_creators_who_wait_together_one_gets_it() {
+fn of_two_waiting_creators_one_creates_the_file() {
     let mut stage = Stage::new(2);
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
     assert_eq!(stage.intend(2, "/f", Intent::Create), None);
@@ -39,7 +39,7 @@ fn of_two_creators_who_wait_together_one_gets_it() {
 }
 
 #[test]
-fn what_exists_is_not_created_but_truncated_where_it_is() {
+fn an_existing_file_is_not_created_but_truncated_in_place() {
     let mut stage = Stage::new(3);
     stage.learn("/f", &[1]);
     assert_eq!(code(&stage.intend(1, "/f", Intent::Create).unwrap()), 14);
@@ -50,7 +50,7 @@ fn what_exists_is_not_created_but_truncated_where_it_is() {
 }
 
 #[test]
-fn copies_are_not_written_unless_that_is_fine() {
+fn replicas_are_written_only_if_allowed() {
     let mut stage = Stage::new(3);
     stage.learn("/f", &[0, 1]);
     assert_eq!(code(&stage.intend(1, "/f", Intent::Update).unwrap()), 14);
@@ -64,7 +64,7 @@ fn copies_are_not_written_unless_that_is_fine() {
 }
 
 #[test]
-fn what_somebody_holds_read_only_is_not_written() {
+fn a_file_with_a_read_only_holder_is_not_written() {
     let mut cell = cell(1);
     cell.join(slot(1), server(1), &Export::parse_list(b"r /").unwrap());
     let mut stage = Stage::with(cell, Policy::default(), false);
@@ -103,7 +103,7 @@ fn new_files_go_where_there_is_space() {
 }
 
 #[test]
-fn a_further_copy_goes_where_there_is_none() {
+fn a_further_replica_goes_to_a_child_without_one() {
     let mut stage = Stage::new(3);
     stage.learn("/f", &[0, 1]);
     let copy = SelectOptions { replica: true, ..options(Intent::Create) };
@@ -138,7 +138,7 @@ fn a_choice_survives_a_refresh() {
 }
 
 #[test]
-fn nothing_is_created_while_too_few_are_there() {
+fn no_file_is_created_without_a_quorum() {
     let mut stage = Stage::new(2);
     stage.machine.set_quorum(false);
     stage.learn("/f", &[]);
@@ -151,7 +151,7 @@ fn nothing_is_created_while_too_few_are_there() {
 }
 
 #[test]
-fn nothing_is_created_beside_a_child_just_lost() {
+fn no_file_is_created_just_after_the_loss_of_a_child() {
     let mut stage = Stage::new(2);
     stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
@@ -163,7 +163,7 @@ fn nothing_is_created_beside_a_child_just_lost() {
 }
 
 #[test]
-fn real_daemons_make_creators_wait_for_their_silence() {
+fn creators_wait_for_the_query_timeout_of_real_daemons() {
     let mut stage = Stage::new(2).legacy(&[0, 1]);
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
     stage.pass(5.0);
