@@ -2,6 +2,8 @@
 //!
 //! Clients follow redirects and return from failed hosts with the list of tried ones. They wait as
 //! requested, accept deferred answers, and use another manager when one is unreachable.
+//!
+//! The model is separate from the world, so that its steps depend only on the answers that it gets.
 
 use std::time::Duration;
 

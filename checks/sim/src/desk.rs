@@ -1,5 +1,7 @@
 //! The location service of a parent of our own: the resolver, and a reader like those of connection
 //! loops.
+//!
+//! Both are used for each request, so that the simulation covers warm and cold answers.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

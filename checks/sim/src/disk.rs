@@ -1,4 +1,6 @@
 //! The disk of a host: its files and the stored state of its processes, which outlast crashes.
+//!
+//! It belongs to the host and not to `own`, because a process loses its memory in a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -183,7 +183,7 @@ impl Errands {
         self.cost(world)
     }
 
-    /// Whether all operations from `first` on have ended as they may.
+    /// Checks that all operations from `first` on have a permitted result.
     fn sound(world: &World, first: usize) -> Result<(), String> {
         if let Some(wrong) = world.wrong.first() {
             return Err(wrong.clone());

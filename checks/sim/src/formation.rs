@@ -1,4 +1,6 @@
 //! The time in which a tree forms, and its cost.
+//!
+//! Other histories start from a formed tree, so they use it, too.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! One host: its process, its clock, and the contents of its disk, which outlast a crash.
+//!
+//! The world calls hosts of all roles through it, because events do not depend on the role.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Measurements of look-ups: the time and messages to find a file, and the time until a restarted
 //! manager serves.
+//!
+//! The network has no faults here, so that round trips can be counted.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! Random numbers that can be reproduced: the same seed gives the same run.
+//!
+//! All random decisions use it, because a failure must be reproducible by its seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,7 @@
 //! A process of our own: the node and the resolver, connected as in the driver of the server.
+//!
+//! It repeats the wiring of the server without sockets and threads, so that the state machines run
+//! unchanged.
 
 mod leases;
 mod orders;

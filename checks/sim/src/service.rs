@@ -1,4 +1,6 @@
 //! Requests of clients in the world, and checks of their answers.
+//!
+//! The world knows all disks and connections, so it can judge each answer when it is given.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! The tree as seen from its root, and checks that it is one.
+//!
+//! Both sides of each connection are compared, because one of them may be stale.
 
 use std::collections::{HashSet, VecDeque};
 

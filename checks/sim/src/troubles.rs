@@ -1,5 +1,8 @@
 //! Faults of one host: it stalls, its disk hangs, it is separated from another one, it is suspended
 //! or drained; and a manager that ends while logins are parked there.
+//!
+//! They are separate from the faults of connections in `network`, because they have an end of their
+//! own.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! The world of a simulation: hosts, the network and virtual time, one event after the other.
+//!
+//! One thread handles the events in their order, so that a seed gives the same history each time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

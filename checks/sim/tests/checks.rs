@@ -1,5 +1,7 @@
 //! Tests of the checks themselves: nodes with one deliberate fault, and the error that has to
 //! detect it.
+//!
+//! A check that detects no fault would prove nothing.
 
 use sim::faults;
 use sim::host::Kind;

@@ -354,7 +354,8 @@ impl Cell {
         self.listing.insert(slot);
     }
 
-    /// The child in `slot`, which has told of all its files, has told of all other names, too.
+    /// Records that the child in `slot`, whose inventory of files is complete, has reported all other
+    /// names, too.
     pub fn list_completely(&mut self, slot: Slot) {
         let listed = self.listed.contains(slot) && self.listing.contains(slot);
         if listed && self.child(slot).is_some_and(|child| child.lists_all) {
@@ -384,7 +385,8 @@ impl Cell {
         self.set(slot, None);
     }
 
-    /// Says whether enough children are there for what rests on all being asked.
+    /// Sets whether the quorum of children is present, as needed for answers that depend on all of
+    /// them.
     pub fn set_quorum(&mut self, quorum: bool) {
         self.quorum = quorum;
     }

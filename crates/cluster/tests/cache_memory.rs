@@ -1,4 +1,6 @@
 //! Tests of the memory of a location, counted at the allocator.
+//!
+//! It is a test of its own, because its allocator counts the whole process.
 
 use std::alloc::System;
 use std::time::Duration;

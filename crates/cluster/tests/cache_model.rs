@@ -1,4 +1,6 @@
 //! The location cache against a slow and simple model.
+//!
+//! The model has no shards, blocks or clocks, so that a difference shows an error of the cache.
 
 use std::collections::HashMap;
 use std::time::Duration;

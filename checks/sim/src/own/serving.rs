@@ -1,4 +1,6 @@
 //! Requests of clients at a node of our own, and changes of names at a server.
+//!
+//! Servers answer from their disks, because they have no resolver; inner nodes use the desk.
 
 use std::time::Duration;
 

@@ -62,7 +62,7 @@ pub(super) struct Moment<'a> {
 struct Entry {
     /// Holders that are not draining.
     have: u64,
-    /// Holders where it is being staged; of other children, those that are draining.
+    /// For bits of `have`: it is being staged there. Other bits: draining holders.
     pending: u64,
     unasked: u64,
     check: u64,

@@ -39,7 +39,7 @@ struct Idle {
 /// Children that do not reply.
 #[derive(Default)]
 struct Silent {
-    /// Children that have been silent for so long that a missing reply counts as absence.
+    /// Children whose silence has exceeded the limit, so that a missing reply counts as absence.
     mute: SlotMask,
     /// Children with unanswered queries.
     missed: Vec<Missed>,

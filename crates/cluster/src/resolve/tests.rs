@@ -1,5 +1,8 @@
 //! Tests of the resolver through a driver: requests, messages of children and time go in; answers
 //! and queries come out.
+//!
+//! The fixture confirms leases by itself, so that a test names only the messages that it is about.
+//! Each module below covers one part of the resolver.
 
 mod central;
 mod children;

@@ -1,4 +1,6 @@
 //! Selection by load: the lowest weighted sum of the reported figures.
+//!
+//! It is separate from `round_robin`, which it uses among children of equal load.
 
 use base::Rng;
 

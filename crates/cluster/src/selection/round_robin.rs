@@ -1,4 +1,6 @@
 //! Round robin: the child with the lowest reference count is next.
+//!
+//! It serves configurations without loads, and `by_load` for children of equal load.
 
 use base::Rng;
 

@@ -1,4 +1,7 @@
 //! The address of a node of the cluster: a host and a port, as a `try` names it.
+//!
+//! It keeps addresses of both families, because a node with one family must get an address that it
+//! can use.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,5 +1,8 @@
 //! The slots of a cell: at most 64 children of one parent, and the order in which slots are
 //! assigned. Source: cms protocol 3, slot assignment.
+//!
+//! It holds only the state of slots, so that the rules of assignment can be tested without
+//! connections; `members` sends the messages.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! Names of connections, shared by a node and its driver.
+//!
+//! Both sides create connections, so the names keep their numbers apart.
 
 /// A connection. The driver numbers accepted connections, the node numbers those that it requests;
 /// the two ranges do not overlap.

@@ -1,4 +1,6 @@
 //! The settings of a parent of a tree.
+//!
+//! They are separate from `members`, because a driver fills them from the configuration.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! The roles that a parent accepts. Source: cms protocol 3, role seen by the accepting side.
+//!
+//! The rules are one table, so that logins are refused for the same reasons at every acceptor.
 
 use std::fmt;
 

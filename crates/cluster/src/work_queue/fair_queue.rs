@@ -1,5 +1,7 @@
 //! A fair queue: clients are served in turn, one entry at a time, whatever the length of their
 //! queues.
+//!
+//! Otherwise the requests of one greedy client would delay those of all others.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,4 +1,6 @@
 //! Liveness of children: pings, timeouts, and places kept for lost children.
+//!
+//! Real and own nodes are handled in one place, because they differ only in intervals and limits.
 
 use std::time::Duration;
 

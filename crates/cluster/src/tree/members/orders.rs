@@ -1,4 +1,6 @@
 //! Orders of the administrator: black list, drain, suspend; and the quorum of children.
+//!
+//! Both change the service of the node as a whole, so the quorum is computed here.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

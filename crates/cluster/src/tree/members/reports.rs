@@ -1,4 +1,6 @@
 //! Reports of children about themselves, and the resulting reports to the own parents.
+//!
+//! Changes are collected into batches, so that a wave of joins causes few messages at the parents.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

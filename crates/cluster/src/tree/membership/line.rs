@@ -1,4 +1,6 @@
 //! One connection to a parent, from the first attempt to its end.
+//!
+//! The rules about several parents are in the module above; this file knows only one of them.
 
 use std::time::Duration;
 
