@@ -1,6 +1,6 @@
 //! Children and cells as fixtures for tests of several modules.
 //!
-//! They are shared because selection, paths and the resolver all need a filled cell.
+//! They are shared because selection, tried lists and the resolver all need a filled cell.
 
 use std::net::IpAddr;
 
