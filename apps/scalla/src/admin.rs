@@ -1,4 +1,4 @@
-//! `scalla admin`: speaks to a running server.
+//! `scalla admin`: sends requests to a running server over its admin socket.
 
 mod status;
 
@@ -29,7 +29,8 @@ pub(crate) struct Admin {
 /// Which running server.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Which {
-    /// Admin folder of the server (`all.adminpath`). Without it: the server of this user that was given none.
+    /// Admin folder of the server (`all.adminpath`). Without it: the server of this user that was
+    /// given none.
     #[arg(long, value_name = "DIR", global = true)]
     admin_path: Option<PathBuf>,
     /// Instance name of the server.
@@ -81,8 +82,8 @@ enum Unfinished {
 enum Checkpoint {
     /// List blocked files.
     List,
-    /// Undo the changes in the file that lies at PATH now, and serve it again. Without --force only in a file that is proven to be
-    /// the one of the checkpoint; otherwise say what would be done.
+    /// Undo the changes in the file that lies at PATH now, and serve it again. Without --force only
+    /// in a file that is proven to be the one of the checkpoint; otherwise say what would be done.
     Apply {
         /// Logical path, as lists print it.
         path: OsString,
@@ -136,13 +137,14 @@ impl Admin {
     }
 }
 
-/// A path as it was typed, in the form that orders have. Names are typed as lists print them, or with their own bytes.
+/// Converts a path as typed to the form that admin requests use. Names are typed as lists print
+/// them, or with their own bytes.
 fn escaped(path: &OsStr) -> String {
     shown(path.as_encoded_bytes()).to_string()
 }
 
 impl Which {
-    /// The socket of the one server that is meant.
+    /// Returns the admin socket of the selected server.
     pub(crate) fn socket(&self) -> anyhow::Result<PathBuf> {
         let folder = self.admin_path.as_ref().map(|path| match self.instance.as_deref() {
             Some(name) if name != config::ANONYMOUS => path.join(name),
@@ -167,7 +169,7 @@ impl Which {
     }
 }
 
-/// The servers of which one is to be named.
+/// Lists the running servers from which one must be selected.
 fn choice(servers: &[LiveServer]) -> String {
     let mut text = "name the server with --admin-path; there are:".to_owned();
     for server in servers {
@@ -190,7 +192,7 @@ fn list(json: bool) {
     }
 }
 
-/// What may be meant instead of an admin folder on which no server runs.
+/// Suggests what may have been meant instead of an admin directory without a running server.
 fn hint(folder: &Path) -> String {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -205,7 +207,8 @@ fn hint(folder: &Path) -> String {
     if names.is_empty() { String::new() } else { format!("; there are {}", names.join(", ")) }
 }
 
-/// One line per file, its state and its path; `None` if the answer is not a list of files.
+/// Formats one line per file with its state and path. Returns `None` if the answer is not a list of
+/// files.
 fn files(answer: &serde_json::Value) -> Option<String> {
     let files = answer.get("files")?.as_array()?;
     let field = |file: &serde_json::Value, name: &str| {
@@ -235,7 +238,8 @@ fn files(answer: &serde_json::Value) -> Option<String> {
     Some(text)
 }
 
-/// One line per field, names in a column. Values may hold text of clients and other servers, so they are escaped.
+/// Formats one line per field, with aligned names. Values may contain text of clients and other
+/// servers, so they are escaped.
 fn table(answer: &serde_json::Value) -> String {
     let Some(fields) = answer.as_object() else { return String::new() };
     let fields: Vec<_> = fields.iter().filter(|(name, _)| *name != "ok").collect();

@@ -1,4 +1,4 @@
-//! `scalla` and its subcommands.
+//! The command line of `scalla` and its subcommands.
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -39,19 +39,19 @@ enum Command {
     Version(crate::version::Version),
 }
 
-/// The command line as it is defined, for what is made from it.
+/// Returns the definition of the command line, for manual pages and completion.
 pub(crate) fn definition() -> clap::Command {
     crate::examples::add_to(Arguments::command())
 }
 
-/// Runs a command line, the program's name first.
+/// Runs a command line that begins with the program name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let parsed = definition().try_get_matches_from(&arguments);
     let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
     let Arguments { command } = match parsed {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version come this way too, with status 0.
+            // Help and version are reported as errors too, with status 0.
             let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
             match error.use_stderr() && wants_json(&arguments) {
                 true => out().json(&facts::failure(&told(&error), Some(facts::USAGE)).into()),
@@ -88,17 +88,17 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         } else {
             err().error(format_args!("{error:#}"));
         }
-        // As the parser of command lines has it.
+        // The exit status of the command line parser.
         if is_usage { ExitCode::from(2) } else { ExitCode::FAILURE }
     })
 }
 
-/// Whether a command line asks for answers in JSON.
+/// Reports whether a command line requests JSON output.
 fn wants_json(arguments: &[OsString]) -> bool {
     arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json")
 }
 
-/// The error of a command line in one line, without the usage.
+/// Formats a command line error as one line, without the usage.
 fn told(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
@@ -106,7 +106,7 @@ fn told(error: &clap::Error) -> String {
     first.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// An absolute name for a path that will be used from another folder.
+/// Returns an absolute path for a path that will be used from another directory.
 pub(crate) fn absolute(path: &std::path::Path) -> anyhow::Result<std::path::PathBuf> {
     use anyhow::Context;
     std::path::absolute(path).with_context(|| format!("`{}` is no path", path.display()))

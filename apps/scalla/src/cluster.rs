@@ -1,4 +1,4 @@
-//! `scalla cluster`: the tree a running node belongs to, and orders for its nodes.
+//! `scalla cluster`: shows the tree of a running node and sends orders to its nodes.
 
 mod door;
 mod drain;
@@ -27,7 +27,8 @@ pub(crate) struct Cluster {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Draw the tree: roles, addresses, slots, names, states, age, load, space; caches of those that send clients on.
+    /// Draw the tree: roles, addresses, slots, names, states, age, load, space; caches of those
+    /// that send clients on.
     Status {
         /// Add version, id and exports of each node.
         #[arg(long)]
@@ -40,7 +41,8 @@ enum Command {
     Suspend(Node),
     /// Give it clients again.
     Resume(Node),
-    /// Send clients elsewhere, readers in the middle of their file too; those that cannot go stay until they are done.
+    /// Send clients elsewhere, readers in the middle of their file too; those that cannot go stay
+    /// until they are done.
     Drain(Drain),
     /// Send new clients there again.
     Undrain(Node),
@@ -49,7 +51,8 @@ enum Command {
 /// Which node.
 #[derive(clap::Args, Debug)]
 struct Node {
-    /// A node below the running one: its address, host, name, id or slot. Without it, or `self`: the running node.
+    /// A node below the running one: its address, host, name, id or slot. Without it, or `self`:
+    /// the running node.
     node: Option<String>,
 }
 
@@ -58,13 +61,13 @@ struct Node {
 struct Drain {
     #[command(flatten)]
     node: Node,
-    /// Wait until no file is open at the node or below it, for at most TIME: `90`, `10m`, `2h`. Ctrl-C stops waiting; the node
-    /// goes on draining.
+    /// Wait until no file is open at the node or below it, for at most TIME: `90`, `10m`, `2h`.
+    /// Ctrl-C stops waiting; the node goes on draining.
     #[arg(long, value_name = "TIME", value_parser = time, num_args = 0..=1)]
     wait: Option<Option<Duration>>,
 }
 
-/// A time as configuration files have it.
+/// Parses a time in the syntax of configuration files.
 fn time(text: &str) -> Result<Duration, String> {
     let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
     let unit = units.into_iter().find_map(|(letter, seconds)| Some((text.strip_suffix(letter)?, seconds)));

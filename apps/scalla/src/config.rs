@@ -1,4 +1,4 @@
-//! `scalla config`: looks at configurations without starting anything.
+//! `scalla config`: checks and prints configurations without starting a server.
 
 use crate::cli::absolute;
 use crate::printer::{err, out};

@@ -1,4 +1,4 @@
-//! The state of a server, and the list of those that run here, for people.
+//! The human-readable server status and the table of servers that run on this host.
 
 use base::shown;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use crate::files::text::human;
 
-/// A server by topics, a line each.
+/// Formats the status of a server, one line per topic.
 pub(super) fn topics(status: &Status) -> String {
     let uptime = jiff::SignedDuration::from_secs(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));
     let configuration = match &status.config_file {
@@ -73,7 +73,7 @@ pub(super) fn topics(status: &Status) -> String {
     text
 }
 
-/// The number of connections that were refused, and the reasons.
+/// Formats the number of refused connections and the reasons.
 fn refused(status: &Status) -> String {
     let (full, denied, unknown) = (status.refused_full, status.refused_denied, status.refused_unknown);
     match full + denied + unknown {
@@ -82,7 +82,7 @@ fn refused(status: &Status) -> String {
     }
 }
 
-/// A running server: its place, and its answer to a question for its status, or why there is none.
+/// A running server: its location, and its status reply or the reason why there is none.
 pub(super) struct Found {
     server: LiveServer,
     status: Result<Status, String>,
@@ -125,7 +125,7 @@ impl Found {
     }
 }
 
-/// A table of running servers; the last column is the value of `--admin-path`.
+/// Formats a table of running servers. The last column is the value of `--admin-path`.
 pub(super) fn list(servers: &[Found]) -> String {
     let head = ["PID", "PORT", "NAME", "SERVES", "ADMIN PATH"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(head).chain(servers.iter().map(Found::columns)).collect();

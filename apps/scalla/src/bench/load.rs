@@ -1,4 +1,4 @@
-//! The loop that drives a load: one thread, all connections.
+//! The event loop of a load: a single thread drives all connections.
 
 use anyhow::{Context, bail};
 use client::xroot::reply::{OpenDetail, OpenReply};
@@ -12,31 +12,33 @@ use super::plan::{Kind, Plan};
 use super::resources::Resources;
 use super::tally::Tally;
 
-/// How long a connection may take to be made, and the last answers to come.
+/// Timeout for connecting, and for the last replies.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Connections being made at the same time: fewer than a server's queue of them takes.
+/// Maximum number of connections being established at the same time. It is below the usual listen
+/// backlog of a server.
 const CONNECTING_MAX: usize = 64;
-/// Bytes received at once.
+/// Bytes received by one call.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Bytes of a page of memory.
+/// Size of a memory page in bytes.
 const PAGE_BYTES: usize = 4 << 10;
-/// Where in a page a received header begins, so that the data behind it begins a cache line. Data that the server sends
-/// from its page cache lies at the beginning of a page, and processors copy eight times slower to an address that lies 1 to
-/// 31 bytes behind its source, modulo a page: that would be measured, not the server.
+/// Offset in a page at which a received header begins, so that the data after it begins at a cache
+/// line. Data that the server sends from its page cache starts at a page boundary. Processors copy
+/// eight times slower to an address 1 to 31 bytes after its source, modulo a page. Otherwise the
+/// benchmark would measure that effect instead of the server.
 const BEFORE_LINE: usize = 64 - 8;
-/// Bytes received at once where data is to be thrown away: headers, and small answers.
+/// Bytes received by one call when data is discarded: headers and small replies.
 const HEAD_BYTES: usize = 4 << 10;
-/// From here on throwing away costs less than receiving.
+/// Size in bytes from which discarding in the kernel costs less than receiving.
 const DISCARD_FROM: usize = 16 << 10;
 
-/// How long to wait before a connection that failed is made again.
+/// Delay before a failed connection is established again.
 const RECONNECT: Duration = Duration::from_millis(10);
 
-/// Tags of requests that are no operation.
+/// Tags of requests that are not operations.
 const OPEN_TAG: u64 = u64::MAX;
 const CLOSE_TAG: u64 = u64::MAX - 1;
 
-/// One connection and what goes over it.
+/// A connection and its operations.
 struct Worker {
     link: Option<Link>,
     state: State,
@@ -48,7 +50,7 @@ struct Worker {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Connecting, logging in, opening its file.
+    /// Connecting, logging in or opening its file.
     Preparing,
     Running,
     /// Closing its file.
@@ -64,7 +66,7 @@ enum Stage {
     Ending,
 }
 
-/// A load under way.
+/// A running load.
 pub(super) struct Load<'p> {
     plan: &'p Plan,
     login: Login,
@@ -74,11 +76,11 @@ pub(super) struct Load<'p> {
     material: Material,
     tally: Tally,
     stage: Stage,
-    /// When the stage ends at the latest.
+    /// Deadline of the stage.
     until: Instant,
     prepared: usize,
     issued: u64,
-    /// Operations to be made again later.
+    /// Operations to be repeated later.
     again: Vec<(Instant, usize, usize)>,
     entries: Option<usize>,
     resources: Resources,
@@ -86,17 +88,18 @@ pub(super) struct Load<'p> {
     ready: Vec<Readiness>,
 }
 
-/// What a load came to.
+/// The result of a load.
 pub(super) struct Ran {
     pub(super) tally: Tally,
     pub(super) resources: Resources,
-    /// How far each writer got.
+    /// End of the written data of each writer.
     pub(super) written: Vec<u64>,
-    /// The address that answered.
+    /// The server address that replied.
     pub(super) address: SocketAddr,
 }
 
-/// Finds the address of the server that answers, and says early and clearly what is wrong with a server.
+/// Returns the address at which the server replies. Reports problems with a server before the load
+/// starts.
 pub(super) fn reach(plan: &Plan, login: &Login) -> anyhow::Result<(SocketAddr, Session)> {
     let addresses = plan.url.addresses().with_context(|| format!("cannot find {}", plan.url.host))?;
     let mut last = None;
@@ -134,7 +137,7 @@ impl<'p> Load<'p> {
         })
     }
 
-    /// Prepares the connections, loads the server, measures, and waits for the last answers.
+    /// Establishes the connections, loads the server, measures, and waits for the last replies.
     pub(super) fn run(mut self) -> anyhow::Result<Ran> {
         loop {
             self.start_workers()?;
@@ -164,7 +167,7 @@ impl<'p> Load<'p> {
         !self.workers.iter().any(busy) || now >= self.until
     }
 
-    /// Begins to make connections, as many at a time as a server's queue takes.
+    /// Starts connections, at most [`CONNECTING_MAX`] at the same time.
     fn start_workers(&mut self) -> anyhow::Result<()> {
         while self.stage == Stage::Preparing
             && self.workers.len() < self.plan.connections
@@ -193,10 +196,12 @@ impl<'p> Load<'p> {
 
     fn connect(&mut self, number: usize) -> std::io::Result<()> {
         let worker = &mut self.workers[number];
-        // Closed before the next one is made, so that descriptors do not pile up.
+        // The old connection is closed before the new one is opened, so that descriptors do not
+        // accumulate.
         worker.link = None;
         let mut link = Link::connect(self.address, Connection::new(self.login.clone()))?;
-        // Mostly there is a connection by now if the server is near; else it is waited for, and reading tells what is wrong.
+        // If the server is near, the connection is usually established by now. Otherwise the loop
+        // waits for it, and reading returns the error.
         let sent = link.flush().unwrap_or(false);
         let interest = if sent { Interest::Read } else { Interest::ReadAndWrite };
         self.poller.add(&link, number as u64, interest)?;
@@ -205,7 +210,7 @@ impl<'p> Load<'p> {
         Ok(())
     }
 
-    /// Goes on to the next stage when it is time, and makes again what waited.
+    /// Advances to the next stage when it is due, and repeats delayed operations.
     fn turn(&mut self, now: Instant) -> anyhow::Result<()> {
         match self.stage {
             Stage::Preparing if self.tally.errors > 0 => {
@@ -255,20 +260,21 @@ impl<'p> Load<'p> {
         self.stage = Stage::Measuring;
         self.until = now + self.plan.duration;
         if self.plan.operations.is_some() {
-            // Time is no limit then, but a server that answers nothing must not hold us for ever.
+            // With a limit of operations the time is not limited, but a server that never replies
+            // must not block the load forever.
             self.until = now + Duration::from_secs(3600);
         }
         Ok(())
     }
 
-    /// Whether nothing is left to do before the time is over.
+    /// Reports whether no work is left before the stage ends.
     fn is_exhausted(&self) -> bool {
         let all_issued = self.plan.operations.is_some_and(|operations| self.issued >= operations);
         let idle = || self.workers.iter().all(|worker| worker.in_flight == 0) && self.again.is_empty();
         (all_issued && idle()) || self.workers.iter().all(|worker| worker.state == State::Over)
     }
 
-    /// Begins an operation that counts from `started`.
+    /// Starts an operation whose latency is measured from `started`.
     fn begin(&mut self, number: usize, index: usize, started: Instant) {
         let issued = self.plan.operations.is_some_and(|operations| self.issued >= operations);
         let worker = &mut self.workers[number];
@@ -297,7 +303,7 @@ impl<'p> Load<'p> {
         }
     }
 
-    /// A connection is of no more use.
+    /// Drops a failed connection and records the reason.
     fn lose(&mut self, number: usize, why: &str) {
         let worker = &mut self.workers[number];
         let lost = std::mem::take(&mut worker.in_flight);
@@ -308,7 +314,8 @@ impl<'p> Load<'p> {
             lost => format!("{why} ({lost} requests in flight)"),
         });
         if self.plan.kind == Kind::Connect && self.stage != Stage::Ending {
-            // Each connection stands for itself; but a server that is gone is not asked without end.
+            // Connections fail independently. The delay limits the requests to a server that is
+            // gone.
             worker.state = State::Running;
             let later = Instant::now() + RECONNECT;
             worker.operations[0].started = later;
@@ -316,7 +323,7 @@ impl<'p> Load<'p> {
         }
     }
 
-    /// A socket is ready.
+    /// Handles a ready socket.
     fn serve(&mut self, ready: Readiness) {
         let number = ready.token as usize;
         if ready.readable
@@ -339,12 +346,13 @@ impl<'p> Load<'p> {
                 }
             }
             Ok(_) => {}
-            // Reading tells it too, and more: the server may have said why before it closed.
+            // Reading returns the error too, with more detail: the server may have sent a reason
+            // before it closed.
             Err(_) => {}
         }
     }
 
-    /// Takes what has come on a connection.
+    /// Processes the data received on a connection.
     fn receive(&mut self, number: usize) -> Result<(), String> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let start = (PAGE_BYTES + BEFORE_LINE - buffer.as_ptr() as usize % PAGE_BYTES) % PAGE_BYTES;
@@ -378,14 +386,15 @@ impl<'p> Load<'p> {
                 input = &[];
             }
             while self.event(number, &mut input, now)? {}
-            // With what follows the readiness comes back; only what is thrown away is worth asking again.
+            // More data makes the socket ready again. Another immediate read pays off only for
+            // discarded data.
             if !self.plan.discard {
                 return Ok(());
             }
         }
     }
 
-    /// Takes one event; `false` when there is none or the connection was given up.
+    /// Processes one event. Returns `false` if there is none or the connection was dropped.
     fn event(&mut self, number: usize, input: &mut &[u8], now: Instant) -> Result<bool, String> {
         let plan = self.plan;
         let Worker { link: Some(link), operations, state, .. } = &mut self.workers[number] else {
@@ -448,7 +457,7 @@ impl<'p> Load<'p> {
         if self.plan.kind.writes() {
             file.size = self.plan.file_size;
         } else {
-            // Readers of a whole file start at different places.
+            // Readers of a whole file start at different offsets.
             let share = file.size / self.plan.connections as u64 * number as u64;
             file.position = share - share % self.plan.largest();
         }
@@ -470,7 +479,7 @@ impl<'p> Load<'p> {
         self.until = Instant::now() + PATIENCE;
     }
 
-    /// An operation has its answer.
+    /// Records the result of an operation.
     fn ended(&mut self, number: usize, index: usize, end: End, now: Instant) -> Result<(), String> {
         let worker = &mut self.workers[number];
         let operation = &mut worker.operations[index];
@@ -509,7 +518,7 @@ impl<'p> Load<'p> {
         Ok(())
     }
 
-    /// Closes what was written once its last answer is there: an error of the server may wait until then.
+    /// Closes a written file after its last reply, because a server may delay an error until then.
     fn close_if_idle(&mut self, number: usize) {
         let worker = &mut self.workers[number];
         if !self.plan.kind.writes() || worker.in_flight > 0 || worker.state != State::Running {
@@ -525,7 +534,7 @@ impl<'p> Load<'p> {
     }
 }
 
-/// What the answer to an open says.
+/// Returns the open file from the reply to an open request.
 fn opened(outcome: &Outcome<'_>) -> Result<OpenFile, String> {
     match outcome {
         Outcome::Ok(body) => {

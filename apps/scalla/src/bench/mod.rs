@@ -1,17 +1,17 @@
 //! `scalla bench`: a load generator for xroot servers, ours and others.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `options` | the command line |
-//! | `quantity` | sizes and times as people write them |
-//! | `plan` | a load: the command line, checked |
-//! | `load` | the loop that drives it: one thread, all connections |
-//! | `operation` | one operation: its request, the judgement on its answer |
+//! | `quantity` | parsing and formatting of sizes and times |
+//! | `plan` | a load: the validated command line |
+//! | `load` | the event loop: a single thread drives all connections |
+//! | `operation` | one operation: its request and the check of its reply |
 //! | `pattern` | the content of test files; `scalla bench gen` |
-//! | `written` | what writers left: read back, remove |
-//! | `tally` | what was counted |
-//! | `process`, `resources` | what it cost |
-//! | `report` | how it is told |
+//! | `written` | verification and removal of written files |
+//! | `tally` | counters and latencies |
+//! | `process`, `resources` | CPU time and memory used |
+//! | `report` | the report, as text and JSON |
 
 mod load;
 mod operation;
@@ -39,7 +39,7 @@ use std::process::ExitCode;
 
 use crate::printer::out;
 
-/// Exit status when the load ran but some of it went wrong.
+/// Exit status of a load that ran with errors.
 const WRONG_STATUS: u8 = 3;
 
 impl Bench {
@@ -62,7 +62,7 @@ fn measure(plan: &Plan) -> anyhow::Result<ExitCode> {
     }
     login.token.clone_from(&plan.url.token);
     let (address, session) = load::reach(plan, &login)?;
-    // Else it would be one connection more than asked for.
+    // Otherwise there would be one connection more than requested.
     drop(session);
     let mut ran = Load::new(plan, login.clone(), address)?.run()?;
     written::look_after(plan, &login, &mut ran)?;
@@ -71,7 +71,7 @@ fn measure(plan: &Plan) -> anyhow::Result<ExitCode> {
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(WRONG_STATUS) })
 }
 
-/// Binds this process to a processor.
+/// Pins this process to a processor.
 fn pin(cpu: u32) -> anyhow::Result<()> {
     let mut processors = CpuSet::new();
     let number = cpu as usize;
@@ -84,7 +84,7 @@ fn pin(cpu: u32) -> anyhow::Result<()> {
 
 /// Raises the limit of open files as far as needed.
 fn allow_descriptors(connections: usize) -> anyhow::Result<()> {
-    /// Those that are not connections.
+    /// Descriptors that are not connections.
     const OTHERS: u64 = 64;
     let needed = connections as u64 + OTHERS;
     let limit = getrlimit(Resource::Nofile);

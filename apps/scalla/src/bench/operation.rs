@@ -1,4 +1,4 @@
-//! One operation: the request it makes and the judgement on its answer.
+//! A single operation: its request and the check of its reply.
 
 use bytes::Bytes;
 use client::xroot::flags::{DirlistOptions, OpenOptions, OpenTemplateOptions, StatOptions, StatWants};
@@ -21,14 +21,14 @@ pub(super) const OPEN_TO_WRITE: OpenOptions = OpenOptions(0x0562);
 /// Permission bits of new files, 0644.
 pub(super) const NEW_FILE_MODE: u16 = 0x01a4;
 
-/// What all operations draw from.
+/// State that all operations share: payloads and the random number generator.
 #[derive(Debug)]
 pub(super) struct Material {
     random: u64,
     next_file: u32,
-    /// Content of the file from its beginning, as long as the largest write.
+    /// Content of the file from offset 0, as long as the largest write.
     payload: Bytes,
-    /// The same in pages with checksums, by its length without them.
+    /// Payloads in pages with checksums, by their length without checksums.
     page_payloads: HashMap<u32, Bytes>,
 }
 
@@ -46,7 +46,7 @@ impl Material {
         Self { random: 0x9e37_79b9_7f4a_7c15, next_file: 0, payload: Bytes::from(content), page_payloads }
     }
 
-    /// A number below `limit`; 0 when that is 0.
+    /// Returns a random number below `limit`, or 0 if `limit` is 0.
     fn below(&mut self, limit: u64) -> u64 {
         // xorshift64*
         self.random ^= self.random >> 12;
@@ -65,9 +65,9 @@ impl Material {
         self.below(plan.files.into()) as usize
     }
 
-    /// The payload of a write and its place.
+    /// Returns the payload of a write at `offset`.
     fn payload(&self, plan: &Plan, offset: u64, size: u32) -> Bytes {
-        // What is read back must show its place; else one content does for all.
+        // Data to be verified must depend on its offset. Otherwise one payload serves all writes.
         let content = if plan.verify {
             let mut content = vec![0; size as usize];
             pattern::fill(offset, &mut content);
@@ -93,53 +93,53 @@ fn interleaved(offset: u64, content: &[u8]) -> Bytes {
     Bytes::from(buffer)
 }
 
-/// What a connection has open, and how far it got.
+/// The open file of a connection and its position.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct OpenFile {
     pub(super) handle: FileHandle,
     pub(super) size: u64,
-    /// Where a sequential operation goes on.
+    /// Offset of the next sequential operation.
     pub(super) position: u64,
-    /// End of what was written.
+    /// End of the written data.
     pub(super) written: u64,
 }
 
-/// How an operation ended.
+/// The result of an operation.
 #[derive(Debug)]
 pub(super) enum End {
-    /// As it should, with so many bytes of data.
+    /// Success, with the number of data bytes.
     Done(u64),
-    /// The file is open: close it.
+    /// The file is open and must be closed.
     Opened(FileHandle),
-    /// Make it again after so long.
+    /// Repeat the operation after this delay.
     Wait(Duration),
-    /// The server sent us elsewhere.
+    /// The server redirected the client.
     Redirected,
-    /// Not as it should.
+    /// Failure, with its description.
     Wrong(String),
 }
 
-/// One operation; it is used again and again.
+/// An operation. It is reused for many requests.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) started: Instant,
-    /// Its file is open and being closed.
+    /// Set while its file, which is open, is being closed.
     closing: bool,
     offset: u64,
-    /// Bytes of data asked for.
+    /// Number of data bytes requested.
     size: u64,
-    /// Bytes of the answer, and how many have come.
+    /// Length of the reply in bytes, and the number of bytes received.
     want: u64,
     got: u64,
-    /// The pieces of a readv as they were sent.
+    /// The segments of a readv as sent.
     list: Vec<u8>,
-    /// What was kept of the answer to look at it when it is whole.
+    /// Data of the reply kept for the check when it is complete.
     kept: Vec<u8>,
-    /// Where the pages belong that are being kept.
+    /// Offset of the kept pages in the file.
     pages_at: u64,
-    /// Ranges of the file that came in pages.
+    /// Ranges of the file received in pages.
     ranges: Vec<(u64, u64)>,
-    /// Entries of a listing.
+    /// Number of entries of a listing.
     pub(super) entries: Option<usize>,
     wrong: Option<String>,
 }
@@ -162,7 +162,7 @@ impl Operation {
         }
     }
 
-    /// Makes the request.
+    /// Creates the request.
     pub(super) fn begin(
         &mut self,
         plan: &Plan,
@@ -228,7 +228,7 @@ impl Operation {
         }
     }
 
-    /// Chooses the range of a read or write.
+    /// Selects the range of a read or write.
     fn place(&mut self, plan: &Plan, material: &mut Material, file: &mut OpenFile, size: u32) {
         let bytes = u64::from(size);
         let room = file.size.saturating_sub(bytes);
@@ -245,7 +245,7 @@ impl Operation {
         self.size = bytes;
     }
 
-    /// Chooses the pieces of a readv.
+    /// Selects the segments of a readv.
     fn pieces(&mut self, plan: &Plan, material: &mut Material, file: &OpenFile, size: u32) {
         let bytes = u64::from(size);
         let room = file.size.saturating_sub(plan.reach());
@@ -264,7 +264,7 @@ impl Operation {
         self.want = self.size + self.list.len() as u64;
     }
 
-    /// Asks about a name.
+    /// Creates a stat request for a path.
     fn name(
         &mut self,
         plan: &Plan,
@@ -293,7 +293,7 @@ impl Operation {
         )
     }
 
-    /// Closes what was opened.
+    /// Creates the request that closes the file.
     pub(super) fn close(
         &mut self,
         fhandle: FileHandle,
@@ -304,7 +304,7 @@ impl Operation {
         connection.submit(&Request::Close(request::Close { fhandle }), tag)
     }
 
-    /// Data of the answer came.
+    /// Handles data of the reply.
     pub(super) fn data(&mut self, plan: &Plan, bytes: &[u8]) {
         if plan.verify && !bytes.is_empty() {
             match plan.kind {
@@ -320,7 +320,7 @@ impl Operation {
         self.got += bytes.len() as u64;
     }
 
-    /// Data in pages begins.
+    /// Handles the header of data in pages.
     pub(super) fn pages(&mut self, plan: &Plan, frame: &StatusFrame) {
         if plan.kind == Kind::Pgread {
             self.check_pages(plan);
@@ -330,7 +330,7 @@ impl Operation {
         }
     }
 
-    /// Data was thrown away in the kernel.
+    /// Counts data that was discarded in the kernel.
     pub(super) fn discarded(&mut self, bytes: u64) {
         self.got += bytes;
     }
@@ -339,7 +339,7 @@ impl Operation {
         self.wrong.get_or_insert(text);
     }
 
-    /// The answer is whole.
+    /// Checks the complete reply.
     pub(super) fn end(&mut self, plan: &Plan, outcome: &Outcome<'_>) -> End {
         let rest = match outcome {
             Outcome::Ok(_) if plan.missing => return End::Wrong("the file exists".to_owned()),
@@ -420,7 +420,7 @@ impl Operation {
         }
     }
 
-    /// Looks at the pages that were kept.
+    /// Checks the pages that were kept.
     fn check_pages(&mut self, plan: &Plan) {
         if !plan.verify || self.kept.is_empty() {
             return;
@@ -454,7 +454,7 @@ impl Operation {
     }
 }
 
-/// The request that opens a file as stock clients do.
+/// Creates the request that opens a file as stock clients do.
 pub(super) fn open(target: &str, options: OpenOptions) -> Request<'_> {
     Request::Open(request::Open {
         mode: NEW_FILE_MODE,

@@ -1,4 +1,5 @@
-//! The content of test files: every 8 bytes follow from their place, so a byte in the wrong place shows.
+//! The content of test files. Each 8-byte word is a function of its offset, so misplaced data is
+//! detected.
 
 use anyhow::Context;
 use std::fs::File;
@@ -9,9 +10,9 @@ use std::process::ExitCode;
 use super::quantity;
 use crate::printer::out;
 
-/// Bytes that follow from one place.
+/// Bytes computed from one offset.
 const WORD: u64 = 8;
-/// Bytes written or compared at once.
+/// Bytes written or compared by one call.
 const PIECE: usize = 1 << 20;
 
 /// Write a file whose content `--verify` knows.
@@ -58,7 +59,8 @@ fn write(path: &std::path::Path, size: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The bytes at `index * 8`: a mix of the index in which every bit depends on every other.
+/// Returns the bytes at offset `index * 8`: a hash of the index in which each bit depends on every
+/// other bit.
 fn word(index: u64) -> [u8; WORD as usize] {
     let mut mixed = index ^ 0x5ca1_1a00_5ca1_1a00;
     mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -66,7 +68,7 @@ fn word(index: u64) -> [u8; WORD as usize] {
     (mixed ^ (mixed >> 32)).to_le_bytes()
 }
 
-/// Fills `out` with what a file has at `offset`.
+/// Fills `out` with the content of a file at `offset`.
 pub(super) fn fill(offset: u64, out: &mut [u8]) {
     let into_word = (offset % WORD) as usize;
     let lead = if into_word == 0 { 0 } else { (WORD as usize - into_word).min(out.len()) };
@@ -78,7 +80,8 @@ pub(super) fn fill(offset: u64, out: &mut [u8]) {
     }
 }
 
-/// Where in `data`, which is what a file has at `offset`, the first wrong byte is.
+/// Returns the index of the first byte in `data` that differs from the content of a file at
+/// `offset`.
 pub(super) fn first_wrong(offset: u64, data: &[u8]) -> Option<usize> {
     let mut expected = [0; 4096];
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! What a load does: the command line, checked.
+//! The description of a load: the validated command line.
 
 use anyhow::{Context, bail};
 use client::{RemotePath, Scheme, Url, pages};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::options::{Check, Common, LoadKind};
 
-/// What one operation is.
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Read,
@@ -22,17 +22,17 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Whether connections have a file open for reading.
+    /// Reports whether connections have a file open for reading.
     pub(super) fn reads(self) -> bool {
         matches!(self, Self::Read | Self::Readv | Self::Pgread)
     }
 
-    /// Whether connections have a file of their own open for writing.
+    /// Reports whether each connection has a file of its own open for writing.
     pub(super) fn writes(self) -> bool {
         matches!(self, Self::Write | Self::Pgwrite)
     }
 
-    /// Whether what moves is counted in bytes.
+    /// Reports whether throughput is measured in bytes.
     pub(super) fn moves_data(self) -> bool {
         self.reads() || self.writes()
     }
@@ -44,18 +44,18 @@ pub(super) struct Plan {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) url: Url,
-    /// Numbers that `%d` in the path stands for; 1 where it has none.
+    /// Number of values of `%d` in the path, or 1 if the path has none.
     pub(super) files: u32,
     pub(super) sizes: Vec<u32>,
     pub(super) sequential: bool,
     pub(super) align: u64,
     pub(super) segments: u32,
     pub(super) gap: Option<u64>,
-    /// Where writers begin again.
+    /// Size at which writers start again at offset 0.
     pub(super) file_size: u64,
     pub(super) keep: bool,
     pub(super) with_stat: bool,
-    /// The files do not exist.
+    /// Set if the files do not exist.
     pub(super) missing: bool,
     pub(super) connections: usize,
     pub(super) depth: usize,
@@ -74,7 +74,7 @@ const READ_BYTES: u32 = 2 << 10;
 const STREAM_BYTES: u32 = 1 << 20;
 
 impl Plan {
-    /// Checks what was asked for.
+    /// Validates the command line.
     pub(super) fn new(load: LoadKind) -> anyhow::Result<Self> {
         let plan = match load {
             LoadKind::Read(read) => Self::reading("read", Kind::Read, read)?,
@@ -202,12 +202,12 @@ impl Plan {
         Ok(())
     }
 
-    /// Bytes of the largest request, or of the longest piece of a readv.
+    /// Returns the size of the largest request, or of the longest segment of a readv.
     pub(super) fn largest(&self) -> u64 {
         self.sizes.iter().copied().max().unwrap_or(0).into()
     }
 
-    /// Bytes of the largest range of a file that one operation touches.
+    /// Returns the size of the largest file range that one operation accesses.
     pub(super) fn reach(&self) -> u64 {
         match self.gap {
             Some(gap) => (self.largest() + gap) * u64::from(self.segments),
@@ -215,7 +215,7 @@ impl Plan {
         }
     }
 
-    /// The path for a number.
+    /// Returns the path for a number.
     pub(super) fn path(&self, number: usize) -> RemotePath {
         let text = number.to_string();
         let numbered = if self.url.path.contains("%d") {
@@ -225,11 +225,11 @@ impl Plan {
         } else {
             return self.url.path.clone();
         };
-        // Digits are all that was added.
+        // Only digits were added.
         RemotePath::new(numbered).unwrap_or_default()
     }
 
-    /// Bytes that come for `length` bytes at `offset`.
+    /// Returns the number of bytes received for `length` bytes at `offset`.
     pub(super) fn answer_bytes(&self, offset: u64, length: u32) -> u64 {
         match self.kind {
             Kind::Pgread => pages::interleaved_length(offset, length as usize) as u64,

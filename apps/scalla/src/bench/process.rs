@@ -1,39 +1,41 @@
-//! What a server process has used, from `/proc`.
+//! Resource usage of a server process, from `/proc`.
 
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::fs;
 
-/// What a process had used at some time.
+/// The resources that a process has used up to a moment.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Usage {
-    /// Processor time of the process with the threads that have ended, in nanoseconds and to the kernel's tick.
+    /// CPU time of the process including ended threads, in nanoseconds with the kernel's tick as
+    /// resolution.
     whole: u64,
-    /// Nanoseconds on a processor, and switches to another thread, of each thread that lives.
+    /// CPU time in nanoseconds and number of context switches of each live thread.
     threads: BTreeMap<u32, (u64, u64)>,
-    /// Bytes in memory.
+    /// Resident memory in bytes.
     pub(super) resident: u64,
 }
 
-/// What a process used between two times.
+/// The resources that a process used between two moments.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Used {
     pub(super) cpu_nanoseconds: u64,
     pub(super) context_switches: u64,
 }
 
-/// Nanoseconds of a tick of `/proc/PID/stat`, which is the same on all architectures.
+/// Nanoseconds per tick of `/proc/PID/stat`. The value is equal on all architectures.
 const TICK: u64 = 10_000_000;
 
 impl Usage {
-    /// Asks the kernel.
+    /// Reads the usage of a process from the kernel.
     pub(super) fn of(pid: u32) -> anyhow::Result<Self> {
         let file = |name: &str| {
             fs::read_to_string(format!("/proc/{pid}/{name}"))
                 .with_context(|| format!("cannot read what process {pid} uses (--server-pid)"))
         };
         let stat = file("stat")?;
-        // The name of the program stands in parentheses and may hold anything; the next field is number 3.
+        // The program name is enclosed in parentheses and may contain any byte. The next field is
+        // number 3.
         let fields: Vec<u64> = stat
             .rsplit_once(')')
             .map_or("", |(_, rest)| rest)
@@ -44,7 +46,7 @@ impl Usage {
         let mut threads = BTreeMap::new();
         for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
             let Some(id) = thread.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // A thread may end while we look.
+            // A thread may end during the scan.
             let Ok(schedule) = fs::read_to_string(thread.path().join("schedstat")) else { continue };
             let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
             let running = schedule.split_whitespace().next().and_then(|field| field.parse().ok());
@@ -59,8 +61,8 @@ impl Usage {
         })
     }
 
-    /// What was used since `before`. Threads tell it to the nanosecond; if one has ended, its time is in that of the process
-    /// only.
+    /// Returns the usage since `before`. Live threads report it in nanoseconds. The time of a
+    /// thread that has ended is only in the total of the process.
     pub(super) fn since(&self, before: &Self) -> Used {
         let mut used = Used::default();
         for (id, (running, switches)) in &self.threads {
@@ -75,7 +77,7 @@ impl Usage {
     }
 }
 
-/// The number behind `name` in a status file.
+/// Returns the number after `name` in a status file.
 fn field(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)

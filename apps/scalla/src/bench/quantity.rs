@@ -1,4 +1,4 @@
-//! Sizes and times: as they are typed, and as they are shown.
+//! Parsing and formatting of sizes and times.
 
 use std::time::Duration;
 
@@ -43,17 +43,17 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
 }
 
-/// `2 KiB`, `1.5 GiB`, `24 B`.
+/// Formats a size: `2 KiB`, `1.5 GiB`, `24 B`.
 pub(super) fn show_bytes(bytes: f64) -> String {
     scaled(bytes, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
 }
 
-/// `290 us`, `1.5 ms`, `2.1 s`; the time is in nanoseconds.
+/// Formats a time in nanoseconds: `290 us`, `1.5 ms`, `2.1 s`.
 pub(super) fn show_time(nanoseconds: f64) -> String {
     scaled(nanoseconds, 1000.0, &[" ns", " us", " ms", " s"])
 }
 
-/// Three digits that count, and the unit that makes it so.
+/// Formats a value with three significant digits and a suitable unit.
 fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     let mut units = units.iter();
     let mut unit = units.next().copied().unwrap_or_default();
@@ -71,7 +71,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     format!("{value:.decimals$}{unit}")
 }
 
-/// A whole number with commas between thousands.
+/// Formats an integer with commas between thousands.
 pub(super) fn show_count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

@@ -1,4 +1,4 @@
-//! How the outcome of a load is told, to people and to programs.
+//! The report of a load, as text and as JSON.
 
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -8,10 +8,10 @@ use super::plan::{Kind, Plan};
 use super::quantity::{show_bytes, show_count, show_time};
 use super::resources::ServerCost;
 
-/// Latencies that are told: name, share of the operations that took no longer.
+/// Reported latency quantiles: name and share of operations.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// The outcome of a load.
+/// The result of a load.
 pub(super) struct Report<'r> {
     plan: &'r Plan,
     ran: &'r Ran,
@@ -31,7 +31,7 @@ impl<'r> Report<'r> {
         }
     }
 
-    /// Whether everything went as it should.
+    /// Reports whether no error occurred.
     pub(super) fn is_good(&self) -> bool {
         self.ran.tally.errors == 0 && (self.ran.tally.operations > 0 || self.plan.kind == Kind::Idle)
     }
@@ -44,7 +44,7 @@ impl<'r> Report<'r> {
         if self.operations > 0.0 { amount / self.operations } else { 0.0 }
     }
 
-    /// For people.
+    /// Formats the report as text.
     pub(super) fn text(&self) -> String {
         let mut out = format!("{}\n", self.headline());
         let mut line = |name: &str, text: String| {
@@ -113,7 +113,7 @@ impl<'r> Report<'r> {
         out
     }
 
-    /// Processor time.
+    /// Formats a CPU time.
     fn cost(&self, nanoseconds: f64) -> String {
         let share = if self.seconds > 0.0 { nanoseconds / 1e7 / self.seconds } else { 0.0 };
         format!(
@@ -147,7 +147,7 @@ impl<'r> Report<'r> {
         grown.max(0.0) / self.plan.connections as f64
     }
 
-    /// For programs: units stand in the names.
+    /// Formats the report as JSON. The names of fields contain the units.
     pub(super) fn json(&self) -> Value {
         let (plan, tally) = (self.plan, &self.ran.tally);
         let micros = |nanoseconds: f64| (nanoseconds / 10.0).round() / 100.0;

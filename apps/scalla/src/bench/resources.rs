@@ -1,4 +1,4 @@
-//! What a measurement cost: time, this process's processor time, what the servers used.
+//! Resource usage of a measurement: time, CPU time of this process, and usage of the servers.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
@@ -6,22 +6,23 @@ use std::time::{Duration, Instant};
 use super::plan::Plan;
 use super::process::{Usage, Used};
 
-/// What a measurement cost. Told when the stages of the load begin and end.
+/// The resource usage of a measurement. It is updated when the stages of the load begin and end.
 #[derive(Debug)]
 pub(super) struct Resources {
     servers: Vec<u32>,
-    /// Before the first connection, with all of them, when measuring began and ended: one for each server.
+    /// Usage before the first connection, with all connections, and when measuring began and ended;
+    /// one entry per server.
     start: Vec<Usage>,
     prepared: Vec<Usage>,
     begun: Option<(Instant, Duration, Vec<Usage>)>,
     ended: Option<(Instant, Duration, Vec<Usage>)>,
 }
 
-/// What the servers used while a load was measured, all together.
+/// The total usage of all servers during the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerCost {
     pub(super) used: Used,
-    /// Bytes in memory before the first connection, with all of them, and at the end.
+    /// Resident memory before the first connection, with all connections, and at the end, in bytes.
     pub(super) resident_at_start: u64,
     pub(super) resident_prepared: u64,
     pub(super) resident_at_end: u64,
@@ -34,27 +35,27 @@ impl Resources {
         Ok(Self { servers, start, prepared: Vec::new(), begun: None, ended: None })
     }
 
-    /// All connections are there.
+    /// Records that all connections are established.
     pub(super) fn prepared(&mut self) -> anyhow::Result<()> {
         self.prepared = usage(&self.servers)?;
         Ok(())
     }
 
-    /// The measurement begins.
+    /// Records that the measurement begins.
     pub(super) fn measuring(&mut self) -> anyhow::Result<()> {
         let servers = usage(&self.servers)?;
         self.begun = Some((Instant::now(), own_time(), servers));
         Ok(())
     }
 
-    /// The measurement is over.
+    /// Records that the measurement is over.
     pub(super) fn measured(&mut self) -> anyhow::Result<()> {
         let end = (Instant::now(), own_time());
         self.ended = Some((end.0, end.1, usage(&self.servers)?));
         Ok(())
     }
 
-    /// How long it was.
+    /// Returns the duration of the measurement.
     pub(super) fn time(&self) -> Duration {
         match (&self.begun, &self.ended) {
             (Some(begun), Some(ended)) => ended.0.saturating_duration_since(begun.0),
@@ -62,7 +63,7 @@ impl Resources {
         }
     }
 
-    /// Processor time of this process meanwhile.
+    /// Returns the CPU time of this process during the measurement.
     pub(super) fn own_cpu(&self) -> Duration {
         match (&self.begun, &self.ended) {
             (Some(begun), Some(ended)) => ended.1.saturating_sub(begun.1),
@@ -70,7 +71,7 @@ impl Resources {
         }
     }
 
-    /// What the servers used; `None` when none was named.
+    /// Returns the usage of the servers, or `None` if no server was given.
     pub(super) fn servers(&self) -> Option<ServerCost> {
         let (Some((.., begun)), Some((.., ended))) = (&self.begun, &self.ended) else { return None };
         if self.servers.is_empty() {

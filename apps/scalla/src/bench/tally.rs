@@ -1,23 +1,23 @@
-//! What was counted while a load ran.
+//! Counters of a running load.
 
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// Latencies up to ten minutes, with three digits that count.
+/// Longest recorded latency: ten minutes. Latencies have three significant digits.
 const LATENCY_MAX: u64 = 600_000_000_000;
 const DIGITS: u8 = 3;
 
-/// What was counted while a load ran.
+/// The counters and latencies of a load.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) operations: u64,
     pub(super) bytes: u64,
     pub(super) errors: u64,
     pub(super) first_error: Option<String>,
-    /// Answers that said to come again later, or elsewhere.
+    /// Number of wait and redirect replies.
     pub(super) waits: u64,
     pub(super) redirects: u64,
-    /// Nanoseconds from the request to the last byte of its answer.
+    /// Nanoseconds from the request to the last byte of its reply.
     pub(super) latency: Histogram<u64>,
 }
 
@@ -27,14 +27,14 @@ impl Tally {
         Ok(Self { operations: 0, bytes: 0, errors: 0, first_error: None, waits: 0, redirects: 0, latency })
     }
 
-    /// An operation is done.
+    /// Records a completed operation.
     pub(super) fn done(&mut self, bytes: u64, latency: Duration) {
         self.operations += 1;
         self.bytes += bytes;
         self.latency.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Something went wrong; the first time its text is kept.
+    /// Counts an error and keeps the text of the first one.
     pub(super) fn error(&mut self, text: impl FnOnce() -> String) {
         self.errors += 1;
         if self.first_error.is_none() {

@@ -1,4 +1,4 @@
-//! What writers left on the server: read back and compared, then removed.
+//! Verification and removal of the files that a load wrote.
 
 use anyhow::Context;
 use client::xroot::request::{self, Request};
@@ -10,12 +10,13 @@ use super::operation::{NEW_FILE_MODE, OPEN_TO_READ};
 use super::pattern;
 use super::plan::Plan;
 
-/// How long each of these requests may take.
+/// Timeout of each of these requests.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes read back at once.
+/// Bytes read back by one request.
 const PIECE: u32 = 4 << 20;
 
-/// Reads back what was written, if it is to be verified, and removes the files, unless they are to be kept.
+/// Reads the written data back if it must be verified. Removes the files unless they are to be
+/// kept.
 pub(super) fn look_after(plan: &Plan, login: &Login, ran: &mut Ran) -> anyhow::Result<()> {
     if !plan.kind.writes() || (plan.keep && !plan.verify) {
         return Ok(());
@@ -38,7 +39,7 @@ pub(super) fn look_after(plan: &Plan, login: &Login, ran: &mut Ran) -> anyhow::R
     Ok(())
 }
 
-/// What is wrong with the first `length` bytes of a file.
+/// Describes the first difference in the first `length` bytes of a file.
 fn compare(session: &mut Session, target: &str, length: u64) -> anyhow::Result<Option<String>> {
     let handle = session.open(target, OPEN_TO_READ, NEW_FILE_MODE)?;
     let mut at = 0;

@@ -1,5 +1,5 @@
-//! The answers of nodes at their port for clients: the role, version and children of a node of XRootD, and the open files of any
-//! server.
+//! Queries to the client port of nodes: role, version and children of an XRootD node, and the open
+//! files of any server.
 
 use client::xroot::FileHandle;
 use client::xroot::codes::QueryType;
@@ -11,10 +11,10 @@ use std::io;
 use std::net::ToSocketAddrs;
 use std::time::Duration;
 
-/// How long one answer may take. A manager that knows nobody yet lets clients wait.
+/// Timeout of one reply. A manager without servers makes clients wait.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Asks nodes as their clients do.
+/// Queries nodes at their client port.
 pub(super) struct ClientPort;
 
 impl AskClientPort for ClientPort {
@@ -36,10 +36,10 @@ impl AskClientPort for ClientPort {
 /// Counts the open files and clients of the server at `host:port`.
 ///
 /// # Errors
-/// When it does not answer in time, or its statistics have no such figures.
+/// When it does not reply in time, or its statistics lack these figures.
 pub(super) fn activity(address: &str) -> io::Result<Activity> {
     let mut session = connect(address)?;
-    // All, because servers group the parts differently.
+    // Requests all parts because servers group them differently.
     let text = query(&mut session, QueryType::STATS, b"a")?;
     figures(&text).ok_or_else(|| io::Error::other("its statistics do not count open files"))
 }
@@ -51,7 +51,7 @@ fn figures(statistics: &str) -> Option<Activity> {
         part.split_once(&format!("<{name}>"))?.1.split_once('<')?.0.parse().ok()
     };
     let open_files = figure("ofs", "opr")?.saturating_add(figure("ofs", "opw")?);
-    // The connection of this question is not a client's.
+    // The connection of this query is not counted.
     Some(Activity { open_files, clients: figure("link", "num")?.saturating_sub(1) })
 }
 

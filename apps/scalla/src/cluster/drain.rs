@@ -1,4 +1,4 @@
-//! `scalla cluster drain --wait`: the files that are still open at a node that is drained, until none is.
+//! `scalla cluster drain --wait`: waits until no file is open at a drained node.
 
 use super::door;
 use crate::printer::{err, out};
@@ -9,21 +9,22 @@ use server::cluster::{Activity, NodeStatus, survey};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Between two looks at the files that are still open.
+/// Interval between two queries for open files.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The node that is drained.
+/// The drained node.
 pub(super) struct Place<'a> {
-    /// The admin socket of the node that was given the order.
+    /// The admin socket of the node that received the order.
     pub(super) socket: &'a Path,
-    /// The name of the drained node, for people.
+    /// The name of the drained node for messages.
     pub(super) node: &'a str,
-    /// Its address if it is a child of the other.
+    /// The address of the drained node if it is a child of the node that received the order.
     pub(super) child: Option<&'a str>,
 }
 
 impl Place<'_> {
-    /// Waits until no file is open there, and reports each change. Returns `false` when some are open after `limit`.
+    /// Waits until no file is open there, and reports each change. Returns `false` if some are open
+    /// after `limit`.
     pub(super) fn wait_until_empty(&self, limit: Option<Duration>, json: bool) -> anyhow::Result<bool> {
         let begun = Instant::now();
         let mut reported = None;
@@ -78,7 +79,7 @@ impl Place<'_> {
         Ok(left)
     }
 
-    /// Finds the servers whose files count: the child, or those below it.
+    /// Returns the servers whose files are counted: the child, or those below it.
     fn servers(&self, address: &str) -> anyhow::Result<Vec<String>> {
         let own: NodeStatus = serde_json::from_value(ask(self.socket, &Request::ClusterStatus {})?)?;
         let is_leaf = |status: &NodeStatus| {
@@ -103,7 +104,7 @@ fn below<'a>(node: &'a NodeStatus, address: &str) -> Option<&'a NodeStatus> {
     })
 }
 
-/// The addresses of all servers below a node that are connected.
+/// Returns the addresses of all connected servers below a node.
 fn leaves(node: &NodeStatus) -> Vec<String> {
     let mut found = Vec::new();
     for child in node.children.iter().filter(|child| child.state != "away") {

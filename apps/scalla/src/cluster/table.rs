@@ -1,11 +1,11 @@
-//! The table of `scalla cluster status`: the tree of nodes, one line each.
+//! The table of `scalla cluster status`: the tree of nodes, one per line.
 
 use base::shown;
 use server::cluster::{CacheStatus, ChildStatus, NodeStatus, SpaceStatus, show_age};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The columns of a line.
+/// A column of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Column {
     Node,
@@ -23,7 +23,7 @@ enum Column {
     Exports,
 }
 
-/// All columns in their order, with their titles.
+/// All columns in order, with their titles.
 const COLUMNS: [(Column, &str); 13] = [
     (Column::Node, "NODE"),
     (Column::Slot, "SLOT"),
@@ -41,12 +41,12 @@ const COLUMNS: [(Column, &str); 13] = [
 ];
 
 impl Column {
-    /// Whether the column is shown only in the wide table.
+    /// Reports whether the column is shown only in the wide table.
     const fn is_wide(self) -> bool {
         matches!(self, Self::Version | Self::Id | Self::Exports)
     }
 
-    /// Whether the column is left out when no line has anything in it.
+    /// Reports whether the column is omitted if it is empty in all lines.
     const fn is_optional(self) -> bool {
         matches!(self, Self::Name | Self::Site | Self::Inventory)
     }
@@ -55,15 +55,15 @@ impl Column {
 /// A line of the table.
 type Row = [String; COLUMNS.len()];
 
-/// The table so far, and the notes behind its lines.
+/// The rows added so far, and the notes after them.
 #[derive(Default)]
 struct Table {
     rows: Vec<Row>,
-    /// Text that follows a row, by the number of rows above it.
+    /// Text that follows a row, with the number of rows above it.
     notes: Vec<(usize, String)>,
 }
 
-/// The tree as text. `wide` adds version, id and exports.
+/// Formats the tree. `wide` adds version, id and exports.
 pub(super) fn draw(root: &NodeStatus, wide: bool) -> String {
     let mut table = Table::default();
     table.rows.push(COLUMNS.map(|(_, title)| title.to_owned()));
@@ -84,7 +84,7 @@ impl Table {
         self.notes.push((self.rows.len(), text));
     }
 
-    /// Adds the figures of a node with children that have no column.
+    /// Adds the figures without a column of a node with children.
     fn inner(&mut self, node: &NodeStatus, lead: &str) {
         let bar = if node.children.is_empty() { " " } else { "│" };
         if let Some(CacheStatus { locations, hits, misses, hit_rate, queries, held, .. }) = node.cache {
@@ -117,7 +117,7 @@ impl Table {
     }
 
     fn text(mut self, wide: bool) -> String {
-        // Nodes choose their own names.
+        // Names are chosen by the nodes, so they are escaped.
         let texts = self.rows.iter_mut().flatten().chain(self.notes.iter_mut().map(|(_, note)| note));
         texts.for_each(|text| *text = shown(text.as_str()).to_string());
         let widths: Vec<usize> = (0..COLUMNS.len())
@@ -148,7 +148,7 @@ impl Table {
 fn root_row(root: &NodeStatus) -> Row {
     let nodes =
         root.cluster_address.as_deref().map(|address| format!(", nodes at {address}")).unwrap_or_default();
-    // Where a real node serves clients is not known from below.
+    // The client port of a real node is not known from below.
     let clients = match root.data_port {
         0 => format!("{}{nodes}", root.role),
         port => {
@@ -187,7 +187,7 @@ fn row(child: &ChildStatus, lead: &str) -> Row {
     })
 }
 
-/// The state, and what keeps a node from being drained.
+/// Formats the state, with the files that are still open at a draining node.
 fn state(child: &ChildStatus) -> String {
     match &child.left {
         Some(left) if left.open_files > 0 => format!("{} ({left})", child.state),
@@ -195,7 +195,7 @@ fn state(child: &ChildStatus) -> String {
     }
 }
 
-/// The busiest part of the node, where it reports its load.
+/// Formats the highest load value of the node, if it reports its load.
 fn load(child: &ChildStatus) -> String {
     let (percent, part) = child.load.highest();
     let is_reported = child.age_seconds.is_some() && child.version.starts_with("scalla ") || percent > 0;
@@ -210,7 +210,7 @@ fn age(seconds: Option<u64>) -> String {
     seconds.map(|seconds| show_age(Duration::from_secs(seconds))).unwrap_or_default()
 }
 
-/// Free space for people, with the minimum where there is less; empty where it is unknown.
+/// Formats the free space, with the minimum if the free space is below it. Empty if unknown.
 fn free(space: &SpaceStatus) -> String {
     if (space.free_mb, space.total_mb) == (0, 0) {
         return String::new();

@@ -1,24 +1,26 @@
-//! Servers that the user has named before: in the lines of `scalla shell`, and in the history of the user's own shell, whose
-//! script passes the URLs of it in `SCALLA_COMPLETE_URLS`.
+//! Completion of hosts from servers that the user named before.
+//!
+//! The sources are the lines of `scalla shell` and the history of the user's own shell. The script
+//! of that shell passes the URLs of its history in `SCALLA_COMPLETE_URLS`.
 
 use crate::editor::History;
 use client::Url;
 
-/// Lines of a history that are read.
+/// Maximum number of history lines read.
 const LINES_MAX: usize = 1_000;
-/// Hosts that are offered.
+/// Maximum number of offered hosts.
 const HOSTS_MAX: usize = 50;
 /// The variable with the URLs of the shell's history.
 const VARIABLE: &str = "SCALLA_COMPLETE_URLS";
 
-/// The hosts, the last ones first, each as it is written in a URL.
+/// Returns the hosts as written in URLs, most recent first.
 pub(super) fn known() -> Vec<String> {
     let lines = History::of_shell().map(|history| history.lines(LINES_MAX)).unwrap_or_default();
     let urls = std::env::var(VARIABLE).unwrap_or_default();
     of(lines.iter().map(String::as_str).chain(urls.lines()))
 }
 
-/// The hosts of the URLs in lines, the last ones first.
+/// Returns the hosts of the URLs in lines, most recent first.
 fn of<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Vec<String> {
     let mut hosts = Vec::new();
     for word in lines.rev().flat_map(|line| line.split([' ', '\t', '\'', '"', '=']).rev()) {

@@ -1,4 +1,5 @@
-//! Completion of command lines: commands, options, their values, hosts, paths at servers and on this machine.
+//! Completion of command lines: commands, options, their values, hosts, paths at servers and on
+//! this machine.
 //!
 //! | file | contents |
 //! |---|---|
@@ -24,13 +25,13 @@ use client::digest::Algorithm;
 use names::{Name, Names, locked};
 use std::path::Path;
 
-/// What may stand where the cursor is.
+/// The kind of word at the cursor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Kind {
     Commands,
-    /// Options of a command.
+    /// An option of a command.
     Options,
-    /// One of these.
+    /// One of these values.
     Values(Vec<String>),
     There,
     FoldersThere,
@@ -48,11 +49,11 @@ enum Kind {
 pub(crate) struct Candidate {
     /// The whole word.
     pub(crate) word: String,
-    /// The part of it that a list shows.
+    /// The part of the word that a list shows.
     pub(crate) shown: String,
-    /// Its description, if it has one.
+    /// Its description, or empty.
     pub(crate) about: String,
-    /// Whether more of the word is to come.
+    /// Set if the word is incomplete, such as a directory.
     pub(crate) open: bool,
 }
 
@@ -62,12 +63,12 @@ impl Candidate {
     }
 }
 
-/// Whose words are completed.
+/// The dialect of the completed words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scope {
-    /// Lines of `scalla shell`: paths begin at the current directory of the server.
+    /// Lines of `scalla shell`: paths are relative to the current directory of the server.
     Shell,
-    /// Command lines of `scalla`: the places of copies are on this machine unless they name a server.
+    /// Command lines of `scalla`: places of copies are on this machine unless they name a server.
     Program,
 }
 
@@ -76,17 +77,17 @@ pub(crate) struct Completion {
     scope: Scope,
     definition: Command,
     names: Names,
-    /// Servers that the user has named before, as `HOST[:PORT]`.
+    /// Servers that the user named before, as `HOST[:PORT]`.
     hosts: Vec<String>,
 }
 
 impl Completion {
-    /// `definition` is complete.
+    /// Creates a completion. `definition` must be complete.
     pub(crate) fn new(scope: Scope, definition: Command, names: Names, hosts: Vec<String>) -> Self {
         Self { scope, definition, names, hosts }
     }
 
-    /// The candidates for the beginning of a word behind others.
+    /// Returns the candidates for a partial word after the words `before`.
     pub(crate) fn candidates(&self, before: &[&str], partial: &str) -> Vec<Candidate> {
         if let Some((option, value)) = partial.split_once('=').filter(|(option, _)| option.starts_with("--"))
         {
@@ -105,7 +106,7 @@ impl Completion {
         self.of_kind(&self.kind(before, partial), command, partial)
     }
 
-    /// The command that words belong to, and those behind its name.
+    /// Returns the command of the words, and the words after its name.
     fn command<'w, 'b>(&self, before: &'b [&'w str]) -> Option<(&Command, &'b [&'w str])> {
         let (mut command, mut rest) = (&self.definition, before);
         while command.has_subcommands() {
@@ -116,7 +117,7 @@ impl Completion {
         Some((command, rest))
     }
 
-    /// What may stand behind these words.
+    /// Returns the kind of word that may follow these words.
     fn kind(&self, before: &[&str], partial: &str) -> Kind {
         if before.first() == Some(&"help") {
             return Kind::Commands;
@@ -146,7 +147,7 @@ impl Completion {
         }
     }
 
-    /// The candidates of a kind.
+    /// Returns the candidates of a kind.
     fn of_kind(&self, kind: &Kind, command: Option<&Command>, partial: &str) -> Vec<Candidate> {
         let fitting = |mut all: Vec<Candidate>| {
             all.retain(|candidate| candidate.word.starts_with(partial));
@@ -172,14 +173,14 @@ impl Completion {
         }
     }
 
-    /// Places at servers: hosts while none is named, and then paths.
+    /// Completes places at servers: first hosts, then paths.
     pub(crate) fn places_there(&self, partial: &str) -> Vec<Candidate> {
         let mut all = self.there(partial, false);
         all.extend(self.servers(partial));
         all
     }
 
-    /// Places of copies.
+    /// Completes places of copies.
     pub(crate) fn anywhere(&self, partial: &str) -> Vec<Candidate> {
         let is_remote = partial.contains("://") || servers::named(partial).is_some();
         if is_remote {
@@ -190,7 +191,8 @@ impl Completion {
         all
     }
 
-    /// Servers that have been named before, as the beginning of a URL, and those that have a name of their own.
+    /// Completes servers as the beginning of a URL: those named before, and those with a short
+    /// name.
     fn servers(&self, partial: &str) -> Vec<Candidate> {
         if partial.is_empty() && self.scope == Scope::Shell {
             return Vec::new();
@@ -209,9 +211,9 @@ impl Completion {
             .collect()
     }
 
-    /// Paths at the server.
+    /// Completes paths at the server.
     fn there(&self, partial: &str, folders: bool) -> Vec<Candidate> {
-        // Of a URL the host is not completed.
+        // The host of a URL is not completed.
         if partial.split_once("://").is_some_and(|(_, rest)| !rest.contains('/')) {
             return Vec::new();
         }
@@ -231,7 +233,7 @@ impl Completion {
     }
 }
 
-/// The commands below one.
+/// Returns the subcommands of a command.
 fn commands(of: &Command) -> Vec<Candidate> {
     let visible = of.get_subcommands().filter(|command| !command.is_hide_set());
     let candidates = |command: &Command| {
@@ -244,16 +246,16 @@ fn commands(of: &Command) -> Vec<Candidate> {
     all
 }
 
-/// The folder and the beginning of a name.
+/// Splits a path into its directory and the beginning of a name.
 fn cut(partial: &str) -> (&str, &str) {
     partial.split_at(partial.rfind('/').map_or(0, |slash| slash + 1))
 }
 
-/// Those names that begin so, below a folder as it was typed.
+/// Returns the names with a prefix, below a directory as it was typed.
 fn fitting(names: &[Name], folder: &str, beginning: &str, folders: bool) -> Vec<Candidate> {
     let fits = |(name, is_folder): &&Name| {
         let hidden = name.starts_with('.') && !beginning.starts_with('.');
-        // The editor writes a line to the terminal as it is.
+        // The editor writes a line to the terminal unescaped.
         let is_plain = base::shown(name).to_string() == *name;
         name.starts_with(beginning) && !hidden && is_plain && (*is_folder || !folders)
     };
@@ -271,7 +273,7 @@ fn fitting(names: &[Name], folder: &str, beginning: &str, folders: bool) -> Vec<
     found
 }
 
-/// Paths on this machine, which may be written with `file:`.
+/// Completes paths on this machine, with or without `file:`.
 fn here(partial: &str, folders: bool) -> Vec<Candidate> {
     let (prefix, path) = match partial.strip_prefix("file:") {
         Some(path) => ("file:", path),
@@ -287,7 +289,7 @@ fn here(partial: &str, folders: bool) -> Vec<Candidate> {
     fitting(&names, &format!("{prefix}{folder}"), beginning, folders)
 }
 
-/// All options of a command.
+/// Returns all options of a command.
 fn options(command: &Command) -> Vec<Candidate> {
     let mut all = Vec::new();
     for option in command.get_arguments().filter(|option| !option.is_positional() && !option.is_hide_set()) {
@@ -321,13 +323,13 @@ fn of_argument(argument: &Arg) -> Kind {
     }
 }
 
-/// Where in the arguments of a command we are.
+/// The position in the arguments of a command.
 struct Place<'a> {
     /// The option whose value comes next.
     awaiting: Option<&'a Arg>,
     /// Number of words that are not options.
     positionals: usize,
-    /// `--` was there.
+    /// Set after `--`.
     only_positionals: bool,
 }
 
@@ -363,7 +365,8 @@ fn valued(command: &Command, is_it: impl Fn(&Arg) -> bool) -> Option<&Arg> {
     command.get_arguments().find(|option| is_it(option) && option.get_action().takes_values())
 }
 
-/// The option among letters whose value comes in the next word: the last of them, if none before it takes the rest.
+/// Returns the short option whose value is the next word: the last letter, if no letter before it
+/// takes the rest as its value.
 fn short_awaiting<'a>(command: &'a Command, letters: &str) -> Option<&'a Arg> {
     let mut letters = letters.chars();
     while let Some(letter) = letters.next() {
@@ -379,7 +382,7 @@ mod tests {
     use super::*;
     use client::{Client, Settings, Url};
 
-    /// Completion at a server that nobody reaches.
+    /// Creates a completion whose server is unreachable.
     fn words(scope: Scope) -> (tokio::runtime::Runtime, Completion) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let base = Url::parse("root://h//a").ok();

@@ -1,5 +1,6 @@
-//! [`Names`]: what is in the folders of servers, for completion. The prompt waits for it only for a moment; an answer that comes
-//! later is there for the next time.
+//! [`Names`]: cached listings of remote directories, for completion.
+//!
+//! The prompt waits only briefly. A later reply is cached for the next completion.
 
 use crate::files::Context;
 use client::{ListWith, Url};
@@ -8,51 +9,51 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-/// How long the prompt waits.
+/// Maximum time for which the prompt waits.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// How long an answer is good for.
+/// Time for which a listing remains valid.
 const FRESH: Duration = Duration::from_secs(10);
-/// A server that is silent for longer is not waited for any more.
+/// Time after which a request to a silent server is abandoned.
 const GIVEN_UP: Duration = Duration::from_secs(20);
-/// Most entries of a folder that are offered.
+/// Maximum number of entries of a directory that are offered.
 const ENTRIES_MAX: usize = 10_000;
 
-/// An entry: its name, and whether it is a folder.
+/// An entry: its name, and whether it is a directory.
 pub(crate) type Name = (String, bool);
 
-/// Asks servers from another thread, and remembers.
+/// Lists directories on another thread and caches the results.
 #[derive(Clone)]
 pub(crate) struct Names {
     runtime: Handle,
-    /// What commands run with now.
+    /// The context in which commands run now.
     pub(crate) context: Arc<Mutex<Context>>,
     known: Arc<Mutex<HashMap<String, Known>>>,
 }
 
 #[derive(Clone)]
 enum Known {
-    /// It was asked for, and there is no answer yet.
+    /// A request is pending since this moment.
     Asked(Instant),
     Told(Instant, Arc<Vec<Name>>),
 }
 
-/// What a lock guards is whole even if somebody panicked.
+/// Locks a mutex. The data under a lock is consistent even after a panic.
 pub(crate) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Names {
-    /// `runtime` drives the connections.
+    /// Creates an empty cache. `runtime` drives the connections.
     pub(crate) fn new(runtime: Handle, context: Context) -> Self {
         Self { runtime, context: Arc::new(Mutex::new(context)), known: Arc::default() }
     }
 
-    /// Forgets what may have changed.
+    /// Drops listings that may be stale.
     pub(crate) fn forget(&self) {
         locked(&self.known).clear();
     }
 
-    /// What is in a folder, as far as it can be known in a moment.
+    /// Returns the entries of a directory, if they arrive within the time limit.
     pub(crate) fn of(&self, folder: &Url) -> Arc<Vec<Name>> {
         let key = folder.to_string();
         match locked(&self.known).get(&key) {
@@ -77,7 +78,7 @@ impl Names {
             let names = named.take(ENTRIES_MAX);
             let names: Arc<Vec<Name>> =
                 Arc::new(names.map(|entry| (entry.name.to_string(), is_folder(&entry))).collect());
-            // What was forgotten meanwhile may have changed since it was asked for.
+            // A listing that was dropped meanwhile may be stale, so the reply is not cached.
             let mut known = locked(&known);
             if matches!(known.get(&key), Some(Known::Asked(when)) if *when == asked) {
                 known.insert(key, Known::Told(Instant::now(), names.clone()));

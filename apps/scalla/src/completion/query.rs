@@ -1,4 +1,4 @@
-//! `scalla complete`, which the scripts of `scalla completions` run: the candidates for a word of a command line.
+//! `scalla complete`: prints the candidates for a word, for the scripts of `scalla completions`.
 
 use super::names::Names;
 use super::{Candidate, Completion, Scope, hosts, stock};
@@ -11,12 +11,13 @@ use client::Client;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Most candidates that a shell gets.
+/// Maximum number of candidates printed.
 const CANDIDATES_MAX: usize = 2_000;
-/// Letters at which bash begins a new word by itself.
+/// Characters at which bash itself begins a new word.
 const BREAKS: [char; 2] = [':', '='];
 
-/// Print the candidates for the last word of a command line, for the scripts of `scalla completions`.
+/// Print the candidates for the last word of a command line, for the scripts of `scalla
+/// completions`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Complete {
     /// The shell that asks.
@@ -62,7 +63,8 @@ impl Complete {
     }
 }
 
-/// Splits a line into words and returns the state of quotation at its end. The last word is the one at the cursor.
+/// Splits a line into words and returns the quoting state at its end. The last word is the one at
+/// the cursor.
 fn of_line(line: &str) -> (Vec<String>, End) {
     let split = split(line);
     let mut words: Vec<String> = split.words.into_iter().map(|word| word.text).collect();
@@ -72,14 +74,14 @@ fn of_line(line: &str) -> (Vec<String>, End) {
     (words, split.end)
 }
 
-/// The candidates for the last of the words of a command line, the program first.
+/// Returns the candidates for the last word of a command line that begins with the program.
 fn candidates(words: Vec<String>) -> anyhow::Result<Vec<Candidate>> {
     let Ground { runtime, log: _log } = environment::begin(0)?;
     let base = servers::default().ok().flatten();
     let context = Context::new(Client::with(environment::settings(), "scalla"), base);
     let names = Names::new(runtime.handle().clone(), context);
     let (send, receive) = tokio::sync::oneshot::channel();
-    // The answers of servers arrive on this thread, so another one waits for them.
+    // Replies of servers arrive on this thread, so another thread waits for them.
     std::thread::Builder::new().name("complete".to_owned()).spawn(move || {
         let mut definition = crate::cli::definition();
         definition.build();
@@ -101,12 +103,12 @@ fn of_program(completion: &Completion, words: &[String]) -> Vec<Candidate> {
     }
 }
 
-/// Returns the text that bash puts in place of the current word. Outside of quotation, bash begins a new word behind each colon
-/// and equals sign.
+/// Returns the text with which bash replaces the current word. Outside of quotes, bash begins a new
+/// word after each colon and equals sign.
 fn for_bash(candidate: &Candidate, partial: &str, end: End, alone: bool) -> Option<String> {
     let space = if alone && !candidate.open { " " } else { "" };
     match end {
-        // Within quotation marks bash ends the word by itself.
+        // Within quotes, bash closes the word itself.
         End::Single | End::Double => {
             let is_plain = quoted(&candidate.word, end).len() == candidate.word.len() + 1;
             is_plain.then(|| candidate.word.clone())

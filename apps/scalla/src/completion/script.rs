@@ -1,4 +1,4 @@
-//! `scalla completions SHELL`: the script that makes a shell complete our command lines.
+//! `scalla completions SHELL`: prints the script that makes a shell complete our command lines.
 
 use clap_complete::Shell;
 use std::process::ExitCode;
@@ -6,9 +6,9 @@ use std::process::ExitCode;
 /// Print the script that makes a shell complete the command lines of this program.
 ///
 /// For bash: source <(scalla completions bash), or put the output into
-/// ~/.local/share/bash-completion/completions/scalla. For zsh: write it to _scalla in a directory of fpath. For fish: write it to
-/// ~/.config/fish/completions/scalla.fish. These three complete servers that were named before and paths at servers, also for
-/// xrdcp, xrdcopy and xrdfs.
+/// ~/.local/share/bash-completion/completions/scalla. For zsh: write it to _scalla in a directory
+/// of fpath. For fish: write it to ~/.config/fish/completions/scalla.fish. These three complete
+/// servers that were named before and paths at servers, also for xrdcp, xrdcopy and xrdfs.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Completions {
     /// The shell.
@@ -22,7 +22,8 @@ impl Completions {
     }
 }
 
-/// The script: one that runs `scalla complete`, or for other shells one that knows the definitions alone.
+/// Returns the script: one that runs `scalla complete`, or for other shells one that only knows the
+/// definitions.
 fn script(shell: Shell) -> String {
     match shell {
         Shell::Bash => include_str!("scalla.bash").to_owned(),

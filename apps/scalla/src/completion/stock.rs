@@ -1,4 +1,4 @@
-//! Completion of the command lines of `xrdcp` and `xrdfs`, which are not those of `scalla`.
+//! Completion of the command lines of `xrdcp` and `xrdfs`, which differ from those of `scalla`.
 
 use super::{Candidate, Completion, here};
 use crate::{xrdcp, xrdfs};
@@ -11,7 +11,7 @@ fn plain(words: impl IntoIterator<Item = impl Into<String>>, partial: &str) -> V
     all.filter(|candidate| candidate.word.starts_with(partial)).collect()
 }
 
-/// Candidates behind the words of `xrdcp`.
+/// Returns the candidates after the words of `xrdcp`.
 pub(super) fn xrdcp(completion: &Completion, before: &[&str], partial: &str) -> Vec<Candidate> {
     match before.last().copied() {
         Some("-C" | "--cksum") => return plain(CHECKSUMS, partial),
@@ -26,7 +26,8 @@ pub(super) fn xrdcp(completion: &Completion, before: &[&str], partial: &str) -> 
     completion.anywhere(partial)
 }
 
-/// Candidates behind the words of `xrdfs`: a host, a command, then its options and paths at that host.
+/// Returns the candidates after the words of `xrdfs`: a host, a command, then its options and paths
+/// at that host.
 pub(super) fn xrdfs(completion: &Completion, before: &[&str], partial: &str) -> Vec<Candidate> {
     let words: Vec<&str> = before.iter().copied().filter(|word| *word != "--no-cwd").collect();
     match words.as_slice() {

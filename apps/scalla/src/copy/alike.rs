@@ -1,19 +1,20 @@
-//! [`Alike`]: failures that have their reason in a server as a whole, told once.
+//! [`Alike`]: deduplication of failures that concern a server as a whole.
 
 use std::collections::HashMap;
 
 use client::copy::CopyError;
 use client::xroot::ErrorCode;
 
-/// Servers and reasons that are told apart.
+/// Maximum number of distinguished servers and reasons.
 const KINDS_MAX: usize = 64;
 
-/// Failures by server and reason.
+/// The number of failures by server and reason.
 #[derive(Default, Debug)]
 pub(super) struct Alike(HashMap<(String, ErrorCode), u64>);
 
 impl Alike {
-    /// Whether an error is to be told: it is the first of its kind, or concerns its file alone.
+    /// Reports whether an error should be printed: it is the first of its kind, or concerns only
+    /// its file.
     pub(super) fn is_first(&mut self, error: &CopyError) -> bool {
         let Some(kind) = kind(error) else { return true };
         if self.0.len() >= KINDS_MAX && !self.0.contains_key(&kind) {
@@ -24,7 +25,7 @@ impl Alike {
         *seen == 1
     }
 
-    /// What was not told: the reason, and how often.
+    /// Returns the suppressed failures: the reason and the count.
     pub(super) fn more(&self) -> Vec<(String, u64)> {
         let more = self.0.iter().filter(|(_, seen)| **seen > 1);
         let mut more: Vec<_> =
@@ -34,7 +35,7 @@ impl Alike {
     }
 }
 
-/// The server and the reason, where it is not about one file.
+/// Returns the server and the reason, unless the error concerns a single file.
 fn kind(error: &CopyError) -> Option<(String, ErrorCode)> {
     if let CopyError::Full { server, .. } = error {
         return Some((server.clone(), ErrorCode::NO_SPACE));

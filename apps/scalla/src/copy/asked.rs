@@ -1,11 +1,11 @@
-//! Values of options.
+//! Parsers of option values.
 
 use crate::servers;
 use client::RemotePath;
 use client::copy::{Against, ChecksumWish, Place};
 use client::digest::Algorithm;
 
-/// `TYPE`, `TYPE:print`, `TYPE:source`, `TYPE:VALUE`; the type may be `auto`.
+/// Parses `TYPE`, `TYPE:print`, `TYPE:source` or `TYPE:VALUE`. The type may be `auto`.
 pub(crate) fn checksum(text: &str) -> Result<ChecksumWish, String> {
     let (kind, against) = text.split_once(':').map_or((text, None), |(kind, against)| (kind, Some(against)));
     let algorithm = match kind {
@@ -31,7 +31,7 @@ pub(crate) fn checksum(text: &str) -> Result<ChecksumWish, String> {
     Ok(ChecksumWish { algorithm, against })
 }
 
-/// Bytes a second, with `k`, `m` or `g` behind it.
+/// Parses bytes per second, with an optional suffix `k`, `m` or `g`.
 pub(super) fn rate(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last().map(u8::to_ascii_lowercase) {
         Some(b'k') => (text.len() - 1, 10),
@@ -44,8 +44,9 @@ pub(super) fn rate(text: &str) -> Result<u64, String> {
     rate.ok_or_else(|| "bytes a second: a number, with k, m or g behind it".to_owned())
 }
 
-/// A path, a URL, or `-`. A URL without a path is the root directory of its server. A path that looks like a server is refused
-/// unless it exists, because a copy to it would stay on this machine.
+/// Parses a path, a URL or `-`. A URL without a path is the root directory of its server. A path
+/// that looks like a server is rejected unless it exists, because a copy to it would stay on this
+/// machine.
 pub(crate) fn place(text: &str) -> Result<Place, String> {
     if let Some(url) = servers::named(text) {
         return url.map(Place::Remote);
@@ -64,7 +65,8 @@ pub(crate) fn place(text: &str) -> Result<Place, String> {
     }
 }
 
-/// The URL that a text was probably meant to be: `HOST:PORT`, with a path or without, or `root:` with too few slashes.
+/// Returns the URL that a text was probably meant to be: `HOST:PORT`, with or without a path, or
+/// `root:` with too few slashes.
 fn server_in(text: &str) -> Option<String> {
     let (place, path) = text.split_once('/').map_or((text, ""), |(place, path)| (place, path));
     let path = path.trim_start_matches('/');

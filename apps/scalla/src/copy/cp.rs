@@ -19,8 +19,8 @@ use crate::waiting;
 
 /// Copy files to, from and between servers.
 ///
-/// Places are paths, URLs (root://host//path, which may have wildcards), or - for standard input and output. A file
-/// appears under its name when it is whole, not before.
+/// Places are paths, URLs (root://host//path, which may have wildcards), or - for standard input
+/// and output. A file appears under its name when it is whole, not before.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Cp {
     /// What to copy, and last where to.
@@ -41,7 +41,8 @@ pub(crate) struct Cp {
     /// Keep times and permission bits (at servers: permission bits).
     #[arg(long, short)]
     preserve: bool,
-    /// Compare checksums of both ends: TYPE, TYPE:VALUE, or tell one: TYPE:print, TYPE:source. TYPE may be auto.
+    /// Compare checksums of both ends: TYPE, TYPE:VALUE, or tell one: TYPE:print, TYPE:source. TYPE
+    /// may be auto.
     #[arg(long, value_name = "TYPE[:…]", value_parser = asked::checksum)]
     checksum: Vec<ChecksumWish>,
     /// Parallel connections for the data of each file.
@@ -53,10 +54,12 @@ pub(crate) struct Cp {
     /// Read from all servers that have the file: the same as --sources 32.
     #[arg(short = 'x', conflicts_with = "sources")]
     extreme: bool,
-    /// Servers copy from each other, the bytes do not pass through here: first where both can, only or not at all.
+    /// Servers copy from each other, the bytes do not pass through here: first where both can, only
+    /// or not at all.
     #[arg(long, value_name = "WHEN", conflicts_with_all = ["sources", "extreme", "resume"])]
     tpc: Option<Tpc>,
-    /// Copy this member of the source, which is a ZIP archive (?xrdcl.unzip=MEMBER in a URL says the same).
+    /// Copy this member of the source, which is a ZIP archive (?xrdcl.unzip=MEMBER in a URL says
+    /// the same).
     #[arg(long, value_name = "MEMBER")]
     zip: Option<String>,
     /// Add the source to the target, which is a ZIP archive at a server.
@@ -123,21 +126,21 @@ impl Cp {
         work::run(&watch, self.perform(None, watch.clone()))
     }
 
-    /// Copies other places than those of the command line: what to copy, and last where to.
+    /// Replaces the places of the command line: the sources, followed by the target.
     pub(crate) fn set_places(&mut self, places: Vec<Place>) {
         self.places = places;
     }
 
-    /// Whether a file names more to copy.
+    /// Reports whether a file lists more sources.
     pub(crate) const fn has_list(&self) -> bool {
         self.from.is_some()
     }
 
-    /// Copies until `watch` is cancelled, over the connections of a client where there is one.
+    /// Copies until `watch` is cancelled, over the connections of `shared` if given.
     pub(crate) async fn perform(mut self, shared: Option<&Client>, watch: Watch) -> anyhow::Result<ExitCode> {
         let mut settings = environment::settings();
         if let Some(streams) = self.streams {
-            // The connection that carries the requests is one more.
+            // The connection for requests is additional.
             settings.set("SubStreamsPerChannel", &(streams + 1).to_string(), Source::Option)?;
         }
         let (sources, target) = self.places(&settings)?;
@@ -150,7 +153,7 @@ impl Cp {
         };
         let all = CopyAll { sources, target, recursive: self.recursive, parallel: self.parallel, options };
         let show = Arc::new(Show::new(style, !self.no_progress, self.leftover()));
-        // A number of streams is a setting of the client.
+        // The number of streams is a setting of the client, so it needs a client of its own.
         let client = match shared {
             Some(client) if self.streams.is_none() => client.clone(),
             _ => Client::with(settings, "scalla"),
@@ -158,7 +161,7 @@ impl Cp {
         copy(all, &client, show, watch).await
     }
 
-    /// What an interrupt leaves of a file.
+    /// Returns what an interrupt leaves of a file.
     const fn leftover(&self) -> Leftover {
         match (self.resume, self.tpc, self.in_place, self.zip_append) {
             (true, ..) => Leftover::Kept,
@@ -189,7 +192,7 @@ impl Cp {
         };
         options.zip_member.clone_from(&self.zip);
         options.zip_append = self.zip_append;
-        // Below a folder they are files like others.
+        // In a recursive copy, metalinks are ordinary files.
         options.metalinks = settings.metalink_processing != 0 && !self.recursive;
         options.attributes |= self.xattrs;
         options.rate = self.rate.map(Rate::new);
@@ -199,7 +202,7 @@ impl Cp {
         options
     }
 
-    /// What to copy and where to.
+    /// Returns the sources and the target.
     fn places(&mut self, settings: &Settings) -> anyhow::Result<(Vec<Place>, Place)> {
         let mut places = std::mem::take(&mut self.places);
         let listed = match &self.from {
@@ -224,7 +227,7 @@ impl Cp {
     }
 }
 
-/// The places that a file names, one on each line.
+/// Reads places from a file, one per line.
 fn list(file: &str) -> anyhow::Result<Vec<Place>> {
     let text =
         if file == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };

@@ -1,13 +1,13 @@
 //! `scalla cp` and `scalla sync`.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `cp` | [`Cp`]: the command line, and what is done for it |
-//! | `sync` | [`SyncCommand`]: the same for `scalla sync` |
-//! | `alike` | failures that have their reason in a server as a whole |
-//! | `asked` | values of options |
+//! | `cp` | [`Cp`]: the `scalla cp` command |
+//! | `sync` | [`SyncCommand`]: the `scalla sync` command |
+//! | `alike` | deduplication of failures that concern a server as a whole |
+//! | `asked` | parsers of option values |
 //! | `show` | progress on a terminal, lines of JSON, the summary |
-//! | `work` | the runtime, and what an interrupt does |
+//! | `work` | the runtime, and the handling of interrupts |
 
 mod alike;
 pub(crate) mod asked;

@@ -1,4 +1,4 @@
-//! What a user sees of a copy: progress on a terminal, nothing but failures elsewhere, or lines of JSON.
+//! Output of copies: progress on a terminal, only failures elsewhere, or lines of JSON.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -18,34 +18,34 @@ use crate::hint::Hints;
 use crate::printer::{Bar, err, out};
 use base::Size;
 
-/// How much is shown.
+/// The level of detail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Style {
-    /// Progress if there is a terminal; failures.
+    /// Progress on a terminal, and failures.
     Normal,
-    /// Failures.
+    /// Failures only.
     Quiet,
-    /// Also every file.
+    /// Progress, failures and each file.
     Verbose,
-    /// A line of JSON for each file, and one for all.
+    /// A line of JSON per file, and one for the total.
     Json,
 }
 
-/// What becomes of a file whose copy is interrupted.
+/// The fate of a file whose copy is interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Leftover {
-    /// What there is of it is kept, and the same command goes on there.
+    /// The partial file is kept, and the same command resumes there.
     Kept,
-    /// Nothing is left; `--continue` would have kept it.
+    /// The partial file is removed; `--continue` would have kept it.
     Removed,
-    /// It depends on the servers, or the command begins with the next file.
+    /// It depends on the servers, or the command restarts with the next file.
     Other,
 }
 
-/// Nothing has moved for so long: what is waited for is shown instead of the bar.
+/// Time without transferred bytes after which the reason of the wait replaces the bar.
 const STILL: Duration = Duration::from_secs(1);
 
-/// Shows copies.
+/// Reports the progress and results of copies.
 pub(super) struct Show {
     style: Style,
     leftover: Leftover,
@@ -61,23 +61,23 @@ struct State {
     ended: u64,
     copied: u64,
     failures: u64,
-    /// Bytes of all files so far, and when the last of them came.
+    /// Bytes of all files so far, and when the last of them arrived.
     moved: u64,
     moved_at: Option<Instant>,
     /// Name of the first file.
     name: String,
     shows_bytes: bool,
-    /// Files and directories that a sync removed.
+    /// Number of files and directories that a sync removed.
     removed: Option<(u64, u64)>,
-    /// What an interrupt has left: bytes and whole sizes of files that were on their way.
+    /// State left by an interrupt: bytes and full sizes of incomplete files.
     left: u64,
     left_of: u64,
-    /// Failures that concern a server as a whole, and how many more there are like the first.
+    /// Failures that concern a server as a whole, and the number of repetitions.
     alike: Alike,
-    /// Bytes of files on their way, by source.
+    /// Transferred bytes of incomplete files, by source.
     done: HashMap<String, u64>,
     failed: bool,
-    /// Of something it is unknown whether it was done.
+    /// Set if it is unknown whether an operation was done.
     uncertain: bool,
     hints: Hints,
 }
@@ -101,7 +101,7 @@ impl Show {
         }
     }
 
-    /// Tells how all of it ended, with a summary where one is wanted; the exit status.
+    /// Reports the end of the command, with an optional summary. Returns the exit status.
     pub(super) fn end(&self, done: Result<Tally, CopyError>, summary: bool) -> ExitCode {
         match done {
             Ok(tally) => {
@@ -122,7 +122,7 @@ impl Show {
         }
     }
 
-    /// Tells what an interrupt has left.
+    /// Reports the state that an interrupt left.
     fn interrupted(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -134,7 +134,7 @@ impl Show {
         }
     }
 
-    /// Tells how many failures were not told because they are like others.
+    /// Reports the number of suppressed similar failures.
     fn more_alike(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -144,7 +144,7 @@ impl Show {
         }
     }
 
-    /// Shows how far it is, or what is waited for if nothing moves.
+    /// Updates the progress, or shows the reason of a wait if no bytes arrive.
     pub(super) fn refresh(&self, wait: Option<String>) {
         let Some(bar) = &self.bar else { return };
         let mut state = self.state();
@@ -165,7 +165,7 @@ impl Show {
         }
     }
 
-    /// Tells a person what was probably meant by names that are not there.
+    /// Suggests similar names for names that do not exist.
     pub(super) async fn hint(&self, client: &Client) {
         let hints = std::mem::take(&mut self.state().hints);
         if self.style != Style::Json {
@@ -173,7 +173,7 @@ impl Show {
         }
     }
 
-    /// What was removed, for the sum.
+    /// Sets the numbers of removed files and directories, for the summary.
     pub(super) fn set_removed(&self, files: u64, directories: u64) {
         self.state().removed = Some((files, directories));
     }
@@ -187,7 +187,7 @@ impl Show {
         }
     }
 
-    /// The last words.
+    /// Prints the summary.
     fn summary(&self, tally: &Tally) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -211,7 +211,7 @@ impl Show {
             }
             Style::Normal if self.bar.is_none() && failed == 0 => {}
             Style::Quiet => {}
-            // The failure has said all there is to say of one file.
+            // For a single file the failure itself is sufficient.
             Style::Normal | Style::Verbose if failed > 0 && found <= 1 && copied == 0 => {}
             Style::Normal | Style::Verbose => {
                 let rate = Size((bytes as f64 / seconds.max(1e-3)) as u64);
@@ -321,7 +321,7 @@ impl Listener for Show {
         let before = match state.done.insert(job.source.to_string(), progress.done) {
             Some(before) => before,
             None => {
-                // Now the size is known that a listing did not tell.
+                // The listing lacked the size, which is known now.
                 state.total += progress.total.unwrap_or(0).saturating_sub(job.size.unwrap_or(0));
                 if let Some(bar) = &self.bar {
                     bar.set_length(state.total);
@@ -365,7 +365,7 @@ impl Listener for Show {
     }
 }
 
-/// What is told of an interrupt.
+/// Formats the report about an interrupt.
 fn interrupted(state: &State, leftover: Leftover) -> String {
     let files = match (state.copied, state.found) {
         (_, 0 | 1) => String::new(),

@@ -1,4 +1,4 @@
-//! `scalla sync`: makes a folder like another one.
+//! `scalla sync`: makes a directory equal to another one.
 
 use std::cell::Cell;
 use std::process::ExitCode;
@@ -20,8 +20,8 @@ use base::Size;
 
 /// Make a directory like another one: here, at a server, or between servers.
 ///
-/// Files that are missing, of another size, or older than in SOURCE are copied; the others stay as they are. What only
-/// TARGET has stays too, unless --delete is given.
+/// Files that are missing, of another size, or older than in SOURCE are copied; the others stay as
+/// they are. What only TARGET has stays too, unless --delete is given.
 #[derive(clap::Args, Debug)]
 pub(crate) struct SyncCommand {
     /// The directory that is the model: a path or root://host//path.
@@ -36,7 +36,8 @@ pub(crate) struct SyncCommand {
     /// Files of the same size are equal.
     #[arg(long)]
     size_only: bool,
-    /// Remove what SOURCE does not have. Nothing is removed when SOURCE is empty, or could not be read completely.
+    /// Remove what SOURCE does not have. Nothing is removed when SOURCE is empty, or could not be
+    /// read completely.
     #[arg(long)]
     delete: bool,
     /// Remove nothing if it would be more than N files and directories.
@@ -81,12 +82,12 @@ impl SyncCommand {
         work::run(&watch, self.perform(None, watch.clone()))
     }
 
-    /// Makes other places alike than those of the command line.
+    /// Replaces the places of the command line.
     pub(crate) fn set_places(&mut self, source: Place, target: Place) {
         (self.source, self.target) = (source, target);
     }
 
-    /// Works until `watch` is cancelled, over the connections of a client where there is one.
+    /// Runs until `watch` is cancelled, over the connections of `shared` if given.
     pub(crate) async fn perform(self, shared: Option<&Client>, watch: Watch) -> anyhow::Result<ExitCode> {
         let client = shared.cloned().unwrap_or_else(|| environment::client("scalla"));
         let style = match (self.quiet, self.verbose, self.json) {
@@ -143,7 +144,7 @@ async fn run(
     Ok(status)
 }
 
-/// What is done, or would be.
+/// Numbers of the steps done, or to be done in a dry run.
 #[derive(Default)]
 struct Plan {
     copies: Cell<u64>,
@@ -181,14 +182,14 @@ impl Plan {
             (_, Some((size, reason))) if dry_run => {
                 out().line(format_args!("{what} {place} ({}, {reason})", Size(size)));
             }
-            // A copy is told when it is done.
+            // A copy is reported when it is complete.
             (Style::Verbose, None) => out().line(format_args!("{what} {place}")),
             (_, None) if dry_run => out().line(format_args!("{what} {place}")),
             _ => {}
         }
     }
 
-    /// The sum of a dry run.
+    /// Prints the total of a dry run.
     fn sum(&self, style: Style) {
         let Self { copies, bytes, files_removed, directories_removed } = self;
         let (copies, bytes) = (copies.get(), bytes.get());
@@ -219,7 +220,7 @@ fn directories_text(number: u64) -> String {
     format!("{number} {}", if number == 1 { "directory" } else { "directories" })
 }
 
-/// Why a file is copied, in a word or two.
+/// Describes in one or two words why a file is copied.
 const fn words(reason: Reason) -> &'static str {
     match reason {
         Reason::Missing => "new",

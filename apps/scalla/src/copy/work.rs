@@ -1,4 +1,4 @@
-//! The runtime of a copy, and what an interrupt does to it.
+//! The runtime of a copy, and the handling of interrupts.
 
 use std::process::ExitCode;
 
@@ -7,10 +7,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::environment::{self, Ground};
 
-/// What shells expect of a program that was interrupted.
+/// Exit status that shells expect of an interrupted program.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Runs `work` to its end. The first interrupt stops `watch`, so that the copies clean up; the second ends at once.
+/// Runs `work` to its end. The first interrupt cancels `watch`, so that the copies clean up. The
+/// second ends the process immediately.
 pub(crate) fn run(
     watch: &Watch,
     work: impl Future<Output = anyhow::Result<ExitCode>>,
@@ -18,7 +19,7 @@ pub(crate) fn run(
     run_telling(0, watch, work)
 }
 
-/// The same, and tells so much detail (see [`environment::begin`]).
+/// Runs `work` like [`run`], with the log level `detail` (see [`environment::begin`]).
 pub(crate) fn run_telling(
     detail: u8,
     watch: &Watch,
@@ -44,7 +45,7 @@ pub(crate) fn run_telling(
         tokio::spawn(stopping);
         work.await
     });
-    // A name that is being looked up is not waited for.
+    // Does not wait for a pending name lookup.
     runtime.shutdown_background();
     ended
 }
