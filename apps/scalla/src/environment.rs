@@ -1,4 +1,5 @@
-//! What the environment says to client programs: settings, how much they tell, how many threads and open files they have.
+//! Settings of client programs from the environment: client settings, log level, threads and the
+//! limit of open files.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,13 +14,13 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::printer::err;
 
-/// Most threads that drive connections.
+/// Maximum number of threads that drive connections.
 const THREADS_MAX: u64 = 64;
-/// The words of `XRD_LOGLEVEL`, and ours for the same.
+/// The values of `XRD_LOGLEVEL`, and the corresponding `tracing` levels.
 const LEVELS: [(&str, &str); 5] =
     [("Error", "error"), ("Warning", "warn"), ("Info", "info"), ("Debug", "debug"), ("Dump", "trace")];
 
-/// The settings of this process, read once. What is wrong with them is told then.
+/// Reads the settings of this process. Problems are reported by the first call.
 pub(crate) fn settings() -> Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     let read = || {
@@ -32,42 +33,42 @@ pub(crate) fn settings() -> Settings {
     SETTINGS.get_or_init(read).clone()
 }
 
-/// A client with them.
+/// Creates a client with the settings of this process.
 pub(crate) fn client(program: &str) -> Client {
     Client::with(settings(), program)
 }
 
-/// The user's home directory.
+/// Returns the user's home directory.
 pub(crate) fn home() -> Option<PathBuf> {
     std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
 }
 
-/// Where this program keeps what it knows from one run to the next: `scalla` in the directory for state (`XDG_STATE_HOME`, or
-/// `~/.local/state`).
+/// Returns the directory for persistent state: `scalla` in the state directory (`XDG_STATE_HOME`,
+/// or `~/.local/state`).
 pub(crate) fn state_directory() -> Option<PathBuf> {
     let named = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     Some(named.or_else(|| Some(home()?.join(".local/state")))?.join("scalla"))
 }
 
-/// The options of copies, as the settings say.
+/// Returns the options of copies according to the settings.
 pub(crate) fn copy_options(settings: &Settings) -> CopyOptions {
     let mut options = CopyOptions::of(settings);
     options.notes = state_directory().map(|directory| directory.join("uploads"));
     options
 }
 
-/// What a client program runs on.
+/// The runtime and the log of a client program.
 pub(crate) struct Ground {
     pub(crate) runtime: Runtime,
-    /// Writes what is left when it goes.
+    /// Writes the remaining lines when dropped.
     pub(crate) log: Option<Log>,
 }
 
-/// Makes it: one thread drives all connections, unless `ParallelEvtLoop` is set. `detail` from 1 to 3 has more told than
-/// `XRD_LOGLEVEL` says.
+/// Creates the runtime. One thread drives all connections, unless `ParallelEvtLoop` is set. A
+/// `detail` from 1 to 3 raises the log level above that of `XRD_LOGLEVEL`.
 ///
 /// # Errors
-/// When the system has no room for it.
+/// When the system lacks resources.
 pub(crate) fn begin(detail: u8) -> io::Result<Ground> {
     allow_descriptors();
     let settings = settings();
@@ -89,16 +90,17 @@ fn threads(settings: &Settings) -> usize {
     usize::try_from(settings.parallel_evt_loop.clamp(1, THREADS_MAX)).unwrap_or(1)
 }
 
-/// As many open files as the system allows; a shell's usual limit is for programs that wait for descriptors below 1,024.
+/// Raises the limit of open files to the maximum. The usual limit of a shell exists for programs
+/// that call `select`, which only supports descriptors below 1,024.
 fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        // What cannot be raised is enough for most; copies wait for their turn.
+        // The current limit is sufficient for most commands. Copies wait for free descriptors.
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).ok();
     }
 }
 
-/// The log that `XRD_LOGLEVEL` asks for, in `XRD_LOGFILE` or on the error output.
+/// Creates the log that `XRD_LOGLEVEL` requests, in `XRD_LOGFILE` or on standard error.
 fn log(detail: u8) -> Option<Log> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let level = match (detail, variable("XRD_LOGLEVEL")) {

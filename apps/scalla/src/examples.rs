@@ -1,8 +1,9 @@
-//! Examples of each command, for `--help` and for the manual pages.
+//! Examples of each command, for `--help` and the manual pages.
 
 use clap::Command;
 
-/// Name of a command (with that of the one above it) and its examples: a line each, what it does behind `#`.
+/// The name of a command, after that of its parent, and its examples. Each is one line with a
+/// description after `#`.
 const EXAMPLES: [(&str, &[&str]); 84] = [
     (
         "scalla",
@@ -157,15 +158,15 @@ const EXAMPLES: [(&str, &[&str]); 84] = [
     ("version", &["scalla version --json"]),
 ];
 
-/// The examples of a command, by its full name (`scalla config check`).
+/// Returns the examples of a command by its full name (`scalla config check`).
 pub(crate) fn of(full: &str) -> Option<&'static [&'static str]> {
     let name = full.strip_prefix("scalla ").unwrap_or(full);
-    // The name of a manual page has dashes alone.
+    // Names of manual pages contain dashes instead of blanks.
     let is_it = |command: &str| command == name || command.replace('-', " ") == name;
     EXAMPLES.iter().find(|(command, _)| is_it(command)).map(|(_, lines)| *lines)
 }
 
-/// Adds them to the help of a command and of those below it.
+/// Adds the examples to the help of a command and of its subcommands.
 pub(crate) fn add_to(command: Command) -> Command {
     let name = command.get_name().to_owned();
     add(command, &name)
@@ -187,7 +188,7 @@ fn add(mut command: Command, full: &str) -> Command {
 mod tests {
     use super::*;
 
-    /// Commands below others have some too.
+    /// Checks that all subcommands have examples.
     fn has_examples(command: &Command, full: &str) {
         assert!(of(full).is_some(), "{full} has no examples");
         for below in command.get_subcommands().filter(|below| below.get_name() != "help") {

@@ -1,13 +1,13 @@
-//! Lines of JSON about failures: the same keys in all commands.
+//! Failures as lines of JSON, with equal keys in all commands.
 //!
 //! | key | value |
 //! |---|---|
 //! | `kind` | `"error"` |
 //! | `error` | the text |
 //! | `code` | the name of the reason, without spaces: `NotFound`, `Unreachable`, `Usage` |
-//! | `errno` | the number that the system gives to that reason, where there is one |
-//! | `host` | the server that failed, `HOST:PORT`, where one was reached for |
-//! | `uncertain` | `true`: it is unknown whether it was done |
+//! | `errno` | the system's error number for the reason, if there is one |
+//! | `host` | the server that failed, `HOST:PORT`, if a server was contacted |
+//! | `uncertain` | `true`: it is unknown whether the operation was done |
 
 use std::io::ErrorKind as SystemError;
 
@@ -17,10 +17,10 @@ use client::xroot::ErrorCode;
 use client::{Cause, Error};
 use serde_json::{Map, Value, json};
 
-/// Code of a command line that makes no sense.
+/// Code of an invalid command line.
 pub(crate) const USAGE: &str = "Usage";
 
-/// A line about a failure of which only the text is known, or the code too.
+/// Returns the object for a failure with a text and an optional code.
 pub(crate) fn failure(text: &str, code: Option<&str>) -> Map<String, Value> {
     let mut facts = Map::new();
     facts.insert("kind".to_owned(), "error".into());
@@ -31,14 +31,14 @@ pub(crate) fn failure(text: &str, code: Option<&str>) -> Map<String, Value> {
     facts
 }
 
-/// A line about a failed request.
+/// Returns the object for a failed request.
 pub(crate) fn of_request(error: &Error) -> Map<String, Value> {
     let mut facts = failure(&format!("{error:#}"), None);
     add_request(&mut facts, error);
     facts
 }
 
-/// A line about a failed copy.
+/// Returns the object for a failed copy.
 pub(crate) fn of_copy(error: &CopyError) -> Map<String, Value> {
     let mut facts = failure(&format!("{error:#}"), None);
     if let Some(error) = error.remote_error() {
@@ -55,7 +55,7 @@ pub(crate) fn of_copy(error: &CopyError) -> Map<String, Value> {
         CopyError::Full { .. } => ("NoSpace".to_owned(), Some(libc::ENOSPC)),
         CopyError::Checksum { .. } => ("ChecksumError".to_owned(), None),
         CopyError::Usage(_) => (USAGE.to_owned(), None),
-        // The names of the others are their own.
+        // Other errors are named after their variant.
         other => (name_of(other), None),
     };
     facts.insert("code".to_owned(), code.into());
@@ -85,19 +85,19 @@ fn add_request(facts: &mut Map<String, Value>, error: &Error) {
     }
 }
 
-/// The name of a variant.
+/// Returns the name of a variant.
 fn name_of(error: &impl std::fmt::Debug) -> String {
     let text = format!("{error:?}");
     text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// Name of an error code: that of the protocol without its prefix, or the number.
+/// Returns the name of an error code: that of the protocol without its prefix, or the number.
 fn code_name(code: ErrorCode) -> String {
     let name = code.to_string();
     name.strip_prefix("kXR_").map(str::to_owned).unwrap_or(name)
 }
 
-/// The system's number of a server's code.
+/// Returns the system's error number for a server's error code.
 fn errno_of(code: ErrorCode) -> Option<i32> {
     Some(match code {
         ErrorCode::ARG_INVALID | ErrorCode::ARG_MISSING => libc::EINVAL,
@@ -124,7 +124,7 @@ fn errno_of(code: ErrorCode) -> Option<i32> {
     })
 }
 
-/// The system's number of a kind of error.
+/// Returns the system's error number for a kind of error.
 pub(crate) fn errno(kind: SystemError) -> i32 {
     match kind {
         SystemError::NotFound => libc::ENOENT,
@@ -141,11 +141,11 @@ pub(crate) fn errno(kind: SystemError) -> i32 {
     }
 }
 
-/// The values in a server's answer to a question about its configuration: `0:adler32,1:md5` has two, `248 65536` too.
-/// Numbers are numbers.
+/// Parses the values in a reply to a configuration query: `0:adler32,1:md5` has two, and so does
+/// `248 65536`. Numbers become JSON numbers.
 pub(crate) fn values(key: &str, value: &str) -> Value {
     let words = value.split([' ', ',']).filter(|word| !word.is_empty()).map(|word| {
-        // Types of checksums are numbered.
+        // Checksum types are numbered.
         let word = match (key, word.split_once(':')) {
             ("chksum", Some((number, kind))) if number.parse::<u32>().is_ok() => kind,
             _ => word,

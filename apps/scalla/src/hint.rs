@@ -1,7 +1,7 @@
-//! [`Hints`]: what was probably meant by a name that is not there, for a person at a terminal.
+//! [`Hints`]: suggestions for names that do not exist, at a terminal.
 //!
-//! A server that says "not found" is asked for the directories above: either one of them is missing, or the last has a name that
-//! is close to the one that was written. Programs get no hints, because they cost requests.
+//! After a "not found" reply, the directories above are listed: either one of them is missing, or
+//! the last one has a similar name. Programs get no suggestions, because they cost requests.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use client::{Client, Error, FileSystem, ListWith, Url};
 
 use crate::printer::err;
 
-/// Names that are looked for after one command.
+/// Maximum number of names per command for which suggestions are made.
 const NAMES_MAX: usize = 3;
-/// Directories above a name that are looked at.
+/// Maximum number of directories above a name that are checked.
 const DEPTH_MAX: usize = 32;
-/// Time for all hints of a command.
+/// Timeout for all suggestions of a command.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Names that were not found.
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Hints(Vec<Url>);
 
 impl Hints {
-    /// Takes note of an error, if it says that something is not there.
+    /// Records an error if it reports a missing name.
     pub(crate) fn note(&mut self, error: &Error) {
         if self.0.len() < NAMES_MAX
             && error.is_not_found()
@@ -33,7 +33,7 @@ impl Hints {
         }
     }
 
-    /// Tells a person at a terminal what may have been meant.
+    /// Prints suggestions at a terminal.
     pub(crate) async fn tell(self, client: &Client) {
         if self.0.is_empty() || !err().is_terminal() {
             return;
@@ -49,7 +49,7 @@ impl Hints {
     }
 }
 
-/// The first directory on the way that is missing, and the nearest name beside it.
+/// Returns the first missing directory of a path, and the most similar name beside it.
 async fn of(files: &FileSystem, url: &Url) -> Option<String> {
     let parts: Vec<&str> = url.path.split('/').filter(|part| !part.is_empty()).collect();
     let above = |depth: usize| format!("/{}", parts.get(..depth).unwrap_or_default().join("/"));

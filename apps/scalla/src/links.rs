@@ -1,4 +1,5 @@
-//! `scalla links DIR`: the names of XRootD's programs that we play.
+//! `scalla links DIR`: creates links with the names of the XRootD programs that this binary
+//! replaces.
 
 use crate::personality::PERSONALITIES;
 use anyhow::{Context, bail};
@@ -29,7 +30,7 @@ impl Links {
     }
 }
 
-/// Makes a link that leads to `program`; one that does so already stays.
+/// Creates a link to `program`. A link that already points there is kept.
 fn make(program: &Path, link: &Path, force: bool) -> anyhow::Result<()> {
     if fs::read_link(link).is_ok_and(|target| target == program) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The `scalla` binary: hands its arguments over and reports the exit status.
+//! The `scalla` binary: passes its arguments on and returns the exit status.
 
 mod admin;
 mod bench;

@@ -1,4 +1,4 @@
-//! `scalla man [DIR]`: a manual page for the program and for each of its subcommands.
+//! `scalla man [DIR]`: generates a manual page for the program and for each of its subcommands.
 
 use anyhow::Context;
 use clap::Command;
@@ -34,7 +34,7 @@ impl Man {
     }
 }
 
-/// All pages with the names of their files: the program's first.
+/// Returns all pages with their file names, that of the program first.
 fn pages() -> anyhow::Result<Vec<(String, String)>> {
     let mut program = crate::cli::definition().disable_help_subcommand(true);
     program.build();
@@ -43,7 +43,7 @@ fn pages() -> anyhow::Result<Vec<(String, String)>> {
     Ok(pages)
 }
 
-/// The page of a command and those of its subcommands.
+/// Adds the pages of a command and of its subcommands.
 fn add(pages: &mut Vec<(String, String)>, command: Command) -> anyhow::Result<()> {
     let below: Vec<Command> = command.get_subcommands().filter(|it| !it.is_hide_set()).cloned().collect();
     let full = command.get_display_name().unwrap_or_else(|| command.get_name()).replace('-', " ");
@@ -65,7 +65,7 @@ fn add(pages: &mut Vec<(String, String)>, command: Command) -> anyhow::Result<()
     below.into_iter().try_for_each(|command| add(pages, command))
 }
 
-/// The command line with all options and arguments.
+/// Formats the command line with all options and arguments.
 fn synopsis(command: &Command, full: &str) -> String {
     let mut text = format!(".SH SYNOPSIS\n\\fB{}\\fR", escaped(full));
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
@@ -150,7 +150,7 @@ const OF_CLIENTS: [Section; 3] = [
     ),
 ];
 
-/// The sections behind the options.
+/// Formats the sections after the options.
 fn sections(command: &Command, full: &str) -> String {
     let mut text = String::new();
     let mut section = |name: &str, lines: &[&str]| {
@@ -179,7 +179,7 @@ fn sections(command: &Command, full: &str) -> String {
     text
 }
 
-/// Text as troff takes it.
+/// Escapes text for troff.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     // A line that begins with a dot or an apostrophe would be a macro.
@@ -190,7 +190,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Looks at every page below a command; returns how many there are.
+    /// Checks every page below a command. Returns the number of pages.
     fn check(command: &Command, pages: &[(String, String)]) -> usize {
         let name = format!("{}.1", command.get_display_name().unwrap_or_else(|| command.get_name()));
         let (_, page) = pages.iter().find(|(file, _)| *file == name).unwrap_or_else(|| panic!("no {name}"));
@@ -225,7 +225,7 @@ mod tests {
         {
             assert!(cp.contains(text), "{text}");
         }
-        // A line that begins with a dot is a macro to troff; what we say must not become one.
+        // In troff, a line that begins with a dot is a macro, which our text must not become.
         for (name, page) in &pages {
             for line in page.lines().filter(|line| line.starts_with('.')) {
                 let word = line.split(' ').next().unwrap_or_default();

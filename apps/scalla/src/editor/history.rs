@@ -1,7 +1,8 @@
-//! [`History`]: the file in which lines are kept from one dialogue to the next.
+//! [`History`]: the persistent history of lines.
 //!
-//! A line of it is a line that was typed, as in the file that GNU readline writes. Lines are appended as they come, so
-//! several dialogues at once do not overwrite each other's. What cannot be kept is not kept, and nobody is bothered with it.
+//! The file has one line per typed line, as GNU readline writes it. Lines are appended one by one,
+//! so concurrent dialogues do not overwrite each other's lines. A line that cannot be stored is
+//! dropped silently.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::Write;
@@ -10,30 +11,32 @@ use std::path::PathBuf;
 
 use crate::environment::{home, state_directory};
 
-/// Nobody else sees the file, or what is in its folder.
+/// Only the owner may access the file and its directory.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
-/// A file of lines.
+/// A history file.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     path: PathBuf,
-    /// The file is ours alone, so it is cut when it grows too long.
+    /// Set if only this program uses the file. It is then truncated when it grows too long.
     is_ours: bool,
 }
 
 impl History {
-    /// That of `scalla shell`: `scalla/history` in the folder for state (`XDG_STATE_HOME`, or `~/.local/state`).
+    /// Returns the history of `scalla shell`: `scalla/history` in the state directory
+    /// (`XDG_STATE_HOME`, or `~/.local/state`).
     pub(crate) fn of_shell() -> Option<Self> {
         Some(Self { path: state_directory()?.join("history"), is_ours: true })
     }
 
-    /// That of `xrdfs`, which the program of this name of XRootD uses too.
+    /// Returns the history of `xrdfs`, which XRootD's program of this name shares.
     pub(crate) fn of_xrdfs() -> Option<Self> {
         Some(Self { path: home()?.join(".xrdquery.history"), is_ours: false })
     }
 
-    /// The last lines, at most so many. A file of ours that holds more than twice of that is cut.
+    /// Returns the last lines, at most `most`. A file of this program with more than twice as many
+    /// lines is truncated.
     pub(crate) fn lines(&self, most: usize) -> Vec<String> {
         let Ok(bytes) = fs::read(&self.path) else { return Vec::new() };
         let text = String::from_utf8_lossy(&bytes);
@@ -48,7 +51,8 @@ impl History {
         last.iter().map(ToString::to_string).collect()
     }
 
-    /// Keeps a line. One that has line feeds in it would come back as several, so it is not kept.
+    /// Appends a line. A line that contains line feeds would be read back as several, so it is not
+    /// stored.
     pub(crate) fn add(&self, line: &str) {
         if line.contains('\n') {
             return;
@@ -59,7 +63,7 @@ impl History {
             DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder).ok();
         }
         let opened = OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(&self.path);
-        // One write for all of it, so that lines of two dialogues do not mix.
+        // A single write, so that lines of two dialogues do not mix.
         if let Ok(mut file) = opened {
             file.write_all(format!("{line}\n").as_bytes()).ok();
         }

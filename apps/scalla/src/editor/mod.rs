@@ -1,9 +1,9 @@
-//! Lines typed at a terminal: edited, remembered, completed.
+//! Line editing at a terminal, with history and completion.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `mod` | [`Editor`]: reads lines while connections are driven |
-//! | `history` | [`History`]: the file in which lines are kept |
+//! | `history` | [`History`]: the persistent history of lines |
 
 mod history;
 
@@ -19,23 +19,23 @@ use std::sync::mpsc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// Lines that can be called back.
+/// Maximum number of lines in the history.
 const REMEMBERED_MAX: usize = 1000;
 
-/// What a terminal is told when pasted text is to come as it was typed.
+/// Escape sequence that disables bracketed paste.
 const PASTE_PLAIN: &str = "\x1b[?2004l\n";
 
-/// What a person did at a prompt.
+/// The input at a prompt.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Typed {
     Line(String),
-    /// Ctrl-C: the line is given up.
+    /// Ctrl-C: the line was cancelled.
     Interrupted,
-    /// Ctrl-D, or there is no terminal any more.
+    /// Ctrl-D, or the terminal was closed.
     End,
 }
 
-/// Reads lines on a thread of its own, so that whoever waits for one can do other things meanwhile.
+/// Reads lines on a thread of its own, so that the caller can drive connections while it waits.
 pub(crate) struct Editor {
     asks: mpsc::Sender<Ask>,
 }
@@ -45,13 +45,14 @@ struct Ask {
     typed: oneshot::Sender<Typed>,
 }
 
-/// Whether a person sits there: both what is typed and what is shown go to a terminal.
+/// Reports whether input and output are both a terminal.
 pub(crate) fn is_dialogue() -> bool {
     io::stdin().is_terminal() && out().is_terminal()
 }
 
 impl Editor {
-    /// `helper` completes words; lines of which `worth` says so are remembered, and kept in `history`.
+    /// Starts an editor. `helper` completes words. Lines accepted by `worth` are added to
+    /// `history`.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -77,7 +78,7 @@ impl Editor {
     }
 }
 
-/// From now on the terminal is given back as it was when the program is told to end while a line is edited.
+/// Restores the terminal settings when a signal ends the program while a line is edited.
 fn leave_as_it_was(before: Termios) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (mut terminate, mut hang_up) = {
@@ -91,7 +92,7 @@ fn leave_as_it_was(before: Termios) -> io::Result<()> {
                 _ = hang_up.recv() => SignalKind::hangup(),
             }
         });
-        // Of a terminal that is gone nothing is left to be put right.
+        // If the terminal is gone, nothing has to be restored.
         tcsetattr(io::stdin(), OptionalActions::Now, &before).ok();
         out().own(PASTE_PLAIN);
         std::process::exit(128 + told.as_raw_value());
@@ -117,7 +118,7 @@ fn serve(
     for Ask { prompt, typed } in asked {
         let done = match editor.readline(&base::shown(&prompt).to_string()) {
             Ok(line) => {
-                // Of lines that repeat the one before, one is enough.
+                // A line that repeats the previous one is not added.
                 if worth(&line)
                     && editor.add_history_entry(line.as_str()).is_ok_and(|is_new| is_new)
                     && let Some(history) = &history

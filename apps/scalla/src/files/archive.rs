@@ -6,7 +6,8 @@ use client::{OpenWith, StatInfo, Url};
 
 use super::context::Context;
 
-/// The names of the members of an archive, and their status as far as its directory has it: folders, sizes, times.
+/// Returns the members of an archive, with the status that its directory contains: kind, size and
+/// time.
 pub(super) async fn members(context: &Context, url: &Url) -> Result<Vec<(String, StatInfo)>, ArchiveError> {
     let files = context.files(url);
     let file = files.client().open(url, &OpenWith::read()).await.map_err(ArchiveError::Read)?;
@@ -16,7 +17,7 @@ pub(super) async fn members(context: &Context, url: &Url) -> Result<Vec<(String,
 
 fn status(member: &Member) -> StatInfo {
     let folder = if member.name.ends_with(b"/") { StatFlags::IS_DIR } else { StatFlags::default() };
-    // Archives do not say of which time zone their times are: they count as ours.
+    // Archives do not state the time zone of their times, so the local time zone is assumed.
     let modified = member.modified().and_then(|time| time.to_zoned(client::local_zone()).ok());
     let mtime = modified.map_or(0, |time| time.timestamp().as_second());
     StatInfo { id: 0, size: member.size, flags: StatFlags::READABLE | folder, mtime, more: None }

@@ -68,7 +68,7 @@ impl Mv {
     }
 }
 
-/// Renames at all servers that have it.
+/// Renames at all servers that have the path.
 async fn rename(files: &FileSystem, old: &RemotePath, new: &RemotePath) -> Result<(), Error> {
     at_holders(files, old, |server, old| {
         let new = new.clone();
@@ -77,7 +77,7 @@ async fn rename(files: &FileSystem, old: &RemotePath, new: &RemotePath) -> Resul
     .await
 }
 
-/// Does something with a path at all servers that have it.
+/// Runs an operation on a path at all servers that have it.
 pub(super) async fn at_holders<F>(
     files: &FileSystem,
     path: &RemotePath,

@@ -16,14 +16,16 @@ use base::Size;
 
 /// Tell checksums of files, or compare files with a list of them.
 ///
-/// The server is asked; it may have to compute what it has not kept. A list has lines of TYPE:VALUE or VALUE, blanks, and a
-/// URL or a path below the URL that is named: what this command prints, and what sha256sum and the like do.
+/// The server is asked; it may have to compute what it has not kept. A list has lines of TYPE:VALUE
+/// or VALUE, blanks, and a URL or a path below the URL that is named: what this command prints, and
+/// what sha256sum and the like do.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Checksum {
     /// Files, which may have wildcards; with --check, the directory in which its paths begin.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required_unless_present = "check")]
     urls: Vec<String>,
-    /// Type: adler32, crc32, crc32c, zcrc32, md5, sha1, sha256, or what else the server has; its first, if not told.
+    /// Type: adler32, crc32, crc32c, zcrc32, md5, sha1, sha256, or what else the server has; its
+    /// first, if not told.
     #[arg(long = "type", short = 't', value_name = "TYPE")]
     kind: Option<String>,
     /// Read the files and compute it here.
@@ -40,7 +42,7 @@ pub(crate) struct Checksum {
     pub(super) json: bool,
 }
 
-/// A line of a list.
+/// A line of a checksum list.
 struct Expected {
     url: Url,
     kind: String,
@@ -112,7 +114,7 @@ impl Checksum {
         {
             let facts = [("url", url.to_string().into()), ("type", kind.as_str().into())];
             match settled(context, &url, Some(&kind), self.read, sum, &far).await {
-                // Zeros in front are left out by some servers and programs.
+                // Some servers and programs omit leading zeros.
                 Ok(sum) if sum.kind == kind && bare(&sum.value) == bare(&value) => {
                     if self.json {
                         console.json(
@@ -140,7 +142,7 @@ impl Checksum {
             .trim_end_matches('\r')
             .split_once(char::is_whitespace)
             .ok_or_else(|| wrong("a line has a checksum, blanks, and a name"))?;
-        // Lists of binary files have a star in front of the name.
+        // Lists of binary files have an asterisk before the name.
         let name = name.strip_prefix([' ', '*']).unwrap_or(name);
         let (kind, value) = match sum.split_once(':') {
             Some((kind, value)) => (Some(kind.to_ascii_lowercase()), value),
@@ -159,7 +161,7 @@ impl Checksum {
             return Err(wrong("there is no checksum"));
         }
         let url = match (&within.base, name.contains("://")) {
-            // Paths of a list are below its directory, even those that begin with a slash.
+            // Paths of a list are below its directory, even those with a leading slash.
             (Some(base), false) => {
                 let below = name.trim_start_matches("./");
                 let path = RemotePath::new(format!("{}/{below}", base.path.trim_end_matches('/')));
@@ -175,7 +177,8 @@ fn bare(value: &str) -> &str {
     crate::stock::text::without_zeros(value)
 }
 
-/// The answer; a server of release 5 that failed while it was computing several at once is asked once more, for this alone.
+/// Returns the result, with one retry: a server of release 5 may fail when it computes several
+/// checksums at once.
 async fn settled(
     context: &Context,
     url: &Url,
@@ -192,12 +195,12 @@ async fn settled(
     }
 }
 
-/// How far checksums are.
+/// The progress of checksums.
 #[derive(Default)]
 struct Far {
     files: usize,
     told: AtomicUsize,
-    /// Bytes of the files that are read here, and of those the ones that have come.
+    /// Total size of the files read here, and the number of bytes received.
     size: AtomicU64,
     read: AtomicU64,
 }
@@ -222,7 +225,7 @@ impl Far {
     }
 }
 
-/// What the server says, or what the bytes give.
+/// Returns the checksum from the server, or computes it from the data.
 async fn of(context: &Context, url: &Url, kind: Option<&str>, read: bool, far: &Far) -> Result<Told, Error> {
     let told = match kind.and_then(Algorithm::from_name).filter(|_| read) {
         Some(algorithm) => sum_up(context, url, algorithm, far).await,
@@ -232,7 +235,7 @@ async fn of(context: &Context, url: &Url, kind: Option<&str>, read: bool, far: &
     told
 }
 
-/// What the bytes give.
+/// Computes the checksum from the data.
 async fn sum_up(context: &Context, url: &Url, algorithm: Algorithm, far: &Far) -> Result<Told, Error> {
     let reader = open(context, url).await?;
     let mut whole = WholeRead::of(reader.file()).await?;

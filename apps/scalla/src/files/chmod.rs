@@ -7,7 +7,7 @@ use super::console::Console;
 use super::context::Context;
 use super::make::permissions;
 
-/// Entries of a directory that are changed in one step.
+/// Maximum number of directory entries changed concurrently.
 const STEP: usize = 256;
 
 /// Set permissions.
@@ -24,7 +24,7 @@ pub(crate) struct Chmod {
     recursive: bool,
 }
 
-/// The permissions that something gets.
+/// The new permissions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Mode {
     These(u16),
@@ -34,12 +34,13 @@ enum Mode {
 /// A change of permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Change {
-    /// Bits of those whom it concerns.
+    /// Bits of the classes concerned (user, group, others).
     who: u16,
     sign: char,
     /// `rwx` for each of owner, group and others.
     bits: u16,
-    /// Also execution, of directories and of what somebody may execute already.
+    /// Set for `X`: also execution, for directories and for files that some class may already
+    /// execute.
     search: bool,
 }
 
@@ -82,7 +83,7 @@ fn change(text: &str) -> Option<Change> {
 }
 
 impl Mode {
-    /// The permissions of something that has `old`.
+    /// Returns the new permissions of an entry that has `old`.
     fn of(&self, old: u16, is_dir: bool) -> u16 {
         let changes = match self {
             Self::These(mode) => return *mode,
@@ -99,7 +100,7 @@ impl Mode {
         })
     }
 
-    /// The same for something of this status.
+    /// Returns the new permissions of an entry with this status.
     fn for_stat(&self, url: &Url, stat: &StatInfo) -> Result<u16, Error> {
         match (self, &stat.more) {
             (Self::These(mode), _) => Ok(*mode),
@@ -120,7 +121,7 @@ impl Chmod {
         let known = urls.iter().map(|url| (url.clone(), None)).collect();
         self.change(context, console, known).await;
         for url in urls.iter().filter(|_| self.recursive) {
-            // What failed above is told already; a file has nothing below it.
+            // A failure above has already been reported. A file has no entries below it.
             if !context.files(url).is_dir(&url.path).await.unwrap_or(false) {
                 continue;
             }

@@ -1,13 +1,13 @@
-//! Names in columns, and tables whose columns are aligned.
+//! Layout of names in columns, and tables with aligned columns.
 
 use unicode_width::UnicodeWidthStr;
 
 use crate::printer::{Colour, Text, out};
 
-/// Blanks between columns.
+/// Number of blanks between columns.
 const GAP: usize = 2;
 
-/// Lays names out in as many columns as fit, downwards, each in its colour.
+/// Arranges names in as many columns as fit, top to bottom, each in its colour.
 pub(super) fn lay_out(names: &[(&str, Option<Colour>)], width: usize) -> Text {
     let mut text = out().text();
     let widths: Vec<usize> = names.iter().map(|(name, _)| text.shown(name).width()).collect();
@@ -34,14 +34,14 @@ pub(super) fn lay_out(names: &[(&str, Option<Colour>)], width: usize) -> Text {
     text
 }
 
-/// How a column is aligned.
+/// The alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Align {
     Left,
     Right,
 }
 
-/// Rows with columns as wide as their widest cell; the last column is as it is.
+/// Formats rows with columns as wide as their widest cell. The last column is not padded.
 pub(super) fn table(aligns: &[Align], rows: &[Vec<String>]) -> Text {
     let (mut table, mut text) = (Table::new(aligns), out().text());
     rows.iter().for_each(|row| table.measure(row));
@@ -49,7 +49,8 @@ pub(super) fn table(aligns: &[Align], rows: &[Vec<String>]) -> Text {
     text
 }
 
-/// A table whose rows are made twice, first to be measured, then to be shown, so that it is never in memory as a whole.
+/// A table whose rows are generated twice, first to be measured, then to be printed. The whole
+/// table is therefore never in memory.
 pub(super) struct Table<'a> {
     aligns: &'a [Align],
     widths: Vec<usize>,
@@ -60,7 +61,7 @@ impl<'a> Table<'a> {
         Self { aligns, widths: vec![0; aligns.len()] }
     }
 
-    /// Makes columns as wide as the cells of a row.
+    /// Widens the columns to the cells of a row.
     pub(super) fn measure(&mut self, row: &[String]) {
         let text = out().text();
         for (widest, cell) in self.widths.iter_mut().zip(row) {
@@ -68,7 +69,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Adds a row; the last cell in a colour.
+    /// Adds a row. The last cell is coloured.
     pub(super) fn add(&self, text: &mut Text, row: &[String], colour: Option<Colour>) {
         for (index, cell) in row.iter().enumerate() {
             let cell = text.shown(cell).into_owned();

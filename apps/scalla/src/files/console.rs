@@ -1,4 +1,4 @@
-//! [`Console`]: what a command tells, and the exit status that comes of it.
+//! [`Console`]: output of a command, its failures and its exit status.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt::Display;
@@ -13,23 +13,23 @@ use crate::facts;
 use crate::hint::Hints;
 use crate::printer::{Bar, Buffer, OutputError, Text, Writer, err, out};
 
-/// Output that is handed over at once.
+/// Size from which buffered output is written.
 const PIECE_BYTES: usize = 64 * 1024;
-/// What has been put waits no longer than that, if there is anything new.
+/// Maximum delay of buffered output while more output is added.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Work that takes no longer is not shown, and how often it is looked how far it is.
+/// Delay before progress is shown, and the interval of its updates.
 const SHOW_TIME: Duration = Duration::from_millis(500);
-/// Status when something failed, and when the arguments make no sense.
+/// Exit status after a failure, and after invalid arguments.
 const FAILED: u8 = 1;
 const WRONG: u8 = 2;
-/// Status when it is unknown whether something was done: its reply was lost.
+/// Exit status when it is unknown whether an operation was done because its reply was lost.
 pub(crate) const UNCERTAIN: u8 = 3;
 
-/// Takes what a command tells. Output goes through memory; when there is much of it, through a thread, so that a reader who
-/// takes his time (a pager) does not keep connections from being driven.
+/// Collects the output of a command. The output is buffered. A large output is written by a thread,
+/// so that a slow reader (a pager) does not block the connections.
 pub(crate) struct Console {
     json: bool,
-    /// Errors with the names of their codes.
+    /// Set if errors include the names of their codes.
     verbose: bool,
     colours: bool,
     pending: RefCell<Buffer>,
@@ -59,7 +59,7 @@ impl Console {
         }
     }
 
-    /// Whether names may be coloured.
+    /// Reports whether names may be coloured.
     pub(super) const fn has_colours(&self) -> bool {
         self.colours
     }
@@ -74,17 +74,17 @@ impl Console {
         self.put(out().text().add(line).own("\n"));
     }
 
-    /// Adds a line over what follows, with an empty line before it unless it is the first.
+    /// Adds a heading, with an empty line before it if `has_gap` is set.
     pub(super) fn heading(&self, has_gap: bool, line: impl Display) {
         self.put(out().text().own(if has_gap { "\n" } else { "" }).add(line).own("\n"));
     }
 
-    /// Adds text of several lines, which ends its own lines.
+    /// Adds text of several lines, including their line ends.
     pub(super) fn lines(&self, lines: impl Display) {
         self.put(out().text().add_lines(lines));
     }
 
-    /// Adds contents of a file.
+    /// Adds file content.
     pub(super) fn content(&self, bytes: &[u8]) {
         self.pending.borrow_mut().put_content(bytes);
     }
@@ -97,17 +97,18 @@ impl Console {
         self.put(&Text::of_json(&item));
     }
 
-    /// Lets output go when there is enough of it, or it is time. Commands call it wherever they wait anyway.
+    /// Writes the buffered output if there is enough, or if its delay has passed. Commands call
+    /// this function between requests.
     ///
     /// # Errors
-    /// When nobody takes the output any more; then there is no sense in going on.
+    /// When the output is closed. The command should end then.
     pub(super) async fn pass(&self) -> anyhow::Result<()> {
         let size = self.pending.borrow().len();
         let due = size >= PIECE_BYTES || (size > 0 && self.passed.get().elapsed() >= PATIENCE);
         if due { self.flush().await } else { Ok(()) }
     }
 
-    /// Lets output go now.
+    /// Writes the buffered output.
     ///
     /// # Errors
     /// As [`Console::pass`].
@@ -123,7 +124,7 @@ impl Console {
         }
     }
 
-    /// Tells that something failed; the command goes on.
+    /// Reports a failure. The command continues.
     pub(super) fn fail(&self, url: &Url, error: &Error) {
         self.failed.set(true);
         self.uncertain.set(self.uncertain.get() || error.is_uncertain());
@@ -139,7 +140,7 @@ impl Console {
         }
     }
 
-    /// Tells a person what was probably meant by names that are not there.
+    /// Suggests similar names for names that do not exist, at a terminal.
     pub(super) async fn hint(&self, client: &Client) {
         let hints = self.hints.take();
         if !self.json {
@@ -159,12 +160,12 @@ impl Console {
         }
     }
 
-    /// Writes a line to the error output, beside the output.
+    /// Writes a line to standard error, without disturbing the output.
     pub(super) fn complain(&self, line: impl Display) {
         self.beside(|| err().line(line));
     }
 
-    /// Runs `print` while no progress is on the screen.
+    /// Runs `print` while the progress is hidden.
     fn beside(&self, print: impl FnOnce()) {
         match self.bar.get() {
             Some(bar) => bar.suspend(print),
@@ -172,14 +173,14 @@ impl Console {
         }
     }
 
-    /// Shows how far long work is, where a person looks on.
+    /// Shows the progress of a long operation, at a terminal.
     pub(super) fn progress(&self, text: impl FnOnce() -> String) {
         if !self.json && err().is_terminal() {
             self.bar.get_or_init(Bar::of_messages).set_message(&text());
         }
     }
 
-    /// Shows what a server is waited for, where a person looks on; `None`: nothing any more.
+    /// Shows the server for which the command waits, at a terminal. `None` ends the display.
     pub(super) fn show_wait(&self, wait: Option<String>) {
         let was_shown = self.shows_wait.replace(wait.is_some());
         match wait {
@@ -189,7 +190,7 @@ impl Console {
         }
     }
 
-    /// Takes what is shown off the screen, because output may go to the same one.
+    /// Hides the progress, because the output may go to the same terminal.
     pub(super) fn clear(&self) {
         if let Some(bar) = self.bar.get() {
             bar.set_message("");
@@ -197,7 +198,7 @@ impl Console {
         }
     }
 
-    /// Waits for long work, and shows how far it is.
+    /// Waits for a long operation and shows its progress.
     pub(super) async fn wait<T>(&self, work: impl Future<Output = T>, text: impl Fn() -> String) -> T {
         let mut work = std::pin::pin!(work);
         loop {
@@ -212,7 +213,8 @@ impl Console {
         }
     }
 
-    /// Writes what is left, tells why the command ended before its time if it did, and gives the exit status.
+    /// Writes the remaining output, reports an error that ended the command early, and returns the
+    /// exit status.
     pub(super) fn end(self, ran: anyhow::Result<()>) -> ExitCode {
         if let Some(bar) = self.bar.get() {
             bar.finish_and_clear();
@@ -223,7 +225,7 @@ impl Console {
             None => rest.write(),
         };
         let error = ran.err().or_else(|| written.err().map(Into::into));
-        // Who closed the pipe has what he wanted.
+        // A reader that closed the pipe needs no more output, so this is not an error.
         if let Some(error) = error.filter(|error| !is_closed_pipe(error)) {
             let is_usage = error.is::<Usage>();
             if self.json {

@@ -1,11 +1,11 @@
-//! `scalla cat`: what is in files.
+//! `scalla cat`: prints files.
 
 use client::{Caching, Error, OpenWith, Reader, Url, WholeRead};
 
 use super::console::Console;
 use super::context::Context;
 
-/// Bytes that are asked for at once.
+/// Bytes per request.
 pub(super) const CHUNK: usize = 1 << 20;
 
 /// Print files.
@@ -27,7 +27,7 @@ impl Cat {
     }
 }
 
-/// Prints all of a file, reading ahead.
+/// Prints a whole file with read-ahead.
 async fn pour(context: &Context, console: &Console, url: &Url) -> anyhow::Result<Result<(), Error>> {
     let reader = match open(context, url).await {
         Ok(reader) => reader,
@@ -52,7 +52,7 @@ async fn pour(context: &Context, console: &Console, url: &Url) -> anyhow::Result
     }
 }
 
-/// A file to be read from one end to the other.
+/// Opens a file for sequential reading.
 pub(super) async fn open(context: &Context, url: &Url) -> Result<Reader, Error> {
     let file = context.client.open(url, &OpenWith::read()).await?;
     Ok(Reader::new(file, Caching::READ_AHEAD, true))

@@ -1,4 +1,4 @@
-//! [`Context`]: the client, and what URLs and paths in arguments stand for.
+//! [`Context`]: the client, and the resolution of URLs and paths in arguments.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,28 +10,29 @@ use super::console::Console;
 use super::walk::Walk;
 use crate::servers;
 
-/// What a command runs with.
+/// The environment of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
-    /// Its connections.
+    /// The client with its connections.
     pub(crate) client: Client,
-    /// The current folder, for paths that name no server: its URL with an absolute path. Without it only URLs are taken.
+    /// The current directory for paths without a server: its URL with an absolute path. If `None`,
+    /// only URLs are accepted.
     pub(crate) base: Option<Url>,
-    /// Words of the line in which wildcards were quoted.
+    /// Words of the line with quoted wildcards.
     pub(crate) quoted: Quoted,
 }
 
-/// What words of a shell's line stand for in which wildcards were quoted, by their text: patterns in which a backslash
-/// stands before each sign that means itself.
+/// The patterns of the words in a shell line with quoted wildcards, by their text. In a pattern, a
+/// backslash precedes each character that stands for itself.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Quoted(HashMap<String, String>);
 
 impl Quoted {
-    /// Of the words of a line, as texts and as patterns.
+    /// Creates the map from the words of a line, as texts and as patterns.
     pub(crate) fn new(texts: &[String], patterns: &[String]) -> Self {
         let mut quoted = HashMap::new();
         for (text, pattern) in texts.iter().zip(patterns) {
-            // Parts without wildcards are names as they stand.
+            // Components without wildcards are literal names.
             let parts = text.split('/').zip(pattern.split('/'));
             let parts: Vec<&str> =
                 parts.map(|(text, pattern)| if has_wildcard(text) { pattern } else { text }).collect();
@@ -40,7 +41,7 @@ impl Quoted {
                 quoted.insert(text.clone(), pattern);
             }
         }
-        // Where it stands without quotation too, it is taken for a pattern.
+        // A word that also occurs without quotes is treated as a pattern.
         for (text, pattern) in texts.iter().zip(patterns) {
             if text == pattern {
                 quoted.remove(text);
@@ -49,12 +50,13 @@ impl Quoted {
         Self(quoted)
     }
 
-    /// The pattern that a word is on this machine.
+    /// Returns the pattern of a word for a path on this machine.
     pub(crate) fn here(&self, text: &str) -> Option<&str> {
         self.0.get(text).map(String::as_str)
     }
 
-    /// The pattern that a word is at a server. There a question mark begins the cgi, quoted or not.
+    /// Returns the pattern of a word for a path at a server. There, a question mark begins the cgi,
+    /// quoted or not.
     pub(crate) fn at_server(&self, text: &str) -> Option<String> {
         let pattern = self.0.get(text)?;
         let (path, cgi) = text.split_at(text.find('?').unwrap_or(text.len()));
@@ -69,7 +71,7 @@ impl Quoted {
         (path_pattern != path).then(|| format!("{path_pattern}{cgi}"))
     }
 
-    /// Whether a pattern stands for one name only.
+    /// Reports whether a pattern matches only a single name.
     pub(crate) fn is_literal(pattern: &str) -> bool {
         let mut letters = pattern.chars();
         while let Some(letter) = letters.next() {
@@ -83,7 +85,8 @@ impl Quoted {
     }
 }
 
-/// As much of a pattern as stands for the beginning of its text: for each sign one, or two where the first is a backslash.
+/// Returns the part of a pattern that corresponds to the beginning of its text. Each character has
+/// one counterpart, or two if the first is a backslash.
 fn first<'a>(text: &str, pattern: &'a str) -> &'a str {
     let mut rest = pattern.chars();
     for _ in text.chars() {
@@ -94,7 +97,7 @@ fn first<'a>(text: &str, pattern: &'a str) -> &'a str {
     pattern.get(..pattern.len() - rest.as_str().len()).unwrap_or(pattern)
 }
 
-/// Arguments make no sense; nothing was done.
+/// Invalid arguments. The command has done nothing.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -107,12 +110,12 @@ impl fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 impl Context {
-    /// A client and the current folder.
+    /// Creates a context from a client and the current directory.
     pub(crate) fn new(client: Client, base: Option<Url>) -> Self {
         Self { client, base, quoted: Quoted::default() }
     }
 
-    /// What an argument names that may have wildcards, and whether it has.
+    /// Resolves an argument that may have wildcards. Also reports whether it has any.
     pub(super) fn pattern(&self, text: &str) -> Result<(Url, bool), Usage> {
         match self.quoted.at_server(text) {
             Some(pattern) if Quoted::is_literal(pattern.split('?').next().unwrap_or_default()) => {
@@ -126,7 +129,8 @@ impl Context {
         }
     }
 
-    /// What an argument names. Relative paths begin at the current folder; the path of a bare `root://host` is `/`.
+    /// Resolves an argument. Relative paths begin at the current directory. The path of a bare
+    /// `root://host` is `/`.
     pub(crate) fn url(&self, text: &str) -> Result<Url, Usage> {
         let is_url = text.split_once("://").is_some_and(|(name, _)| !name.contains(['/', '?']));
         if is_url {
@@ -157,7 +161,7 @@ impl Context {
         Ok(url)
     }
 
-    /// What arguments name; without any, the current folder.
+    /// Resolves arguments, or returns the current directory if there are none.
     pub(crate) fn urls_or_base(&self, texts: &[String]) -> Result<Vec<String>, Usage> {
         match (texts.is_empty(), &self.base) {
             (false, _) => Ok(texts.to_vec()),
@@ -166,7 +170,8 @@ impl Context {
         }
     }
 
-    /// What arguments name, wildcards resolved. Those that stand for nothing are told as failures.
+    /// Resolves arguments and expands their wildcards. Those without a match are reported as
+    /// failures.
     pub(crate) async fn expand(&self, console: &Console, texts: &[String]) -> Result<Vec<Url>, Usage> {
         let urls: Result<Vec<(Url, bool)>, Usage> = texts.iter().map(|text| self.pattern(text)).collect();
         let mut found = Vec::new();
@@ -186,12 +191,12 @@ impl Context {
         Ok(found)
     }
 
-    /// The file system in which a URL is.
+    /// Returns the file system of a URL.
     pub(crate) fn files(&self, url: &Url) -> FileSystem {
         self.client.file_system(url)
     }
 
-    /// A walk through a folder. One that cannot begin is told as a failure.
+    /// Begins a walk through a directory. If it cannot begin, the failure is reported.
     pub(super) async fn walk(&self, console: &Console, url: &Url) -> Option<Walk> {
         match Walk::begin(&self.files(url), url).await {
             Ok(walk) => Some(walk),
@@ -202,7 +207,8 @@ impl Context {
         }
     }
 
-    /// How a place is called in output: by its URL, or by its path where it is on the server that we are at.
+    /// Returns the name of a place in output: its path if it is at the current server, otherwise
+    /// its URL.
     pub(crate) fn name(&self, url: &Url) -> String {
         match &self.base {
             Some(base) if base.authority() == url.authority() => url.path.to_string(),
@@ -217,7 +223,8 @@ fn local(text: &str) -> Usage {
     ))
 }
 
-/// A relative path from an absolute folder on: `.` and `..` are resolved, and `..` at the root is the root.
+/// Joins a relative path to an absolute directory. Resolves `.` and `..`. The parent of the root is
+/// the root.
 fn joined(base: &str, path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in base.split('/').chain(path.split('/')) {
@@ -230,12 +237,12 @@ fn joined(base: &str, path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// The last component of a path.
+/// Returns the last component of a path.
 pub(super) fn last(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
 }
 
-/// Whether a path is the root, however it is written.
+/// Reports whether a path is the root, in any notation.
 pub(super) fn is_root(path: &str) -> bool {
     joined("/", path) == "/"
 }
@@ -306,7 +313,7 @@ mod tests {
             (r"x\y/c*d*", r"/a/x\y/c\*d*", true),
             ("e?x=1", "/a/e", false),
             ("h*?x=*", "/a/h*", false),
-            // A backslash at the end of a name is none that quotes the question mark.
+            // A backslash at the end of a name does not quote the question mark.
             (r"d*\?x=1", r"/a/d*\\", true),
             (r"d*\?x=2", r"/a/d*\", false),
             (r"d\?x=3", r"/a/d\", false),

@@ -38,7 +38,7 @@ pub(crate) struct Du {
     help: Option<bool>,
 }
 
-/// A folder that is being added up.
+/// The running total of a directory.
 struct Sum {
     path: RemotePath,
     bytes: u64,
@@ -66,7 +66,7 @@ impl Du {
         Ok(())
     }
 
-    /// Folders are told when everything below them is known, each behind those in it.
+    /// Reports directories in post-order, because a total is known only after all subdirectories.
     async fn folder(&self, context: &Context, console: &Console, url: &Url) -> anyhow::Result<()> {
         let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
         let mut open: Vec<Sum> = Vec::new();
@@ -91,7 +91,7 @@ impl Du {
         Ok(())
     }
 
-    /// Ends the folders that are open from a depth on.
+    /// Completes the open directories from a depth on.
     fn close(&self, context: &Context, console: &Console, url: &Url, open: &mut Vec<Sum>, depth: usize) {
         while open.len() > depth
             && let Some(sum) = open.pop()

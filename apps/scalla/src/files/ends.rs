@@ -1,4 +1,4 @@
-//! `scalla head` and `tail`: the ends of files.
+//! `scalla head` and `tail`: print the ends of files.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::content::{CHUNK, open};
 use super::context::Context;
 use super::text;
 
-/// Lines that are shown unless told otherwise.
+/// Default number of lines.
 const LINES: u64 = 10;
-/// Bytes that are read at once to find the last lines.
+/// Bytes read by one request to find the last lines.
 const BLOCK: u64 = 64 * 1024;
-/// Between looks at a file that grows.
+/// Interval between two checks of a growing file.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How much of the beginning of a file.
@@ -38,12 +38,12 @@ struct Part {
     bytes: Option<Begin>,
 }
 
-/// Where a part begins that goes to the end.
+/// The start of a part that extends to the end of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Begin {
-    /// So many before the end.
+    /// This many before the end.
     Last(u64),
-    /// At this one, counted from 1.
+    /// At this position, counted from 1.
     At(u64),
 }
 
@@ -135,7 +135,7 @@ async fn head(
         Err(error) => return Ok(Err(error)),
     };
     let mut lines = amount.lines;
-    // What is needed is mostly little.
+    // Usually little data is needed.
     let mut length = BLOCK as usize;
     loop {
         let left = amount.bytes.map_or(u64::MAX, |bytes| bytes.saturating_sub(whole.offset()));
@@ -160,7 +160,7 @@ async fn head(
     Ok(reader.file().close().await)
 }
 
-/// Length of the first `lines` lines; counts those that were found.
+/// Returns the length of the first `lines` lines. Subtracts the number of lines found from `lines`.
 fn first_lines(data: &[u8], lines: &mut u64) -> usize {
     for (index, byte) in data.iter().enumerate() {
         if *byte == b'\n' {
@@ -196,7 +196,7 @@ async fn tail(
         Err(error) => return Ok(Err(error)),
     };
     loop {
-        // Not through the reader's memory, which knows the file as it was when it was opened.
+        // Bypasses the reader's cache, which reflects the file at the time when it was opened.
         let data: Bytes = match reader.file().read_pages(rest.offset(), CHUNK).await {
             Ok(data) => data,
             Err(error) => return Ok(Err(error)),
@@ -208,7 +208,7 @@ async fn tail(
                 continue;
             }
             Ok(true) => {}
-            // A file that is followed may be cut, which its status shows.
+            // A followed file may have been truncated, which its status shows.
             Err(_) if follow => {}
             Err(cause) => return Ok(Err(Error::new("read", url, cause))),
         }
@@ -228,7 +228,7 @@ async fn tail(
     }
 }
 
-/// Where a line begins, counted from 1; the end, if there are not so many.
+/// Returns the offset of a line, counted from 1, or the end if there are fewer lines.
 async fn line_start(reader: &Reader, url: &Url, size: u64, line: u64) -> Result<u64, Error> {
     let (mut whole, mut before) = (WholeRead::part(0, size), line.saturating_sub(1));
     while before > 0 {
@@ -242,13 +242,13 @@ async fn line_start(reader: &Reader, url: &Url, size: u64, line: u64) -> Result<
     Ok(0)
 }
 
-/// Where the last lines begin.
+/// Returns the offset of the last lines.
 async fn last_lines(reader: &Reader, url: &Url, size: u64, lines: u64) -> Result<u64, Error> {
     if lines == 0 {
         return Ok(size);
     }
     let mut end = size;
-    // The one that ends the file begins no line.
+    // The line end at the end of the file does not begin a line.
     let mut left = lines;
     while end > 0 {
         let from = end.saturating_sub(BLOCK);
@@ -267,7 +267,7 @@ async fn last_lines(reader: &Reader, url: &Url, size: u64, lines: u64) -> Result
     Ok(0)
 }
 
-/// All bytes of a part, however many answers it takes.
+/// Reads all bytes of a range, with as many requests as needed.
 async fn block(reader: &Reader, url: &Url, from: u64, end: u64) -> Result<Vec<u8>, Error> {
     let mut part = WholeRead::part(from, end);
     let mut data = Vec::new();

@@ -1,4 +1,4 @@
-//! [`Extent`]: how much a removal is about, before it begins.
+//! [`Extent`]: the number of entries and bytes that a removal concerns, counted before it begins.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,10 +10,10 @@ use super::context::Context;
 use super::walk::Walk;
 use base::Size;
 
-/// Counting ends here: a question needs no more.
+/// Counting stops here, because the confirmation prompt needs no larger number.
 const COUNTED_MAX: u64 = 1_000_000;
 
-/// Files, directories and bytes at servers.
+/// Numbers of files, directories and bytes at servers.
 #[derive(Default, Debug)]
 pub(super) struct Extent {
     pub(super) files: u64,
@@ -24,10 +24,11 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// Adds what is at a URL, at all servers that have it. `each` is called for everything, a directory after what is in it.
+    /// Adds everything at a URL, at all servers that have it. `each` is called for each entry, for
+    /// a directory after its entries.
     ///
     /// # Errors
-    /// [`Error`] of a server that cannot be asked for it.
+    /// [`Error`] of a server that does not return its entries.
     pub(super) async fn add(
         &mut self,
         context: &Context,

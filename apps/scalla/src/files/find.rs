@@ -11,12 +11,13 @@ use super::text;
 use super::walk::Item;
 use crate::printer::out;
 
-/// Seconds of a day.
+/// Seconds per day.
 const DAY: i64 = 86_400;
 
 /// Find files and directories.
 ///
-/// What fits all that is asked for is printed, one a line. Where several names or types are given, one of them will do.
+/// What fits all that is asked for is printed, one a line. Where several names or types are given,
+/// one of them will do.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Find {
     /// Where to look; may have wildcards.
@@ -75,7 +76,7 @@ impl Kind {
     }
 }
 
-/// A number with the side of it that is wanted.
+/// A number with its comparison operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bound {
     More(u64),
@@ -109,7 +110,7 @@ fn days(text: &str) -> Result<Bound, String> {
     Bound::parse(text, |days| days.parse().map_err(|_| "not a number of days".to_owned()))
 }
 
-/// What is asked for, with everything looked up.
+/// The search criteria, with all values resolved.
 struct Asked<'a> {
     find: &'a Find,
     inames: Vec<String>,
@@ -172,7 +173,7 @@ impl Find {
         Ok(())
     }
 
-    /// The time after which something must have changed.
+    /// Returns the time after which an entry must have changed.
     async fn after(&self, context: &Context, text: &str) -> Result<Result<i64, (Url, Error)>, Usage> {
         if let Some(time) = time(text) {
             return Ok(Ok(time));
@@ -185,7 +186,7 @@ impl Find {
     }
 }
 
-/// A day or a time of a day, here, or at a zone that it names.
+/// Parses a date or a time, in the local time zone or in the one given.
 fn time(text: &str) -> Option<i64> {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return Some(time.as_second());
@@ -200,7 +201,7 @@ impl Asked<'_> {
         if depth < find.min_depth {
             return false;
         }
-        // Also names that begin with a dot: who looks for something wants all of it.
+        // Includes names that begin with a dot, because a search should cover everything.
         let like = |pattern: &str, name: &str| matches(pattern, name) || dotted(pattern, name);
         let named = find.name.is_empty() && find.iname.is_empty()
             || find.name.iter().any(|pattern| like(pattern, name))
@@ -243,9 +244,9 @@ impl Asked<'_> {
     }
 }
 
-/// Whether a pattern that does not begin with a dot fits a name that does.
+/// Reports whether a pattern that does not begin with a dot matches a name that does.
 fn dotted(pattern: &str, name: &str) -> bool {
-    // A class of one sign is that sign, and none that is looked at in front of all others.
+    // Only `?` and `*` can match the leading dot. A class at the beginning of the pattern does not.
     name.strip_prefix('.').is_some_and(|rest| {
         pattern.strip_prefix('?').is_some_and(|pattern| matches(pattern, rest))
             || pattern.starts_with('*') && (matches(pattern, rest) || matches(pattern, &format!("x.{rest}")))

@@ -30,7 +30,7 @@ pub(crate) struct Locate {
     pub(super) json: bool,
 }
 
-/// A place, and whether the file is there if that was asked.
+/// A location, and whether the file is there if that was checked.
 type Found = (Url, Location, Option<bool>);
 
 impl Locate {

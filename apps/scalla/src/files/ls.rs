@@ -64,19 +64,19 @@ pub(crate) struct Ls {
     help: Option<bool>,
 }
 
-/// Most names that are laid out in columns.
+/// Maximum number of names arranged in columns.
 const COLUMN_NAMES_MAX: usize = 100_000;
 
-/// Something to show: the name to show it by, and where it is.
+/// An entry to show: its displayed name and its URL.
 #[derive(Clone)]
 struct Item {
     name: String,
-    /// `None` when no request can carry its name.
+    /// `None` if no request can carry its name.
     url: Option<Url>,
     stat: Option<StatInfo>,
 }
 
-/// What an argument is.
+/// The kind of an argument.
 enum Named {
     Item(Item),
     Folder(Url, Option<Listed>),
@@ -84,7 +84,7 @@ enum Named {
 
 type Listed = (Entries, Vec<Error>);
 
-/// Things to show: those that were named, or what is in a directory, decoded one by one.
+/// Entries to show: those named, or the contents of a directory, decoded one by one.
 enum Shown<'a> {
     Named(Vec<Item>),
     Entries(&'a Url, &'a Entries),
@@ -165,7 +165,8 @@ impl Ls {
         Ok(())
     }
 
-    /// What each argument is. One alone is listed at once, which is one question less.
+    /// Determines the kind of each argument. A single argument is listed directly, which saves a
+    /// request.
     async fn look(
         &self,
         context: &Context,
@@ -207,7 +208,7 @@ impl Ls {
             .collect()
     }
 
-    /// What is in archives.
+    /// Lists the members of archives.
     async fn members(
         &self,
         context: &Context,
@@ -263,14 +264,14 @@ impl Ls {
         Ok(())
     }
 
-    /// Enters the folders of a folder, in the order in which they are shown.
+    /// Enters the subdirectories of a directory, in display order.
     fn enter(&self, walk: &mut Walk, folder: &mut Folder) {
         let mut below = self.order(&Shown::Folder(folder));
         below.retain(|number| folder.entries.get(*number).is_some_and(|entry| is_dir(&entry)));
         walk.enter(folder, &below);
     }
 
-    /// The numbers of what is shown, in the order in which it is.
+    /// Returns the indices of the shown entries, in display order.
     fn order(&self, shown: &Shown<'_>) -> Vec<u32> {
         let key = |number: u32| {
             let stat = shown.get(number).and_then(|item| item.stat);
@@ -279,7 +280,7 @@ impl Ls {
             Reverse((time, size))
         };
         let mut numbers = shown.numbers();
-        // What was named is shown, whatever its name.
+        // An entry that was named is always shown.
         numbers.retain(|number| {
             let name = shown.name(*number);
             self.all || !name.starts_with(b".") || name.contains(&b'/')

@@ -39,7 +39,7 @@ impl Mkdir {
 impl Mkdir {
     async fn make(&self, files: &FileSystem, path: &RemotePath) -> Result<(), Error> {
         let path = if is_root(path) { RemotePath::root() } else { path.without_slashes() };
-        // Servers are content when there is one of the same permissions.
+        // Servers report success if a directory with equal permissions exists.
         if !self.parents && files.find(&path).await?.is_some() {
             return Err(exists("mkdir", &files.url().at(path)));
         }
@@ -47,7 +47,7 @@ impl Mkdir {
     }
 }
 
-/// The refusal to make what is there.
+/// Returns the error for a path that already exists.
 pub(super) fn exists(operation: &'static str, url: &Url) -> Error {
     let text = "it exists already".to_owned();
     Error::new(operation, url, Cause::Server { code: ErrorCode::IT_EXISTS, text })
@@ -74,14 +74,14 @@ impl Rmdir {
     }
 }
 
-/// Removes an empty folder, at all servers that have it.
+/// Removes an empty directory at all servers that have it.
 async fn remove_folder(context: &Context, url: &Url) -> Result<(), Error> {
     let servers = context.files(url).servers(&url.path).await?;
     let path = &url.path;
     let remove = |server: FileSystem| {
         let path = path.clone();
         async move {
-            // Some servers are content when there is none.
+            // Some servers report success if the directory does not exist.
             if !server.stat(&path).await?.is_dir() {
                 let cause = Cause::BadArgument("it is no directory; remove it with scalla rm".to_owned());
                 return Err(Error::new("rmdir", server.url().at(path.clone()), cause));
@@ -92,7 +92,8 @@ async fn remove_folder(context: &Context, url: &Url) -> Result<(), Error> {
     settle(together(servers, remove).await)
 }
 
-/// What comes of doing something at all servers that may have a path: those that have not do not count, unless all are.
+/// Combines the results of an operation at all servers that may have a path. "Not found" counts
+/// only if no server succeeded.
 pub(super) fn settle(results: Vec<Result<(), Error>>) -> Result<(), Error> {
     let (mut missing, mut done) = (None, false);
     for result in results {
@@ -108,7 +109,7 @@ pub(super) fn settle(results: Vec<Result<(), Error>>) -> Result<(), Error> {
     }
 }
 
-/// Permission bits: `755` or `rwxr-xr-x`.
+/// Parses permission bits: `755` or `rwxr-xr-x`.
 pub(super) fn permissions(text: &str) -> Result<u16, String> {
     let octal = u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
     octal

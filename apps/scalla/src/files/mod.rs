@@ -1,19 +1,20 @@
-//! The commands for files and folders at servers: `scalla ls`, `stat`, `cat` and so on.
+//! The commands for files and directories at servers: `scalla ls`, `stat`, `cat` and so on.
 //!
-//! Each command is a struct of arguments with `run(self, &Context, &Console)`. [`Files`] is the sum of them: `scalla` runs one from
-//! its command line, with [`Files::start`]; whoever has a runtime, a client and a current folder of its own, with [`Files::run`].
-//! What is a URL in the arguments has [`clap::ValueHint::Url`].
+//! Each command is a struct of arguments with `run(self, &Context, &Console)`. [`Files`] is the
+//! enum of all commands. `scalla` runs one from its command line with [`Files::start`]. A caller
+//! with its own runtime, client and current directory uses [`Files::run`]. Arguments that are URLs
+//! have [`clap::ValueHint::Url`].
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `mod` | [`Files`]: all commands |
-//! | `context` | [`Context`]: the client, and what URLs and paths stand for |
+//! | `context` | [`Context`]: the client, and the resolution of URLs and paths |
 //! | `console` | [`Console`]: output, failures, the exit status |
-//! | `text` | sizes, times, names and status as people and programs read them |
+//! | `text` | formatting of sizes, times, names and status |
 //! | `columns` | names in columns, aligned tables |
-//! | `extent` | how much a removal is about |
-//! | `walk` | [`walk::Walk`]: folders below a folder in order, several on their way at once |
-//! | `ls`, `stat`, … | the commands, close ones together |
+//! | `extent` | the number of entries and bytes that a removal concerns |
+//! | `walk` | [`walk::Walk`]: ordered traversal of directories, with several requests in flight |
+//! | `ls`, `stat`, … | the commands, related ones in one file |
 
 mod archive;
 mod change;
@@ -76,7 +77,7 @@ pub(crate) enum Files {
 }
 
 impl Files {
-    /// Runs it as a program of its own: arguments are URLs, an interrupt ends it.
+    /// Runs the command as a program: arguments are URLs, and an interrupt ends it.
     pub(crate) fn start(self) -> anyhow::Result<ExitCode> {
         let watch = Watch::default();
         work::run(&watch, async {
@@ -90,8 +91,8 @@ impl Files {
         })
     }
 
-    /// Runs it, and tells what it has to tell. Dropping the future stops it. The status is 0, 1 when something failed, or 2
-    /// when the arguments make no sense.
+    /// Runs the command and prints its output. Dropping the future cancels it. The status is 0, or
+    /// 1 after a failure, or 2 after invalid arguments.
     pub(crate) async fn run(self, context: &Context) -> ExitCode {
         let console = Console::new(self.is_json(), self.is_verbose());
         let show = |wait| console.show_wait(wait);
@@ -125,12 +126,12 @@ impl Files {
         }
     }
 
-    /// Whether its errors have the names of their codes.
+    /// Reports whether errors include the names of their codes.
     const fn is_verbose(&self) -> bool {
         matches!(self, Self::Rm(command) if command.verbose)
     }
 
-    /// Whether it tells everything, failures too, as lines of JSON.
+    /// Reports whether all output, including failures, is lines of JSON.
     const fn is_json(&self) -> bool {
         match self {
             Self::Ls(command) => command.json,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::console::Console;
 use super::context::{Context, Usage};
 
-/// Between looks at files that are being staged.
+/// Interval between two checks of files that are being staged.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// The highest priority.
 const PRIORITY_MAX: i64 = 3;
@@ -156,7 +156,7 @@ impl Stage {
         if self.wait { self.wait(context, console, taken).await } else { Ok(()) }
     }
 
-    /// Looks until no file has to be staged any more.
+    /// Polls until no file remains to be staged.
     async fn wait(&self, context: &Context, console: &Console, mut left: Vec<Url>) -> anyhow::Result<()> {
         let until = self.timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds));
         let all = left.len();
@@ -194,7 +194,7 @@ impl Stage {
     }
 }
 
-/// URLs of one server together, in their order.
+/// Groups URLs by server, in their order.
 fn by_server(urls: Vec<Url>) -> Vec<Vec<Url>> {
     let mut groups: Vec<Vec<Url>> = Vec::new();
     for url in urls {
@@ -212,7 +212,7 @@ fn paths(urls: &[Url]) -> Vec<&str> {
     urls.iter().map(|url| url.path.as_str()).collect()
 }
 
-/// The protocol separates paths by line ends here.
+/// Rejects line ends, because the protocol separates paths by line ends here.
 fn one_line(urls: &[Url]) -> Result<(), Usage> {
     match urls.iter().find(|url| url.path.contains('\n')) {
         Some(url) => Err(Usage(format!("{:?}: a path with a line end cannot be prepared", url.path))),

@@ -10,7 +10,7 @@ use super::console::Console;
 use super::context::Context;
 use crate::facts;
 
-/// Keys that servers are asked for unless others are named.
+/// Default keys of a configuration query.
 const KEYS: [&str; 14] = [
     "version",
     "role",
@@ -54,7 +54,8 @@ enum Task {
     Stats {
         #[command(flatten)]
         of: Where,
-        /// By letter: a all, b buffers, d polling, i identity, l connections, p protocol, s scheduling, u usage.
+        /// By letter: a all, b buffers, d polling, i identity, l connections, p protocol, s
+        /// scheduling, u usage.
         #[arg(default_value = "a")]
         letters: String,
     },
@@ -128,7 +129,7 @@ impl Query {
         Ok(())
     }
 
-    /// An answer in the server's words.
+    /// Prints a reply in the server's own format.
     fn raw(&self, console: &Console, url: &Url, answer: Result<Vec<u8>, Error>) -> Result<(), Error> {
         let answer = answer?;
         let text = answer.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -161,7 +162,7 @@ impl Query {
                 rows.push(vec![(*key).to_owned(), value]);
             }
         }
-        // One value alone is what a script wants.
+        // A single value is printed alone, for scripts.
         if let ([row], [_]) = (rows.as_slice(), keys) {
             console.line(row.last().map_or("", String::as_str));
         } else {

@@ -13,7 +13,8 @@ use crate::printer::err;
 
 /// Remove files, and directories with everything in them.
 ///
-/// Of a cluster, at all servers that have them. At a terminal, --recursive tells how much it is and asks once.
+/// Of a cluster, at all servers that have them. At a terminal, --recursive tells how much it is and
+/// asks once.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Rm {
     /// What to remove; may have wildcards.
@@ -48,7 +49,7 @@ impl Rm {
         }
         let mut urls = Vec::new();
         for text in &self.urls {
-            // With force what a pattern does not find is no failure either.
+            // With `--force`, a pattern without a match is not a failure.
             let (url, has_wildcard) = context.pattern(text)?;
             if !has_wildcard {
                 urls.push(url);
@@ -87,7 +88,7 @@ impl Rm {
         Ok(())
     }
 
-    /// Names what would be removed.
+    /// Prints the names that would be removed.
     async fn plan(&self, context: &Context, console: &Console, urls: &[Url]) -> anyhow::Result<()> {
         let mut extent = Extent::default();
         for url in urls {
@@ -106,7 +107,8 @@ impl Rm {
         Ok(())
     }
 
-    /// Whether a person at a terminal agrees to the removal of directories. Programs are not asked.
+    /// Asks for confirmation of the removal of directories if a terminal is present. Programs are
+    /// not asked.
     async fn is_agreed(&self, context: &Context, console: &Console, urls: &[Url]) -> anyhow::Result<bool> {
         let is_person = std::io::stdin().is_terminal() && err().is_terminal();
         let Some(first) = urls.first().filter(|_| is_person && !self.force && !self.interactive) else {
@@ -114,7 +116,7 @@ impl Rm {
         };
         let mut extent = Extent::default();
         for url in urls {
-            // What cannot be counted is told when it is removed.
+            // A failure to count will be reported during the removal.
             extent.add(context, console, url, |_| ()).await.ok();
         }
         if extent.directories == 0 {
@@ -143,7 +145,7 @@ impl Rm {
         }
     }
 
-    /// Removes files, several at once; `known`: they are files, at servers.
+    /// Removes files concurrently. `known` states that they are known to be files at servers.
     async fn files(
         &self,
         context: &Context,
@@ -169,7 +171,7 @@ impl Rm {
         console.pass().await
     }
 
-    /// Removes a file, or a folder with everything in it, at each server that has it.
+    /// Removes a file, or a directory with all its entries, at each server that has it.
     async fn tree(&self, context: &Context, console: &Console, url: &Url) -> anyhow::Result<()> {
         let servers = match context.files(url).servers(&url.path).await {
             Ok(servers) => servers,
@@ -183,7 +185,8 @@ impl Rm {
             match server.stat(&url.path).await {
                 Ok(stat) => {
                     present = true;
-                    // The names that are shown are those at the server: what is removed where can be seen.
+                    // The printed names are those at the server, so that each removal can be
+                    // located.
                     let url = server.url().at(url.path.clone());
                     self.at_server(context, console, &url, &stat, &mut removed).await?;
                 }
@@ -238,9 +241,9 @@ impl Rm {
     }
 }
 
-/// Removes a file: at a manager, all copies of it.
+/// Removes a file. At a manager, removes all copies of it.
 async fn remove_file(files: &FileSystem, path: &RemotePath) -> Result<(), Error> {
-    // Servers take a request to remove a file for one to remove an empty directory.
+    // Servers accept a request to remove a file as a request to remove an empty directory.
     if files.stat(path).await?.is_dir() {
         return Err(is_directory(files.url(), path));
     }
@@ -257,7 +260,7 @@ fn is_directory(url: &Url, path: &RemotePath) -> Error {
     Error::new("rm", url.at(path.clone()), Cause::BadArgument(text.to_owned()))
 }
 
-/// Asks a person; connections are driven meanwhile.
+/// Asks a question at the terminal while connections are driven.
 async fn ask(question: &str) -> anyhow::Result<bool> {
     crate::printer::err().ask(format_args!("{question} [y/N] "));
     let (done, answer) = tokio::sync::oneshot::channel();

@@ -93,7 +93,8 @@ impl Space {
             }));
             return;
         }
-        // What is neither used nor free is reserved: as df, of what users can have.
+        // Space that is neither used nor free is reserved. Like `df`, the percentage refers to the
+        // space available to users.
         let percent = (u128::from(*used) * 100).checked_div(u128::from(used + free));
         let size = |bytes: u64| text::size(bytes, self.bytes);
         rows.push(vec![

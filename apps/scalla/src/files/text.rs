@@ -1,4 +1,4 @@
-//! Sizes, times, names and status as people and programs read them.
+//! Formatting of sizes, times, names and status, for display and JSON.
 
 use client::xroot::flags::StatFlags;
 use client::{StatInfo, Url, local_zone};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::printer::Colour;
 
-/// What is known of state flags, by the names that `--json` uses.
+/// The state flags with their names in `--json`.
 const STATES: [(&str, StatFlags); 6] = [
     ("executable", StatFlags::XSET),
     ("offline", StatFlags::OFFLINE),
@@ -16,13 +16,14 @@ const STATES: [(&str, StatFlags); 6] = [
     ("backed up", StatFlags::BKPEXIST),
 ];
 
-/// `0`, `999`, `1.2K`, `35M`: at most four signs, in units of 1024, never less than there is.
+/// Formats a size: `0`, `999`, `1.2K`, `35M`. At most four characters, in units of 1024, rounded
+/// up.
 pub(crate) fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return bytes.to_string();
     }
     let (mut unit, mut shift) = (0, 10);
-    // 1023.5K is 1.0M already.
+    // 1023.5K is already 1.0M.
     while unit < 4 && bytes.div_ceil(1 << shift) >= 1024 {
         unit += 1;
         shift += 10;
@@ -36,17 +37,17 @@ pub(crate) fn human(bytes: u64) -> String {
     }
 }
 
-/// A size for people, or all of its digits.
+/// Formats a size, human-readable or with all digits.
 pub(super) fn size(bytes: u64, exact: bool) -> String {
     if exact { bytes.to_string() } else { human(bytes) }
 }
 
-/// `2026-11-20 15:24`, here.
+/// Formats a time as `2026-11-20 15:24`, in the local time zone.
 pub(super) fn time(seconds: i64) -> String {
     formatted(seconds, "%Y-%m-%d %H:%M")
 }
 
-/// `2026-11-20 15:24:12 +01:00`, here.
+/// Formats a time as `2026-11-20 15:24:12 +01:00`, in the local time zone.
 pub(super) fn exact_time(seconds: i64) -> String {
     formatted(seconds, "%Y-%m-%d %H:%M:%S %:z")
 }
@@ -56,7 +57,8 @@ fn formatted(seconds: i64, format: &str) -> String {
         .map_or_else(|_| seconds.to_string(), |time| time.to_zoned(local_zone()).strftime(format).to_string())
 }
 
-/// The colour of a name: directories blue, programs green, files that have to be staged faint.
+/// Returns the colour of a name: blue for directories, green for programs, faint for files that
+/// must be staged.
 pub(super) fn colour(stat: &StatInfo) -> Option<Colour> {
     match stat {
         stat if stat.is_dir() => Some(Colour::BoldBlue),
@@ -67,7 +69,7 @@ pub(super) fn colour(stat: &StatInfo) -> Option<Colour> {
     }
 }
 
-/// `directory`, `file`, or `other`.
+/// Returns `directory`, `file` or `other`.
 pub(super) const fn kind(stat: &StatInfo) -> &'static str {
     match (stat.is_dir(), stat.is_file()) {
         (true, _) => "directory",
@@ -76,12 +78,13 @@ pub(super) const fn kind(stat: &StatInfo) -> &'static str {
     }
 }
 
-/// The names of the state flags that are set.
+/// Returns the names of the state flags that are set.
 pub(super) fn states(flags: StatFlags) -> Vec<&'static str> {
     STATES.iter().filter(|(_, flag)| flags.contains(*flag)).map(|(name, _)| *name).collect()
 }
 
-/// All that is known of a file or folder. Times are seconds since the epoch. Without a URL no request can carry its name.
+/// Returns all known facts about a file or directory. Times are seconds since the epoch. There is
+/// no URL if no request can carry the name.
 pub(super) fn facts(name: &str, url: Option<&Url>, stat: Option<&StatInfo>) -> Map<String, Value> {
     let mut facts = Map::new();
     let mut set = |name: &str, value: Value| facts.insert(name.to_owned(), value);
@@ -104,7 +107,7 @@ pub(super) fn facts(name: &str, url: Option<&Url>, stat: Option<&StatInfo>) -> M
     facts
 }
 
-/// A number of bytes as people write it: `0`, `64k`, `1M`, `2G`.
+/// Parses a number of bytes: `0`, `64k`, `1M`, `2G`.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     crate::bench::quantity::bytes(text)
 }

@@ -35,18 +35,18 @@ pub(crate) struct Tree {
     help: Option<bool>,
 }
 
-/// A folder whose entries are being drawn.
+/// A directory whose entries are being drawn.
 struct Level {
-    /// Where it is.
+    /// Its URL.
     url: Url,
     entries: Items,
-    /// The numbers of what is still to be drawn, and whether a directory is entered.
+    /// The indices of the entries to be drawn, and whether each is a directory to be entered.
     numbers: std::vec::IntoIter<(u32, bool)>,
-    /// What stands in front of them.
+    /// The prefix of their lines.
     prefix: String,
 }
 
-/// How many of each were drawn.
+/// Numbers of drawn entries.
 #[derive(Default)]
 struct Count {
     folders: u64,
@@ -114,12 +114,12 @@ impl Tree {
         Ok(())
     }
 
-    /// Whether folders that stand at a depth are drawn with what is in them.
+    /// Reports whether directories at a depth are drawn with their entries.
     fn enters(&self, depth: usize) -> bool {
         self.level.is_none_or(|level| depth < level as usize)
     }
 
-    /// The next folder of the walk, which is the one that was drawn last.
+    /// Returns the next directory of the walk, which is the last one drawn.
     async fn next(&self, console: &Console, walk: &mut Walk, prefix: String, depth: usize) -> Option<Level> {
         let mut folder = walk.next().await?;
         let shows =
@@ -128,7 +128,7 @@ impl Tree {
         let mut numbers: Vec<(u32, bool)> = shown.map(|entry| (entry.number(), is_dir(&entry))).collect();
         let directories = numbers.iter().filter(|(_, is_dir)| *is_dir);
         let directories: Vec<u32> = directories.map(|(number, _)| *number).collect();
-        // Directories that lead back to where the walk came from are drawn, but not entered.
+        // Directories that lead back to an ancestor are drawn, but not entered.
         let entered = if self.enters(depth + 1) { walk.enter(&mut folder, &directories) } else { Vec::new() };
         folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
         let directories = numbers.iter_mut().map(|(_, is_dir)| is_dir).filter(|is_dir| **is_dir);

@@ -1,33 +1,34 @@
-//! [`Walk`]: the directories below a directory of a server, for commands.
+//! [`Walk`]: traversal of the directories below a remote directory, for commands.
 
 use client::walk::{self, Directory, Tree};
 use client::{Error, FileSystem, StatInfo, Url};
 
 pub(super) use client::walk::{Item, Items};
 
-/// Directories, each before those below it, those of one directory in the order in which they were entered.
+/// Yields each directory before those below it. Siblings follow in the order in which they were
+/// entered.
 pub(super) struct Walk(walk::Walk);
 
 /// A directory that was read.
 pub(super) struct Folder {
     pub(super) url: Url,
-    /// 0 for the one where the walk began.
+    /// 0 for the starting directory.
     pub(super) depth: usize,
-    /// Its entries, sorted by name, with their status.
+    /// Its entries with their status, sorted by name.
     pub(super) entries: Items,
-    /// What failed: the listing as a whole, servers that could not be asked, entries that cannot be relied on. After
-    /// [`Walk::enter`] also what was not entered.
+    /// Failures: the listing as a whole, servers that did not reply, unreliable entries. After
+    /// [`Walk::enter`] also the directories that were not entered.
     pub(super) failed: Vec<Error>,
     directory: Directory,
 }
 
 impl Walk {
-    /// Begins at a directory: at a manager, at all servers of its cluster.
+    /// Begins at a directory. At a manager, covers all servers of its cluster.
     pub(super) async fn begin(files: &FileSystem, url: &Url) -> Result<Self, Error> {
         Ok(Self(walk::Walk::through(Tree::at_server(files, url).await?)))
     }
 
-    /// The next directory; `None` when there are no more.
+    /// Returns the next directory, or `None` at the end.
     pub(super) async fn next(&mut self) -> Option<Folder> {
         let mut directory = self.0.next().await?;
         let url = directory.place.url()?.clone();
@@ -36,14 +37,15 @@ impl Walk {
         Some(Folder { url, depth: directory.depth, entries, failed, directory })
     }
 
-    /// Enters directories of a directory by their numbers: those come next, in this order. Tells of each whether it is entered.
+    /// Enters subdirectories by their indices. They follow next, in this order. Reports for each
+    /// whether it is entered.
     pub(super) fn enter(&mut self, folder: &mut Folder, numbers: &[u32]) -> Vec<bool> {
         let entered = self.0.enter(&mut folder.directory, numbers);
         folder.failed.extend(folder.directory.unknown.drain(..).map(|unknown| unknown.error));
         entered
     }
 
-    /// Enters all directories of a directory.
+    /// Enters all subdirectories.
     pub(super) fn enter_all(&mut self, folder: &mut Folder) {
         let directories = folder.entries.iter().filter(|entry| entry.is_directory);
         let numbers: Vec<u32> = directories.map(|entry| entry.number()).collect();
@@ -52,13 +54,13 @@ impl Walk {
 }
 
 impl Folder {
-    /// The URL of an entry.
+    /// Returns the URL of an entry.
     pub(super) fn child(&self, entry: &Item) -> Url {
         self.url.at(self.url.path.join(&entry.name))
     }
 }
 
-/// Whether an entry is a directory.
+/// Reports whether an entry is a directory.
 pub(super) fn is_dir(entry: &Item) -> bool {
     entry.stat.as_ref().is_some_and(StatInfo::is_dir)
 }

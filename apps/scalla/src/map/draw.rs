@@ -1,4 +1,4 @@
-//! The tree of a cluster for people, and as JSON.
+//! Formatting of a cluster tree, as text and as JSON.
 
 use super::Listed;
 use super::walk::{Below, Node, Walk};
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 
-/// How many there are.
+/// Numbers of nodes.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) managers: usize,
     pub(super) servers: usize,
-    /// Nodes that do not answer, or not all that they were asked.
+    /// Nodes that did not answer all requests.
     pub(super) silent: usize,
     /// Servers that have the file.
     pub(super) having: usize,
@@ -35,7 +35,7 @@ impl Sum {
     }
 }
 
-/// What went wrong with a node, if anything did.
+/// Returns the error of a node, if any.
 fn failure(node: &Node) -> Option<&client::Error> {
     match (&node.about, &node.verified, &node.below.trouble) {
         (Some(Err(error)), ..) | (_, Some(Err(error)), _) => Some(error),
@@ -44,7 +44,7 @@ fn failure(node: &Node) -> Option<&client::Error> {
     }
 }
 
-/// Whether a server has the file, as far as is known. Managers have none.
+/// Reports whether a server has the file, if that is known. Managers have none.
 fn has(node: &Node) -> Option<bool> {
     match &node.verified {
         _ if node.location.is_manager => None,
@@ -53,7 +53,7 @@ fn has(node: &Node) -> Option<bool> {
     }
 }
 
-/// What a node is: as it says itself, or as far as its manager knows.
+/// Returns the role of a node: as reported by itself, or as known by its manager.
 fn role(node: &Node) -> &'static str {
     match &node.about {
         Some(Ok(about)) => about.role,
@@ -66,7 +66,7 @@ fn version(node: &Node) -> Option<&str> {
     node.about.as_ref()?.as_ref().ok()?.version.as_deref()
 }
 
-/// An address as people write it: IPv4 without brackets.
+/// Formats an address, without brackets if it is IPv4.
 fn address(node: &Node) -> String {
     let text = &node.location.address;
     let plain = || {
@@ -77,7 +77,7 @@ fn address(node: &Node) -> String {
     plain().unwrap_or_else(|| text.clone())
 }
 
-/// How a node is, in words.
+/// Describes the state of a node.
 fn state(node: &Node, walk: &Walk) -> String {
     let mut words = Vec::new();
     if let Some(error) = failure(node) {
@@ -103,7 +103,7 @@ fn state(node: &Node, walk: &Walk) -> String {
     words.join("; ")
 }
 
-/// A line: what stands in front of the address, and the columns behind it.
+/// A line: the prefix of the address, and the columns after it.
 struct Line {
     front: String,
     role: &'static str,
@@ -122,7 +122,7 @@ impl Line {
     }
 }
 
-/// Puts columns below each other.
+/// Formats lines with aligned columns.
 fn aligned(lines: &[Line]) -> String {
     let width = |of: &dyn Fn(&Line) -> usize| lines.iter().map(of).max().unwrap_or(0);
     let front = width(&|line| line.front.chars().count());
@@ -142,7 +142,7 @@ fn aligned(lines: &[Line]) -> String {
     out
 }
 
-/// The tree, and the sum below it.
+/// Formats the tree and the totals below it.
 pub(super) fn tree(root: &Node, walk: &Walk, list: Listed) -> String {
     let mut lines = vec![Line::of("", root, walk)];
     branches(&mut lines, &root.below, "", walk, list);
@@ -169,12 +169,12 @@ fn branches(lines: &mut Vec<Line>, below: &Below, indent: &str, walk: &Walk, lis
     }
 }
 
-/// The nodes that are to be shown, in the order of the answer.
+/// Returns the nodes to show, in the order of the reply.
 fn shown(below: &Below, list: Listed) -> impl Iterator<Item = &Node> {
     below.nodes.iter().filter(move |node| list != Listed::M || node.location.is_manager)
 }
 
-/// All servers, wherever in the tree, a line for each.
+/// Formats all servers of the tree, one per line.
 pub(super) fn servers(root: &Node, walk: &Walk) -> String {
     let mut lines = Vec::new();
     each_server(root, &mut |node| lines.push(Line::of("", node, walk)));
@@ -190,7 +190,7 @@ fn each_server<'a>(node: &'a Node, found: &mut impl FnMut(&'a Node)) {
     }
 }
 
-/// The tree, or the list of servers.
+/// Returns the tree, or the list of servers, as JSON.
 pub(super) fn json(root: &Node, walk: &Walk, list: Listed) -> Value {
     if list == Listed::S {
         let mut all = Vec::new();

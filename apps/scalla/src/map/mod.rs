@@ -1,10 +1,11 @@
-//! `scalla map`: the tree of a cluster as it is seen from outside, and which of its nodes answer.
+//! `scalla map`: shows the tree of a cluster as seen from outside, and the nodes that do not
+//! answer.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `mod` | [`Map`]: the command line, and what is done for it |
-//! | `walk` | the tree, walked with questions that any node answers; `xrdmapc` walks it too |
-//! | `draw` | the tree for people, and as JSON |
+//! | `mod` | [`Map`]: the command |
+//! | `walk` | traversal of the tree, with requests that any node answers; `xrdmapc` uses it too |
+//! | `draw` | formatting of the tree, as text and as JSON |
 
 mod draw;
 pub(crate) mod walk;
@@ -18,9 +19,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 use walk::{Below, Node, Probe, Walk};
 
-/// Draw the tree of a cluster: its managers, supervisors and servers, and which of them do not answer.
+/// Draw the tree of a cluster: its managers, supervisors and servers, and which of them do not
+/// answer.
 ///
-/// Every node is asked. The exit status is 1 when one does not answer or, with --path, no server has the file.
+/// Every node is asked. The exit status is 1 when one does not answer or, with --path, no server
+/// has the file.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Map {
     /// Where to begin: root://HOST[:PORT] or HOST[:PORT], mostly the manager on top.
@@ -60,7 +63,8 @@ pub(super) enum Listed {
     S,
 }
 
-/// Exit status when a node does not answer or nobody has the file, and of a command line that makes no sense.
+/// Exit status when a node does not answer or no server has the file, and after an invalid command
+/// line.
 const AMISS: u8 = 1;
 const USAGE: u8 = 2;
 
@@ -70,7 +74,7 @@ impl Map {
         Ok(runtime.block_on(self.perform(&environment::client("scalla"), None)))
     }
 
-    /// Draws it; without a URL of its own, of the cluster we are at.
+    /// Draws the tree. Without a URL, that of the cluster of the current server.
     pub(crate) async fn perform(self, client: &Client, at: Option<&Url>) -> ExitCode {
         let url = match (&self.url, at) {
             (Some(text), _) => server(text),
@@ -107,13 +111,13 @@ impl Map {
     }
 }
 
-/// The URL of a server, for which its name or `host[:port]` will do.
+/// Parses the URL of a server, or its short name or `host[:port]`.
 pub(crate) fn server(text: &str) -> Result<Url, String> {
     let name = format!("{}:", text.strip_suffix(':').unwrap_or(text));
     servers::named(text).or_else(|| servers::named(&name)).unwrap_or_else(|| server_of(text))
 }
 
-/// The same without names.
+/// Parses the URL of a server or `host[:port]`, without short names.
 pub(crate) fn server_of(text: &str) -> Result<Url, String> {
     let is_place = !text.contains("://") && !text.starts_with(['/', '-', '.']);
     let named = if is_place { format!("root://{text}") } else { text.to_owned() };
@@ -124,7 +128,7 @@ pub(crate) fn server_of(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The path that is meant: relative ones begin at the current folder.
+/// Returns the absolute path. Relative paths begin at the current directory.
 fn absolute(path: &str, at: Option<&Url>) -> Result<String, String> {
     match at {
         _ if path.starts_with('/') => Ok(path.to_owned()),
@@ -133,7 +137,7 @@ fn absolute(path: &str, at: Option<&Url>) -> Result<String, String> {
     }
 }
 
-/// The node to begin with, and all below it.
+/// Returns the starting node, with all nodes below it.
 async fn root(client: &Client, url: &Url, walk: &Walk) -> Node {
     let fs = client.file_system(url);
     let about = walk.about(&fs).await;
@@ -158,7 +162,7 @@ async fn root(client: &Client, url: &Url, walk: &Walk) -> Node {
         below: Below::default(),
     };
     if is_server {
-        // A server names itself when it is asked who there is.
+        // A server lists itself when asked for the nodes below it.
         if let Some(index) = below.nodes.iter().position(|node| own.contains(&node.location.address)) {
             let itself = below.nodes.remove(index);
             (root.chosen, root.verified) = (itself.chosen, itself.verified);
@@ -168,7 +172,7 @@ async fn root(client: &Client, url: &Url, walk: &Walk) -> Node {
     root
 }
 
-/// How managers may call the node of a URL.
+/// Returns the addresses by which managers may know the node of a URL.
 async fn addresses(url: &Url) -> Vec<String> {
     let mut all = vec![url.authority()];
     if let Ok(found) = tokio::net::lookup_host((url.host.as_str(), url.port)).await {

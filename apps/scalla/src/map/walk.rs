@@ -1,4 +1,4 @@
-//! The tree of a cluster, walked from one of its nodes: asked are the managers, each for those below it.
+//! Traversal of a cluster tree from one of its nodes. Each manager is asked for the nodes below it.
 
 use client::xroot::flags::{LocateOptions, ServerFlags};
 use client::{Cause, Error, FileSystem, Location, RemotePath};
@@ -6,69 +6,70 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// What is looked for.
+/// The parameters of a traversal.
 #[derive(Clone, Default)]
 pub(crate) struct Walk {
     /// The file whose servers are marked.
     pub(crate) path: Option<String>,
-    /// Managers look for the file anew.
+    /// Managers search for the file again.
     pub(crate) refresh: bool,
     /// Every server is asked whether it has the file.
     pub(crate) verify: bool,
-    /// Managers are not asked about the file: one above them could not tell.
+    /// Managers are not asked about the file, because a manager above them could not answer.
     pub(crate) untold: bool,
-    /// Managers are asked for those below them.
+    /// Managers are asked for the nodes below them.
     pub(crate) enter: bool,
-    /// Managers tell names of hosts where they know them, not addresses.
+    /// Managers report host names instead of addresses, if they know them.
     pub(crate) names: bool,
-    /// Every node is asked what it is, with this time for its answer. Managers that do not answer are not entered.
+    /// Every node is asked for its role, with this timeout. Managers that do not answer are not
+    /// entered.
     pub(crate) probe: Option<Probe>,
 }
 
-/// How nodes are asked what they are.
+/// The parameters of role requests to nodes.
 #[derive(Clone, Copy)]
 pub(crate) struct Probe {
-    /// For the connection and each answer.
+    /// Timeout of the connection and of each reply.
     pub(crate) time: Duration,
-    /// Which version they run is asked too.
+    /// Set if the version is requested too.
     pub(crate) version: bool,
 }
 
-/// What a node says of itself.
+/// The role and version that a node reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) role: &'static str,
-    /// `None` if it was not asked, or does not tell.
+    /// `None` if it was not requested or not reported.
     pub(crate) version: Option<String>,
 }
 
-/// A node as the one above it knows it.
+/// A node as known by the manager above it.
 pub(crate) struct Node {
     pub(crate) location: Location,
-    /// The one above would send clients there.
+    /// Set if the manager above would redirect clients there.
     pub(crate) chosen: bool,
-    /// Whether it says that it has the file, if it was asked.
+    /// The reply of the node whether it has the file, if it was asked.
     pub(crate) verified: Option<Result<bool, Error>>,
-    /// What it is, if it was asked.
+    /// The role of the node, if it was asked.
     pub(crate) about: Option<Result<About, Error>>,
-    /// It was met before, and is drawn where that was.
+    /// Set if the node was found before. It is drawn at its first position.
     pub(crate) again: bool,
     pub(crate) below: Below,
 }
 
-/// What is below a manager.
+/// The nodes below a manager.
 #[derive(Default)]
 pub(crate) struct Below {
-    /// Servers before managers, each kind from the last to the first of the answer.
+    /// Servers before managers, each kind in reverse order of the reply.
     pub(crate) nodes: Vec<Node>,
     pub(crate) trouble: Option<Trouble>,
 }
 
-/// What a manager did not tell.
+/// A request that a manager did not answer.
 pub(crate) enum Trouble {
-    /// Who is below it.
+    /// The nodes below it.
     Below(Error),
-    /// Who has the file. Managers below it are not asked either.
+    /// The servers that have the file. Managers below it are not asked either.
     Path(Error),
 }
 
@@ -81,7 +82,7 @@ impl Trouble {
 }
 
 impl Walk {
-    /// Walks what is below a node. Of those that were `seen` before, by their addresses, none is entered again.
+    /// Traverses the nodes below a node. Nodes whose addresses are in `seen` are not entered again.
     pub(crate) async fn below(&self, fs: &FileSystem, seen: &mut HashSet<String>) -> Below {
         let names = if self.names { LocateOptions::PREFNAME } else { LocateOptions::NONE };
         let all = match self.within(fs, "locate", fs.locate("*", names)).await {
@@ -122,7 +123,7 @@ impl Walk {
         Below { nodes, trouble }
     }
 
-    /// Asks the nodes of a level what is to be known of each, all at once.
+    /// Sends the requests of the traversal to the nodes of a level, concurrently.
     async fn ask(&self, fs: &FileSystem, nodes: &mut [Node]) {
         let mut tasks = JoinSet::new();
         for (index, node) in nodes.iter().enumerate() {
@@ -147,21 +148,21 @@ impl Walk {
         }
     }
 
-    /// What a node says of itself, if it is to be asked.
+    /// Returns the role and version of a node, if they are to be requested.
     pub(crate) async fn about(&self, fs: &FileSystem) -> Option<Result<About, Error>> {
         let probe = self.probe?;
         let ask = async {
             let flags = fs.server().await?.flags;
             let keys = if probe.version { &["role", "version"][..] } else { &["role"][..] };
             let mut told = fs.config(keys).await?.into_iter().map(Option::unwrap_or_default);
-            // Real supervisors do not tell by the flags of their login what they are.
+            // Supervisors of XRootD do not report their role in the flags of their login.
             let role = told.next().and_then(|role| known_role(&role)).unwrap_or(role_of(flags));
             Ok::<_, Error>(About { role, version: told.next().filter(|version| !version.is_empty()) })
         };
         Some(self.within(fs, "ask", ask).await)
     }
 
-    /// Ends what takes longer than nodes have time, if there is such a time.
+    /// Limits the time of an operation to the timeout of nodes, if one is set.
     async fn within<T>(
         &self,
         fs: &FileSystem,
@@ -178,12 +179,12 @@ impl Walk {
     }
 }
 
-/// Roles as nodes tell them when they are asked for their configuration.
+/// Returns the role named in a configuration reply.
 fn known_role(text: &str) -> Option<&'static str> {
     ["meta manager", "manager", "supervisor", "server"].into_iter().find(|role| *role == text)
 }
 
-/// The role of one that tells no more than the flags of its login.
+/// Returns the role according to the flags of the login.
 const fn role_of(flags: ServerFlags) -> &'static str {
     if flags.contains(ServerFlags::ATTR_META) {
         "meta manager"
