@@ -1,21 +1,21 @@
-//! Who we are: the name we were started under decides the command line.
+//! Selection of the command line by the name under which the program was started.
 //!
-//! `scalla links DIR` makes the links. A name that is not in the table is `scalla` itself, so that the binary may be called
-//! anything.
+//! `scalla links DIR` creates the links. A name that is not in the table selects `scalla` itself,
+//! so the binary may have any name.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// A program whose command line we take when started under its name.
+/// A program whose command line is used when the binary is started under its name.
 pub(crate) struct Personality {
     /// The name of the link.
     pub(crate) name: &'static str,
-    /// Runs it with what follows the name.
+    /// Runs the program with the arguments after the name.
     run: fn(Vec<OsString>) -> ExitCode,
 }
 
-/// Those that exist.
+/// All supported programs.
 pub(crate) const PERSONALITIES: [Personality; 9] = [
     Personality { name: "xrootd", run: crate::xrootd::run },
     Personality { name: "cmsd", run: crate::xrootd::stand_in },
@@ -28,7 +28,7 @@ pub(crate) const PERSONALITIES: [Personality; 9] = [
     Personality { name: "xrdcrc32c", run: crate::sums::crc32c },
 ];
 
-/// Runs what the first argument names.
+/// Runs the program named by the first argument.
 pub(crate) fn run(mut arguments: Vec<OsString>) -> ExitCode {
     match of(arguments.first()) {
         Some(personality) => (personality.run)(arguments.split_off(1)),

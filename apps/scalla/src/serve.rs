@@ -1,4 +1,5 @@
-//! `scalla serve DIR`, `scalla manager`, `scalla supervisor`, `scalla meta`: a server with files, and those that send clients to it.
+//! `scalla serve DIR`, `scalla manager`, `scalla supervisor` and `scalla meta`: start a data
+//! server, or a node that redirects clients to the servers below it.
 
 use crate::cli::absolute;
 use anyhow::{Context, bail};
@@ -20,10 +21,12 @@ pub(crate) struct Serve {
     /// Forbid every change.
     #[arg(long)]
     read_only: bool,
-    /// Join the cluster of this manager; several stand in for each other. Its port is 1213 unless given.
+    /// Join the cluster of this manager; several stand in for each other. Its port is 1213 unless
+    /// given.
     #[arg(long, value_name = "HOST[:PORT]")]
     manager: Vec<ManagerAddress>,
-    /// No new files from the manager with less free on the disk: 500m, 10g. Without it 2% and 10g, or what the file says.
+    /// No new files from the manager with less free on the disk: 500m, 10g. Without it 2% and 10g,
+    /// or what the file says.
     #[arg(long, value_name = "SIZE")]
     min_free: Option<FreeSpace>,
     #[command(flatten)]
@@ -119,7 +122,7 @@ enum Format {
     Json,
 }
 
-/// The full path of a folder to serve.
+/// Returns the full path of a directory to serve.
 fn folder(dir: &Path) -> anyhow::Result<PathBuf> {
     let full = dir.canonicalize()?;
     if full.is_dir() { Ok(full) } else { bail!("it is no folder; name the folder that it lies in") }
@@ -184,7 +187,8 @@ fn port(number: u16) -> Port {
 }
 
 impl Process {
-    /// Where nodes join. A root without a file has no entry of its own among its replicas that would have its port.
+    /// Returns the port where nodes join. Without a configuration file this is the default port: a
+    /// root has no entry for itself among its replicas that would contain its port.
     fn cluster_port(&self, said: Option<u16>) -> Option<Port> {
         said.or(self.config.is_none().then_some(config::CLUSTER_PORT_DEFAULT)).map(port)
     }
@@ -223,7 +227,8 @@ impl Process {
     }
 }
 
-/// For whom files are evaluated: this process's environment counts, the host's name is found out later.
+/// Returns the context in which files are evaluated: the environment of this process counts. The
+/// host name is determined later.
 pub(crate) fn evaluation(program: &str, instance: Option<String>) -> Evaluation {
     Evaluation {
         program: program.to_owned(),

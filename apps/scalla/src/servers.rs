@@ -1,8 +1,9 @@
 //! Short names of servers: `SCALLA_SERVER`, and the file of named servers.
 //!
-//! `~/.config/scalla/servers` has a line `NAME = URL` for each, and `#` begins a comment. `NAME:/PATH` is a path at that server,
-//! `NAME:PATH` one below the URL, `NAME:` the URL. `SCALLA_SERVER` (a name, `HOST[:PORT]` or a URL) is the server of paths that name
-//! none, in the commands for files at servers.
+//! `~/.config/scalla/servers` has a line `NAME = URL` per server, and `#` begins a comment.
+//! `NAME:/PATH` is a path at that server, `NAME:PATH` is one below the URL, and `NAME:` is the URL.
+//! `SCALLA_SERVER` (a name, `HOST[:PORT]` or a URL) is the default server of paths in the commands
+//! for remote files.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -12,12 +13,12 @@ use client::{RemotePath, Url};
 use crate::environment::home;
 use crate::printer::err;
 
-/// Most bytes of the file that are read.
+/// Maximum number of bytes read from the file.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// Words before a colon that mean something else.
+/// Words before a colon that are reserved.
 const RESERVED: [&str; 7] = ["file", "root", "roots", "xroot", "xroots", "http", "https"];
 
-/// Returns what a text stands for that begins with the name of a server.
+/// Resolves a text that begins with the name of a server.
 pub(crate) fn named(text: &str) -> Option<Result<Url, String>> {
     let (name, path) = text.split_once(':')?;
     if !is_name(name) || is_port(path) || path.starts_with("//") {
@@ -27,13 +28,13 @@ pub(crate) fn named(text: &str) -> Option<Result<Url, String>> {
     Some(below(url, path).map_err(|error| format!("`{text}`: {error}")))
 }
 
-/// Returns the servers that have a name, with their URLs.
+/// Returns the named servers with their URLs.
 pub(crate) fn names() -> impl Iterator<Item = (&'static str, &'static Url)> {
     known().iter().map(|(name, url)| (name.as_str(), url))
 }
 
-/// Returns the URL of a host that is written alone or with a path: `HOST:PORT`, `HOST:PORT/PATH`. A word without a dot and a port
-/// could be anything.
+/// Returns the URL of a host with or without a path: `HOST:PORT`, `HOST:PORT/PATH`. A word without
+/// a dot and a port is ambiguous.
 pub(crate) fn host(text: &str) -> Option<String> {
     let (place, path) = text.split_once('/').map_or((text, ""), |(place, path)| (place, path));
     let path = path.trim_start_matches('/');
@@ -53,7 +54,7 @@ pub(crate) fn host(text: &str) -> Option<String> {
     fits.then(|| format!("root://{place}//{path}"))
 }
 
-/// Returns the server that `SCALLA_SERVER` names, as a directory.
+/// Returns the server named by `SCALLA_SERVER`, as a directory.
 pub(crate) fn default() -> Result<Option<Url>, String> {
     match std::env::var("SCALLA_SERVER") {
         Ok(text) if !text.is_empty() => {
@@ -63,7 +64,7 @@ pub(crate) fn default() -> Result<Option<Url>, String> {
     }
 }
 
-/// A server by its name, its host or its URL.
+/// Resolves a server by its name, host or URL.
 fn server(text: &str) -> Result<Url, String> {
     let mut url = crate::map::server(text)?;
     if url.path.is_empty() {
@@ -81,7 +82,7 @@ fn is_port(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// What a path behind the name of a server stands for.
+/// Resolves a path after the name of a server.
 fn below(url: &Url, path: &str) -> Result<Url, String> {
     if path.is_empty() {
         return Ok(url.clone());
@@ -93,7 +94,7 @@ fn below(url: &Url, path: &str) -> Result<Url, String> {
     url.with_user_path(&whole).map_err(|error| error.to_string())
 }
 
-/// The named servers of this user, read once. What is wrong with them is told then.
+/// Reads the named servers of this user. Problems are reported by the first call.
 fn known() -> &'static [(String, Url)] {
     static KNOWN: OnceLock<Vec<(String, Url)>> = OnceLock::new();
     KNOWN.get_or_init(|| {
@@ -121,13 +122,14 @@ fn known() -> &'static [(String, Url)] {
     })
 }
 
-/// The file: `servers` in `scalla` in the directory for configuration (`XDG_CONFIG_HOME`, or `~/.config`).
+/// Returns the path of the file: `scalla/servers` in the configuration directory
+/// (`XDG_CONFIG_HOME`, or `~/.config`).
 fn file() -> Option<PathBuf> {
     let named = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     Some(named.or_else(|| Some(home()?.join(".config")))?.join("scalla/servers"))
 }
 
-/// The servers of a file, and what is wrong with its other lines.
+/// Returns the servers of a file, and the problems of its other lines.
 fn parse(text: &str) -> (Vec<(String, Url)>, Vec<String>) {
     let (mut servers, mut problems) = (Vec::new(), Vec::new());
     for (index, line) in text.lines().enumerate() {

@@ -1,6 +1,7 @@
-//! Started under the names `xrdadler32` and `xrdcrc32c`: the checksum of a file, local or at a server.
+//! The personalities `xrdadler32` and `xrdcrc32c`: print the checksum of a local or remote file.
 //!
-//! Output and exit statuses are those of the programs of these names of XRootD 5.5.3. `xrdcrc32c` takes URLs too.
+//! Output and exit statuses are those of these programs in XRootD 5.5.3. `xrdcrc32c` also accepts
+//! URLs.
 
 use crate::environment;
 use crate::printer::{err, out};
@@ -14,11 +15,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes that are read at once.
+/// Bytes read by one call.
 const CHUNK: usize = 1 << 20;
 const PAGE: usize = 4096;
-/// Seconds that a file must have been left alone before a checksum is kept with it: its time tells seconds only, and a file
-/// that is changed again within the same second must not keep the checksum of what it was.
+/// Seconds for which a file must be unchanged before its checksum is stored. Its time has a
+/// resolution of seconds. A file that is changed again within the same second must not keep its old
+/// checksum.
 const SETTLED: i64 = 2;
 
 const ADLER32_USAGE: &str = "\
@@ -39,12 +41,12 @@ opts: -d -h -n -s -x
 -s prints the checksum without the path.
 -x prints the checksum without leading zeroes.
 ";
-/// Exit statuses of `xrdcrc32c`: of a command line that makes no sense, and of a file that cannot be read.
+/// Exit statuses of `xrdcrc32c`: for an invalid command line, and for an unreadable file.
 const USAGE_STATUS: u8 = 1;
 const FILE_STATUS: u8 = 3;
 
-/// Runs `xrdadler32` with what follows the name. A local file keeps its checksum in an extended attribute, as at servers;
-/// a server is asked for its own first.
+/// Runs `xrdadler32` with the arguments after the name. The checksum of a local file is stored in
+/// an extended attribute, as at servers. A server is first asked for its stored checksum.
 pub(crate) fn adler32(arguments: Vec<OsString>) -> ExitCode {
     let words = stock::words(arguments);
     let name = words.first().map_or("-", String::as_str);
@@ -73,7 +75,7 @@ pub(crate) fn adler32(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Runs `xrdcrc32c` with what follows the name.
+/// Runs `xrdcrc32c` with the arguments after the name.
 pub(crate) fn crc32c(arguments: Vec<OsString>) -> ExitCode {
     let words = stock::words(arguments);
     let refuse = |text: &str| {
@@ -109,7 +111,7 @@ pub(crate) fn crc32c(arguments: Vec<OsString>) -> ExitCode {
     }
     let path = match path {
         Some(path) => path.as_str(),
-        // XRootD 6 reads standard input then. Nobody types a file at a terminal.
+        // XRootD 6 reads standard input in this case. A terminal is excluded.
         None if !std::io::stdin().is_terminal() => "-",
         None => return refuse("File path has not been specified."),
     };
@@ -135,20 +137,21 @@ pub(crate) fn crc32c(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// The URL of a file at a server.
+/// Returns the URL of a remote file.
 fn remote(name: &str) -> Option<Url> {
     let url = name.contains("://").then(|| Url::parse(name).ok())?;
     url.filter(|url| matches!(url.scheme, Scheme::Root | Scheme::Roots))
 }
 
-/// The URL that a path stands for, by `host[:port]:/prefix[=[/other]] …`; the last that fits counts.
+/// Returns the URL of a path by the rules `host[:port]:/prefix[=[/other]] …`. The last matching
+/// rule counts.
 fn mapped(path: &str, table: &str) -> Option<String> {
     table.split_whitespace().rev().find_map(|entry| {
         let (host, rule) = entry.split_once(":/")?;
         let (prefix, other) = rule.split_once('=').unwrap_or((rule, ""));
         let prefix = format!("/{prefix}");
         let prefix = prefix.trim_end_matches('/');
-        // Without `=` the prefix stays.
+        // Without `=` the prefix is kept.
         let other = if rule.contains('=') { other } else { prefix };
         let below = path.strip_prefix(prefix)?;
         (below.is_empty() || below.starts_with('/')).then(|| format!("root://{host}/{other}{below}"))
@@ -157,7 +160,7 @@ fn mapped(path: &str, table: &str) -> Option<String> {
 
 fn of_reader(algorithm: Algorithm, reader: &mut impl Read) -> std::io::Result<String> {
     let mut running = Running::new(algorithm);
-    // Reads past the cache need memory that begins at a page.
+    // Direct I/O requires page-aligned memory.
     let mut memory = vec![0; CHUNK + PAGE];
     let begin = memory.as_ptr().align_offset(PAGE).min(PAGE);
     let buffer = memory.get_mut(begin..begin + CHUNK).unwrap_or_default();
@@ -170,7 +173,7 @@ fn of_reader(algorithm: Algorithm, reader: &mut impl Read) -> std::io::Result<St
     }
 }
 
-/// What a server says, or what its bytes give.
+/// Returns the checksum from a server, or computes it from the data.
 fn of_server(algorithm: Algorithm, url: &Url, ask: bool) -> Result<String, Error> {
     let client = environment::client(if ask { "xrdadler32" } else { "xrdcrc32c" });
     let runtime = Runtime::new()
@@ -199,7 +202,7 @@ fn of_server(algorithm: Algorithm, url: &Url, ask: bool) -> Result<String, Error
     })
 }
 
-/// The adler32 of a local file: the one kept with it if it has not changed since.
+/// Returns the adler32 of a local file: the stored one, if the file has not changed since.
 fn kept(path: &str) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let before = file.metadata()?;
@@ -221,13 +224,14 @@ fn kept(path: &str) -> std::io::Result<String> {
         && now - after.mtime() >= SETTLED
     {
         let record = Record::new(sum, after.mtime(), now).encode();
-        // Not every file system and not every user can; then it is computed again the next time.
+        // Not every file system and user can store it. Otherwise it is computed again the next
+        // time.
         let _ = rustix::fs::fsetxattr(&file, attribute.as_str(), &record, rustix::fs::XattrFlags::empty());
     }
     Ok(text)
 }
 
-/// The crc32c of a local file. Where reads past the cache are refused, the cache is used.
+/// Computes the crc32c of a local file. If direct I/O is rejected, the page cache is used.
 fn of_file(path: &str, direct: bool) -> Result<String, String> {
     let told = |what: &str, error: &std::io::Error| format!("{what} {path}; {}", stock::text::system(error));
     let mut options = std::fs::OpenOptions::new();

@@ -1,4 +1,4 @@
-//! `scalla version`
+//! `scalla version`: prints the version.
 
 use std::process::ExitCode;
 

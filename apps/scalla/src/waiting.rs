@@ -1,4 +1,4 @@
-//! What a person at a terminal is told while a command waits for a server.
+//! Messages at a terminal while a command waits for a server.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use crate::printer::err;
 
-/// Waits that are shorter are not shown.
+/// Shorter waits are not shown.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
-/// How often it is looked.
+/// Interval between two checks.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Runs `work`, and calls `show` now and then with what is waited for.
+/// Runs `work` and calls `show` periodically with the reason of the wait.
 pub(crate) async fn shown<T>(
     client: &Client,
     work: impl Future<Output = T>,
@@ -38,7 +38,7 @@ pub(crate) async fn shown<T>(
     }
 }
 
-/// A wait in words.
+/// Describes a wait.
 fn words(wait: &Wait, now: Instant) -> String {
     let (server, waited) = (&wait.server, now.saturating_duration_since(wait.since).as_secs());
     match &wait.what {

@@ -1,6 +1,7 @@
-//! Started under the name `xrdmapc`: the tree of a cluster, and where in it a file is.
+//! The personality `xrdmapc`: shows the tree of a cluster, and the location of a file in it.
 //!
-//! Output and exit statuses are those of the program of this name of XRootD 5.5.3; `--format` is of later ones.
+//! Output and exit statuses are those of this program in XRootD 5.5.3. `--format` is from later
+//! versions.
 
 use crate::environment;
 use crate::map::walk::{Below, Node, Trouble, Walk};
@@ -39,17 +40,18 @@ const OPTIONS: [Known; 6] = [
     Known::switch(Some('v'), "verify"),
 ];
 
-/// For each question, whatever is set, as with the real program: a manager may let one about a file wait for half an hour.
+/// Timeout of each request, which overrides the settings like that of the real program. A manager
+/// may delay a request about a file for half an hour.
 const QUESTION_SECONDS: &str = "30";
-/// Exit status of a command line that makes no sense, and of one whose words do not.
+/// Exit status of an invalid command line, and of a command line with invalid values.
 const USAGE_STATUS: u8 = 1;
 const STATUS: u8 = 2;
 
-/// What was asked for.
+/// The parsed options.
 #[derive(Clone, Default)]
 struct How {
     json: bool,
-    /// Which nodes are shown: `all`, `m` or `s`.
+    /// Nodes to show: `all`, `m` or `s`.
     list: String,
     quiet: bool,
     refresh: bool,
@@ -57,7 +59,7 @@ struct How {
     path: Option<String>,
 }
 
-/// Runs it with what follows the name.
+/// Runs the program with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let parsed = match options::parse(&stock::words(arguments), &OPTIONS) {
         Ok(parsed) => parsed,
@@ -114,7 +116,7 @@ fn refuse(status: u8, message: &str) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// The node to begin with: its port is always named.
+/// Returns the URL of the starting node. Its port is always explicit.
 fn address(place: &str) -> Result<Url, String> {
     let port = place.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
     let port = port.ok_or("port not specified")?;
@@ -135,7 +137,7 @@ fn address(place: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Tells what went wrong below a node, in the order in which it did.
+/// Reports the errors below a node, in the order of their occurrence.
 fn tell(name: &str, below: &Below) {
     if let Some(trouble) = &below.trouble {
         let what = match trouble {
@@ -150,12 +152,12 @@ fn tell(name: &str, below: &Below) {
     }
 }
 
-/// What went wrong below a manager, in a few words.
+/// Describes the errors below a manager briefly.
 fn trouble_of(below: &Below) -> Cow<'static, str> {
     below.trouble.as_ref().map_or_else(Cow::default, |trouble| note(trouble.error()))
 }
 
-/// What went wrong with a node.
+/// Describes the error of a node.
 fn note_of(node: &Node) -> Cow<'static, str> {
     match &node.verified {
         Some(Err(error)) => note(error),
@@ -178,7 +180,7 @@ fn note(error: &Error) -> Cow<'static, str> {
     text.into()
 }
 
-/// IPv4 addresses are written as mapped ones.
+/// Formats an address. IPv4 addresses are written as mapped ones.
 fn shown(address: &str) -> String {
     match address.strip_prefix("[::") {
         Some(rest) if rest.split(']').next().is_some_and(|ip| ip.parse::<std::net::Ipv4Addr>().is_ok()) => {
@@ -201,7 +203,7 @@ fn bracketed(note: &str) -> String {
     if note.is_empty() { String::new() } else { format!(" [{note}]") }
 }
 
-/// The nodes of a level, and those below each manager.
+/// Formats the nodes of a level, and those below each manager.
 fn lines(out: &mut String, nodes: &[Node], level: usize, how: &How) {
     let indent = 5 * (level - 1);
     for node in nodes {
@@ -230,7 +232,7 @@ fn json(place: &str, below: &Below, how: &How) -> String {
     format!("{map}\n")
 }
 
-/// Whether a server has the file, as far as is known.
+/// Reports whether a server is known to have the file.
 fn has(node: &Node) -> bool {
     node.verified.as_ref().map_or(node.chosen, |has| matches!(has, Ok(true)))
 }

@@ -1,4 +1,4 @@
-//! Started under the name `xrdprep`: prepares files, gives a prepare up, asks what became of one.
+//! The personality `xrdprep`: prepares files, cancels a prepare request, or queries its state.
 
 use crate::environment;
 use crate::printer::{err, out};
@@ -38,10 +38,10 @@ const OPTIONS: [Known; 8] = [
     Known::switch(Some('w'), "write"),
 ];
 
-/// The highest priority, and the most detail of messages.
+/// The highest priority, and the highest log level.
 const LEVEL_MAX: i64 = 3;
 
-/// What to do.
+/// The action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Task {
     Prepare,
@@ -49,12 +49,12 @@ enum Task {
     Query,
 }
 
-/// A command line, understood.
+/// A parsed command line.
 #[derive(Debug)]
 struct Order {
     task: Task,
     url: Url,
-    /// Of the request that is to be given up or asked about.
+    /// The handle of the request to be cancelled or queried.
     handle: String,
     paths: Vec<String>,
     options: PrepareOptions,
@@ -62,7 +62,7 @@ struct Order {
     evict: bool,
 }
 
-/// Runs it with what follows the name.
+/// Runs the program with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let order = match order(&stock::words(arguments)) {
         Ok(Some(order)) => order,
@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// What a command line says; `None` when it asks for help.
+/// Parses a command line. Returns `None` if it requests the help.
 fn order(words: &[String]) -> Result<Option<Order>, String> {
     let parsed = options::parse(words, &OPTIONS).map_err(|wrong| wrong.to_string())?;
     let (mut options, mut priority, mut evict, mut more) = (PrepareOptions::NONE, 0, false, Vec::new());
@@ -139,7 +139,7 @@ fn order(words: &[String]) -> Result<Option<Order>, String> {
     Ok(Some(Order { task, url, handle, paths, options, priority, evict }))
 }
 
-/// Does it, and gives the server's answer.
+/// Sends the request and returns the server's reply.
 fn carry_out(order: &Order) -> Result<String, Status> {
     let runtime = Runtime::new()?;
     let fs = environment::client("xrdprep").file_system(&order.url);

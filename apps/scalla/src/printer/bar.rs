@@ -1,4 +1,4 @@
-//! [`Bar`]: progress on the error output, in one row however narrow the terminal is.
+//! [`Bar`]: progress on standard error, in one row even on narrow terminals.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// What is shown of copies, from the least width for it on: in narrow terminals first the total is left out, then the rate.
+/// Templates for the progress of copies, each with its minimum width. Narrow terminals omit first
+/// the total, then the rate.
 const BYTES: [(usize, &str); 5] = [
     (80, "{prefix}{wide_bar} {percent:>3}%  {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta} left"),
     (65, "{prefix}{wide_bar} {percent:>3}%  {bytes}  {binary_bytes_per_sec}  {eta} left"),
@@ -14,22 +15,22 @@ const BYTES: [(usize, &str); 5] = [
     (28, "{prefix}{wide_bar} {percent:>3}%  {eta} left"),
     (0, "{prefix}{percent:>3}%"),
 ];
-/// The part of the width that the text in front may take.
+/// Divisor of the terminal width that yields the maximum width of the prefix.
 const PREFIX_SHARE: usize = 5;
 
-/// A line on a terminal that is drawn again and again.
+/// A terminal line that is redrawn.
 #[derive(Debug)]
 pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
-    /// One that shows a message.
+    /// Creates a bar that shows messages.
     pub(crate) fn of_messages() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
         bar.set_style(style("{msg}"));
         Self(bar)
     }
 
-    /// One for copies: it shows messages until it is told to show bytes.
+    /// Creates a bar for copies. It shows messages until [`Bar::show_bytes`] is called.
     pub(crate) fn of_copies() -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
         bar.set_style(style("{msg}"));
@@ -42,13 +43,13 @@ impl Bar {
         self.0.set_message(fitted(message, super::err().width_now().saturating_sub(1)));
     }
 
-    /// Shows a message in place of the bytes of copies.
+    /// Shows a message instead of the bytes of copies.
     pub(crate) fn show_message(&self, message: &str) {
         self.set_message(message);
         self.0.set_style(style("{msg}"));
     }
 
-    /// Shows the bytes of copies with a text in front, as much as the terminal has room for.
+    /// Shows the bytes of copies after a prefix, in as much detail as the terminal is wide.
     pub(crate) fn show_bytes(&self, prefix: impl Display) {
         let width = super::err().width_now();
         let prefix = fitted(&prefix.to_string(), (width / PREFIX_SHARE).max(8));
@@ -56,22 +57,22 @@ impl Bar {
         self.0.set_style(style(template(width)));
     }
 
-    /// Sets the bytes of all copies.
+    /// Sets the total size of all copies.
     pub(crate) fn set_length(&self, length: u64) {
         self.0.set_length(length);
     }
 
-    /// Counts bytes that were copied.
+    /// Adds copied bytes.
     pub(crate) fn inc(&self, bytes: u64) {
         self.0.inc(bytes);
     }
 
-    /// Runs `print` while it is not on the screen.
+    /// Runs `print` while the bar is hidden.
     pub(crate) fn suspend(&self, print: impl FnOnce()) {
         self.0.suspend(print);
     }
 
-    /// Takes it off the screen.
+    /// Removes the bar from the screen.
     pub(crate) fn finish_and_clear(&self) {
         self.0.finish_and_clear();
     }
@@ -85,7 +86,8 @@ fn template(width: usize) -> &'static str {
     BYTES.iter().find(|(least, _)| width >= *least).map_or("{percent}%", |(_, template)| template)
 }
 
-/// A text, escaped, in so many columns: of a longer one the end, which is what differs between names.
+/// Returns a text, escaped, in at most `columns` columns. A longer one is cut at its beginning,
+/// because names usually differ at the end.
 fn fitted(text: &str, columns: usize) -> String {
     let text = base::shown(text).to_string();
     if text.width() <= columns {

@@ -1,5 +1,5 @@
-//! [`Buffer`] and [`Writer`]: output that is collected, and written by a thread, so that a reader that stops (a pager) does not
-//! keep connections from being driven.
+//! [`Buffer`] and [`Writer`]: buffered output, written by a thread so that a reader that stops (a
+//! pager) does not block the connections.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -33,7 +33,7 @@ impl Buffer {
         self.bytes.extend_from_slice(&text.as_bytes());
     }
 
-    /// Adds contents of files, which are escaped for a terminal.
+    /// Adds file content, which is escaped for a terminal.
     pub(crate) fn put_content(&mut self, content: &[u8]) {
         if !out().is_terminal() {
             return self.bytes.extend_from_slice(content);
@@ -49,18 +49,18 @@ impl Buffer {
         self.bytes.extend_from_slice(&text.as_bytes());
     }
 
-    /// Bytes that wait.
+    /// Returns the number of buffered bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes all that waits; `None` if nothing does.
+    /// Takes the buffered output, or returns `None` if there is none.
     pub(crate) fn take(&mut self) -> Option<Piece> {
         let bytes = std::mem::take(&mut self.bytes);
         (!bytes.is_empty()).then_some(Piece(bytes))
     }
 
-    /// Takes all that is left, at the end.
+    /// Takes the remaining output, at the end.
     pub(crate) fn finish(mut self) -> Piece {
         self.end_contents();
         Piece(self.bytes)
@@ -68,19 +68,19 @@ impl Buffer {
 }
 
 impl Piece {
-    /// Writes it.
+    /// Writes the output.
     ///
     /// # Errors
     /// [`OutputError`].
     pub(crate) fn write(&self) -> Result<(), OutputError> {
-        // Past the standard library's buffer, which would cut it into lines.
+        // Bypasses the standard library's buffer, which would split the output into lines.
         let mut stream =
             File::from(rustix::io::dup(rustix::stdio::stdout()).map_err(|e| OutputError(e.into()))?);
         stream.write_all(&self.0).map_err(OutputError)
     }
 }
 
-/// A thread that writes pieces in their order.
+/// A thread that writes pieces in order.
 pub(crate) struct Writer {
     pieces: mpsc::Sender<Piece>,
     thread: JoinHandle<()>,
@@ -88,7 +88,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Starts it.
+    /// Starts the thread.
     pub(crate) fn start() -> Self {
         let (pieces, mut taken) = mpsc::channel::<Piece>(1);
         let failed = Arc::new(Mutex::new(None));
@@ -119,7 +119,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the rest behind all that was handed over, and ends the thread.
+    /// Writes `rest` after all pieces handed over, and ends the thread.
     ///
     /// # Errors
     /// [`OutputError`] of any piece.

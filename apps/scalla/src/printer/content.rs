@@ -1,14 +1,14 @@
-//! File contents on their way to a terminal.
+//! Escaping of file content for a terminal.
 
 use std::io::{self, Write};
 
 use super::{Printer, Text};
 
-/// Escapes contents of files piece by piece. Line ends and tabs stay, a carriage return in front of a line end is left out, and
-/// bytes that are not UTF-8 become `\xNN`.
+/// Escapes file content piece by piece. Line ends and tabs are kept, a carriage return before a
+/// line end is removed, and bytes that are not UTF-8 become `\xNN`.
 #[derive(Default, Debug)]
 pub(super) struct Escaped {
-    /// The beginning of a character, or a carriage return, whose rest may follow.
+    /// An incomplete character or a carriage return at the end of the previous piece.
     held: Vec<u8>,
 }
 
@@ -22,19 +22,20 @@ impl Escaped {
         add_whole(&bytes, text);
     }
 
-    /// Adds the bytes that were held back: nothing follows.
+    /// Adds the bytes that were held back, at the end of the content.
     pub(super) fn end(&mut self, text: &mut Text) {
         add_whole(&std::mem::take(&mut self.held), text);
     }
 }
 
-/// Bytes at the end that may be the first part of something.
+/// Returns the number of bytes at the end that may begin an incomplete character or line end.
 fn unfinished(bytes: &[u8]) -> usize {
     if bytes.ends_with(b"\r") {
         return 1;
     }
     match bytes.utf8_chunks().last() {
-        // Three bytes at most are the beginning of a character. Others are an error wherever they stand.
+        // An incomplete character has at most three bytes. Other invalid bytes are errors at any
+        // position.
         Some(chunk)
             if std::str::from_utf8(chunk.invalid()).is_err_and(|error| error.error_len().is_none()) =>
         {
@@ -64,7 +65,7 @@ fn add_whole(bytes: &[u8], text: &mut Text) {
     }
 }
 
-/// Writes contents of files to a stream.
+/// Writes file content to a stream.
 pub(super) struct Content {
     printer: Printer,
     escaped: Escaped,
@@ -99,7 +100,7 @@ impl Write for Content {
 mod tests {
     use super::*;
 
-    /// What a terminal gets of these pieces.
+    /// Returns the terminal output for these pieces.
     fn shown(pieces: &[&[u8]]) -> String {
         let (mut escaped, mut text) = (Escaped::default(), Text::new(true));
         pieces.iter().for_each(|piece| escaped.add(piece, &mut text));

@@ -1,21 +1,23 @@
-//! The one way from a command to standard output and standard error.
+//! All output of commands to standard output and standard error.
 //!
-//! Names, owners, error texts and file contents come from servers and from other users. On a terminal, a control character
-//! in them could move the cursor, change colours and titles, or forge lines. So no command writes to these streams itself
-//! (`cargo xtask tidy` refuses it). It passes values to a [`Printer`] or collects them in a [`Text`], which escape them:
+//! Names, owners, error texts and file contents come from servers and from other users. On a
+//! terminal, a control character in them could move the cursor, change colours and titles, or forge
+//! lines. Therefore no command writes to these streams directly (`cargo xtask tidy` rejects it). It
+//! passes values to a [`Printer`] or collects them in a [`Text`], which escape them:
 //!
-//! * standard output on a terminal: every control character, and every character that changes the direction of text, is
-//!   written as an escape sequence (`\n`, `\u001b`, `\xff`);
-//! * standard output that is a pipe or a file: nothing is escaped, so that scripts get names and contents byte for byte;
+//! * standard output on a terminal: every control character, and every character that changes the
+//!   direction of text, is written as an escape sequence (`\n`, `\u001b`, `\xff`);
+//! * standard output to a pipe or a file: nothing is escaped, so that scripts get names and
+//!   contents byte for byte;
 //! * standard error: always escaped, because logs end up on terminals too.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `mod` | [`Printer`]: the two streams |
 //! | `text` | [`Text`]: values with the fixed text around them |
-//! | `content` | `Content`: file contents as they go to a terminal |
-//! | `buffer` | [`Buffer`], [`Writer`]: output that is collected and written by a thread |
-//! | `bar` | [`Bar`]: progress on the error output |
+//! | `content` | `Content`: file content, escaped for a terminal |
+//! | `buffer` | [`Buffer`], [`Writer`]: buffered output, written by a thread |
+//! | `bar` | [`Bar`]: progress on standard error |
 
 mod bar;
 mod buffer;
@@ -32,7 +34,7 @@ pub(crate) use bar::Bar;
 pub(crate) use buffer::{Buffer, OutputError, Writer};
 pub(crate) use text::{Colour, Text};
 
-/// Width of a terminal that does not report its own.
+/// Default width of a terminal that does not report its width.
 const WIDTH: usize = 80;
 
 /// Standard output or standard error.
@@ -42,18 +44,18 @@ pub(crate) enum Printer {
     Error,
 }
 
-/// Standard output.
+/// Returns standard output.
 pub(crate) const fn out() -> Printer {
     Printer::Output
 }
 
-/// Standard error.
+/// Returns standard error.
 pub(crate) const fn err() -> Printer {
     Printer::Error
 }
 
 impl Printer {
-    /// Whether it is a terminal.
+    /// Reports whether the stream is a terminal.
     pub(crate) fn is_terminal(self) -> bool {
         static OUTPUT: OnceLock<bool> = OnceLock::new();
         static ERROR: OnceLock<bool> = OnceLock::new();
@@ -63,39 +65,40 @@ impl Printer {
         }
     }
 
-    /// Whether values are escaped.
+    /// Reports whether values are escaped.
     fn escapes(self) -> bool {
         self == Self::Error || self.is_terminal()
     }
 
-    /// Whether colours may be used: on a terminal that has them, unless `NO_COLOR` is set.
+    /// Reports whether colours may be used: on a terminal that supports them, unless `NO_COLOR` is
+    /// set.
     pub(crate) fn has_colours(self) -> bool {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         self.is_terminal() && !is_dumb && !is_set("NO_COLOR")
     }
 
-    /// An empty text for this stream.
+    /// Returns an empty text for this stream.
     pub(crate) fn text(self) -> Text {
         Text::new(self.escapes())
     }
 
-    /// A value as it is shown on this stream: as part of one line.
+    /// Returns a value as shown on this stream, as part of one line.
     pub(crate) fn shown(self, value: &str) -> Cow<'_, str> {
         self.text().shown(value)
     }
 
-    /// Writes a text. That nobody reads (`scalla ... | head`) is not an error.
+    /// Writes a text. A closed pipe (`scalla ... | head`) is not an error.
     pub(crate) fn put(self, text: &Text) {
         self.write(&text.as_bytes());
     }
 
-    /// Writes one line: line ends in `line` are escaped too.
+    /// Writes one line. Line ends in `line` are escaped too.
     pub(crate) fn line(self, line: impl Display) {
         self.put(self.text().add(line).own("\n"));
     }
 
-    /// Writes an error, in words for people: the numbers that the system gives to its errors are left out.
+    /// Writes an error for people, without the numbers of system errors.
     pub(crate) fn error(self, error: impl Display) {
         let colour = self.has_colours().then_some(Colour::Red);
         let error = error.to_string();
@@ -103,22 +106,22 @@ impl Printer {
         self.put(self.text().add_coloured("scalla: error:", colour).own(" ").add_lines(error).own("\n"));
     }
 
-    /// Writes text of several lines, which ends its own lines.
+    /// Writes text of several lines, including their line ends.
     pub(crate) fn lines(self, lines: impl Display) {
         self.put(self.text().add_lines(lines));
     }
 
-    /// Writes a text without a line end: a question, a prompt.
+    /// Writes a text without a line end, such as a question or a prompt.
     pub(crate) fn ask(self, question: impl Display) {
         self.put(self.text().add(question));
     }
 
-    /// Writes a line in place of the one that is shown.
+    /// Replaces the current line of the terminal.
     pub(crate) fn again(self, line: impl Display) {
         self.put(self.text().own("\r").add(line));
     }
 
-    /// Writes fixed text as it is.
+    /// Writes fixed text without escaping.
     pub(crate) fn own(self, text: &'static str) {
         self.write(text.as_bytes());
     }
@@ -128,12 +131,13 @@ impl Printer {
         self.put(&Text::of_json(value));
     }
 
-    /// Writes the help, the version or the error of a command line of these words.
+    /// Writes the help, the version or the error of a command line with these words.
     pub(crate) fn command_line(mut error: clap::Error, words: &[OsString]) {
         if !error.use_stderr() {
             return Self::Output.rendered(&error, words);
         }
-        // A tip for a word that begins with a dash and was meant as it is; mostly it is a wrong option.
+        // Removes the tip to quote a word that begins with a dash, because such a word is usually a
+        // mistyped option.
         if error.kind() == clap::error::ErrorKind::UnknownArgument {
             error.remove(clap::error::ContextKind::Suggested);
         }
@@ -142,7 +146,7 @@ impl Printer {
 
     fn rendered(self, error: &clap::Error, words: &[OsString]) {
         let printer = self;
-        // An error repeats words, and its own colours cannot be told from theirs.
+        // The error repeats words, whose escape sequences could not be told from its own colours.
         let is_plain = |word: &OsString| !word.as_encoded_bytes().iter().any(|byte| byte.is_ascii_control());
         if printer.has_colours() && words.iter().all(is_plain) {
             let mut text = printer.text();
@@ -152,13 +156,14 @@ impl Printer {
         }
     }
 
-    /// Columns of the terminal.
+    /// Returns the width of the terminal in columns.
     pub(crate) fn width(self) -> usize {
         let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         set.or_else(|| self.columns()).filter(|width| *width > 0).unwrap_or(WIDTH)
     }
 
-    /// Columns that the terminal has now, whatever the environment says: what is drawn again and again must fit.
+    /// Returns the current width of the terminal and ignores the environment, because a redrawn
+    /// line must fit.
     fn width_now(self) -> usize {
         self.columns().filter(|width| *width > 0).unwrap_or(WIDTH)
     }
@@ -171,7 +176,8 @@ impl Printer {
         size.ok().map(|size| usize::from(size.ws_col))
     }
 
-    /// A writer of file contents: on a terminal they are escaped, except for line ends and tabs.
+    /// Returns a writer of file content. On a terminal it is escaped, except for line ends and
+    /// tabs.
     pub(crate) fn content(self) -> impl Write {
         content::Content::of(self)
     }
@@ -192,11 +198,11 @@ impl Printer {
     }
 }
 
-/// The text of an error of a command line: with the prefix of all errors, and numbers that are none named as such.
+/// Adapts the text of a command line error: adds the common prefix, and describes invalid numbers.
 fn in_our_words(text: &str) -> String {
     let text = text.replace("invalid digit found in string", "it is not a whole number");
     match text.find("error:") {
-        // Colours may stand before it.
+        // Escape sequences of colours may precede it.
         Some(at) if text.get(..at).is_some_and(|before| !before.contains(' ') && !before.contains('\n')) => {
             format!("{}scalla: {}", text.get(..at).unwrap_or_default(), text.get(at..).unwrap_or_default())
         }
@@ -204,7 +210,7 @@ fn in_our_words(text: &str) -> String {
     }
 }
 
-/// A text without ` (os error N)` behind what the system says.
+/// Removes ` (os error N)` after texts of the system.
 fn without_numbers(text: &str) -> Cow<'_, str> {
     const BEGIN: &str = " (os error ";
     let mut kept = String::new();

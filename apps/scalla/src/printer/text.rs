@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Write};
 
 use base::Escape;
 
-/// Colour of a name.
+/// The colour of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Colour {
     BoldBlue,
@@ -29,7 +29,8 @@ impl Colour {
 
 const COLOUR_END: &str = "\x1b[0m";
 
-/// Text in which everything but fixed text and colours of this program is escaped, where its stream needs that.
+/// Text for one stream. If the stream needs it, everything except fixed text and colours of this
+/// program is escaped.
 #[derive(Debug)]
 pub(crate) struct Text {
     text: String,
@@ -41,13 +42,13 @@ impl Text {
         Self { text: String::new(), escapes }
     }
 
-    /// A line of JSON. JSON itself leaves some control characters as they are; they are escaped in pipes too, since that does not
-    /// change the value.
+    /// Formats a line of JSON. JSON does not escape some control characters. They are escaped in
+    /// pipes too, because that does not change the value.
     pub(crate) fn of_json(value: &serde_json::Value) -> Self {
         let mut text = Self::new(true);
         for c in value.to_string().chars() {
             match base::byte_of(c) {
-                // A value has the escape as text.
+                // The value must contain the escape sequence as text.
                 Some(byte) => text.add(format_args!("\\\\x{byte:02x}")),
                 None => text.add(c),
             };
@@ -56,7 +57,7 @@ impl Text {
         text
     }
 
-    /// Adds fixed text as it is.
+    /// Adds fixed text without escaping.
     pub(crate) fn own(&mut self, text: &'static str) -> &mut Self {
         self.text.push_str(text);
         self
@@ -73,7 +74,7 @@ impl Text {
         self
     }
 
-    /// Adds text that ends its own lines.
+    /// Adds text that includes its line ends.
     pub(crate) fn add_lines(&mut self, lines: impl Display) -> &mut Self {
         let _ = if self.escapes {
             write!(Lines(&mut self.text), "{lines}")
@@ -91,13 +92,13 @@ impl Text {
         }
     }
 
-    /// Adds so many blanks.
+    /// Adds `count` blanks.
     pub(crate) fn blanks(&mut self, count: usize) -> &mut Self {
         self.text.extend(std::iter::repeat_n(' ', count));
         self
     }
 
-    /// A value as this text shows it.
+    /// Returns a value as shown in this text.
     pub(crate) fn shown<'a>(&self, value: &'a str) -> Cow<'a, str> {
         if !self.escapes {
             return Cow::Borrowed(value);
@@ -108,7 +109,7 @@ impl Text {
         }
     }
 
-    /// Adds lines in which sequences of colours stay as they are.
+    /// Adds lines in which colour sequences are kept.
     pub(super) fn add_coloured_lines(&mut self, lines: &str) -> &mut Self {
         let mut rest = lines;
         while let Some(at) = rest.find("\x1b[") {
@@ -125,7 +126,8 @@ impl Text {
         self.add_lines(rest)
     }
 
-    /// Returns the bytes to write. In text without escapes, names that are not UTF-8 have their own bytes.
+    /// Returns the bytes to write. In text without escapes, names that are not UTF-8 keep their
+    /// original bytes.
     pub(super) fn as_bytes(&self) -> Cow<'_, [u8]> {
         base::bytes_of(&self.text)
     }
@@ -137,14 +139,14 @@ impl Display for Text {
     }
 }
 
-/// Length of the sequence of colours that a text begins with.
+/// Returns the length of the colour sequence at the beginning of a text.
 fn colour_bytes(text: &str) -> Option<usize> {
     let parameters = text.strip_prefix("\x1b[")?;
     let end = parameters.find(|sign: char| !sign.is_ascii_digit() && sign != ';')?;
     parameters.get(end..)?.starts_with('m').then_some("\x1b[".len() + end + 1)
 }
 
-/// Escapes all but line ends.
+/// Escapes everything except line ends.
 struct Lines<'a>(&'a mut String);
 
 impl Write for Lines<'_> {

@@ -1,4 +1,4 @@
-//! Completion of words at the prompt, in the quotation in which they stand.
+//! Completion of words at the prompt, which keeps their quoting.
 
 use super::words::{End, quoted, split};
 use crate::completion::names::Names;
@@ -29,7 +29,7 @@ impl Completer for Words {
         let last = match split.end {
             End::Comment => return Ok((at, Vec::new())),
             End::Blank => None,
-            // A backslash alone is what two quoted names have in common.
+            // Two quoted names may have only a backslash in common.
             End::Word | End::Single | End::Double | End::Escape => split.words.pop(),
         };
         let (partial, start) = last.map_or((String::new(), at), |word| (word.text, word.start));
@@ -38,8 +38,9 @@ impl Completer for Words {
     }
 }
 
-/// Candidates as they are typed. A single one that is complete ends its word; of several only what they have in common is
-/// typed, so the rest of each is left as it is, lest they have half of an escape in common.
+/// Returns candidates as they are typed. A single complete candidate ends its word. With several
+/// candidates, only their common prefix is inserted, so the rest of each is not quoted. Otherwise
+/// half of an escape sequence could be in the common prefix.
 fn pairs(found: Vec<Candidate>, end: End) -> Vec<Pair> {
     let alone = found.len() == 1;
     let width = found.iter().map(|candidate| candidate.shown.chars().count()).max().unwrap_or(0);
@@ -63,7 +64,7 @@ fn pairs(found: Vec<Candidate>, end: End) -> Vec<Pair> {
     found.into_iter().map(pair).collect()
 }
 
-/// What all candidates begin with.
+/// Returns the common prefix of all candidates.
 fn common(found: &[Candidate]) -> String {
     let mut words = found.iter().map(|candidate| candidate.word.as_str());
     let first = words.next().unwrap_or_default();
@@ -77,7 +78,7 @@ impl Hinter for Words {
 }
 
 impl Highlighter for Words {
-    /// The host of the prompt in colour.
+    /// Shows the host of the prompt in colour.
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
         match prompt.split_once(' ') {
             Some((host, path)) if out().has_colours() && !path.is_empty() => {
@@ -96,7 +97,7 @@ mod tests {
     use client::{Client, Settings, Url};
     use rustyline::history::MemHistory;
 
-    /// Completion at a server that nobody reaches.
+    /// Creates a completion whose server is unreachable.
     fn words() -> (tokio::runtime::Runtime, Words) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let base = Url::parse("root://h//a").ok();

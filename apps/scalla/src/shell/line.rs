@@ -1,4 +1,4 @@
-//! What is understood at the prompt: the definition of its commands, and a line taken by it.
+//! The commands of the prompt: their definition, and the parser of a line.
 
 use crate::copy::{Cp, SyncCommand};
 use crate::files::Files;
@@ -61,11 +61,13 @@ pub(super) enum Command {
     Files(Files),
     /// Copy from the server to this machine.
     ///
-    /// Of several places the last one is on this machine: what to copy to. With one alone it is the current directory.
+    /// Of several places the last one is on this machine: what to copy to. With one alone it is the
+    /// current directory.
     Get(Cp),
     /// Copy from this machine to the server.
     ///
-    /// Of several places the last one is at the server: what to copy to. With one alone it is the current directory.
+    /// Of several places the last one is at the server: what to copy to. With one alone it is the
+    /// current directory.
     Put(Cp),
     /// Copy files at the server, to and from others: file:PATH is on this machine.
     Cp(Cp),
@@ -80,20 +82,20 @@ pub(super) enum Command {
     },
 }
 
-/// A line that was understood: the command, and its places as they were written.
+/// A parsed line: the command, and its places as written.
 pub(super) struct Parsed {
     pub(super) command: Command,
     pub(super) places: Vec<String>,
 }
 
-/// The definition, complete.
+/// Returns the complete definition of the commands.
 pub(crate) fn definition() -> clap::Command {
     let mut definition = Line::command();
     definition.build();
     definition
 }
 
-/// The names of all commands.
+/// Returns the names of all commands.
 pub(super) fn names() -> Vec<String> {
     let definition = definition();
     let names = |command: &clap::Command| {
@@ -103,7 +105,7 @@ pub(super) fn names() -> Vec<String> {
     definition.get_subcommands().flat_map(names).collect()
 }
 
-/// Takes the words of a line.
+/// Parses the words of a line.
 pub(super) fn parse(words: &[String]) -> Result<Parsed, clap::Error> {
     let mut definition = Line::command();
     let mut matches = definition.try_get_matches_from_mut(words)?;

@@ -1,13 +1,13 @@
-//! `scalla shell`: commands on a server, one after the other, typed or read from a script.
+//! `scalla shell`: runs commands on a server, typed or read from a script.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `mod` | [`Shell`]: the command line, and lines until there are no more |
-//! | `line` | what is understood at the prompt |
-//! | `words` | a line taken apart into words |
-//! | `work` | what the commands do |
-//! | `places` | what places stand for, here and at the server |
-//! | `complete` | completion of what is typed |
+//! | `mod` | [`Shell`]: the command line and the loop over lines |
+//! | `line` | definition and parser of the commands |
+//! | `words` | splitting of a line into words |
+//! | `work` | execution of the commands |
+//! | `places` | resolution of places, on this machine and at the server |
+//! | `complete` | completion of words |
 
 mod complete;
 mod line;
@@ -32,7 +32,8 @@ use work::{Done, Worker};
 
 /// Run commands on a server, one after the other, with line editing, completion and history.
 ///
-/// `help` tells which. Lines that do not come from a terminal are run as a script; the exit status is that of the last command.
+/// `help` tells which. Lines that do not come from a terminal are run as a script; the exit status
+/// is that of the last command.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Shell {
     /// Where to begin: root://HOST[:PORT][//DIR] or HOST[:PORT].
@@ -43,7 +44,7 @@ pub(crate) struct Shell {
     stops: bool,
 }
 
-/// Exit status of a line that makes no sense.
+/// Exit status of an invalid line.
 const USAGE: u8 = 2;
 
 impl Shell {
@@ -51,7 +52,7 @@ impl Shell {
         let Ground { runtime, log: _log } = environment::begin(0)?;
         let mut settings = environment::settings();
         if !settings.is_set("StreamErrorWindow") {
-            // Who types a command again wants it to be tried again.
+            // A user who repeats a command expects another attempt.
             settings.set("StreamErrorWindow", "0", Source::Option)?;
         }
         let context = Context::new(Client::with(settings, "scalla"), None);
@@ -66,7 +67,7 @@ impl Shell {
             let worker = Worker::new(names, matches!(lines, Lines::Script(_)))?;
             Ok(self.dialogue(lines, worker).await)
         });
-        // An answer that somebody still waits for in vain keeps nobody from leaving.
+        // A pending request without a reply must not delay the exit.
         runtime.shutdown_background();
         status
     }
@@ -74,7 +75,7 @@ impl Shell {
     async fn dialogue(self, mut lines: Lines, mut worker: Worker) -> ExitCode {
         let is_script = matches!(lines, Lines::Script(_));
         let mut status = ExitCode::SUCCESS;
-        // Without the server it was written for a script makes no sense.
+        // A script without its server must stop.
         let mut stops = is_script;
         let mut done = match &self.url {
             Some(url) => {
@@ -110,26 +111,26 @@ impl Shell {
     }
 }
 
-/// Where lines come from.
+/// The source of lines.
 enum Lines {
     Typed(Editor),
     Script(mpsc::Receiver<String>),
 }
 
-/// What came.
+/// The result of reading a line.
 enum Read {
     Words(Vec<Word>),
-    /// A command of this machine, behind `!`.
+    /// A command of this machine, after `!`.
     Here(String),
-    /// An empty line, a comment, or one that was given up.
+    /// An empty line, a comment, or a cancelled line.
     Nothing,
-    /// A line that makes no sense.
+    /// An invalid line.
     Wrong(String),
     End,
 }
 
 impl Lines {
-    /// The words of a line, and of those that follow as long as a quotation is open.
+    /// Returns the words of a line, and of the following lines while a quotation is open.
     async fn next(&mut self, prompt: String) -> Read {
         let mut text = String::new();
         let mut prompt = prompt;
@@ -167,12 +168,12 @@ impl Lines {
     }
 }
 
-/// Whether a line is to be remembered: not those that begin with a blank.
+/// Reports whether a line belongs in the history. Lines that begin with a blank do not.
 fn is_worth(line: &str) -> bool {
     line.starts_with(|letter: char| !letter.is_whitespace())
 }
 
-/// The lines of the standard input, read on a thread so that connections are driven meanwhile.
+/// Reads standard input on a thread, so that connections are driven meanwhile.
 fn script() -> std::io::Result<mpsc::Receiver<String>> {
     let (tell, lines) = mpsc::channel(1);
     let read = move || {

@@ -1,4 +1,4 @@
-//! What places stand for in a shell, where paths begin at a server or on this machine.
+//! Resolution of places in a shell, where paths begin at a server or on this machine.
 
 use crate::copy::asked;
 use crate::files::{Context, Quoted};
@@ -6,7 +6,7 @@ use client::copy::{Place, has_wildcard, matches};
 use client::{RemotePath, Url};
 use std::path::{Path, PathBuf};
 
-/// Where a plain path is.
+/// The side of a plain path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     /// On this machine.
@@ -15,7 +15,7 @@ pub(super) enum Side {
     There,
 }
 
-/// What `text` is: a URL, `-`, `file:` and a path of this machine, or a path on that side.
+/// Resolves `text`: a URL, `-`, `file:` with a path of this machine, or a path on `side`.
 pub(super) fn place(text: &str, side: Side, context: &Context) -> Result<Place, String> {
     let is_url = text.contains("://") && !text.starts_with(['/', '.']);
     if text == "-" || is_url {
@@ -29,16 +29,17 @@ pub(super) fn place(text: &str, side: Side, context: &Context) -> Result<Place, 
     }
 }
 
-/// The same of something that is copied, which may have wildcards at a server.
+/// Resolves a source of a copy, which may have wildcards at a server.
 pub(super) fn source(text: &str, side: Side, context: &Context) -> Result<Place, String> {
     match (place(text, side, context)?, context.quoted.at_server(text)) {
-        // A copy resolves wildcards by itself, so it has to be told which are none.
+        // A copy resolves wildcards itself, so quoted ones must be passed as a pattern.
         (Place::Remote(_), Some(pattern)) => place(&pattern, side, context),
         (found, _) => Ok(found),
     }
 }
 
-/// What is copied from one side to the other, and last where to: one place alone goes to the current folder there.
+/// Resolves the sources on one side and the target on the other, which is last. The target of a
+/// single place is the current directory.
 pub(super) fn across(
     texts: &[String],
     from: Side,
@@ -66,7 +67,8 @@ pub(super) fn across(
     Ok(places)
 }
 
-/// The files of this machine that a path with wildcards stands for, sorted. One that exists under this very name is itself.
+/// Returns the files of this machine that match a path with wildcards, sorted. A file with exactly
+/// this name takes precedence.
 fn expanded(pattern: &Path) -> Result<Vec<Place>, String> {
     let exists = |path: &PathBuf| path.symlink_metadata().is_ok();
     if exists(&pattern.to_path_buf()) {
@@ -92,7 +94,7 @@ fn expanded(pattern: &Path) -> Result<Vec<Place>, String> {
     }
 }
 
-/// The names in a folder that are meant, sorted.
+/// Returns the matching names in a directory, sorted.
 fn names(folder: &Path, pattern: &str) -> Vec<String> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -104,7 +106,7 @@ fn names(folder: &Path, pattern: &str) -> Vec<String> {
     names
 }
 
-/// The same folder without `.` and `..` in its path.
+/// Returns the URL without `.` and `..` in its path.
 pub(super) fn tidy(url: &Url) -> Url {
     let mut parts: Vec<&str> = Vec::new();
     for part in url.path.split('/') {
@@ -114,7 +116,7 @@ pub(super) fn tidy(url: &Url) -> Url {
             part => parts.push(part),
         }
     }
-    // Parts of a path are a path.
+    // Components of a path form a valid path.
     url.at(RemotePath::new(format!("/{}", parts.join("/"))).unwrap_or_default())
 }
 

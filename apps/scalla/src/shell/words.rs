@@ -1,16 +1,18 @@
-//! A line taken apart into words, as a POSIX shell does it: quotation marks, backslashes, comments. There are no variables,
-//! no pipes and no redirections. Wildcards are left to the commands, which are told which of them were quoted.
+//! Splitting of a line into words, with the quotes, backslashes and comments of a POSIX shell.
+//!
+//! There are no variables, pipes or redirections. Wildcards are left to the commands, which receive
+//! the information about quoted ones.
 
-/// What is open at the end of a line.
+/// The state at the end of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// Nothing: the next letter begins a word.
+    /// Between words: the next letter begins a word.
     Blank,
-    /// A word without quotation marks.
+    /// In a word, outside of quotes.
     Word,
     Single,
     Double,
-    /// The last letter is a backslash.
+    /// After a backslash.
     Escape,
     Comment,
 }
@@ -18,11 +20,11 @@ pub(crate) enum End {
 /// A word.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Word {
-    /// Without its quotation.
+    /// The word without its quotes.
     pub(crate) text: String,
-    /// The same with a backslash before each wildcard, and each backslash, that was quoted.
+    /// The word with a backslash before each quoted wildcard and quoted backslash.
     pub(crate) pattern: String,
-    /// The byte of the line at which it begins.
+    /// The byte offset in the line at which the word begins.
     pub(crate) start: usize,
 }
 
@@ -31,30 +33,30 @@ pub(crate) struct Word {
 pub(crate) struct Split {
     pub(crate) words: Vec<Word>,
     pub(crate) end: End,
-    /// The first sign of those that shells give a meaning, and we do not.
+    /// The first operator of a POSIX shell that is not supported here.
     pub(crate) operator: Option<char>,
 }
 
 impl Split {
-    /// Whether the line goes on: a quotation is open, or a backslash stands at its end.
+    /// Reports whether the line continues: a quotation is open, or it ends with a backslash.
     pub(crate) const fn is_open(&self) -> bool {
         matches!(self.end, End::Single | End::Double | End::Escape)
     }
 }
 
-/// Takes a line apart.
+/// Splits a line into words.
 pub(crate) fn split(line: &str) -> Split {
     let mut splitter =
         Splitter { word: None, split: Split { words: Vec::new(), end: End::Blank, operator: None } };
     let mut letters = line.char_indices().peekable();
-    // What a backslash stands in.
+    // The state before a backslash.
     let mut within = End::Word;
     while let Some((index, letter)) = letters.next() {
         let end = splitter.split.end;
         splitter.split.end = match (end, letter) {
             (End::Comment, '\n') => End::Blank,
             (End::Comment, _) => End::Comment,
-            // A line that is continued: nothing is there.
+            // A continued line contributes no character.
             (End::Escape, '\n') => {
                 if within == End::Word && splitter.word.is_none() {
                     End::Blank
@@ -73,7 +75,7 @@ pub(crate) fn split(line: &str) -> Split {
             (End::Single, letter) => splitter.push_quoted(index, letter),
             (_, '\\') => {
                 within = if end == End::Double { End::Double } else { End::Word };
-                // A backslash before a line feed begins no word.
+                // A backslash before a line feed does not begin a word.
                 if letters.peek().is_none_or(|(_, next)| *next != '\n') {
                     splitter.begin(index);
                 }
@@ -103,18 +105,18 @@ struct Splitter {
 }
 
 impl Splitter {
-    /// Begins a word unless there is one.
+    /// Begins a word unless one has begun.
     fn begin(&mut self, start: usize) {
         self.word.get_or_insert_with(|| Word { text: String::new(), pattern: String::new(), start });
     }
 
-    /// Opens a quotation, which makes a word even if nothing is in it.
+    /// Opens a quotation, which begins a word even if it is empty.
     fn open(&mut self, start: usize, quotation: End) -> End {
         self.begin(start);
         quotation
     }
 
-    /// Adds a letter; what is open stays open.
+    /// Adds a letter. The state is unchanged.
     fn push(&mut self, index: usize, letter: char) -> End {
         self.begin(index);
         if let Some(word) = &mut self.word {
@@ -124,7 +126,7 @@ impl Splitter {
         if self.split.end == End::Blank { End::Word } else { self.split.end }
     }
 
-    /// Adds a letter that stands for itself.
+    /// Adds a literal letter.
     fn push_quoted(&mut self, index: usize, letter: char) -> End {
         self.begin(index);
         if let Some(word) = self.word.as_mut().filter(|_| "*?[\\".contains(letter)) {
@@ -139,7 +141,7 @@ impl Splitter {
     }
 }
 
-/// A word as it is typed so that [`split`] gives it back; in quotation marks where such are open.
+/// Quotes a word so that [`split`] returns it. Within open quotes, quotes it accordingly.
 pub(crate) fn quoted(text: &str, end: End) -> String {
     match end {
         End::Single => format!("'{}", text.replace('\'', r"'\''")),

@@ -1,4 +1,4 @@
-//! [`Worker`]: what the commands do, and what an interrupt does to them.
+//! [`Worker`]: execution of the commands, and the handling of interrupts.
 
 use super::line::{self, Command};
 use super::places::{Side, across, place, source, tidy};
@@ -14,33 +14,35 @@ use std::pin::pin;
 use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How a line ended.
+/// The result of a line.
 pub(super) enum Done {
     Status(ExitCode),
     Interrupted,
-    /// The shell is to end, with this status if one is named.
+    /// The shell must end, with this status if there is one.
     Exit(Option<ExitCode>),
 }
 
-/// Why a command failed, in one line; `None` when it has told so itself, with its exit status.
+/// The result of a command: its exit status if it has reported its failures itself, or a failure in
+/// one line.
 type Ended = Result<ExitCode, String>;
 
-/// Runs commands, and knows where we are.
+/// Runs commands and keeps the current server and directory.
 pub(super) struct Worker {
     names: Names,
-    /// Where `cd -` goes.
+    /// The target of `cd -`.
     before: Option<Url>,
     interrupts: Signal,
     is_script: bool,
 }
 
 impl Worker {
-    /// From now on an interrupt ends commands, not the program. Must be called on the runtime.
+    /// Creates a worker. From now on an interrupt ends commands instead of the program. Must be
+    /// called on the runtime.
     pub(super) fn new(names: Names, is_script: bool) -> std::io::Result<Self> {
         Ok(Self { names, before: None, interrupts: signal(SignalKind::interrupt())?, is_script })
     }
 
-    /// Goes where the shell was told to begin. Whoever sits there is there even if nobody answers yet.
+    /// Goes to the initial URL. The location is set even if the server does not reply.
     pub(super) async fn begin(&mut self, url: &str) -> Done {
         if let Ok(url) = crate::map::server(url) {
             locked(&self.names.context).base = Some(tidy(&url));
@@ -48,7 +50,7 @@ impl Worker {
         self.run(&["open".to_owned(), url.to_owned()]).await
     }
 
-    /// Says where we are, and what to do there.
+    /// Prints the current location and a hint about the help.
     pub(super) async fn greet(&self) {
         let context = self.context();
         let Some(base) = &context.base else { return };
@@ -91,7 +93,7 @@ impl Worker {
         let line::Parsed { command, places } = match line::parse(words) {
             Ok(parsed) => parsed,
             Err(error) => {
-                // Help comes this way too, with status 0.
+                // Help is reported as an error too, with status 0.
                 let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
                 if error.kind() == clap::error::ErrorKind::InvalidSubcommand {
                     let name = words.first().map_or("", String::as_str);
@@ -109,7 +111,7 @@ impl Worker {
         if let Command::Exit { status } = command {
             return Done::Exit(status.map(ExitCode::from));
         }
-        // An interrupt that came while nothing ran is none of this command.
+        // Discards interrupts that arrived while no command ran.
         match signal(SignalKind::interrupt()) {
             Ok(interrupts) => self.interrupts = interrupts,
             Err(error) => return told(Err(error.to_string())),
@@ -125,7 +127,7 @@ impl Worker {
                 done = &mut work => Some(done),
                 _ = self.interrupts.recv() => {
                     watch.cancel();
-                    // A copy cleans up, unless one has no time for that either.
+                    // A copy cleans up, unless a second interrupt arrives.
                     tokio::select! {
                         _ = &mut work, if is_copy => None,
                         _ = self.interrupts.recv(), if is_copy => None,
@@ -134,7 +136,7 @@ impl Worker {
                 }
             }
         };
-        // A command may have changed anything.
+        // A command may have changed any listing.
         self.names.forget();
         match done {
             None => {
@@ -151,10 +153,10 @@ impl Worker {
     }
 }
 
-/// What a command came to.
+/// The result of a command.
 enum Outcome {
     Status(ExitCode),
-    /// From now on we are there.
+    /// The new current location.
     At(Url),
 }
 
@@ -165,7 +167,7 @@ fn told(ended: Ended) -> Done {
     }))
 }
 
-/// Does what a command says. Dropping the future stops it.
+/// Runs a command. Dropping the future cancels it.
 async fn perform(
     command: Command,
     places: Vec<String>,
@@ -177,7 +179,7 @@ async fn perform(
     let status = match command {
         Command::Exit { .. } => ExitCode::SUCCESS,
         Command::Clear => {
-            // Moves the cursor to the upper left corner and clears the screen behind it.
+            // Moves the cursor to the upper left corner and clears the screen after it.
             if out().is_terminal() {
                 out().own("\x1b[H\x1b[2J");
             }
@@ -240,7 +242,7 @@ fn say(what: impl std::fmt::Display) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Places to copy, and last where to, that are at the server unless they say otherwise.
+/// Resolves the sources of a copy and its target. Paths are at the server unless stated otherwise.
 fn sources(texts: &[String], context: &Context) -> Result<Vec<Place>, String> {
     let Some((target, sources)) = texts.split_last().filter(|(_, sources)| !sources.is_empty()) else {
         return all(texts, context);
@@ -249,12 +251,12 @@ fn sources(texts: &[String], context: &Context) -> Result<Vec<Place>, String> {
     places.chain([place(target, Side::There, context)]).collect()
 }
 
-/// Places that are at the server unless they say otherwise.
+/// Resolves places. Paths are at the server unless stated otherwise.
 fn all(texts: &[String], context: &Context) -> Result<Vec<Place>, String> {
     texts.iter().map(|text| place(text, Side::There, context)).collect()
 }
 
-/// Runs a program of this machine with the terminal of the shell.
+/// Runs a program of this machine on the terminal of the shell.
 pub(super) async fn run_here(program: &str, words: &[String]) -> Ended {
     let mut child = std::process::Command::new(program)
         .args(words)
@@ -275,7 +277,7 @@ fn lcd(dir: Option<PathBuf>) -> Ended {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes sure that a folder is there. The root of a server is, if the server is.
+/// Checks that a directory exists. The root of a server exists if the server replies.
 async fn enter(context: &Context, url: Url) -> Result<Outcome, String> {
     let url = tidy(&url);
     let fs = context.client.file_system(&url);

@@ -1,10 +1,10 @@
-//! What the personalities of client programs share: how they tell success and failure, write sizes and times, and wait.
+//! Common code of the client personalities: statuses, options, sizes and times, and the runtime.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `status` | [`Status`]: error texts and exit statuses |
-//! | `options` | command lines taken apart |
-//! | `text` | sizes, times and permissions as these programs print them |
+//! | `options` | parser of command lines |
+//! | `text` | sizes, times and permissions in the format of these programs |
 
 pub(crate) mod options;
 mod status;
@@ -17,7 +17,8 @@ use std::future::Future;
 
 use crate::environment::{self, Ground};
 
-/// The words of a command line; what is no UTF-8 in them cannot be named over the wire.
+/// Returns the words of a command line. Invalid UTF-8 is replaced, because it cannot be sent to a
+/// server.
 pub(crate) fn words(arguments: Vec<OsString>) -> Vec<String> {
     arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
@@ -35,7 +36,8 @@ impl Runtime {
         self.0.runtime.block_on(operation)
     }
 
-    /// Runs something that blocks, such as waiting for a person, while connections are kept alive; `None` if it panics.
+    /// Runs a blocking function, such as a prompt, while connections are driven. Returns `None` if
+    /// it panics.
     pub(crate) fn aside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (done, result) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || done.send(work()));

@@ -1,5 +1,7 @@
-//! Options as XRootD's client programs take them: short ones that may stand together, long ones that may be cut short where
-//! that is clear, before and behind other words.
+//! Parser of options in the syntax of XRootD's client programs.
+//!
+//! Short options may be combined, long options may be abbreviated if unambiguous, and options may
+//! stand before and after other words.
 
 use std::fmt;
 
@@ -9,7 +11,7 @@ pub(crate) struct Known {
     /// Its letter, if it has one.
     pub(crate) short: Option<char>,
     pub(crate) long: &'static str,
-    /// Whether a value belongs to it.
+    /// Set if the option takes a value.
     pub(crate) value: bool,
 }
 
@@ -23,7 +25,7 @@ impl Known {
     }
 }
 
-/// Why a command line makes no sense.
+/// The reason why a command line is invalid.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Wrong {
     Invalid(String),
@@ -39,16 +41,16 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// A command line taken apart.
+/// A parsed command line.
 #[derive(PartialEq, Eq, Default, Debug)]
 pub(crate) struct Parsed {
-    /// The long names of the options with their values, which are empty for those that have none.
+    /// The long names of the options with their values. Options without a value have an empty one.
     pub(crate) options: Vec<(&'static str, String)>,
     /// The other words.
     pub(crate) words: Vec<String>,
 }
 
-/// Takes a command line apart. What follows `--` are words.
+/// Parses a command line. All arguments after `--` are words.
 pub(crate) fn parse(line: &[String], known: &[Known]) -> Result<Parsed, Wrong> {
     let mut parsed = Parsed::default();
     let mut left = line.iter();
@@ -91,7 +93,7 @@ pub(crate) fn parse(line: &[String], known: &[Known]) -> Result<Parsed, Wrong> {
     Ok(parsed)
 }
 
-/// The option of that name, or the only one that begins so.
+/// Returns the option with that name, or the only one with that prefix.
 fn long<'a>(name: &str, known: &'a [Known]) -> Option<&'a Known> {
     known.iter().find(|option| option.long == name).or_else(|| {
         let mut begin = known.iter().filter(|option| option.long.starts_with(name) && !name.is_empty());

@@ -1,7 +1,7 @@
-//! How the client programs of XRootD end: a code, a text, an exit status.
+//! Results of XRootD's client programs: a code, a text and an exit status.
 //!
-//! Codes fall into classes of a hundred; the exit status is 50 and the class. What a server said no to is told with its
-//! own code and words.
+//! Codes are grouped in classes of one hundred. The exit status is 50 plus the class. Errors of a
+//! server are reported with its code and text.
 
 use client::xroot::ErrorCode;
 use client::zip::ZipError;
@@ -40,22 +40,22 @@ pub(crate) mod code {
     pub(crate) const RESPONSE_NEGATIVE: u16 = 500;
 }
 
-/// Arguments that make no sense.
+/// Invalid arguments.
 pub(crate) const INVALID_ARGUMENTS: Status = Status::error(code::INVALID_ARGUMENTS);
 
-/// Which end of a copy failed.
+/// The side of a copy that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Source,
     Destination,
 }
 
-/// Why a command failed. `Display` is the line that these programs print.
+/// The failure of a command. `Display` formats the line that these programs print.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Status {
     fatal: bool,
     code: u16,
-    /// The server's code, or the system's error number; 0 for none.
+    /// The server's code, or the system's error number; 0 if there is none.
     number: i32,
     message: String,
 }
@@ -73,23 +73,23 @@ impl Status {
         Self::fatal(code::INVALID_ADDRESS)
     }
 
-    /// With words.
+    /// Sets the message.
     pub(crate) fn saying(self, message: impl Into<String>) -> Self {
         Self { message: message.into(), ..self }
     }
 
-    /// With the system's number of an error.
+    /// Sets the system's error number.
     pub(crate) fn numbered(self, number: i32) -> Self {
         Self { number, ..self }
     }
 
-    /// No place of a metalink has its file; `last` is why the last one has not.
+    /// No replica of a metalink is available. `last` is the error of the last one.
     pub(crate) fn no_replicas(last: Option<&Self>) -> Self {
         let last = last.map(|last| format!(" Last seen error: {}", last.brief())).unwrap_or_default();
         Self::response(ErrorCode::NO_REPLICAS, format!("Metalink: no more replicas to try.{last}"))
     }
 
-    /// What is wrong with a ZIP archive.
+    /// Converts the error of a ZIP archive.
     pub(crate) fn archive(error: &ZipError) -> Self {
         match error {
             ZipError::NoEnd => {
@@ -109,27 +109,27 @@ impl Status {
         }
     }
 
-    /// What the system said.
+    /// Converts a system error.
     pub(crate) fn of_system(code: u16, error: &std::io::Error) -> Self {
         Self { number: error.raw_os_error().unwrap_or(0), ..Self::error(code) }
     }
 
-    /// A file of this machine.
+    /// Converts the error of a local file.
     pub(crate) fn local(error: &std::io::Error) -> Self {
         Self::of_system(code::LOCAL_ERROR, error)
     }
 
-    /// The same by its number.
+    /// Converts the error number of a local file.
     pub(crate) const fn local_number(number: i32) -> Self {
         Self { fatal: false, code: code::LOCAL_ERROR, number, message: String::new() }
     }
 
-    /// A server's refusal.
+    /// Converts an error reply of a server.
     pub(crate) fn response(number: ErrorCode, message: impl Into<String>) -> Self {
         Self { number: number.0.cast_signed(), ..Self::error(code::ERROR_RESPONSE) }.saying(message)
     }
 
-    /// Says which end of a copy it was.
+    /// Sets the side of a copy that failed.
     pub(crate) fn at(mut self, side: Side) -> Self {
         self.message.push_str(match side {
             Side::Source => " (source)",
@@ -138,18 +138,18 @@ impl Status {
         self
     }
 
-    /// Without the words of a server's refusal, where its answer has room for a code only.
+    /// Removes the text of a server's error, for output that only has room for a code.
     pub(crate) fn without_words(mut self) -> Self {
         self.message.clear();
         self
     }
 
-    /// The exit status.
+    /// Returns the exit status.
     pub(crate) fn exit(&self) -> ExitCode {
         ExitCode::from(50 + u8::try_from(self.code / 100).unwrap_or(0))
     }
 
-    /// The text without the words that came with it, as it stands behind the name of a file.
+    /// Formats the text without its message, as printed after the name of a file.
     pub(crate) fn brief(&self) -> String {
         let mut text = format!("{}{}", self.severity(), self.name());
         let number = if self.code == code::ERROR_RESPONSE { system_number(self.number) } else { self.number };
@@ -200,7 +200,7 @@ impl Status {
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.code == code::ERROR_RESPONSE {
-            // These programs print an empty line behind it.
+            // These programs print an empty line after it.
             return writeln!(f, "[ERROR] Server responded with an error: [{}] {}", self.number, self.message);
         }
         f.write_str(&self.brief())?;
@@ -255,7 +255,7 @@ fn of_connection(error: &ConnectionError) -> Status {
     }
 }
 
-/// The system's error number that these programs show for a code of the protocol.
+/// Returns the system's error number that these programs show for a protocol code.
 fn system_number(number: i32) -> i32 {
     match ErrorCode(number.cast_unsigned()) {
         ErrorCode::FILE_LOCKED => libc::EDEADLK,
@@ -295,7 +295,7 @@ fn system_number(number: i32) -> i32 {
     }
 }
 
-/// The system's words for an error number, beginning in lower case.
+/// Returns the system's text for an error number, beginning in lower case.
 pub(super) fn system_text(number: i32) -> String {
     let text = std::io::Error::from_raw_os_error(number).to_string();
     let words = text.split(" (os error").next().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Sizes, times and permissions as the client programs of XRootD print them.
+//! Formatting of sizes, times and permissions as XRootD's client programs do it.
 
 use client::StatInfo;
 use client::xroot::flags::StatFlags;
 
-/// `1.177MB`: four significant digits, in units of 1024.
+/// Formats a size as `1.177MB`: four significant digits, in units of 1024.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
     #[expect(clippy::cast_precision_loss, reason = "four digits are shown")]
@@ -27,13 +27,13 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{text}{}", UNITS.get(unit).unwrap_or(&"B"))
 }
 
-/// `2026-11-20 15:24:12`, in UTC.
+/// Formats a time as `2026-11-20 15:24:12`, in UTC.
 pub(crate) fn time(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds)
         .map_or_else(|_| seconds.to_string(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
 }
 
-/// `drwxr-x---`, or `dr-x` where the server does not tell permissions.
+/// Formats the mode as `drwxr-x---`, or `dr-x` if the server does not report permissions.
 pub(crate) fn mode(stat: &StatInfo) -> String {
     let mut text = String::from(if stat.is_dir() { "d" } else { "-" });
     let mut bit = |set: bool, letter| text.push(if set { letter } else { '-' });
@@ -55,7 +55,8 @@ pub(crate) fn mode(stat: &StatInfo) -> String {
     text
 }
 
-/// The bits of `rwxr-x---`: three letters each for owner, group and others, in any order within the three.
+/// Parses `rwxr-x---`: three letters each for owner, group and others, in any order within the
+/// three.
 pub(crate) fn mode_bits(text: &str) -> Option<u16> {
     let letters = text.as_bytes();
     if letters.len() != 9 {
@@ -76,18 +77,18 @@ pub(crate) fn mode_bits(text: &str) -> Option<u16> {
     })
 }
 
-/// The system's words for an error, beginning in lower case.
+/// Returns the system's text for an error, beginning in lower case.
 pub(crate) fn system(error: &std::io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), super::status::system_text)
 }
 
-/// A number without the zeros before it.
+/// Returns a number without leading zeros.
 pub(crate) fn without_zeros(digits: &str) -> &str {
     let cut = digits.trim_start_matches('0');
     if cut.is_empty() { "0" } else { cut }
 }
 
-/// The names of state flags, in the order in which they are shown.
+/// The names of the state flags, in display order.
 pub(crate) const FLAGS: [(&str, StatFlags); 8] = [
     ("XBitSet", StatFlags::XSET),
     ("IsDir", StatFlags::IS_DIR),
@@ -99,8 +100,8 @@ pub(crate) const FLAGS: [(&str, StatFlags); 8] = [
     ("BackUpExists", StatFlags::BKPEXIST),
 ];
 
-/// A whole number as C reads it: decimal, `0x…` or `0…`, with a sign. Nothing at all is 0; too large ones are cut to the
-/// largest.
+/// Parses an integer as C does: decimal, `0x…` or `0…`, with a sign. An empty text is 0. Large
+/// values saturate.
 pub(crate) fn integer(text: &str) -> Option<i64> {
     let text = text.trim_start();
     let (negative, digits) = match text.strip_prefix(['-', '+']) {

@@ -1,4 +1,4 @@
-//! The progress bar of `xrdcp`: on the error output, when the standard output is a terminal.
+//! The progress bar of `xrdcp`: on standard error, if standard output is a terminal.
 
 use super::plan::Job;
 use crate::printer::err;
@@ -7,12 +7,12 @@ use client::copy::Progress;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Signs of a full bar.
+/// Number of characters of a full bar.
 const WIDTH: u64 = 50;
-/// Least time between two states of it.
+/// Minimum time between two updates.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The bar of one job after the other, or of several at once.
+/// The bar of sequential or parallel jobs.
 pub(super) struct Bar {
     shown: bool,
     jobs: usize,
@@ -79,7 +79,7 @@ impl Bar {
         });
     }
 
-    /// All jobs have ended.
+    /// Ends the bar after all jobs.
     pub(super) fn finish(&self) {
         if self.at_once {
             self.with(|_| err().own("\n"));

@@ -1,14 +1,14 @@
-//! Started under the names `xrdcp` and `xrdcopy`: copies files to, from and between servers.
+//! The personalities `xrdcp` and `xrdcopy`: copy files to, from and between servers.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `mod` | jobs run, and how they ended |
+//! | `mod` | execution of jobs and their results |
 //! | `options` | the command line and the help |
-//! | `plan` | from words to jobs |
+//! | `plan` | conversion of words to jobs |
 //! | `bar` | the progress bar |
 //!
-//! Options, messages and exit statuses are those of the program of this name of XRootD 5.5.3; the copying itself is
-//! `client::copy`, as for `scalla cp`.
+//! Options, messages and exit statuses are those of this program in XRootD 5.5.3. The copying
+//! itself is `client::copy`, as for `scalla cp`.
 
 mod bar;
 mod options;
@@ -36,21 +36,21 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// Exit status of a command line that makes no sense.
+/// Exit status of an invalid command line.
 const USAGE_STATUS: u8 = 22;
-/// And of what is asked for and cannot be.
+/// Exit status of a request that is not supported.
 const UNSUPPORTED_STATUS: u8 = 50;
 
-/// Why nothing was copied.
+/// The reason why nothing was copied.
 enum Refusal {
-    /// The command line makes no sense; the usage follows.
+    /// The command line is invalid. The usage follows.
     Usage(String),
     /// A text, and the exit status.
     Plain(String, u8),
     Status(Status),
-    /// The same of the only job.
+    /// The failure of the only job.
     Run(Status),
-    /// The same of what comes before any copy.
+    /// The failure of the preparation, before any copy.
     Prepare(Status),
 }
 
@@ -58,7 +58,7 @@ fn refuse(text: String) -> Refusal {
     Refusal::Usage(text)
 }
 
-/// Runs it with what follows the name.
+/// Runs the program with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut settings = environment::settings();
     let order = match options::parse(stock::words(arguments), &mut settings) {
@@ -129,7 +129,7 @@ async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
     summary(&ended)
 }
 
-/// What is known beforehand to be impossible.
+/// Rejects requests that are known in advance to be impossible.
 fn possible(order: &Order, jobs: &[Job]) -> Result<(), Refusal> {
     let not_supported = |text: &str| Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).saying(text)));
     let at_source = || Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).at(Side::Source)));
@@ -147,7 +147,9 @@ fn possible(order: &Order, jobs: &[Job]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// An archive knows one checksum of a member, and its server those of the archive; others only a metalink may have.
+/// Checks that the requested checksums of archive members are available. An archive contains one
+/// checksum of a member, and its server has those of the archive. Other types can only come from a
+/// metalink.
 async fn can_check_members(
     order: &Order,
     options: &CopyOptions,
@@ -165,7 +167,7 @@ async fn can_check_members(
     }
     for job in jobs.iter().filter(|job| options.member_of(&job.source).is_some()) {
         let metalink = match options.metalink_of_member {
-            // One that cannot be read is told when it is copied.
+            // A metalink that cannot be read is reported when it is copied.
             true => copier.metalink(&job.source, options).await.ok().flatten(),
             false => None,
         };
@@ -178,7 +180,7 @@ async fn can_check_members(
     Ok(())
 }
 
-/// Runs all jobs, `--parallel` of them at once; how each ended, in their order.
+/// Runs all jobs, `--parallel` of them concurrently. Returns their results in order.
 async fn all(
     jobs: &[Job],
     order: &Order,
@@ -227,7 +229,7 @@ async fn all(
     ended
 }
 
-/// One job; whoever stops all of them stops it.
+/// Runs one job. Cancelling all jobs cancels it.
 async fn one(
     index: usize,
     job: &Job,
@@ -240,7 +242,7 @@ async fn one(
     if let Place::Local(path) = &job.target
         && let Some(folder) = path.parent()
     {
-        // What cannot be made shows when the file is.
+        // A failure to create the directory is reported with the file.
         copier.make_directory(&Place::Local(folder.to_owned()), options.sync).await.ok();
     }
     let shown = bar.clone();
@@ -259,11 +261,11 @@ async fn one(
     result
 }
 
-/// The lines of checksums that were asked for.
+/// Returns the lines of the requested checksums.
 fn checksums(done: &CopyDone, printed: impl Fn(&str) -> bool) -> Vec<String> {
     let lines = done.checksums.iter().filter(|(_, checksum)| printed(&checksum.kind));
     let line = |(place, checksum): &(Place, client::Checksum)| {
-        // Of these two the real program prints the number, of others the digits.
+        // For these two, the real program prints the number; for others, the digits.
         let value = match checksum.kind.as_str() {
             "adler32" | "crc32" => stock::text::without_zeros(&checksum.value),
             _ => &checksum.value,
@@ -273,7 +275,7 @@ fn checksums(done: &CopyDone, printed: impl Fn(&str) -> bool) -> Vec<String> {
     lines.map(line).collect()
 }
 
-/// Tells what failed; the exit status is that of the first failure.
+/// Reports the failures. The exit status is that of the first one.
 fn summary(ended: &[Result<(), Status>]) -> ExitCode {
     let failed: Vec<(usize, &Status)> =
         ended.iter().enumerate().filter_map(|(index, end)| Some((index + 1, end.as_ref().err()?))).collect();
@@ -288,7 +290,7 @@ fn summary(ended: &[Result<(), Status>]) -> ExitCode {
     first.exit()
 }
 
-/// A metalink that cannot be read.
+/// Converts the error of a metalink that cannot be read.
 pub(crate) fn of_metalink(error: &CopyError) -> Status {
     let bad = Status::error(code::DATA_ERROR);
     match error {
@@ -300,14 +302,14 @@ pub(crate) fn of_metalink(error: &CopyError) -> Status {
     }
 }
 
-/// A copy that failed, in the words of these programs.
+/// Converts the error of a copy to the text of these programs.
 pub(crate) fn of_copy(error: &CopyError, job: CopyJob) -> Status {
     let CopyJob { source, target, size } = job;
     status(error, &Job { source, target, size, refused: None })
 }
 
-/// A failed job in the words of these programs. With `keeps`, a local file that exists is not overwritten, which comes before
-/// everything else that is wrong with it.
+/// Converts the error of a job to the text of these programs. With `keeps`, an existing local file
+/// is not overwritten, and this error precedes all others.
 fn of_job(error: &CopyError, job: &Job, keeps: bool) -> Status {
     match (error, &job.target) {
         (CopyError::Usage(_), Place::Local(path)) if keeps && path.exists() => {
@@ -317,7 +319,7 @@ fn of_job(error: &CopyError, job: &Job, keeps: bool) -> Status {
     }
 }
 
-/// A failure in the words of these programs.
+/// Converts an error to the text of these programs.
 fn status(error: &CopyError, job: &Job) -> Status {
     let side_of = |name: &str| if name == job.source.to_string() { Side::Source } else { Side::Destination };
     let of_url = |code: ErrorCode, did: &str, name: &str, why: &str| {

@@ -105,23 +105,23 @@ const OPTIONS: [Known; 35] = [
     Known::switch(None, "zip-mtln-cksum"),
 ];
 
-/// The options as they are written, for completion.
+/// Returns the options as written, for completion.
 pub(crate) fn words() -> impl Iterator<Item = String> {
     OPTIONS.iter().map(|option| format!("--{}", option.long))
 }
 
-/// Least rate that can be asked for, bytes a second.
+/// Minimum accepted rate in bytes per second.
 const RATE_MIN: u64 = 10 << 10;
-/// Exit status of checksums that cannot be.
+/// Exit status of invalid checksum arguments.
 const CHECKSUM_STATUS: u8 = 13;
-/// Sources of `-x`.
+/// Number of sources with `-x`.
 const SOURCES: u64 = 12;
 
-/// What a command line asks for.
+/// A parsed command line.
 #[derive(Default)]
 pub(super) struct Order {
     pub(super) words: Vec<String>,
-    /// A file that names sources.
+    /// A file that lists sources.
     pub(super) listed: Option<String>,
     pub(super) checksums: Vec<ChecksumWish>,
     pub(super) coerce: bool,
@@ -134,27 +134,27 @@ pub(super) struct Order {
     pub(super) sources: Option<u64>,
     pub(super) third_party: ThirdParty,
     pub(super) zip_member: Option<String>,
-    /// cgi that is added to the URL of the source, and of the target.
+    /// cgi appended to the URL of the source, and of the target.
     pub(super) source_cgi: String,
     pub(super) target_cgi: String,
     pub(super) proxy: bool,
     pub(super) zip_append: bool,
-    /// Extended attributes go along.
+    /// Set if extended attributes are copied.
     pub(super) attributes: bool,
-    /// Most bytes a second.
+    /// Maximum rate in bytes per second.
     pub(super) rate: Option<u64>,
-    /// How much is told of what happens, 0 to 3.
+    /// Log level, 0 to 3.
     pub(super) detail: u8,
 }
 
-/// What is printed instead of a copy.
+/// Output instead of a copy.
 pub(super) enum Instead {
     Help,
     Licence,
     Version,
 }
 
-/// Takes a command line apart; what it sets goes into the settings.
+/// Parses a command line. Options that are settings are stored in `settings`.
 pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Result<Order, Instead>, Refusal> {
     let mut order = Order { parallel: 1, ..Order::default() };
     let words = match legacy(words, &mut order, settings)? {
@@ -164,7 +164,7 @@ pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Resul
     let parsed = options::parse(&words, &OPTIONS).map_err(|wrong| refuse(wrong.to_string()))?;
     for (name, value) in parsed.options {
         let mut set = |name: &str, value: &str| {
-            // A number out of range was refused before.
+            // A number out of range was rejected earlier.
             settings.set(name, value, Source::Option).ok();
         };
         match name {
@@ -187,7 +187,7 @@ pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Resul
             "retry-policy" if matches!(value.as_str(), "force" | "continue") => set("CpRetryPolicy", &value),
             "retry-policy" => return Err(Refusal::Usage(String::new())),
             "sources" => order.sources = Some(number(&value, 1, 32)?),
-            // The connection that carries the requests is one more.
+            // The connection for requests is additional.
             "streams" => set("SubStreamsPerChannel", &(number(&value, 1, 15)? + 1).to_string()),
             "tlsmetalink" => set("TlsMetalink", "1"),
             "tlsnodata" => set("TlsNoData", "1"),
@@ -204,7 +204,7 @@ pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Resul
             "zip" => order.zip_member = Some(value),
             "zip-append" => order.zip_append = true,
             "zip-mtln-cksum" => set("ZipMtlnCksum", "1"),
-            // What changes nothing here: --allow-http, --dynamic-src, --path, --server, --verbose.
+            // Options without effect: --allow-http, --dynamic-src, --path, --server, --verbose.
             _ => {}
         }
     }
@@ -216,7 +216,7 @@ pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Resul
     Ok(Ok(order))
 }
 
-/// Takes the options out that are older than the others and no letters.
+/// Extracts the legacy options, which are words with a single dash.
 fn legacy(
     words: Vec<String>,
     order: &mut Order,
@@ -266,7 +266,7 @@ fn legacy(
     Ok(Ok(rest))
 }
 
-/// Names that are no setting are those of others, and left alone.
+/// Sets a variable. Unknown names belong to other programs and are ignored.
 fn set_variable(settings: &mut Settings, word: &str, value: &str) {
     settings.set(word.get(3..).unwrap_or_default(), value, Source::Option).ok();
 }
@@ -284,7 +284,7 @@ fn number(text: &str, least: u64, most: u64) -> Result<u64, Refusal> {
     }
 }
 
-/// Bytes a second, with `k`, `m` or `g` behind it.
+/// Parses bytes per second, with an optional suffix `k`, `m` or `g`.
 fn rate(text: &str) -> Result<u64, Refusal> {
     let (digits, shift) = match text.to_ascii_lowercase().pop() {
         Some('k') => (1, 10),
@@ -312,7 +312,7 @@ fn checksum(text: &str) -> Result<ChecksumWish, Refusal> {
     };
     if let (Against::Value(value), Some(algorithm)) = (&mut wish.against, wish.algorithm) {
         let width = 2 * algorithm.bytes();
-        // Of these two, these programs print values without the zeros before them.
+        // For these two types, these programs print values without leading zeros.
         if matches!(algorithm, Algorithm::Adler32 | Algorithm::Crc32) {
             *value = format!("{value:0>width$}");
         }

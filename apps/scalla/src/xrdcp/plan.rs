@@ -1,4 +1,4 @@
-//! From words to jobs: what is copied, and under which name.
+//! Conversion of words to jobs: the files to copy, and their target names.
 
 use super::options::Order;
 use super::{Refusal, of_metalink, refuse};
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 /// Exit status of local files that cannot be copied.
 const FILE_STATUS: u8 = 2;
 
-/// One file to copy.
+/// A single file to copy.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) source: Place,
     pub(super) target: Place,
     pub(super) size: Option<u64>,
-    /// Why it fails before it begins.
+    /// The reason why the job fails before it begins.
     pub(super) refused: Option<Status>,
 }
 
@@ -31,7 +31,7 @@ impl Job {
     }
 }
 
-/// A place as checksum lines name it.
+/// Formats a place as checksum lines do.
 pub(super) fn told(place: &Place) -> String {
     match place {
         Place::Local(path) => absolute(path).display().to_string(),
@@ -54,16 +54,16 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A source and its name below the target, which begins with the name of the folder that was named.
+/// A source and its name below the target, which begins with the name of the given directory.
 struct Found {
     place: Place,
     below: Option<PathBuf>,
     size: Option<u64>,
-    /// Why it cannot be copied.
+    /// The reason why it cannot be copied.
     refused: Option<Status>,
 }
 
-/// What there is to do.
+/// Returns the jobs of a command line.
 pub(super) async fn jobs(
     order: &mut Order,
     options: &CopyOptions,
@@ -125,7 +125,7 @@ pub(super) async fn jobs(
     Ok(found.into_iter().map(job).collect())
 }
 
-/// The sources and the target.
+/// Returns the sources and the target.
 fn split(order: &mut Order) -> Result<(Vec<String>, String), Refusal> {
     let mut words = std::mem::take(&mut order.words);
     if words.is_empty() && order.listed.is_none() {
@@ -150,7 +150,7 @@ fn processing(error: &std::io::Error, name: &str) -> Refusal {
     Refusal::Plain(format!("xrdcp: {} processing {name}\n", stock::text::system(error)), FILE_STATUS)
 }
 
-/// What a word names: what is no URL of a known kind is a file of this machine.
+/// Resolves a word. A word that is not a URL of a known kind is a local file.
 fn place(word: &str, target: bool, cgi: &str) -> Result<Place, Refusal> {
     if word == "-" {
         return Ok(Place::Stream);
@@ -176,7 +176,7 @@ fn place(word: &str, target: bool, cgi: &str) -> Result<Place, Refusal> {
     Ok(Place::Remote(url))
 }
 
-/// A file of this machine, or with `recursive` those below a folder.
+/// Adds a local file, or with `recursive` the files below a directory.
 async fn local(
     word: &str,
     path: &Path,
@@ -195,7 +195,7 @@ async fn local(
         return Err(Refusal::Plain(format!("xrdcp: {word} is a directory.\n"), FILE_STATUS));
     }
     let name = absolute(path).file_name().map_or_else(PathBuf::new, PathBuf::from);
-    // Like the real program it follows links; what leads back is a failure.
+    // Like the real program, follows links. A link back to an ancestor is a failure.
     tree_of(copier.tree_here(path, target).following_links(), &name, found).await
 }
 
@@ -203,7 +203,7 @@ fn failed(error: client::Error) -> Refusal {
     Refusal::Status(Status::from(error))
 }
 
-/// A file of a server, or with `-r` those below a folder.
+/// Adds a remote file, or with `-r` the files below a directory.
 async fn remote(url: &Url, order: &Order, client: &Client, found: &mut Vec<Found>) -> Result<(), Refusal> {
     let url = url.clone();
     let named = url.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -221,9 +221,9 @@ async fn remote(url: &Url, order: &Order, client: &Client, found: &mut Vec<Found
     tree_of(tree, &named, found).await
 }
 
-/// The files of a tree, under the name that it has at the target.
+/// Adds the files of a tree, under its name at the target.
 async fn tree_of(tree: Tree, named: &Path, found: &mut Vec<Found>) -> Result<(), Refusal> {
-    // Jobs are numbered in the order of the real program: nearest first.
+    // Jobs are numbered in breadth-first order, like those of the real program.
     let mut walk = Walk::through(tree).nearest_first();
     while let Some(mut directory) = walk.next().await {
         if directory.items.is_empty()
@@ -237,7 +237,8 @@ async fn tree_of(tree: Tree, named: &Path, found: &mut Vec<Found>) -> Result<(),
             let (place, size) = (directory.child(&item), Some(item.size));
             found.push(Found { place, below: Some(below), size, refused: None });
         }
-        // An unreadable part is a failure, also of one server of a cluster: the copy is not whole without it.
+        // An unreadable part is a failure, even at a single server of a cluster, because the copy
+        // would be incomplete.
         for unknown in directory.unknown.drain(..) {
             let refused = Some(Status::from(unknown.error).at(Side::Source));
             found.push(Found { place: directory.place.clone(), below: None, size: None, refused });
@@ -246,7 +247,7 @@ async fn tree_of(tree: Tree, named: &Path, found: &mut Vec<Found>) -> Result<(),
     Ok(())
 }
 
-/// Whether the target is a folder, which several sources need.
+/// Checks whether the target is a directory, which several sources require.
 async fn remote_target(url: &Url, several: bool, order: &Order, client: &Client) -> Result<bool, Refusal> {
     if !matches!(url.scheme, Scheme::Root | Scheme::Roots) {
         return Ok(false);
@@ -269,7 +270,7 @@ fn no_folder() -> Refusal {
     Refusal::Plain("Multiple sources were given but target is not a directory.\n".to_owned(), 50)
 }
 
-/// The place of a source below the target.
+/// Returns the target of a source.
 fn join(target: &Place, found: &Found) -> Result<Place, Status> {
     let below = found.below.as_deref().unwrap_or(Path::new("-"));
     let below = if found.refused.is_some() { Path::new("-") } else { below };

@@ -1,11 +1,11 @@
-//! What changes the name space, and `prepare`.
+//! Commands that change the name space, and `prepare`.
 
 use super::{Shell, Target, flags};
 use crate::printer::out;
 use crate::stock::{INVALID_ARGUMENTS, Status, text};
 use client::xroot::flags::PrepareOptions;
 
-/// Permissions of directories that are made.
+/// Mode of new directories.
 const FOLDER_MODE: u16 = 0o750;
 /// The highest priority of a prepare.
 const PRIORITY_MAX: i64 = 3;
@@ -31,7 +31,7 @@ pub(super) fn rmdir(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status>
     shell.wait(fs.rmdir(&path))
 }
 
-/// Removes files, each whatever becomes of the others, and says what became of those that failed.
+/// Removes files. A failure does not stop the removal of the others. Reports each failure.
 pub(super) fn rm(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     if arguments.is_empty() {
         return Err(INVALID_ARGUMENTS);
@@ -51,7 +51,7 @@ pub(super) fn rm(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
 
 pub(super) fn mv(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     let &[old, new] = arguments else { return Err(INVALID_ARGUMENTS) };
-    // The cgi of the first counts for both.
+    // The cgi of the first path applies to both.
     let (Target { fs, path, .. }, new) = (shell.target(old)?, shell.target(new)?);
     shell.wait(fs.mv(&path, &new.path))
 }
@@ -67,7 +67,7 @@ pub(super) fn truncate(shell: &mut Shell, arguments: &[&str]) -> Result<(), Stat
     let &[path, size] = arguments else { return Err(INVALID_ARGUMENTS) };
     let Target { fs, path, .. } = shell.target(path)?;
     let size = text::integer(size).ok_or(INVALID_ARGUMENTS)?;
-    // The server refuses sizes that no file can have.
+    // The server rejects invalid sizes.
     shell.wait(fs.truncate(&path, size.cast_unsigned()))
 }
 

@@ -1,4 +1,4 @@
-//! `cat` and `tail`: what is in files, and in those that metalinks name.
+//! `cat` and `tail`: print files, and files to which metalinks refer.
 
 use super::{Shell, Target};
 use crate::printer::{err, out};
@@ -11,14 +11,14 @@ use client::{Client, Error, File, OpenWith, Scheme, Url, WholeRead};
 use std::io::Write;
 use std::time::Duration;
 
-/// Bytes that are asked for at once.
+/// Bytes per request.
 const CHUNK: usize = 1 << 20;
-/// Bytes at the end of a file that are shown unless told otherwise.
+/// Default number of bytes printed from the end of a file.
 const TAIL: u32 = 512;
-/// Between looks at a file that grows.
+/// Interval between two checks of a growing file.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Prints files one after the other, each whatever becomes of the others; the first failure is told.
+/// Prints files one after the other. A failure does not stop the others. Returns the first failure.
 pub(super) fn cat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     let (mut target, mut paths) = (None, Vec::new());
     let mut words = arguments.iter();
@@ -54,12 +54,13 @@ pub(super) fn cat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     result
 }
 
-/// On a line that is written again and again.
+/// Rewrites the progress line.
 fn tell(bytes: u64) {
     err().again(format_args!("Progress: {} ", text::size(bytes)));
 }
 
-/// Prints the file that a metalink names: its places, its size and its checksums count as they do in a copy.
+/// Prints the file to which a metalink refers. Its replicas, size and checksums are used as in a
+/// copy.
 fn what_it_names(shell: &Shell, url: &Url, target: Place) -> Result<(), Status> {
     let client = shell.fs.client();
     let mut options = CopyOptions::of(client.settings());
@@ -82,12 +83,12 @@ fn what_it_names(shell: &Shell, url: &Url, target: Place) -> Result<(), Status> 
     copied.map(|_| ()).map_err(|error| of_copy(&error, job))
 }
 
-/// Prints how much it has copied.
+/// Copies a file to a local file and prints the progress.
 fn into_file(shell: &Shell, url: &Url, target: &str) -> Result<(), Status> {
     let copied = create(target).and_then(|mut file| {
         let copied = shell.runtime.wait(pour(shell.fs.client(), url, &mut file, tell));
         if copied.is_err() {
-            // Nothing that looks like the file stays.
+            // A partial file is removed.
             std::fs::remove_file(target).ok();
         }
         copied
@@ -99,7 +100,7 @@ fn into_file(shell: &Shell, url: &Url, target: &str) -> Result<(), Status> {
     copied.map(|_| ())
 }
 
-/// A new file, with the folders above it.
+/// Creates a file and its parent directories.
 fn create(target: &str) -> Result<std::fs::File, Status> {
     let at_target = |error: std::io::Error| Status::local(&error).at(Side::Destination);
     if let Some(folder) = std::path::Path::new(target).parent() {
@@ -108,7 +109,8 @@ fn create(target: &str) -> Result<std::fs::File, Status> {
     std::fs::File::create_new(target).map_err(at_target)
 }
 
-/// Copies a file, and returns its bytes. `tell` is told how many there are already, after each piece.
+/// Copies a file and returns its size. `tell` receives the number of bytes copied so far after each
+/// piece.
 async fn pour(client: &Client, url: &Url, out: &mut impl Write, tell: impl Fn(u64)) -> Result<u64, Status> {
     let at_source = |error| Status::from(error).at(Side::Source);
     let file = client.open(url, &OpenWith::read()).await.map_err(at_source)?;
@@ -131,14 +133,14 @@ async fn pour(client: &Client, url: &Url, out: &mut impl Write, tell: impl Fn(u6
     Ok(offset)
 }
 
-/// What a metalink says, if the file is one.
+/// Returns the metalink, if the file is one.
 async fn metalink(client: &Client, url: &Url) -> Result<Option<Metalink>, CopyError> {
     let mut options = CopyOptions::of(client.settings());
     options.metalinks = client.settings().metalink_processing != 0;
     Copier::new(client).metalink(&Place::Remote(url.clone()), &options).await
 }
 
-/// Opens a file at the first place of a metalink that has it.
+/// Opens a file at the first available replica of a metalink.
 async fn open_mirror(client: &Client, metalink: &Metalink) -> Result<File, Status> {
     let mut last = Status::error(code::NO_REPLICAS);
     for url in metalink.urls.iter().filter(|url| url.scheme != Scheme::File) {
@@ -164,7 +166,7 @@ pub(super) fn tail(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
             "-f" => follow = true,
             "-c" => {
                 let count = words.next().and_then(|count| text::integer(count)).ok_or(INVALID_ARGUMENTS)?;
-                // What is no such number stands for all of the file.
+                // A negative or too large number means the whole file.
                 last = u32::try_from(count).unwrap_or(u32::MAX);
             }
             word => path = Some(word),

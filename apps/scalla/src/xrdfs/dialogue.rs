@@ -1,4 +1,4 @@
-//! The dialogue: lines from a person at a terminal or from a pipe, each a command.
+//! The dialogue: commands line by line, from a terminal or a pipe.
 
 use super::Shell;
 use crate::editor::{self, Editor, History, Typed};
@@ -6,10 +6,10 @@ use crate::printer::{err, out};
 use std::io::BufRead;
 use std::process::ExitCode;
 
-/// Runs commands until there are no more.
+/// Runs commands until the end of the input.
 pub(super) fn run(shell: &mut Shell) -> ExitCode {
-    // A person's lines are edited and remembered. What does not come from a terminal is shown, so that the output reads
-    // like a dialogue.
+    // At a terminal, lines are edited and kept in a history. Other input is echoed, so that the
+    // output reads like a dialogue.
     let editor =
         editor::is_dialogue().then(|| Editor::start((), History::of_xrdfs(), is_worth).ok()).flatten();
     loop {
@@ -36,13 +36,13 @@ fn ends(words: &[&str]) -> bool {
     matches!(words.first(), Some(&("exit" | "quit")))
 }
 
-/// Whether a line is to be remembered.
+/// Reports whether a line belongs in the history.
 fn is_worth(line: &str) -> bool {
     let words = split(line);
     !words.is_empty() && !ends(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// A line, and those that follow as long as a quotation is open; `None` at the end.
+/// Returns a line, with the following lines while a quotation is open. Returns `None` at the end.
 fn read(shell: &Shell, editor: Option<&Editor>, prompt: String) -> Option<String> {
     let mut line = read_one(shell, editor, prompt)?;
     while is_open(&line) {
@@ -59,7 +59,7 @@ fn read_one(shell: &Shell, editor: Option<&Editor>, prompt: String) -> Option<St
     match shell.runtime.wait(editor.read(prompt)) {
         Typed::Line(line) => Some(line),
         Typed::End => None,
-        // The real program has no answer to an interrupt, so it ends by it.
+        // The real program does not handle interrupts, so it is terminated by them.
         Typed::Interrupted => {
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT).ok();
             None
@@ -81,12 +81,12 @@ fn read_plain(prompt: &str) -> Option<String> {
     Some(line)
 }
 
-/// Whether a quotation of the line has no end.
+/// Reports whether a quotation in the line is open.
 fn is_open(line: &str) -> bool {
     line.chars().fold(None, quoted).is_some()
 }
 
-/// The quotation mark that is open behind a letter.
+/// Returns the quotation mark that is open after a letter.
 const fn quoted(open: Option<char>, letter: char) -> Option<char> {
     match (open, letter) {
         (None, '"' | '\'') => Some(letter),
@@ -95,7 +95,7 @@ const fn quoted(open: Option<char>, letter: char) -> Option<char> {
     }
 }
 
-/// The words of a line; blanks within quotation marks are part of them.
+/// Splits a line into words. Blanks within quotes are part of a word.
 fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,4 +1,4 @@
-//! `ls`: entries of a directory, of all servers of a cluster together.
+//! `ls`: lists the entries of a directory, at all servers of a cluster.
 
 use super::{Shell, Target, flags};
 use crate::printer::{Text, err, out};
@@ -10,33 +10,33 @@ use client::{Checksum, Entry, Error, FileSystem, ListWith, Name, OpenWith, Remot
 use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 
-/// Directories that are asked for at once.
+/// Maximum number of directories listed concurrently.
 const AT_ONCE: usize = 64;
-/// Entries of a listing with everything below, after which no further directories are listed.
+/// Number of entries of a recursive listing after which no further directories are listed.
 const LINES_MAX: usize = 1_000_000;
 
 /// A line of the output.
 struct Line {
-    /// The server, where its name is printed.
+    /// The server, if its name is printed.
     server: String,
     path: String,
-    /// The name of an entry, where requests can carry it.
+    /// The name of an entry, if requests can carry it.
     name: Option<Name>,
     stat: Option<StatInfo>,
-    /// Type and value, for the column of checksums.
+    /// Type and value, for the checksum column.
     checksum: Option<String>,
 }
 
-/// What to list, and how.
+/// The options of a listing.
 #[derive(Clone)]
 struct How {
     with: ListWith,
-    /// Entries of several servers are not merged.
+    /// Set if entries of several servers are not merged.
     apart: bool,
     recursive: bool,
 }
 
-/// What was found, and whether some of it could not be.
+/// The entries found, and whether some are missing.
 struct Found {
     lines: Vec<Line>,
     partial: bool,
@@ -75,7 +75,7 @@ pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     Ok(())
 }
 
-/// The members of a ZIP archive, with its own status, but for the size.
+/// Returns the members of a ZIP archive. Their status is that of the archive, except for the size.
 async fn members(fs: &FileSystem, path: &RemotePath, stat: &StatInfo) -> Result<Vec<Line>, Status> {
     let file = fs.client().open(&fs.url().at(path.clone()), &OpenWith::read()).await?;
     let archive = Archive::open(&file).await.map_err(|error| match error {
@@ -93,14 +93,15 @@ async fn members(fs: &FileSystem, path: &RemotePath, stat: &StatInfo) -> Result<
     Ok(archive.members().iter().map(line).collect())
 }
 
-/// A directory: how the paths in it begin in the output, and where it is.
+/// A directory: the prefix of its paths in the output, and its path.
 type Directory = (String, RemotePath);
 
-/// The entries of a directory, and if asked for of those below it, nearest first.
+/// Returns the entries of a directory, optionally recursive in breadth-first order.
 async fn everything(fs: FileSystem, path: RemotePath, how: How) -> Result<Found, Error> {
     let mut found = Found { lines: Vec::new(), partial: false };
     let first = directory(&fs, &path, &how).await?;
-    // The real program writes names below the root of a server, but not of a cluster, without the slash when it lists everything.
+    // In a recursive listing, the real program prints names below the root without the slash for a
+    // single server, but not for a cluster.
     let bare = how.recursive && path == "/" && !fs.client().channel(fs.url()).await?.is_manager();
     let base = if bare { String::new() } else { slashed(&path) };
     let mut level = vec![((base, path), first)];
@@ -136,7 +137,8 @@ async fn everything(fs: FileSystem, path: RemotePath, how: How) -> Result<Found,
     Ok(found)
 }
 
-/// The listings of several directories, in their order; those that fail are left out and told.
+/// Returns the listings of several directories, in their order. Those that fail are omitted and
+/// reported.
 async fn below(
     fs: &FileSystem,
     folders: &[Directory],
@@ -165,8 +167,8 @@ fn slashed(path: &str) -> String {
     if path.ends_with('/') { path.to_owned() } else { format!("{path}/") }
 }
 
-/// One directory. A manager lists nothing itself: all servers that have it are asked. The second value tells whether some of
-/// them failed.
+/// Lists one directory. A manager has no entries itself, so all servers that have the directory are
+/// asked. The second value reports whether some of them failed.
 async fn directory(fs: &FileSystem, path: &RemotePath, how: &How) -> Result<(Vec<Line>, bool), Error> {
     let list = |server: FileSystem| {
         let (path, how) = (path.clone(), how.clone());
@@ -190,10 +192,11 @@ async fn directory(fs: &FileSystem, path: &RemotePath, how: &How) -> Result<(Vec
     Ok((lines, partial))
 }
 
-/// The entries that one server has.
+/// Returns the entries at one server.
 async fn of_server(fs: &FileSystem, path: &RemotePath, how: &How) -> Result<Vec<Line>, Error> {
     let entries = fs.list(path, &how.with).await?;
-    // A listing has no value where none is at hand; the column names the type all the same.
+    // A listing has no value for a checksum that is not stored. The column names the type
+    // nevertheless.
     let mut kind = String::new();
     if how.with.checksum.is_some() && entries.iter().any(|entry| entry.checksum.is_none()) {
         kind = checksum_kind(fs).await;
@@ -216,7 +219,7 @@ async fn of_server(fs: &FileSystem, path: &RemotePath, how: &How) -> Result<Vec<
     Ok(entries.into_iter().map(line).collect())
 }
 
-/// The type of the checksums in a listing: the one that was asked for, or the server's first.
+/// Returns the checksum type of a listing: the requested one, or the server's first.
 async fn checksum_kind(fs: &FileSystem) -> String {
     if let Some(kind) = fs.url().cgi.get("cks.type") {
         return kind.clone();
@@ -227,7 +230,7 @@ async fn checksum_kind(fs: &FileSystem) -> String {
     first.split_once(':').map_or(first, |(_, name)| name).to_owned()
 }
 
-/// The output: columns as wide as their widest value.
+/// Formats the output with columns as wide as their widest value.
 fn table(lines: &[Line], long: bool, urls: bool) -> Text {
     let mut text = out().text();
     let more = |line: &Line| line.stat.as_ref().and_then(|stat| stat.more.clone());

@@ -1,17 +1,18 @@
-//! Started under the name `xrdfs`: one command on a file system, or a dialogue.
+//! The personality `xrdfs`: runs a single command on a file system, or a dialogue.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `mod` | the command line, [`Shell`], and the table of commands |
-//! | `dialogue` | lines from a person or a pipe |
+//! | `dialogue` | lines from a terminal or a pipe |
 //! | `listing` | `ls` |
 //! | `status` | `stat`, `statvfs`, `spaceinfo`, `locate` |
-//! | `change` | what changes the name space, and `prepare` |
+//! | `change` | commands that change the name space, and `prepare` |
 //! | `content` | `cat`, `tail` |
 //! | `query` | `query`, `xattr`, `cache` |
 //!
-//! Output and exit statuses are those of the program of this name of XRootD 5.5.3, compared with it line by line; what
-//! later versions added is taken too. In error texts of servers the NUL that ends them is not printed.
+//! Output and exit statuses are those of this program in XRootD 5.5.3, compared line by line.
+//! Additions of later versions are supported too. The NUL at the end of servers' error texts is not
+//! printed.
 
 mod change;
 mod content;
@@ -45,12 +46,12 @@ Available commands:
 /// A command.
 struct Command {
     name: &'static str,
-    /// Its line in the help, and what it does.
+    /// Its help text, and its function.
     help: &'static str,
     run: fn(&mut Shell, &[&str]) -> Result<(), Status>,
 }
 
-/// Returns the commands with a description of one line each, for completion.
+/// Returns the commands with a one-line description, for completion.
 pub(crate) fn commands() -> impl Iterator<Item = (&'static str, &'static str)> {
     COMMANDS.iter().map(|command| (command.name, command.help.lines().nth(1).unwrap_or_default().trim()))
 }
@@ -194,25 +195,25 @@ const COMMANDS: [Command; 20] = [
     Command { name: "exit", help: "exit\n     End the dialogue.", run: unknown },
 ];
 
-/// A file system and where we are in it.
+/// A file system and the working directory in it.
 pub(crate) struct Shell {
     runtime: Runtime,
     fs: FileSystem,
-    /// `None` when paths are taken as they are.
+    /// `None` if paths are used unchanged.
     cwd: Option<String>,
 }
 
-/// What a word names.
+/// A resolved path argument.
 struct Target {
     /// The file system, with the cgi of the word.
     fs: FileSystem,
-    /// The path alone.
+    /// The path without the cgi.
     path: RemotePath,
-    /// The path as it is printed, with its cgi.
+    /// The path as printed, with its cgi.
     shown: String,
 }
 
-/// Runs it with what follows the name.
+/// Runs the program with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let words = stock::words(arguments);
     let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -241,7 +242,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Tells the failure and gives the exit status.
+/// Reports the failure and returns the exit status.
 fn end(result: &Result<(), Status>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -261,9 +262,9 @@ fn help_text() -> String {
     text
 }
 
-/// Why there is no shell.
+/// The reason why there is no shell.
 enum Refused {
-    /// What was named is no server.
+    /// The argument is not a server.
     Usage,
     Status(Status),
 }
@@ -282,7 +283,7 @@ impl Shell {
         Ok(Self { runtime, fs, cwd: with_cwd.then(|| "/".to_owned()) })
     }
 
-    /// Runs a command, its name first.
+    /// Runs a command, whose name is the first word.
     fn run(&mut self, words: &[&str]) -> Result<(), Status> {
         let Some((name, arguments)) = words.split_first() else {
             return Err(Status::error(code::UNKNOWN));
@@ -295,18 +296,19 @@ impl Shell {
         self.runtime.wait(operation).map_err(Status::from)
     }
 
-    /// What a word names: a path, which may bring cgi.
+    /// Resolves a word: a path, which may include cgi.
     fn target(&self, word: &str) -> Result<Target, Status> {
         self.target_of(self.path(word)?)
     }
 
-    /// What a path names, which may bring cgi.
+    /// Resolves a path, which may include cgi.
     fn target_of(&self, shown: String) -> Result<Target, Status> {
         let (fs, path) = self.fs.at(&shown).map_err(Status::from)?;
         Ok(Target { fs, path, shown })
     }
 
-    /// The path that is meant. A relative one is joined to the working directory, if there is one, without `.` and `..`.
+    /// Returns the resolved path. A relative path is joined to the working directory, if there is
+    /// one, without `.` and `..`.
     fn path(&self, path: &str) -> Result<String, Status> {
         let Some(cwd) = self.cwd.as_ref().filter(|_| !path.starts_with('/')) else {
             return Ok(path.to_owned());
@@ -340,13 +342,14 @@ fn help(_: &mut Shell, _: &[&str]) -> Result<(), Status> {
     Ok(())
 }
 
-/// A word that only a dialogue knows.
+/// Rejects a word that is a command only in a dialogue.
 fn unknown(_: &mut Shell, _: &[&str]) -> Result<(), Status> {
     Err(Status::error(code::UNKNOWN_COMMAND))
 }
 
-/// The words that are no options. Letters of `flags` are options without a value, alone or together behind one `-`; what
-/// else begins with `-` is a word. The first value is the letters that were there.
+/// Returns the options and the other words. Letters of `flags` are options without a value, alone
+/// or combined after one `-`. Any other argument that begins with `-` is a word. The first value is
+/// the letters that occurred.
 fn flags<'a>(arguments: &[&'a str], flags: &str) -> (String, Vec<&'a str>) {
     let mut found = String::new();
     let mut words = Vec::new();

@@ -7,7 +7,7 @@ use client::Error;
 use client::xroot::ErrorCode;
 use client::xroot::codes::QueryType;
 
-/// The codes, and whether several arguments make one.
+/// The codes, and whether several arguments are joined.
 const CODES: [(&str, QueryType, bool); 9] = [
     ("config", QueryType::CONFIG, true),
     ("checksumcancel", QueryType::CKSCAN, false),
@@ -58,7 +58,7 @@ pub(super) fn xattr(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status>
     }
 }
 
-/// The answer about one attribute has a code only.
+/// Converts a result. For a single attribute, the error has only a code.
 fn told<T>(result: Result<T, Error>) -> Result<T, Status> {
     result.map_err(|error| {
         let of_one =

@@ -62,7 +62,7 @@ fn status(path: &str, stat: &StatInfo) -> String {
     lines
 }
 
-/// Whether flags are set: one of those that `|` joins, or all of those that `&` joins.
+/// Reports whether flags are set: any of those joined by `|`, or all of those joined by `&`.
 fn holds(query: &str, flags: StatFlags) -> Result<bool, Status> {
     let is_set = |name: &str| {
         let found = text::FLAGS.iter().find(|(known, _)| *known == name);

@@ -1,5 +1,7 @@
-//! Started under the name `xrootd` or `cmsd`: their command line, their files, their exit statuses. They have one command
-//! line, and one process is both; the second is a stand-in for scripts that want a process of that name.
+//! The personalities `xrootd` and `cmsd`: their command line, files and exit statuses.
+//!
+//! Both have the same command line, and one process serves both roles. The `cmsd` process is a
+//! stand-in for scripts that expect a process of that name.
 
 mod options;
 
@@ -18,7 +20,7 @@ const XROOTD: &str = "xrootd";
 /// The cluster node.
 const CMSD: &str = "cmsd";
 
-/// Exit status of a command line that makes no sense.
+/// Exit status of an invalid command line.
 const USAGE_STATUS: u8 = 1;
 
 pub(crate) const LICENCE: &str = "\
@@ -26,12 +28,12 @@ Licensed under the Apache License, Version 2.0: you may use, change and pass on 
 its terms, which are at https://www.apache.org/licenses/LICENSE-2.0. There is no warranty.
 ";
 
-/// Runs it under the name `xrootd` with what follows the name.
+/// Runs the `xrootd` personality with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     play(XROOTD, arguments, server::run)
 }
 
-/// Runs it under the name `cmsd`.
+/// Runs the `cmsd` personality.
 pub(crate) fn stand_in(arguments: Vec<OsString>) -> ExitCode {
     play(CMSD, arguments, server::stand_in)
 }
@@ -41,7 +43,7 @@ fn play(program: &str, arguments: Vec<OsString>, run: fn(Launch) -> ExitCode) ->
         Ok(options) => options,
         Err(error) => return refuse(program, &error),
     };
-    // These go to the error output, where scripts look for them.
+    // These are written to standard error, where scripts expect them.
     if options.help {
         err().lines(USAGE.replace("PROGRAM", program));
         return ExitCode::SUCCESS;
@@ -66,7 +68,8 @@ fn refuse(program: &str, error: &OptionsError) -> ExitCode {
     ExitCode::from(USAGE_STATUS)
 }
 
-/// What the server of this command line is told; a stand-in has to know the same to find it.
+/// Returns the configuration of the server with this command line. A stand-in needs the same values
+/// to find the server.
 fn launch(program: &str, options: Options) -> Result<Launch, OptionsError> {
     for option in &options.without_effect {
         err().line(format_args!("{program}: warning: {option} is taken and changes nothing"));
@@ -96,7 +99,7 @@ fn launch(program: &str, options: Options) -> Result<Launch, OptionsError> {
     };
     let overrides = Overrides {
         exports: options.paths.clone(),
-        // That of a cmsd is its own; here it is the server that has it.
+        // The port option of a cmsd is for its own process. Here the server has the port.
         port: options.port.as_deref().filter(|_| program == XROOTD).map(port).transpose()?,
         family: options.family.map(|family| match family {
             Family::V4 => AddressFamily::V4,
@@ -129,7 +132,7 @@ fn launch(program: &str, options: Options) -> Result<Launch, OptionsError> {
     })
 }
 
-/// A number, `any`, or the name of a service.
+/// Parses a port: a number, `any`, or the name of a service.
 fn port(text: &str) -> Result<Port, OptionsError> {
     if text == "any" || text == "0" {
         return Ok(Port::Any);
@@ -143,7 +146,7 @@ fn port(text: &str) -> Result<Port, OptionsError> {
     })
 }
 
-/// The TCP port of a service in the text of `/etc/services`.
+/// Returns the TCP port of a service from the text of `/etc/services`.
 fn service(services: &str, name: &str) -> Option<u16> {
     services.lines().find_map(|line| {
         let line = line.split('#').next()?;
@@ -154,7 +157,7 @@ fn service(services: &str, name: &str) -> Option<u16> {
     })
 }
 
-/// `-P` and `-L` choose the protocol and its library; ours is built in.
+/// Checks `-P` and `-L`, which select the protocol and its library. Ours is built in.
 fn own_protocol(options: &Options) -> Result<(), OptionsError> {
     if let Some(protocol) = options.protocol.as_deref().filter(|name| !matches!(*name, "xroot" | "xrootd")) {
         return Err(OptionsError(format!("-P: the protocol is xroot, not `{protocol}`")));
@@ -198,7 +201,7 @@ mod tests {
     fn names_of_files_hold_wherever_the_server_goes() {
         let launch = launched("-c x.cfg -s x.pid").unwrap();
         assert!(launch.load.file.is_some_and(|file| file.starts_with('/') && file.ends_with("/x.cfg")));
-        // Except the pid file, which lies in the working directory of the instance.
+        // The pid file is an exception: it is in the working directory of the instance.
         assert_eq!(launch.pid_file.as_deref(), Some(Path::new("x.pid")));
     }
 

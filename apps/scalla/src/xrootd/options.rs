@@ -1,12 +1,12 @@
-//! XRootD's command line, read as its `getopt` reads it: attached and separate arguments, combined flags, options up to
-//! the first path.
+//! Parser of XRootD's command line with the rules of its `getopt`: attached and separate arguments,
+//! combined flags, options up to the first path.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// The usage message; `PROGRAM` stands for the name.
+/// The usage message. `PROGRAM` stands for the name.
 pub(super) const USAGE: &str = "\
 Usage: PROGRAM [-b] [-c <cfn>] [-d] [-h] [-H] [-I {v4|v6}]
 [-k {n|sz|sig}] [-l [=]<fn>] [-n name] [-p <port>] [-P <prot>] [-L <libprot>]
@@ -14,10 +14,10 @@ Usage: PROGRAM [-b] [-c <cfn>] [-d] [-h] [-H] [-I {v4|v6}]
 [-R user] [-s pidfile] [-S site] [-v] [-z] [path ...]
 ";
 
-/// What the command line says.
+/// A parsed command line.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Options {
-    /// `-a`, `-A`: admin folder; with `-A` the group may use it.
+    /// `-a`, `-A`: admin directory. With `-A` the group may use it.
     pub(super) admin_path: Option<(PathBuf, bool)>,
     /// `-b`
     pub(super) background: bool,
@@ -53,13 +53,13 @@ pub(super) struct Options {
     pub(super) site: Option<String>,
     /// `-v`
     pub(super) version: bool,
-    /// `-w`, `-W`: home folder; with `-W` the group may use it.
+    /// `-w`, `-W`: home directory. With `-W` the group may use it.
     pub(super) home: Option<(PathBuf, bool)>,
     /// `-z`
     pub(super) precise: bool,
     /// Paths to export.
     pub(super) paths: Vec<String>,
-    /// Options that are taken and change nothing.
+    /// Options that are accepted without effect.
     pub(super) without_effect: Vec<String>,
 }
 
@@ -75,18 +75,18 @@ pub(super) enum Family {
 /// `-l`
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum LogName {
-    /// `-`: the error output.
+    /// `-`: standard error.
     Stderr,
-    /// A file; unless `exact` (`=`), the instance's folder is put before its name.
+    /// A file. Unless `exact` (`=`) is set, the instance's directory is inserted before its name.
     File {
-        /// As written, without `=`.
+        /// The path as written, without `=`.
         path: PathBuf,
-        /// `=` stood before it.
+        /// Set if `=` preceded the path.
         exact: bool,
     },
 }
 
-/// Why it cannot be read.
+/// The reason why the command line is invalid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct OptionsError(pub(super) String);
 
@@ -96,13 +96,13 @@ impl fmt::Display for OptionsError {
     }
 }
 
-/// Options that stand alone. Those of the protocol come last: they tune what we do not have.
+/// Flags. Those of the protocol come last, because they tune features that we do not have.
 const FLAGS: &[u8] = b"bdhHvzrty";
 /// Options with an argument.
 const WITH_ARGUMENT: &[u8] = b"aAcIklLnNpPRsSwW";
 
 impl Options {
-    /// Reads what follows the program's name.
+    /// Parses the arguments after the program name.
     pub(super) fn parse(arguments: Vec<OsString>) -> Result<Self, OptionsError> {
         let mut options = Self::default();
         let mut rest = arguments.into_iter().peekable();
@@ -111,7 +111,7 @@ impl Options {
                 break;
             }
             if argument.as_bytes().starts_with(b"-+") {
-                // Everything up to the next one belongs to that component.
+                // All arguments up to the next such option belong to that component.
                 options.without_effect.push(text(&argument, "option")?);
                 while rest.next_if(|a| !a.as_bytes().starts_with(b"-+")).is_some() {}
                 continue;
@@ -131,7 +131,7 @@ impl Options {
         Ok(options)
     }
 
-    /// One argument that begins with `-`: flags, the last of which may take an argument.
+    /// Parses one argument that begins with `-`: flags, the last of which may take an argument.
     fn cluster(
         &mut self,
         letters: &[u8],
@@ -216,7 +216,8 @@ fn family(text: &str) -> Result<Family, OptionsError> {
     }
 }
 
-/// The name makes folders and files, so it must be one component of a path. `anon` is the server without a name.
+/// Validates an instance name. It becomes part of directory and file names, so it must be a single
+/// path component. `anon` is the server without a name.
 fn instance(name: &str) -> Result<Option<String>, OptionsError> {
     if name.contains('/') || name.starts_with('.') || name.contains(char::is_whitespace) {
         return Err(OptionsError(format!("`{name}` is no instance name: it becomes the name of a folder")));
