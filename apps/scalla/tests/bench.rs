@@ -1,4 +1,5 @@
-//! `scalla bench` against our server: every load with all data compared, and what it says when something is wrong.
+//! Tests of `scalla bench` against our server: every load with verification of all data, and the
+//! reports of errors.
 
 #![allow(clippy::unwrap_used)] // a test fails where it is
 
@@ -9,7 +10,7 @@ use std::fs;
 use std::process::Output;
 use support::{Scratch, Server, run, stderr, stdout};
 
-/// A server with a file of a MiB and a bit, and ten small ones.
+/// Starts a server with a file slightly larger than 1 MiB, and ten small ones.
 fn served(name: &str) -> (Scratch, Server) {
     let scratch = Scratch::new(name);
     fs::create_dir_all(scratch.path("data/many")).unwrap();
@@ -25,7 +26,7 @@ fn bench(scratch: &Scratch, arguments: &[&str]) -> Output {
     run("scalla", scratch, &[&["bench"], arguments].concat())
 }
 
-/// Runs a load that must go well and returns its report.
+/// Runs a load that must succeed and returns its report.
 fn report(scratch: &Scratch, server: &Server, load: &str, path: &str, options: &str) -> Value {
     let url = format!("root://localhost:{}/{path}", server.port);
     let mut arguments = vec![load, &url, "--json"];
@@ -134,7 +135,7 @@ fn what_cannot_be_is_said() {
         assert_eq!(output.status.code(), Some(1), "{url}");
         assert!(stderr(&output).contains(expected), "{url}: {}", stderr(&output));
     }
-    // Answers that are errors are counted, and the load goes on.
+    // Error replies are counted, and the load continues.
     let output = bench(&scratch, &["stat", &url("/missing"), "--operations", "5"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(stdout(&output).contains("5; the first: kXR_NotFound"), "{}", stdout(&output));
@@ -143,7 +144,7 @@ fn what_cannot_be_is_said() {
 #[test]
 fn where_no_server_is_the_refusal_is_told_once() {
     let scratch = Scratch::new("bench-nobody");
-    // Closed again at once: nobody listens there.
+    // The listener is closed immediately, so the port has no listener.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let output = bench(&scratch, &["connect", &format!("root://127.0.0.1:{port}")]);
     assert_eq!(output.status.code(), Some(1));
@@ -158,7 +159,7 @@ fn a_server_that_goes_away_ends_the_load_with_an_error() {
     load.args(["bench", "read", &url, "-c", "4", "-t", "60s", "--warmup", "0s"]);
     let load =
         load.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    // The load is under way once its connections have opened the file.
+    // The load is running when its connections have opened the file.
     while fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count() < 12 {
         std::thread::yield_now();
     }

@@ -1,5 +1,4 @@
-//! What clients may take of the server: descriptors and memory. By the program itself, seen from
-//! outside.
+//! Tests of the limits per client for descriptors and memory, with the real program.
 
 #![allow(clippy::unwrap_used)] // a test fails where it is
 
@@ -11,10 +10,10 @@ use support::codes::request::{OPEN, PING, STAT, STATX};
 use support::codes::status::ERROR;
 use support::{Client, Scratch, Server};
 
-/// Descriptors of the server under test.
+/// Limit of descriptors of the server under test.
 const DESCRIPTORS: usize = 1024;
 
-/// Sessions that open all they can.
+/// Sessions that open as many files as possible.
 const GREEDY: usize = 6;
 
 fn open(path: &str) -> ([u8; 16], Vec<u8>) {
@@ -40,7 +39,7 @@ fn sessions_that_open_all_they_can_leave_descriptors_to_others() {
         assert_eq!((status, &error[..4]), (ERROR, &3024u32.to_be_bytes()[..]), "overloaded");
     }
     assert!(opened[0] < DESCRIPTORS / 4 && opened.iter().all(|&got| got >= 1), "{opened:?}");
-    // Others connect, open, stat and create files that persist on close.
+    // Other clients connect, open, stat and create files that persist on close.
     for number in 0..10 {
         let mut other = Client::login(server.port);
         assert_eq!(other.stat("/f").0, 0);
@@ -52,7 +51,7 @@ fn sessions_that_open_all_they_can_leave_descriptors_to_others() {
     }
 }
 
-/// Descriptors of a server that has very few.
+/// Limit of descriptors of a server with very few.
 const FEW: usize = 400;
 
 #[test]
@@ -67,7 +66,8 @@ fn a_server_with_few_descriptors_goes_on_whatever_clients_take() {
     assert!((16..FEW / 4).contains(&opened), "{opened}");
     let mut others: Vec<Client> = std::iter::from_fn(|| Client::try_login(server.port)).take(FEW).collect();
     assert!((FEW / 4..FEW).contains(&others.len()), "{}", others.len());
-    // Those that are served go on, and the server has descriptors of its own for what it does.
+    // Connected clients are still served, and the server has descriptors in reserve for its own
+    // work.
     for (number, client) in others.iter_mut().step_by(20).enumerate() {
         assert_eq!(client.ask(PING, [0; 16], b"").0, 0);
         assert_eq!(client.stat("/f").0, 0);
@@ -76,7 +76,7 @@ fn a_server_with_few_descriptors_goes_on_whatever_clients_take() {
     }
     assert_eq!(first.stat("/f").0, 0);
     drop((others, greedy));
-    // What they have left can be had again.
+    // Released descriptors are available again.
     let mut late = loop {
         match Client::try_login(server.port) {
             Some(client) => break client,
@@ -86,10 +86,10 @@ fn a_server_with_few_descriptors_goes_on_whatever_clients_take() {
     late.create("/new");
 }
 
-/// What a process of many threads takes more of now and then.
+/// Memory growth that a multi-threaded process may show without a leak.
 const GROWTH_MAX: usize = 32 * 1024 * 1024;
 
-/// Sends this request so many times without waiting, and takes the first replies.
+/// Sends a request `times` times without waiting, and reads the first replies.
 fn flood(server: &Server, request: &[u8], times: usize, replies: usize) {
     let mut client = server.client();
     let mut sender = client.stream.try_clone().unwrap();

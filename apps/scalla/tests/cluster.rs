@@ -1,5 +1,5 @@
-//! Clusters of real processes: from command lines alone, from one configuration file, looked at and ordered about; and what
-//! is said of configurations that are wrong.
+//! Tests of clusters of real processes: started from command lines or from one configuration file,
+//! status queries and orders, and errors in configurations.
 
 mod support;
 
@@ -12,13 +12,13 @@ use support::codes::request;
 use support::codes::status::{ATTN, ERROR, REDIRECT, WAIT, WAITRESP};
 use support::{Client, PATIENCE, Scratch, Server, names, program, run, stderr, stdout};
 
-/// What the node with this admin folder says of its cluster.
+/// Returns the cluster status of the node with this admin directory.
 fn cluster(scratch: &Scratch, name: &str) -> Value {
     let socket = scratch.path(name).join(".scalla/xrootd.sock");
     ask(&socket, &Request::ClusterStatus {}).unwrap_or_default()
 }
 
-/// Waits until the node says what is wanted, and returns that.
+/// Waits until the status of the node fulfils a condition, and returns the status.
 fn wait_for(scratch: &Scratch, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -37,7 +37,7 @@ fn children(status: &Value) -> Vec<(String, String)> {
     children.iter().map(|child| (text(&child["address"]), text(&child["state"]))).collect()
 }
 
-/// Whether so many children serve.
+/// Returns the condition that `count` children serve.
 fn serve(count: usize) -> impl Fn(&Value) -> bool {
     move |status| {
         children(status).iter().filter(|(_, state)| state == "serving").count() == count
@@ -45,19 +45,21 @@ fn serve(count: usize) -> impl Fn(&Value) -> bool {
     }
 }
 
-/// The port a redirector sends a client to for a path; `None` when it says that nobody has it.
+/// Returns the port to which a redirector sends a client for a path, or `None` if it reports that
+/// no server has it.
 fn sent_to(port: u16, path: &str) -> Option<u16> {
     answered(port, path, |client| client.stat(path)).ok()
 }
 
-/// The port a redirector sends a client to that makes a file, or number and text of the error.
+/// Returns the port to which a redirector sends a client that creates a file, or the number and
+/// text of the error.
 fn made_at(port: u16, path: &str) -> Result<u16, (u32, String)> {
     let mut body = [0; 16];
     body[2..4].copy_from_slice(&(0x0008u16 | 0x0020).to_be_bytes()); // kXR_new, kXR_open_updt
     answered(port, path, |client| client.ask(3010, body, path.as_bytes())) // kXR_open
 }
 
-/// What becomes of a request to a redirector about a path.
+/// Returns the reply of a redirector to a request about a path.
 fn answered(
     port: u16,
     path: &str,
@@ -70,7 +72,7 @@ fn answered(
         if status == WAITRESP {
             let (attn, later) = client.reply();
             assert_eq!(attn, ATTN);
-            // Behind action and padding stands a whole reply.
+            // After the action and the padding, a complete reply follows.
             status = u16::from_be_bytes([later[10], later[11]]);
             data = later[16..].to_vec();
         }
@@ -109,7 +111,7 @@ fn server_with(scratch: &Scratch, name: &str, manager: &str, more: &[&str]) -> S
     Server::start(command.args(more))
 }
 
-/// `scalla cluster …` for the node with this admin folder.
+/// Runs `scalla cluster …` for the node with this admin directory.
 fn order(scratch: &Scratch, name: &str, words: &[&str]) -> String {
     let output = run("scalla", scratch, &[&["cluster", "--admin-path", &scratch.text(name)], words].concat());
     assert!(output.status.success(), "{}", stderr(&output));
@@ -186,7 +188,7 @@ fn orders_hold_for_children_and_over_restarts() {
     let scratch = Scratch::new("orders");
     let (root, address) = manager(&scratch);
     let a = server(&scratch, "a", &address);
-    // Both have one more file.
+    // Both servers have one more file.
     scratch.write("a-data/both", "x");
     scratch.write("b-data/both", "x");
     let mut b = server(&scratch, "b", &address);
@@ -289,11 +291,11 @@ fn a_manager_waits_until_nothing_is_open_at_a_child() {
     assert!(waited.status.success(), "{}", stderr(&waited));
     assert_eq!(stdout(&waited), format!("drained {name}\n"));
     assert!(order(&scratch, "m", &["status"]).contains(" drained "));
-    // The server itself knows the same.
+    // The server itself reports the same.
     assert_eq!(order(&scratch, "a", &["drain", "--wait"]), "drained this node\n");
 }
 
-/// A port nobody has at this moment.
+/// Returns a port that is free at the moment.
 fn free_port() -> u16 {
     TcpListener::bind("[::]:0").and_then(|listener| listener.local_addr()).map_or(0, |address| address.port())
 }
@@ -384,7 +386,7 @@ fn a_server_says_what_keeps_it_from_its_manager() {
     a.line(|line| line.contains(&format!("has a place below {manager}")));
     assert!(!order(&scratch, "a", &["status", "--here"]).contains("looks for"));
 
-    // The port for clients is not the one for nodes.
+    // The port for clients differs from the one for nodes.
     let mut b = server(&scratch, "b", &format!("localhost:{}", root.port));
     let said = b.line(|line| line.contains("does not take this node in"));
     assert!(said.contains("is that its cluster port?"), "{said}");
@@ -428,7 +430,8 @@ fn who_asks_where_nothing_runs_is_told_what_to_do() {
         stderr(&output)
     };
     let said = refused(&[]);
-    // Servers of other tests may run; their folders are not this user's own.
+    // Servers of other tests may run, but their admin directories are not the default one of this
+    // user.
     assert!(
         said.contains("no server of this user runs here; start one: scalla serve DIR")
             || said.contains("--admin-path /"),

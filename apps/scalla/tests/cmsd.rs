@@ -1,4 +1,4 @@
-//! The program under the name `cmsd`: a stand-in beside our server, in either order of starts.
+//! Tests of the `cmsd` personality: a stand-in beside our server, started before or after it.
 
 mod support;
 
@@ -6,7 +6,8 @@ use rustix::process::Signal;
 use std::os::unix::net::UnixListener;
 use support::{Background, Scratch, Server, names, program, run, status, stderr};
 
-/// The configuration of a node with its data below the scratch folder, as both programs read it.
+/// Returns the configuration of a node with its data below the scratch directory, as both programs
+/// read it.
 fn configuration(scratch: &Scratch) -> String {
     let text = format!(
         "all.adminpath {}\nall.pidpath {}\nall.export {}\nif exec xrootd\nxrd.port any\nelse\nxrd.port 1213\nfi\n",
@@ -25,7 +26,7 @@ fn cmsd(scratch: &Scratch, more: &[&str]) -> Background {
     Background(pid)
 }
 
-/// Waits until the stand-in's log says so.
+/// Waits until the log of the stand-in contains a text.
 fn wait_for(scratch: &Scratch, log: &str, text: &str) {
     let until = std::time::Instant::now() + support::PATIENCE;
     while !scratch.read(log).contains(text) {
@@ -52,7 +53,7 @@ fn started_after_the_server_it_stays_and_changes_nothing() {
     let folder = || names(scratch.path("adm/foo")).into_iter().filter(|name| !name.starts_with("cmsd."));
     let before: Vec<_> = folder().collect();
     let stand_in = cmsd(&scratch, &["-c", &file, "-n", "foo"]);
-    // The log of an instance has a folder of its own, like its pid file.
+    // The log of an instance is in a directory of its own, like its pid file.
     wait_for(&scratch, "log/foo/cmsd.log", "is the cluster node");
     assert_eq!(scratch.read("run/foo/cmsd.pid"), stand_in.0.to_string());
     assert_eq!(scratch.read("run/foo/xrootd.pid"), server.pid().to_string());
@@ -74,7 +75,7 @@ fn started_before_the_server_it_waits_for_it() {
     let server = Server::start(program("xrootd", &scratch).args(["-c", &file]));
     wait_for(&scratch, "log/cmsd.log", &format!("scalla (pid {}", server.pid()));
     drop(server);
-    // A restart of the server alone does not concern it.
+    // A restart of the server does not affect the stand-in.
     let again = Server::start(program("xrootd", &scratch).args(["-c", &file]));
     assert_eq!(scratch.read("run/cmsd.pid"), stand_in.0.to_string());
     stand_in.signal(Signal::INT);

@@ -1,8 +1,11 @@
-//! Crowds of clients that leave at once: their process is killed, in every phase of a connection, again and again. Meanwhile
-//! an established client and new ones are served, and afterwards the server has as many connections and descriptors as
+//! Tests with many clients that disconnect at once.
+//!
+//! Their process is killed repeatedly, in every phase of a connection. Meanwhile an established
+//! client and new ones are served. Afterwards the server has as many connections and descriptors as
 //! before.
 //!
-//! A crowd is this test program started again, so that its connections end as those of any killed process do.
+//! The clients run in a child process of this test program, so that their connections end like
+//! those of any killed process.
 
 #![allow(clippy::unwrap_used)] // a test fails where it is
 
@@ -20,10 +23,11 @@ use std::time::Instant;
 use support::refusal::{URING_SETUP, start_without};
 use support::{Client, PATIENCE, Scratch, Server, status};
 
-/// Makes a process of this test a crowd: phase, connections and port.
+/// Environment variable that turns this test process into a client process: phase, connections and
+/// port.
 const CROWD: &str = "SCALLA_CROWD";
 
-/// Phases in which crowds leave, and their sizes.
+/// Phases in which the clients are killed, and their numbers.
 const CROWDS: [(&str, usize); 12] = [
     ("silent", 2000),
     ("handshake", 500),
@@ -39,15 +43,16 @@ const CROWDS: [(&str, usize); 12] = [
     ("opens", 1000),
 ];
 
-/// Rounds that a crowd which works has gone through when it is killed.
+/// Number of rounds that a client process completes before it is killed, in phases with requests.
 const ROUNDS: usize = 5;
 
-/// Requests that each connection sends in a round.
+/// Requests that each connection sends per round.
 const REQUESTS: usize = 32;
 
 const SIZE: usize = 4_000_003;
 
-/// Descriptors that the server may have more than at the start: of its pools and journals.
+/// Additional descriptors that the server may have compared to the start, for its pools and
+/// journals.
 const SPARE_DESCRIPTORS: usize = 8;
 
 fn byte(at: usize) -> u8 {
@@ -58,7 +63,7 @@ fn content(offset: usize, length: usize) -> Vec<u8> {
     (offset..offset + length).map(byte).collect()
 }
 
-/// The bytes of a request.
+/// Encodes a request.
 fn request(code: u16, body: [u8; 16], payload: &[u8], announced: usize) -> Vec<u8> {
     let mut bytes = vec![0, 1];
     bytes.extend(code.to_be_bytes());
@@ -68,7 +73,7 @@ fn request(code: u16, body: [u8; 16], payload: &[u8], announced: usize) -> Vec<u
     bytes
 }
 
-/// What a connection of a phase sends after its login, for each round.
+/// Returns the bytes that a connection of a phase sends per round after its login.
 fn round(phase: &str, number: usize, handle: [u8; 4]) -> Vec<u8> {
     let mut all = Vec::new();
     for at in 0..REQUESTS {
@@ -89,7 +94,7 @@ fn round(phase: &str, number: usize, handle: [u8; 4]) -> Vec<u8> {
                 body[12..].copy_from_slice(&length.to_be_bytes());
                 request(3013, body, b"", 0)
             }
-            // The last one of a round is not sent whole.
+            // The last request of a round is incomplete.
             "writes" => request(3019, body, &[7; 3000], if at + 1 == REQUESTS { 1 << 20 } else { 3000 }),
             _ => unreachable!("{phase}"),
         });
@@ -97,7 +102,7 @@ fn round(phase: &str, number: usize, handle: [u8; 4]) -> Vec<u8> {
     all
 }
 
-/// The crowd. It goes on until it is killed, and writes a line after each round.
+/// Runs the clients. Continues until the process is killed, and writes a line after each round.
 fn crowd(phase: &str, count: usize, port: u16) {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
@@ -153,7 +158,7 @@ fn pass_over(stream: &mut TcpStream) {
     while matches!(stream.read(&mut bytes), Ok(read) if read > 0) {}
 }
 
-/// Starts a crowd and kills it when it has gone through its rounds.
+/// Starts a client process and kills it after its rounds.
 fn comes_and_leaves(test: &str, phase: &str, count: usize, port: u16) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -162,14 +167,14 @@ fn comes_and_leaves(test: &str, phase: &str, count: usize, port: u16) {
         .spawn()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    // The first one comes behind what the harness writes.
+    // The first line follows output of the test harness on the same line.
     let reached = lines.filter(|line| line.ends_with("ready") || line == "round").take(1 + ROUNDS).count();
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(reached, 1 + ROUNDS, "the crowd {phase} of {count} ended by itself");
 }
 
-/// What the server has open: connections, files and descriptors.
+/// Returns the numbers of open connections, files and descriptors of the server.
 fn holdings(scratch: &Scratch, server: &Server) -> (u64, u64, usize) {
     let status = status(&scratch.path("admin"));
     let number = |name: &str| status[name].as_u64().unwrap();
@@ -182,7 +187,7 @@ fn read_checked(client: &mut Client, handle: [u8; 4], offset: usize) {
     assert!(client.data() == content(offset, 5000));
 }
 
-/// An established client goes on, and new ones come, until the crowds are over.
+/// Keeps an established client active and connects new ones until the other clients have ended.
 fn behaves_well(port: u16, over: &AtomicBool) {
     let mut old = Client::login(port);
     let handle = old.open("/big");
@@ -219,10 +224,10 @@ fn crowds_leave(name: &str, test: &str, start: impl FnOnce(&Scratch) -> Server) 
         let big = File::open(scratch.path("data/big")).unwrap();
         big.sync_all().unwrap();
         for (phase, count) in CROWDS {
-            // Where the file system cannot do it, everything stays in memory.
+            // If the file system does not support it, everything stays in memory.
             fadvise(&big, 0, None, Advice::DontNeed).ok();
             comes_and_leaves(test, phase, count, server.port);
-            // A lone client, and a new one.
+            // A single established client, and a new one.
             assert_eq!(witness.stat("/big").0, 0);
             assert_eq!(server.client().stat("/big").0, 0);
         }
@@ -234,7 +239,7 @@ fn crowds_leave(name: &str, test: &str, start: impl FnOnce(&Scratch) -> Server) 
     assert!(!said.iter().any(|line| line.contains("panic")), "{}", said.join("\n"));
 }
 
-/// Waits until the server has only the connection of `witness`, and no more than before.
+/// Waits until the server has only the connection of `witness`, and not more resources than before.
 fn until_settled(
     scratch: &Scratch,
     server: &Server,

@@ -1,4 +1,4 @@
-//! How a server ends, and what it takes over while it runs.
+//! Tests of the server's shutdown, and of the changes that it applies while it runs.
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 use support::{Client, Scratch, Server, run, status, stderr, stdout};
 
-/// Far more than the sockets of both ends hold.
+/// Much larger than the socket buffers of both ends.
 const LARGE: usize = 64 << 20;
 
 fn sample() -> Vec<u8> {
@@ -28,7 +28,7 @@ fn a_drain_finishes_what_is_in_flight_and_closes_the_idle() {
     let mut busy = server.client();
     let handle = busy.open("/large");
     busy.send_read(handle, 0, LARGE as u32);
-    // The reply has begun: the server has the request.
+    // The reply has begun, so the server has received the request.
     let mut first = [0; 1];
     busy.stream.peek(&mut first).unwrap();
     server.signal(Signal::TERM);
@@ -115,7 +115,7 @@ fn a_bad_file_changes_nothing_and_a_good_one_what_it_can() {
     assert!(line.ends_with("xrd.allow"), "{line}");
     let line = server.line(|line| line.contains("needs a restart"));
     assert!(line.contains("xrd.timeout"), "{line}");
-    // Whoever is not allowed is let go without a word.
+    // A host that is not allowed is disconnected without a reply.
     Client::connected(server.port).closed();
     assert_eq!(status(&scratch.path("admin"))["refused_denied"], 1);
 }

@@ -1,6 +1,9 @@
-//! Every byte under load: clients that read at random places and write, by one connection and by bound ones, all at once,
-//! while files drop out of memory. The same where the kernel refuses what the data path would like to use; then the server
-//! goes another way, and says so once.
+//! Tests of data integrity under load.
+//!
+//! Clients read at random offsets and write, over single and bound connections at the same time,
+//! while files are dropped from the page cache. The same loads run while the kernel rejects system
+//! calls that the data path prefers. The server must then use its fallbacks and log each of them
+//! once.
 
 #![allow(clippy::unwrap_used)] // a test fails where it is
 
@@ -13,10 +16,10 @@ use std::thread;
 use support::refusal::{Refused, URING_ENTER, URING_SETUP, start_without};
 use support::{Client, Scratch, Server, run, stderr, stdout};
 
-/// Bytes of the file that all read.
+/// Size of the file that all clients read.
 const SIZE: usize = 5_000_003;
-/// What `scalla bench` does at the same time. Sizes are on both sides of what is answered on the spot, sent by `sendfile`
-/// and read in pieces.
+/// The concurrent loads of `scalla bench`. Their sizes cover replies sent immediately, replies sent
+/// by `sendfile`, and data read in pieces.
 const LOADS: [(&str, &str, &str); 6] = [
     ("read", "/big", "-s 1,24,2k,9000,70001,600k -c 6 -d 8 --operations 600"),
     ("stream", "/big", "-s 300001 -c 2 -d 2 --operations 60"),
@@ -26,7 +29,7 @@ const LOADS: [(&str, &str, &str); 6] = [
     ("pgwrite", "/out/p", "-s 1,4096,300k -c 3 -d 4 --file-size 2m --operations 150"),
 ];
 
-/// A server on which nothing is refused but what `start` sees to.
+/// Starts a server by `start`, without other rejected system calls.
 fn served(name: &str, start: impl FnOnce(&Scratch) -> Server) -> (Scratch, Server) {
     let scratch = Scratch::new(name);
     fs::create_dir_all(scratch.path("data/out")).unwrap();
@@ -37,7 +40,7 @@ fn served(name: &str, start: impl FnOnce(&Scratch) -> Server) -> (Scratch, Serve
     (scratch, server)
 }
 
-/// All loads at once, with every byte compared.
+/// Runs all loads concurrently, with verification of all bytes.
 fn all_at_once(scratch: &Scratch, server: &Server) {
     let (over, port) = (AtomicBool::new(false), server.port);
     thread::scope(|scope| {
@@ -45,7 +48,7 @@ fn all_at_once(scratch: &Scratch, server: &Server) {
             let file = File::open(scratch.path("data/big")).unwrap();
             file.sync_all().unwrap();
             while !over.load(Ordering::Relaxed) {
-                // Where the file system cannot do it, everything stays in memory.
+                // If the file system does not support it, everything stays in memory.
                 fadvise(&file, 0, None, Advice::DontNeed).ok();
                 thread::sleep(std::time::Duration::from_millis(3));
             }
@@ -68,14 +71,14 @@ fn verified(scratch: &Scratch, port: u16, (load, path, options): (&str, &str, &s
     assert!(output.status.success(), "{load} {options}: {}{}", stdout(&output), stderr(&output));
 }
 
-/// Reads whose replies come by whichever connection of the session, in turn.
+/// Reads whose replies arrive over each connection of the session in turn.
 fn by_bound_connections(scratch: &Scratch, port: u16) {
     let content = fs::read(scratch.path("data/big")).unwrap();
     let mut main = Client::login(port);
     let handle = main.open("/big");
     let mut bound: Vec<_> = (0..3).map(|_| Client::bound(&main, port)).collect();
     for round in 0..60usize {
-        // The same numbers in every run, all over the file.
+        // The same offsets in every run, spread over the file.
         let offset = round * 7_654_321 % SIZE;
         let length = [24, 2000, 9001, 70_000, 400_000][round % 5].min(SIZE - offset);
         let expected = &content[offset..offset + length];
@@ -92,12 +95,13 @@ fn by_bound_connections(scratch: &Scratch, port: u16) {
 
 const OPENAT2: Refused = (libc::SYS_openat2, None);
 const PREADV2: Refused = (libc::SYS_preadv2, None);
-/// Only where something special is asked for: the flags are the last argument.
+/// Rejects only calls with flags, which are the last argument.
 const NOWAIT: Refused = (libc::SYS_preadv2, Some((5, 1)));
 const SENDFILE: Refused = (libc::SYS_sendfile, None);
 const CACHESTAT: Refused = (451, None);
 
-/// A server that is refused these calls, under all loads; afterwards it has said each of these once.
+/// Runs all loads against a server for which these calls are rejected. Afterwards the server must
+/// have logged each of `said` once.
 fn without(name: &str, calls: &[Refused], error: i32, said: &[&str]) {
     let (scratch, server) = served(name, |scratch| start_without(scratch, calls, error));
     all_at_once(&scratch, &server);
@@ -106,7 +110,8 @@ fn without(name: &str, calls: &[Refused], error: i32, said: &[&str]) {
         let told = lines.iter().filter(|line| line.contains(said)).count();
         assert_eq!(told, 1, "`{said}` in:\n{}", lines.join("\n"));
     }
-    // Where the files lie in memory more may be refused, but nothing twice. Before it stand the time and the room.
+    // On a memory file system more calls may be rejected, but none is logged twice. The time and
+    // the module precede the text.
     let refusals = lines.iter().filter_map(|line| line.split_once(" is refused (")?.0.split_once(": "));
     let mut refusals: Vec<_> = refusals.map(|(_, what)| what).collect();
     let all = refusals.len();

@@ -1,5 +1,6 @@
-//! Recovery after `kill -9`: an unfinished upload and an uncommitted checkpoint, on a tree that is not mounted at the next start,
-//! with another admin folder, and with files that were replaced meanwhile.
+//! Tests of recovery after `kill -9` with an unfinished upload and an uncommitted checkpoint: on a
+//! tree that is not mounted at the next start, with another admin directory, and with files that
+//! were replaced meanwhile.
 
 #![allow(clippy::unwrap_used)] // a test fails where it is
 
@@ -15,7 +16,7 @@ use support::codes::request::{CHECKPOINT, CLOSE};
 use support::codes::status::{ERROR, OK, WAIT};
 use support::{Client, Scratch, Server, names, run};
 
-/// kXR_open options.
+/// Option bits of kXR_open.
 const NEW: u16 = 0x0008;
 const READ: u16 = 0x0010;
 const UPDATE: u16 = 0x0020;
@@ -45,7 +46,8 @@ fn body(handle: [u8; 4]) -> [u8; 16] {
     body
 }
 
-/// Leaves a server that was killed with half an upload of `/in/upload` and an uncommitted checkpoint of `/in/edited`.
+/// Starts a server and kills it with an incomplete upload of `/in/upload` and an uncommitted
+/// checkpoint of `/in/edited`.
 fn killed_in_the_middle(scratch: &Scratch) {
     scratch.write("data/in/edited", BEFORE);
     scratch.write("data/in/other", b"whole");
@@ -80,7 +82,8 @@ fn is_pending(client: &mut Client, path: &str) -> bool {
     words.split_whitespace().nth(2).unwrap().parse::<u32>().unwrap() & PENDING != 0
 }
 
-/// The file of before the checkpoint is there, and the creator of the upload finishes it.
+/// Checks that the file has its content from before the checkpoint, and that the creator of the
+/// upload can finish it.
 fn is_recovered(scratch: &Scratch) {
     let server = server(scratch, "admin");
     assert_eq!(fs::read(scratch.path("data/in/edited")).unwrap(), BEFORE);
@@ -105,7 +108,7 @@ fn a_start_without_the_tree_forgets_nothing() {
         fs::create_dir_all(scratch.path("data").join(empty)).unwrap();
         let server = server(&scratch, "admin");
         let mut client = server.client();
-        // Neither the unfinished file nor the one with a checkpoint is made anew here.
+        // Neither the unfinished file nor the one with a checkpoint is created again here.
         for name in ["/in/upload", "/in/edited"] {
             let (status, text) = client.try_open(name, NEW | UPDATE | PERSIST);
             assert_eq!(status, ERROR, "{name}: {}", String::from_utf8_lossy(&text));
@@ -130,7 +133,7 @@ fn admin(scratch: &Scratch, arguments: &[&str]) -> String {
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
-/// Copies the tree with modes and without attributes, and puts the copy in its place.
+/// Replaces the tree by a copy with modes but without attributes.
 fn move_by_copy(scratch: &Scratch) {
     let done = Command::new("cp")
         .args(["-r", "--preserve=mode,timestamps", "data", "copy"])
@@ -161,7 +164,7 @@ fn an_unfinished_file_that_was_moved_by_a_copy_is_not_served_until_it_is_cleared
     handle(client.try_open("/in/upload", READ));
     let refused = admin(&scratch, &["unfinished", "clear", "/in/upload"]);
     assert!(refused.contains("it is not unfinished"), "{refused}");
-    // The file of the checkpoint may be half changed.
+    // The file of the checkpoint may be partly changed.
     for options in [READ, UPDATE] {
         assert_eq!(client.try_open("/in/edited", options).0, ERROR);
     }
@@ -177,7 +180,7 @@ fn an_unfinished_file_that_was_moved_by_a_copy_is_not_served_until_it_is_cleared
     assert_eq!(admin(&scratch, &["checkpoint", "list"]), "none\n");
 }
 
-/// A copy without modes loses the mark too. Names are printed in a form that orders take.
+/// A copy without modes also loses the mark. Names are printed in a form that orders accept.
 #[test]
 fn an_unfinished_file_whose_mark_a_copy_lost_is_not_served_until_it_is_cleared() {
     let scratch = Scratch::new("unmarked");

@@ -1,4 +1,5 @@
-//! `scalla serve`: what it says, what it refuses, and who else may be there.
+//! Tests of `scalla serve`: its output, the configurations and requests that it rejects, and other
+//! servers on the same host.
 
 mod support;
 
@@ -51,7 +52,7 @@ fn the_log_and_the_parent_say_what_was_started() {
     let server = Background(u32::try_from(pid).unwrap());
     let expected = format!("running as pid {pid}, port {port}; log {log}; stop it with: kill {pid}\n");
     assert_eq!(stdout(&output), expected);
-    // It is found though its admin folder is its own.
+    // The server is found although its admin directory is not the default one.
     let list = stdout(&run("scalla", &scratch, &["admin", "list"]));
     assert!(
         list.lines().any(|line| line.starts_with(&format!("{pid} ")) && line.ends_with(&admin)),
@@ -59,7 +60,7 @@ fn the_log_and_the_parent_say_what_was_started() {
     );
     let refused = stderr(&run("scalla", &scratch, &["admin", "status"]));
     assert!(refused.contains(&format!("\n  --admin-path {admin}   (pid {pid}, port {port})")), "{refused}");
-    // A mistake that is read again stands in the log too.
+    // An error found during a reload is logged too.
     scratch.write(
         "x.cfg",
         format!("oss.localroot {data}\nall.export /set r/o\nall.sitename a\nxrd.report h:1\n"),
@@ -212,7 +213,8 @@ fn what_root_left_behind_goes_to_the_user() {
         command.args(["serve", &scratch.text("data"), "--port", "0"]).args(more);
         Server::start(&mut command)
     };
-    // Root's own server, killed: its folders and its lock stay, and nobody but root may enter.
+    // A server of root was killed: its directories and its lock remain, and only root may access
+    // them.
     let server = serve(&[]);
     fs::set_permissions(scratch.path("state/scalla"), fs::Permissions::from_mode(0o700)).unwrap();
     drop(server);
@@ -265,7 +267,7 @@ fn configurations_are_checked_and_shown() {
         "{text}"
     );
     assert!(text.lines().any(|line| line.starts_with("xrd.port ") && line.ends_with("# default")), "{text}");
-    // The admin folder is the one that a server would use.
+    // The admin directory is the one that a server would use.
     let admin = text.lines().find(|line| line.starts_with("all.adminpath ")).unwrap();
     let server =
         Server::start(program("scalla", &scratch).args(["serve", "--config", good_path, "--port", "0"]));

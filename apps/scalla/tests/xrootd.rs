@@ -1,4 +1,4 @@
-//! The program under the name `xrootd`: its command line, its files, detaching.
+//! Tests of the `xrootd` personality: its command line, its files, and detaching.
 
 mod support;
 
@@ -62,7 +62,7 @@ fn in_the_background_the_parent_waits_until_the_port_is_open() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let pid: u32 = scratch.read("my.pid").parse().unwrap();
     let server = Background(pid);
-    // Everything is in its place the moment the parent returns.
+    // All files exist when the parent returns.
     assert_eq!(scratch.read("run/foo/xrootd.pid"), pid.to_string());
     let status = status(&scratch.path("adm/foo"));
     assert_eq!((status["pid"].as_u64(), status["instance"].as_str()), (Some(u64::from(pid)), Some("foo")));
@@ -119,7 +119,7 @@ fn in_the_background_a_failure_is_told_and_is_the_exit_status() {
     assert!(text.contains(&format!("port {port} is in use by")), "{text}");
     assert!(text.contains("initialization failed."), "{text}");
     assert!(!scratch.path("pid").exists());
-    // What goes wrong after the log is open stands in the log too.
+    // Errors after the log was opened are logged too.
     let arguments = [
         "-b",
         "-p",
@@ -218,7 +218,7 @@ fn setenv_reaches_the_process() {
 #[test]
 fn an_admin_folder_of_the_real_server_will_do() {
     let scratch = Scratch::new("swapped");
-    // What it leaves there: its own journal of unfinished files, a file.
+    // XRootD leaves its own journal of unfinished files there, as a file.
     scratch.write("admin/.ofs/posc.log", [0; 64]);
     scratch.write("data/x", "12345");
     let server = Server::xrootd(&scratch, &[&scratch.text("data")]);

@@ -51,7 +51,7 @@ pub(crate) struct Candidate {
     pub(crate) word: String,
     /// The part of the word that a list shows.
     pub(crate) shown: String,
-    /// Its description, or empty.
+    /// The description, or empty.
     pub(crate) about: String,
     /// Set if the word is incomplete, such as a directory.
     pub(crate) open: bool,

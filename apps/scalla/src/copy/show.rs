@@ -38,7 +38,7 @@ pub(super) enum Leftover {
     Kept,
     /// The partial file is removed; `--continue` would have kept it.
     Removed,
-    /// It depends on the servers, or the command restarts with the next file.
+    /// The outcome depends on the servers, or the command restarts with the next file.
     Other,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Tree {
 
 /// A directory whose entries are being drawn.
 struct Level {
-    /// Its URL.
+    /// The URL of the directory.
     url: Url,
     entries: Items,
     /// The indices of the entries to be drawn, and whether each is a directory to be entered.

@@ -14,7 +14,7 @@ pub(super) struct Folder {
     pub(super) url: Url,
     /// 0 for the starting directory.
     pub(super) depth: usize,
-    /// Its entries with their status, sorted by name.
+    /// The entries with their status, sorted by name.
     pub(super) entries: Items,
     /// Failures: the listing as a whole, servers that did not reply, unreliable entries. After
     /// [`Walk::enter`] also the directories that were not entered.

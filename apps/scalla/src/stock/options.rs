@@ -8,7 +8,7 @@ use std::fmt;
 /// An option.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
-    /// Its letter, if it has one.
+    /// The option letter, if there is one.
     pub(crate) short: Option<char>,
     pub(crate) long: &'static str,
     /// Set if the option takes a value.

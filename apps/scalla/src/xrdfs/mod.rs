@@ -46,7 +46,7 @@ Available commands:
 /// A command.
 struct Command {
     name: &'static str,
-    /// Its help text, and its function.
+    /// The help text and the function.
     help: &'static str,
     run: fn(&mut Shell, &[&str]) -> Result<(), Status>,
 }

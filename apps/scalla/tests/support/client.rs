@@ -1,4 +1,4 @@
-//! A client of raw bytes: handshake, login, one request at a time or many without waiting.
+//! A client that sends raw bytes: handshake, login, and single or pipelined requests.
 
 use super::PATIENCE;
 use super::codes::request::{BIND, OPEN, PING, PROTOCOL, READ, STAT, WRITE};
@@ -18,19 +18,19 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects and says nothing.
+    /// Connects without sending anything.
     pub(crate) fn silent(port: u16) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
-    /// Connected, nothing said.
+    /// Connects without sending anything.
     pub(crate) fn connected(port: u16) -> Self {
         Self { stream: Self::silent(port), session: [0; 16] }
     }
 
-    /// The handshake is done.
+    /// Connects and performs the handshake.
     fn greeted(port: u16) -> Self {
         let mut client = Self::connected(port);
         client.stream.write_all(&handshake()).unwrap();
@@ -38,7 +38,7 @@ impl Client {
         client
     }
 
-    /// A connection that joins the session of `main`, and its path id.
+    /// Creates a connection bound to the session of `main`, and returns it with its path id.
     pub(crate) fn bound(main: &Self, port: u16) -> (Self, u8) {
         let mut client = Self::greeted(port);
         let mut protocol = [0; 16];
@@ -49,7 +49,7 @@ impl Client {
         (client, path[0])
     }
 
-    /// Logs in; `None` if the server closes the connection at once.
+    /// Logs in. Returns `None` if the server closes the connection immediately.
     pub(crate) fn try_login(port: u16) -> Option<Self> {
         let mut probe = Self::connected(port);
         probe.stream.write_all(&handshake()).ok()?;
@@ -73,7 +73,7 @@ impl Client {
         self
     }
 
-    /// The bytes of a request.
+    /// Encodes a request.
     pub(crate) fn request(code: u16, body: [u8; 16], payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0, 1];
         bytes.extend(code.to_be_bytes());
@@ -88,7 +88,7 @@ impl Client {
         self.stream.write_all(&Self::request(code, body, payload)).unwrap();
     }
 
-    /// The next reply: status and data.
+    /// Returns the next reply: status and data.
     pub(crate) fn reply(&mut self) -> (u16, Vec<u8>) {
         let mut header = [0; 8];
         self.stream.read_exact(&mut header).unwrap();
@@ -141,12 +141,12 @@ impl Client {
         assert_eq!(status, 0, "{}", String::from_utf8_lossy(&data));
     }
 
-    /// Asks for bytes of an open file without taking the reply.
+    /// Sends a read request without reading the reply.
     pub(crate) fn send_read(&mut self, handle: [u8; 4], offset: u64, length: u32) {
         self.send_read_by(0, handle, offset, length);
     }
 
-    /// The same, with the reply to come by the connection of that path id.
+    /// Sends a read request whose reply is to arrive over the connection with this path id.
     pub(crate) fn send_read_by(&mut self, path: u8, handle: [u8; 4], offset: u64, length: u32) {
         let mut body = [0; 16];
         body[..4].copy_from_slice(&handle);
@@ -156,8 +156,8 @@ impl Client {
         self.send(READ, body, if path == 0 { b"" } else { &argument });
     }
 
-    /// Announces a write of `length` bytes, sends the first of them, and waits until the server has taken them: they come in
-    /// one piece behind a ping, whose answer this takes.
+    /// Announces a write of `length` bytes, sends the first of them, and waits until the server has
+    /// received them. They are sent in one piece after a ping, whose reply is read here.
     pub(crate) fn begin_write(&mut self, handle: [u8; 4], length: u32, first: &[u8]) {
         let mut bytes = vec![0, 1];
         bytes.extend(PING.to_be_bytes());
@@ -172,7 +172,7 @@ impl Client {
         assert_eq!(self.reply(), (0, Vec::new()));
     }
 
-    /// All frames of a reply together.
+    /// Returns the data of all frames of a reply.
     pub(crate) fn data(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
@@ -186,7 +186,7 @@ impl Client {
         }
     }
 
-    /// Waits until the server closes; what comes before is passed over.
+    /// Waits until the server closes the connection. Earlier data is discarded.
     pub(crate) fn closed(mut self) {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {

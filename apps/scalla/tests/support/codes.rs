@@ -1,6 +1,8 @@
-//! Numbers of the xroot protocol. Written out here, so that a wrong one in the program's own crates is noticed.
+//! Numbers of the xroot protocol.
+//!
+//! They are repeated here, so that a wrong number in the program's own crates is detected.
 
-/// Requests.
+/// Request codes.
 pub(crate) mod request {
     pub(crate) const CLOSE: u16 = 3003;
     pub(crate) const PROTOCOL: u16 = 3006;
@@ -14,7 +16,7 @@ pub(crate) mod request {
     pub(crate) const BIND: u16 = 3024;
 }
 
-/// Statuses of replies.
+/// Reply statuses.
 pub(crate) mod status {
     pub(crate) const OK: u16 = 0;
     pub(crate) const ATTN: u16 = 4001;

@@ -1,6 +1,7 @@
-//! A server as a child process and a client of raw bytes, for tests that drive the real program.
+//! A server as a child process and a client of raw bytes, for tests of the real program.
 //!
-//! Whatever happens to a test, its server is killed by its number and its folder removed.
+//! When a test ends in any way, its server is killed by its process id and its directory is
+//! removed.
 
 #![allow(dead_code)] // each test file uses its part
 #![allow(clippy::unwrap_used)] // a test fails where it is
@@ -21,10 +22,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Longest wait for something that must happen. Only a broken server makes a test wait so long.
+/// Timeout for something that must happen. Only a broken server makes a test wait this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder that goes with its test.
+/// A directory that is removed after its test.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -62,7 +63,8 @@ impl Drop for Scratch {
     }
 }
 
-/// The program under one of its names, with state and home inside the scratch folder.
+/// Returns a command for the program under one of its names, with state and home inside the scratch
+/// directory.
 pub(crate) fn program(name: &str, scratch: &Scratch) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_scalla"));
     command.arg0(name).env("XDG_STATE_HOME", scratch.path("state")).env("HOME", scratch.path(""));
@@ -70,7 +72,7 @@ pub(crate) fn program(name: &str, scratch: &Scratch) -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs the program to its end.
 pub(crate) fn run(name: &str, scratch: &Scratch, arguments: &[&str]) -> Output {
     program(name, scratch).args(arguments).output().unwrap()
 }
@@ -86,28 +88,29 @@ pub(crate) fn stdout(output: &Output) -> String {
 /// A server that runs in the foreground.
 pub(crate) struct Server {
     child: Child,
-    /// Its port.
+    /// The port for clients.
     pub(crate) port: u16,
     lines: Receiver<String>,
     seen: Vec<String>,
 }
 
 impl Server {
-    /// `scalla serve` on the scratch folder's `data`, with an admin folder there, on a free port.
+    /// Starts `scalla serve` on the scratch directory's `data`, with an admin directory there, on a
+    /// free port.
     pub(crate) fn serve(scratch: &Scratch, more: &[&str]) -> Self {
         let mut command = program("scalla", scratch);
         command.args(["serve", &scratch.text("data"), "--port", "0", "--admin-path", &scratch.text("admin")]);
         Self::start(command.args(more))
     }
 
-    /// The link `xrootd` with a configuration file on a free port.
+    /// Starts the link `xrootd` with a configuration file on a free port.
     pub(crate) fn xrootd(scratch: &Scratch, more: &[&str]) -> Self {
         let mut command = program("xrootd", scratch);
         command.args(["-p", "any", "-a", &scratch.text("admin")]);
         Self::start(command.args(more))
     }
 
-    /// The link `xrootd` with this configuration and admin folder, on a free port.
+    /// Starts the link `xrootd` with this configuration and admin directory, on a free port.
     pub(crate) fn configured(scratch: &Scratch, admin: &str, config: &str) -> Self {
         let file = scratch.write("x.cfg", config);
         let mut command = program("xrootd", scratch);
@@ -115,7 +118,7 @@ impl Server {
         Self::start(&mut command)
     }
 
-    /// `scalla serve` as [`Server::serve`], in a process that may have so many descriptors.
+    /// Starts `scalla serve` like [`Server::serve`], in a process with this limit of descriptors.
     pub(crate) fn serve_with_descriptors(scratch: &Scratch, descriptors: usize) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"")]);
@@ -124,7 +127,7 @@ impl Server {
         Self::start(command.env("HOME", scratch.path("")).stdin(Stdio::null()))
     }
 
-    /// Starts it and waits until it says on which port it listens.
+    /// Starts a server and waits until it reports its port.
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (tell, lines) = channel();
@@ -146,7 +149,7 @@ impl Server {
         server
     }
 
-    /// The next line of output that fits; lines before it are passed over.
+    /// Returns the next matching line of output. Earlier lines are skipped.
     pub(crate) fn line(&mut self, fits: impl Fn(&str) -> bool) -> String {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -161,7 +164,7 @@ impl Server {
         }
     }
 
-    /// A line it has said, or will say, at its start perhaps.
+    /// Returns a matching line of output, including lines written during the start.
     pub(crate) fn said(&mut self, fits: impl Fn(&str) -> bool) -> String {
         let seen = self.seen.iter().find(|line| fits(line)).cloned();
         seen.unwrap_or_else(|| self.line(fits))
@@ -176,19 +179,18 @@ impl Server {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
-    /// From here on [`Server::peak_memory`] counts anew; returns the bytes of memory that it has
-    /// now.
+    /// Resets the counter of [`Server::peak_memory`]. Returns the current memory in bytes.
     pub(crate) fn reset_peak_memory(&self) -> usize {
         fs::write(format!("/proc/{}/clear_refs", self.pid()), "5").unwrap();
         self.memory("VmRSS:")
     }
 
-    /// The most bytes of memory that it had.
+    /// Returns the peak memory in bytes.
     pub(crate) fn peak_memory(&self) -> usize {
         self.memory("VmHWM:")
     }
@@ -203,7 +205,7 @@ impl Server {
         Client::login(self.port)
     }
 
-    /// Ends it in order, and returns all that it has said.
+    /// Shuts the server down, and returns all of its output.
     pub(crate) fn ended(mut self) -> Vec<String> {
         self.signal(rustix::process::Signal::TERM);
         self.wait();
@@ -220,7 +222,7 @@ impl Drop for Server {
     }
 }
 
-/// The port in `listening on [::]:1094` or `anon@host:1094 initialization completed`.
+/// Returns the port in `listening on [::]:1094` or `anon@host:1094 initialization completed`.
 fn port_in(line: &str) -> Option<u16> {
     let rest = match line.split_once("listening on ") {
         Some((_, rest)) => rest,
@@ -234,7 +236,7 @@ fn port_in(line: &str) -> Option<u16> {
 pub(crate) struct Background(pub(crate) u32);
 
 impl Background {
-    /// Waits for its end, however it comes.
+    /// Waits for the end of the process, whatever its cause.
     pub(crate) fn wait(&self) {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -258,18 +260,18 @@ impl Drop for Background {
     }
 }
 
-/// What the server on this admin folder says of itself.
+/// Returns the status of the server with this admin directory.
 pub(crate) fn status(admin: &Path) -> serde_json::Value {
     let socket = admin.join(".scalla/xrootd.sock");
     server::admin::ask(&socket, &server::admin::Request::Status {}).unwrap()
 }
 
-/// Is this test run by root?
+/// Reports whether this test is run by root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The names in a folder, sorted.
+/// Returns the names in a directory, sorted.
 pub(crate) fn names(folder: impl AsRef<Path>) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
         .map(|entries| {

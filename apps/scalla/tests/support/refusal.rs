@@ -1,4 +1,4 @@
-//! A server to which the kernel refuses some system calls, as old kernels and some containers do.
+//! A server for which the kernel rejects some system calls, like old kernels and some containers.
 
 use super::{Scratch, Server};
 use seccompiler::{
@@ -6,10 +6,11 @@ use seccompiler::{
 };
 use std::thread;
 
-/// A system call to be refused, and where that depends on it: the number and the least value of an argument.
+/// A system call to reject. If it is rejected only for some arguments, the index of the argument
+/// and its minimum value.
 pub(crate) type Refused = (libc::c_long, Option<(u8, u64)>);
 
-/// Starts the server with system calls refused to it by this error.
+/// Starts the server with a filter that rejects system calls with this error.
 pub(crate) fn start_without(scratch: &Scratch, calls: &[Refused], error: i32) -> Server {
     let rule = |&(call, condition): &Refused| {
         let rules = condition.map(|(argument, least)| {
@@ -23,7 +24,7 @@ pub(crate) fn start_without(scratch: &Scratch, calls: &[Refused], error: i32) ->
     let filter =
         SeccompFilter::new(calls.iter().map(rule).collect(), SeccompAction::Allow, refuse, architecture);
     let program: BpfProgram = filter.unwrap().try_into().unwrap();
-    // It holds for this thread and for whatever it starts.
+    // The filter applies to this thread and to all processes that it starts.
     let start = || {
         seccompiler::apply_filter(&program).unwrap();
         Server::serve(scratch, &[])
