@@ -84,7 +84,7 @@ impl Table {
         self.notes.push((self.rows.len(), text));
     }
 
-    /// Adds the figures without a column of a node with children.
+    /// Adds the figures of a node with children for which there is no column.
     fn inner(&mut self, node: &NodeStatus, lead: &str) {
         let bar = if node.children.is_empty() { " " } else { "│" };
         if let Some(CacheStatus { locations, hits, misses, hit_rate, queries, held, .. }) = node.cache {
@@ -148,7 +148,7 @@ impl Table {
 fn root_row(root: &NodeStatus) -> Row {
     let nodes =
         root.cluster_address.as_deref().map(|address| format!(", nodes at {address}")).unwrap_or_default();
-    // The client port of a real node is not known from below.
+    // The client port of an XRootD node is not known from below.
     let clients = match root.data_port {
         0 => format!("{}{nodes}", root.role),
         port => {

@@ -7,7 +7,7 @@ use super::console::Console;
 use super::context::Context;
 use super::make::permissions;
 
-/// Maximum number of directory entries changed concurrently.
+/// Directory entries changed in one batch.
 const STEP: usize = 256;
 
 /// Set permissions.
