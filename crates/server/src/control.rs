@@ -1,11 +1,11 @@
-//! A running server's ear: signals and the admin socket, drain and reload.
+//! Control of a running server: signals and the admin socket, drain and reload.
 //!
-//! | signal | what it does |
+//! | signal | effect |
 //! |---|---|
-//! | SIGTERM, SIGINT | drains: no new connections, operations in flight end, the rest is closed and listed; exit 0 |
+//! | SIGTERM, SIGINT | drain: refuses connections, completes operations, closes the rest; exit 0 |
 //! | a second one | ends at once; exit 1 |
-//! | SIGHUP | opens the log again and reads the configuration again |
-//! | SIGPIPE | nothing: a write to a closed socket is an error of that write |
+//! | SIGHUP | reopens the log and reloads the configuration |
+//! | SIGPIPE | none: a write to a closed socket is an error of that write |
 
 mod repairs;
 
@@ -27,13 +27,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Calls of the admin socket that may wait.
+/// Maximum number of waiting calls of the admin socket.
 const CALLS_QUEUED_MAX: usize = 16;
 
-/// Told to an administrator of a server that is no node.
+/// The reply to an administrator of a server that is not a cluster node.
 const ALONE: &str = "this server stands alone: it has no role in a cluster (all.manager, all.role)";
 
-/// Exit status of a server that was told twice to end.
+/// Exit status of a server that received a second request to end.
 const ENDED_AT_ONCE: u8 = 1;
 
 /// Exit status of a server that lost a thread without which it cannot serve.
@@ -42,14 +42,14 @@ const FAULT: u8 = 70;
 /// Time for the last log lines of such a server.
 const FAULT_EXIT_MAX: Duration = Duration::from_secs(10);
 
-/// What is needed to read the configuration again.
+/// The inputs of a configuration reload.
 pub(crate) struct Reloading {
     pub(crate) load: Load,
     pub(crate) levels: Levels,
 }
 
-/// A runtime that hears signals. Made before anybody is told that the server serves: a signal that comes before would
-/// kill it.
+/// A runtime that receives signals. It is created before the server is announced as ready, because
+/// an earlier signal would kill it.
 pub(crate) struct Ear {
     runtime: Runtime,
     signals: Signals,
@@ -63,7 +63,7 @@ impl Ear {
     }
 }
 
-/// A server that has started, with all that goes when it ends.
+/// A server that has started, with all parts that end with it.
 pub(crate) struct Control {
     pub(crate) ear: Ear,
     pub(crate) running: Running,
@@ -82,11 +82,11 @@ struct Watch {
     reloading: Reloading,
     started: Zoned,
     since: Instant,
-    /// Since it was told to end: comes to its end with the clients that were cut off.
+    /// Set once the server was asked to end. Returns the clients that were cut off.
     drain: Option<JoinHandle<Vec<Identity>>>,
 }
 
-/// What can be told by signals. From when this exists, none of them kills the process.
+/// The signals that control the process. Once this exists, none of them kills the process.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -104,7 +104,7 @@ impl Signals {
 }
 
 impl Control {
-    /// Serves until told to end.
+    /// Serves until asked to end.
     pub(crate) fn run(self, log: Log) -> ExitCode {
         let Self { ear, running, effective, admin, folder, pid_files, reloading } = self;
         let mut watch = Watch {
@@ -132,7 +132,7 @@ impl Control {
         drop((pid_files, folder));
         watch.log.flush();
         if watch.running.supervisor().fault().is_some() {
-            // Its threads may not answer any more: they end with the process.
+            // Its threads may no longer answer. They end with the process.
             std::mem::forget(watch);
         }
         code
@@ -163,7 +163,7 @@ impl Watch {
                     );
                     self.log.silence_other_threads();
                     tracing::error!("{text}");
-                    // It may be the log that has ended.
+                    // The thread that ended may be that of the log.
                     complain(&format!("{}: error: {text}\n", self.effective.program));
                     return Ok(ExitCode::from(FAULT));
                 }
@@ -177,7 +177,7 @@ impl Watch {
         }
     }
 
-    /// The first time begins a drain, the second ends the server.
+    /// Handles a request to end: the first one begins a drain, the second one ends the server.
     fn told_to_end(&mut self, by: &str) -> Option<ExitCode> {
         if self.drain.is_some() {
             tracing::warn!("a second {by} ends the server at once");
@@ -222,7 +222,7 @@ impl Watch {
                 Response::Draining
             }
         };
-        // Who asked may have gone.
+        // The caller may no longer be waiting.
         call.answer.send(response).ok();
     }
 
@@ -276,7 +276,8 @@ impl Watch {
         }
     }
 
-    /// Orders are kept over restarts, those for this node and those for a child.
+    /// Carries out an order for a cluster node. Orders for this node and for a child are kept over
+    /// restarts.
     fn cluster_order(&self, order: Order, node: Option<String>) -> Response {
         let Some(cluster) = self.running.cluster() else { return Response::failed(ALONE) };
         let wanted = node.clone();
@@ -288,7 +289,7 @@ impl Watch {
                 if cluster.order_child(order, slot) != Some(true) {
                     return Response::failed(format!("{name} has left"));
                 }
-                // A parent has one way to keep clients off a child.
+                // A parent has one way to keep clients away from a child.
                 state = if order.takes_out() { Order::Drain.state() } else { state };
                 Some(name)
             }
@@ -328,7 +329,8 @@ impl Watch {
         response
     }
 
-    /// Takes over what can change while serving, or changes nothing at all.
+    /// Applies the settings that can change while serving. Changes nothing if the new
+    /// configuration has errors.
     fn reload(&mut self) -> Response {
         let config::Loaded { effective: mut new, report } = config::load(&self.reloading.load, &Files);
         if !report.is_ok() {
@@ -353,7 +355,8 @@ impl Watch {
     }
 }
 
-/// Ends the process after this time if nothing else has: a disk that hangs can hold up the log or the control loop.
+/// Ends the process after this time if it is still running, because a disk that hangs can block the
+/// log or the control loop.
 fn end_within(limit: Duration) {
     let end = move || {
         std::thread::sleep(limit);
@@ -365,7 +368,7 @@ fn end_within(limit: Duration) {
     }
 }
 
-/// The end of a drain; never, as long as none has begun.
+/// Waits for the end of a drain; never completes if none has begun.
 async fn drained(drain: &mut Option<JoinHandle<Vec<Identity>>>) -> Vec<Identity> {
     match drain {
         Some(drain) => drain.await.unwrap_or_default(),
@@ -373,7 +376,7 @@ async fn drained(drain: &mut Option<JoinHandle<Vec<Identity>>>) -> Vec<Identity>
     }
 }
 
-/// Says whose connections are closed in the middle of something.
+/// Logs the clients whose connections are closed in the middle of an operation.
 fn list(left: &[Identity]) {
     for client in left {
         tracing::warn!("{client} is cut off in the middle of a request");

@@ -1,7 +1,8 @@
-//! A server as a process, from the command line to its exit status.
+//! A server as a process, from the command line to the exit status.
 //!
-//! The order matters: detach before anything is opened; take the port and descriptors while still root; become the user;
-//! then folders, log and admin socket, which belong to that user; serve; and only then tell who waits that it serves.
+//! The order matters: detach before any file is opened; open the port and raise limits while still
+//! root; change to the user; then create directories, log and admin socket, which belong to that
+//! user; serve; and only then notify the parent process that the server is ready.
 
 use crate::adapters::host_name;
 use crate::admin::AdminSocket;
@@ -22,42 +23,44 @@ use std::process::ExitCode;
 /// Exit status of a server that did not start.
 const NOT_STARTED: u8 = 1;
 
-/// Where the log is to go; relative names have been made absolute.
+/// The destination of the log; relative names have been made absolute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LogTarget {
-    /// The error output.
+    /// The standard error.
     Stderr,
     /// A file.
     File {
         /// Its name.
         path: PathBuf,
-        /// The instance's folder is not put before it (`=`).
+        /// Set if the directory of the instance is not put before it (`=`).
         exact: bool,
-        /// What becomes of old ones.
+        /// The retention of old log files.
         retention: Retention,
     },
 }
 
-/// What a command line makes of a server.
+/// The settings of a server from its command line.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The configuration, to be loaded now and at each reload. Its host name is filled in if it is empty.
+    /// The configuration, to be loaded at the start and at each reload. Its host name is filled in
+    /// if it is empty.
     pub load: Load,
-    /// Where to log.
+    /// The destination of the log.
     pub log: LogTarget,
-    /// How much to log; the configuration's trace directives may raise it.
+    /// The log levels; the trace directives of the configuration may raise them.
     pub levels: Levels,
-    /// Time stamps with microseconds.
+    /// Log time stamps with microseconds.
     pub precise: bool,
-    /// The user to become.
+    /// The user to change to.
     pub user: Option<String>,
     /// Detach from the terminal.
     pub background: bool,
-    /// A further pid file (`-s`).
+    /// An additional pid file (`-s`).
     pub pid_file: Option<PathBuf>,
-    /// Write the pid file of the configuration and the environment file, as sites' scripts expect of `xrootd`.
+    /// Write the pid file of the configuration and the environment file, as scripts of sites expect
+    /// from `xrootd`.
     pub traditional_files: bool,
-    /// Say on the standard output what is served where, and how to use it.
+    /// Print the exports, the address and usage hints on the standard output.
     pub announce: bool,
 }
 
@@ -74,8 +77,9 @@ pub fn run(mut launch: Launch) -> ExitCode {
     }
 }
 
-/// What comes first in every process of ours that stays: it keeps its name, detaches if it is to, and knows its host. An
-/// error is how this process, perhaps the parent of the one that stays, is to end.
+/// Performs the first steps of every long-running process: keeps the program name, detaches if
+/// requested, and determines the host name. The error is the exit status of this process, which may
+/// be the parent of the long-running one.
 pub(crate) fn begin(launch: &mut Launch, program: &str) -> Result<Option<Detached>, ExitCode> {
     process::keep_name();
     let detached = match launch.background.then(process::detach).transpose() {
@@ -93,7 +97,7 @@ pub(crate) fn begin(launch: &mut Launch, program: &str) -> Result<Option<Detache
     Ok(detached)
 }
 
-/// The configuration that counts. What is wrong with it is said where the operator looks.
+/// Returns the effective configuration. Its problems are reported where the operator looks.
 pub(crate) fn configuration(launch: &Launch) -> Result<Loaded, StartError> {
     let loaded = config::load(&launch.load, &Files);
     if loaded.report.is_ok() {
@@ -103,13 +107,13 @@ pub(crate) fn configuration(launch: &Launch) -> Result<Loaded, StartError> {
     Err(StartError::Configuration)
 }
 
-/// The last words of a server that did not start, where the operator looks.
+/// Reports why a server did not start, where the operator looks.
 pub(crate) fn fail(launch: &Launch, program: &str, error: &StartError) -> ExitCode {
     let mut stderr = std::io::stderr().lock();
-    // It may name what others made: files, folders, hosts.
+    // The text may contain names chosen by others: files, directories, hosts.
     let error = error.to_string();
     let error = base::shown(&error);
-    // Nobody to tell it to is no reason for more.
+    // A failure to write the error is ignored.
     if launch.announce {
         writeln!(stderr, "scalla: error: {error}").ok();
     } else {
@@ -121,14 +125,15 @@ pub(crate) fn fail(launch: &Launch, program: &str, error: &StartError) -> ExitCo
     ExitCode::from(NOT_STARTED)
 }
 
-/// Writes lines to the error output, escaped: they repeat names and words of files. That nobody listens there must not keep a
-/// server from starting, or from failing properly.
+/// Writes lines to the standard error, escaped because they contain names and text of files. A
+/// failure to write must not keep a server from starting, or from failing properly.
 pub(crate) fn complain(text: &str) {
     let shown: Vec<String> = text.split('\n').map(|line| base::shown(line).to_string()).collect();
     std::io::stderr().write_all(shown.join("\n").as_bytes()).ok();
 }
 
-/// Everything up to the log, which belongs to the user of the service like all that comes after it.
+/// Performs all steps up to the log, which belongs to the user of the service like everything after
+/// it.
 pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Control, Log), StartError> {
     let Loaded { mut effective, report } = configuration(launch)?;
     process::apply_environment(&effective.environment)
@@ -157,7 +162,8 @@ pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Cont
     Ok((outcome?, log))
 }
 
-/// What can go wrong with a log open: folders, admin socket, what is served, files; and then the word that it serves.
+/// Performs the steps that can fail with a log open: directories, admin socket, exports and files.
+/// Then it reports that the server is ready.
 fn serve(
     launch: &Launch,
     effective: Effective,
@@ -209,7 +215,7 @@ pub(crate) fn instance(effective: &Effective) -> &str {
     effective.instance.as_deref().unwrap_or(config::ANONYMOUS)
 }
 
-/// `log/x` of instance `foo` is `log/foo/x`.
+/// Returns the path of the log: `log/x` of instance `foo` is `log/foo/x`.
 pub(crate) fn log_path(launch: &Launch, effective: &Effective) -> Option<PathBuf> {
     let LogTarget::File { path, exact, .. } = &launch.log else { return None };
     match (&effective.instance, path.parent(), path.file_name()) {
@@ -252,7 +258,7 @@ pub(crate) fn open_log(
     })
 }
 
-/// The first lines of a log: who starts, and what there is to say about the configuration.
+/// Writes the first lines of a log: the program and the remarks on the configuration.
 fn introduce(launch: &Launch, effective: &Effective, report: &config::Report, no_user: bool) {
     let Effective { program, host, .. } = effective;
     if !launch.announce {
@@ -265,7 +271,8 @@ fn introduce(launch: &Launch, effective: &Effective, report: &config::Report, no
             if launch.announce { "--user" } else { "-R" }
         );
     }
-    // Dead paths and contradictions are for `config check` to refuse; here a part of the data may still be served.
+    // Dead paths and contradictions are errors only in `config check`; here a part of the data may
+    // still be served.
     let doubts = config::check(effective, &config::LocalDisk, launch.load.strictness);
     for problem in report.problems().iter().chain(doubts.problems()) {
         let Problem { origin, what, allowed, .. } = problem;
@@ -285,7 +292,7 @@ fn introduce(launch: &Launch, effective: &Effective, report: &config::Report, no
     }
 }
 
-/// Pid files and the environment file.
+/// Writes the pid files and the environment file.
 pub(crate) fn write_files(
     launch: &Launch,
     effective: &Effective,
@@ -305,7 +312,7 @@ pub(crate) fn write_files(
         }
     };
     if let Some(path) = &launch.pid_file {
-        // A relative one lies in the working directory, which is the home folder by now.
+        // A relative path is relative to the working directory, which is the home directory by now.
         write(home.join(path), true)?;
     }
     let chosen = !effective.process.pid_path.origin.is_default();
@@ -321,7 +328,8 @@ pub(crate) fn write_files(
             log_file,
             home,
         };
-        // Where a full path of a pid file was given, scripts look for this one too.
+        // If the full path of a pid file was given, scripts look for this file in the same
+        // directory.
         let chosen = launch.pid_file.as_deref().filter(|path| path.is_absolute());
         let folder = chosen.unwrap_or(&traditional).parent().unwrap_or(home);
         if let Err(error) = file.write(folder) {
@@ -331,7 +339,7 @@ pub(crate) fn write_files(
     Ok(pid_files)
 }
 
-/// The address, the part that the server plays, and the files and folders that it uses, for the log.
+/// Returns the log line with the address, the role of the server, and its files and directories.
 fn start_line(launch: &Launch, effective: &Effective, running: &Running) -> String {
     let part = match running.cluster().and_then(crate::cluster::Cluster::address) {
         Some(nodes) => {
@@ -348,7 +356,7 @@ fn start_line(launch: &Launch, effective: &Effective, running: &Running) -> Stri
     format!("listening on {}, {part}; {configuration}; admin folder {folder}", running.address())
 }
 
-/// One line for whoever has started the server in the background.
+/// Returns the line for the user who started the server in the background.
 fn background_line(port: u16, log_file: Option<&Path>) -> String {
     let pid = std::process::id();
     let log = match log_file {
@@ -358,13 +366,13 @@ fn background_line(port: u16, log_file: Option<&Path>) -> String {
     format!("running as pid {pid}, port {port}; {log}; stop it with: kill {pid}\n")
 }
 
-/// Started by a program that does not listen, it serves all the same.
+/// Prints text. The server also runs if its standard output is closed.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
 }
 
-/// Two lines on what is served where, and a third to try.
+/// Prints two lines on the exports and the address, and a third with an example command.
 fn announce(effective: &Effective, running: &Running) {
     let address = running.address();
     let exports = crate::running::describe_exports(effective);
@@ -405,7 +413,8 @@ fn announce(effective: &Effective, running: &Running) {
     print(&text);
 }
 
-/// A command that works as it stands: read a file that is there, else write one, else look around.
+/// Returns a command that works unchanged: it reads a file if there is one, otherwise writes one,
+/// otherwise lists a directory.
 fn example(effective: &Effective, url: &str) -> String {
     let Some(export) = effective.storage.exports.first() else { return format!("xrdfs {url} ls /") };
     let root = effective.storage.local_root.value.clone().unwrap_or_default();
@@ -420,10 +429,10 @@ fn example(effective: &Effective, url: &str) -> String {
     format!("xrdcp /etc/hostname {url}{prefix}/hostname")
 }
 
-/// Names of a folder looked at for the example.
+/// Maximum number of names in a directory that are examined for the example.
 const NAMES_LOOKED_AT: usize = 200;
 
-/// The first regular file whose name needs no quotes in a shell or URL.
+/// Returns the first regular file whose name needs no quotes in a shell or URL.
 fn first_file(folder: &Path) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let mut names: Vec<String> = std::fs::read_dir(folder)

@@ -1,6 +1,7 @@
-//! A server that serves: the rooms wired together, the port open.
+//! A server that serves: connects all components and opens the port.
 //!
-//! In-process tests start one with [`Running::listen`], on another storage with [`Running::listen_over`]; programs go through [`crate::daemon`].
+//! In-process tests start one with [`Running::listen`], on another storage with
+//! [`Running::listen_over`]; programs use [`crate::daemon`].
 
 use crate::adapters::{
     Doorkeeper, Handoff, Leased, Movable, Redirector, Redirects, SystemClock, SystemUsers, install_rings,
@@ -23,17 +24,17 @@ use storage::posix::Posix;
 use tokio::sync::oneshot;
 use vfs::FileSystem;
 
-/// How long a loop may take to close the port.
+/// Maximum time for a loop to close the port.
 const CLOSING_MAX: Duration = Duration::from_secs(10);
 
-/// A server that serves. Dropping it closes the port; connections that are open go on until they end, so
-/// [`Running::drain`] comes first where that matters.
+/// A server that serves. Dropping it closes the port. Open connections continue until they end, so
+/// [`Running::drain`] must be called first if that matters.
 pub struct Running {
     address: SocketAddr,
     loops: Arc<Loops>,
     refusals: Arc<Refusals>,
     doorkeeper: Arc<Doorkeeper>,
-    /// Where the files are; a redirector has none.
+    /// The files that are served; `None` for a redirector.
     logical: Option<Arc<Logical>>,
     /// The node of the cluster; `None` for a server that stands alone.
     cluster: Option<Cluster>,
@@ -42,25 +43,27 @@ pub struct Running {
     supervisor: Supervisor,
 }
 
-/// Accepts, on the first loop. The port is open as long as `open` is, and closed when `told` has no other end any more.
+/// Accepts connections, on the first loop. The port is open until `open` is dropped. It is closed
+/// once the other end of `told` is dropped.
 struct Acceptor {
     open: oneshot::Sender<()>,
     told: std::sync::mpsc::Receiver<()>,
 }
 
-/// Connections that were not served, since the start.
+/// Numbers of connections refused since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
-    /// There were too many.
+    /// Connections above the maximum number.
     pub full: u64,
-    /// The host is not allowed.
+    /// Connections from a host that is not allowed.
     pub denied: u64,
-    /// They spoke no protocol we know.
+    /// Connections with an unknown protocol.
     pub unknown: u64,
 }
 
 impl Running {
-    /// Opens the port that `effective` names and serves. Blocks while earlier runs' journals are worked through.
+    /// Opens the port that `effective` names and serves. Blocks while the journals of earlier runs
+    /// are replayed.
     ///
     /// # Errors
     /// [`StartError`].
@@ -68,7 +71,7 @@ impl Running {
         Self::listen_over(effective, |posix| posix)
     }
 
-    /// The same as a node of a cluster.
+    /// Opens the port and serves as a node of a cluster.
     ///
     /// # Errors
     /// [`StartError`].
@@ -76,7 +79,7 @@ impl Running {
         Self::listen_in_cluster_over(effective, cluster, |posix| posix)
     }
 
-    /// The same, with what `wrap` makes of the storage in its place.
+    /// Opens the port and serves as a node of a cluster, with the storage that `wrap` returns.
     ///
     /// # Errors
     /// [`StartError`].
@@ -88,8 +91,8 @@ impl Running {
         Self::start_over(effective, open(effective)?, Some(cluster), wrap, Supervisor::default())
     }
 
-    /// The same, with what `wrap` makes of the storage in its place: for measurements and tests of a storage that is slow
-    /// or goes wrong.
+    /// Opens the port and serves, with the storage that `wrap` returns. It is for measurements and
+    /// tests of a storage that is slow or fails.
     ///
     /// # Errors
     /// [`StartError`].
@@ -101,7 +104,7 @@ impl Running {
         Self::start_over(effective, listener, None, wrap, Supervisor::default())
     }
 
-    /// Serves on a port that is open already.
+    /// Serves on a port that is already open.
     pub(crate) fn start(
         effective: &Effective,
         listener: Listener,
@@ -187,37 +190,38 @@ impl Running {
         &self.loops
     }
 
-    /// Where it listens.
+    /// Returns the address of the port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Reports the threads and tasks that have ended without being told to: then it serves no longer, or not everybody.
+    /// Returns the supervisor, which reports threads and tasks that have ended unexpectedly. The
+    /// server then no longer serves, or not all clients.
     pub fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }
 
-    /// Connections now.
+    /// Returns the number of connections.
     pub fn connections(&self) -> usize {
         self.loops.connections()
     }
 
-    /// The files that are served; `None` for a server without files of its own.
+    /// Returns the files that are served; `None` for a server without files.
     pub fn logical(&self) -> Option<&Arc<Logical>> {
         self.logical.as_ref()
     }
 
-    /// Files that are open, pending or busy now.
+    /// Returns the numbers of files that are open, pending or busy.
     pub fn files(&self) -> logical::Status {
         self.logical.as_ref().map(|logical| logical.status()).unwrap_or_default()
     }
 
-    /// The node of the cluster; `None` for a server that stands alone.
+    /// Returns the cluster node; `None` for a server that stands alone.
     pub fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_ref()
     }
 
-    /// Connections that were not served.
+    /// Returns the numbers of refused connections.
     pub fn refused(&self) -> Refused {
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Refused {
@@ -227,32 +231,33 @@ impl Running {
         }
     }
 
-    /// Takes over what can change while serving.
+    /// Applies the settings that can change while serving.
     pub(crate) fn reconfigure(&self, new: &Effective) {
         self.doorkeeper.set(&new.network);
     }
 
-    /// Sessions now, also those that have not logged in.
+    /// Returns the number of sessions, including those that have not logged in.
     pub fn sessions(&self) -> usize {
         self.xroot.sessions()
     }
 
-    /// What the xroot door has counted since the start.
+    /// Returns the counters of the xroot door since the start.
     pub fn totals(&self) -> xroot::Totals {
         self.xroot.totals()
     }
 
-    /// Who is connected.
+    /// Returns the connected clients.
     pub fn clients(&self) -> Vec<Identity> {
         self.xroot.clients()
     }
 
-    /// Closes the port, lets operations in flight end within `limit`, closes what is left then and tells whose it was.
+    /// Closes the port, lets operations in flight end within `limit`, then closes the remaining
+    /// connections and returns their clients.
     ///
-    /// The port is closed when this returns; the rest is for the future.
+    /// The port is closed when this returns; the future does the rest.
     pub fn drain(&mut self, limit: Duration) -> impl Future<Output = Vec<Identity>> + Send + 'static {
         if let Some(cluster) = &self.cluster {
-            // Before the port is closed, nobody is to be sent here any more.
+            // Before the port is closed, clients must no longer be redirected here.
             cluster.suspend(true);
         }
         self.close_port();
@@ -283,11 +288,12 @@ impl Acceptor {
     ) -> std::io::Result<Self> {
         let (open, closed) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel::<()>();
-        // On a loop: a newcomer then costs no change of threads there, and one elsewhere.
+        // The acceptor runs on a loop: a new connection there then costs no change of threads, and
+        // one elsewhere.
         let first = loops.handles().first().cloned();
         let spawned = first.is_some_and(|first| {
             let accept = async move {
-                // Dropped when the port is closed, however it comes to that.
+                // Dropped when the port is closed, for any reason.
                 let _tell = tell;
                 tokio::select! {
                     _ = closed => Ok(()),
@@ -304,14 +310,14 @@ impl Acceptor {
 
     fn stop(self) {
         drop(self.open);
-        // Nothing is sent: the other end goes when the port is closed.
+        // Nothing is sent: the other end is dropped when the port is closed.
         if self.told.recv_timeout(CLOSING_MAX) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             tracing::error!("the port is still open: a loop does not answer");
         }
     }
 }
 
-/// Counts the files that are open, for statistics.
+/// Returns the counter of open files, for statistics.
 fn count_open_files(logical: Arc<Logical>) -> xroot::CountOpenFiles {
     xroot::CountOpenFiles(Arc::new(move || {
         let status = logical.status();
@@ -332,7 +338,7 @@ fn open(effective: &Effective) -> Result<Listener, StartError> {
     })
 }
 
-/// The logical file system over what `wrap` makes of the POSIX tree that is served.
+/// Creates the logical file system over the storage that `wrap` makes of the POSIX tree.
 fn logical(
     effective: &Effective,
     port: u16,
@@ -353,7 +359,7 @@ fn logical(
     .map_err(StartError::Recovery)
 }
 
-/// The exports, one text each.
+/// Returns the exports, one text each.
 pub(crate) fn export_list(effective: &Effective) -> Vec<String> {
     let exports = effective.storage.exports.iter();
     exports
@@ -364,7 +370,8 @@ pub(crate) fn export_list(effective: &Effective) -> Vec<String> {
         .collect()
 }
 
-/// `/srv/data as / (read-only)`, or the exports where nothing is put before them.
+/// Describes the exports: `/srv/data as / (read-only)`, or only the exports if there is no local
+/// root.
 pub(crate) fn describe_exports(effective: &Effective) -> String {
     let list = export_list(effective).join(", ");
     match &effective.storage.local_root.value {

@@ -1,17 +1,19 @@
-//! The file system of a manager or supervisor: it has no files and sends clients to those who have.
+//! The file system of a manager or supervisor: it has no files and redirects clients to nodes that
+//! have them.
 //!
-//! | request | what becomes of it |
+//! | request | result |
 //! |---|---|
-//! | open, stat, list, checksum, attributes | a redirect to a node that has the path, or is to have it |
-//! | change of a name | a redirect to a node that has the path; a new directory goes where a new file would |
-//! | locate | the list of those who have it (`*path`: export it, `*`: are here) |
-//! | change of a name that is forwarded (`ofs.forward`) | all servers that may write it make it; nobody is redirected |
-//! | preparing one file | a redirect to a node that has it, or is to stage it |
-//! | preparing several files | each is given to the node that is chosen for it; the client hears once |
-//! | space | the figures of all nodes together |
+//! | open, stat, list, checksum, attributes | a redirect to a node that has or shall have it |
+//! | name change | a redirect as above; a new directory is placed like a new file |
+//! | locate | the list of nodes that have it (`*path`: export it, `*`: are here) |
+//! | forwarded name change (`ofs.forward`) | performed by all servers that may write the path |
+//! | preparing one file | a redirect to a node that has it, or shall stage it |
+//! | preparing several files | each is passed to the node selected for it; one reply |
+//! | space | the totals of all nodes |
 //!
-//! What is plainly known is answered on the connection's loop; else the answer comes later, and the client just waits for it.
-//! Nothing is put into the redirect: clients hand on their own cgi, `tried` and `triedrc` among it.
+//! Cached locations are answered on the loop of the connection. Otherwise the answer is sent later,
+//! and the client waits for it. No cgi is added to the redirect, because clients pass on their own,
+//! including `tried` and `triedrc`.
 
 use crate::cluster::{Engine, Forward, Front, PrepareBatch, SpaceFor, client_permit};
 use base::{Cgi, ErrorKind};
@@ -29,16 +31,17 @@ use vfs::{
     SpaceFigures, Started, Target, TargetCursor, TargetList, Value,
 };
 
-/// Name of the space that stands for those of all nodes.
+/// Name of the space that stands for the spaces of all nodes.
 const ALL_SPACES: &str = "all";
 
-/// Paths of one request that are being prepared at once; those behind them wait until all of these are with a server or are not.
+/// Maximum number of paths of one request that are prepared at the same time. The next ones wait
+/// until each of these is accepted by a server or refused.
 const PREPARED_AT_ONCE_MAX: usize = 1024;
 
-/// Bytes of the unit that nodes tell their space in.
+/// The unit in which nodes report their space, in bytes.
 const MEGABYTE: u64 = 1 << 20;
 
-/// Sends clients where the cluster says.
+/// Redirects clients to the nodes that the cluster selects.
 pub(crate) struct Redirector {
     front: Arc<Front>,
     forwarding: Forwarding,
@@ -46,13 +49,14 @@ pub(crate) struct Redirector {
 }
 
 impl Redirector {
-    /// Sends clients where `front` says; `forwarding` names the changes of names that all servers make, `prepares` the
-    /// requests whose paths are split here.
+    /// Creates a file system that redirects clients according to `front`. `forwarding` contains the
+    /// name changes that all servers perform, `prepares` the requests whose paths are split here.
     pub(crate) fn new(front: Arc<Front>, forwarding: Forwarding, prepares: Prepares) -> Arc<Self> {
         Arc::new(Self { front, forwarding, prepares })
     }
 
-    /// Has each path prepared by the server that is chosen for it. The client hears once, with an id if it stages.
+    /// Has each path prepared by the server that is selected for it. The client gets one reply,
+    /// with an id if it stages.
     fn prepare(
         &self,
         caller: &Arc<Caller>,
@@ -88,7 +92,7 @@ impl Redirector {
     ) -> Option<Started> {
         let forward = Forward::of_operation(operation, &caller.identity.to_string())?;
         let later = reply.defer();
-        // Not taken on, it is dropped, which answers.
+        // A refused request is dropped, which answers it.
         self.front.change_names(caller, permit, forward, move |outcome| {
             later.send(outcome.map_or_else(told, |()| vfs::Answer::Value(Value::Nothing)));
         });
@@ -133,7 +137,7 @@ impl Redirector {
         answer.map_or(Started::Pending, |answer| Started::Done(told(answer)))
     }
 
-    /// The space of all nodes for files of this path.
+    /// Returns the space of all nodes for files of this path.
     fn space(
         &self,
         caller: &Arc<Caller>,
@@ -147,27 +151,28 @@ impl Redirector {
             let space = engine.space_for(path.as_bytes()).unwrap_or_default();
             later.send(vfs::Answer::Value(say(space)));
         };
-        // Refused, the reply answers as it is dropped.
+        // If refused, the reply is dropped, which answers the request.
         self.front.with(caller, work);
         Started::Pending
     }
 }
 
-/// A list of paths to prepare, of which the cluster is given a portion after the other.
+/// A list of paths to prepare, which is passed to the cluster in portions.
 struct Preparation {
     front: Arc<Front>,
     caller: Arc<Caller>,
     batch: PrepareBatch,
     cursor: TargetCursor,
-    /// A server prepares one of them.
+    /// Set if a server prepares one of them.
     taken: bool,
-    /// Why the first that nobody prepares is not.
+    /// The reason for the first path that no server prepares.
     refused: Option<Answer>,
     reply: Reply,
 }
 
 impl Preparation {
-    /// Gives the cluster's thread the next portion. Refused, the reply answers as it is dropped.
+    /// Passes the next portion to the cluster thread. If refused, the reply is dropped, which
+    /// answers the request.
     fn go_on(mut self) {
         if self.caller.has_left() {
             return self.reply.send(vfs::Answer::error(ErrorKind::Cancelled, "The client has left"));
@@ -191,7 +196,7 @@ impl Preparation {
         });
     }
 
-    /// As long as one can be prepared the request stands.
+    /// Sends the final reply: the request succeeds if at least one path can be prepared.
     fn finish(self) {
         let id = || Value::Text(self.batch.id.clone().into_bytes());
         self.reply.send(match self.refused.filter(|_| !self.taken) {
@@ -216,8 +221,8 @@ impl FileSystem for Redirector {
             Operation::QuerySpace(target) => self.space(caller, &target, reply, |space| {
                 Value::Text(figures(&space).query_text(ALL_SPACES).into_bytes())
             }),
-            // One path alone: its server takes the request, and gives it an id of its own. A real one would not renew the access
-            // time for a client.
+            // A single path is redirected: its server takes the request and assigns an id. XRootD
+            // servers would not renew the access time for a client.
             Operation::Prepare(request, targets)
                 if request.evict || request.fresh || !targets.is_single() =>
             {
@@ -237,7 +242,7 @@ impl FileSystem for Redirector {
     }
 }
 
-/// What a request needs of the node it is sent to.
+/// The requirements of a request for the node to which it is redirected.
 #[derive(Clone, Copy, Default)]
 struct Purpose {
     intent: Intent,
@@ -294,7 +299,7 @@ impl Purpose {
     }
 }
 
-/// What an operation needs, and of which path; `None` for what nobody can be found for.
+/// Returns the requirements of an operation and its path; `None` if no node can be selected for it.
 fn purpose(operation: &Operation) -> Option<(Purpose, &Target)> {
     Some(match operation {
         Operation::Open(target, request) => (Purpose::open(request), target),
@@ -328,7 +333,8 @@ fn purpose(operation: &Operation) -> Option<(Purpose, &Target)> {
     })
 }
 
-/// Which addresses a client can use: the kind it came over, and the other one if need be.
+/// Returns the address families that a client can use: that of its connection, and the other one as
+/// a fallback.
 fn client(caller: &Caller) -> Client {
     let net = match caller.identity.address {
         Some(IpAddr::V6(_)) => Net::V6First,
@@ -337,7 +343,7 @@ fn client(caller: &Caller) -> Client {
     Client { net, private: false, alone: !caller.both_nets }
 }
 
-/// The answer of the cluster in the words of a file system.
+/// Converts the answer of the cluster to one of a file system.
 fn told(answer: Answer) -> vfs::Answer {
     match answer {
         Answer::Redirect { host, port, .. } => {
@@ -353,7 +359,7 @@ fn seconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis().div_ceil(1000)).unwrap_or(u32::MAX).max(1)
 }
 
-/// Source: cms protocol 3, responses to a redirector, error codes.
+/// Converts an error code. Source: cms protocol 3, responses to a redirector, error codes.
 fn kind(code: ErrorCode) -> ErrorKind {
     match code {
         ErrorCode::NO_ENTRY => ErrorKind::NotFound,

@@ -1,4 +1,4 @@
-//! What may be asked through the admin socket, and what comes back.
+//! Requests and responses of the admin socket.
 
 use crate::cluster::{NodeStatus, Order};
 use serde::{Deserialize, Serialize};
@@ -10,21 +10,22 @@ pub(super) const LINE_BYTES_MAX: usize = 256 * 1024;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// How is it?
+    /// Report the state of the server.
     Status {},
-    /// How much is logged? With `levels`: change it.
+    /// Report the log levels. With `levels`: change them.
     LogLevel {
         /// `info,net=debug`; see [`crate::log::Levels`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         levels: Option<String>,
     },
-    /// Open the log again and read the configuration again.
+    /// Reopen the log and reload the configuration.
     Reload {},
-    /// End as SIGTERM does.
+    /// End as after SIGTERM.
     Drain {},
-    /// Which files are unfinished?
+    /// List the unfinished files.
     Unfinished {
-        /// With a path: at and below it, also those that this server has no record of.
+        /// With a path: list those at and below it, including those of which this server has no
+        /// record.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<String>,
     },
@@ -32,40 +33,40 @@ pub enum Request {
     ClearUnfinished {
         /// Its logical path, in the form of [`base::LogicalPath::escaped`].
         path: String,
-        /// Also if it was changed within the hold time.
+        /// Also apply it if the file was changed within the hold time.
         #[serde(default)]
         force: bool,
     },
-    /// Which files are blocked by a checkpoint that could not be undone?
+    /// List the files that are blocked by a checkpoint that could not be undone.
     Checkpoints {},
     /// Resolve the checkpoint of a blocked file.
     ResolveCheckpoint {
         /// Its logical path, in the form of [`base::LogicalPath::escaped`].
         path: String,
-        /// Undo the changes in the file that lies there now; otherwise keep it as it is.
+        /// Undo the changes in the file that exists now; otherwise keep it unchanged.
         undo: bool,
-        /// Undo them also if nothing proves that the file is the one of the checkpoint.
+        /// Also undo them if nothing proves that the file is the one of the checkpoint.
         #[serde(default)]
         force: bool,
     },
-    /// How is the node of the cluster, and how are its children?
+    /// Report the state of the cluster node and of its children.
     ClusterStatus {},
-    /// Out of use, or into it again.
+    /// Take a node out of use, or into use again.
     ClusterOrder {
-        /// What.
+        /// The order.
         order: Order,
-        /// Which node: this one, unless one below it is named.
+        /// The node; this one if it is `None`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<String>,
     },
 }
 
-/// A server in a few figures.
+/// The state and counters of a server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// As `query config version` says it.
+    /// The version, as `query config version` returns it.
     pub version: String,
-    /// The program it plays: `xrootd`.
+    /// The program name under which it runs: `xrootd`.
     pub program: String,
     /// `anon` without a name.
     pub instance: String,
@@ -83,7 +84,7 @@ pub struct Status {
     pub started: String,
     /// Seconds it has been running.
     pub uptime_seconds: u64,
-    /// Connections now, also those of parallel streams and those that have said nothing yet.
+    /// Connections now, including parallel streams and those that have not sent anything yet.
     pub connections: u64,
     /// Sessions now.
     pub sessions: u64,
@@ -95,52 +96,52 @@ pub struct Status {
     pub bytes_out: u64,
     /// Files open now, counting each handle.
     pub open_files: u64,
-    /// Of these, for writing.
+    /// Files open for writing now.
     pub open_for_writing: u64,
-    /// Files that persist only on a close that has not come yet.
+    /// Files that persist only after a close that is still outstanding.
     pub pending_files: u64,
     /// Files with a checkpoint.
     pub checkpoints: u64,
     /// Checksums being computed.
     pub checksums: u64,
-    /// Connections refused because there were too many.
+    /// Connections refused because the maximum was reached.
     pub refused_full: u64,
     /// Connections refused because the host is not allowed.
     pub refused_denied: u64,
-    /// Connections closed because they spoke no protocol we know.
+    /// Connections closed because their protocol is unknown.
     pub refused_unknown: u64,
-    /// How much is logged.
+    /// The log levels.
     pub log_levels: String,
-    /// It takes no new connections and ends soon.
+    /// Set if it accepts no new connections and ends soon.
     pub draining: bool,
 }
 
-/// What is logged now.
+/// The log levels in force.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LevelsAnswer {
-    /// `info,net=debug`
+    /// Such as `info,net=debug`.
     pub levels: String,
 }
 
-/// What a reload did.
+/// The result of a reload.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ReloadAnswer {
     /// Directives whose new values are in force.
     pub applied: Vec<String>,
     /// Directives that changed and need a restart.
     pub need_restart: Vec<String>,
-    /// What the operator should know about the files.
+    /// Warnings about the configuration files for the operator.
     pub warnings: Vec<String>,
 }
 
-/// What became of an order.
+/// The result of an order.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OrderAnswer {
-    /// The node it was for.
+    /// The node to which it applied.
     pub node: String,
-    /// The state that it has by the order, in the words of the status of the cluster.
+    /// The state of the node after the order, in the words of the cluster status.
     pub state: String,
-    /// Its address, if it is a child of the node that was given the order.
+    /// Its address, if it is a child of the node that received the order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
@@ -150,11 +151,11 @@ pub struct OrderAnswer {
 pub struct FileState {
     /// Its logical path, in the form of [`base::LogicalPath::escaped`], which orders take.
     pub path: String,
-    /// What is known of it, in words.
+    /// The state, in words.
     pub state: String,
 }
 
-/// A directory or file that could not be looked at.
+/// A directory or file that could not be read.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct UnreadablePath {
     /// Its logical path, in the form of [`base::LogicalPath::escaped`].
@@ -166,17 +167,17 @@ pub struct UnreadablePath {
 /// Files and their states.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FileList {
-    /// Each of them, ordered by path.
+    /// The files, ordered by path.
     pub files: Vec<FileState>,
-    /// All are named.
+    /// Set if the list is complete.
     pub complete: bool,
     /// The reason why the list stopped early, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
-    /// Directories and files that could not be looked at, so that there may be more.
+    /// Directories and files that could not be read, so that the list may be incomplete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadablePath>,
-    /// The number of further ones.
+    /// The number of further unreadable paths.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_unreadable: usize,
 }
@@ -185,48 +186,48 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// Why a request was not done.
+/// The reason why a request failed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failure {
-    /// What, where, why and what to do.
+    /// The error message: operation, object, reason and remedy.
     pub error: String,
 }
 
-/// An answer, as one object with `ok` beside its own fields.
+/// A response, encoded as one object with `ok` beside its own fields.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Response {
-    /// To [`Request::Status`].
+    /// The response to [`Request::Status`].
     Status(Box<Status>),
-    /// To [`Request::LogLevel`].
+    /// The response to [`Request::LogLevel`].
     Levels(LevelsAnswer),
-    /// To [`Request::Reload`].
+    /// The response to [`Request::Reload`].
     Reload(ReloadAnswer),
-    /// To [`Request::Drain`].
+    /// The response to [`Request::Drain`].
     Draining,
-    /// To [`Request::ClusterStatus`].
+    /// The response to [`Request::ClusterStatus`].
     Cluster(Box<NodeStatus>),
-    /// To [`Request::ClusterOrder`].
+    /// The response to [`Request::ClusterOrder`].
     Ordered(OrderAnswer),
-    /// To [`Request::Unfinished`] and [`Request::Checkpoints`].
+    /// The response to [`Request::Unfinished`] and [`Request::Checkpoints`].
     Files(FileList),
-    /// To [`Request::ClearUnfinished`] and [`Request::ResolveCheckpoint`].
+    /// The response to [`Request::ClearUnfinished`] and [`Request::ResolveCheckpoint`].
     Resolved {
         /// The path.
         path: String,
-        /// What it is now, in words.
+        /// Its state now, in words.
         state: String,
     },
-    /// It was not done.
+    /// The request failed.
     Failed(Failure),
 }
 
 impl Response {
-    /// A failure.
+    /// Creates the response for a failure.
     pub fn failed(error: impl std::fmt::Display) -> Self {
         Self::Failed(Failure { error: error.to_string() })
     }
 
-    /// The object that goes over the socket.
+    /// Returns the object that is sent over the socket.
     pub(super) fn to_json(&self) -> serde_json::Value {
         let fields = match self {
             Self::Status(status) => serde_json::to_value(status),

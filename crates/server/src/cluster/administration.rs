@@ -1,4 +1,5 @@
-//! What an administrator orders over the admin socket: this node, or one below it, out of use and into it again.
+//! Orders of the administrator over the admin socket: suspend, resume, drain or undrain this node
+//! or one below it.
 
 use super::status::{ChildStatus, NodeStatus};
 use serde::{Deserialize, Serialize};
@@ -10,24 +11,25 @@ use storage::PrivateDirectory;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// No clients at all.
+    /// Accept no clients.
     Suspend,
-    /// Clients again.
+    /// Accept clients again.
     Resume,
-    /// No clients where others can serve them: readers move, the others stay until they are done.
+    /// Accept no clients that other nodes can serve: readers are redirected, the others stay until
+    /// they are finished.
     Drain,
-    /// New clients again.
+    /// Accept new clients again.
     Undrain,
 }
 
 impl Order {
-    /// Whether it takes a node out of use.
+    /// Reports whether the order takes a node out of use.
     #[must_use]
     pub const fn takes_out(self) -> bool {
         matches!(self, Self::Suspend | Self::Drain)
     }
 
-    /// The state of a node after the order, as the status of the cluster has it.
+    /// Returns the state of a node after the order, as shown in the status of the cluster.
     #[must_use]
     pub const fn state(self) -> &'static str {
         match self {
@@ -37,7 +39,7 @@ impl Order {
         }
     }
 
-    /// The file that keeps it over a restart.
+    /// Returns the name of the file that keeps the order over a restart.
     const fn file(self) -> &'static str {
         match self {
             Self::Suspend | Self::Resume => "suspended",
@@ -45,10 +47,11 @@ impl Order {
         }
     }
 
-    /// Keeps it in the admin folder `admin`: a node that was taken out of use stays so when it starts again.
+    /// Records the order in the admin directory `admin`, so that a node that was taken out of use
+    /// stays so after a restart.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn keep(self, admin: &Path) -> io::Result<()> {
         let directory = PrivateDirectory::create(&admin.join(".cluster"))?;
         if self.takes_out() {
@@ -58,7 +61,7 @@ impl Order {
         }
     }
 
-    /// The orders that were kept.
+    /// Returns the recorded orders.
     pub(crate) fn kept(admin: &Path) -> impl Iterator<Item = Self> {
         let folder = admin.join(".cluster");
         [Self::Suspend, Self::Drain]
@@ -67,7 +70,7 @@ impl Order {
     }
 }
 
-/// Whom an order is for.
+/// The target of an order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Whom {
     /// This node.
@@ -77,13 +80,13 @@ pub(crate) enum Whom {
 }
 
 impl NodeStatus {
-    /// Finds the node an administrator means: this one or one of its children.
+    /// Finds the node with the name given by the administrator: this node or one of its children.
     ///
     /// # Errors
-    /// What to say when it is none, or several.
+    /// The error message if no node matches, or several do.
     pub(super) fn find(&self, name: &str) -> Result<Whom, String> {
         let status = self;
-        // The host's name alone is also that of others on it.
+        // The host name alone also names other nodes on that host.
         let own = name == "self"
             || name == status.id
             || short(&status.id) == name
@@ -118,7 +121,7 @@ impl NodeStatus {
 }
 
 impl ChildStatus {
-    /// Whether this name can only mean this child.
+    /// Reports whether this name identifies only this child.
     fn is_called(&self, name: &str) -> bool {
         self.address == name
             || self.id == name
@@ -129,7 +132,7 @@ impl ChildStatus {
     }
 }
 
-/// The part of a system id that differs between nodes.
+/// Returns the part of a system id that differs between nodes.
 pub fn short(id: &str) -> &str {
     let id = id.rsplit_once(' ').map_or(id, |(id, _)| id);
     id.split_once('-').map_or(id, |(_, name)| name)
@@ -179,7 +182,7 @@ mod tests {
         assert_eq!(status.find("b"), Ok(Whom::Child(2, "disk2:1094".to_owned())));
         assert_eq!(status.find("3"), Ok(Whom::Child(3, "disk3:1094".to_owned())));
         assert_eq!(status.find("man"), Ok(Whom::Own));
-        // The slot of one is the name of the other.
+        // The slot of one child is the name of the other.
         assert_eq!(status.find("2"), Err("2 may be disk2:1094 or disk3:1094; name one of them".to_owned()));
     }
 

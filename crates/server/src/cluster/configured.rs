@@ -1,5 +1,6 @@
-//! From configured values to what the cluster node is told. Asks the name server, for managers and roles that need it;
-//! runs once, at the start.
+//! Conversion of the effective configuration to the settings of the cluster node.
+//!
+//! It queries the name server for managers and for roles that need it. It runs once, at the start.
 
 use super::health::{HealthSettings, ListFile, LoadSource, SpaceRules};
 use super::identity::Identity;
@@ -21,14 +22,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Added to the time in which load reports come round, before clients try again.
+/// Added to the interval of load reports, as the time after which clients retry.
 const REPORTS_SLACK: Duration = Duration::from_secs(30);
 
-/// What the cluster node of this process is told; `None`: the server stands alone. `data_port` is where clients are served.
-/// Blocks for the name server and the admin folder, where the node's id is kept.
+/// Returns the settings of the cluster node of this process; `None` if the server stands alone.
+/// Clients are served at `data_port`. Blocks on the name server and on the admin directory, which
+/// keeps the id of the node.
 ///
 /// # Errors
-/// [`StartError::Cluster`] for a role that lacks something, [`StartError::File`] for an id that cannot be kept.
+/// [`StartError::Cluster`] if the role lacks a required setting, [`StartError::File`] if the id
+/// cannot be kept.
 pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option<Settings>, StartError> {
     let cluster = &effective.cluster;
     if !cluster.takes_part() {
@@ -85,8 +88,9 @@ fn role(role: config::Role) -> Role {
     }
 }
 
-/// This node's own entry among the managers of its level: the one that has its name or leads to one of its addresses. Of
-/// several the one with the configured port, else the last, as real managers do.
+/// Returns the entry of this node among the managers of its level: the one that has its name or
+/// resolves to one of its addresses. Of several, it is the one with the configured port, otherwise
+/// the last, as in cmsd.
 fn own_entry(effective: &Effective) -> Option<&ManagerAddress> {
     let instance = effective.instance.as_deref().unwrap_or(config::ANONYMOUS);
     let port = effective.cluster.port.value;
@@ -98,12 +102,13 @@ fn own_entry(effective: &Effective) -> Option<&ManagerAddress> {
     chosen.or(ours.last()).map(|manager| &manager.value)
 }
 
-/// Whether a host name is ours.
+/// Reports whether a host name is one of this host.
 fn is_here(host: &str, effective: &Effective) -> bool {
     host.eq_ignore_ascii_case(&effective.host) || lookup(host).into_iter().any(is_own_address)
 }
 
-/// The system binds only to addresses of its own.
+/// Reports whether an address belongs to this host, because the kernel binds only to such
+/// addresses.
 fn is_own_address(address: IpAddr) -> bool {
     !address.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
 }
@@ -116,13 +121,14 @@ fn lookup(host: &str) -> Vec<IpAddr> {
     found.unwrap_or_default()
 }
 
-/// Where nodes log in.
+/// Returns the endpoint at which nodes log in.
 fn listen(effective: &Effective, own: Option<&ManagerAddress>) -> Result<Listen, StartError> {
     let cluster = &effective.cluster;
     let port = match *cluster.role {
         config::Role::Server => 0,
         config::Role::Supervisor => cluster.supervisor_port.to_bind(),
-        // The command line wins over the file, and this node's entry over xrd.port, as with real managers.
+        // The command line takes precedence over the file, and the entry of this node over
+        // xrd.port, as in cmsd.
         config::Role::Manager | config::Role::MetaManager => match (cluster.port.value, own) {
             (Some(port), _) if cluster.port.origin == config::Origin::CommandLine => port.to_bind(),
             (_, Some(own)) => own.port,
@@ -150,7 +156,7 @@ fn nobody(effective: &Effective) -> StartError {
     ))
 }
 
-/// The side towards children.
+/// Returns the settings towards children.
 fn parent(
     effective: &Effective,
     identity: &Identity,
@@ -169,26 +175,27 @@ fn parent(
     settings.site = site(effective);
     settings.replicas = cluster.peers().iter().any(|peer| Some(&peer.value) != own);
     settings.ping = PING.min(*cluster.ping);
-    // Real nodes tell their space with their load, and both only when they are asked.
+    // XRootD nodes report their space with their load, and both only on request.
     settings.usage = *cluster.ping_usage;
     if let Some(drop) = *cluster.delay.drop {
         settings.drop = drop;
     }
     settings.hold = *cluster.delay.hold;
-    // Of the others one child is enough for service, as with real nodes.
+    // Of the others, one child is enough to serve, as in cmsd.
     if acceptor == Acceptor::Manager {
         settings.minimum = match *cluster.delay.quorum {
             Quorum::Count(count) => Minimum::Count(usize::try_from(count).unwrap_or(1)),
             Quorum::Percent(percent) => Minimum::Percent(percent),
         };
     }
-    // Servers that are counted are waited for in any case. Supervisors are asked by a manager, which waits itself.
+    // A configured number of servers is always waited for. A supervisor is queried by a manager,
+    // which waits itself.
     let counted = matches!(*cluster.delay.quorum, Quorum::Count(_));
     settings.first_start = !counted && acceptor != Acceptor::Supervisor;
     Some(settings)
 }
 
-/// The side towards parents: one membership for each site.
+/// Returns the settings towards parents: one membership for each site.
 fn children(effective: &Effective, identity: &Identity) -> Result<Vec<ChildSettings>, StartError> {
     let cluster = &effective.cluster;
     let mut parents: Vec<&ManagerAddress> = cluster.parents().iter().map(|setting| &setting.value).collect();
@@ -215,7 +222,7 @@ fn children(effective: &Effective, identity: &Identity) -> Result<Vec<ChildSetti
     Ok(children.collect())
 }
 
-/// A manager's addresses: its name, or with `+` each address of the name.
+/// Returns the addresses of a manager: its name, or with `+` each address of the name.
 fn addresses(manager: &ManagerAddress) -> Vec<Address> {
     let all = if manager.every_address { lookup(&manager.host) } else { Vec::new() };
     if all.is_empty() {
@@ -262,7 +269,8 @@ fn site(effective: &Effective) -> Option<String> {
     effective.process.site_name.value.clone()
 }
 
-/// What the cluster hears of the exports. Staging is not in force, so none of them is told to stage.
+/// Returns the exports in the form reported to the cluster. Staging is not in force, so none of
+/// them is marked for staging.
 fn paths(effective: &Effective) -> Result<String, StartError> {
     let exports = effective.storage.exports.iter();
     let told = exports.filter(|export| export.attributes.visibility != Visibility::Local);
@@ -276,7 +284,7 @@ fn paths(effective: &Effective) -> Result<String, StartError> {
         })
         .collect();
     if lines.is_empty() {
-        // Nothing said would be understood as everything.
+        // An empty list would be understood as all paths.
         let text = "every export is local, so there is nothing to tell the cluster; export something global, or remove \
                     all.manager";
         return Err(StartError::Cluster(text.to_owned()));
@@ -329,7 +337,7 @@ fn policy(cluster: &Cluster) -> Policy {
         one_source: sched.one_source.is_some(),
         source_elsewhere: sched.one_source.as_ref().and_then(|limit| limit.outside.as_ref()).map(elsewhere),
         stagers_tried_max: count(*delay.stagers),
-        // A meta manager's managers have files of their own.
+        // The managers below a meta manager have separate files.
         shared: cluster.shared.as_ref().filter(|_| *cluster.role != config::Role::MetaManager).map(
             |shared| SharedFiles {
                 unchecked: shared.unchecked,
@@ -347,11 +355,12 @@ fn policy(cluster: &Cluster) -> Policy {
     }
 }
 
-/// How many paths are looked up in a file system that all servers share; `patience`: whoever asked listens no longer.
+/// Returns the limits for look-ups in a file system that all servers share. After `patience`, the
+/// requester no longer waits for the answer.
 fn looks(cluster: &Cluster, patience: Duration) -> LookRules {
     let Some(shared) = cluster.shared.as_ref() else { return LookRules::default() };
     let here = cluster.role.redirects() || !shared.rate_central;
-    // As a real cmsd has it.
+    // The value is that of cmsd.
     let waiting = if shared.queue_max > 0 { shared.queue_max } else { shared.rate_max.saturating_mul(5) / 2 };
     LookRules {
         rate: NonZeroU32::new(shared.rate_max).filter(|_| here),
@@ -362,7 +371,8 @@ fn looks(cluster: &Cluster, patience: Duration) -> LookRules {
     }
 }
 
-/// Who may connect to the cluster port: `cms.allow`, and `xrd.allow` as cmsd reads it. Both have to agree.
+/// Returns the hosts that may connect to the cluster port: those that both `cms.allow` and
+/// `xrd.allow` as read by cmsd admit.
 fn admission(effective: &Effective) -> Option<Admission> {
     let keeper = |allow: &[Setting<HostPattern>]| {
         let network = config::Network { allow: allow.to_vec(), ..effective.network.clone() };
@@ -388,7 +398,8 @@ fn admission(effective: &Effective) -> Option<Admission> {
     }))
 }
 
-/// What is measured, and which file says who may join: one without a path lies beside the configuration.
+/// Returns the settings of the measurements, and the file that lists the nodes that may join. The
+/// default location of that file is the directory of the configuration.
 fn health(effective: &Effective) -> HealthSettings {
     let cluster = &effective.cluster;
     let leaf = !cluster.role.redirects();

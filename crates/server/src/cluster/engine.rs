@@ -1,14 +1,15 @@
-//! What the cluster's thread does with everything that happens: hands it to the driver it concerns, and what a driver has
-//! for another one on to that.
+//! The engine of the cluster thread: passes each event to the driver it concerns, and the effects
+//! of one driver to the others.
 //!
 //! ```text
-//! sockets ---- frames, ends ----> TreeDriver      (who belongs to the tree; the connections)
+//! sockets ---- frames, ends ----> TreeDriver      (members of the tree; the connections)
 //! loops ------ requests --------> LocationDriver  (where files are), of a node with children
-//! storage ---- names, looks ----> ServerDriver    (what is here), of a server
+//! storage ---- names, looks ----> ServerDriver    (files of this node), of a server
 //! ```
 //!
-//! The drivers send over the connections of the tree driver, so they depend on it and not on each other. It decides nothing
-//! itself. One thread, so everything here is borrowed for a moment and never across a wait.
+//! The drivers send over the connections of the tree driver, so they depend on it and not on each
+//! other. The engine itself makes no decisions. There is one thread, so everything here is borrowed
+//! briefly and never across an await point.
 
 use super::alarm::Alarm;
 use super::askers::{Asker, Parent, Wish};
@@ -40,47 +41,49 @@ use wire::cms::message::{Lease, State};
 use wire::cms::response::Answer as WireAnswer;
 use wire::cms::{Frame, Message as Wire, Splitter, StreamId};
 
-/// How often expired locations are looked for while nothing else happens.
+/// The interval at which expired locations are removed while nothing else happens.
 const SWEEP: Duration = Duration::from_secs(5);
 
-/// The engine as the tasks of its thread share it.
+/// The engine as shared by the tasks of its thread.
 pub(super) type SharedEngine = Rc<RefCell<Engine>>;
 
-/// What is left of the frames that arrived over a connection.
+/// The state of the frames that arrived over a connection, after one turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Frames {
-    /// None.
+    /// All frames were handled.
     AllTaken,
-    /// Some: other connections have their turn first.
+    /// Frames are left. Other connections have their turn first.
     More,
     /// The connection has ended.
     Ended,
 }
 
-/// What takes time outside of the thread's own work. The engine is fed the outcome.
+/// Operations that take time outside the work of the thread. The engine receives their outcome
+/// later.
 pub(super) trait Outside {
-    /// Makes a connection to a parent.
+    /// Connects to a parent.
     fn connect(&self, link: LinkId, address: Address);
     /// Looks up the addresses of a child.
     fn look_up(&self, link: LinkId, host: String);
 }
 
-/// The drivers, and what is handed on between them.
+/// The drivers, and the effects that pass between them.
 pub struct Engine {
     settings: Rc<Settings>,
     pub(super) tree: TreeDriver,
-    /// Of a node with children.
+    /// Set for a node with children.
     pub(super) location: Option<LocationDriver>,
-    /// Of a server.
+    /// Set for a server.
     pub(super) server: Option<ServerDriver>,
     outside: Box<dyn Outside>,
-    /// Whether clients are to move elsewhere, for those who open files.
+    /// Shared with the code that opens files: reports whether clients are redirected elsewhere.
     moving: Arc<Moving>,
-    /// The administrator wants no clients here.
+    /// Set if the administrator has suspended this node, so that it accepts no clients.
     pub(super) suspended: bool,
-    /// He wants no new ones.
+    /// Set if the administrator is draining this node, so that it accepts no new clients.
     pub(super) draining: bool,
-    /// The clients here are to move elsewhere: he wants it, or a parent does.
+    /// Set if the clients here are redirected elsewhere, because the administrator or a parent
+    /// requires it.
     drained: bool,
     /// The text of the last answer to `stats`.
     status_text: CachedText,
@@ -122,17 +125,17 @@ impl Engine {
         })
     }
 
-    /// The tree machine, for those who look at it.
+    /// Returns the tree machine, for inspection.
     pub fn node(&self) -> &Node {
         self.tree.node()
     }
 
-    /// The location machine, for those who look at it; `None` in a server.
+    /// Returns the location machine, for inspection; `None` in a server.
     pub fn resolver(&self) -> Option<&Resolver> {
         self.location.as_ref().map(LocationDriver::resolver)
     }
 
-    /// The time on the clock of the machines.
+    /// Returns the time on the clock of the machines.
     pub fn time(&self) -> Duration {
         self.tree.now()
     }
@@ -141,13 +144,13 @@ impl Engine {
         &self.settings
     }
 
-    /// Begins to look for parents.
+    /// Starts to look for parents.
     pub(super) fn start(&mut self) {
         self.tree.drive(|node, now, out| node.start(now, out));
         self.route();
     }
 
-    /// Hands on what the drivers have for each other, until nothing is left.
+    /// Passes the effects of the drivers to each other until none is left.
     pub(super) fn route(&mut self) {
         loop {
             while let Some(effect) = self.tree.next_effect() {
@@ -199,7 +202,7 @@ impl Engine {
         }
     }
 
-    /// What follows when the tree machine has worked. Returns whether it has.
+    /// Applies the consequences after the tree machine has worked. Returns whether it has.
     fn settle(&mut self) -> bool {
         if !self.tree.settle() {
             return false;
@@ -210,7 +213,7 @@ impl Engine {
         true
     }
 
-    /// What the status is made of.
+    /// Returns the state from which the status is built.
     pub(super) fn view(&self) -> View<'_> {
         View {
             settings: &self.settings,
@@ -221,7 +224,7 @@ impl Engine {
         }
     }
 
-    /// Says to those who open and read files whether they are to do it elsewhere.
+    /// Publishes to the code that opens and reads files whether clients are redirected elsewhere.
     pub(super) fn move_clients(&self) {
         let door = self.tree.node().door();
         if let Some(server) = &self.server {
@@ -236,7 +239,7 @@ impl Engine {
         [self.tree.next_deadline(), location, server].into_iter().flatten().min()
     }
 
-    /// When [`Self::tick`] has something to do. The timer is set to that.
+    /// Returns the time at which [`Self::tick`] has work. The timer is set to it.
     pub(super) fn deadline(&mut self) -> Duration {
         let sweep = self.location.as_ref().map(|_| self.sweep_at);
         let due = self.next_deadline().into_iter().chain(sweep).min();
@@ -249,7 +252,8 @@ impl Engine {
         &self.alarm
     }
 
-    /// Does what is due. Returns whether more is due at once, after others had their turn.
+    /// Does the work that is due. Returns whether more is due immediately, after others had their
+    /// turn.
     pub(super) fn tick(&mut self) -> bool {
         self.alarm.disarm();
         self.tree.tick();
@@ -266,38 +270,38 @@ impl Engine {
         if let Some(server) = &mut self.server {
             server.tick(&mut self.tree);
         }
-        // Places that have lasted are logged.
+        // Stable positions in the tree are logged.
         self.tree.touch();
         self.route();
         is_due
     }
 
-    /// Somebody connected.
+    /// Handles an accepted connection.
     pub(super) fn accepted(&mut self, ip: IpAddr) -> LinkId {
         let link = self.tree.accepted(ip);
         self.route();
         link
     }
 
-    /// A connection to a parent is made.
+    /// Handles an established connection to a parent.
     pub(super) fn connected(&mut self, link: LinkId) {
         self.tree.event(Event::Connected { link });
         self.route();
     }
 
-    /// A connection to a parent could not be made.
+    /// Handles a failed attempt to connect to a parent.
     pub(super) fn unreached(&mut self, link: LinkId, error: &std::io::Error) {
         self.tree.unreached(link, error);
         self.route();
     }
 
-    /// A connection ended.
+    /// Handles the end of a connection.
     pub(super) fn ended(&mut self, link: LinkId) {
         self.tree.ended(link);
         self.route();
     }
 
-    /// Addresses that the name of a child stands for were found.
+    /// Handles the addresses found for the host name of a child.
     pub(super) fn named(&mut self, link: LinkId, found: &[IpAddr]) {
         self.tree.named(link, found);
         self.route();
@@ -311,14 +315,14 @@ impl Engine {
         self.tree.stage(link)
     }
 
-    /// Bytes arrived: takes whole frames, a limited number at once.
+    /// Handles arrived bytes: takes whole frames, a limited number per turn.
     pub(super) fn arrived(&mut self, link: LinkId, splitter: &mut Splitter) -> Frames {
         let frames = self.take_frames(link, splitter);
         self.submit_looks();
         frames
     }
 
-    /// Begins the looks at the disk that are due.
+    /// Starts the disk look-ups that are due.
     pub(super) fn submit_looks(&mut self) {
         if let Some(server) = &mut self.server {
             server.submit_looks();
@@ -383,7 +387,7 @@ impl Engine {
         }
     }
 
-    /// A message that is not about the tree.
+    /// Handles a message that does not concern the tree.
     fn about_files(&mut self, link: LinkId, stage: Stage, frame: &Frame<'_>, message: &Wire<'_>) {
         match rights::login_class(link, stage) {
             LoginClass::Redirector => self.redirector_asks(link, frame, message),
@@ -407,7 +411,7 @@ impl Engine {
         }
     }
 
-    /// What a redirector asks.
+    /// Handles a request of a redirector.
     fn redirector_asks(&mut self, link: LinkId, frame: &Frame<'_>, message: &Wire<'_>) {
         let streamid = frame.header.streamid;
         let (path, wish) = match message {
@@ -443,7 +447,7 @@ impl Engine {
         }
     }
 
-    /// A parent asks whether a path is here.
+    /// Handles the question of a parent about whether a path exists here.
     fn parent_asks(&mut self, link: LinkId, streamid: StreamId, state: &State<'_>) {
         let definite = state.modifier.contains(StateModifier::DEFINITE)
             && self.tree.extensions(link).contains(Extensions::NOT_HERE);
@@ -455,7 +459,8 @@ impl Engine {
         }
     }
 
-    /// What a parent orders of a lease: it sends a client here to create a file.
+    /// Handles the order of a parent about a lease: the parent sends a client here to create a
+    /// file.
     fn leased(&mut self, link: LinkId, lease: &Lease<'_>) {
         let Ok(path) = LogicalPath::parse(lease.path) else { return };
         let path = path.without_slash();
@@ -471,7 +476,7 @@ impl Engine {
         }
     }
 
-    /// An order of a redirector, or of a parent.
+    /// Handles an order of a redirector or of a parent.
     fn order(&mut self, link: LinkId, class: LoginClass, streamid: StreamId, message: &Wire<'_>) {
         let redirector = class == LoginClass::Redirector;
         let Some(order) = PeerOrder::of(message) else {
@@ -486,7 +491,7 @@ impl Engine {
         let Some(permit) = OrderPermit::for_peer(class, own, forwarded, &order) else {
             return self.refuse_order(link, class, streamid, &order);
         };
-        // Logged are changes of names that this node passes on or executes.
+        // Name changes that this node forwards or executes are logged.
         if let Some(change) = order.change.filter(|_| order.is_relayed || self.server.is_some()) {
             let (path, ident) = (base::shown(order.path), base::shown(order.ident));
             tracing::info!(

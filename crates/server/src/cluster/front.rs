@@ -1,4 +1,5 @@
-//! Where the loops of connections ask: what is plainly known is answered on the spot, the rest by the cluster's thread.
+//! Interface of client connections to the cluster. Cached locations are answered on the event loop,
+//! all others by the cluster thread.
 
 use super::askers::{Tell, Wish};
 use super::engine::Engine;
@@ -12,23 +13,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use vfs::Caller;
 
-/// Each front has readers of its own on each thread.
+/// Each front has separate readers on each thread.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The readers of this thread, by the front they belong to: one, but for tests with several managers in a process.
+    /// The readers of this thread, with the number of the front they belong to. There is one,
+    /// except in tests with several managers in a process.
     static READERS: RefCell<Vec<(u64, Reader, SplitMix64)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where connections ask for nodes and holders of files.
+/// Answers queries of connections for nodes and locations of files.
 pub(crate) struct Front {
     number: u64,
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
     inbox: Arc<Inbox>,
-    /// The administrator wants no clients here.
+    /// Set if the administrator has suspended this node, so that it accepts no clients.
     suspended: Arc<AtomicBool>,
-    /// Told to clients when the thread cannot take more questions.
+    /// The wait time sent to clients if the thread cannot take more requests.
     busy: Duration,
 }
 
@@ -44,7 +46,8 @@ impl Front {
         Self { number, shared, clock, inbox, suspended, busy }
     }
 
-    /// Which node a client shall go to. The answer, or `None`: then `tell` brings it later, on another thread.
+    /// Selects the node for a client. Returns the answer, or `None` if `tell` delivers it later, on
+    /// another thread.
     pub(crate) fn select(
         &self,
         caller: &Arc<Caller>,
@@ -61,7 +64,7 @@ impl Front {
         self.ask(caller, path, Wish::Select { options, tried: tried.into() }, tell())
     }
 
-    /// Who has a path; `*` and `*<path>` as in the protocol.
+    /// Returns the locations of a path; `*` and `*<path>` as in the protocol.
     pub(crate) fn locate(
         &self,
         caller: &Arc<Caller>,
@@ -75,7 +78,8 @@ impl Front {
         self.ask(caller, path, Wish::Locate(options), tell())
     }
 
-    /// Passes a change of names on to all servers; `tell` hears whether that was done. `false`: nobody heard it.
+    /// Forwards a name change to all servers; `tell` receives the outcome. Returns `false` if the
+    /// thread cannot take the request.
     pub(crate) fn change_names(
         &self,
         caller: &Arc<Caller>,
@@ -86,21 +90,22 @@ impl Front {
         self.with(caller, move |engine| engine.client_orders(permit, forward, tell))
     }
 
-    /// Lets the cluster's thread do something for a client; `false` when it cannot take more now.
+    /// Runs `work` on the cluster thread for a client. Returns `false` if it cannot take more now.
     pub(crate) fn with(&self, caller: &Arc<Caller>, work: impl FnOnce(&mut Engine) + Send + 'static) -> bool {
         self.inbox.request(caller, Request::Order(Box::new(work))).is_ok()
     }
 
     fn ask(&self, caller: &Arc<Caller>, path: &[u8], wish: Wish, tell: Tell) -> Option<Answer> {
         let question = Request::Ask { path: path.into(), wish, caller: caller.clone(), tell };
-        // When the thread has ended with the process, the question answers itself as it is dropped.
+        // If the thread has ended with the process, the request is dropped, which answers it.
         if let Err(Request::Ask { tell, .. }) = self.inbox.request(caller, question) {
             tell(Answer::Wait(self.busy));
         }
         None
     }
 
-    /// What is plainly known. "Come again" is for the machine to say: it may know when.
+    /// Reads the answer from the cache. Retry replies are left to the machine, because it may know
+    /// the time.
     fn read(
         &self,
         look: impl FnOnce(&mut Reader, Duration, &mut SplitMix64) -> Option<Answer>,
@@ -125,19 +130,19 @@ impl Front {
     }
 }
 
-/// Random numbers for drawing a node: nothing hangs on their being guessed.
+/// Returns random numbers for the selection of a node. They need not be unpredictable.
 fn lot() -> SplitMix64 {
     let mut seed = [0; 8];
     SystemLot.fill(&mut seed);
     SplitMix64::new(u64::from_ne_bytes(seed))
 }
 
-/// Random numbers nobody can guess: the cache's key is made of them.
+/// Unpredictable random numbers, from which the key of the cache is made.
 pub(crate) struct SystemLot;
 
 impl Rng for SystemLot {
     fn fill(&mut self, into: &mut [u8]) {
-        // A kernel without random numbers runs nothing of today.
+        // No supported kernel lacks random numbers.
         if rustix::rand::getrandom(&mut *into, rustix::rand::GetRandomFlags::empty()) != Ok(into.len()) {
             tracing::error!("no random numbers");
             std::process::abort();

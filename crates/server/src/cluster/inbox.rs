@@ -1,4 +1,5 @@
-//! The work of the cluster's thread ([`cluster::WorkQueue`]) behind a lock, with a bell that wakes the thread.
+//! The work queue of the cluster thread ([`cluster::WorkQueue`]) behind a lock, with a notification
+//! that wakes the thread.
 
 use super::askers::{Tell, Wish};
 use super::engine::Engine;
@@ -10,23 +11,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use vfs::Caller;
 
-/// Something that is done on the cluster's thread.
+/// Work that is done on the cluster thread.
 pub(super) type Job = Box<dyn FnOnce(&mut Engine) + Send>;
 
-/// A client's request to the cluster's thread.
+/// The request of a client to the cluster thread.
 pub(super) enum Request {
-    /// An answer.
+    /// A location query.
     Ask {
-        /// About what.
+        /// The path.
         path: Box<[u8]>,
-        /// The kind of the question.
+        /// The kind of the query.
         wish: Wish,
-        /// By whom.
+        /// The client.
         caller: Arc<Caller>,
-        /// Brings the answer.
+        /// Receives the answer.
         tell: Tell,
     },
-    /// Something done, and an answer by it.
+    /// An operation, which produces its own answer.
     Order(Job),
 }
 
@@ -40,15 +41,15 @@ impl Request {
     }
 }
 
-/// The work that the thread takes at once.
+/// The work that the thread takes in one turn.
 #[derive(Default)]
 pub(super) struct Turn {
     pub(super) work: cluster::Turn<Looked, Job, Request>,
-    /// The thread is to end.
+    /// Set if the thread must end.
     pub(super) is_stopped: bool,
 }
 
-/// Work for the cluster's thread.
+/// Work for the cluster thread.
 #[derive(Default)]
 pub(super) struct Inbox {
     content: Mutex<Content>,
@@ -59,7 +60,7 @@ pub(super) struct Inbox {
 struct Content {
     work: WorkQueue<Looked, Job, Request>,
     is_stopped: bool,
-    /// The thread has ended.
+    /// Set if the thread has ended.
     is_closed: bool,
 }
 
@@ -68,7 +69,7 @@ impl Inbox {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a job of this process; `false` when the thread cannot take it.
+    /// Adds a job of this process. Returns `false` if the thread cannot take it.
     pub(super) fn job(&self, job: Job) -> bool {
         let mut content = self.content();
         let refused = if content.is_closed { Some(job) } else { content.work.add_job(job).err() };
@@ -77,10 +78,10 @@ impl Inbox {
         refused.is_none()
     }
 
-    /// Adds a request of a client. Returns it when there is no room; one that comes after the end of the thread is
-    /// dropped, which answers it.
+    /// Adds the request of a client. Returns it if the queue is full. A request that arrives after
+    /// the end of the thread is dropped, which answers it.
     pub(super) fn request(&self, caller: &Arc<Caller>, request: Request) -> Result<(), Request> {
-        // The address is the client's for as long as one of its requests is here.
+        // The address identifies the client for as long as one of its requests is queued.
         let client = Arc::as_ptr(caller) as usize;
         let bytes = request.bytes();
         let mut content = self.content();
@@ -94,12 +95,12 @@ impl Inbox {
         Ok(())
     }
 
-    /// Adds what looks at the disk have shown.
+    /// Adds the results of disk look-ups.
     pub(super) fn looked(&self, looked: Vec<Looked>) {
         self.change(|content| content.work.add_looked(looked));
     }
 
-    /// More names changed than can be named.
+    /// Records that name changes were lost.
     pub(super) fn names_lost(&self) {
         self.change(|content| content.work.names_lost());
     }
@@ -138,12 +139,12 @@ impl Inbox {
             let mut content = self.content();
             std::mem::replace(&mut *content, Content { is_closed: true, ..Content::default() })
         };
-        // Outside of the lock: requests that are dropped answer.
+        // This happens outside of the lock, because requests that are dropped answer.
         drop(left);
     }
 }
 
-/// Closes the inbox when the thread ends, however it does.
+/// Closes the inbox when the thread ends, for any reason.
 pub(super) struct Receiver(pub(super) Arc<Inbox>);
 
 impl Drop for Receiver {
@@ -152,7 +153,7 @@ impl Drop for Receiver {
     }
 }
 
-/// Receives changes of names, on any thread.
+/// Receives name changes, on any thread.
 pub(super) struct StorageEvents(pub(super) Arc<Inbox>);
 
 impl Events for StorageEvents {

@@ -1,4 +1,5 @@
-//! What other threads have the engine do: for clients, for the storage, for the administrator, and for threads that measure.
+//! Jobs of other threads for the engine: for clients, the storage, the administrator, and the
+//! threads that measure health.
 
 use super::administration::Whom;
 use super::askers::{Asker, Wish};
@@ -16,7 +17,7 @@ use cluster::{Answer, OrderPermit, Slot};
 use vfs::Target;
 
 impl Engine {
-    /// A client asks where to go, or who has a file.
+    /// Handles the query of a client for a node or for the locations of a file.
     pub(super) fn ask(&mut self, path: &[u8], wish: &Wish, asker: Asker) {
         if let Some(location) = &mut self.location {
             location.ask(&mut self.tree, path, wish, asker);
@@ -24,7 +25,7 @@ impl Engine {
         self.route();
     }
 
-    /// A client wants names changed everywhere.
+    /// Handles the request of a client to change names at all servers.
     pub(crate) fn client_orders(
         &mut self,
         permit: OrderPermit,
@@ -37,7 +38,8 @@ impl Engine {
         }
     }
 
-    /// A client has these files prepared; `tell` hears whether any server does it.
+    /// Handles the request of a client to prepare files; `tell` receives whether any server does
+    /// it.
     pub(crate) fn client_prepares(
         &mut self,
         whole: &PrepareBatch,
@@ -49,12 +51,13 @@ impl Engine {
         }
     }
 
-    /// Space for files of this path, added up over the tree; `None` when nobody exports it.
+    /// Returns the space for files of this path, added up over the tree; `None` if no node exports
+    /// it.
     pub fn space_for(&self, path: &[u8]) -> Option<SpaceFor> {
         figures::space_for(self.location.as_ref()?, &self.tree, path)
     }
 
-    /// Something about this node was measured.
+    /// Applies a measurement of this node.
     pub(super) fn apply_health_report(&mut self, report: Report) {
         self.tree.drive(|node, now, out| match report {
             Report::Load { load, tell } => node.set_load(load, tell, out),
@@ -63,13 +66,13 @@ impl Engine {
         });
     }
 
-    /// Does a job of another thread.
+    /// Runs a job of another thread.
     pub(super) fn run(&mut self, job: impl FnOnce(&mut Self)) {
         job(self);
         self.route();
     }
 
-    /// Looks at the disk have shown something.
+    /// Handles the results of disk look-ups.
     pub(super) fn looked(&mut self, looked: impl Iterator<Item = Looked>) {
         for (path, number, presence) in looked {
             match (&mut self.location, &mut self.server) {
@@ -81,7 +84,7 @@ impl Engine {
         self.route();
     }
 
-    /// A name came to exist or ceased to, or was sought in vain.
+    /// Handles a name that appeared, disappeared or was looked up in vain.
     pub(super) fn name_changed(&mut self, path: &LogicalPath) {
         if let Some(server) = &mut self.server {
             server.name_changed(&mut self.tree, path);
@@ -89,7 +92,7 @@ impl Engine {
         self.route();
     }
 
-    /// More names changed than are known, or a directory was renamed with all that is below it.
+    /// Handles the loss of name changes, or the rename of a directory with its whole content.
     pub(super) fn names_lost(&mut self) {
         if let Some(server) = &mut self.server {
             server.names_lost(&mut self.tree);
@@ -97,27 +100,27 @@ impl Engine {
         self.route();
     }
 
-    /// Leases may be over.
+    /// Handles the possible end of leases.
     pub(super) fn end_leases(&mut self) {
         if let Some(server) = &mut self.server {
             server.end_leases(&mut self.tree);
         }
     }
 
-    /// The state of this node.
+    /// Returns the state of this node.
     pub(crate) fn status(&self) -> NodeStatus {
         self.view().status()
     }
 
-    /// Finds the node an administrator means; without a name this one.
+    /// Finds the node with the name given by the administrator; without a name, this node.
     ///
     /// # Errors
-    /// What to say when it is none, or several.
+    /// The error message if no node matches, or several do.
     pub(crate) fn find(&self, name: Option<&str>) -> Result<Whom, String> {
         name.map_or(Ok(Whom::Own), |name| self.status().find(name))
     }
 
-    /// Takes no clients any more, or takes them again.
+    /// Suspends this node, so that it accepts no clients, or resumes it.
     pub(super) fn suspend(&mut self, suspended: bool) {
         self.suspended = suspended;
         if let Some(location) = &mut self.location {
@@ -131,13 +134,13 @@ impl Engine {
         }
     }
 
-    /// The clients of this node are to move elsewhere, while it still serves what nobody else has.
+    /// Redirects the clients of this node elsewhere; files that no other node has are still served.
     pub(super) fn drain(&mut self, draining: bool) {
         self.draining = draining;
         self.tree.drive(|node, _, out| node.set_draining(draining, out));
     }
 
-    /// Takes a child out of use, or into it again. Returns whether there is one in this slot.
+    /// Takes a child out of use, or into use again. Returns whether there is a child in this slot.
     pub(super) fn drain_child(&mut self, slot: u8, out_of_use: bool) -> bool {
         Slot::new(slot).is_some_and(|slot| self.tree.drain_child(slot, out_of_use))
     }

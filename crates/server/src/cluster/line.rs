@@ -1,7 +1,9 @@
-//! One connection as the engine sees it: how far it is, what the peer can do, and what waits to be sent.
+//! State of one connection of the engine: its stage, the extensions of the peer, and the output
+//! queue.
 //!
-//! What is to be sent is put into an [`Outbox`], which a task of the connection empties. It is bounded: a peer that does
-//! not take what it is sent loses its connection, not our memory.
+//! Outgoing frames are put into an [`Outbox`], which a task of the connection empties. It is
+//! bounded, so that a peer that does not read loses its connection instead of exhausting the
+//! memory.
 
 use cluster::tree::{Address, Extensions, LinkId, Mode};
 use std::cell::RefCell;
@@ -12,27 +14,29 @@ use tokio::task::AbortHandle;
 use wire::cms::response::MessageId;
 use wire::cms::{Code, Phase};
 
-/// How far a connection is.
+/// The stage of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
     /// Accepted; the peer has not logged in.
     Anonymous,
-    /// Ours to a parent; not made yet, or the login was not answered.
+    /// This node connects to a parent: the connection is not made yet, or the login is not
+    /// answered.
     Asking,
-    /// Logged in: a node.
+    /// Logged in as a node.
     Node,
-    /// Logged in: a redirector, which asks where files are.
+    /// Logged in as a redirector, which asks for the locations of files.
     Redirector,
 }
 
 impl Stage {
-    /// The stage of a connection that was just made or accepted.
+    /// Returns the stage of a connection that was just made or accepted.
     pub(super) const fn first(link: LinkId) -> Self {
         if link.is_outward() { Self::Asking } else { Self::Anonymous }
     }
 
-    /// Frames of one connection that are handled before others have their turn. Each request of a redirector has an answer;
-    /// nodes send more, and what they send answers clients.
+    /// Returns the number of frames of one connection that are handled before others have their
+    /// turn. Each request of a redirector has an answer. Nodes send more frames, and these frames
+    /// answer clients.
     pub(super) const fn frames_at_once(self) -> usize {
         match self {
             Self::Anonymous | Self::Asking => 1,
@@ -41,8 +45,9 @@ impl Stage {
         }
     }
 
-    /// The share of a turn that a frame takes, in frames. The answer to `stats` has hundreds of bytes for each child, and copying
-    /// and sending it takes as long as many other answers. So it takes a whole turn.
+    /// Returns the cost of a frame in a turn, in frames. The answer to `stats` has hundreds of
+    /// bytes for each child. Copying and sending it takes as long as many other answers, so it
+    /// costs a whole turn.
     pub(super) const fn frame_cost(self, code: Code) -> usize {
         match self {
             Self::Redirector if code.0 == Code::STATS.0 => self.frames_at_once(),
@@ -50,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// Which limits its frames have.
+    /// Returns the phase that determines the limits of the frames.
     pub(super) const fn phase(self) -> Phase {
         match self {
             Self::Anonymous | Self::Asking => Phase::Login,
@@ -62,19 +67,19 @@ impl Stage {
 /// One connection.
 pub(super) struct Line {
     pub(super) stage: Stage,
-    /// The peer's address, where the peer connected to us.
+    /// The address of a peer that connected to this node.
     pub(super) ip: Option<IpAddr>,
-    /// Of a child: its other addresses, as it says or as its name has them. Of one to a parent: those of this node that
-    /// face the parent.
+    /// For a child, its other addresses, reported by it or found by its name. For a connection to a
+    /// parent, the addresses of this node that face the parent.
     pub(super) others: Vec<IpAddr>,
-    /// The parent that it leads to, where we made it.
+    /// The parent to which this node connected.
     pub(super) goal: Option<Address>,
-    /// Why it did not lead to a place, where that is known.
+    /// The reason why the connection did not result in a login, if known.
     pub(super) failure: Option<String>,
-    /// What both ends can do beyond the protocol.
+    /// The protocol extensions that both ends support.
     pub(super) extensions: Extensions,
     pub(super) outbox: Rc<Outbox>,
-    /// Answers promised to a redirector.
+    /// Promised answers to a redirector.
     pub(super) promises: Promises,
     tasks: Vec<AbortHandle>,
 }
@@ -94,27 +99,28 @@ impl Line {
         }
     }
 
-    /// One of ours to a parent.
+    /// Creates a connection to a parent.
     pub(super) fn to_parent(goal: Address) -> Self {
         Self { goal: Some(goal), ..Self::new(Stage::Asking, None) }
     }
 
-    /// Whether there is a connection already.
+    /// Reports whether the connection is established.
     pub(super) fn is_made(&self) -> bool {
         !self.tasks.is_empty()
     }
 
-    /// What a login says of the peer.
+    /// Applies the mode from the login of the peer.
     pub(super) fn logged_in(&mut self, mode: Mode) {
         self.stage = if mode.contains(Mode::DIRECTOR) { Stage::Redirector } else { Stage::Node };
     }
 
-    /// A task that ends with the connection.
+    /// Adds a task that ends with the connection.
     pub(super) fn keep(&mut self, task: AbortHandle) {
         self.tasks.push(task);
     }
 
-    /// Ends it: what is in the outbox is sent if the peer takes it soon. The task that sends lives on until then.
+    /// Closes the connection. The outbox is still sent if the peer reads it soon; the sending task
+    /// lives until then.
     pub(super) fn close(self) -> Rc<Outbox> {
         for task in &self.tasks {
             task.abort();
@@ -124,7 +130,7 @@ impl Line {
     }
 }
 
-/// Numbers of answers that were promised to a redirector and are outstanding.
+/// Numbers of outstanding answers that were promised to a redirector.
 #[derive(Default)]
 pub(super) struct Promises {
     last: Option<MessageId>,
@@ -132,7 +138,7 @@ pub(super) struct Promises {
 }
 
 impl Promises {
-    /// The number of one more; `None` when all are used up and the first may not be used again yet.
+    /// Returns another number; `None` if all are used up and the first must not be reused yet.
     pub(super) fn one_more(&mut self) -> Option<MessageId> {
         let next = match self.last {
             None => MessageId::FIRST,
@@ -147,13 +153,13 @@ impl Promises {
         Some(next)
     }
 
-    /// One was kept.
+    /// Records that one promise was kept.
     pub(super) fn kept(&mut self) {
         self.outstanding = self.outstanding.saturating_sub(1);
     }
 }
 
-/// What waits to be sent.
+/// The output queue of a connection.
 #[derive(Default)]
 pub(super) struct Outbox {
     content: RefCell<Content>,
@@ -164,13 +170,13 @@ pub(super) struct Outbox {
 #[derive(Default)]
 struct Content {
     bytes: Vec<u8>,
-    /// Taken by the sending task and not sent yet.
+    /// Taken by the sending task, but not sent yet.
     under_way: usize,
     closed: bool,
 }
 
 impl Outbox {
-    /// Lets `write` append frames; bytes that wait now.
+    /// Lets `write` append frames. Returns the number of bytes that wait now.
     pub(super) fn put<E>(&self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<usize, E> {
         let mut content = self.content.borrow_mut();
         if content.closed {
@@ -183,7 +189,7 @@ impl Outbox {
         Ok(waiting)
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes that wait.
     pub(super) fn waiting(&self) -> usize {
         let content = self.content.borrow();
         content.bytes.len() + content.under_way
@@ -199,12 +205,13 @@ impl Outbox {
         self.end.notify_one();
     }
 
-    /// Waits for the end. One task may wait.
+    /// Waits until the outbox is closed. Only one task may wait.
     pub(super) async fn closed(&self) {
         self.end.notified().await;
     }
 
-    /// Waits for something to send, which is put into the empty `into`; `false` at the end.
+    /// Waits for data to send and moves it into `into`, which must be empty. Returns `false` once
+    /// the outbox is closed.
     pub(super) async fn take(&self, into: &mut Vec<u8>) -> bool {
         loop {
             {

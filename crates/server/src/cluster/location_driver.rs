@@ -1,7 +1,11 @@
-//! Drives the location machine ([`Resolver`]) of a node with children: feeds it requests of clients, redirectors and parents
-//! and what children say, and does what it says. It talks over the connections of the tree driver.
+//! Drives the location machine ([`Resolver`]) of a node with children.
 //!
-//! Clients of this process wait in silence, redirectors only for a moment: see [`cluster::late_answer`].
+//! It passes the requests of clients, redirectors and parents and the replies of children to the
+//! machine, and carries out the actions that the machine returns. It sends over the connections of
+//! the tree driver.
+//!
+//! Clients of this process receive no interim reply while they wait. Redirectors wait only briefly:
+//! see [`cluster::late_answer`].
 
 use super::askers::{Asker, Askers, Parent, Wish};
 use super::holdings::Holdings;
@@ -27,22 +31,23 @@ use wire::cms::message::{Lease, PathBatch, State};
 use wire::cms::response::{Answer as WireAnswer, MessageId, Redirect, Response};
 use wire::cms::{Frame, Message as Wire, StreamId};
 
-/// Requests that are checked for whether their clients have disconnected, at each sweep.
+/// The number of requests checked for disconnected clients at each sweep.
 const CHECKED_AT_ONCE: usize = 4096;
 
-/// The location machine, and who waits for its answers.
+/// The location machine, and the requests that wait for its answers.
 pub(super) struct LocationDriver {
     resolver: Resolver,
     settings: Rc<Settings>,
     askers: Askers,
-    /// The files that all servers share, of a redirector that looks itself.
+    /// The files that all servers share; set for a redirector that looks them up itself.
     shared_files: Option<Holdings>,
-    /// Paths that the machine wants to be looked up there. Whoever asked is noted before the look begins.
+    /// Paths that the machine wants looked up in the shared files. The request is recorded before
+    /// its look-up starts.
     wanted_looks: VecDeque<Arc<[u8]>>,
-    /// Orders whose question is answered. The engine hands them on.
+    /// Orders whose location query is answered. The engine passes them on.
     answered_orders: VecDeque<(Order, Answer)>,
     actions: Vec<Action>,
-    /// The administrator wants no clients here.
+    /// Set if the administrator has suspended this node, so that it accepts no clients.
     suspended: bool,
 }
 
@@ -60,28 +65,29 @@ impl LocationDriver {
         }
     }
 
-    /// The location machine, for those who look at it.
+    /// Returns the location machine, for inspection.
     pub(super) const fn resolver(&self) -> &Resolver {
         &self.resolver
     }
 
-    /// The settings of this node.
+    /// Returns the settings of this node.
     pub(super) fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Takes no clients any more, or takes them again.
+    /// Suspends this node, so that it accepts no clients, or resumes it.
     pub(super) const fn suspend(&mut self, suspended: bool) {
         self.suspended = suspended;
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// Returns the time at which [`Self::tick`] has work.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         let looks = self.shared_files.as_ref().and_then(Holdings::next_deadline);
         [self.resolver.next_deadline(), looks, self.askers.deadline()].into_iter().flatten().min()
     }
 
-    /// Does what is due; `sweeps`: expired locations are looked for, too. Returns whether more is due at once.
+    /// Does the work that is due. With `sweeps`, expired locations are removed, too. Returns
+    /// whether more is due immediately.
     pub(super) fn tick(&mut self, tree: &mut TreeDriver, sweeps: bool) -> bool {
         let now = tree.now();
         if sweeps {
@@ -108,13 +114,13 @@ impl LocationDriver {
         self.resolver.next_deadline().is_some_and(|due| due <= now)
     }
 
-    /// A connection has ended: requests over it are void.
+    /// Drops the requests of a connection that has ended.
     pub(super) fn link_ended(&mut self, link: LinkId) {
         let asked = self.askers.forget(link);
         self.resolver.abandon(asked);
     }
 
-    /// Takes over what the tree machine says of a child.
+    /// Applies a change of a child that the tree machine reported.
     pub(super) fn follow(&mut self, tree: &mut TreeDriver, slot: Slot, change: ChildChange) {
         let member = tree.member(slot);
         let interfaces = member.map(|member| tree.interfaces(member)).unwrap_or_default();
@@ -145,25 +151,26 @@ impl LocationDriver {
         }
     }
 
-    /// Supervisors have taken in the nodes with these numbers.
+    /// Handles the report that supervisors have accepted the nodes with these numbers.
     pub(super) fn found_below(&mut self, tree: &mut TreeDriver, nodes: &[u64]) {
         if self.resolver.found_below(nodes) {
             tree.note_lessees(self.resolver.lessees());
         }
     }
 
-    /// Anything may have changed in the tree; `settled`: the children that this node waits for are there.
+    /// Applies any change of the tree. `settled` is set if the children that this node waits for
+    /// are there.
     pub(super) fn settle(&mut self, tree: &TreeDriver, settled: bool) {
         self.resolver.set_quorum(settled);
         self.resolver.set_door(tree.node().members().and_then(|members| members.settings().door.as_ref()));
     }
 
-    /// Nothing is known of these paths any more.
+    /// Discards all knowledge of this path.
     pub(super) fn forget(&mut self, path: &[u8]) {
         self.resolver.forget(path);
     }
 
-    /// Lets the machine work, and does what it says.
+    /// Runs a step of the machine and carries out its actions.
     fn resolve<T>(
         &mut self,
         tree: &mut TreeDriver,
@@ -209,7 +216,7 @@ impl LocationDriver {
         }
     }
 
-    /// Asks the machine.
+    /// Passes a request to the machine.
     pub(super) fn ask(&mut self, tree: &mut TreeDriver, path: &[u8], wish: &Wish, asker: Asker) {
         if self.suspended {
             let wait = self.settings.policy.waits.service;
@@ -233,7 +240,8 @@ impl LocationDriver {
         self.resolver.abandon(gone);
     }
 
-    /// Redirectors whose answers are not known soon: they are promised one by number, or told to come again.
+    /// Answers redirectors whose requests take long: each receives a promise with a number, or is
+    /// asked to retry.
     fn answer_overdue(&mut self, tree: &mut TreeDriver) {
         let now = tree.now();
         while let Some((token, asker)) = self.askers.next_overdue(now) {
@@ -258,7 +266,7 @@ impl LocationDriver {
         }
     }
 
-    /// Brings an answer to whoever asked.
+    /// Delivers an answer to its requester.
     fn deliver(&mut self, tree: &mut TreeDriver, asker: Asker, answer: Answer) {
         match asker {
             Asker::Client(_, tell) => tell(answer),
@@ -269,12 +277,12 @@ impl LocationDriver {
         }
     }
 
-    /// Removes the next order whose question is answered.
+    /// Removes the next order whose location query is answered.
     pub(super) fn next_answered_order(&mut self) -> Option<(Order, Answer)> {
         self.answered_orders.pop_front()
     }
 
-    /// What a child says of files. Nodes that have no place yet say nothing.
+    /// Handles a report of a child about files. Reports of nodes that have no slot yet are ignored.
     pub(super) fn child_says(
         &mut self,
         tree: &mut TreeDriver,
@@ -326,7 +334,7 @@ impl LocationDriver {
         }
     }
 
-    /// A parent asks whether a path is here.
+    /// Handles the question of a parent about whether a path exists here.
     pub(super) fn parent_asks(&mut self, tree: &mut TreeDriver, parent: Parent, modifier: StateModifier) {
         let quiet = modifier.contains(StateModifier::NO_REPLY);
         if quiet {
@@ -335,7 +343,7 @@ impl LocationDriver {
         let ask = StateAsk {
             refresh: modifier.contains(StateModifier::REFRESH),
             quiet,
-            // A manager's parents are meta managers.
+            // The parents of a manager are meta managers.
             via_meta: modifier.contains(StateModifier::META) || self.settings.role == Role::Manager,
         };
         let token = self.askers.token();
@@ -346,7 +354,7 @@ impl LocationDriver {
         }
     }
 
-    /// Tells a parent what it asked for.
+    /// Sends a parent the reply to its question.
     fn answer_parent(&mut self, tree: &mut TreeDriver, parent: &Parent, reply: StateReply) {
         match reply {
             StateReply::Have { pending } => {
@@ -360,7 +368,7 @@ impl LocationDriver {
         }
     }
 
-    /// How a path is here, as parents are told.
+    /// Returns the state of a path in the form reported to parents.
     fn here(&mut self, path: &[u8], pending: bool, now: Duration) -> Here {
         let lease = if pending { self.resolver.lease_number(path, now) } else { None };
         if let Some(number) = lease {
@@ -373,7 +381,8 @@ impl LocationDriver {
         })
     }
 
-    /// A parent sends a client below this node to create a file, or ends the lease for that.
+    /// Handles the start or the end of a lease: a parent sends a client below this node to create a
+    /// file.
     pub(super) fn leased(
         &mut self,
         tree: &mut TreeDriver,
@@ -388,19 +397,21 @@ impl LocationDriver {
         self.resolve(tree, |resolver, now, out| resolver.lease(path, time, number, now, out));
     }
 
-    /// A parent has taken this node in.
+    /// Reports the leases below this node to a parent that has accepted it.
     pub(super) fn report_leases(&self, tree: &mut TreeDriver, link: LinkId) {
         let leases = self.resolver.running_leases(tree.now());
         parent_messages::report_leases(tree, link, &leases);
     }
 
-    /// A parent that did not know this node wants to know what is here: the children say it.
+    /// Requests the inventories of the children, because a parent that did not know this node wants
+    /// its inventory.
     pub(super) fn inventory_wanted(&self, tree: &mut TreeDriver) {
         let sources: Vec<LinkId> = tree.node().members().into_iter().flat_map(inventory::sources).collect();
         sources.into_iter().for_each(|link| want_inventory(tree, link));
     }
 
-    /// What a child has its parent's parents want to know too. It only saves questions: none waits for it.
+    /// Forwards the inventory of a child to the parents. It only saves questions, and no request
+    /// waits for it.
     fn pass_on_inventory(&self, tree: &mut TreeDriver, frame: &Frame<'_>) {
         for link in tree.parents() {
             let room = |line: &mut Line| {
@@ -416,7 +427,7 @@ impl LocationDriver {
         }
     }
 
-    /// Begins the looks at the shared files that the machine wants.
+    /// Starts the look-ups in the shared files that the machine wants.
     pub(super) fn submit_looks(&mut self, tree: &mut TreeDriver) {
         let now = tree.now();
         while let (Some(path), Some(files)) = (self.wanted_looks.pop_front(), &mut self.shared_files) {
@@ -431,7 +442,7 @@ impl LocationDriver {
         }
     }
 
-    /// A look at the shared files has shown something.
+    /// Handles the result of a look-up in the shared files.
     pub(super) fn looked_at(
         &mut self,
         tree: &mut TreeDriver,
@@ -490,7 +501,7 @@ pub(super) fn respond(
     respond_with(tree, link, streamid, promised, answer);
 }
 
-/// Sends a response to a redirector, unless it wants none.
+/// Sends a response to a redirector, unless it asked for none.
 pub(super) fn respond_with(
     tree: &mut TreeDriver,
     link: LinkId,
@@ -507,13 +518,14 @@ pub(super) fn respond_with(
     }
 }
 
-/// Tells a redirector that nobody here does what it asked for.
+/// Sends a redirector the error that no node here performs the requested operation.
 pub(super) fn refuse_request(tree: &mut TreeDriver, link: LinkId, streamid: StreamId) {
     let text = b"badly formed or unsupported request";
     respond_with(tree, link, streamid, None, WireAnswer::Error { code: ErrorCode::INVALID, text });
 }
 
-/// Has children renew the access time of a file. It is a question that wants no answer, which real servers know too.
+/// Asks children to renew the access time of a file. It is a question without an answer, which
+/// XRootD servers support, too.
 pub(super) fn renew_access_time(tree: &mut TreeDriver, children: SlotMask, path: &[u8]) {
     for slot in children {
         let Some(link) = tree.link_of(slot) else { continue };
@@ -549,14 +561,14 @@ fn send_lease(tree: &mut TreeDriver, slot: Slot, path: &[u8], time: Duration, nu
     tree.put(link, |peer, out| message.encode(StreamId::NONE, peer, out));
 }
 
-/// Has whoever is at the end of this connection tell what is there.
+/// Requests the inventory of the node at the other end of this connection.
 fn want_inventory(tree: &mut TreeDriver, link: LinkId) {
     let nothing = PathBatch::default();
     let message = Wire::Inventory(nothing.message(InventoryModifier::WANTED));
     tree.put(link, |peer, out| message.encode(StreamId::NONE, peer, out));
 }
 
-/// At least one second: real redirectors take 0 for success.
+/// Rounds up to at least one second, because XRootD redirectors take 0 for success.
 fn whole_seconds(time: Duration) -> u32 {
     let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     u32::try_from(seconds).unwrap_or(u32::MAX).clamp(1, i32::MAX as u32)

@@ -1,39 +1,40 @@
-//! The node of a cluster that this process is: the pure machines of `cluster`, driven over sockets.
+//! The cluster node of this process: drives the pure machines of `cluster` over sockets.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
 //! | `forward` | operations on names on their way down |
-//! | `configured` | from the configuration to what it is told |
-//! | `identity` | who it is, over restarts |
-//! | `kept` | what a node keeps on disk while it runs |
-//! | `health` | load, space and the list of who may join, measured beside all this |
-//! | `operations` | operations on names that a parent passes on, done here |
-//! | `settings` | [`Settings`]: what it is told |
-//! | `thread` | [`Cluster`]: the thread it runs on, and how others reach it |
-//! | `front` | `Front`: where the loops of connections ask; what is plainly known is answered there |
-//! | `engine` | [`Engine`]: hands everything that happens to the driver it concerns |
-//! | `jobs` | what other threads have the engine do |
+//! | `configured` | conversion of the configuration to settings |
+//! | `identity` | the identity of the node, over restarts |
+//! | `kept` | state that a node keeps on disk while it runs |
+//! | `health` | load, space and the list of nodes that may join, measured on another thread |
+//! | `operations` | operations on names that a parent forwards, performed here |
+//! | `settings` | [`Settings`] of the node |
+//! | `thread` | [`Cluster`]: the thread of the node, and its interface for other threads |
+//! | `front` | `Front`: answers client connections from the cache, or passes them to the thread |
+//! | `engine` | [`Engine`]: passes each event to the driver it concerns |
+//! | `jobs` | jobs of other threads for the engine |
 //! | `tree_driver` | drives the tree machine over the connections |
-//! | `location_driver` | drives the location machine of a node with children: requests going down, answers going up |
-//! | `server_driver` | a server's answers to its parents, and what it does for them |
-//! | `parent_messages` | what parents are told of files |
-//! | `line`, `sockets` | connections: how far one is, what waits to be sent; ports, bytes in and out |
-//! | `askers` | requests of clients, redirectors and parents, and who waits for which answer |
-//! | `holdings`, `looking` | looks at the disks of this node, and the list of all files |
-//! | `mounts` | tells when the names here change because a disk was mounted |
-//! | `leases` | files that clients are on their way to create here |
+//! | `location_driver` | drives the location machine of a node with children |
+//! | `server_driver` | the answers of a server to its parents, and their orders |
+//! | `parent_messages` | messages to parents about files |
+//! | `line`, `sockets` | connections: their stage and output queue; ports, bytes in and out |
+//! | `askers` | pending requests of clients, redirectors and parents |
+//! | `holdings`, `looking` | look-ups on the disks of this node, and the list of all files |
+//! | `mounts` | reports that the names here change because a disk was mounted |
+//! | `leases` | files that clients are expected to create here |
 //! | `inbox` | work that other threads have for this one |
-//! | `rights` | which orders are carried out, by who gives them |
-//! | `orders`, `prepares` | changes of names, and files that are to be prepared, on their way down |
+//! | `rights` | the orders that are carried out, by who gives them |
+//! | `orders`, `prepares` | name changes, and files to be prepared, on their way down |
 //! | `pending_order` | orders that wait for an answer of the location machine |
-//! | `status`, `survey` | its state and that of its children; the whole tree, for a visitor |
+//! | `status`, `survey` | the state of the node and its children; the whole tree, for a visitor |
 //! | `figures` | space, added up over the tree |
-//! | `administration` | what the administrator orders for this node or one below it |
-//! | `troubles` | managers that do not take this node in, and logins that are refused: what is said of them, and how often |
-//! | `alarm` | when the timer rings |
+//! | `administration` | orders of the administrator for this node or one below it |
+//! | `troubles` | log of refusing managers and refused logins, with a rate limit |
+//! | `alarm` | the deadline of the timer |
 //!
-//! Files depend on each other in one direction: `thread`, `sockets`, `inbox` > `engine` > `orders`, `prepares`, `status` >
-//! `location_driver`, `server_driver` > `parent_messages` > `tree_driver` > the rest.
+//! Files depend on each other in one direction: `thread`, `sockets`, `inbox` > `engine` > `orders`,
+//! `prepares`, `status` > `location_driver`, `server_driver` > `parent_messages` > `tree_driver` >
+//! the rest.
 
 mod administration;
 mod alarm;

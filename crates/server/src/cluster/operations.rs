@@ -1,8 +1,11 @@
-//! Operations on names that a parent passes on: done with this server's files, as if a client had asked, and without an
-//! answer. What goes wrong is logged. Source: cms protocol 3, sections forwarded namespace operations and prepare.
+//! Operations on names that a parent forwards.
 //!
-//! They go to every server that may write the path, whether it has the file or not: that a name is missing, or a folder
-//! there already, is nothing to tell.
+//! They are performed on the files of this server like the request of a client, but without an
+//! answer. Failures are logged. Source: cms protocol 3, sections forwarded namespace operations and
+//! prepare.
+//!
+//! They are sent to every server that may write the path, even if it does not have the file. A
+//! missing name, or a directory that exists already, is therefore not logged.
 
 use super::settings::OperationProgram;
 use base::{Cgi, ErrorKind, Identity, LogicalPath, Owner, Told};
@@ -17,12 +20,12 @@ use vfs::{Answer, Caller, FileSystem, Mailbox, Operation, PrepareRequest, ReplyT
 use wire::cms::flags::PrepaddModifier;
 use wire::cms::message::Message;
 
-/// Programs of the site that run at once.
+/// Maximum number of site programs that run at the same time.
 const PROGRAMS_MAX: usize = 4;
 /// The operation that has no path.
 const CANCEL: &str = "cancel";
 
-/// Does what parents pass on.
+/// Executes the operations that parents forward.
 pub(crate) struct Executor {
     files: Arc<dyn FileSystem>,
     caller: Arc<Caller>,
@@ -41,7 +44,7 @@ struct Order {
     operation: Operation,
 }
 
-/// Takes the outcomes.
+/// Logs the outcomes.
 #[derive(Default)]
 struct Log {
     next: AtomicU64,
@@ -51,7 +54,7 @@ struct Log {
 impl Log {
     fn outcome(what: &str, answer: &Answer) {
         match answer {
-            // A request to prepare that is cancelled was another server's, or is done.
+            // The cancelled prepare request belonged to another server, or is finished.
             Answer::Error(error)
                 if matches!(error.kind, ErrorKind::NotFound | ErrorKind::ItExists)
                     || what.starts_with(CANCEL) =>
@@ -79,7 +82,7 @@ impl Mailbox for Log {
 }
 
 impl Executor {
-    /// Works on `files`, whose `/` is `local_root` on disk.
+    /// Creates an executor for `files`, whose `/` is `local_root` on disk.
     pub(crate) fn new(
         files: Arc<dyn FileSystem>,
         programs: Vec<OperationProgram>,
@@ -91,7 +94,8 @@ impl Executor {
         Self { files, caller: Arc::new(caller), programs, local_root, pool, log }
     }
 
-    /// Starts what a message of a parent wants done; `false` if it is none of these. Never blocks.
+    /// Starts the operation ordered by a message of a parent. Returns `false` if the message is not
+    /// such an order. Never blocks.
     pub(super) fn run(&self, _permit: OrderPermit, message: &Message<'_>) -> bool {
         let Some(order) = order(message) else { return false };
         match order {
@@ -141,7 +145,8 @@ impl Executor {
     }
 }
 
-/// What a message orders; `None` if it is no order, an error if it cannot be read.
+/// Returns the order in a message; `None` if it contains no order, an error if it cannot be
+/// decoded.
 fn order(message: &Message<'_>) -> Option<Result<Order, String>> {
     Some(match message {
         Message::Chmod(m) => path("chmod", m.path, m.opaque).and_then(|(place, path)| {
@@ -229,7 +234,7 @@ mod tests {
     use wire::cms::flags::RelayModifier;
     use wire::cms::message::{ModeChange, Mv, Prepadd, Removal, Trunc};
 
-    /// Tells what it is asked to do, and says no.
+    /// Records each operation and refuses it.
     struct Recorder(Mutex<Sender<String>>);
 
     impl FileSystem for Recorder {

@@ -1,5 +1,7 @@
-//! Changes of names and requests to prepare on their way down: to all children that may write the path, once it is known
-//! that nobody has the new name, or to the server that is chosen for a file.
+//! Name changes and prepare requests on their way down the tree.
+//!
+//! A name change goes to all children that may write the path, once it is known that no node has
+//! the new name. A prepare request goes to the server that is selected for the file.
 
 use super::askers::{Asker, Wish};
 use super::forward::Forward;
@@ -10,10 +12,10 @@ use super::tree_driver::TreeDriver;
 use cluster::{Answer, ErrorCode, LocateOptions, OrderPermit};
 use wire::cms::response::Answer as WireAnswer;
 
-/// Passes an order on to all it concerns, once it is known that nobody has the new name.
+/// Forwards an order to all children it concerns, once it is known that no node has the new name.
 ///
-/// The node that has the file gets the lease of the new name first. Otherwise a client could create a file of that name elsewhere
-/// between the check and the change.
+/// The node that has the file gets the lease of the new name first. Otherwise a client could create
+/// a file of that name elsewhere between the check and the change.
 pub(super) fn change_names(
     location: &mut LocationDriver,
     tree: &mut TreeDriver,
@@ -31,7 +33,7 @@ pub(super) fn change_names(
     }
 }
 
-/// Asks the location machine, and goes on with the order when it has the answer.
+/// Queries the location machine, and continues the order once the answer is known.
 fn ask(
     location: &mut LocationDriver,
     tree: &mut TreeDriver,
@@ -49,7 +51,7 @@ fn ask(
     location.ask(tree, &path.unwrap_or_default(), &wish, asker);
 }
 
-/// Goes on with an order whose question is answered.
+/// Continues an order whose location query is answered.
 pub(super) fn go_on(location: &mut LocationDriver, tree: &mut TreeDriver, order: Order, answer: Answer) {
     let (forward, client, check) = match order {
         Order::Names { forward, client, check } => (forward, client, check),
@@ -68,7 +70,7 @@ pub(super) fn go_on(location: &mut LocationDriver, tree: &mut TreeDriver, order:
             pass_on(location, tree, &forward, client);
         }
         (NameCheck::Lease(holder), Answer::Redirect { slot: Some(slot), .. }) if slot == holder => {
-            // The new name is known from now on: it is the one with the lease.
+            // The new name is known from now on: it belongs to the node with the lease.
             let forget = forward.forget.iter().filter(|path| Some(*path) != forward.must_be_free.as_ref());
             let forward = Forward { forget: forget.cloned().collect(), ..forward };
             pass_on(location, tree, &forward, client);
@@ -78,7 +80,7 @@ pub(super) fn go_on(location: &mut LocationDriver, tree: &mut TreeDriver, order:
             let text = "the new name is there already";
             outcome(tree, client, Err(Answer::Error(ErrorCode::RW_CONFLICT, text.into())));
         }
-        // Another node took the place of the holder meanwhile.
+        // Another node replaced the holder in the meantime.
         (NameCheck::Lease(_), Answer::Redirect { slot: Some(_), .. }) => {
             let wait = location.settings().policy.waits.lookup;
             outcome(tree, client, Err(Answer::Wait(wait)));

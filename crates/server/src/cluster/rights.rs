@@ -1,5 +1,5 @@
-//! The inputs of the decision on orders ([`cluster::OrderPermit`]): the class of a login, and the changes that `ofs.forward`
-//! allows.
+//! The inputs of the decision on orders ([`cluster::OrderPermit`]): the class of a login, and the
+//! changes that `ofs.forward` allows.
 
 use super::line::Stage;
 use cluster::tree::LinkId;
@@ -17,8 +17,8 @@ pub(super) const fn login_class(link: LinkId, stage: Stage) -> LoginClass {
     }
 }
 
-/// Returns the permission for an operation that a client of this process asked for; `None` when the client is to be sent
-/// to a server instead.
+/// Returns the permission for an operation requested by a client of this process; `None` if the
+/// client must be redirected to a server instead.
 pub(crate) fn client_permit(forwarding: &Forwarding, operation: &Operation) -> Option<OrderPermit> {
     let change = match operation {
         Operation::CancelPrepare { .. } => None,
@@ -39,7 +39,7 @@ fn name_change(operation: &Operation) -> Option<NameChange> {
     })
 }
 
-/// Returns the changes that are passed on.
+/// Returns the changes that are forwarded.
 pub(super) fn forwarded(forwarding: &Forwarding) -> NameChanges {
     let way = |change| match change {
         NameChange::Chmod => forwarding.chmod,

@@ -1,5 +1,7 @@
-//! Drives the part of a data server in its cluster: answers the questions of its parents from its disks, reports names that
-//! come and go, keeps the leases that parents grant, and carries out what they order.
+//! Drives the part of a data server in its cluster.
+//!
+//! It answers the questions of its parents from its disks, reports names that appear and disappear,
+//! keeps the leases that parents grant, and carries out their orders.
 
 use super::askers::Parent;
 use super::holdings::{Finding, Holdings};
@@ -18,21 +20,22 @@ use std::time::Duration;
 use wire::cms::Message;
 use wire::cms::flags::{HaveModifier, StateModifier};
 
-/// Pause between a reset and the next list of all names: more resets may follow.
+/// Pause between a reset and the next list of all names, because more resets may follow.
 const LIST_PAUSE: Duration = Duration::from_secs(10);
 
-/// The files of a server, what is on its way to it, and what is done to them for parents.
+/// The files of a server, the files that clients are expected to create, and the executor of the
+/// parents' orders.
 pub(super) struct ServerDriver {
     /// `None`: the node is a member that has no files.
     holdings: Option<Holdings>,
     executor: Option<Executor>,
-    /// Files that clients are on their way to create here.
+    /// Files that clients are expected to create here.
     leases: Arc<SharedLeases>,
-    /// Paths that a new parent is told at most; 0: none.
+    /// Maximum number of paths reported to a new parent; 0: none.
     inventory_max: usize,
-    /// Whether nothing comes to exist here but through this server.
+    /// Set if names appear here only through this server.
     complete: bool,
-    /// When parents are told all names anew, after what they knew became void.
+    /// The time of the next full list for the parents, after a reset made their knowledge void.
     list_at: Option<Duration>,
 }
 
@@ -47,13 +50,13 @@ impl ServerDriver {
         Self { holdings, executor, leases, inventory_max, complete, list_at: None }
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// Returns the time at which [`Self::tick`] has work.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         let looks = self.holdings.as_ref().and_then(Holdings::next_deadline);
         [looks, self.leases.next_deadline(), self.list_at].into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     pub(super) fn tick(&mut self, tree: &mut TreeDriver) {
         let now = tree.now();
         if self.leases.next_deadline().is_some_and(|due| due <= now) {
@@ -69,17 +72,17 @@ impl ServerDriver {
         self.submit_looks();
     }
 
-    /// Begins the looks at the disk that are due.
+    /// Starts the disk look-ups that are due.
     pub(super) fn submit_looks(&mut self) {
         if let Some(holdings) = &mut self.holdings {
             holdings.submit();
         }
     }
 
-    /// A parent asks whether a path is here.
+    /// Handles the question of a parent about whether a path exists here.
     pub(super) fn parent_asks(&mut self, tree: &mut TreeDriver, parent: Parent, modifier: StateModifier) {
         let parsed = LogicalPath::parse(&parent.path);
-        // What was asked without wanting an answer has none.
+        // A question that asks for no reply gets none.
         if modifier.contains(StateModifier::NO_REPLY) {
             if let (Some(holdings), Ok(path)) = (&self.holdings, &parsed) {
                 holdings.renew(path);
@@ -95,7 +98,7 @@ impl ServerDriver {
         }
     }
 
-    /// A parent says where clients begin.
+    /// Records the address at which clients enter the cluster, as reported by a parent.
     pub(super) fn set_door(&self, door: Option<Address>) {
         self.leases.set_door(door);
     }
@@ -107,7 +110,7 @@ impl ServerDriver {
         }
     }
 
-    /// A look at the disk has shown something.
+    /// Handles the result of a disk look-up.
     pub(super) fn looked_at(
         &mut self,
         tree: &mut TreeDriver,
@@ -134,7 +137,7 @@ impl ServerDriver {
                 self.leases.exists(path);
                 self.answer_here(tree, parent, pending);
             }
-            // A lease came while the disk was looked at.
+            // A lease arrived during the look-up.
             (Wanted::Answer(parent), Some(Presence::NotHere)) if self.leases.is_running(path) => {
                 self.answer_here(tree, parent, true);
             }
@@ -147,16 +150,17 @@ impl ServerDriver {
                 let here = self.here(path, pending);
                 parent_messages::announce(tree, path, here);
             }
-            // The client that is to create it may be on its way.
+            // The client that is expected to create the file may be on its way.
             (Wanted::News, Some(Presence::NotHere)) if self.leases.is_running(path) => {}
             (Wanted::News, Some(Presence::NotHere)) => parent_messages::retract(tree, path),
-            // As many looks wait as may, because a disk hangs: what parents know of names that changed is void.
+            // The look-up queue is full because a disk hangs, so the parents' knowledge of changed
+            // names is void.
             (Wanted::News, None) => self.reset(tree),
-            // Parents rely on being told of each name that comes to exist, unless they are told all of them soon.
+            // Parents rely on a report of each new name, unless a full list follows soon.
             (Wanted::News, Some(Presence::Unknown)) if self.complete && self.list_at.is_none() => {
                 self.reset(tree);
             }
-            // A parent that hears nothing does not take that for an absence: it asks again.
+            // A parent does not take a missing reply for an absence. It asks again.
             (Wanted::Answer(_) | Wanted::News, Some(Presence::Unknown | Presence::Overloaded))
             | (Wanted::Answer(_), None) => {}
             (Wanted::Machine | Wanted::Folder, _) => {}
@@ -171,14 +175,14 @@ impl ServerDriver {
         parent_messages::not_here(tree, parent, self.leases.has_ended(&parent.path));
     }
 
-    /// How a path is here, as parents are told.
+    /// Returns the state of a path in the form reported to parents.
     fn here(&self, path: &[u8], pending: bool) -> Here {
         let lease = if pending { self.leases.number(path) } else { None };
         let modifier = if pending { HaveModifier::PENDING } else { HaveModifier::ONLINE };
         lease.map_or(Here::Present(modifier), Here::Leased)
     }
 
-    /// A parent sends a client here to create a file, or ends the lease for that.
+    /// Handles the start or the end of a lease: a parent sends a client here to create a file.
     pub(super) fn leased(
         &self,
         tree: &mut TreeDriver,
@@ -193,7 +197,7 @@ impl ServerDriver {
         }
     }
 
-    /// Tells parents what is at the paths whose leases have ended.
+    /// Reports to the parents the state of the paths whose leases have ended.
     pub(super) fn end_leases(&mut self, tree: &mut TreeDriver) {
         for path in self.leases.take_ended() {
             if let Ok(path) = LogicalPath::parse(&path) {
@@ -202,7 +206,7 @@ impl ServerDriver {
         }
     }
 
-    /// A name came to exist or ceased to, or was sought in vain.
+    /// Handles a name that appeared, disappeared or was looked up in vain.
     pub(super) fn name_changed(&mut self, tree: &mut TreeDriver, path: &LogicalPath) {
         let Some(holdings) = &mut self.holdings else { return };
         let path = path.without_slash();
@@ -213,8 +217,8 @@ impl ServerDriver {
         self.take_findings(tree);
     }
 
-    /// More names changed than are known, or a directory was renamed with all that is below it: what parents know of this
-    /// server is void, and looks under way may have been before the change.
+    /// Handles the loss of name changes, or the rename of a directory with its whole content. The
+    /// parents' knowledge of this server is void, and look-ups in progress may predate the change.
     pub(super) fn names_lost(&mut self, tree: &mut TreeDriver) {
         self.reset(tree);
         if let Some(holdings) = &mut self.holdings {
@@ -223,7 +227,7 @@ impl ServerDriver {
         }
     }
 
-    /// What parents know of this server is void.
+    /// Declares the parents' knowledge of this server void.
     fn reset(&mut self, tree: &mut TreeDriver) {
         tree.drive(|node, now, out| node.reset(now, out));
         if let (Some(holdings), true) = (&self.holdings, self.complete) {
@@ -232,25 +236,26 @@ impl ServerDriver {
         }
     }
 
-    /// A parent has taken this node in, or asks for it: one that wants to know at once what is here is told.
+    /// Sends the inventory to a parent that has accepted this node or requests it, if the parent
+    /// supports that.
     pub(super) fn tell_all(&self, tree: &mut TreeDriver, link: LinkId) {
         parent_messages::report_leases(tree, link, &self.leases.running());
         let (Some(holdings), true) = (&self.holdings, self.inventory_max > 0) else { return };
         if let Some(line) = tree.line(link)
             && line.extensions.contains(Extensions::INVENTORY)
         {
-            // Until the next list names may go unreported that could not be looked at.
+            // Until the next list, names that could not be looked up may be unreported.
             let complete = self.complete && self.list_at.is_none();
             holdings.tell_all(line.outbox.clone(), line.extensions, self.inventory_max, complete);
         }
     }
 
-    /// Carries out what a parent orders. Returns whether servers do that.
+    /// Carries out an order of a parent. Returns whether servers perform such an order.
     pub(super) fn execute(&self, permit: OrderPermit, message: &Message<'_>) -> bool {
         self.executor.as_ref().is_some_and(|executor| executor.run(permit, message))
     }
 
-    /// Takes no clients any more, or takes them again.
+    /// Suspends this node, so that it accepts no clients, or resumes it.
     pub(super) fn suspend(&self, tree: &mut TreeDriver, suspended: bool) {
         let login = tree.node().memberships().first().map(|membership| membership.login());
         let Some((stages, port)) = login.map(|login| (!login.mode.contains(Mode::NOSTAGE), login.data_port))

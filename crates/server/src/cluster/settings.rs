@@ -1,7 +1,8 @@
-//! What the cluster part of a server is told at its start: filled from the configuration, or by hand in a test.
+//! Settings of the cluster part of a server, filled from the configuration, or by hand in a test.
 //!
-//! Plain values. What the pure machines of `cluster` are told stands here in their own types; the rest is what their
-//! driver needs to reach other nodes and to answer clients.
+//! They are plain values. The settings of the pure machines of `cluster` have the types of that
+//! crate. The other settings are for their drivers, which connect to other nodes and answer
+//! clients.
 
 use super::health::HealthSettings;
 use cluster::tree::{Acceptor, Blacklist, ChildSettings, ParentSettings};
@@ -10,30 +11,32 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes that wait for one slow node before its connection is given up, unless configured: two of the longest frames for
-/// each of the questions a parent may ask in a burst.
+/// Default for the maximum number of bytes that wait for one slow node before its connection is
+/// closed. It has room for two of the longest frames for each question that a parent may ask in a
+/// burst.
 pub const OUTBOX_BYTES_MAX: usize = 8 << 20;
 
-/// What a node of the cluster is.
+/// The role of a node in the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Root above managers: clients are sent to managers.
+    /// Root above managers: clients are redirected to managers.
     MetaManager,
     /// Root of a tree; its parents, if any, are meta managers.
     Manager,
-    /// Inner node of a tree: clients are sent to its children.
+    /// Inner node of a tree: clients are redirected to its children.
     Supervisor,
-    /// Leaf: it has the files itself.
+    /// Leaf: it holds files itself.
     Server,
 }
 
 impl Role {
-    /// Whether clients are sent on from here: it has children and no files.
+    /// Reports whether the role redirects clients: it has children and no files.
     pub const fn redirects(self) -> bool {
         !matches!(self, Self::Server)
     }
 
-    /// What this node is to nodes that log in to it. A proxy's is for who configures it to say.
+    /// Returns the role of this node towards nodes that log in to it. For a proxy, the
+    /// configuration determines it.
     pub const fn acceptor(self) -> Acceptor {
         match self {
             Self::MetaManager => Acceptor::MetaManager,
@@ -44,86 +47,97 @@ impl Role {
     }
 }
 
-/// Where other nodes connect to.
+/// The endpoint to which other nodes connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Listen {
-    /// The address; `None`: all.
+    /// The address; `None`: all addresses.
     pub address: Option<IpAddr>,
-    /// The port; 0: the kernel picks one.
+    /// The port; 0: selected by the kernel.
     pub port: u16,
 }
 
-/// A program that does operations in the server's place (`cms.fsxeq`). It is called with the operation, its mode or size
-/// where it has one, and the local paths: `program… chmod 644 /local/path`, `program… mv /local/old /local/new`.
+/// A program that performs operations instead of the server (`cms.fsxeq`). Its arguments are the
+/// operation, the mode or size if there is one, and the local paths:
+/// `program… chmod 644 /local/path`, `program… mv /local/old /local/new`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OperationProgram {
-    /// Of `chmod mkdir mkpath mv rm rmdir trunc`.
+    /// Any of `chmod mkdir mkpath mv rm rmdir trunc`.
     pub operations: Vec<&'static str>,
-    /// Program and arguments.
+    /// The program and its arguments.
     pub program: Vec<String>,
 }
 
-/// What the cluster part of a server is told.
+/// The settings of a cluster node.
 #[derive(Clone)]
 pub struct Settings {
-    /// What the node is.
+    /// The role of the node.
     pub role: Role,
-    /// Name of the instance, for people.
+    /// Name of the instance, for display.
     pub instance: Option<String>,
-    /// Where children connect to. Only for roles that have children; a server has no such port.
+    /// The endpoint to which children connect. It is only used by roles that have children; a
+    /// server has no such port.
     pub listen: Listen,
-    /// For the children's side of the tree machine; `None` for a server. A port 0 in its address stands for the one that
-    /// was opened.
+    /// Settings of the tree machine towards children; `None` for a server. A port 0 in its address
+    /// stands for the port that was opened.
     pub parent: Option<ParentSettings>,
-    /// For the parents' side, one for each cluster the node belongs to; none for a manager without meta manager. In the
-    /// login a data port 0 stands for the one clients are served on, a cluster port 0 for the one that was opened. The
-    /// mode is complete but for `suspend`.
+    /// Settings of the tree machine towards parents, one for each cluster to which the node
+    /// belongs; empty for a manager without meta manager. In the login, a data port 0 stands for
+    /// the port for clients, and a cluster port 0 for the port that was opened. The mode is
+    /// complete except for `suspend`.
     pub children: Vec<ChildSettings>,
-    /// Which child a client is sent to.
+    /// The policy that selects a child for a client.
     pub policy: Policy,
-    /// The numbers of the location machine; `has_parents` and `supervises` are set by the driver.
+    /// Settings of the location machine. The driver sets `has_parents` and `supervises`.
     pub resolve: ResolveSettings,
-    /// The numbers of its cache.
+    /// Settings of the cache of the location machine.
     pub cache: CacheSettings,
-    /// Which hosts may connect (`cms.allow`); `None`: all.
+    /// The hosts that may connect (`cms.allow`); `None`: all.
     pub admission: Option<net::Admission>,
-    /// Who may not join, as the file said at the start.
+    /// The nodes that may not join, according to the file at the start.
     pub blacklist: Blacklist,
-    /// Addresses clients know this node by: a child at one of them would bring them back here.
+    /// Addresses by which clients know this node. A child at one of them would bring clients back
+    /// here.
     pub own_addresses: Vec<SocketAddr>,
-    /// What clients are told of children that connect from this very host over its loopback address: a name others can
-    /// use. `None`: the loopback address, which only clients on this host can use.
+    /// The host name given to clients for children that connect from this host over its loopback
+    /// address. `None`: the loopback address, which only clients on this host can use.
     pub own_name: Option<Arc<str>>,
-    /// Bytes that may wait for one slow node; beyond, its connection is closed.
+    /// Maximum number of bytes that wait for one slow node. Its connection is closed if there are
+    /// more.
     pub outbox_bytes_max: usize,
-    /// File in which a node keeps where its place was, so that it asks there first after a restart; `None`: nowhere.
+    /// File in which a node records the address of its parent, so that it tries that one first
+    /// after a restart; `None`: not recorded.
     pub place_file: Option<PathBuf>,
-    /// What is measured about this node, and the list of who may join.
+    /// The measurements of this node, and the list of nodes that may join.
     pub health: HealthSettings,
-    /// Programs that do operations on names in a server's place (`cms.fsxeq`).
+    /// Programs that perform operations on names instead of a server (`cms.fsxeq`).
     pub programs: Vec<OperationProgram>,
-    /// What `/` stands for on a server's disk.
+    /// The directory on the disk of a server that corresponds to `/`.
     pub local_root: PathBuf,
-    /// Which changes of names a redirector passes on to all servers, instead of sending the client to one.
+    /// The name changes that a redirector forwards to all servers, instead of redirecting the
+    /// client to one.
     pub forwarding: config::Forwarding,
-    /// How many paths are looked up when parents, or a redirector's clients, ask for them.
+    /// Limits for look-ups of paths on behalf of parents, or of the clients of a redirector.
     pub looks: LookRules,
-    /// Paths a server tells a new parent it has, so that a restarted manager knows where files are; 0: it is asked.
+    /// Maximum number of paths that a server reports to a new parent, so that a restarted manager
+    /// knows where files are. With 0 the parent has to ask.
     pub inventory_max: usize,
-    /// Whether nothing comes to exist on this server but through it, so that parents need not ask for names it has not told.
+    /// Set if names appear on this server only through it, so that parents need not ask for names
+    /// that it has not reported.
     pub complete_inventory: bool,
 }
 
-/// Paths told to a new parent, unless configured: about 100 MB of them.
+/// Default for the maximum number of paths reported to a new parent: about 100 MB.
 pub const INVENTORY_MAX: usize = 1_000_000;
 
 impl Settings {
-    /// Whether a redirector sees the files that all its servers share, and looks itself (`cms.dfs lookup central`).
+    /// Reports whether a redirector sees the files that all its servers share, and looks them up
+    /// itself (`cms.dfs lookup central`).
     pub fn looks_itself(&self) -> bool {
         self.role.redirects() && self.policy.shared.is_some_and(|shared| shared.central && !shared.unchecked)
     }
 
-    /// Those of a node about which nothing special is configured. The sides of the tree machine are to be filled in.
+    /// Returns the default settings of a role. The caller has to fill in the two sides of the tree
+    /// machine.
     pub fn new(role: Role) -> Self {
         Self {
             role,

@@ -1,5 +1,8 @@
-//! The state of a node of a cluster and of its children, as people and programs are told: over the admin socket, and to
-//! whoever asks at the cluster port (`stats`), so that the whole tree can be walked from any node.
+//! The state of a node of a cluster and of its children, in the form that is reported to people and
+//! programs.
+//!
+//! It is reported over the admin socket and at the cluster port (`stats`), so that the whole tree
+//! can be walked from any node.
 
 use super::settings::{Role, Settings};
 use super::tree_driver::TreeDriver;
@@ -11,13 +14,15 @@ use std::rc::Rc;
 use std::time::Duration;
 use wire::cms::login;
 
-/// The text of an answer to `stats` is cut nowhere: a cell of 64 children is a third of it.
+/// Maximum size of the answer to `stats`, above which the paths of the children are left out. A
+/// cell of 64 children takes a third of it.
 pub(super) const TEXT_BYTES_MAX: usize = 60_000;
 
-/// How long the text is sent to others who ask: to write it takes hundreds of microseconds of the cluster's thread.
+/// Maximum age of the cached text, because writing it takes hundreds of microseconds of the cluster
+/// thread.
 const TEXT_AGE_MAX: Duration = Duration::from_millis(250);
 
-/// A text that is written anew when it has become old.
+/// A text that is rewritten once it is too old.
 #[derive(Default)]
 pub(super) struct CachedText {
     written: Option<(Duration, Rc<str>)>,
@@ -44,7 +49,7 @@ pub struct NodeStatus {
     pub role: String,
     /// Its system id.
     pub id: String,
-    /// What it calls its host.
+    /// The host name that it reports.
     pub host: String,
     /// Name of its instance, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,35 +59,36 @@ pub struct NodeStatus {
     pub site: Option<String>,
     /// Name and version of its program.
     pub version: String,
-    /// Where other nodes log in, as they know it; `None` for a server.
+    /// The address at which other nodes log in, as seen by them; `None` for a server.
     pub cluster_address: Option<String>,
-    /// Where clients connect.
+    /// The port to which clients connect.
     pub data_port: u16,
-    /// `serving`, or why it does not serve.
+    /// `serving`, or the reason why it does not serve.
     pub state: String,
-    /// Seconds since its start; real nodes do not tell.
+    /// Seconds since its start. XRootD nodes do not report it.
     pub uptime_seconds: Option<u64>,
-    /// The nodes it is logged in to, as they are configured or were named to it.
+    /// The nodes to which it is logged in, by configured name or as named by another node.
     pub parents: Vec<String>,
-    /// The managers it was told of: they are above its parents, or its parents themselves.
+    /// The managers named by its parents: the parents of its parents, or its parents themselves.
     #[serde(default)]
     pub managers: Vec<String>,
-    /// The managers it looks for, each with what is in the way.
+    /// The managers that it tries to join, each with the obstacle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sought: Vec<String>,
-    /// Its space; of a parent that of its children.
+    /// Its space; for a parent the space of its children.
     pub space: SpaceStatus,
-    /// Its children; none of a server.
+    /// Its children; empty for a server.
     pub children: Vec<ChildStatus>,
-    /// Nodes whose login is held back until there is room.
+    /// The number of nodes whose login waits for a free slot.
     pub waiting: u64,
-    /// Redirectors that are logged in: of other programs, this process is its own.
+    /// The number of redirectors that are logged in. They belong to other programs, because this
+    /// process is its own redirector.
     pub redirectors: u64,
     /// The location cache; `None` for a server.
     pub cache: Option<CacheStatus>,
 }
 
-/// A child, as its parent knows it.
+/// A child, as known to its parent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ChildStatus {
     /// Its slot, 0 to 63.
@@ -91,48 +97,50 @@ pub struct ChildStatus {
     pub role: String,
     /// Its system id.
     pub id: String,
-    /// What it calls its host.
+    /// The host name that it reports.
     pub host: String,
     /// Name of its instance, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Name of its site, if it says one.
+    /// Name of its site, if it reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
-    /// Name and version of its program, or the protocol it speaks.
+    /// Name and version of its program, or its protocol.
     pub version: String,
-    /// Where clients are sent.
+    /// The address to which clients are redirected.
     pub address: String,
-    /// Where nodes below it log in; `None` for a server.
+    /// The address at which nodes below it log in; `None` for a server.
     pub cluster_address: Option<String>,
-    /// `serving`, `suspended`, `draining`, `drained` (nothing is open there any more), `standing by` or `away`.
+    /// `serving`, `suspended`, `draining`, `drained` (no file is open there any longer),
+    /// `standing by` or `away`.
     pub state: String,
-    /// Of a draining server that was asked: the files and clients that are left.
+    /// The files and clients that are left at a draining server, if it was queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Activity>,
-    /// `complete`: names that are not in its list are not looked for there (`scalla.inventory complete`); `listed`: it has sent the
-    /// names of the files that it had when it joined.
+    /// State of its inventory. `complete`: names that are not in its list are not looked up there
+    /// (`scalla.inventory complete`). `listed`: it has sent the names of the files that it had when
+    /// it joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inventory: Option<String>,
-    /// Seconds since it joined, or since it was lost; real parents do not tell.
+    /// Seconds since it joined, or since its connection was lost. XRootD parents do not report it.
     pub age_seconds: Option<u64>,
-    /// How busy it is.
+    /// Its load.
     pub load: LoadStatus,
     /// Its space.
     pub space: SpaceStatus,
-    /// Lines of rights and prefix: what it exports.
+    /// The exports of the child, one line each with rights and prefix.
     pub paths: Vec<String>,
-    /// What the child says of itself, for one that has children and was asked.
+    /// The status reported by the child itself, if it has children and was queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Box<NodeStatus>>,
 }
 
-/// What keeps a server from being drained.
+/// The use of a server that prevents it from being drained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Activity {
-    /// Files that are open, counting each handle.
+    /// Number of open files, counting each handle.
     pub open_files: u64,
-    /// Connections of clients.
+    /// Number of client connections.
     pub clients: u64,
 }
 
@@ -144,7 +152,7 @@ impl std::fmt::Display for Activity {
     }
 }
 
-/// Load, each part 0 to 100.
+/// Load, each component 0 to 100.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LoadStatus {
     /// Processors.
@@ -162,7 +170,8 @@ pub struct LoadStatus {
 }
 
 impl LoadStatus {
-    /// The busiest part and its name. The filling of disks is not counted, because it is shown as space.
+    /// Returns the highest component and its name. The filling of disks is not included, because it
+    /// is shown as space.
     pub fn highest(&self) -> (u8, &'static str) {
         let parts = [
             (self.paging, "paging"),
@@ -185,13 +194,13 @@ impl From<Load> for LoadStatus {
 /// Space, in MB of 2^20 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SpaceStatus {
-    /// Of all file systems; of a node with children those of all servers below it.
+    /// Total of all file systems; for a node with children the total of all servers below it.
     pub total_mb: u64,
-    /// Free on the one with most.
+    /// Free space of the file system that has most.
     pub free_mb: u32,
-    /// With less it gets no new files.
+    /// Minimum free space for the placement of new files.
     pub minimum_mb: u32,
-    /// Part in use, in percent.
+    /// Percentage in use.
     pub used_percent: u8,
 }
 
@@ -205,31 +214,31 @@ impl From<Space> for SpaceStatus {
 /// The location cache.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct CacheStatus {
-    /// Locations held.
+    /// Number of locations held.
     pub locations: u64,
-    /// Look-ups that found something, since the start.
+    /// Look-ups that found a location, since the start.
     pub hits: u64,
-    /// Paths that were unknown, since the start.
+    /// Look-ups of unknown paths, since the start.
     pub misses: u64,
-    /// Part of the look-ups that found something, 0 to 1.
+    /// Fraction of look-ups that found a location, 0 to 1.
     pub hit_rate: f64,
-    /// Paths being asked for.
+    /// Number of paths whose location is being queried.
     pub queries: u64,
-    /// Requests that wait for them.
+    /// Number of requests that wait for these queries.
     pub waiters: u64,
-    /// Requests that wait for nodes that are away.
+    /// Number of requests that wait for nodes that are away.
     #[serde(default)]
     pub held: u64,
 }
 
-/// What the status of this node is made of.
+/// The inputs of the status of this node.
 pub(super) struct View<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tree: &'a TreeDriver,
     pub(super) resolver: Option<&'a Resolver>,
-    /// The administrator wants no clients here.
+    /// Set if the administrator has suspended this node, so that it accepts no clients.
     pub(super) suspended: bool,
-    /// He wants no new ones.
+    /// Set if the administrator is draining this node, so that it accepts no new clients.
     pub(super) draining: bool,
 }
 
@@ -348,8 +357,8 @@ impl View<'_> {
         }
     }
 
-    /// Returns the answer to a redirector's `stats`: this node's state as JSON. Of a cell whose text would be too long the paths
-    /// of the children are left out.
+    /// Returns the answer to the `stats` request of a redirector: the state of this node as JSON.
+    /// If the text of a cell would be too long, the paths of the children are left out.
     pub(super) fn text(&self) -> String {
         let mut status = self.status();
         let mut text = serde_json::to_string(&status).unwrap_or_default();
@@ -361,20 +370,21 @@ impl View<'_> {
     }
 }
 
-/// The name of the instance in the id of a real node, `s-name@host cluster`, unless it has none.
+/// Extracts the instance name from the id of an XRootD node, `s-name@host cluster`, if it has one.
 fn name_in(id: &str) -> Option<String> {
     let id = login::SystemId::parse(id.as_bytes()).ok().filter(|id| !id.anywhere)?;
     let (name, _) = std::str::from_utf8(id.instance).ok()?.split_once('@')?;
     (name != config::ANONYMOUS).then(|| name.to_owned())
 }
 
-/// The space of a child, with that of the servers below it as far as it tells.
+/// Returns the space of a child, including that of the servers below it if the child reports it.
 fn space_of(member: &Member) -> SpaceStatus {
     let own = SpaceStatus::from(member.space);
     SpaceStatus { total_mb: member.sums.map_or(own.total_mb, |sums| sums.total_mb), ..own }
 }
 
-/// The space of all children together; free on the best of them that takes new files, or where none does, on the best.
+/// Returns the total space of all children. The free space is that of the best child that accepts
+/// new files; if no child accepts them, that of the best child.
 fn total(members: &Members) -> SpaceStatus {
     let online = members.members().filter(|(_, member)| member.is_online());
     sum(&online.map(|(_, member)| space_of(member)).collect::<Vec<_>>())
@@ -406,7 +416,7 @@ const fn child_role(role: login::Role) -> &'static str {
     }
 }
 
-/// A time for people: the two largest units of it.
+/// Formats a duration for people: its two largest units.
 pub fn show_age(age: Duration) -> String {
     let seconds = age.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);

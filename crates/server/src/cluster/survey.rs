@@ -1,9 +1,10 @@
-//! The tree as a visitor sees it: from one node up to a root and down to all that have children. Blocks; for programs that
-//! people start, not for servers.
+//! Survey of the whole tree, from one node up to a root and down to all nodes that have children.
 //!
-//! Our own nodes say at their cluster port how they are (`stats`); of real ones the list of their children is what can be
-//! had there (`locate *`). Where only the port for clients is known, which is so below real nodes, it is asked for the same
-//! list, by a client that the visitor brings along.
+//! It blocks: it is for programs that people start, not for servers.
+//!
+//! Nodes of this program report their state at their cluster port (`stats`). XRootD nodes report
+//! only the list of their children there (`locate *`). Below XRootD nodes only the client port is
+//! known. It is asked for the same list through a client that the caller provides.
 
 use super::status::{Activity, ChildStatus, NodeStatus};
 use std::collections::HashSet;
@@ -16,19 +17,19 @@ use wire::cms::response::{Answer, locate_text};
 use wire::cms::{Extensions, Login, LoginAnswer, Message, Phase, Splitter, StreamId, ToRedirector};
 use wire::xroot::reply::locate::NodeKind;
 
-/// How long one node may take.
+/// Timeout for one node.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Nodes that are asked at most: all that can have children.
+/// Maximum number of nodes that are queried: all that can have children.
 const NODES_MAX: usize = 64 + 64 * 64;
-/// What is known of the version of a real node that was not asked at its port for clients.
+/// The version shown for an XRootD node that was not queried at its client port.
 const REAL: &str = "cms 3";
-/// States of a child that is emptied: files are open there, or none is any more.
+/// States of a child that is being drained: files are open there, or none is open any longer.
 const DRAINING: &str = "draining";
 const DRAINED: &str = "drained";
-/// Levels that are walked up or down at most.
+/// Maximum number of levels walked up or down.
 const LEVELS_MAX: usize = 6;
 
-/// A tree, and what of it could not be seen.
+/// A tree, and the nodes that did not answer.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Survey {
     /// The root, or the highest node that answers.
@@ -37,7 +38,7 @@ pub struct Survey {
     pub missing: Vec<String>,
 }
 
-/// What a node with children says at its port for clients.
+/// The answer of a node with children at its client port.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct DoorStatus {
     /// `manager`, `supervisor`, …
@@ -48,28 +49,28 @@ pub struct DoorStatus {
     pub children: Vec<u8>,
 }
 
-/// Asks nodes at their port for clients (`host:port`).
+/// A client that queries nodes at their client port (`host:port`).
 pub trait AskClientPort {
-    /// Asks a node with children.
+    /// Queries a node with children.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// The node does not answer.
     fn status(&self, address: &str) -> io::Result<DoorStatus>;
 
-    /// Asks a server which files and clients it has.
+    /// Queries the numbers of files and clients of a server.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// The node does not answer.
     fn activity(&self, address: &str) -> io::Result<Activity>;
 }
 
-/// The tree that `start` is a node of.
+/// Returns the tree to which `start` belongs.
 #[must_use]
 pub fn survey(start: NodeStatus, door: &dyn AskClientPort) -> Survey {
     let mut walk = Walk { door, below: Vec::new(), seen: HashSet::new(), missing: Vec::new() };
     let mut root = start;
     for _ in 0..LEVELS_MAX {
-        // A real parent does not say who is above it, but this node may know.
+        // An XRootD parent does not report its own parents, but this node may know them.
         let higher = root.managers.iter().filter(|manager| !root.parents.contains(manager));
         let above = higher.chain(&root.parents).find_map(|parent| walk.look(parent, ask(parent)));
         let Some(mut above) = above else { break };
@@ -84,10 +85,11 @@ pub fn survey(start: NodeStatus, door: &dyn AskClientPort) -> Survey {
     Survey { root, missing: walk.missing }
 }
 
-/// On the way through a tree.
+/// The state of a walk through a tree.
 struct Walk<'a> {
     door: &'a dyn AskClientPort,
-    /// The nodes that led to the root: what they say is not lost when a real one stands above them.
+    /// The nodes on the path to the root. Their reports are kept even if an XRootD node is above
+    /// them.
     below: Vec<NodeStatus>,
     seen: HashSet<String>,
     missing: Vec<String>,
@@ -98,7 +100,8 @@ impl Walk<'_> {
         found.map_err(|error| self.missing.push(format!("{address}: {error}"))).ok()
     }
 
-    /// Asks the children that have children, and servers that are to be emptied: `is_emptied` if all below the node are.
+    /// Queries the children that have children, and servers that are being drained. `is_emptied` is
+    /// set if all nodes below this one are being drained.
     fn descend(&mut self, node: &mut NodeStatus, levels: usize, is_emptied: bool) {
         if levels == 0 {
             return;
@@ -129,7 +132,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Asks a server that is to be emptied, or is below such a node, for the files and clients that are left.
+    /// Queries the remaining files and clients of a server that is being drained, or is below such
+    /// a node.
     fn count_left(&mut self, child: &mut ChildStatus, is_emptied: bool) {
         if child.state != DRAINING && (!is_emptied || child.state == "away") {
             return;
@@ -140,7 +144,8 @@ impl Walk<'_> {
         }
     }
 
-    /// A real parent does not say of its servers what the one does where the visit began.
+    /// Completes the entry of a server below an XRootD parent from the status that the server
+    /// itself has reported.
     fn recognise(&self, child: &mut ChildStatus) {
         let same = |status: &&NodeStatus| status.role == "server" && status.is_at(&child.address);
         if let Some(status) = self.below.iter().find(same) {
@@ -151,7 +156,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A child that has children.
+    /// Queries a child that has children.
     fn inner(&mut self, child: &mut ChildStatus, parent: &str) -> Option<NodeStatus> {
         let known = match child.cluster_address.clone() {
             Some(address) => self.look(&address, ask(&address)).filter(|status| !status.is_real()),
@@ -166,7 +171,7 @@ impl Walk<'_> {
         }
         let told = self.look(&child.address, self.door.status(&child.address))?;
         child.version = told.version;
-        // As seen from above: a manager below a meta manager.
+        // The role is relative to the parent: a manager below a meta manager.
         child.role = if parent == "meta manager" { "manager".to_owned() } else { told.role };
         let children = children(&told.children, &child.role);
         Some(NodeStatus {
@@ -180,7 +185,7 @@ impl Walk<'_> {
 }
 
 impl NodeStatus {
-    /// Whether nothing is open at any node below, as far as it is known.
+    /// Reports whether no file is open at any node below, as far as known.
     fn is_drained(&self) -> bool {
         let is_drained = |child: &ChildStatus| match (&child.node, child.left) {
             (Some(node), _) => node.is_drained(),
@@ -190,13 +195,13 @@ impl NodeStatus {
         self.children.iter().all(is_drained)
     }
 
-    /// Whether this is what little a node of XRootD tells.
+    /// Reports whether this is the reduced status of an XRootD node.
     #[must_use]
     pub fn is_real(&self) -> bool {
         self.uptime_seconds.is_none()
     }
 
-    /// Whether the node's clients are served at an address.
+    /// Reports whether the clients of the node are served at an address.
     fn is_at(&self, address: &str) -> bool {
         let Some((_, port)) = address.rsplit_once(':') else { return false };
         let places = |(host, port): (&str, u16)| -> Vec<SocketAddr> {
@@ -204,16 +209,16 @@ impl NodeStatus {
         };
         let there: Vec<_> = address.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
         let own = places((&self.host, self.data_port));
-        // A node on the host of its parent is known there by the loopback.
+        // A parent knows a node on its own host by the loopback address.
         port.parse() == Ok(self.data_port)
             && there.iter().any(|there| there.ip().is_loopback() || own.contains(there))
     }
 }
 
-/// Asks the node whose cluster port is at `address` (`host:port`).
+/// Queries the node whose cluster port is at `address` (`host:port`).
 ///
 /// # Errors
-/// When it does not answer, or not as a node does.
+/// The node does not answer, or its answer is not that of a cluster node.
 pub fn ask(address: &str) -> io::Result<NodeStatus> {
     let mut visit = Visit::begin(address)?;
     let mut status = visit.login()?;
@@ -222,7 +227,7 @@ pub fn ask(address: &str) -> io::Result<NodeStatus> {
     {
         return Ok(status);
     }
-    // A real daemon.
+    // The node runs XRootD.
     let everything = Message::Locate(Locate {
         ident: b"scalla",
         options: LocateOptions::ALL_NETS.with_network(ClientNetwork::PreferIpv6),
@@ -235,7 +240,7 @@ pub fn ask(address: &str) -> io::Result<NodeStatus> {
     Ok(status)
 }
 
-/// The children in a list that a node of this role gives.
+/// Parses the list of children returned by a node of this role.
 fn children(text: &[u8], parent: &str) -> Vec<ChildStatus> {
     let below = if parent == "meta manager" { "manager" } else { "supervisor" };
     let places = locate_text::parse(text).enumerate();
@@ -254,7 +259,7 @@ fn children(text: &[u8], parent: &str) -> Vec<ChildStatus> {
     places.collect()
 }
 
-/// `[::127.0.0.1]:1094` is how these lists have 127.0.0.1:1094.
+/// Converts the form `[::127.0.0.1]:1094` of these lists to `127.0.0.1:1094`.
 fn plain(address: &str) -> String {
     let old = address.strip_prefix("[::").and_then(|rest| rest.split_once(']'));
     match old {
@@ -263,7 +268,7 @@ fn plain(address: &str) -> String {
     }
 }
 
-/// A connection as a redirector's.
+/// A connection that is logged in as a redirector.
 struct Visit {
     stream: TcpStream,
     splitter: Splitter,
@@ -286,7 +291,7 @@ impl Visit {
         Err(last)
     }
 
-    /// Logs in; what the reply says of the node.
+    /// Logs in. Returns the status contained in the reply.
     fn login(&mut self) -> io::Result<NodeStatus> {
         let host = crate::host_name();
         let env = format!("myHN={host}");
@@ -298,7 +303,7 @@ impl Visit {
                     let id = String::from_utf8_lossy(reply.sid.unwrap_or_default());
                     let id = id.trim_end_matches('\0');
                     Ok(Some(NodeStatus {
-                        // Visitors are not told what else it may be.
+                        // The login reply to a redirector does not contain the exact role.
                         role: "manager".to_owned(),
                         id: id.to_owned(),
                         version: REAL.to_owned(),
@@ -314,7 +319,7 @@ impl Visit {
         Ok(status)
     }
 
-    /// Asks; the text of the answer, or `None` when the node will not say.
+    /// Sends a request. Returns the text of the answer, or `None` if the node refuses.
     fn request(&mut self, message: &Message<'_>) -> io::Result<Option<Vec<u8>>> {
         self.last += 1;
         let streamid = StreamId(self.last.to_be_bytes());
@@ -340,7 +345,7 @@ impl Visit {
         self.stream.write_all(&bytes)
     }
 
-    /// Reads frames until `take` finds what it looks for.
+    /// Reads frames until `take` accepts one.
     fn next<T>(
         &mut self,
         take: impl Fn(&wire::cms::Header, &[u8]) -> io::Result<Option<T>>,

@@ -1,4 +1,4 @@
-//! The cluster's own thread: its start, its loop, its end.
+//! The thread of the cluster node: its start, its loop and its end.
 
 use super::askers::Asker;
 use super::engine::{Drivers, Engine, SharedEngine};
@@ -32,16 +32,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::task::LocalSet;
 
-/// How long whoever looks at the engine waits for the thread.
+/// Maximum time that a caller of [`Cluster::look`] waits for the thread.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
-/// A wake-up so much too late: the machine or the process stood still, or there is more to do than can be done.
+/// Minimum delay of a wake-up that counts as late: the machine or the process was stopped, or is
+/// overloaded.
 const LATE: Duration = Duration::from_millis(250);
 
-/// For so long what arrived meanwhile is read then, before silence is taken for an answer and nodes for lost.
+/// After a late wake-up, arrived messages are read for this time. Only then do missing replies
+/// count as timeouts and nodes as lost.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
-/// The node of the cluster that this process is, as others see it. Dropping it ends the node.
+/// The cluster node of this process, as seen by the rest of the process. Dropping it ends the node.
 pub struct Cluster {
     inbox: Arc<Inbox>,
     address: Option<SocketAddr>,
@@ -50,11 +52,11 @@ pub struct Cluster {
     moving: Arc<Moving>,
     leases: Arc<SharedLeases>,
     thread: Option<std::thread::JoinHandle<()>>,
-    /// Ends after the thread it reports to.
+    /// Dropped after the thread that it reports to.
     _health: Health,
 }
 
-/// What is there before the thread.
+/// The parts that exist before the thread.
 struct Parts {
     settings: Settings,
     clock: Arc<dyn Clock>,
@@ -68,13 +70,15 @@ struct Parts {
 }
 
 impl Cluster {
-    /// Starts the node: opens its port if it has children, and begins to look for parents. Clients are served at `data_port`;
-    /// `logical` has the files of a server; without it the node is a member that has none. A redirector that looks itself
-    /// ([`Settings::looks_itself`]) sees in it what its servers share. The node's threads report to `supervisor` when they end
-    /// before it does.
+    /// Starts the node: opens its port if it has children, and starts to look for parents.
+    ///
+    /// Clients are served at `data_port`. `logical` has the files of a server; without it the node
+    /// is a member that has no files. A redirector that looks files up itself
+    /// ([`Settings::looks_itself`]) reads the files shared by its servers from it. The threads of
+    /// the node report to `supervisor` if they end prematurely.
     ///
     /// # Errors
-    /// [`StartError`], if the port cannot be opened or the thread not be started.
+    /// [`StartError`] if the port cannot be opened or the thread cannot be started.
     pub fn start(
         mut settings: Settings,
         clock: Arc<dyn Clock>,
@@ -106,7 +110,7 @@ impl Cluster {
         let moving = Arc::<Moving>::default();
         let jobs = inbox.clone();
         let end_leases = move || {
-            // Refused, it is done with the next deadline.
+            // If the queue refuses this job, the next deadline does the work.
             jobs.job(Box::new(Engine::end_leases));
         };
         let leases = SharedLeases::new(clock.clone(), Box::new(end_leases), settings.place_file.as_deref());
@@ -133,14 +137,15 @@ impl Cluster {
             .name("cluster".into())
             .spawn(move || {
                 supervisor.run("the cluster thread", || LocalSet::new().block_on(&runtime, run(parts)));
-                // Walks over the disk and names that are looked up are not waited for.
+                // Does not wait for disk walks and name look-ups.
                 runtime.shutdown_background();
             })
             .map_err(system("the cluster's thread"))?;
         Ok(Self { inbox, address, front, suspended, moving, leases, thread: Some(thread), _health: health })
     }
 
-    /// Starts to measure load and space of this node. The first figures are there when this returns.
+    /// Starts to measure the load and space of this node. The first values are available when this
+    /// returns.
     fn measure(
         settings: &mut Settings,
         logical: Option<&Arc<Logical>>,
@@ -149,31 +154,31 @@ impl Cluster {
     ) -> Result<Health, StartError> {
         let inbox = inbox.clone();
         let report = move |report| {
-            // Refused, it is replaced by the next.
+            // If the queue refuses this report, the next report replaces it.
             inbox.job(Box::new(move |engine: &mut Engine| engine.apply_health_report(report)));
         };
-        // What a redirector sees is not its own.
+        // A redirector does not report the files that it sees as its own.
         let backend = logical.filter(|_| !settings.role.redirects()).map(|logical| logical.backend());
         Health::start(std::mem::take(&mut settings.health), backend, report, supervisor)
             .map_err(|source| StartError::System { what: "a thread that measures", source })
     }
 
-    /// Where other nodes connect to; `None` for a server.
+    /// Returns the address to which other nodes connect; `None` for a server.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// Where connections ask for nodes; `None` for a server.
+    /// Returns the front, through which client connections query the cluster; `None` for a server.
     pub(crate) fn front(&self) -> Option<&Arc<Front>> {
         self.front.as_ref()
     }
 
-    /// Lets `look` see the engine on its thread, and waits for what it says; `None` when the thread does not answer. Not for a
-    /// loop of connections.
+    /// Runs `look` with the engine on its thread and waits for the result; `None` if the thread
+    /// does not answer. It must not be called from an event loop of connections.
     pub fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut Engine) -> T + Send + 'static) -> Option<T> {
         let (tell, told) = std::sync::mpsc::channel();
         let work = move |engine: &mut Engine| {
-            // Who asked may have gone.
+            // The caller may no longer be waiting.
             tell.send(look(engine)).ok();
         };
         self.run(Box::new(work)).then_some(())?;
@@ -184,29 +189,31 @@ impl Cluster {
         self.inbox.job(job)
     }
 
-    /// Moves clients elsewhere, or takes them again as before. What nobody else has is still served.
+    /// Redirects clients elsewhere, or accepts them again. Files that no other node has are still
+    /// served.
     pub fn drain(&self, draining: bool) {
         let work = move |engine: &mut Engine| engine.drain(draining);
         self.run(Box::new(work));
     }
 
-    /// Whether clients are to move elsewhere, for those who open files.
+    /// Returns the flag that the code that opens files checks: whether clients are redirected
+    /// elsewhere.
     pub(crate) fn moving(&self) -> &Arc<Moving> {
         &self.moving
     }
 
-    /// Files that clients are on their way to create here.
+    /// Returns the files that clients are expected to create here.
     pub(crate) fn leases(&self) -> &Arc<SharedLeases> {
         &self.leases
     }
 
-    /// Does what the administrator orders for the child in this slot, and keeps that over a restart. Whether there is one;
-    /// `None` when the thread does not answer.
+    /// Carries out an order of the administrator for the child in this slot and keeps it over
+    /// restarts. Returns whether the child exists; `None` if the thread does not answer.
     pub fn order_child(&self, order: super::Order, slot: u8) -> Option<bool> {
         self.look(move |engine| engine.drain_child(slot, order.takes_out()))
     }
 
-    /// Does what the administrator orders for this node.
+    /// Carries out an order of the administrator for this node.
     pub(crate) fn order(&self, order: super::Order) {
         match order {
             super::Order::Suspend | super::Order::Resume => self.suspend(order.takes_out()),
@@ -214,7 +221,8 @@ impl Cluster {
         }
     }
 
-    /// Takes no clients any more, or takes them again: a server tells its parents, a manager its clients.
+    /// Suspends this node, so that it accepts no clients, or resumes it. A server reports this to
+    /// its parents, a manager to its clients.
     pub fn suspend(&self, suspended: bool) {
         self.suspended.store(suspended, Ordering::Relaxed);
         let work = move |engine: &mut Engine| engine.suspend(suspended);
@@ -226,13 +234,13 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.inbox.stop();
         if let Some(thread) = self.thread.take() {
-            // How it ended was reported by the thread itself.
+            // The thread itself has reported its end.
             thread.join().ok();
         }
     }
 }
 
-/// Fills in what is only known when the ports are open.
+/// Fills in the values that are known only once the ports are open.
 fn complete(settings: &mut Settings, data_port: u16, cluster_port: Option<u16>) {
     if let (Some(parent), Some(port)) = (&mut settings.parent, cluster_port)
         && parent.address.port() == 0
@@ -260,7 +268,7 @@ fn complete(settings: &mut Settings, data_port: u16, cluster_port: Option<u16>) 
     settings.resolve.supervises = settings.role == Role::Supervisor;
 }
 
-/// Where the node had its place before it was restarted.
+/// Reads the address of the parent that this node had before its restart.
 fn place(file: &std::path::Path) -> Option<Address> {
     let text = super::kept::read(file)?;
     let (host, port) = text.trim_end().split_once(' ')?;
@@ -271,14 +279,14 @@ fn resolver(settings: &Settings, clock: &dyn Clock) -> Resolver {
     let cache = Cache::new(&settings.cache, &mut SystemLot);
     let chooser = Chooser::new(settings.policy.clone());
     let mut cell = Cell::new(&settings.own_addresses);
-    // Nobody is here yet.
+    // No child has logged in yet.
     cell.set_quorum(false);
     let today = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default();
     let resolve = ResolveSettings { started: today.saturating_sub(clock.now()), ..settings.resolve };
     Resolver::new(cell, cache, chooser, resolve, Box::new(SystemLot))
 }
 
-/// The location machine with the records of an earlier run.
+/// Restores the records of an earlier run into the location machine.
 fn recovered(mut resolver: Resolver, settings: &Settings, clock: &dyn Clock) -> Resolver {
     if let Some(place) = settings.place_file.as_deref() {
         resolver.await_lessees(Records::lessees(place), clock.now());
@@ -290,7 +298,7 @@ fn recovered(mut resolver: Resolver, settings: &Settings, clock: &dyn Clock) -> 
     resolver
 }
 
-/// The thread's life.
+/// Runs the thread.
 async fn run(parts: Parts) -> Result<(), String> {
     let Parts { mut settings, clock, listener, resolver, logical, moving, leases, inbox, supervisor } = parts;
     let _receiver = Receiver(inbox.clone());
@@ -340,7 +348,7 @@ async fn run(parts: Parts) -> Result<(), String> {
         );
     }
     let mut turn = Turn::default();
-    // What was measured already is said at the first login.
+    // The values measured so far are sent with the first login.
     inbox.take(&mut turn);
     if work_off(&engine, &mut turn) {
         return Ok(());
@@ -353,16 +361,16 @@ async fn run(parts: Parts) -> Result<(), String> {
         if work_off(&engine, &mut turn) {
             break;
         }
-        // The sockets have their turn.
+        // Lets the socket tasks run.
         tokio::task::yield_now().await;
     }
     engine.borrow_mut().leave();
-    // What was said last goes out.
+    // Lets the last messages be sent.
     tokio::task::yield_now().await;
     Ok(())
 }
 
-/// Logs what strangers may do at a cluster port that is open to all hosts.
+/// Logs the operations open to anyone at a cluster port that accepts all hosts.
 fn warn_unrestricted(settings: &Settings) {
     let forwarded = super::rights::forwarded(&settings.forwarding);
     let changes = NameChange::ALL.into_iter().filter(|change| forwarded.contains(*change));
@@ -377,7 +385,8 @@ fn warn_unrestricted(settings: &Settings) {
     );
 }
 
-/// Takes a change of the mounts for one of all names, as long as the thread runs. Returns whether that is possible.
+/// Treats a change of the mounts as a change of all names, as long as the thread runs. Returns
+/// whether the mounts can be watched.
 fn watch_mounts(inbox: &Arc<Inbox>, supervisor: &Supervisor) -> bool {
     let mounts = match Mounts::watch() {
         Ok(mounts) => mounts,
@@ -411,15 +420,15 @@ fn spawn_essential(
     });
 }
 
-/// Runs something that must not take the whole thread along if it panics: whoever waits for its answer is told by the
-/// answer's own end, and the machines stand as they stood between two steps.
+/// Runs work whose panic must not end the whole thread. A requester that waits for its answer
+/// notices because the answer is dropped. The machines keep their state between two steps.
 fn guarded(what: &str, work: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
         tracing::error!("cluster: {what} led to a panic, and was given up");
     }
 }
 
-/// Does one turn of the work of other threads; whether the thread is to end.
+/// Does one turn of the work submitted by other threads. Returns whether the thread must end.
 fn work_off(engine: &SharedEngine, turn: &mut Turn) -> bool {
     let mut engine = engine.borrow_mut();
     let work = &mut turn.work;
@@ -451,7 +460,7 @@ fn work_off(engine: &SharedEngine, turn: &mut Turn) -> bool {
     turn.is_stopped
 }
 
-/// Calls the engine when something is due.
+/// Calls the engine whenever work is due.
 async fn keep_time(engine: SharedEngine, clock: Arc<dyn Clock>) -> Infallible {
     let rearm = engine.borrow().alarm().bell();
     loop {
@@ -459,11 +468,12 @@ async fn keep_time(engine: SharedEngine, clock: Arc<dyn Clock>) -> Infallible {
         let pause = due.saturating_sub(clock.now());
         tokio::select! {
             () = tokio::time::sleep(pause) => {
-                // What is due at once is not late.
+                // Work that is due immediately is not late.
                 if !due.is_zero() && clock.now().saturating_sub(due) > LATE {
                     tokio::time::sleep(CATCH_UP).await;
                 }
-                // What is due together is done in steps; in between messages and questions have their turn.
+                // Work that is due at the same time is done in steps. Messages and requests have
+                // their turn in between.
                 let mut is_due = true;
                 while std::mem::take(&mut is_due) {
                     guarded("the time", || is_due = engine.borrow_mut().tick());

@@ -1,5 +1,8 @@
-//! Drives the tree machine ([`Node`]) over the connections of this node: feeds it frames, ends and time, and does what it
-//! says. What concerns the files of this node or of its children is an effect, which the engine hands on.
+//! Drives the tree machine ([`Node`]) over the connections of this node.
+//!
+//! It passes frames, ends of connections and the time to the machine, and carries out the actions
+//! that the machine returns. Everything that concerns the files of this node or of its children is
+//! returned as an effect, which the engine passes on.
 
 use super::kept::Records;
 use super::line::{Line, Stage};
@@ -17,21 +20,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::cms::{EncodeError, Frame, LoginAnswer};
 
-/// What follows for others from what the tree machine said, in order.
+/// A consequence of an action of the tree machine for another driver. Effects are kept in order.
 pub(super) enum TreeEffect {
-    /// A connection to a parent is to be made.
+    /// A connection to a parent must be made.
     Connect(LinkId, Address),
-    /// The addresses of a child that logged in are to be looked up by its name.
+    /// The addresses of a child that logged in must be looked up by its name.
     LookUp(LinkId, String),
     /// A child joined, changed or left.
     Child(Slot, ChildChange),
-    /// Supervisors have taken in the nodes with these numbers.
+    /// Supervisors have accepted the nodes with these numbers.
     JoinedBelow(Vec<u64>),
     /// A connection has ended.
     Ended(LinkId),
-    /// A parent has taken this node in.
+    /// A parent has accepted this node.
     Placed(LinkId),
-    /// The clients of this node are to move elsewhere, or not any more.
+    /// The clients of this node must be redirected elsewhere, or no longer.
     Drain(bool),
 }
 
@@ -43,10 +46,11 @@ pub(super) struct TreeDriver {
     clock: Arc<dyn Clock>,
     lines: HashMap<LinkId, Line>,
     troubles: Troubles,
-    /// What is kept for the next start.
+    /// State kept on disk for the next start.
     records: Records,
     accepted: u64,
-    /// Connections found broken while frames were put into their outboxes; the machine is fed their ends afterwards.
+    /// Connections found broken while frames were put into their outboxes. Their ends are passed to
+    /// the machine afterwards.
     broken: Vec<LinkId>,
     actions: Vec<Action>,
     effects: VecDeque<TreeEffect>,
@@ -80,17 +84,17 @@ impl TreeDriver {
         self.clock.now()
     }
 
-    /// The tree machine, for those who look at it.
+    /// Returns the tree machine, for inspection.
     pub(super) const fn node(&self) -> &Node {
         &self.node
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// Returns the time at which [`Self::tick`] has work.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.node.deadline().into_iter().chain(self.troubles.next_deadline()).min()
     }
 
-    /// Lets the machine do what is due.
+    /// Runs the work of the machine that is due.
     pub(super) fn tick(&mut self) {
         let now = self.now();
         if self.node.deadline().is_some_and(|due| due <= now) {
@@ -98,7 +102,7 @@ impl TreeDriver {
         }
     }
 
-    /// Lets the machine work, and does what it says.
+    /// Runs a step of the machine and carries out its actions.
     pub(super) fn drive(&mut self, work: impl FnOnce(&mut Node, Duration, &mut Vec<Action>)) {
         let now = self.now();
         let mut actions = std::mem::take(&mut self.actions);
@@ -110,7 +114,7 @@ impl TreeDriver {
         self.has_worked = true;
     }
 
-    /// Feeds the machine.
+    /// Passes an event to the machine.
     pub(super) fn event(&mut self, event: Event) {
         self.drive(|node, now, out| node.handle(event, now, out));
     }
@@ -129,12 +133,13 @@ impl TreeDriver {
         true
     }
 
-    /// Has [`Self::settle`] look again.
+    /// Makes the next call of [`Self::settle`] check for changes.
     pub(super) const fn touch(&mut self) {
         self.has_worked = true;
     }
 
-    /// Logs what follows when anything may have changed. Returns whether the machine has worked since the last call.
+    /// Logs the consequences of a possible change. Returns whether the machine has worked since the
+    /// last call.
     pub(super) fn settle(&mut self) -> bool {
         if !std::mem::take(&mut self.has_worked) {
             return false;
@@ -144,7 +149,7 @@ impl TreeDriver {
         true
     }
 
-    /// Records which nodes below may have leases of this one.
+    /// Records the nodes below this one that may have leases granted by it.
     pub(super) fn note_lessees(&mut self, lessees: BTreeSet<u64>) {
         self.records.note_lessees(lessees);
     }
@@ -154,7 +159,8 @@ impl TreeDriver {
         self.records.leases.note(self.clock.today());
     }
 
-    /// Reports whether this node has the children that it waits for; `None` for a node without children.
+    /// Reports whether this node has the children that it waits for; `None` for a node without
+    /// children.
     pub(super) fn is_settled(&mut self) -> Option<bool> {
         let now = self.now();
         let settled = self.node.members().map(|members| members.serves() && members.is_settled(now))?;
@@ -164,7 +170,7 @@ impl TreeDriver {
         Some(settled)
     }
 
-    /// Somebody connected.
+    /// Handles an accepted connection.
     pub(super) fn accepted(&mut self, ip: IpAddr) -> LinkId {
         let link = LinkId::accepted(self.accepted);
         self.accepted += 1;
@@ -174,7 +180,7 @@ impl TreeDriver {
         link
     }
 
-    /// A connection to a parent could not be made.
+    /// Handles a failed attempt to connect to a parent.
     pub(super) fn unreached(&mut self, link: LinkId, error: &std::io::Error) {
         let why = match error.kind() {
             std::io::ErrorKind::ConnectionRefused => {
@@ -187,21 +193,21 @@ impl TreeDriver {
         self.ended(link);
     }
 
-    /// Notes why a connection to a parent leads nowhere.
+    /// Records the reason why a connection to a parent did not result in a login.
     pub(super) fn fails(&mut self, link: LinkId, why: impl FnOnce() -> String) {
         if let Some(line) = self.line(link) {
             line.failure.get_or_insert_with(why);
         }
     }
 
-    /// A connection ended, or was not made.
+    /// Handles the end of a connection, or a connection that was not made.
     pub(super) fn ended(&mut self, link: LinkId) {
         if self.drop_line(link, true) {
             self.event(Event::Closed { link });
         }
     }
 
-    /// Ends a connection, if it is one still. `by_peer`: it was the other end that wanted no more.
+    /// Ends a connection that still exists. `by_peer` is set if the peer closed it.
     fn drop_line(&mut self, link: LinkId, by_peer: bool) -> bool {
         let Some(mut line) = self.lines.remove(&link) else { return false };
         self.troubles.parted(&self.node, &mut line, by_peer);
@@ -210,7 +216,7 @@ impl TreeDriver {
         true
     }
 
-    /// Ends all connections: parents need not wait for this node's silence to grow long.
+    /// Ends all connections, so that parents do not have to wait for a timeout.
     pub(super) fn leave(&mut self) {
         for link in self.parents() {
             self.put(link, |peer, out| tree::encode(&Message::Disc, peer, out));
@@ -222,7 +228,7 @@ impl TreeDriver {
         }
     }
 
-    /// The answer to our login, or something else that a parent says before.
+    /// Handles the reply to this node's login, or another message that a parent sends before it.
     pub(super) fn login_answered(&mut self, link: LinkId, frame: &Frame<'_>) {
         let message = match LoginAnswer::decode(&frame.header, frame.payload) {
             Ok(answer) => tree::from_answer(&answer),
@@ -247,7 +253,7 @@ impl TreeDriver {
         }
     }
 
-    /// What a parent says instead of taking this node in.
+    /// Handles a message of a parent that does not accept this node.
     fn declined(&mut self, link: LinkId, message: &Message) {
         match message {
             Message::Refusal(refusal) => self.fails(link, || format!("it refuses: {}", refusal.text)),
@@ -261,7 +267,7 @@ impl TreeDriver {
         }
     }
 
-    /// A message about the tree.
+    /// Handles a message about the tree.
     pub(super) fn message(&mut self, link: LinkId, stage: Stage, message: Message) {
         if let (Stage::Anonymous, Message::Login(login)) = (stage, &message)
             && let Some(line) = self.lines.get_mut(&link)
@@ -280,7 +286,8 @@ impl TreeDriver {
         self.event(Event::Message { link, message });
     }
 
-    /// Addresses that the name of a child stands for were found: if that is its name, they are its own.
+    /// Handles the addresses found for the name of a child. If the name is the name of that child,
+    /// they are recorded as its addresses.
     pub(super) fn named(&mut self, link: LinkId, found: &[IpAddr]) {
         let Some(line) = self.lines.get_mut(&link) else { return };
         if !line.ip.is_some_and(|ip| found.contains(&ip)) || !line.others.is_empty() {
@@ -292,7 +299,7 @@ impl TreeDriver {
         }
     }
 
-    /// The addresses that clients are sent to for a child.
+    /// Returns the addresses of a child to which clients are redirected.
     pub(super) fn interfaces(&self, member: &Member) -> Vec<Interface> {
         let others = member.link.and_then(|link| Some(self.lines.get(&link)?.others.as_slice()));
         self.own_host.interfaces(member, others.unwrap_or_default())
@@ -302,39 +309,40 @@ impl TreeDriver {
         self.lines.get_mut(&link)
     }
 
-    /// How far a connection is; `None` when it is none any more.
+    /// Returns the stage of a connection; `None` if the connection no longer exists.
     pub(super) fn stage(&self, link: LinkId) -> Option<Stage> {
         self.lines.get(&link).map(|line| line.stage)
     }
 
-    /// What both ends of a connection can do beyond the protocol.
+    /// Returns the protocol extensions that both ends of a connection support.
     pub(super) fn extensions(&self, link: LinkId) -> Extensions {
         self.lines.get(&link).map(|line| line.extensions).unwrap_or_default()
     }
 
-    /// The connection of the child in a slot; `None` when there is none, or it is away.
+    /// Returns the connection of the child in a slot; `None` if the slot is empty or the child is
+    /// disconnected.
     pub(super) fn link_of(&self, slot: Slot) -> Option<LinkId> {
         self.member(slot)?.link
     }
 
-    /// The child in a slot.
+    /// Returns the child in a slot.
     pub(super) fn member(&self, slot: Slot) -> Option<&Member> {
         self.node.members().and_then(|members| members.member(slot))
     }
 
-    /// Connections to parents.
+    /// Returns the connections to parents.
     pub(super) fn parents(&self) -> Vec<LinkId> {
         let memberships = self.node.memberships().iter();
         memberships.flat_map(|membership| membership.parents().map(|(link, _)| link)).collect()
     }
 
-    /// The managers this node looks for, each with what was in the way.
+    /// Returns the managers that this node tries to join, each with the obstacle.
     pub(super) fn sought(&self) -> Vec<String> {
         self.troubles.sought(&self.node)
     }
 
-    /// Puts frames into the outbox of a connection. One that does not take them, and one that cannot be told what it has
-    /// to hear, is ended.
+    /// Puts frames into the outbox of a connection. The connection is ended if its outbox does not
+    /// take them or if a required message cannot be sent.
     pub(super) fn put(
         &mut self,
         link: LinkId,
@@ -352,7 +360,8 @@ impl TreeDriver {
         }
     }
 
-    /// Sends a frame to children; `own_only`: real ones do not know such a frame.
+    /// Sends a frame to children. With `own_only`, it is sent only to nodes of this program,
+    /// because others do not know such a frame.
     pub(super) fn send_down(&mut self, slots: SlotMask, frame: &[u8], own_only: bool) {
         for slot in slots {
             let Some(link) = self.link_of(slot) else { continue };
@@ -365,7 +374,7 @@ impl TreeDriver {
         }
     }
 
-    /// A peer's name for the log.
+    /// Returns the name of a peer for the log.
     pub(super) fn name_of(&self, link: LinkId) -> String {
         let child = self.node.slot(link).and_then(|slot| self.member(slot));
         let line = self.lines.get(&link);
@@ -377,7 +386,7 @@ impl TreeDriver {
         }
     }
 
-    /// Logs that an order of a redirector was refused, unless that was logged a moment ago.
+    /// Logs that an order of a redirector was refused, unless that was logged recently.
     pub(super) fn log_refused_order(&mut self, link: LinkId, name: &'static str, path: &[u8], ident: &[u8]) {
         let (now, ip) = (self.now(), self.line(link).and_then(|line| line.ip));
         if self.troubles.is_refused_order_due(ip, name, now) {
@@ -389,7 +398,8 @@ impl TreeDriver {
         }
     }
 
-    /// Does what is ordered for a child; a parent has one way to keep clients off it. Returns whether there is a child.
+    /// Carries out an order for a child. A parent has one way to keep clients away from a child.
+    /// Returns whether the child exists.
     pub(super) fn drain_child(&mut self, slot: Slot, out_of_use: bool) -> bool {
         let mut done = false;
         self.drive(|node, now, out| done = node.drain(slot, out_of_use, now, out));
@@ -441,10 +451,10 @@ impl TreeDriver {
         }
     }
 
-    /// Says in the log what an operator may want to know.
+    /// Logs a notice for the operator.
     fn log(&mut self, notice: &Notice, now: Duration) {
         match notice {
-            // Logged less often than they happen.
+            // These notices are logged less often than they occur.
             Notice::Refused { host, reason } => self.troubles.tell_refusal(host, *reason, now),
             Notice::Replaced { link, by } => {
                 let name = self.name_of(*link);
