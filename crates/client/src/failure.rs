@@ -1,4 +1,5 @@
-//! Why an operation failed: what was done to what, where, on which way there, and what helps.
+//! The error of an operation: the operation, its target, the servers on the way, the cause and a
+//! remedy.
 
 use std::fmt;
 use wire::WireError;
@@ -8,133 +9,134 @@ use crate::channel::BodyLimit;
 use crate::error::{ConnectionError, UrlError};
 use crate::path::{EntryName, NameError};
 
-/// A failed operation. `Display` tells all of it in one line without secrets.
+/// The error of an operation. `Display` prints all of it on one line, without secrets.
 #[derive(Clone)]
 pub struct Error(Box<Failure>);
 
-/// What an [`Error`] knows. Times are whole seconds.
+/// The content of an [`Error`]. Times are whole seconds.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Failure {
-    /// What was to be done: `open`, `stat`, `read`, …
+    /// The operation: `open`, `stat`, `read`, …
     pub operation: &'static str,
-    /// To what: a URL without password, cgi and token.
+    /// The target: a URL without password, cgi and token.
     pub target: String,
-    /// The server that failed, `host:port`, if one was reached for.
+    /// The server that failed, `host:port`, if a server was contacted.
     pub server: Option<String>,
-    /// The servers on the way to it, in order: each sent on to the next, or failed and was left.
+    /// The servers on the way to it, in order. Each redirected to the next, or failed and was left.
     pub hops: Vec<String>,
-    /// What went wrong.
+    /// The cause.
     pub cause: Cause,
-    /// It was sent, its reply was lost, and it is not repeated because that could do more than was asked for: it may have
-    /// been carried out.
+    /// Set if the request may have been carried out. It was sent and its reply was lost. It is not
+    /// repeated, because that could do more than requested.
     pub uncertain: bool,
-    /// For an uncertain one: what there was at the server afterwards.
+    /// For an uncertain outcome, the state found at the server afterwards.
     pub afterwards: Option<String>,
 }
 
-/// What went wrong.
+/// The cause of an error.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The text is no URL.
+    /// The text is not a URL.
     #[error("{0}")]
     Url(#[from] UrlError),
-    /// It is not built, or not for this kind of URL.
+    /// The operation is not implemented, or not for this kind of URL.
     #[error("{0}")]
     Unsupported(String),
-    /// An argument that no server would take.
+    /// An argument that no server would accept.
     #[error("{0}")]
     BadArgument(String),
     /// A name or path that no request can carry. Nothing was sent.
     #[error("{name:?} cannot be named to a server and is left alone: {why}")]
     BadName {
-        /// The name, as it is shown.
+        /// The name as displayed.
         name: String,
-        /// Why not.
+        /// The reason.
         why: NameError,
     },
-    /// A directory or an entry of one that cannot be relied on, and is left alone.
+    /// A directory or entry that is unreliable and was left alone.
     #[error("{0}")]
     NotEntered(String),
-    /// The file system of this machine said no.
+    /// The file system of this machine reported an error.
     #[error("{0}")]
     System(String),
-    /// The name of the host has no address.
+    /// The host name has no address.
     #[error("the host has no address ({0})")]
     Unresolved(String),
     /// The filter of this client refuses every address of the host.
     #[error("no address that is allowed: {0}")]
     NotAllowed(String),
-    /// No address of the host took the connection.
+    /// No address of the host accepted the connection.
     #[error("no connection ({0})")]
     Unreachable(String),
-    /// The server does not let us in or does not keep to the protocol.
+    /// The server refuses the login or violates the protocol.
     #[error("{0}")]
     Connection(#[from] ConnectionError),
-    /// The connection was lost before the answer came.
+    /// The connection was lost before the reply arrived.
     #[error("the connection was lost: {0}")]
     Lost(String),
-    /// No answer in time.
+    /// No reply within the timeout.
     #[error("no answer within {0} s")]
     TimedOut(u64),
-    /// The server asked to wait for longer than there was time.
+    /// The server asked to wait for longer than the remaining time.
     #[error("the server asked to wait {seconds} s more, which is beyond the time limit: {text}")]
     Expired {
-        /// How long.
+        /// The requested wait in seconds.
         seconds: u64,
-        /// Why, in the server's words.
+        /// The reason reported by the server.
         text: String,
     },
-    /// The server said no. The alternate form (`{:#}`) begins with the name of the code.
+    /// The server reported an error. The alternate form (`{:#}`) begins with the name of the code.
     #[error(fmt = server_words)]
     Server {
-        /// Its code.
+        /// The error code.
         code: ErrorCode,
-        /// Its words.
+        /// The error message.
         text: String,
     },
     /// More redirects than allowed.
     #[error("sent on {0} times without arriving")]
     RedirectLimit(u64),
-    /// The servers send in a circle.
+    /// The servers redirect in a circle.
     #[error("the servers send in a circle")]
     RedirectLoop,
-    /// The server sends to where this client does not go.
+    /// The server redirects to a place that this client does not use.
     #[error("sent on to `{0}`, where this client does not go")]
     BadRedirect(String),
-    /// The answer is not one to this request.
+    /// The reply does not fit this request.
     #[error("the server's answer makes no sense: {0}")]
     BadAnswer(String),
-    /// The answer is larger than this client takes.
+    /// The reply is larger than this client accepts.
     #[error("the answer is longer than {0}, which is the limit of this client")]
     TooLarge(String),
-    /// Data came with wrong checksums, and again when it was asked for once more.
+    /// Data arrived with wrong checksums, also after it was requested again.
     #[error("{pages} page(s) from offset {offset} on had wrong checksums, repeatedly")]
     Corrupt {
-        /// The first one.
+        /// Offset of the first wrong page.
         offset: u64,
-        /// How many.
+        /// Number of wrong pages.
         pages: usize,
     },
-    /// The file is not what was opened: another size, or acknowledged writes are gone.
+    /// The file is not the one that was opened: its size differs or acknowledged writes are
+    /// missing.
     #[error("the file is not what it was when it was opened: {0}")]
     Changed(String),
-    /// The server redirects a request that is made at no other server.
+    /// The server redirects a request that must not be made at another server.
     #[error("it would have to go on at {0}, but a file that is written stays at its server")]
     NotElsewhere(String),
     /// The file is closed.
     #[error("the file is closed")]
     Closed,
-    /// The open file was lost and could not be opened again.
+    /// The open file was lost and could not be reopened.
     #[error("the open file was lost ({lost}) and cannot be opened again: {again}")]
     NotRecovered {
-        /// Why it was lost.
+        /// The reason for the loss.
         lost: String,
-        /// Why it cannot be opened again.
+        /// The reason why it cannot be reopened.
         again: String,
     },
-    /// The thread that would drive the connections cannot be started.
+    /// The thread that drives the connections cannot be started.
     #[error("no thread to drive connections: {0}")]
     NoRuntime(String),
 }
@@ -164,7 +166,7 @@ impl Cause {
         })
     }
 
-    /// What helps against it, if anything can be said.
+    /// Returns a remedy, if there is one.
     #[must_use]
     pub fn remedy(&self) -> Option<&'static str> {
         Some(match self {
@@ -212,17 +214,18 @@ fn server_remedy(code: ErrorCode) -> Option<&'static str> {
     })
 }
 
-/// What helps where the path of a URL is relative.
+/// The remedy for a relative path in a URL.
 const TWO_SLASHES: &str = "below the host, the path begins with two slashes: root://HOST//PATH";
 
-/// Whether a target is a URL with a single slash behind its host, so that its path is relative.
+/// Reports whether a target is a URL with a single slash behind its host, so that its path is
+/// relative.
 fn has_one_slash(target: &str) -> bool {
     let path = target.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
     path.is_some_and(|(_, path)| !path.is_empty() && !path.starts_with('/'))
 }
 
 impl Error {
-    /// Of an operation on a target, without a server yet.
+    /// Creates the error of an operation on a target, without a server.
     #[must_use]
     pub fn new(operation: &'static str, target: impl fmt::Display, cause: impl Into<Cause>) -> Self {
         Self(Box::new(Failure {
@@ -236,14 +239,14 @@ impl Error {
         }))
     }
 
-    /// Of an operation on an entry of a directory whose name no request can carry.
+    /// Creates the error of an operation on a directory entry whose name no request can carry.
     #[must_use]
     pub fn bad_name(operation: &'static str, directory: impl fmt::Display, name: &EntryName) -> Self {
         let why = name.component().err().unwrap_or(NameError::Empty);
         Self::new(operation, directory, Cause::BadName { name: name.to_string(), why })
     }
 
-    /// The same at a server, on a way there.
+    /// Adds the server and the servers on the way to it.
     #[must_use]
     pub fn at(mut self, server: impl Into<String>, hops: &[String]) -> Self {
         self.0.server = Some(server.into());
@@ -251,32 +254,33 @@ impl Error {
         self
     }
 
-    /// The same of a request that may have been carried out.
+    /// Sets whether the request may have been carried out.
     #[must_use]
     pub fn uncertain(mut self, uncertain: bool) -> Self {
         self.0.uncertain = uncertain;
         self
     }
 
-    /// The same with what there was afterwards.
+    /// Adds the state that was found afterwards.
     pub(crate) fn afterwards(mut self, found: impl Into<String>) -> Self {
         self.0.afterwards = Some(found.into());
         self
     }
 
-    /// Whether it is unknown if the request was carried out: its reply was lost, and it must not be made twice.
+    /// Reports whether it is unknown if the request was carried out: its reply was lost, and it
+    /// must not be made twice.
     #[must_use]
     pub fn is_uncertain(&self) -> bool {
         self.0.uncertain
     }
 
-    /// What went wrong.
+    /// Returns the cause.
     #[must_use]
     pub fn cause(&self) -> &Cause {
         &self.0.cause
     }
 
-    /// The code of a server's error.
+    /// Returns the code of the server's error.
     #[must_use]
     pub fn code(&self) -> Option<ErrorCode> {
         match &self.0.cause {
@@ -285,14 +289,14 @@ impl Error {
         }
     }
 
-    /// Whether a server said that there is no such thing.
+    /// Reports whether a server replied that the target does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(ErrorCode::NOT_FOUND)
     }
 
-    /// Whether it is about the connection or the time rather than about the request: elsewhere or later it may succeed, and it
-    /// was not carried out.
+    /// Reports whether the connection or a timeout is the cause, not the request. Elsewhere or
+    /// later it may succeed, and it was not carried out.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         if self.0.uncertain {
@@ -311,14 +315,14 @@ impl Error {
         }
     }
 
-    /// All of it.
+    /// Returns the content.
     #[must_use]
     pub fn failure(&self) -> &Failure {
         &self.0
     }
 }
 
-/// In words for people. The alternate form (`{:#}`) also has the name of the server's error code.
+/// The text for people. The alternate form (`{:#}`) contains the name of the server's error code.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Failure { operation, target, server, hops, cause, uncertain, afterwards } = &*self.0;
@@ -326,9 +330,9 @@ impl fmt::Display for Error {
             (Cause::Server { .. }, true) => format!("{cause:#}"),
             _ => cause.to_string(),
         };
-        // More follows a server's sentence.
+        // More text follows the message of the server.
         write!(f, "{operation} {target}: {}", why.strip_suffix('.').unwrap_or(&why))?;
-        // A target that shows its server needs it no second time.
+        // The server is omitted if the target contains it.
         match server {
             Some(server) if !hops.is_empty() || !target.contains(server.as_str()) => {
                 write!(f, " (at {server}")?;
@@ -361,7 +365,7 @@ impl fmt::Debug for Error {
     }
 }
 
-// Its text tells the cause, so there is no source beside it.
+// The text contains the cause, so there is no separate source.
 impl std::error::Error for Error {}
 
 #[cfg(test)]

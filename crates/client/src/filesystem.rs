@@ -1,4 +1,4 @@
-//! [`FileSystem`]: everything that can be done with paths of a server, or of the cluster behind it.
+//! [`FileSystem`]: operations on paths of a server, or of the cluster behind it.
 
 use std::time::Duration;
 
@@ -20,26 +20,30 @@ use crate::route::{Arrived, Ask, Repeat, Route};
 use crate::summing::AskedAt;
 use crate::url::Url;
 
-/// Most managers that a deep locate asks.
+/// Maximum number of managers that a deep locate asks.
 const DEEP_LOCATE_MANAGERS_MAX: usize = 4096;
 
-/// The name space behind one URL. Paths are absolute and without cgi, which is that of the URL (see [`FileSystem::at`]); one
-/// that holds a `?` is refused, because servers would take what follows for cgi. Every method follows
-/// redirects, obeys waits, tries other servers where the protocol has it so, and ends within the time for operations.
+/// The name space behind one URL.
+///
+/// Paths are absolute and without cgi, which is that of the URL (see [`FileSystem::at`]). A path
+/// that contains a `?` is refused, because servers would treat the rest as cgi. Every method
+/// follows redirects, obeys waits, tries other servers where the protocol allows it, and ends
+/// within the time for operations.
 #[derive(Clone, Debug)]
 pub struct FileSystem {
     pub(crate) client: Client,
     pub(crate) url: Url,
 }
 
-/// What a listing holds besides names.
+/// The optional parts of a listing.
 #[derive(Clone, Default, Debug)]
 pub struct ListWith {
     /// The status of each entry.
     pub stat: bool,
-    /// The checksum of each entry that has one at hand; of this type, or the server's first (empty).
+    /// The checksum of each entry that has one stored: of this type, or the server's first type
+    /// (empty).
     pub checksum: Option<String>,
-    /// Only entries that need no staging.
+    /// Restricts the listing to entries that need no staging.
     pub online: bool,
 }
 
@@ -48,36 +52,37 @@ impl FileSystem {
         Self { client, url }
     }
 
-    /// The URL it was made for.
+    /// Returns the URL for which it was created.
     #[must_use]
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// Its client.
+    /// Returns its client.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// A path as users write it, `path[?cgi]`, and this name space with that cgi added to its own.
+    /// Parses a path as users write it, `path[?cgi]`. Returns this name space with that cgi added,
+    /// and the path.
     ///
     /// # Errors
-    /// [`Error`]: the path cannot be carried.
+    /// [`Error`] if no request can carry the path.
     pub fn at(&self, text: &str) -> Result<(Self, RemotePath), Error> {
         let url = self.url.with_user_path(text).map_err(|why| Error::new("name", &self.url, why))?;
         let path = url.path.clone();
         Ok((Self { client: self.client.clone(), url: url.at(self.url.path.clone()) }, path))
     }
 
-    /// This name space with elements of cgi added to its own: `key=value&…`.
+    /// Returns this name space with the elements `key=value&…` added to its cgi.
     pub(crate) fn with_cgi(&self, elements: &str) -> Self {
         let mut fs = self.clone();
         fs.url.merge_cgi(elements);
         fs
     }
 
-    /// The URL of a path, which is taken as it is.
+    /// Returns the URL of a path, which is not parsed.
     pub(crate) fn url_of(&self, name: &'static str, path: &str) -> Result<Url, Error> {
         match RemotePath::new(path) {
             Ok(path) => Ok(self.url.at(path)),
@@ -98,7 +103,8 @@ impl FileSystem {
         Route::new(&self.client, &url, self.client.end()).ask(&self.client, &ask).await
     }
 
-    /// Asks for the checksum of a file, which a server may have to read for it. `argument` is what the query has.
+    /// Queries the checksum of a file, for which a server may have to read the file. `argument` is
+    /// the argument of the query.
     async fn ask_checksum(
         &self,
         path: &str,
@@ -121,7 +127,7 @@ impl FileSystem {
         self.summed(path, &at, Box::pin(route.ask(&self.client, &ask))).await
     }
 
-    /// Makes a request about a path and makes sense of the answer.
+    /// Makes a request about a path and decodes the reply.
     pub(crate) async fn get<T>(
         &self,
         name: &'static str,
@@ -151,7 +157,7 @@ impl FileSystem {
         }
     }
 
-    /// Status of a file or directory.
+    /// Returns the status of a file or directory.
     ///
     /// # Errors
     /// [`Error`].
@@ -159,7 +165,7 @@ impl FileSystem {
         self.get("stat", path, |target| stat(target, StatOptions::NONE), StatInfo::parse).await
     }
 
-    /// Status, or `None` when there is no such thing.
+    /// Returns the status, or `None` if the path does not exist.
     ///
     /// # Errors
     /// [`Error`].
@@ -171,7 +177,7 @@ impl FileSystem {
         }
     }
 
-    /// Status of the file systems that hold a path.
+    /// Returns the status of the file systems that hold a path.
     ///
     /// # Errors
     /// [`Error`].
@@ -179,8 +185,8 @@ impl FileSystem {
         self.get("statvfs", path, |target| stat(target, StatOptions::VFS), VfsInfo::parse).await
     }
 
-    /// Kinds of several paths at once: for each one, whether it is a directory and whether it is offline. Fails when one
-    /// is missing.
+    /// Returns the kinds of several paths at once: for each one, whether it is a directory and
+    /// whether it is offline. Fails if one is missing.
     ///
     /// # Errors
     /// [`Error`].
@@ -198,8 +204,8 @@ impl FileSystem {
         self.get("stat", paths.first().copied().unwrap_or("/"), request, kinds).await
     }
 
-    /// The entries of a directory, sorted by name. Where the server does not give the status that was asked for, it is asked
-    /// for entry by entry.
+    /// Returns the entries of a directory, sorted by name. If the server does not include the
+    /// requested status, the status of each entry is requested separately.
     ///
     /// # Errors
     /// [`Error`].
@@ -209,20 +215,20 @@ impl FileSystem {
         Ok(entries.map_err(|cause| self.error("list", path, cause))?.iter().collect())
     }
 
-    /// The entries of a directory on all servers of a cluster, each name once; servers that fail are left out.
-    /// [`FileSystem::list_everywhere`] tells which those are.
+    /// Returns the entries of a directory on all servers of a cluster, each name once. Servers that
+    /// fail are omitted. [`FileSystem::list_everywhere`] reports them.
     ///
     /// # Errors
-    /// [`Error`]: of the locate, or of every server.
+    /// [`Error`] of the locate, or of every server.
     pub async fn list_all(&self, path: &str, with: &ListWith) -> Result<Vec<Entry>, Error> {
         Ok(self.list_everywhere(path, with).await?.entries.iter().collect())
     }
 
-    /// The same name space at one location.
+    /// Returns this name space at one location.
     #[must_use]
     pub fn beside(&self, location: &Location) -> Self {
         let mut url = Url { others: Vec::new(), ..self.url.clone() };
-        // A location that is no address is asked for as it stands, and fails with its name.
+        // A location that is not an address is used unchanged, and the request fails with its name.
         match Url::parse(&format!("root://{}", location.address)) {
             Ok(place) => (url.host, url.port) = (place.host, place.port),
             Err(_) => url.host.clone_from(&location.address),
@@ -230,7 +236,8 @@ impl FileSystem {
         Self { client: self.client.clone(), url }
     }
 
-    /// Where a path is: at servers, or at managers that know more. `*` stands for all servers.
+    /// Returns the locations of a path: servers, or managers that know more. `*` stands for all
+    /// servers.
     ///
     /// # Errors
     /// [`Error`].
@@ -243,8 +250,9 @@ impl FileSystem {
         Ok(answers::locations(&arrived.received.body))
     }
 
-    /// The servers that have a path: every manager in the answer is asked in turn. What one of them does not know is left
-    /// out as long as any other knows some. Servers of a nearer manager come first.
+    /// Returns the servers that have a path. Every manager in the reply is asked in turn. An
+    /// unknown path at one manager is ignored if another manager knows a location. Servers of a
+    /// nearer manager come first.
     ///
     /// # Errors
     /// [`Error`].
@@ -272,7 +280,8 @@ impl FileSystem {
         }
     }
 
-    /// Asks for information; `argument` as the type of query has it, without NUL. The answer is as the server sent it.
+    /// Sends a query. `argument` has the form that the type of query requires, without NUL. Returns
+    /// the reply as sent by the server.
     ///
     /// # Errors
     /// [`Error`].
@@ -286,8 +295,9 @@ impl FileSystem {
         Ok(self.ask("query", path, true, |_, _| query(infotype, &argument)).await?.received.body)
     }
 
-    /// The checksum of a file, of this type or the server's first. The server may compute it, which takes long: it is waited
-    /// for as long as the size of the file is a reason to, or for as long as `RequestTimeout` says where that is set.
+    /// Returns the checksum of a file, of this type or the server's first type. The server may
+    /// compute it, which takes long. The timeout depends on the size of the file, or is
+    /// `RequestTimeout` if that is set.
     ///
     /// # Errors
     /// [`Error`].
@@ -297,7 +307,7 @@ impl FileSystem {
         self.parsed("checksum", path, &arrived, Checksum::parse)
     }
 
-    /// Space behind a path; cgi `oss.cgroup=NAME` chooses one by name.
+    /// Returns the space behind a path; cgi `oss.cgroup=NAME` selects one by name.
     ///
     /// # Errors
     /// [`Error`].
@@ -305,7 +315,8 @@ impl FileSystem {
         self.get("space", path, |target| query(QueryType::SPACE, target), SpaceInfo::parse).await
     }
 
-    /// Values of the server's configuration, one for each key; `None` for what it does not know or has not set.
+    /// Returns values of the server's configuration, one for each key; `None` for a key that is
+    /// unknown or not set.
     ///
     /// # Errors
     /// [`Error`].
@@ -317,8 +328,8 @@ impl FileSystem {
         Ok(keys.iter().map(value).collect())
     }
 
-    /// Prepares files: stages them, refreshes them, … as `options` say, with priority 0 to 3. The answer is the request's
-    /// id if there is one.
+    /// Prepares files (stages, refreshes, …) according to `options`, with priority 0 to 3. Returns
+    /// the id of the request if there is one.
     ///
     /// # Errors
     /// [`Error`].
@@ -332,7 +343,7 @@ impl FileSystem {
         self.prepare_with("prepare", &paths, options, PrepareOptionsX::NONE, priority).await
     }
 
-    /// Tells the server that files are no longer needed on disk.
+    /// Informs the server that files are no longer needed on disk.
     ///
     /// # Errors
     /// [`Error`].
@@ -351,7 +362,7 @@ impl FileSystem {
         self.prepare_with("cancel", id, cancel, none, 0).await.map(|_| ())
     }
 
-    /// What became of a request of [`FileSystem::prepare`], in the server's words.
+    /// Returns the status of a request of [`FileSystem::prepare`], in the server's words.
     ///
     /// # Errors
     /// [`Error`].
@@ -360,7 +371,7 @@ impl FileSystem {
         Ok(line(&self.query(QueryType::PREP, &argument).await?))
     }
 
-    /// Paths for a request that has one on each line.
+    /// Joins paths for a request that has one on each line.
     fn lines_of(&self, name: &'static str, paths: &[&str]) -> Result<String, Error> {
         if let Some(path) = paths.iter().find(|path| path.contains('\n')) {
             let cause = Cause::BadName { name: (*path).to_owned(), why: NameError::LineEnd };
@@ -382,13 +393,13 @@ impl FileSystem {
             Encoded::new(&Request::Prepare(Prepare { options, prty, port: 0, optionx, paths: &paths }))
         };
         let first = paths.lines().next().filter(|path| path.starts_with('/')).unwrap_or("/");
-        // Each may bring its own cgi; the request goes to where the first path is.
+        // Each path may have its own cgi. The request goes to the server of the first path.
         let first = first.split('?').next().unwrap_or_default();
         let arrived = self.ask(name, first, true, request).await?;
         Ok(line(&arrived.received.body))
     }
 
-    /// Asks the server for a sign of life, and returns how long it took.
+    /// Sends a ping and returns the time until the reply.
     ///
     /// # Errors
     /// [`Error`].
@@ -398,7 +409,7 @@ impl FileSystem {
         Ok(begun.elapsed())
     }
 
-    /// What the server says about itself.
+    /// Returns the server's description of itself.
     ///
     /// # Errors
     /// [`Error`].
@@ -406,7 +417,8 @@ impl FileSystem {
         Ok(self.client.channel(&self.url).await?.server())
     }
 
-    /// Tells the server something about this session: `appid …`, `monitor on`, `cache …`. The answer is mostly empty.
+    /// Sends a setting of this session to the server: `appid …`, `monitor on`, `cache …`. The reply
+    /// is usually empty.
     ///
     /// # Errors
     /// [`Error`].
@@ -417,10 +429,10 @@ impl FileSystem {
         Ok(body)
     }
 
-    /// Whether there is a directory of this path.
+    /// Reports whether the path is a directory.
     ///
     /// # Errors
-    /// [`Error`], but for a path that is not there.
+    /// [`Error`], except for a missing path.
     pub async fn is_dir(&self, path: &str) -> Result<bool, Error> {
         match self.stat(path).await {
             Ok(stat) => Ok(stat.is_dir()),

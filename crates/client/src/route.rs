@@ -1,8 +1,8 @@
-//! The way of a request to the server that answers it: redirects, waits, retries elsewhere.
+//! Routing of a request to the server that answers it: redirects, waits, retries at other servers.
 //!
-//! The first manager on the way is the *balancer* (a meta manager takes a manager's place). When a server behind it fails,
-//! the balancer is asked again, and told which hosts were tried and why they would not do.
-//! Source: xroot protocol 5.2.0, sections 3.4 to 3.6, 4.5, 5.2.
+//! The first manager on the way is the *balancer* (a meta manager takes precedence). When a server
+//! behind it fails, the balancer is asked again, with the hosts that were tried and the reasons why
+//! they failed. Source: xroot protocol 5.2.0, sections 3.4 to 3.6, 4.5, 5.2.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,35 +21,39 @@ use crate::failure::{Cause, Error};
 use crate::url::{Scheme, Url};
 use crate::waits::WaitFor;
 
-/// Most connections lost under one request.
+/// Maximum number of connections lost during one request.
 const LOST_MAX: u32 = 3;
-/// How often servers may send to the same place with the same cgi: once more can be chance.
+/// Maximum number of redirects to the same place with the same cgi. A second one can be a
+/// coincidence.
 const VISITS_MAX: u32 = 2;
-/// Waits of zero seconds that are obeyed at once, before each one costs a moment.
+/// Number of waits of zero seconds that are obeyed immediately, before each one costs a short
+/// pause.
 const PROMPT_WAITS: u32 = 3;
 
 /// A request that can be made at any server.
 pub(crate) struct Ask<'a, F> {
-    /// Its name in errors.
+    /// Name of the request in errors.
     pub(crate) name: &'static str,
-    /// Whether it is made again when its reply is lost.
+    /// Rule for repeating it after its reply was lost.
     pub(crate) repeat: Repeat,
-    /// A server that works on it may say nothing for long.
+    /// Set if a server may work on it for long without a reply.
     pub(crate) slow: bool,
-    /// How large its answer may be.
+    /// Maximum size of its reply.
     pub(crate) limit: BodyLimit,
-    /// Makes it for a server: the URL there, and whether a server asked to wait before.
+    /// Builds the request for a server, from the URL there and whether a server asked to wait
+    /// before.
     pub(crate) request: &'a F,
 }
 
-/// What becomes of a request whose reply is lost: the server may have carried it out, or may do so yet.
+/// Rule for a request whose reply is lost. The server may have carried it out, or may still do so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Repeat {
-    /// It is made again, here or elsewhere: making it twice does what making it once does.
+    /// It is repeated, here or elsewhere, because making it twice has the same effect as making it
+    /// once.
     Anywhere,
-    /// It is made again where it was made, and nowhere else: what it has done there would stay.
+    /// It is repeated at the same server only, because its effects there would remain.
     AtServer,
-    /// It is not made again. The caller finds out what has become of it, or the outcome is uncertain.
+    /// It is not repeated. The caller determines the outcome, otherwise the outcome is uncertain.
     Never,
 }
 
@@ -59,39 +63,39 @@ impl Repeat {
     }
 }
 
-/// An answer, and where it came from.
+/// A reply and the server from which it came.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) received: Received,
     pub(crate) channel: Arc<Channel>,
 }
 
-/// Where a request is on its way.
+/// The route of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
-    /// As the user named it.
+    /// The URL given by the user.
     pub(crate) origin: Url,
-    /// Where it goes next.
+    /// The next server.
     pub(crate) at: Url,
-    /// Where to ask for another server.
+    /// The manager to ask for another server.
     pub(crate) balancer: Option<Balancer>,
-    /// Servers on the way, as errors tell them.
+    /// The servers on the way, in the form for errors.
     hops: Vec<String>,
-    /// Hosts since the balancer.
+    /// The hosts since the balancer.
     since_balancer: Vec<String>,
-    /// Other hosts that the URL names.
+    /// The remaining hosts of the URL.
     spare: Vec<Url>,
     visits: HashMap<String, u32>,
     redirects: u64,
     lost: u32,
     not_authorized: u64,
     waits: u32,
-    /// What a server said before others had nothing better.
+    /// The error of an earlier server, which is reported if later ones have nothing better.
     said: Option<(Cause, String)>,
     uncertain: bool,
-    /// It leads to no other server than the one where it begins.
+    /// Set if only the first server may be used.
     stays: bool,
-    /// Rounds of attempts to connect.
+    /// Number of rounds of connection attempts.
     rounds: u64,
     end: Instant,
 }
@@ -127,8 +131,8 @@ impl Route {
         }
     }
 
-    /// The same way for a request that is made again after its server was lost, with more patience for a server that
-    /// comes back.
+    /// Creates a route for a request that is repeated after its server was lost. It is more patient
+    /// with a server that restarts.
     pub(crate) fn again(
         client: &Client,
         origin: &Url,
@@ -145,21 +149,22 @@ impl Route {
         route
     }
 
-    /// The way back to a server where a file was open for writing, and to no other.
+    /// Creates a route back to the only server where a file was open for writing.
     pub(crate) fn back_to(client: &Client, origin: &Url, at: Url, rounds: u64, end: Instant) -> Self {
         let mut route = Self::again(client, origin, at, None, rounds, end);
         route.stays = true;
         route
     }
 
-    /// Goes to one of these hosts, in their order, instead of where it was to go.
+    /// Uses these hosts, in their order, instead of the current destination.
     pub(crate) fn among(mut self, mut hosts: Vec<Url>) -> Option<Self> {
         self.at = hosts.pop_first()?;
         self.spare = hosts;
         Some(self)
     }
 
-    /// Tells the balancer about a host that would not do, and goes there. `false` when there is none but that host.
+    /// Reports a failed host to the balancer, and goes there. Returns `false` if there is no
+    /// balancer other than that host.
     pub(crate) fn return_to_balancer(&mut self, reason: &str) -> bool {
         let Some(balancer) = self.balancer.as_ref().filter(|_| !self.stays) else { return false };
         if balancer.url.authority() == self.at.authority() {
@@ -187,7 +192,7 @@ impl Route {
         true
     }
 
-    /// Makes a request until a server answers it for good.
+    /// Makes a request until a server gives the final reply.
     pub(crate) async fn ask<F>(&mut self, client: &Client, ask: &Ask<'_, F>) -> Result<Arrived, Error>
     where
         F: Fn(&Url, bool) -> Encoded + Sync,
@@ -218,7 +223,7 @@ impl Route {
                 }
                 Ok(Answer::Wait { pause, text }) => self.wait(client, ask.name, pause, text).await?,
                 Err(failed) => {
-                    // A manager opens nothing itself.
+                    // A manager does not open files itself.
                     let is_harmless = ask.name == "open" && channel.is_manager();
                     let repeat = if is_harmless { Repeat::Anywhere } else { ask.repeat };
                     self.failed(ask.name, repeat, failed)?;
@@ -227,19 +232,20 @@ impl Route {
         }
     }
 
-    /// An error at the place where the request is.
+    /// Creates an error at the current server.
     pub(crate) fn error(&self, name: &'static str, cause: impl Into<Cause>) -> Error {
         Error::new(name, &self.origin, cause).at(self.at.authority(), &self.hops).uncertain(self.uncertain)
     }
 
-    /// There is no connection to the server.
+    /// Handles a failure to connect to the server.
     fn unreachable(&mut self, name: &'static str, cause: Cause) -> Result<(), Error> {
         let final_word = matches!(cause, Cause::Unsupported(_));
         if final_word || Instant::now() >= self.end {
             return Err(self.error(name, cause));
         }
         if matches!(cause, Cause::NotAllowed(_)) {
-            // The balancer may not know of another server; then this is the reason, not its redirects.
+            // The balancer may not know another server. Then this is the reason to report, not its
+            // redirects.
             self.said = Some((cause.clone(), self.at.authority()));
         }
         self.lost += 1;
@@ -255,8 +261,8 @@ impl Route {
         self.return_to_balancer("srverr") || self.next_host()
     }
 
-    /// Goes to the next host that the URL names, if there is one: each stands for all. What may have been done at one host
-    /// is not done at another.
+    /// Goes to the next host of the URL, if there is one, because each host stands for all. A
+    /// request that may have been carried out at one host is not repeated at another.
     fn next_host(&mut self) -> bool {
         if self.stays {
             return false;
@@ -268,7 +274,8 @@ impl Route {
         true
     }
 
-    /// What is most useful to tell: what a server said rather than that the next one could not be asked.
+    /// Returns the most useful error: the error reported by a server rather than a failure to reach
+    /// the next one.
     fn best_error(&mut self, name: &'static str, cause: Cause) -> Error {
         match self.said.take() {
             Some((cause, server)) => {
@@ -278,7 +285,8 @@ impl Route {
         }
     }
 
-    /// Returns the error for redirects that lead nowhere: the reason is that this client may not go where they lead, if so.
+    /// Returns the error for redirects that lead nowhere. If this client may not go where they
+    /// lead, that is the reason.
     fn redirect_error(&mut self, name: &'static str, cause: Cause) -> Error {
         match self.said {
             Some((Cause::NotAllowed(_), _)) => self.best_error(name, cause),
@@ -286,7 +294,7 @@ impl Route {
         }
     }
 
-    /// The server said no. Perhaps another one has it.
+    /// Handles an error reply. Another server may have the file.
     fn refused<F>(
         &mut self,
         client: &Client,
@@ -314,18 +322,18 @@ impl Route {
         self.redirects += 1;
         let error = self.error(name, cause.clone());
         let limit = client.settings().redirect_limit;
-        // What is not to be done twice is done at one host only.
+        // A request that must not be repeated is made at one host only.
         let goes_on =
             self.return_to_balancer(reason(code)) || (ask.repeat != Repeat::Never && self.next_host());
         if self.redirects > limit || !goes_on {
             return Err(error);
         }
-        // The last word counts; it is told if the balancer knows no other server.
+        // The last error counts. It is reported if the balancer knows no other server.
         self.said = Some((cause, channel.authority().to_owned()));
         Ok(())
     }
 
-    /// There was no answer.
+    /// Handles a missing reply.
     fn failed(&mut self, name: &'static str, repeat: Repeat, failed: Failed) -> Result<(), Error> {
         let silent = matches!(failed, Failed::Lost { reason: Lost::Silent(_), .. });
         let sent = matches!(failed, Failed::TimedOut(_) | Failed::Lost { sent: true, .. });
@@ -343,12 +351,13 @@ impl Route {
                 return if may_repeat && self.return_to_balancer("srverr") { Ok(()) } else { Err(error) };
             }
         };
-        // Silence has cost long already: it is believed the second time.
+        // A timeout has taken long already, so the second one is final.
         self.lost += if silent { 2 } else { 1 };
         if (sent && repeat == Repeat::Never) || self.lost > LOST_MAX || Instant::now() >= self.end {
             return Err(self.error(name, cause));
         }
-        // Once more to the same place, if there is no balancer: the connection may have been old.
+        // Without a balancer, the same server is tried once more, because the connection may have
+        // been old.
         if !self.return_to_balancer("srverr") && self.lost > 1 {
             self.next_host();
         }
@@ -423,7 +432,7 @@ impl<T> PopFirst<T> for Vec<T> {
     }
 }
 
-/// Whether another server may answer differently.
+/// Reports whether another server may reply differently.
 fn elsewhere_may_differ(code: ErrorCode, meta: bool) -> bool {
     match code {
         ErrorCode::FS_ERROR
@@ -437,7 +446,7 @@ fn elsewhere_may_differ(code: ErrorCode, meta: bool) -> bool {
     }
 }
 
-/// The word for it in `triedrc`.
+/// Returns the keyword for `triedrc`.
 fn reason(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::NOT_FOUND => "enoent",
@@ -465,7 +474,7 @@ fn append(list: &mut String, element: &str) {
     list.push_str(element);
 }
 
-/// Where a redirect leads, from `at`.
+/// Returns the destination of a redirect from `at`.
 pub(crate) fn target(at: &Url, port: i32, host: &[u8], only_tried: bool) -> Result<Url, Cause> {
     let bad = || Cause::BadRedirect(String::from_utf8_lossy(host).into_owned());
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| bad());
@@ -486,7 +495,7 @@ pub(crate) fn target(at: &Url, port: i32, host: &[u8], only_tried: bool) -> Resu
                 return Err(bad());
             }
             let mut next = at.clone();
-            // What was asked for with TLS is never fetched without.
+            // A request made with TLS is never repeated without TLS.
             next.scheme = if at.scheme == Scheme::Roots { Scheme::Roots } else { there.scheme };
             (next.host, next.port) = (there.host, there.port);
             if !there.path.is_empty() {

@@ -1,4 +1,4 @@
-//! Why a copy failed.
+//! The error type of copies.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use crate::metalink::MetalinkError;
 use crate::path::{NameError, shown_path};
 use crate::zip::ZipError;
 
-/// Which end of a copy.
+/// One end of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// Where the bytes come from.
+    /// The end that is read.
     Source,
-    /// Where they go.
+    /// The end that is written.
     Target,
 }
 
@@ -22,132 +22,136 @@ impl std::fmt::Display for Side {
     }
 }
 
-/// A copy that failed. The texts name the file and what helps; places are as they print.
+/// The error of a copy. The texts name the file and a remedy. Places have the form in which they
+/// are displayed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
-    /// A server said no, or could not be asked. The alternate form (`{:#}`) has the name of its error code.
+    /// A server reported an error, or could not be reached. The alternate form (`{:#}`) contains
+    /// the name of the error code.
     #[error(fmt = remote)]
     Remote {
-        /// Which end.
+        /// The end of the copy at which it failed.
         side: Side,
-        /// What it said.
+        /// The error of the request.
         error: Error,
     },
-    /// The machine's own file system said no.
+    /// The file system of this machine reported an error.
     #[error("{operation} {path}: {text}")]
     Local {
-        /// What was to be done.
+        /// The operation that failed.
         operation: &'static str,
-        /// To which file.
+        /// The file.
         path: String,
-        /// What kind of error it is.
+        /// The kind of the error.
         kind: io::ErrorKind,
-        /// What the system said, and what helps.
+        /// The text of the operating system, and a remedy.
         text: String,
     },
-    /// There is a file already where the copy should go.
+    /// The target exists already.
     #[error("{0} exists; --force overwrites it, --continue completes it")]
     Exists(String),
-    /// A file on one side and a directory on the other; both stay.
+    /// One side has a file and the other a directory. Both are kept.
     #[error("{0} is a directory on one side and a file on the other; remove or rename one of them")]
     OtherKind(String),
-    /// A folder, where a file is needed.
+    /// A directory exists where a file is needed.
     #[error("{0} is a directory; --recursive copies those")]
     IsDirectory(String),
-    /// The source has fewer bytes than it said.
+    /// The source has fewer bytes than it reported.
     #[error("{place} ended at byte {at} of {size}: it has changed or is damaged; copy it again")]
     Short {
         /// The source.
         place: String,
-        /// Where it ended.
+        /// The offset at which it ended.
         at: u64,
-        /// What it had said.
+        /// The reported size.
         size: u64,
     },
-    /// The part of an earlier copy is none of this source.
+    /// The part left by an earlier copy does not belong to this source.
     #[error("{target} cannot be continued: {why}; --force copies it anew")]
     NotContinued {
-        /// What was to be completed.
+        /// The target to be completed.
         target: String,
-        /// Why it is none.
+        /// The reason why the part does not match.
         why: String,
     },
-    /// Another process writes there.
+    /// Another process writes the target.
     #[error("{0} is being copied by another process; wait until that has ended")]
     InUse(String),
-    /// The copy is not what it should be.
+    /// A checksum is not the expected one.
     #[error(
         "{kind} of {place} is {found}, but should be {expected}: the data was damaged on its way or on a disk; copy it again"
     )]
     Checksum {
-        /// What was checked.
+        /// The file that was checked.
         place: String,
         /// Name of the algorithm.
         kind: String,
-        /// What it has.
+        /// The checksum that was found.
         found: String,
-        /// What it should have.
+        /// The expected checksum.
         expected: String,
     },
-    /// A name that no request can carry, or that no path here can hold. Nothing was done with it.
+    /// A name that no request can carry, or that no local path can contain. The entry was left
+    /// alone.
     #[error("{name:?} in {place} is left out: {why}; rename it")]
     Name {
         /// The directory, or the archive.
         place: String,
-        /// The name, as it is shown.
+        /// The name as displayed.
         name: String,
-        /// Why not.
+        /// The reason.
         why: NameError,
     },
-    /// What was asked for does not go together.
+    /// Contradictory options.
     #[error("{0}")]
     Usage(String),
-    /// An archive is none, or not what is wanted.
+    /// The file is not an archive, or not one that can be used.
     #[error("{place}: {error}")]
     Archive {
         /// The archive.
         place: String,
-        /// What is wrong.
+        /// The problem.
         error: ZipError,
     },
-    /// A metalink is none.
+    /// The file is not a metalink.
     #[error("{place}: {error}")]
     Metalink {
-        /// Where it is.
+        /// Its place.
         place: String,
-        /// What is wrong.
+        /// The problem.
         error: MetalinkError,
     },
-    /// No place that a metalink names has the file.
+    /// No place named by a metalink has the file.
     #[error("no place that {place} names has the file; of the last: {last}")]
     NoMirror {
         /// The metalink.
         place: String,
-        /// Why the last one did not do.
+        /// The error of the last place.
         last: Box<CopyError>,
     },
-    /// A place has a file of another size than its metalink says.
+    /// The size of a file differs from the size in its metalink.
     #[error("{place} has {size} bytes, but should have {expected}")]
     Size {
         /// The place.
         place: String,
-        /// Its bytes.
+        /// Its size in bytes.
         size: u64,
-        /// What the metalink says.
+        /// The size in the metalink.
         expected: u64,
     },
-    /// It is slower than it may be.
+    /// The copy is slower than the required rate.
     #[error("{place} comes with {rate} bytes a second, less than the {least} that were asked for")]
     Slow {
         /// The source.
         place: String,
-        /// Its rate, bytes a second.
+        /// Its rate in bytes per second.
         rate: u64,
-        /// What was asked for.
+        /// The required rate.
         least: u64,
     },
-    /// It was not begun: the server had no space for a file of that size before.
+    /// The copy was not started, because the server had no space for an earlier file of at most
+    /// that size.
     #[error("{target} is not begun: {server} has no space left; make room, or copy elsewhere")]
     Full {
         /// The target.
@@ -155,7 +159,7 @@ pub enum CopyError {
         /// The server, `host:port`.
         server: String,
     },
-    /// Somebody stopped it.
+    /// The copy was cancelled.
     #[error("interrupted")]
     Cancelled,
     /// No source is left.
@@ -163,7 +167,7 @@ pub enum CopyError {
     NoSource {
         /// The file.
         place: String,
-        /// Why each of them was given up.
+        /// The reason for each source that was given up.
         reasons: Vec<String>,
     },
 }
@@ -172,7 +176,7 @@ fn remote(side: &Side, error: &Error, f: &mut std::fmt::Formatter<'_>) -> std::f
     if f.alternate() { write!(f, "{error:#} ({side})") } else { write!(f, "{error} ({side})") }
 }
 
-/// Whether too many files are open, in this process or on this machine.
+/// Reports whether too many files are open, in this process or on this machine.
 fn is_out_of_descriptors(error: &io::Error) -> bool {
     let number = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     matches!(number, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
@@ -216,7 +220,7 @@ impl CopyError {
         Self::Remote { side: Side::Target, error }
     }
 
-    /// A server's error, where one is the reason.
+    /// Returns the error of the server, if one is the reason.
     #[must_use]
     pub fn remote_error(&self) -> Option<&Error> {
         match self {
@@ -226,7 +230,7 @@ impl CopyError {
         }
     }
 
-    /// Whether it is unknown if a request was carried out; see [`Error::is_uncertain`].
+    /// Reports whether it is unknown if a request was carried out; see [`Error::is_uncertain`].
     #[must_use]
     pub fn is_uncertain(&self) -> bool {
         match self {
@@ -236,7 +240,7 @@ impl CopyError {
         }
     }
 
-    /// Whether it may go well when it is tried again.
+    /// Reports whether a retry may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

@@ -1,7 +1,8 @@
 //! Files of this machine as targets.
 //!
-//! A target is written under another name beside its own, and gets its own when it is whole: what lies under the name
-//! that was asked for is never half a file. Calls here block; they are made on the threads of [`Disk`](super::disk).
+//! A target is written under a temporary name beside its own, and is renamed once it is complete.
+//! The requested name therefore never belongs to a partial file. Calls here block; they are made on
+//! the threads of [`Disk`](super::disk).
 
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io;
@@ -18,15 +19,15 @@ use super::options::CopyOptions;
 use super::publish::{beside, rename, sync_file, sync_name};
 use crate::path::shown_path;
 
-/// Zeros of so many bytes, at a multiple of it, become a hole.
+/// Zeros of this size, at a multiple of it, become a hole.
 pub(super) const HOLE_BYTES: usize = 64 * 1024;
-/// Bytes that are read back at once.
+/// Bytes that are read back at a time.
 const SUM_BYTES: usize = 1024 * 1024;
 
-/// Times and permission bits that a copy keeps.
+/// Times and permission bits that a copy preserves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Kept {
-    /// Seconds since the epoch, and nanoseconds where the place knows them.
+    /// Seconds since the epoch, and nanoseconds if the source has them.
     pub(super) modified: (i64, u32),
     pub(super) accessed: (i64, u32),
     pub(super) mode: Option<u32>,
@@ -35,39 +36,39 @@ pub(super) struct Kept {
 /// A file that is being written.
 pub(super) struct LocalTarget {
     file: File,
-    /// Its name when it is whole.
+    /// Its final name.
     path: PathBuf,
-    /// Its name until then; `None` when that is the same.
+    /// Its temporary name; `None` if it is written under its final name.
     temporary: Option<PathBuf>,
     force: bool,
-    /// What there is stays when the copy fails.
+    /// Set if the written part is kept when the copy fails.
     keep: bool,
-    /// It is a file, not a device or a pipe.
+    /// Set for a regular file, which is not a device or a pipe.
     regular: bool,
     finished: bool,
-    /// How far it was written; holes behind that are made by setting the size.
+    /// The end of the written data. Holes behind it are made by setting the size.
     written_to: u64,
-    /// Bytes and name are brought to stable storage before the copy counts as done.
+    /// Set if data and name are synced to stable storage before the copy counts as complete.
     sync: bool,
-    /// What is known of the part for the copy that completes it.
+    /// The record about the part, for the copy that completes it.
     note: Option<Note>,
 }
 
-/// What an earlier copy left.
+/// The remainder of an earlier copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Left {
     pub(super) bytes: u64,
-    /// What its note tells, if there is one of this very file.
+    /// The content of its note, if there is one for this very file.
     pub(super) noted: Option<Noted>,
 }
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 impl LocalTarget {
-    /// Makes it, or opens what an earlier copy left if `options` say so.
+    /// Creates the target, or opens the remainder of an earlier copy if `options` require it.
     pub(super) fn create(path: &Path, options: &CopyOptions) -> Result<(Self, Option<Left>), CopyError> {
         let fail = |error| CopyError::local("create", path, &error);
-        // A link stays one: what it leads to is replaced.
+        // A link is kept, and the file to which it leads is replaced.
         let path = match fs::symlink_metadata(path) {
             Ok(meta) if meta.is_symlink() => fs::canonicalize(path).map_err(fail)?,
             _ => path.to_owned(),
@@ -90,7 +91,7 @@ impl LocalTarget {
                 if !lock(&file) {
                     return Err(CopyError::InUse(shown_path(&path).into_owned()));
                 }
-                // It may be anybody's, and changed by anybody since it was left.
+                // It may belong to anyone, and anyone may have changed it since it was left.
                 let left = Left { bytes: meta.len(), noted: None };
                 return Ok((Self::over(file, path, None, options, true), Some(left)));
             }
@@ -129,7 +130,7 @@ impl LocalTarget {
         }
     }
 
-    /// Opens the part of an earlier copy, or begins one.
+    /// Opens the part of an earlier copy, or creates one.
     fn open_part(path: PathBuf, options: &CopyOptions) -> Result<(Self, Option<Left>), CopyError> {
         let fail = |error| CopyError::local("create", &path, &error);
         let part = beside(&path, ".part");
@@ -142,7 +143,7 @@ impl LocalTarget {
         let meta = file.metadata().map_err(fail)?;
         let (bytes, own) = (meta.len(), identity(&meta));
         let noted = note.read().filter(|noted| noted.target == own);
-        // A part is written in order: while the system runs, all of it is there.
+        // A part is written in order. Until the system restarts, all of it is there.
         let noted = noted.map(|noted| match !noted.boot.is_empty() && noted.boot == boot() {
             true => Noted { written: bytes, ..noted },
             false => noted,
@@ -170,14 +171,14 @@ impl LocalTarget {
         CopyError::local(operation, &self.path, error)
     }
 
-    /// Goes on behind `bytes` that are there.
+    /// Continues behind the first `bytes` that exist.
     pub(super) fn keep_first(&mut self, bytes: u64) -> Result<(), CopyError> {
         self.file.set_len(bytes).map_err(|error| self.fail("truncate", &error))?;
         self.written_to = bytes;
         Ok(())
     }
 
-    /// Notes of which source the part is, before anything of it is written.
+    /// Records the source of the part before any data is written.
     pub(super) fn begin(&self, source: Option<&str>) -> Result<(), CopyError> {
         let Some(note) = &self.note else { return Ok(()) };
         let noted = match source {
@@ -191,7 +192,7 @@ impl LocalTarget {
         Ok(Noted { source, target: identity(&self.file.metadata()?), written, boot: boot() })
     }
 
-    /// Reads back what is there.
+    /// Reads back written data.
     pub(super) fn read_back(&self, offset: u64, into: &mut [u8]) -> Result<usize, CopyError> {
         let mut got = 0;
         while let Some(rest) = into.get_mut(got..).filter(|rest| !rest.is_empty()) {
@@ -205,7 +206,7 @@ impl LocalTarget {
         Ok(got)
     }
 
-    /// Adds the first `bytes` to sums.
+    /// Adds the first `bytes` to checksums.
     pub(super) fn sum_up(
         self,
         bytes: u64,
@@ -226,7 +227,7 @@ impl LocalTarget {
         Ok((self, sums))
     }
 
-    /// The same of all there is, which may end in a hole.
+    /// Adds all data to checksums, including a hole at its end.
     pub(super) fn sum_up_all(
         mut self,
         size: u64,
@@ -242,7 +243,7 @@ impl LocalTarget {
         self.sum_up(size, sums)
     }
 
-    /// Writes at a place; what is all zeros becomes a hole.
+    /// Writes data at an offset; zeros become holes.
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), CopyError> {
         if !self.regular {
             use std::io::Write;
@@ -263,19 +264,19 @@ impl LocalTarget {
         Ok(())
     }
 
-    /// Writes at a place again, where something else may lie.
+    /// Overwrites data at an offset.
     pub(super) fn rewrite(&mut self, offset: u64, data: &[u8]) -> Result<(), CopyError> {
         self.file.write_all_at(data, offset).map_err(|error| self.fail("write", &error))?;
         self.written_to = self.written_to.max(offset + data.len() as u64);
         Ok(())
     }
 
-    /// Whether it is a file, not a device or a pipe.
+    /// Reports whether the target is a regular file, not a device or a pipe.
     pub(super) fn is_regular(&self) -> bool {
         self.regular
     }
 
-    /// Gives it its size, its times, and its name.
+    /// Sets the size and times, and renames the file to its final name.
     pub(super) fn finish(mut self, size: u64, kept: Option<Kept>) -> Result<(), CopyError> {
         if self.regular {
             if self.written_to != size {
@@ -292,7 +293,8 @@ impl LocalTarget {
             self.finished = true;
             return if self.regular && self.sync { sync_name(&self.path) } else { Ok(()) };
         };
-        // A part without a note is compared as a whole; a note without its part could be taken for that of another file.
+        // A part without a note is compared as a whole. A note without its part could be taken for
+        // the note of another file.
         if let Some(note) = &self.note {
             note.remove();
         }
@@ -316,24 +318,24 @@ impl LocalTarget {
         self.file.set_times(times).map_err(|error| self.fail("utimes", &error))
     }
 
-    /// What is not whole in order up to here goes: the next copy goes on behind it.
+    /// Truncates the file to its complete first bytes. The next copy continues there.
     pub(super) fn leave(mut self, whole_to: u64) {
         if !self.keep || !self.regular || self.temporary.is_none() {
             return;
         }
-        // Failing that, the part is of no use and goes.
+        // If that fails, the part is useless and is removed.
         self.keep = whole_to > 0 && self.file.set_len(whole_to).is_ok();
         if let Some(note) = self.note.as_ref().filter(|_| self.keep)
             && let Some(before) = note.read()
             && self.file.sync_all().is_ok()
         {
-            // Without it the next copy finds less written than there is.
+            // Without the note, the next copy finds less written data than there is.
             self.noted(before.source, whole_to).and_then(|noted| note.write(&noted)).ok();
         }
     }
 }
 
-/// Which file of this machine it is.
+/// Returns the identity of a file of this machine.
 fn identity(meta: &fs::Metadata) -> String {
     format!("{} {}", meta.dev(), meta.ino())
 }
@@ -344,7 +346,7 @@ impl Drop for LocalTarget {
             && !self.finished
             && !self.keep
         {
-            // Nothing can be done about a file that cannot be removed.
+            // A failure to remove the file cannot be handled.
             fs::remove_file(temporary).ok();
             if let Some(note) = &self.note {
                 note.remove();
@@ -353,7 +355,7 @@ impl Drop for LocalTarget {
     }
 }
 
-/// How many bytes from here on are data, or zeros that a hole can hold.
+/// Returns the length of the next run, and whether it consists of zeros that a hole can hold.
 fn run(offset: u64, data: &[u8]) -> (usize, bool) {
     let to_grain = |at: u64| HOLE_BYTES - (at % HOLE_BYTES as u64) as usize;
     let mut end = to_grain(offset).min(data.len());
@@ -368,7 +370,7 @@ fn run(offset: u64, data: &[u8]) -> (usize, bool) {
     (end, zero)
 }
 
-/// Whether there is nothing but zeros; data mostly shows within its first bytes.
+/// Reports whether all bytes are zero. Data mostly differs within its first bytes.
 pub(super) fn is_zero(data: &[u8]) -> bool {
     let (words, rest) = data.as_chunks::<16>();
     words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
@@ -482,13 +484,13 @@ mod tests {
         let written =
             |path| LocalTarget::create(path, &resuming).unwrap().1.unwrap().noted.map(|noted| noted.written);
         assert_eq!(written(&path), Some(10));
-        // The same note after the system was started again.
+        // The same note, after a restart of the system.
         let (target, _) = LocalTarget::create(&path, &resuming).unwrap();
         let noted = Noted { boot: "another".to_owned(), ..target.noted("source 1".to_owned(), 4).unwrap() };
         target.note.as_ref().unwrap().write(&noted).unwrap();
         drop(target);
         assert_eq!(written(&path), Some(4));
-        // A note of another file, and none.
+        // A note of another file, and no note.
         fs::remove_file(beside(&path, ".part")).unwrap();
         fs::write(beside(&path, ".part"), b"something else").unwrap();
         fs::write(&note, fs::read(&note).unwrap()).unwrap();
@@ -522,7 +524,7 @@ mod tests {
             assert!(copy(&forced).is_err());
             assert_eq!((fs::read(&path).unwrap(), folder.names().len()), (b"before".to_vec(), 1), "{step:?}");
         }
-        // The name may be lost, so the copy is not done; the file is whole all the same.
+        // The name may be lost, so the copy fails although the file is complete.
         faults::fail_at(Some(Step::SyncDirectory));
         assert!(copy(&forced).is_err());
         assert_eq!((fs::read(&path).unwrap(), folder.names().len()), (b"whole".to_vec(), 1));
@@ -545,7 +547,7 @@ mod tests {
         data[3 * HOLE_BYTES + 1] = 1;
         data[7 * HOLE_BYTES] = 1;
         let (mut target, _) = LocalTarget::create(&path, &options()).unwrap();
-        // Chunks that do not begin at multiples of a hole's bytes.
+        // Chunks that do not begin at multiples of the size of a hole.
         let chunk = 3 * HOLE_BYTES + 7;
         for (index, piece) in data.chunks(chunk).enumerate() {
             target.write((index * chunk) as u64, piece).unwrap();

@@ -1,8 +1,10 @@
-//! Makes a directory like another one: copies files that are missing or different, and removes extra ones if that was requested.
+//! Synchronization of directories: copies files that are missing or different, and removes extra
+//! ones if requested.
 //!
-//! Both trees are read side by side, a directory of each at a time, so memory does not grow with them. Copies begin while the
-//! trees are still being read. Removals are only planned meanwhile: they begin when both trees were read completely. An
-//! unknown entry on one side protects the entry of the same name on the other, with everything below it.
+//! Both trees are read in parallel, one directory of each at a time, so memory does not grow with
+//! their size. Copies start while the trees are still being read. Removals are only planned at that
+//! time: they start once both trees were read completely. An unknown entry on one side protects the
+//! entry of the same name on the other, with everything below it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,45 +22,46 @@ use super::tree::{KNOWN_MAX, Listener, Tally};
 use crate::path::RelativePath;
 use crate::walk::{Chosen, Directory, Item, Pending, Queue, Removal, Tree, Unknown, Walk, is_own_directory};
 
-/// What is to become like what.
+/// A synchronization and its options.
 #[derive(Clone, Debug)]
 pub struct Sync {
-    /// The folder that is the model.
+    /// The source directory.
     pub source: Place,
-    /// The folder that is to be like it.
+    /// The target directory.
     pub target: Place,
-    /// When files count as equal.
+    /// The criterion by which files count as equal.
     pub equal: Equal,
-    /// What the source does not have is removed.
+    /// Set to remove entries that the source does not have.
     pub delete: bool,
-    /// Most files and directories that are removed; of more, none is.
+    /// Maximum number of files and directories that are removed. If there are more, none is
+    /// removed.
     pub max_delete: Option<u64>,
-    /// What the target has is removed even if the source is empty.
+    /// Set to remove the entries of the target even if the source is empty.
     pub allow_empty: bool,
-    /// Nothing is done, it is only said what would be.
+    /// Set to report the steps without performing them.
     pub dry_run: bool,
-    /// Most copies at once.
+    /// Maximum number of copies at the same time.
     pub parallel: usize,
-    /// How files are copied.
+    /// The options for each file.
     pub options: CopyOptions,
 }
 
-/// What is done to one path.
+/// A step for one path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// It is copied, of so many bytes.
+    /// A file is copied. The number is its size in bytes.
     Copy(Place, u64, Reason),
-    /// It is removed, or was just now, as the source does not have it.
+    /// An entry is removed, or was just removed, because the source does not have it.
     Remove(Place),
-    /// A directory is removed, or was just now, after what is in it.
+    /// A directory is removed, or was just removed, after its content.
     RemoveFolder(Place),
 }
 
-/// Something that only the target has.
+/// An entry that only the target has.
 struct Surplus {
     path: RelativePath,
     is_directory: bool,
-    /// At which servers of the target.
+    /// The servers of the target that have it.
     at: Vec<usize>,
 }
 
@@ -73,14 +76,14 @@ impl Surplus {
     }
 }
 
-/// A directory of the source, and the one of this path at the target if there is one.
+/// A directory of the source, and the directory with the same path at the target if there is one.
 type Pair = (Pending, Option<Pending>);
 
-/// Directories of one directory that are to be compared.
+/// Subdirectories that must be compared.
 struct Below {
     source: Queue,
     target: Option<Queue>,
-    /// For each of the source its place among those of the target, if it is there.
+    /// For each directory of the source its index among those of the target, if it exists there.
     places: Vec<Option<usize>>,
     next: usize,
 }
@@ -94,7 +97,7 @@ impl Below {
     }
 }
 
-/// Two trees that are being compared.
+/// The comparison of two trees.
 struct Comparison<'a, T> {
     copier: &'a Copier,
     sync: &'a Sync,
@@ -102,19 +105,21 @@ struct Comparison<'a, T> {
     tell: &'a T,
     source: Tree,
     target: Tree,
-    /// What only the target has, by directory.
+    /// The entries that only the target has, by directory.
     surplus: Vec<Chosen>,
-    /// Everything in both trees was seen.
+    /// Set while all of both trees could be read.
     is_complete: bool,
     failed: u64,
     target_path: TargetPath,
 }
 
 impl Copier {
-    /// Makes `sync.target` like `sync.source`. `tell` is called for each copy before it begins, and for each removal.
+    /// Makes `sync.target` equal to `sync.source`. `tell` is called for each copy before it begins,
+    /// and for each removal.
     ///
     /// # Errors
-    /// [`CopyError`] when one of the directories cannot be read, or it was stopped. Single failures are told to `listener`.
+    /// [`CopyError`] if one of the directories cannot be read, or the synchronization was
+    /// cancelled. Failures of single files are reported to `listener`.
     pub async fn sync(
         &self,
         sync: &Sync,
@@ -129,7 +134,8 @@ impl Copier {
         }
         let at = async |place: &Place, other: &Place, side: Side| {
             let tree = Tree::at(&self.client, &self.disk, place, other).await.map(|tree| {
-                // An entry that is missing in the source is removed from the target; one in the target may be removed.
+                // An entry that is missing in the source is removed from the target; one in the
+                // target may be removed.
                 if matches!(side, Side::Source) || sync.delete { tree.exact() } else { tree }
             });
             tree.map_err(|error| CopyError::Remote { side, error })
@@ -152,7 +158,7 @@ impl Copier {
         };
         let (found, queue) = mpsc::channel(KNOWN_MAX);
         let compare = unless_stopped(watch, comparison.run(found));
-        // What is there is older or different: it is replaced when the new one is whole.
+        // An existing older or different file is replaced once the new one is complete.
         let options = CopyOptions { force: true, times: true, ..sync.options.clone() };
         let (compared, copied) =
             tokio::join!(compare, self.copy_found(queue, &options, sync.parallel, listener.clone(), watch));
@@ -165,7 +171,7 @@ impl Copier {
         Ok(tally)
     }
 
-    /// Whether there is anything at a place.
+    /// Reports whether a place exists.
     async fn is_there(&self, place: &Place) -> bool {
         match place {
             Place::Local(path) => {
@@ -179,7 +185,7 @@ impl Copier {
 }
 
 impl<T: Fn(&Step)> Comparison<'_, T> {
-    /// Compares the trees, and sends on what is to be copied.
+    /// Compares the trees, and sends the copies to be made.
     async fn run(&mut self, found: mpsc::Sender<CopyJob>) -> Result<(), CopyError> {
         let mut open: Vec<Below> = Vec::new();
         let mut next: Option<Pair> = Some((self.source.root(), Some(self.target.root())));
@@ -197,7 +203,8 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
                 self.can_begin(&source, target.as_ref()).await?;
             }
             open.extend(self.directory(&source, target.as_ref(), &found).await);
-            // Neither listing is needed any more, but for what is still open.
+            // Apart from its subdirectories that are still to be compared, neither listing is
+            // needed any longer.
             drop((source, target));
             next = loop {
                 let Some(last) = open.last_mut() else { break None };
@@ -210,7 +217,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         Ok(())
     }
 
-    /// Without the two directories themselves there is nothing to do.
+    /// Checks the two root directories, without which there is nothing to do.
     async fn can_begin(&self, source: &Directory, target: Option<&Directory>) -> Result<(), CopyError> {
         if source.is_missing {
             let place = &self.sync.source;
@@ -237,7 +244,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         Ok(())
     }
 
-    /// Compares one directory; the directories in it are to be compared next.
+    /// Compares one directory and queues its subdirectories.
     async fn directory(
         &mut self,
         source: &Directory,
@@ -289,7 +296,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         (!here.is_empty()).then(|| Below { source: self.source.queue(source, here), target, places, next: 0 })
     }
 
-    /// Notes what only the target has.
+    /// Records the entries that only the target has.
     fn note_surplus(&mut self, source: &Directory, target: &Directory, unknown_here: &BTreeSet<&str>) {
         let is_surplus =
             |item: &Item| !source.items.contains(&item.name) && !unknown_here.contains(&*item.name);
@@ -306,7 +313,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         }
     }
 
-    /// Whether a directory of both, or of the source alone, is compared.
+    /// Reports whether a directory of both sides, or of the source alone, is compared.
     async fn enters(&mut self, source: &Directory, item: &Item, target: Option<(&Directory, &Item)>) -> bool {
         let refused = match (self.source.enters(source, item), target) {
             (Err(unknown), _) => Err((unknown, Side::Source)),
@@ -327,7 +334,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         outside.is_ok()
     }
 
-    /// Sends a file on, unless it is there already.
+    /// Sends a file to be copied, unless the target has an equal one.
     async fn file(
         &mut self,
         directory: &Directory,
@@ -343,7 +350,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
                 (self.tell)(&Step::Copy(job.target.clone(), item.size, reason));
                 if !self.sync.dry_run {
                     self.listener.found(&job);
-                    // Nobody takes it any more when the copies were stopped.
+                    // The receiver is gone if the copies were cancelled.
                     found.send(job).await.ok();
                 }
             }
@@ -356,7 +363,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         self.failed += 1;
     }
 
-    /// Tells what is unknown in a directory; the names of all of it.
+    /// Reports the unknown entries of a directory and returns their names.
     fn report<'d>(
         &mut self,
         directory: &'d Directory,
@@ -371,7 +378,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         directory.unknown.iter().filter_map(|unknown| unknown.name.as_deref()).collect()
     }
 
-    /// Removes what only the target has, if everything was seen.
+    /// Removes the entries that only the target has, if both trees were read completely.
     async fn remove(&mut self) -> Result<(), CopyError> {
         if !self.is_complete {
             let text =
@@ -413,7 +420,8 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         Ok(())
     }
 
-    /// Counts what is to be removed, no further than just behind `most`; whether everything could be read.
+    /// Counts the entries to be removed, at most to just above `most`. Returns also whether
+    /// everything could be read.
     async fn count_surplus(&self, most: u64) -> (u64, bool) {
         let (mut count, mut is_complete) = (0, true);
         for surplus in self.surplus.iter().flat_map(Surplus::all) {
@@ -451,7 +459,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         }
     }
 
-    /// Tells what would be removed, contents first.
+    /// Reports the planned removals, contents first.
     async fn plan_removal(&mut self, tree: Tree) {
         let mut walk = Walk::through(tree);
         let mut directories = Vec::new();
@@ -466,7 +474,8 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         directories.into_iter().rev().for_each(|place| (self.tell)(&Step::RemoveFolder(place)));
     }
 
-    /// Servers follow links, so what is to be removed may be outside of the target: each directory on the way to it must be one.
+    /// Checks that each component on the way to an entry is a directory. Servers follow links, so
+    /// the entry may otherwise be outside of the target.
     async fn is_in_own_directory(
         &self,
         surplus: &Surplus,

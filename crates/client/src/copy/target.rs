@@ -1,4 +1,5 @@
-//! Where the bytes of a copy go: opening it, completing what an earlier copy left, finishing it, giving it up.
+//! The target of a copy: opens it, completes the remainder of an earlier copy, finishes it, or
+//! gives it up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +25,12 @@ use crate::file::{File, OpenWith};
 use crate::identity::FileIdentity;
 use crate::url::Url;
 
-/// Bytes that are read back at once from a server.
+/// Bytes that are read back from a server at a time.
 const SUM_BYTES: usize = 4 * 1024 * 1024;
-/// How long a server is asked to remove what is of no use.
+/// Maximum time for a server to remove a useless file.
 const REMOVE_TIME: Duration = Duration::from_secs(5);
 
-/// A target that is open.
+/// An open target.
 pub(super) enum Target {
     Local(LocalTarget),
     Output,
@@ -48,7 +49,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Makes or opens it. With it comes where the copy begins.
+    /// Opens or creates the target. Returns also the offset at which the copy begins.
     pub(super) async fn open(
         copier: &Copier,
         place: &Place,
@@ -60,7 +61,7 @@ impl Target {
             Place::Stream => (Self::Output, None),
             Place::Local(path) => {
                 let (path, options) = (path.clone(), options.clone());
-                // What nobody waits for any more is removed when it is dropped.
+                // If the caller no longer waits, the result is dropped, which removes the file.
                 let making = copier.disk.run(move || LocalTarget::create(&path, &options));
                 let making = async { making.await.unwrap_or(Err(CopyError::Cancelled)) };
                 let (target, left) = unless_stopped(watch, making).await?;
@@ -80,7 +81,7 @@ impl Target {
         Ok((target, from))
     }
 
-    /// Notes of which source the target is, before anything of it is written.
+    /// Records the source of the target before any data is written.
     fn begin_note(&mut self, source: &Source, from: u64) -> Result<(), CopyError> {
         match self {
             Self::Local(target) => target.begin(source.identity.as_deref()),
@@ -107,7 +108,7 @@ impl Target {
         let mut note = None;
         if options.resume {
             note = UploadNote::open(copier, url, options).await?;
-            // What is to be overwritten is not gone on in.
+            // A file to be overwritten is not continued.
             if !options.force
                 && let Some((file, bytes)) = unless_stopped(watch, open_left(&copier.client, url)).await?
             {
@@ -145,7 +146,8 @@ impl Target {
         Ok((Self::Remote { file, url: url.clone(), is_new: true, note }, None))
     }
 
-    /// What takes the bytes from `from` on, and sums up the whole file: at a server the sums still lack what is there.
+    /// Converts the target to a sink for the bytes after `from`. The sink computes the checksums of
+    /// the whole file; at a server, those of the existing bytes are added later.
     pub(super) async fn into_flow(
         self,
         copier: &Copier,
@@ -158,7 +160,7 @@ impl Target {
         let sequence = |next, ordered, out, sums| Sequence::new(next, ordered, Taker { sums, out }, disk);
         Ok(match self {
             Self::Local(target) => {
-                // A pipe or a device has no places.
+                // A pipe or a device has no offsets.
                 let ordered = ordered || !target.is_regular();
                 let (target, sums, late) = if ordered {
                     let read_back = move || target.sum_up(from, sums);
@@ -199,7 +201,7 @@ impl Target {
     }
 }
 
-/// What an earlier copy left at a server.
+/// Opens the remainder of an earlier copy at a server.
 async fn open_left(client: &Client, url: &Url) -> Result<Option<(File, u64)>, CopyError> {
     let found = client.file_system(url).find(&url.path).await.map_err(CopyError::target)?;
     let Some(stat) = found else { return Ok(None) };
@@ -211,8 +213,9 @@ async fn open_left(client: &Client, url: &Url) -> Result<Option<(File, u64)>, Co
     Ok(Some((file, bytes)))
 }
 
-/// Opens what is to be overwritten, and empties it if it is not the source itself. `None` where it is overwritten by its open:
-/// where the source is not at a server, or there is nothing.
+/// Opens the file to be overwritten, and truncates it unless it is the source itself. Returns
+/// `None` if the open request itself overwrites the file: when the source is not at a server, or
+/// the target does not exist.
 async fn emptied(
     copier: &Copier,
     url: &Url,
@@ -237,7 +240,8 @@ async fn emptied(
     Ok(Some(file))
 }
 
-/// Refuses to overwrite the source under another name, to which a link of its server leads. Locks of a server can be those of names.
+/// Refuses to overwrite the source under another name, to which a link of its server leads. Locks
+/// of a server may apply only to names.
 ///
 /// # Errors
 /// [`CopyError`].
@@ -257,7 +261,7 @@ pub(super) async fn not_the_source(
     }
 }
 
-/// Opens a file that is made by that. Of a copy that is stopped meanwhile nothing stays.
+/// Opens a file and creates it. If the copy is cancelled during this time, the file is removed.
 pub(super) async fn open_new(
     copier: &Copier,
     url: &Url,
@@ -285,7 +289,7 @@ pub(super) async fn open_new(
     }
 }
 
-/// Why a target cannot be made.
+/// Returns the error of a target that cannot be created.
 pub(super) fn refused(url: &Url, error: Error) -> CopyError {
     match error.code() {
         Some(ErrorCode::IT_EXISTS) if !error.is_uncertain() => CopyError::Exists(url.to_string()),
@@ -299,29 +303,29 @@ struct Remote {
     file: File,
     url: Url,
     is_new: bool,
-    /// It is an archive, and this becomes a member of it.
+    /// Set if the file is an archive, to which the data is added as a member.
     adding: Option<Adding>,
     note: Option<Arc<UploadNote>>,
 }
 
-/// How a copy is brought to its end, good or bad.
+/// The end of a copy, successful or not.
 pub(super) struct Ending {
     sequence: Option<Sequence>,
     remote: Option<Remote>,
-    /// Sums of what came in no order, to be made in the end.
+    /// Checksums of data that arrived out of order, computed at the end.
     late: Vec<digest::Running>,
 }
 
-/// A target that has all its bytes, but not yet its name.
+/// A target that is complete, but does not have its final name yet.
 pub(super) struct Written {
     local: Option<LocalTarget>,
     remote: Option<Remote>,
-    /// Those that were asked for.
+    /// The requested checksums.
     pub(super) sums: Vec<digest::Checksum>,
 }
 
 impl Ending {
-    /// All bytes are there.
+    /// Handles the arrival of all bytes.
     pub(super) async fn written(self, copier: &Copier, size: u64) -> Result<Written, CopyError> {
         let (mut local, mut sums) = (None, Vec::new());
         if let Some(sequence) = self.sequence {
@@ -342,7 +346,8 @@ impl Ending {
         Ok(Written { local, remote: self.remote, sums })
     }
 
-    /// Something went wrong: nothing that looks whole stays. At a server everything is there up to `whole_to`.
+    /// Handles a failure, so that no file that looks complete is left. At a server all bytes up to
+    /// `whole_to` are written.
     pub(super) async fn give_up(self, copier: &Copier, whole_to: u64, options: &CopyOptions) {
         let (mut local, mut local_to) = (None, 0);
         if let Some(sequence) = self.sequence {
@@ -380,23 +385,23 @@ impl Remote {
                 remove_own(&copier.client, &self.file.location(), self.file.identity().as_ref()).await;
             }
         };
-        // A server that does not answer is left alone.
+        // An unresponsive server is abandoned.
         tokio::time::timeout(REMOVE_TIME, clean).await.ok();
     }
 }
 
 impl Written {
-    /// Which file of which server it is.
+    /// Returns the identity of the file at its server.
     pub(super) fn identity(&self) -> Option<FileIdentity> {
         self.remote.as_ref().and_then(|remote| remote.file.identity())
     }
 
-    /// Whether parts of it can be replaced.
+    /// Reports whether parts of it can be replaced.
     pub(super) fn is_repairable(&self) -> bool {
         self.remote.is_some() || self.local.as_ref().is_some_and(LocalTarget::is_regular)
     }
 
-    /// Reads a part back, which may be shorter than asked for where the file ends in a hole.
+    /// Reads back a part. It may be shorter than requested if the file ends in a hole.
     pub(super) async fn read_back(
         &mut self,
         copier: &Copier,
@@ -416,7 +421,7 @@ impl Written {
         .await
     }
 
-    /// Writes a part anew.
+    /// Rewrites a part.
     pub(super) async fn rewrite(&mut self, copier: &Copier, at: u64, data: Bytes) -> Result<(), CopyError> {
         if let Some(remote) = &self.remote {
             return remote.file.write_pages(at, data).await.map_err(CopyError::target);
@@ -424,7 +429,7 @@ impl Written {
         self.on_disk(copier, move |target| target.rewrite(at, &data)).await
     }
 
-    /// Computes its sums again from what it holds now.
+    /// Recomputes the checksums from the current content.
     pub(super) async fn sum_up_again(
         &mut self,
         copier: &Copier,
@@ -470,7 +475,7 @@ impl Written {
         done
     }
 
-    /// Sets size and times, closes it, and gives it its name.
+    /// Sets the size and times, closes the file, and renames it to its final name.
     pub(super) async fn finish(
         self,
         copier: &Copier,
@@ -484,7 +489,7 @@ impl Written {
         }
         let Some(remote) = self.remote else { return Ok(None) };
         if let Some(adding) = &remote.adding {
-            // The last sum is the one that was added for this.
+            // The last checksum was added for this purpose.
             let crc32 = self.sums.last().and_then(|sum| sum.bytes().first_chunk());
             let crc32 = crc32.map_or(0, |bytes| u32::from_le_bytes(*bytes));
             if let Err(error) = adding.finish(&remote.file, size, crc32).await {
@@ -492,7 +497,7 @@ impl Written {
                 return Err(error);
             }
             remote.file.close().await.map_err(CopyError::target)?;
-            // What servers say of the archive is nothing about its member.
+            // A checksum of the archive by the server does not apply to its member.
             return Ok(None);
         }
         if ends_with_hole {
@@ -505,7 +510,7 @@ impl Written {
         Ok(Some(remote.file.location()))
     }
 
-    /// It is not what it should be.
+    /// Discards the target after a failed check.
     pub(super) async fn discard(self, copier: &Copier, options: &CopyOptions) {
         drop(self.local);
         if let Some(remote) = self.remote {
@@ -515,7 +520,7 @@ impl Written {
     }
 }
 
-/// Ends with `Cancelled` when the copy is stopped before `work` is done.
+/// Runs `work`, or fails with `Cancelled` if the copy is cancelled first.
 pub(super) async fn unless_stopped<T>(
     watch: &Watch,
     work: impl Future<Output = Result<T, CopyError>>,

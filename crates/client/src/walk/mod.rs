@@ -1,25 +1,28 @@
-//! [`Walk`]: the one way through a directory tree, here or at servers.
+//! [`Walk`]: the common implementation of walks through directory trees, here and at servers.
 //!
-//! A tree is read directory by directory, each before those below it, while the next listings are on their way already. What is
-//! found is an [`Item`], or it is [`Unknown`]: seen, but not to be relied on, with the reason. A caller that changes something
-//! must leave alone what is unknown and all below it.
+//! A tree is read directory by directory, each before those below it, while the next listings are
+//! already requested. An entry is reported as an [`Item`], or as [`Unknown`]: seen, but unreliable,
+//! with the reason. A caller that changes the tree must leave unknown entries and everything below
+//! them alone.
 //!
-//! Servers follow links, so a link to a directory looks like one. A directory has an identity, so a walk does not enter one
-//! that leads back to a directory above it. That a link leads out of the tree only shows when a server is asked to remove it
-//! as an empty directory: it refuses a directory because it is not empty, and a link because it is none. A walk that
-//! removes asks so before it enters a directory.
+//! Servers follow links, so a link to a directory looks like a directory. A directory has an
+//! identity, so a walk does not enter one that leads back to a directory above it. A link out of
+//! the tree is only detected when a server is asked to remove it as an empty directory. The server
+//! refuses a directory because it is not empty, and a link because it is not a directory. A walk
+//! that removes sends this request before it enters a directory.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | `mod` | [`Tree`]: where a walk goes; [`Directory`]: what it yields |
-//! | `order` | [`Walk`]: which directory is next; listings ahead |
-//! | `items` | [`Items`]: what is in a directory, in the form in which it was sent |
+//! | `mod` | [`Tree`]: the root and options of a walk; [`Directory`]: what it yields |
+//! | `order` | [`Walk`]: the order of directories; prefetched listings |
+//! | `items` | [`Items`]: the entries of a directory, in the form in which they were sent |
 //! | `listing`, `local` | directories at servers and here |
-//! | `links` | whether a directory is one |
+//! | `links` | detection of links to directories |
 //! | `removal` | [`Removal`]: a walk that removes |
 //!
-//! What a walk holds of listings (the one at hand, the directories that are still to be entered on all levels) is limited by
-//! `ListingBytes`, and what is read ahead by a third of it. A directory whose listing finds no room is unknown.
+//! `ListingBytes` limits the listings held by a walk: the current one and the directories that are
+//! still to be entered on all levels. A third of it is the limit for prefetched listings. A
+//! directory whose listing exceeds the memory is unknown.
 
 mod items;
 mod links;
@@ -54,27 +57,28 @@ pub(crate) use order::Queue;
 pub use order::Walk;
 pub use removal::{Removal, Removed};
 
-/// Most directories above a directory that is entered.
+/// Maximum number of directories above a directory that is entered.
 pub const DEPTH_MAX: usize = 256;
-/// Longest path below the root of a walk.
+/// Maximum length of a path below the root of a walk.
 pub const PATH_BYTES_MAX: usize = 4096;
-/// Most directories that one walk enters.
+/// Maximum number of directories that one walk enters.
 pub const DIRECTORIES_MAX: u64 = 100_000_000;
-/// Most entries of a directory that are reported as unknown one by one. When there are more, nothing that is missing in the
-/// directory can be relied on.
+/// Maximum number of entries of a directory that are reported as unknown one by one. If there are
+/// more, no absence in the directory can be relied on.
 pub const UNKNOWN_MAX: usize = 1000;
 
-/// A directory at one server or on this machine: which of the walk's servers, and its mark there.
+/// The identity of a directory at one server or on this machine: the index of the server, and a
+/// mark.
 type Identity = (usize, Mark);
 
-/// What tells directories of one machine apart.
+/// A mark that distinguishes the directories of one machine.
 #[derive(Clone, Debug)]
 enum Mark {
-    /// Nothing is known of it.
+    /// The directory has no known identity.
     Unknown,
     /// Device and inode.
     Local(u64, u64),
-    /// Its status. The number in it has only 32 bits of the inode, so it does not suffice.
+    /// The status. Its number contains only 32 bits of the inode and is therefore not sufficient.
     Remote(Arc<StatInfo>),
 }
 
@@ -94,18 +98,19 @@ impl Mark {
     }
 }
 
-/// What was seen, but cannot be relied on.
+/// An entry or a directory that was seen, but is unreliable.
 #[derive(Clone, Debug)]
 pub struct Unknown {
-    /// The directory in which it is, or that it is, from the root of the walk on.
+    /// The directory itself, or the one that contains the entry, relative to the root of the walk.
     pub directory: RelativePath,
-    /// The text of its name; `None` when it is the directory, or what else may be in it.
+    /// The text of its name; `None` for the directory itself, or for further entries that it may
+    /// have.
     pub name: Option<String>,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
-/// The directories above one, nearest first.
+/// The ancestors of a directory, nearest first.
 #[derive(Debug)]
 struct Above {
     path: RelativePath,
@@ -113,21 +118,22 @@ struct Above {
     next: Option<Arc<Above>>,
 }
 
-/// Where a walk goes: a root, and how it is read.
+/// The root of a walk, and how it is read.
 #[derive(Clone)]
 pub struct Tree {
     root: Place,
     disk: Option<Disk>,
-    /// At a manager, all servers of its cluster.
+    /// For a manager, all servers of its cluster.
     servers: Arc<[FileSystem]>,
-    /// What is entered is removed, so no link is to be entered.
+    /// Set if entered directories are removed, so that no link may be entered.
     removes: bool,
-    /// What is missing in a listing with status is looked for in a plain one.
+    /// Set if entries missing in a listing with status are searched for in a plain listing.
     is_exact: bool,
-    /// Nothing in it becomes part of a path at a server, so names that no request can carry are known too.
+    /// Set if no name becomes part of a path at a server, so that names that no request can carry
+    /// are known, too.
     stays_here: bool,
     follows_links: bool,
-    /// For the listings that are held at once.
+    /// Memory for the listings held at the same time.
     memory: ListingMemory,
 }
 
@@ -142,13 +148,13 @@ impl std::fmt::Debug for Tree {
 pub struct Pending {
     path: RelativePath,
     depth: usize,
-    /// Where it may be, and as what; of the root the number is not known yet.
+    /// Its possible identities. For the root the number is not known yet.
     ids: Vec<Identity>,
     above: Option<Arc<Above>>,
 }
 
 impl Pending {
-    /// Its path from the root on.
+    /// Returns its path relative to the root.
     #[must_use]
     pub fn path(&self) -> &RelativePath {
         &self.path
@@ -158,37 +164,37 @@ impl Pending {
 /// A directory that was read.
 #[derive(Debug)]
 pub struct Directory {
-    /// Where it is.
+    /// Its place.
     pub place: Place,
-    /// Its path from the root on.
+    /// Its path relative to the root.
     pub path: RelativePath,
-    /// 0 for the root.
+    /// Its depth; 0 for the root.
     pub depth: usize,
-    /// What is in it, sorted by name.
+    /// Its entries, sorted by name.
     pub items: Items,
-    /// What else is in it, or may be.
+    /// Entries that are unreliable or may exist.
     pub unknown: Vec<Unknown>,
-    /// It could be read, at all servers that may have it. Otherwise more may be in it.
+    /// Set if it was read at all servers that may have it. Otherwise it may have more entries.
     pub is_complete: bool,
-    /// It is not there, at none of the servers.
+    /// Set if it exists at none of the servers.
     pub is_missing: bool,
     at: Vec<usize>,
     chain: Arc<Above>,
 }
 
 impl Directory {
-    /// The place of an item.
+    /// Returns the place of an item.
     #[must_use]
     pub fn child(&self, item: &Item) -> Place {
         self.place.join(&item.name)
     }
 
-    /// The directories in it.
+    /// Returns the subdirectories.
     pub fn directories(&self) -> impl DoubleEndedIterator<Item = Item> + '_ {
         self.items.iter().filter(|item| item.is_directory)
     }
 
-    /// Notes that an entry cannot be relied on.
+    /// Records an unreliable entry.
     fn refuse(&mut self, unknown: Unknown) {
         let count = self.unknown.len();
         if count < UNKNOWN_MAX {
@@ -201,7 +207,7 @@ impl Directory {
         }
     }
 
-    /// Whether it could not be listed because there was no memory for the listing.
+    /// Reports whether it could not be listed for lack of memory.
     fn lacks_memory(&self) -> bool {
         let is_whole = |unknown: &&Unknown| unknown.name.is_none();
         self.unknown.iter().filter(is_whole).any(|one| matches!(one.error.cause(), Cause::TooLarge(_)))
@@ -228,7 +234,8 @@ impl Tree {
         }
     }
 
-    /// A directory of a server, or of all servers of its cluster if it is a manager.
+    /// Creates a tree for a directory of a server, or of all servers of its cluster if it is a
+    /// manager.
     ///
     /// # Errors
     /// [`Error`].
@@ -238,7 +245,8 @@ impl Tree {
         Ok(Self { root: Place::Remote(url.clone()), servers, ..Self::empty(memory) })
     }
 
-    /// A directory here or at a server that is copied to `other`, or from there; local ones are read by `disk`.
+    /// Creates a tree for a directory, here or at a server, that is copied to or from `other`.
+    /// Local directories are read by `disk`.
     pub(crate) async fn at(client: &Client, disk: &Disk, root: &Place, other: &Place) -> Result<Self, Error> {
         match root {
             Place::Remote(url) => Self::at_server(&client.file_system(url), url).await,
@@ -247,65 +255,65 @@ impl Tree {
         }
     }
 
-    /// A directory of this machine that is copied to `other`, or from there.
+    /// Creates a tree for a directory of this machine that is copied to or from `other`.
     pub(crate) fn here(client: &Client, disk: &Disk, path: &Path, other: &Place) -> Self {
         let (root, disk) = (Place::Local(path.to_owned()), Some(disk.clone()));
         let stays_here = matches!(other, Place::Local(_));
         Self { root, disk, stays_here, ..Self::empty(client.listing_memory()) }
     }
 
-    /// The same for a caller that takes links to local directories for directories, and leaves out what holds no data: links
-    /// that lead nowhere, pipes, devices.
+    /// Treats links to local directories as directories, and omits entries without data: links that
+    /// lead nowhere, pipes, devices.
     #[must_use]
     pub fn following_links(mut self) -> Self {
         self.follows_links = true;
         self
     }
 
-    /// The same with the memory of another one, which is read beside it.
+    /// Uses the memory of another tree, which is read in parallel.
     pub(crate) fn beside(mut self, other: &Self) -> Self {
         self.memory = other.memory.clone();
         self
     }
 
-    /// The same for a caller that removes what it enters.
+    /// Prepares the walk for a caller that removes the directories it enters.
     #[must_use]
     pub fn to_remove(mut self) -> Self {
         self.removes = true;
         self
     }
 
-    /// The same for a caller to which a missing entry means something. Servers leave entries out of a listing with status
-    /// when they cannot look at them: links that lead nowhere, files in a directory without search permission. These become
-    /// unknown.
+    /// Makes missing entries reliable. Servers omit entries from a listing with status if they
+    /// cannot access them: links that lead nowhere, files in a directory without search permission.
+    /// These become unknown.
     #[must_use]
     pub(crate) fn exact(mut self) -> Self {
         self.is_exact = true;
         self
     }
 
-    /// Its root, to be read.
+    /// Returns the root, to be read.
     #[must_use]
     pub fn root(&self) -> Pending {
         let ids = (0..self.servers.len()).map(|server| (server, Mark::Unknown)).collect();
         Pending { path: RelativePath::default(), depth: 0, ids, above: None }
     }
 
-    /// The servers of these numbers.
+    /// Returns the servers with these indices.
     pub(crate) fn servers_at(&self, numbers: &[usize]) -> Vec<FileSystem> {
         numbers.iter().filter_map(|number| self.servers.get(*number).cloned()).collect()
     }
 
-    /// What is below a directory of it, at the servers of these numbers.
+    /// Returns the tree below a directory, at the servers with these indices.
     pub(crate) fn below(&self, path: &RelativePath, numbers: &[usize]) -> Self {
         let servers = self.servers_at(numbers).into();
         Self { root: self.root.below(path), servers, ..self.clone() }
     }
 
-    /// Whether a directory in a directory is entered.
+    /// Checks whether a subdirectory may be entered.
     ///
     /// # Errors
-    /// [`Unknown`]: it leads back to a directory above it, or too far down.
+    /// [`Unknown`] if it leads back to a directory above it, or is too deep.
     pub(crate) fn enters(&self, directory: &Directory, item: &Item) -> Result<(), Box<Unknown>> {
         let path = directory.path.join(&item.name);
         let refuse = |text: String| {
@@ -331,10 +339,10 @@ impl Tree {
         Ok(())
     }
 
-    /// Some items of a directory, to be kept beyond it.
+    /// Copies some items of a directory, to be kept beyond its lifetime.
     ///
     /// # Errors
-    /// [`Error`]: there is no memory for them.
+    /// [`Error`] if there is no memory for them.
     pub(crate) fn keep(&self, directory: &Directory, numbers: &[u32]) -> Result<Chosen, Error> {
         let items = directory.items.choose(numbers, &self.memory).ok_or_else(|| {
             let limit = BodyLimit::listing(&self.memory);
@@ -343,7 +351,7 @@ impl Tree {
         Ok(Chosen { path: directory.path.clone(), items })
     }
 
-    /// Directories of a directory that are to be read later.
+    /// Queues subdirectories that must be read later.
     pub(crate) fn queue(&self, directory: &Directory, numbers: Vec<u32>) -> Queue {
         Queue::new(directory, numbers, &self.memory)
     }
@@ -400,7 +408,8 @@ impl Tree {
         if self.removes {
             at = self.without_links(&url, &pending.path, at, &mut listed).await;
         }
-        // The numbers of directories below are known from their listings; that of the root has to be asked for.
+        // The numbers of subdirectories are known from their listings. The number of the root must
+        // be requested.
         listed.ids = match &pending.above {
             None => self.identify(&url, &pending.path, &mut at, &mut listed.unknown).await,
             Some(_) => pending.ids.clone(),
@@ -435,7 +444,7 @@ impl Tree {
         Self::directory(Place::Remote(url), pending, listed)
     }
 
-    /// The listings of a directory at each of these servers.
+    /// Lists a directory at each of these servers.
     async fn list(
         &self,
         servers: Vec<FileSystem>,
@@ -459,7 +468,8 @@ impl Tree {
         }
     }
 
-    /// Those of the servers at which a directory is one, and neither a link nor empty: an empty one is removed by this.
+    /// Returns the servers at which the path is a directory, neither a link nor empty. This removes
+    /// an empty directory.
     async fn without_links(
         &self,
         url: &Url,
@@ -488,8 +498,8 @@ impl Tree {
         left
     }
 
-    /// Requests the identity of a directory at each of these servers. A directory without an identity is not read, because a link
-    /// that leads back to it would be entered.
+    /// Requests the identity of a directory at each of these servers. A directory without an
+    /// identity is not read, because a link that leads back to it would be entered.
     async fn identify(
         &self,
         url: &Url,
@@ -511,7 +521,7 @@ impl Tree {
         for (server, stat) in together(at.clone(), stat).await {
             match stat {
                 Ok(Some(stat)) => ids.push((server, Mark::of(Some(&stat)))),
-                // Its listing shows whether it is there.
+                // Its listing shows whether it exists.
                 Ok(None) => {}
                 Err(error) => {
                     unknown.push(whole(path, error));
@@ -523,7 +533,7 @@ impl Tree {
     }
 }
 
-/// What is known of a directory once it was listed.
+/// The result of listing a directory.
 #[derive(Default)]
 struct Listed {
     items: Items,
@@ -533,7 +543,7 @@ struct Listed {
     ids: Vec<Identity>,
 }
 
-/// That more may be in a directory than is known.
+/// Creates the record that a directory may have more entries than known.
 fn whole(directory: &RelativePath, error: Error) -> Unknown {
     Unknown { directory: directory.clone(), name: None, error }
 }
