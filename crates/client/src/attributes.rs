@@ -1,7 +1,7 @@
 //! Extended attributes of paths and of open files.
 //!
-//! Names are without the prefix under which servers keep them. More attributes than one request takes are sent in several.
-//! Source: xroot protocol 5.2.0, section 2.8.
+//! Names are without the prefix under which servers keep them. If there are more attributes than
+//! one request can carry, several requests are sent. Source: xroot protocol 5.2.0, section 2.8.
 
 use bytes::Bytes;
 use wire::xroot::FileHandle;
@@ -19,10 +19,10 @@ use crate::file::File;
 use crate::filesystem::FileSystem;
 use crate::path::RequestTarget;
 
-/// Name of an attribute, and its value unless it is missing.
+/// Name of an attribute, and its value; `None` if it is missing.
 pub type NamedValue = (String, Option<Vec<u8>>);
 
-/// What to do, to which attributes.
+/// An operation and the attributes to which it applies.
 struct Ask<'a> {
     subcode: FattrSubcode,
     options: FattrOptions,
@@ -59,7 +59,7 @@ impl<'a> Ask<'a> {
         Encoded::new(&Request::Fattr(Fattr {
             fhandle,
             subcode: self.subcode,
-            // Callers cut their lists.
+            // Callers split their lists.
             numattr: u8::try_from(self.names.len()).unwrap_or(u8::MAX),
             options: self.options,
             payload: &payload,
@@ -71,7 +71,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The attributes of an answer to get; an attribute that is missing has no value.
+/// Decodes the attributes in the reply to get. A missing attribute has no value.
 fn values(body: &[u8]) -> Result<Vec<NamedValue>, Cause> {
     let mut found = Vec::new();
     for result in decode_results(body, true)? {
@@ -87,7 +87,7 @@ fn values(body: &[u8]) -> Result<Vec<NamedValue>, Cause> {
     Ok(found)
 }
 
-/// Whether an answer to set or delete has no error.
+/// Checks that the reply to set or delete contains no error.
 fn all_done(body: &[u8]) -> Result<(), Cause> {
     for result in decode_results(body, false)? {
         if let Some(code) = result.error {
@@ -119,7 +119,8 @@ impl FileSystem {
         self.parsed(name, path, &arrived, parse)
     }
 
-    /// Values of extended attributes of a path, in the order of the names; `None` for one that is missing.
+    /// Returns the values of extended attributes of a path, in the order of the names; `None` for a
+    /// missing one.
     ///
     /// # Errors
     /// [`Error`].
@@ -134,7 +135,7 @@ impl FileSystem {
     /// Sets extended attributes of a path; with `only_new` only those that do not exist.
     ///
     /// # Errors
-    /// [`Error`]: of the first attribute that could not be set; others may be.
+    /// [`Error`] of the first attribute that could not be set; others may be set.
     pub async fn set_attributes(
         &self,
         path: &str,
@@ -151,7 +152,7 @@ impl FileSystem {
     /// Removes extended attributes of a path.
     ///
     /// # Errors
-    /// [`Error`]: of the first attribute that could not be removed; others may be.
+    /// [`Error`] of the first attribute that could not be removed; others may be removed.
     pub async fn remove_attributes(&self, path: &str, names: &[&str]) -> Result<(), Error> {
         for some in names.chunks(FATTR_ATTRIBUTES_MAX) {
             self.attributes("xattr del", path, false, &Ask::del(some), all_done).await?;
@@ -159,7 +160,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// All extended attributes of a path.
+    /// Returns all extended attributes of a path.
     ///
     /// # Errors
     /// [`Error`].
@@ -181,7 +182,7 @@ impl File {
         parse(&received.body).map_err(|cause| self.error(name, cause))
     }
 
-    /// As [`FileSystem::attribute_values`].
+    /// Works as [`FileSystem::attribute_values`].
     ///
     /// # Errors
     /// [`Error`].
@@ -193,7 +194,7 @@ impl File {
         Ok(all)
     }
 
-    /// As [`FileSystem::set_attributes`].
+    /// Works as [`FileSystem::set_attributes`].
     ///
     /// # Errors
     /// [`Error`].
@@ -204,7 +205,7 @@ impl File {
         Ok(())
     }
 
-    /// As [`FileSystem::remove_attributes`].
+    /// Works as [`FileSystem::remove_attributes`].
     ///
     /// # Errors
     /// [`Error`].
@@ -215,7 +216,7 @@ impl File {
         Ok(())
     }
 
-    /// As [`FileSystem::list_attributes`].
+    /// Works as [`FileSystem::list_attributes`].
     ///
     /// # Errors
     /// [`Error`].

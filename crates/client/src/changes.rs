@@ -1,8 +1,9 @@
 //! Changes of the name space of a [`FileSystem`].
 //!
-//! A request that could do more than was asked for if it were made twice is sent once: between both, another client may have
-//! made a new file of that name. When its reply is lost, the server where it was made is asked what there is now. Where that
-//! does not prove that it was carried out, the error is uncertain ([`Error::is_uncertain`]).
+//! A request is sent only once if making it twice could do more than requested, because another
+//! client may have created a new file of that name in between. When the reply is lost, the server
+//! that received the request is queried for the current state. If that does not prove that the
+//! request was carried out, the error is uncertain ([`Error::is_uncertain`]).
 
 use std::time::Duration;
 
@@ -21,12 +22,12 @@ use crate::path::{RemotePath, RequestTarget};
 use crate::route::{Ask, Repeat, Route};
 use crate::url::Url;
 
-/// Rounds of attempts to reach a server again that did not answer.
+/// Rounds of attempts to reach a server that did not answer.
 pub(crate) const ROUNDS_AGAIN: u64 = 4;
-/// Time for asking it what there is.
+/// Maximum time to query its state.
 const LOOK_TIME: Duration = Duration::from_secs(30);
 
-/// The status of what `at` names, from that server and no other; `None` when there is nothing.
+/// Returns the status of `at` from that server and no other; `None` if it does not exist.
 pub(crate) async fn look_at(client: &Client, at: &Url) -> Result<Option<StatInfo>, Error> {
     let end = Instant::now() + LOOK_TIME;
     let mut route = Route::back_to(client, at, at.clone(), ROUNDS_AGAIN, end);
@@ -47,13 +48,13 @@ pub(crate) async fn look_at(client: &Client, at: &Url) -> Result<Option<StatInfo
     }
 }
 
-/// An outcome that is uncertain because the server cannot be asked.
+/// Creates the error of an uncertain outcome when the server cannot be queried.
 pub(crate) fn not_asked(error: Error, why: &Error) -> Error {
     error.afterwards(format!("its server cannot be asked ({})", why.cause()))
 }
 
 impl FileSystem {
-    /// Changes something; making it twice does what making it once does.
+    /// Makes a change that has the same effect when it is made twice.
     async fn change(
         &self,
         name: &'static str,
@@ -63,7 +64,8 @@ impl FileSystem {
         self.ask(name, path, true, |url, _| request(&url.target())).await.map(|_| ())
     }
 
-    /// Changes something that is not changed twice. With an uncertain error comes where it was made.
+    /// Makes a change that must not be made twice. An uncertain error is returned with the server
+    /// of the request.
     async fn change_once(
         &self,
         name: &'static str,
@@ -78,7 +80,7 @@ impl FileSystem {
         done.map(|_| ()).map_err(|error| (error, route.at))
     }
 
-    /// Removes something. When the reply is lost, it counts as removed if it is gone.
+    /// Removes an entry. When the reply is lost, it counts as removed if it no longer exists.
     async fn remove(
         &self,
         name: &'static str,
@@ -99,13 +101,14 @@ impl FileSystem {
         }
     }
 
-    /// Creates a directory and those above it; one that is there already will do, whatever its permissions are.
+    /// Creates a directory and its missing ancestors. An existing one is accepted, whatever its
+    /// permissions.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn mkdir_all(&self, path: &str, mode: u16) -> Result<(), Error> {
         match self.mkdir(path, mode, true).await {
-            // Servers are content only with one of the same permissions.
+            // Servers accept an existing directory only if it has the same permissions.
             Err(error) if error.code() == Some(ErrorCode::IT_EXISTS) => {
                 if self.is_dir(path).await? {
                     Ok(())
@@ -117,11 +120,12 @@ impl FileSystem {
         }
     }
 
-    /// Creates a directory; with `parents` also those above it, and then one of the same permissions that is there already
-    /// will do.
+    /// Creates a directory. With `parents`, it also creates missing ancestors, and accepts an
+    /// existing directory of the same permissions.
     ///
     /// # Errors
-    /// [`Error`]. Without `parents` it is uncertain when the reply is lost, because nothing tells who made the directory.
+    /// [`Error`]. Without `parents` it is uncertain when the reply is lost, because it is unknown
+    /// which client created the directory.
     pub async fn mkdir(&self, path: &str, mode: u16, parents: bool) -> Result<(), Error> {
         let options = if parents { MkdirOptions::MKPATH } else { MkdirOptions::NONE };
         let request = |target: &RequestTarget| {
@@ -148,7 +152,8 @@ impl FileSystem {
     /// Removes a file.
     ///
     /// # Errors
-    /// [`Error`], uncertain when the reply is lost and the file is still there, or its server does not answer.
+    /// [`Error`], uncertain when the reply is lost and the file is still there, or its server does
+    /// not answer.
     pub async fn rm(&self, path: &str) -> Result<(), Error> {
         let request = |target: &RequestTarget| Encoded::new(&Request::Rm(Rm { path: target.as_bytes() }));
         self.remove("rm", path, request).await
@@ -164,19 +169,20 @@ impl FileSystem {
         self.remove("rmdir", path, request).await
     }
 
-    /// Renames. An existing file of the new name is replaced.
+    /// Renames an entry. An existing file of the new name is replaced.
     ///
     /// # Errors
-    /// [`Error`], uncertain when the reply is lost and the server does not show the file under its new name.
+    /// [`Error`], uncertain when the reply is lost and the server does not show the file under its
+    /// new name.
     pub async fn mv(&self, old: &str, new: &str) -> Result<(), Error> {
         let new = self.url_of("mv", new)?.path;
-        // Which file it is, in case that it has to be found again.
+        // The identity of the file, in case it has to be found again.
         let before = match self.stat(old).await {
             Err(error) if error.is_transient() => return Err(error),
             before => before.ok(),
         };
         let request = |url: &Url, _: bool| {
-            // The cgi that servers on the way added belongs to both names.
+            // The cgi added by servers on the way belongs to both names.
             let (old, new) = (url.target(), url.target_of(&new));
             let arg1len = i16::try_from(old.as_bytes().len()).unwrap_or(0);
             let args = [old.as_bytes(), b" ", new.as_bytes()].concat();
@@ -189,7 +195,7 @@ impl FileSystem {
         }
     }
 
-    /// Finds out whether a rename whose reply was lost was carried out at the server `at`.
+    /// Determines whether a rename whose reply was lost was carried out at the server `at`.
     async fn moved(
         &self,
         error: Error,
@@ -210,7 +216,7 @@ impl FileSystem {
         }
     }
 
-    /// Sets permission bits: 0o400 owner may read … 0o001 others may execute.
+    /// Sets permission bits, from 0o400 (owner may read) to 0o001 (others may execute).
     ///
     /// # Errors
     /// [`Error`].
@@ -220,7 +226,7 @@ impl FileSystem {
         self.change("chmod", path, request).await
     }
 
-    /// Sets the size of a file. One that no file can have is for the server to refuse.
+    /// Sets the size of a file. The server refuses an invalid size.
     ///
     /// # Errors
     /// [`Error`].

@@ -1,22 +1,24 @@
-//! [`FileIdentity`]: which file an open file, or a path at one moment, is. A path alone does not tell: another file may
-//! have its name later, and another server may have another file of that name.
+//! [`FileIdentity`]: the identity of an open file, or of a path at one moment.
+//!
+//! A path alone does not identify a file: another file may have its name later, and another server
+//! may have another file of that name.
 
 use std::fmt;
 
 use crate::answers::StatInfo;
 
-/// A file as one server knew it at one moment.
+/// The identity of a file at one server at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileIdentity {
     /// The server, `host:port`.
     pub server: String,
     /// The number of the file there; 0 from servers without such numbers.
     pub id: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Last modification of the content, seconds since the epoch.
     pub mtime: i64,
-    /// It was opened for writing.
+    /// Set if it was opened for writing.
     pub is_writable: bool,
 }
 
@@ -25,29 +27,30 @@ impl FileIdentity {
         Self { server, id: stat.id, size: stat.size, mtime: stat.mtime, is_writable }
     }
 
-    /// Whether both are one object of one server, whatever was written to it meanwhile.
+    /// Reports whether both are the same object of one server, whatever was written to it in
+    /// between.
     pub(crate) fn is_same_object(&self, other: &Self) -> bool {
         (&self.server, self.id) == (&other.server, other.id)
     }
 
-    /// Whether a status may be that of this file.
+    /// Reports whether a status may belong to this file.
     pub(crate) fn is_alike(&self, stat: &StatInfo) -> bool {
         self.id != 0 && (self.id, self.size, self.mtime) == (stat.id, stat.size, stat.mtime)
     }
 
-    /// Whether both may be one file. Servers have several names, so those do not tell files apart; two servers hardly have
-    /// files of one number, size and time.
+    /// Reports whether both may be the same file. Servers have several names, so names do not
+    /// distinguish files. Two servers are unlikely to have files of the same number, size and time.
     pub(crate) fn may_be(&self, other: &Self) -> bool {
         let is_alike =
             self.id != 0 && (self.id, self.size, self.mtime) == (other.id, other.size, other.mtime);
         self.is_same_object(other) || is_alike
     }
 
-    /// Checks that the file that was opened again in place of this one is the same. Writes up to byte `written_to` were
-    /// acknowledged, and a reader has seen a file of `size` bytes.
+    /// Checks that the reopened file is the same. Writes up to byte `written_to` were acknowledged,
+    /// and a reader has seen a file of `size` bytes.
     ///
     /// # Errors
-    /// What differs.
+    /// The difference.
     pub(crate) fn check_again(&self, again: &Self, written_to: u64, size: u64) -> Result<(), String> {
         if self.is_writable {
             return self.check_writer(again, written_to);
@@ -61,10 +64,11 @@ impl FileIdentity {
         };
         let is_there = self.server == again.server;
         match is_there {
-            // A copy at another server has its own number and time.
+            // A replica at another server has a different number and time.
             false if again.size != size => Err(format!("it had {size} bytes and has {}", again.size)),
             true if again.size < size => Err(format!("it had {size} bytes and has {}", again.size)),
-            // At its server a file may grow. Numbers may change with a mount; with size and time it is the same file.
+            // At the same server a file may grow. Numbers may change with a mount; with the same
+            // size and time it is the same file.
             true if self.id != again.id && (self.size, self.mtime) != (again.size, again.mtime) => replaced(),
             _ => Ok(()),
         }
@@ -85,7 +89,7 @@ impl FileIdentity {
     }
 }
 
-/// One line, the same for a file that is the same and has not changed.
+/// One line, which is equal for a file that is the same and has not changed.
 impl fmt::Display for FileIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {} {}", self.server, self.id, self.size, self.mtime)

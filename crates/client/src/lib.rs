@@ -4,57 +4,61 @@
 //! let client = Client::new("my program");              // on a Tokio runtime of either kind
 //! let url = Url::parse("root://manager//set/run7.root")?;
 //! let file = client.open(&url, &OpenWith::read()).await?;
-//! let data: Bytes = file.read_pages(0, 1 << 20).await?; // verified; goes on elsewhere if the server dies
+//! // Verifies the pages, and continues at another server if this one fails.
+//! let data: Bytes = file.read_pages(0, 1 << 20).await?;
 //! file.close().await?;
-//! let entries = client.file_system(&url).list("/set", &ListWith { stat: true, ..Default::default() }).await?;
+//! let with = ListWith { stat: true, ..Default::default() };
+//! let entries = client.file_system(&url).list("/set", &with).await?;
 //! ```
 //!
-//! What users of the library see:
+//! The public interface:
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
 //! | `client` | [`Client`]: settings, connections and memory that operations share |
-//! | `filesystem` | [`FileSystem`]: everything that can be done with paths |
-//! | `changes` | what changes the name space of a [`FileSystem`]; lost replies of it |
+//! | `filesystem` | [`FileSystem`]: operations on paths |
+//! | `changes` | changes of the name space of a [`FileSystem`], and their lost replies |
 //! | `everywhere` | [`Merged`]: directories of all servers of a cluster as one; wildcards |
 //! | `attributes` | extended attributes of paths and files |
-//! | `file` | [`File`], [`OpenWith`]: an open file; it outlives its connection and its server |
-//! | `identity` | [`FileIdentity`]: which file something is, whatever its path leads to later |
-//! | `reader` | [`Reader`], [`Caching`]: a file with memory: read-ahead, blocks, whole vectors; with statistics |
-//! | `whole` | [`WholeRead`]: where the end of a file is, which no short answer is taken for |
-//! | `sums` | [`PassingSums`]: checksums of data while it passes, in whatever order |
-//! | `answers` | what servers answer: [`StatInfo`], [`Entry`], [`Location`], … |
-//! | `failure` | [`Error`], [`Cause`]: what failed where, on which way there, and what helps |
+//! | `file` | [`File`], [`OpenWith`]: an open file, which survives its connection and its server |
+//! | `identity` | [`FileIdentity`]: the identity of a file, whatever its path leads to later |
+//! | `reader` | [`Reader`], [`Caching`]: a cached file: read-ahead, blocks, vectors; statistics |
+//! | `whole` | [`WholeRead`]: reads to the real end of a file, despite short replies |
+//! | `sums` | [`PassingSums`]: checksums of data as it passes, in any order |
+//! | `answers` | replies of servers: [`StatInfo`], [`Entry`], [`Location`], … |
+//! | `failure` | [`Error`], [`Cause`]: the failed operation, server, route and remedy |
 //! | `settings` | [`Settings`]: `XRD_…` variables and `client.conf`, each value with its source |
-//! | `copy` | [`copy::Copier`]: copies files between this machine and servers, and between servers |
-//! | `metalink` | [`metalink::Metalink`]: where the same file is, what it adds up to |
+//! | `copy` | [`copy::Copier`]: copies between this machine and servers, and between servers |
+//! | `metalink` | [`metalink::Metalink`]: the places of the same file, and its checksums |
 //! | `zip` | [`zip::Archive`]: members of ZIP archives at servers |
-//! | `path` | [`RemotePath`], [`Name`]: paths and names that requests can carry, apart from cgi |
-//! | [`walk`] | [`walk::Walk`]: the one way through directory trees, here and at servers; [`walk::Removal`] |
-//! | `url` | [`Url`]: `root://user@host:port//path?cgi`, several hosts too |
-//! | [`blocking`] | the same without a runtime, from any thread, also after `fork` |
+//! | `path` | [`RemotePath`], [`Name`]: paths and names that requests can carry, without cgi |
+//! | [`walk`] | [`walk::Walk`]: walks through directory trees; [`walk::Removal`] |
+//! | `url` | [`Url`]: `root://user@host:port//path?cgi`, also with several hosts |
+//! | [`blocking`] | the same interface without a runtime, from any thread, also after `fork` |
 //!
-//! What they stand on:
+//! The implementation:
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | `route` | the way of a request: redirects, waits, retries elsewhere |
-//! | `pool` | connections shared by all who talk to the same server as the same user |
-//! | `connect` | addresses of both families in turn, the first that answers; login |
+//! | `route` | the route of a request: redirects, waits, retries elsewhere |
+//! | `pool` | connections shared by all operations for the same server and user |
+//! | `connect` | tries addresses of both families, uses the first that answers; login |
 //! | `channel` | [`Channel`]: a connection that one task drives for many callers |
-//! | `summing` | how long a checksum is waited for |
-//! | `blocks` | [`Blocks`]: memory for file data, used again and again |
-//! | `connection` | [`Connection`]: one connection as a pure machine: requests in, bytes out; bytes in, [`Event`]s out |
-//! | `encoded`, `outgoing` | requests in their bytes, payloads without copying them |
-//! | `login` | [`Login`]: what a client says about itself when it connects |
+//! | `summing` | the timeout of checksums |
+//! | `blocks` | [`Blocks`]: reused memory for file data |
+//! | `connection` | [`Connection`]: a pure machine that turns requests and bytes into [`Event`]s |
+//! | `encoded`, `outgoing` | encoded requests, with payloads that are not copied |
+//! | `login` | [`Login`]: the description that a client sends when it connects |
 //! | `abort_on_drop` | `AbortOnDrop`: a task that ends with its owner |
 //! | `zone` | the time zone of this machine |
-//! | `error` | what can go wrong on a connection |
+//! | `error` | errors of a connection |
 //!
-//! And a small blocking client without redirects, for measurements and tests: `link` ([`Link`]: a connection on a
-//! non-blocking socket), `poller` ([`Poller`]: waits for many of them), `session` ([`Session`]: one request at a time).
+//! There is also a small blocking client without redirects, for measurements and tests: `link`
+//! ([`Link`]: a connection on a non-blocking socket), `poller` ([`Poller`]: waits for many of
+//! them), `session` ([`Session`]: one request at a time).
 //!
-//! Authentication and TLS are not here yet: a server that insists on either is refused with [`ConnectionError::Demands`].
+//! Authentication and TLS are not implemented yet: a server that requires either is refused with
+//! [`ConnectionError::Demands`].
 
 #![forbid(unsafe_code)]
 
@@ -102,11 +106,12 @@ mod zone;
 pub use bytes::Bytes;
 /// Checksums.
 pub use digest;
-/// Page checksums, as the data of `kXR_pgread` and `kXR_pgwrite` carry them.
+/// Page checksums of the data of `kXR_pgread` and `kXR_pgwrite`.
 pub use digest::pages;
 /// Types and values of checksums.
 pub use digest::{Algorithm, Checksum as Sum};
-/// The messages of the protocol: the requests that a [`Connection`] takes, the bodies that its answers have.
+/// The messages of the protocol: the requests that a [`Connection`] sends, and the bodies of
+/// replies.
 pub use wire::xroot;
 
 pub use answers::{Attribute, Checksum, Entry, Location, SpaceInfo, StatInfo, StatMore, VfsInfo};

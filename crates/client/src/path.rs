@@ -1,12 +1,14 @@
-//! Names of entries and paths at servers, as types that cannot be mistaken for a path with cgi.
+//! Names of entries and paths at servers, as types that cannot be confused with a path with cgi.
 //!
-//! A server cuts what a request names at the first `?` and takes the rest for parameters (cgi). A file `data?old` can
-//! therefore not be named in any request: a request that tries acts on `data`. So a name that comes from a listing or from a
-//! local directory becomes part of a path only as a [`Name`], which refuses it, and a [`RemotePath`] is never split again.
+//! A server cuts the target of a request at the first `?` and treats the rest as parameters (cgi).
+//! A file `data?old` can therefore not be named in any request: a request that tries acts on
+//! `data`. So a name from a listing or a local directory becomes part of a path only as a [`Name`],
+//! which refuses it, and a [`RemotePath`] is never split again.
 //!
-//! Names are bytes. In text, private characters represent those that are not UTF-8 ([`base::text_of`]), and only [`RequestTarget`] and the
-//! functions that return names of this machine turn them into bytes again. What users write must not hold such characters.
-//! Source: xroot protocol 5.2.0, section 2.1.
+//! Names are bytes. In text, private characters represent bytes that are not UTF-8
+//! ([`base::text_of`]). Only [`RequestTarget`] and the functions that return names of this machine
+//! convert them back to bytes. Text written by users must not contain such characters. Source:
+//! xroot protocol 5.2.0, section 2.1.
 
 use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
@@ -18,40 +20,41 @@ use std::path::{Path, PathBuf};
 
 use base::{byte_of, bytes_of, text_of};
 
-/// Why a name or a path cannot be carried in a request.
+/// The reason why no request can carry a name or path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// There is nothing.
+    /// It is empty.
     #[error("the name is empty")]
     Empty,
-    /// `.` or `..`.
+    /// It is `.` or `..`.
     #[error("the name stands for a directory, not for an entry of one")]
     Dots,
-    /// It holds a `/`.
+    /// It contains a `/`.
     #[error("a name of one entry holds no `/`")]
     Slash,
-    /// It holds a `?`.
+    /// It contains a `?`.
     #[error("servers take what follows a `?` for parameters, so a request would act on another file")]
     QuestionMark,
-    /// It holds a line end.
+    /// It contains a line end.
     #[error("the protocol separates names by line ends")]
     LineEnd,
-    /// It holds a NUL.
+    /// It contains a NUL.
     #[error("a NUL ends a name")]
     Nul,
-    /// It holds a character that represents a byte.
+    /// It contains a character that represents a byte.
     #[error("the characters U+10FF80 to U+10FFFF are private to this program")]
     Private,
 }
 
-/// The name of one entry of a directory, which requests can carry: not empty, not `.` or `..`, without `/`, `?`,
-/// NUL and line end. Its text represents bytes that are not UTF-8 by private characters.
+/// The name of one entry of a directory that requests can carry. It is not empty, not `.` or `..`,
+/// and without `/`, `?`, NUL and line end. In its text, private characters represent bytes that are
+/// not UTF-8.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Name(Box<str>);
 
 impl Name {
-    /// Checks a name that is text.
+    /// Checks a name in text form.
     ///
     /// # Errors
     /// [`NameError`].
@@ -60,7 +63,7 @@ impl Name {
         Self::from_bytes(name.as_bytes())
     }
 
-    /// Checks a name as a server sent it, without making one of it.
+    /// Checks a name as sent by a server, without creating a [`Name`].
     pub(crate) fn check(name: &[u8]) -> Result<(), NameError> {
         if matches!(name, b"." | b"..") {
             return Err(NameError::Dots);
@@ -75,7 +78,7 @@ impl Name {
         refused.or(name.is_empty().then_some(NameError::Empty)).map_or(Ok(()), Err)
     }
 
-    /// Checks a name as a server sent it.
+    /// Checks a name as sent by a server.
     ///
     /// # Errors
     /// [`NameError`].
@@ -91,7 +94,8 @@ impl Name {
         Self::from_bytes(name.as_encoded_bytes())
     }
 
-    /// Checks a name that never becomes part of a path at a server: it may hold a `?` or a line end.
+    /// Checks a name that never becomes part of a path at a server. It may contain a `?` or a line
+    /// end.
     pub(crate) fn on_this_machine(name: &OsStr) -> Result<Self, NameError> {
         match Self::from_os(name) {
             Err(NameError::QuestionMark | NameError::LineEnd) => {
@@ -103,19 +107,19 @@ impl Name {
         }
     }
 
-    /// Its text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Cow<'_, [u8]> {
         bytes_of(&self.0)
     }
 
-    /// The name that an entry of this machine has for it.
+    /// Returns the name of an entry of this machine.
     #[must_use]
     pub fn to_os(&self) -> OsString {
         OsString::from_vec(self.to_bytes().into_owned())
@@ -142,19 +146,20 @@ impl fmt::Display for Name {
     }
 }
 
-/// A name in a listing. It can be shown in any case; a path is made only of one that requests can carry.
+/// A name in a listing. It can always be displayed, but only a name that requests can carry becomes
+/// part of a path.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct EntryName(Listed);
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Listed {
     Good(Name),
-    /// The text to show, and the reason.
+    /// The text to display, and the reason.
     Refused(Box<str>, NameError),
 }
 
 impl EntryName {
-    /// A name as a server sent it.
+    /// Creates the name from bytes sent by a server.
     #[must_use]
     pub fn from_bytes(name: &[u8]) -> Self {
         Self(match Name::from_bytes(name) {
@@ -163,13 +168,13 @@ impl EntryName {
         })
     }
 
-    /// A name of a local directory.
+    /// Creates the name from an entry of a local directory.
     #[must_use]
     pub fn from_os(name: &OsStr) -> Self {
         Self::from_bytes(name.as_encoded_bytes())
     }
 
-    /// The text to show.
+    /// Returns the text to display.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match &self.0 {
@@ -178,10 +183,10 @@ impl EntryName {
         }
     }
 
-    /// The name for a path.
+    /// Returns the name as a path component.
     ///
     /// # Errors
-    /// [`NameError`] when no request can carry it.
+    /// [`NameError`] if no request can carry it.
     pub fn component(&self) -> Result<&Name, NameError> {
         match &self.0 {
             Listed::Good(name) => Ok(name),
@@ -234,44 +239,44 @@ impl From<Name> for EntryName {
     }
 }
 
-/// A path from a directory on: names separated by `/`, none for the directory itself.
+/// A path relative to a directory: names separated by `/`; empty for the directory itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct RelativePath(String);
 
 impl RelativePath {
-    /// The path of an entry of the directory that this is.
+    /// Returns the path of an entry of this directory.
     #[must_use]
     pub fn join(&self, name: &Name) -> Self {
         let separator = if self.0.is_empty() { "" } else { "/" };
         Self(format!("{}{separator}{name}", self.0))
     }
 
-    /// The path of the directory in which it is; `None` for the directory that all paths begin with.
+    /// Returns the path of the parent directory; `None` for the base directory.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let above = self.0.rsplit_once('/').map_or("", |(above, _)| above);
         (!self.0.is_empty()).then(|| Self(above.to_owned()))
     }
 
-    /// The name at its end; `None` for the directory that all paths begin with.
+    /// Returns the last name; `None` for the base directory.
     pub(crate) fn last(&self) -> Option<Name> {
         let last = self.0.rsplit('/').next()?;
         (!last.is_empty()).then(|| Name(last.into()))
     }
 
-    /// Whether it is the directory itself.
+    /// Reports whether it is the base directory itself.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Its text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The path on this machine.
+    /// Returns the path on this machine.
     #[must_use]
     pub fn to_path(&self) -> PathBuf {
         OsString::from_vec(bytes_of(&self.0).into_owned()).into()
@@ -290,12 +295,12 @@ impl fmt::Display for RelativePath {
     }
 }
 
-/// A path of this machine as text, for messages.
+/// Returns a path of this machine as text, for messages.
 pub(crate) fn shown_path(path: &Path) -> Cow<'_, str> {
     text_of(path.as_os_str().as_encoded_bytes())
 }
 
-/// Refuses a text of a user that holds private characters.
+/// Refuses text of a user that contains private characters.
 pub(crate) fn public(text: &str) -> Result<(), NameError> {
     if text.contains(|c| byte_of(c).is_some()) { Err(NameError::Private) } else { Ok(()) }
 }
@@ -309,13 +314,13 @@ impl RequestTarget {
         Self(bytes_of(text).into_owned())
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Its text.
+    /// Returns the text.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         text_of(&self.0)
@@ -328,8 +333,8 @@ impl PartialEq<&str> for RequestTarget {
     }
 }
 
-/// A path at a server, without cgi. It holds no `?` and no NUL, so that nothing of it is taken for parameters. Absolute ones
-/// begin with `/`.
+/// A path at a server, without cgi. It contains no `?` and no NUL, so that no part of it is taken
+/// for parameters. An absolute path begins with `/`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RemotePath(String);
 
@@ -348,7 +353,7 @@ impl RemotePath {
         refused.map_or(Ok(Self(path)), Err)
     }
 
-    /// Takes apart what a user writes, `path[?cgi]`: the path, and the cgi behind the first `?`.
+    /// Splits text written by a user, `path[?cgi]`, into the path and the cgi behind the first `?`.
     ///
     /// # Errors
     /// [`NameError`].
@@ -358,44 +363,45 @@ impl RemotePath {
         Ok((Self::new(path)?, cgi))
     }
 
-    /// The directory above all others, `/`.
+    /// Returns the root directory, `/`.
     #[must_use]
     pub fn root() -> Self {
         Self("/".to_owned())
     }
 
-    /// The path of an entry of the directory that this is.
+    /// Returns the path of an entry of this directory.
     #[must_use]
     pub fn join(&self, name: &Name) -> Self {
         debug_assert!(Name::check(&name.to_bytes()).is_ok(), "a name of this machine alone");
         Self(format!("{}/{name}", self.0.trim_end_matches('/')))
     }
 
-    /// The path of what is below the directory that this is.
+    /// Returns the path of a descendant of this directory.
     #[must_use]
     pub fn below(&self, path: &RelativePath) -> Self {
         debug_assert!(!path.0.contains(['?', '\n']), "a path of this machine alone");
         if path.is_empty() { self.clone() } else { Self(format!("{}/{path}", self.0.trim_end_matches('/'))) }
     }
 
-    /// The same without the `/` at its end; nothing is left of the root.
+    /// Returns the path without the `/` at its end; the root becomes empty.
     #[must_use]
     pub fn without_slashes(&self) -> Self {
         Self(self.0.trim_end_matches('/').to_owned())
     }
 
-    /// A path made of parts of this one, without a `/` between them: a prefix, a piece, …
+    /// Returns a path built from parts of this one, without a `/` between them: a prefix, a piece,
+    /// …
     pub(crate) fn map(&self, change: impl FnOnce(&str) -> String) -> Result<Self, NameError> {
         Self::new(change(&self.0))
     }
 
-    /// The last component, if there is one that names an entry.
+    /// Returns the last component, if it names an entry.
     #[must_use]
     pub fn name(&self) -> Option<Name> {
         Name::from_bytes(&bytes_of(self.0.trim_end_matches('/').rsplit('/').next()?)).ok()
     }
 
-    /// Its text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

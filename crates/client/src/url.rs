@@ -1,8 +1,9 @@
 //! URLs of files: `<proto>://[user[:password]@]host[:port]/[/]path[?cgi[?token]]`.
 //!
-//! The path is what follows the first `/` behind the host, so an absolute one has two: `root://h//a` is `/a` and
-//! `root://h/a` is `a`, which servers refuse. Nothing is percent-decoded. The cgi is a set: it is kept sorted by key, the
-//! last of equal keys counts. Source: xroot protocol 5.2.0, section 5.1.
+//! The path starts after the first `/` behind the host, so the URL of an absolute path has two:
+//! `root://h//a` is `/a` and `root://h/a` is `a`, which servers refuse. Nothing is percent-decoded.
+//! The cgi is a set: it is kept sorted by key, and the last of equal keys counts. Source: xroot
+//! protocol 5.2.0, section 5.1.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,18 +14,18 @@ use wire::xroot::limits::DEFAULT_PORT;
 use crate::error::UrlError;
 use crate::path::{RemotePath, RequestTarget, public};
 
-/// How a file is reached.
+/// The protocol by which a file is accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scheme {
-    /// `root`, `xroot`: TLS if the server asks for it.
+    /// `root`, `xroot`: TLS if the server requests it.
     Root,
-    /// `roots`, `xroots`: TLS in any case.
+    /// `roots`, `xroots`: always TLS.
     Roots,
     /// `http`, `dav`.
     Http,
     /// `https`, `davs`.
     Https,
-    /// `file`: this machine's own files.
+    /// `file`: a file of this machine.
     File,
     /// `stdio`, also written `-`.
     Stdio,
@@ -43,7 +44,7 @@ impl Scheme {
         })
     }
 
-    /// The name in front of `://`.
+    /// Returns the name in front of `://`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,7 +57,7 @@ impl Scheme {
         }
     }
 
-    /// The port when a URL names none; 0 where there is no server.
+    /// Returns the default port; 0 if there is no server.
     #[must_use]
     pub const fn default_port(self) -> u16 {
         match self {
@@ -72,20 +73,20 @@ impl Scheme {
     }
 }
 
-/// A URL, taken apart. `Display` gives it back without password, cgi and token, which may be secrets.
+/// A parsed URL. `Display` omits the password, cgi and token, which may be secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
-    /// How the file is reached.
+    /// The protocol.
     pub scheme: Scheme,
-    /// Goes into the login; `None` stands for the user of this process.
+    /// The user for the login; `None` stands for the user of this process.
     pub user: Option<String>,
-    /// Behind the user's colon.
+    /// The text behind the colon of the user.
     pub password: Option<String>,
     /// Name or address, an IPv6 address without its brackets; empty for local files.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// Further hosts with their ports that have the same, as in `root://host1,host2//path`.
+    /// Further hosts and ports that have the same file, as in `root://host1,host2//path`.
     pub others: Vec<(String, u16)>,
     /// The path at the server. Absolute ones begin with `/`.
     pub path: RemotePath,
@@ -93,13 +94,13 @@ pub struct Url {
     pub local: String,
     /// The elements behind the first `?`.
     pub cgi: BTreeMap<String, String>,
-    /// What stands behind the second `?`: goes into the login.
+    /// The text behind the second `?`, for the login.
     pub token: Option<String>,
 }
 
 impl Url {
-    /// Takes a text apart. Without `://`, one that begins with `/` is a file, one that begins with `-` is standard input
-    /// or output, and any other is a root URL without its protocol.
+    /// Parses a URL. A text without `://` is a file if it begins with `/`, standard input or output
+    /// if it begins with `-`, and otherwise a root URL without its protocol.
     ///
     /// # Errors
     /// [`UrlError`].
@@ -114,11 +115,11 @@ impl Url {
             _ => (Scheme::Root, text),
         };
         if scheme.is_local() {
-            // `file://localhost/p` names this machine too.
+            // `file://localhost/p` also names this machine.
             let path = rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(rest);
             return Ok(Self { local: path.to_owned(), ..Self::bare(scheme, RemotePath::default()) });
         }
-        // A `?` may stand right behind the host, and what follows it may hold any sign.
+        // A `?` may directly follow the host, and the text behind it may contain any character.
         let (place, cgi) = rest.split_once('?').map_or((rest, None), |(place, cgi)| (place, Some(cgi)));
         let (authority, path) = place.split_once('/').unwrap_or((place, ""));
         let (login, host) =
@@ -171,7 +172,7 @@ impl Url {
         }
     }
 
-    /// The URLs of the hosts it names, in their order, each with one host.
+    /// Returns the URLs of the hosts, in their order, each with one host.
     pub fn each(&self) -> impl Iterator<Item = Self> + '_ {
         let first = std::iter::once((&self.host, self.port));
         let others = self.others.iter().map(|(host, port)| (host, *port));
@@ -183,14 +184,15 @@ impl Url {
         })
     }
 
-    /// The same server and cgi, another path.
+    /// Returns the URL of another path, with the same server and cgi.
     #[must_use]
     pub fn at(&self, path: RemotePath) -> Self {
         Self { path, ..self.clone() }
     }
 
-    /// The same server, and a path as users write it, which may bring cgi of its own: `path[?cgi]`. Names of entries are
-    /// not for this: a `?` in them would be taken for the beginning of cgi.
+    /// Returns the URL of a path at the same server. The path is in the form written by users, with
+    /// optional cgi: `path[?cgi]`. Names of entries must not be passed, because a `?` in them would
+    /// be taken for the beginning of cgi.
     ///
     /// # Errors
     /// [`UrlError`].
@@ -201,9 +203,9 @@ impl Url {
         Ok(url)
     }
 
-    /// Goes to another host, which may be an IPv6 address in brackets.
+    /// Sets another host, which may be an IPv6 address in brackets.
     pub(crate) fn set_place(&mut self, host: &str, port: u16) -> Result<(), UrlError> {
-        // An address without brackets is taken too: it cannot be anything else.
+        // An address without brackets is accepted because it is unambiguous.
         self.host = match host.parse::<Ipv6Addr>() {
             Ok(_) => host.to_owned(),
             Err(_) => host_and_port(host)?.0,
@@ -212,13 +214,14 @@ impl Url {
         Ok(())
     }
 
-    /// `path[?cgi]`, the form in which requests name a file. Keys `xrdcl.…` are for clients only.
+    /// Returns `path[?cgi]`, the form in which requests name a file. The keys `xrdcl.…` are for
+    /// clients only and omitted.
     #[must_use]
     pub fn target(&self) -> RequestTarget {
         self.target_of(&self.path)
     }
 
-    /// The same for another path on the same server.
+    /// Returns the request target for another path on the same server.
     #[must_use]
     pub fn target_of(&self, path: &RemotePath) -> RequestTarget {
         let mut target = path.as_str().to_owned();
@@ -234,17 +237,17 @@ impl Url {
         RequestTarget::new(&target)
     }
 
-    /// `host:port`, an IPv6 address in brackets.
+    /// Returns `host:port`, with an IPv6 address in brackets.
     #[must_use]
     pub fn authority(&self) -> String {
         let Self { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// Asks the resolver for the addresses of the host; never an empty list.
+    /// Resolves the addresses of the host; the list is never empty.
     ///
     /// # Errors
-    /// What the resolver says.
+    /// The error of the resolver.
     pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         let found: Vec<SocketAddr> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
         if found.is_empty() {
@@ -254,16 +257,16 @@ impl Url {
     }
 }
 
-/// `host`, `host:port`, `[ipv6]`, `[ipv6]:port`.
+/// Parses `host`, `host:port`, `[ipv6]`, `[ipv6]:port`.
 fn host_and_port(text: &str) -> Result<(String, Option<u16>), UrlError> {
     let (host, port) = if let Some(inside) = text.strip_prefix('[') {
         let bad = || UrlError::BadAddress(text.to_owned());
         let (address, rest) = inside.split_once(']').ok_or_else(bad)?;
-        // A scope (`%eth0`) is the resolver's business.
+        // A scope (`%eth0`) is left to the resolver.
         let address = match address.parse::<Ipv6Addr>() {
             Ok(parsed) => match base::meant_ip(parsed.into()) {
                 IpAddr::V4(ipv4) => ipv4.to_string(),
-                // As it was written.
+                // The spelling is kept.
                 IpAddr::V6(_) => address.to_owned(),
             },
             Err(_) if address.split_once('%').is_some_and(|(left, _)| left.parse::<Ipv6Addr>().is_ok()) => {

@@ -47,7 +47,7 @@ async fn a_path_with_a_question_mark_is_never_sent() {
         assert_eq!(why(&error), Some(NameError::QuestionMark), "{error}");
     }
     assert!(server.asked.lock().unwrap().is_empty());
-    // What a user writes may bring cgi.
+    // Text written by a user may contain cgi.
     let (files, path) = files.at("/data?a=1").unwrap();
     files.rm(&path).await.unwrap();
     assert_eq!(server.texts(RequestCode::RM), ["/data?a=1"]);

@@ -1,4 +1,4 @@
-//! Walks through trees of servers that mean no good, or whose trees lead back into themselves.
+//! Walks through trees of malicious servers, and through trees that lead back into themselves.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -17,7 +17,7 @@ use wire::xroot::reply;
 const DIRECTORY: &str = "51 99 98 97 0755 me us";
 const FILE: &str = "48 99 98 97 0644 me us";
 
-/// A listing with status: name, number, what it is.
+/// Builds a listing with status from names, numbers and kinds.
 fn listing(entries: &[(&str, u64, &str)]) -> Vec<u8> {
     let mut body = ".\n0 0 0 0\n".to_owned();
     for (name, id, kind) in entries {
@@ -71,7 +71,7 @@ async fn a_directory_that_leads_back_is_not_entered() {
         RequestCode::DIRLIST if asked.text() == "/top" => {
             ok(asked, &listing(&[("a", 2, DIRECTORY), ("b", 3, DIRECTORY), ("self", 1, DIRECTORY)]))
         }
-        // The number 0 stands for an unknown one; the same directory twice is not a circle.
+        // The number 0 stands for an unknown one; the same directory twice is not a cycle.
         RequestCode::DIRLIST if asked.text() == "/top/a" => {
             let entries = [("again", 2), ("b", 3), ("up", 1), ("zero", 0)];
             ok(asked, &listing(&entries.map(|(name, id)| (name, id, DIRECTORY))))
@@ -88,7 +88,7 @@ async fn a_directory_that_leads_back_is_not_entered() {
 #[tokio::test]
 async fn directories_whose_numbers_are_cut_alike_are_both_entered() {
     let server = Fake::start(SERVER, |asked| match (asked.code(), asked.text().as_str()) {
-        // Another size, and another time.
+        // The size and the time differ.
         (RequestCode::STAT, _) => ok(asked, format!("1 6 {DIRECTORY}\0").as_bytes()),
         (RequestCode::DIRLIST, "/top") => ok(asked, &listing(&[("a", 1, DIRECTORY)])),
         (RequestCode::DIRLIST, "/top/a") => ok(asked, &listing(&[("b", 1, "51 97 98 97 0755 me us")])),
@@ -100,7 +100,7 @@ async fn directories_whose_numbers_are_cut_alike_are_both_entered() {
     assert_eq!(unknown, [""; 0]);
 }
 
-/// What is asked of a server whose `/top/link` leads elsewhere, and whose `/top/full` holds a file.
+/// Answers as a server whose `/top/link` leads elsewhere, and whose `/top/full` contains a file.
 fn linked(asked: &Asked) -> Act {
     match (asked.code(), asked.text().as_str()) {
         (RequestCode::RMDIR, "/top/link") => refuse(asked, ErrorCode::FS_ERROR, "rmdir: Not a directory"),
@@ -137,7 +137,7 @@ async fn what_is_no_directory_of_its_own_is_not_emptied() {
 
 #[tokio::test]
 async fn a_directory_whose_entries_are_not_found_is_not_taken_for_removed() {
-    // The listing shows a name that is not there, as real servers do with the longest names.
+    // The listing shows a name that does not exist, as XRootD servers do with the longest names.
     let server = Fake::start(SERVER, |asked| match asked.code() {
         RequestCode::RM => refuse(asked, ErrorCode::NOT_FOUND, "no such file"),
         RequestCode::RMDIR => refuse(asked, ErrorCode::IT_EXISTS, "directory not empty"),

@@ -30,7 +30,7 @@ pub enum LogTarget {
     Stderr,
     /// A file.
     File {
-        /// Its name.
+        /// The name.
         path: PathBuf,
         /// Set if the directory of the instance is not put before it (`=`).
         exact: bool,

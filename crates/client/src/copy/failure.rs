@@ -117,7 +117,7 @@ pub enum CopyError {
     /// The file is not a metalink.
     #[error("{place}: {error}")]
     Metalink {
-        /// Its place.
+        /// The place.
         place: String,
         /// The problem.
         error: MetalinkError,
@@ -135,7 +135,7 @@ pub enum CopyError {
     Size {
         /// The place.
         place: String,
-        /// Its size in bytes.
+        /// The size in bytes.
         size: u64,
         /// The size in the metalink.
         expected: u64,
@@ -145,7 +145,7 @@ pub enum CopyError {
     Slow {
         /// The source.
         place: String,
-        /// Its rate in bytes per second.
+        /// The rate in bytes per second.
         rate: u64,
         /// The required rate.
         least: u64,

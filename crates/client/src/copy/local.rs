@@ -36,9 +36,9 @@ pub(super) struct Kept {
 /// A file that is being written.
 pub(super) struct LocalTarget {
     file: File,
-    /// Its final name.
+    /// The final name.
     path: PathBuf,
-    /// Its temporary name; `None` if it is written under its final name.
+    /// The temporary name; `None` if it is written under its final name.
     temporary: Option<PathBuf>,
     force: bool,
     /// Set if the written part is kept when the copy fails.

@@ -1,4 +1,5 @@
-//! Files of this machine as sources. Calls here block; they are made on the threads of [`Disk`](super::disk).
+//! Files of this machine as sources. Calls here block; they are made on the threads of
+//! [`Disk`](super::disk).
 
 use std::fs::File;
 use std::ops::Range;
@@ -13,7 +14,7 @@ use super::local::Kept;
 use crate::blocks::Blocks;
 use crate::path::shown_path;
 
-/// Most pieces of a file with holes that are looked at one by one.
+/// Maximum number of pieces of a file with holes that are examined one by one.
 const EXTENTS_MAX: usize = 100_000;
 
 /// A file to read.
@@ -22,9 +23,10 @@ pub(super) struct LocalSource {
     path: PathBuf,
     pub(super) size: u64,
     pub(super) kept: Kept,
-    /// A file with a size, not a pipe or a device.
+    /// Set for a regular file, not a pipe or a device.
     pub(super) regular: bool,
-    /// Which file it is, and in which state: another one, or this one after a change, has another text here.
+    /// The identity and state of the file: another file, or this one after a change, has a
+    /// different text here.
     pub(super) identity: String,
 }
 
@@ -54,7 +56,8 @@ impl LocalSource {
         Ok(Self { path: path.to_owned(), size: meta.len(), kept, regular: meta.is_file(), identity, file })
     }
 
-    /// The parts that hold data, from byte `from` on; everything where the file system does not tell.
+    /// Returns the parts that hold data, from byte `from` on; everything if the file system does
+    /// not report holes.
     pub(super) fn extents(&self, from: u64) -> Vec<Range<u64>> {
         let whole = || std::iter::once(from..self.size).collect();
         let mut found = Vec::new();
@@ -62,7 +65,7 @@ impl LocalSource {
         while at < self.size {
             let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
                 Ok(start) => start,
-                // Nothing but a hole up to the end.
+                // There is only a hole up to the end.
                 Err(rustix::io::Errno::NXIO) => break,
                 Err(_) => return whole(),
             };
@@ -89,18 +92,18 @@ impl LocalSource {
                 Err(error) => return Err(CopyError::local("read", &self.path, &error.into())),
             }
         }
-        // There may have been more room than was asked for.
+        // The block may be larger than requested.
         block.data().truncate(length);
         Ok(block.into_bytes())
     }
 
-    /// The next bytes of a pipe or device; none at its end.
+    /// Reads the next bytes of a pipe or device; none at its end.
     pub(super) fn read_next(&self, length: usize, blocks: &Blocks) -> Result<Bytes, CopyError> {
         read_stream(&self.file, &self.path, length, blocks)
     }
 }
 
-/// Fills a block from a stream as far as it goes.
+/// Fills a block from a stream as far as possible.
 pub(super) fn read_stream(
     file: impl rustix::fd::AsFd,
     name: &Path,

@@ -1,11 +1,12 @@
-//! One file from many sources at once.
+//! A copy of one file from several sources.
 //!
-//! All copies that a deep locate finds, or that the URL names, are opened and take part as their rates allow
-//! ([`Shares`]). Blocks come with page checksums; a source that fails, lies about the size, or does not answer is given
-//! up, and its blocks are asked for elsewhere. Sources that appear later join.
+//! All replicas that a deep locate finds, or that the URL names, are opened and used according to
+//! their rates ([`Shares`]). Blocks have page checksums. A source that fails, reports another size,
+//! or does not answer is given up, and its blocks are requested from others. Sources that appear
+//! later join.
 //!
-//! A source whose [`sample`] is not that of most others, or that is accused later, is a liar: nothing more is taken from it,
-//! and what it gave can be replaced ([`Crowd::suspects`]).
+//! A source is untrusted if its [`sample`] differs from that of most others, or if it is accused
+//! later. It is no longer used, and the blocks that it sent can be replaced ([`Crowd::suspects`]).
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -30,41 +31,41 @@ use crate::file::{File, OpenWith};
 use crate::settings::Source as Setting;
 use crate::url::Url;
 
-/// Most sources of one copy.
+/// Maximum number of sources of one copy.
 pub const SOURCES_MAX: usize = 32;
-/// Blocks on their way from one source.
+/// Maximum number of blocks in flight from one source.
 const PLACES: usize = 4;
-/// The same for each of several connections to it.
+/// Maximum number of blocks in flight from each connection, if a source has several.
 const PLACES_OF_STREAM: usize = 2;
-/// How long others are waited for when the first source is open.
+/// Time to wait for other sources after the first source is open.
 const OTHERS_TIME: Duration = Duration::from_secs(2);
 /// Time between searches for more sources.
 const SEARCH_TIME: Duration = Duration::from_secs(5);
-/// How often it is looked whether a block should be asked for again elsewhere.
+/// Interval at which blocks are checked for a second request elsewhere.
 const LOOK_TIME: Duration = Duration::from_millis(20);
 
-/// Why a source is given up.
+/// The reason to give up a source with different content.
 const DIFFERS: &str = "its content is not that of the other sources";
 
-/// The sources of one file. Clones are the same.
+/// The sources of one file. Clones share them.
 #[derive(Clone)]
 pub(super) struct Crowd(Arc<Inner>);
 
 struct Inner {
-    /// Does not wait for servers that are lost: others have the same.
+    /// A client that does not wait for lost servers, because others have the same file.
     client: Client,
     url: Url,
-    /// Where it is, if that is known; else it is looked for.
+    /// The places of the file, if known; otherwise they are located.
     mirrors: Vec<Url>,
     with: OpenWith,
     pages: bool,
     most: usize,
     places: usize,
     stat: StatInfo,
-    /// What a file must hold that joins; not read while there is one source.
+    /// The sample that a joining source must match. It is not read while there is only one source.
     sample: tokio::sync::OnceCell<Sample>,
     state: Mutex<State>,
-    /// Told when a place is free, a source has joined, or one has gone.
+    /// Notified when a slot is free, a source has joined, or one was given up.
     changed: Notify,
 }
 
@@ -84,23 +85,23 @@ impl Drop for Inner {
     }
 }
 
-/// A source; its number is that of [`Shares`].
+/// A source; its index is that of [`Shares`].
 struct Member {
     file: File,
     at: String,
     failed: Option<String>,
-    /// It gave what it should not have given.
+    /// Set if the source is untrusted because it sent wrong data.
     lies: bool,
 }
 
-/// A source that is open.
+/// An open source.
 struct Opened {
     file: File,
     stat: StatInfo,
 }
 
 impl Crowd {
-    /// Finds and opens the sources: `mirrors`, where they are known.
+    /// Finds and opens the sources. They are `mirrors`, if that is not empty.
     pub(super) async fn open(
         copier: &Copier,
         url: &Url,
@@ -110,18 +111,19 @@ impl Crowd {
         let limit = options.sources.clamp(1, SOURCES_MAX).max(url.others.len() + 1).min(SOURCES_MAX);
         let mut settings = copier.client.settings().clone();
         for (name, value) in [("ReadRecovery", "false"), ("ConnectionRetry", "1")] {
-            // Names and values are good.
+            // The names and values are valid.
             settings.set(name, value, Setting::Option).ok();
         }
         let streams = usize::try_from(settings.sub_streams_per_channel.clamp(1, 16)).unwrap_or(1);
         let client = Client::with(settings, "scalla");
         let with = if options.coerce { OpenWith::read().force() } else { OpenWith::read() };
         let mirrors = if url.others.is_empty() { mirrors } else { url.each().collect() };
-        // Other sources stand in for one that is gone, but nobody for who knows them: it is waited for as the user wants.
+        // A lost source can be replaced, but not the server that knows the locations. That one is
+        // waited for as the user has configured.
         let places = if mirrors.is_empty() { find(&copier.client, url).await } else { Ok(mirrors.clone()) };
         let places = places.map_err(CopyError::source)?;
         let mut opened = open_all(&client, places, &with, limit).await?;
-        // The size that most have; of equally many the first.
+        // The size that most sources have; in a tie the first one.
         let sizes: Vec<u64> = opened.iter().map(|opened| opened.stat.size).collect();
         let size = most(&sizes, u64::eq).and_then(|index| sizes.get(index)).copied().unwrap_or(0);
         opened.retain(|opened| opened.stat.size == size);
@@ -149,31 +151,31 @@ impl Crowd {
         Ok(Self(crowd))
     }
 
-    /// The status that the sources agree on.
+    /// Returns the status on which the sources agree.
     pub(super) fn stat(&self) -> &StatInfo {
         &self.0.stat
     }
 
-    /// Where the file is open at the moment, for questions about it.
+    /// Returns a place where the file is open, for further requests.
     pub(super) fn location(&self) -> Option<Url> {
         let state = self.0.state();
         let (_, member) = state.members.iter().enumerate().find(|(n, _)| state.shares.is_present(*n))?;
         Some(member.file.location())
     }
 
-    /// Its sources that are not given up: number and file.
+    /// Returns the active sources: index and file.
     pub(super) fn present(&self) -> Vec<(usize, File)> {
         let state = self.0.state();
         let present = state.members.iter().enumerate().filter(|(number, _)| state.shares.is_present(*number));
         present.map(|(number, member)| (number, member.file.clone())).collect()
     }
 
-    /// Whom to ask about the sources: does not wait for servers that are lost.
+    /// Returns the client for requests about the sources, which does not wait for lost servers.
     pub(super) fn client(&self) -> &Client {
         &self.0.client
     }
 
-    /// Nothing more is taken from a source, and what it gave is suspect.
+    /// Marks a source as untrusted: it is no longer used, and its blocks are suspect.
     pub(super) fn accuse(&self, member: usize, why: String) {
         if let Some(member) = self.0.state().members.get_mut(member) {
             member.lies = true;
@@ -181,29 +183,29 @@ impl Crowd {
         self.0.leave(member, why);
     }
 
-    /// Parts that liars gave.
+    /// Returns the parts sent by untrusted sources.
     pub(super) fn suspects(&self) -> Vec<Range<u64>> {
         let state = self.0.state();
         let lies = |source: usize| state.members.get(source).is_some_and(|member| member.lies);
         state.given.all().into_iter().filter(|(_, source)| lies(*source)).map(|(part, _)| part).collect()
     }
 
-    /// Who gave which part.
+    /// Returns the source of each part.
     pub(super) fn given(&self) -> Vec<(Range<u64>, usize)> {
         self.0.state().given.all()
     }
 
-    /// A part is now as a source has it.
+    /// Records that a part now has the content of a source.
     pub(super) fn credit(&self, part: Range<u64>, member: usize) {
         self.0.state().given.set(part, member);
     }
 
-    /// That no source is left.
+    /// Returns the error that no source is left.
     pub(super) fn nobody(&self) -> CopyError {
         nobody(&self.0.url, &self.0.state())
     }
 
-    /// Reads a block from this source, which is given up when it cannot.
+    /// Reads a block from this source, which is given up if it fails.
     pub(super) async fn read_of(&self, member: usize, offset: u64, length: usize) -> Option<Bytes> {
         let file = self.0.state().members.get(member).map(|member| member.file.clone())?;
         let why = match file.read_as(self.0.pages, offset, length).await {
@@ -215,20 +217,21 @@ impl Crowd {
         None
     }
 
-    /// Blocks that may be worked on at once: more than there are places. While a lane writes its block, its place is free;
-    /// if nobody waited for it then, the file would look as if all of it had been asked for, and blocks would be asked
-    /// for twice all the time.
+    /// Returns the number of blocks that may be in progress at the same time, which is more than
+    /// the number of slots. While a lane writes its block, its slot is free. If no lane waited for
+    /// the slot then, the whole file would appear to be requested, and blocks would always be
+    /// requested twice.
     pub(super) fn lanes(&self) -> usize {
         (self.0.places + 1) * self.0.most
     }
 
-    /// Places for blocks at its sources, and the bytes of a block that these are best asked for now.
+    /// Returns the number of block slots of the sources, and the best block size for now.
     pub(super) fn asked_best(&self) -> (u64, u64) {
         let state = self.0.state();
         (state.shares.places() as u64, state.shares.block_bytes())
     }
 
-    /// What each source gave.
+    /// Returns the share of each source.
     pub(super) fn shares(&self) -> Vec<Share> {
         let state = self.0.state();
         let share = |(number, member): (usize, &Member)| Share {
@@ -239,7 +242,7 @@ impl Crowd {
         state.members.iter().enumerate().map(share).collect()
     }
 
-    /// Reads a block from whoever gives it.
+    /// Reads a block from any source.
     pub(super) async fn read(&self, offset: u64, length: usize) -> Result<Bytes, CopyError> {
         let mut running = JoinSet::new();
         let mut asked: Vec<(Attempt, usize)> = Vec::new();
@@ -285,7 +288,7 @@ impl Crowd {
         }
     }
 
-    /// A free place at a source.
+    /// Waits for a free slot at a source.
     async fn place(&self) -> Result<usize, CopyError> {
         self.0.state().shares.wait(true);
         let found = self.next_place().await;
@@ -326,7 +329,7 @@ impl Crowd {
         running.spawn(async move { (attempt, member, file.read_as(pages, offset, length).await) });
     }
 
-    /// Asks for the block elsewhere too, if it is time to.
+    /// Requests the block from another source, too, if it is overdue.
     fn look(
         &self,
         offset: u64,
@@ -343,7 +346,7 @@ impl Crowd {
         if let Some(member) = overdue {
             self.0.leave(member, "it did not answer".to_owned());
             if not == [member] {
-                // Its answer is not waited for any longer; another place is found for the block.
+                // Its answer is abandoned, and the block is requested from another source.
                 let mut state = self.0.state();
                 asked.drain(..).for_each(|(attempt, _)| state.shares.forget(attempt));
                 running.abort_all();
@@ -361,7 +364,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A source takes part, unless it does already; with a reason it is only known to be of no use.
+    /// Adds a source unless it is known already. With a reason it is recorded as unusable.
     fn join(&self, Opened { file, stat }: Opened, not: Option<String>) {
         let at = file.location().authority();
         let mut state = self.state();
@@ -379,7 +382,7 @@ impl Inner {
         self.changed.notify_waiters();
     }
 
-    /// One that came later takes part if it has the same file.
+    /// Adds a later source if it has the same file.
     async fn join_later(&self, opened: Opened) {
         if opened.stat.size != self.stat.size {
             return;
@@ -400,7 +403,8 @@ impl Inner {
         self.join(opened, not);
     }
 
-    /// Whether an answer counts, which it does not from a liar.
+    /// Reports whether a block may be used, which is not the case if it is from an untrusted
+    /// source.
     fn accept(&self, attempt: Attempt, member: usize, part: Range<u64>) -> bool {
         let mut state = self.state();
         if state.members.get(member).is_none_or(|member| member.lies) {
@@ -436,7 +440,7 @@ fn nobody(url: &Url, state: &State) -> CopyError {
     CopyError::NoSource { place: url.to_string(), reasons: state.members.iter().map(reason).collect() }
 }
 
-/// Looks for sources that appear later.
+/// Searches for sources that appear later.
 async fn search(crowd: Weak<Inner>) {
     loop {
         tokio::time::sleep(SEARCH_TIME).await;
@@ -461,7 +465,8 @@ async fn search(crowd: Weak<Inner>) {
     }
 }
 
-/// Where the file is, its own host last: a manager would only send to one of the others.
+/// Returns the locations of the file, its own host last, because a manager would only redirect to
+/// one of the others.
 async fn find(client: &Client, url: &Url) -> Result<Vec<Url>, Error> {
     let files = client.file_system(url);
     let locations = files.locate_deep(&url.path, LocateOptions::PREFNAME).await?;
@@ -479,16 +484,16 @@ async fn open(client: &Client, url: &Url, with: &OpenWith) -> Result<Opened, Err
     Ok(Opened { file, stat })
 }
 
-/// What comes of comparing the samples of sources.
+/// The result of the comparison of samples.
 struct Compared {
     agree: Vec<Opened>,
-    /// And why each is of no use.
+    /// The sources that differ, each with the reason.
     differ: Vec<(Opened, String)>,
-    /// That of those that agree, if there was something to compare.
+    /// The sample of the sources that agree, if there were several.
     sample: Option<Sample>,
 }
 
-/// Compares what the sources have; those that are slow to answer are left out.
+/// Compares the samples of the sources. Slow sources are omitted.
 async fn compare(opened: Vec<Opened>, size: u64, pages: bool) -> Compared {
     if opened.len() < 2 {
         return Compared { agree: opened, differ: Vec::new(), sample: None };
@@ -531,7 +536,7 @@ async fn compare(opened: Vec<Opened>, size: u64, pages: bool) -> Compared {
     compared
 }
 
-/// Opens at all places at once, and does not wait long for those that are slow to answer.
+/// Opens the file at all places at once, with a short wait for slow ones.
 async fn open_all(
     client: &Client,
     places: Vec<Url>,

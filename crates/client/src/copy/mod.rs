@@ -1,39 +1,41 @@
-//! Copies files: between this machine and servers, between servers, from standard input and to standard output.
+//! Copies files between this machine and servers, between servers, from standard input and to
+//! standard output.
 //!
 //! ```text
 //! let copier = Copier::new(&client);
-//! let job = CopyJob { source: Place::parse("root://host//file")?, target: Place::parse("file")?, size: None };
+//! let (source, target) = (Place::parse("root://host//file")?, Place::parse("file")?);
+//! let job = CopyJob { source, target, size: None };
 //! let done = copier.copy(&job, &CopyOptions::of(client.settings()), &Watch::default()).await?;
 //! ```
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
 //! | `mod` | [`Copier`] |
-//! | `tree` | [`CopyAll`]: folders, patterns, several files at once |
-//! | `sync` | [`Sync`]: a folder becomes like another one |
-//! | `equal` | which files need not be copied |
-//! | `nested` | whether one directory is inside another |
+//! | `tree` | [`CopyAll`]: directories, patterns, several files at once |
+//! | `sync` | [`Sync`]: synchronization of directories |
+//! | `equal` | the test whether a file need not be copied |
+//! | `nested` | the test whether one directory is inside another |
 //! | `third` | copies from server to server |
 //! | `pattern` | wildcards |
-//! | `job` | one file from its opening to its name |
+//! | `job` | one copy from the open to the final name |
 //! | `checks` | checksums of both ends |
-//! | `place` | [`Place`]: where files come from and go to |
+//! | `place` | [`Place`]: the source or target of a copy |
 //! | `options` | [`CopyOptions`], [`CopyJob`], [`CopyDone`], [`Watch`] |
 //! | `failure` | [`CopyError`] |
 //! | `source`, `target` | the two ends of a copy |
-//! | `opening` | what a copy makes is opened, or the copy is stopped meanwhile |
+//! | `opening` | cancellation while a target is opened |
 //! | `member`, `archived` | a member of a ZIP archive as source, and as target |
 //! | `mirrored` | a metalink as source |
 //! | `rate` | [`Rate`]: limits of the rate |
-//! | `attributes` | extended attributes that go along |
-//! | `local_source`, `local` | files of this machine: as sources, and as targets with temporary names, holes, times |
-//! | `publish` | how files and directories of this machine get their names |
-//! | `continued`, `note` | what an earlier copy left: what is known of it, and from where on it is completed |
-//! | `pump` | chunks on their way |
-//! | `sequence` | what has to be taken in the order of the file |
-//! | `many`, `shares` | several sources of one file, and which of them gives what |
-//! | `given`, `sample`, `witness`, `repair` | sources that lie: who gave what, who disagrees, what is replaced |
-//! | `disk`, `descriptors` | threads for calls that block; how many files are open at once |
+//! | `attributes` | extended attributes that are copied |
+//! | `local_source`, `local` | files of this machine as sources and as targets |
+//! | `publish` | naming of complete files and directories of this machine |
+//! | `continued`, `note` | completion of an earlier copy, and the record about it |
+//! | `pump` | chunks in flight |
+//! | `sequence` | processing in the order of the file |
+//! | `many`, `shares` | several sources of one file, and their shares |
+//! | `given`, `sample`, `witness`, `repair` | untrusted sources: detection and repair |
+//! | `disk`, `descriptors` | threads for blocking calls; the limit of open files |
 
 mod archived;
 mod attributes;
@@ -87,8 +89,9 @@ pub use rate::Rate;
 pub use sync::{Step, Sync};
 pub use tree::{CopyAll, Listener, PARALLEL, Tally};
 
-/// Copies files. Clones share connections, memory, threads and the files that may be open at once: copies of files of this
-/// machine wait for their turn when the limit of the process (`ulimit -n`, when this was made) does not allow all of them.
+/// Copies files. Clones share connections, memory, threads and the limit of open files. If the
+/// limit of the process (`ulimit -n` at the creation of this object) does not allow all copies of
+/// local files, they wait for their turn.
 #[derive(Clone)]
 pub struct Copier {
     client: Client,
@@ -103,20 +106,20 @@ impl std::fmt::Debug for Copier {
 }
 
 impl Copier {
-    /// With the connections of `client`.
+    /// Creates a copier that uses the connections of `client`.
     #[must_use]
     pub fn new(client: &Client) -> Self {
         let disk = Disk::start(Disk::threads(client.settings()));
         Self { client: client.clone(), disk, descriptors: Descriptors::of_process() }
     }
 
-    /// A directory of this machine that is copied to `target`, to be walked through.
+    /// Creates a walk tree for a directory of this machine that is copied to `target`.
     #[must_use]
     pub fn tree_here(&self, path: &std::path::Path, target: &Place) -> Tree {
         Tree::here(&self.client, &self.disk, path, target)
     }
 
-    /// Its client.
+    /// Returns its client.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client

@@ -1,7 +1,9 @@
-//! Whether one of two directories is inside the other: a copy would go on into itself, a removal would take the source.
+//! Detection of nested directories: a copy would continue into itself, and a removal would remove
+//! the source.
 //!
-//! Servers follow links, so this can begin below the two roots: a link in the source leads to the target, or to a directory above
-//! it. [`TargetPath`] compares each directory of the source that is entered.
+//! Servers follow links, so the nesting can begin below the two roots: a link in the source leads
+//! to the target, or to a directory above it. [`TargetPath`] compares each directory of the source
+//! that is entered.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -14,7 +16,7 @@ use crate::path::RemotePath;
 use crate::url::Url;
 
 impl Copier {
-    /// Refuses a directory `inner` that is in `outer`, or is the same, under whatever name.
+    /// Refuses a directory `inner` that is equal to `outer` or inside it, under any name.
     pub(super) async fn not_nested(&self, outer: &Place, inner: &Place) -> Result<(), CopyError> {
         let is_nested = match (outer, inner) {
             (Place::Local(outer), Place::Local(inner)) => {
@@ -27,8 +29,9 @@ impl Copier {
         if is_nested { Err(inside(inner, outer)) } else { Ok(()) }
     }
 
-    /// Compares names where both URLs have the same host; otherwise compares the status of `outer` with that of each directory
-    /// above `inner`. Links and other names of a server can lead to the same directories, so different names are not enough.
+    /// Compares names where both URLs have the same host; otherwise compares the status of `outer`
+    /// with that of each directory above `inner`. Links and other names of a server can lead to the
+    /// same directories, so different names are not enough.
     async fn is_remote_nested(&self, outer: &Url, inner: &Url) -> bool {
         let (above, path) = (components(&outer.path), components(&inner.path));
         if outer.authority() == inner.authority() && path.starts_with(&above) {
@@ -38,7 +41,8 @@ impl Copier {
         let files = self.client.file_system(inner);
         for count in (0..=path.len()).rev() {
             let Some(part) = part_of(&path, count) else { return false };
-            // Numbers of directories are those of their server; with time and owner they are those of one directory.
+            // Numbers are unique only at one server; number, time and owner together identify one
+            // directory.
             if files.stat(&part).await.is_ok_and(|stat| stat.is_same_directory(&root)) {
                 return true;
             }
@@ -51,19 +55,21 @@ fn inside(inner: &Place, outer: &Place) -> CopyError {
     CopyError::Usage(format!("{inner} is inside {outer}: choose a place outside of it"))
 }
 
-/// The directories on the way to where a directory of the source is copied, by their numbers at the server.
+/// The directories on the path to which a directory of the source is copied, with their numbers at
+/// the server.
 #[derive(Debug, Default)]
 pub(super) struct TargetPath {
-    /// Both are at servers, which may be one.
+    /// Set if both are at servers, which may be the same.
     is_needed: bool,
-    /// Neither is a manager, so equal numbers are those of one directory.
+    /// Set if neither is a manager, so that equal numbers mean the same directory.
     is_one_server: bool,
-    /// The root of the server, as an empty name, and the components behind it, each with the number of the directory if that is known.
+    /// The root of the server, as an empty name, and the components behind it, each with the number
+    /// of the directory if known.
     known: Vec<(String, Option<u64>)>,
 }
 
 impl TargetPath {
-    /// For copies from one directory to another.
+    /// Creates the comparison for copies from one directory to another.
     pub(super) async fn between(copier: &Copier, source: &Place, target: &Place) -> Self {
         let (Place::Remote(source), Place::Remote(target)) = (source, target) else {
             return Self::default();
@@ -75,10 +81,11 @@ impl TargetPath {
         Self { is_needed, is_one_server, known: Vec::new() }
     }
 
-    /// Refuses to enter a directory of the source that is `target`, in which it is to be copied, or one above that.
+    /// Refuses to enter a directory of the source that is `target`, into which it is copied, or an
+    /// ancestor of `target`.
     ///
     /// # Errors
-    /// [`CopyError`]: a copy would not end, or copy its own results.
+    /// [`CopyError`] because the copy would not end, or would copy its own results.
     pub(super) async fn check(
         &mut self,
         copier: &Copier,
@@ -90,7 +97,7 @@ impl TargetPath {
         if !self.is_needed {
             return Ok(());
         }
-        // 0 is the number from a server that has none.
+        // A server without numbers sends 0.
         let number = number.filter(|number| *number != 0);
         self.move_to(copier, url).await;
         let is_on_the_way =
@@ -98,11 +105,13 @@ impl TargetPath {
         if is_on_the_way && number.is_some() && self.is_one_server {
             return Err(inside(target, source));
         }
-        // Two servers of a cluster may use one number. The status decides then; a directory that is being changed can be missed.
+        // Two servers of a cluster may use the same number, so the status decides. A directory that
+        // is being changed can be missed.
         if is_on_the_way { copier.not_nested(source, target).await } else { Ok(()) }
     }
 
-    /// Requests the numbers of the directories on the way to a directory. A directory that is missing is looked up again later.
+    /// Requests the numbers of the directories on the path to a directory. A missing directory is
+    /// looked up again later.
     async fn move_to(&mut self, copier: &Copier, url: &Url) {
         let mut path = vec![""];
         path.extend(components(&url.path));
@@ -130,7 +139,8 @@ impl TargetPath {
     }
 }
 
-/// Whether two places may be at one server: it can have several names, under which its root has one status.
+/// Reports whether two places may be at one server. A server can have several names, under which
+/// its root has the same status.
 async fn may_be_one(copier: &Copier, source: &Url, target: &Url) -> bool {
     if source.authority() == target.authority() {
         return true;
@@ -142,7 +152,7 @@ async fn may_be_one(copier: &Copier, source: &Url, target: &Url) -> bool {
     source.ok().zip(target.ok()).is_none_or(|(source, target)| source.is_same_directory(&target))
 }
 
-/// The first components of a path.
+/// Returns the first components of a path.
 fn part_of(path: &[&str], count: usize) -> Option<RemotePath> {
     RemotePath::new(format!("/{}", path.get(..count).unwrap_or_default().join("/"))).ok()
 }
@@ -151,7 +161,8 @@ fn components(path: &str) -> Vec<&str> {
     path.split('/').filter(|part| !matches!(*part, "" | ".")).collect()
 }
 
-/// The nearest directory above `inner` that exists counts: the others do not yet.
+/// Compares the nearest existing ancestor of `inner`, because the directories below it do not exist
+/// yet.
 fn is_local_nested(outer: &Path, inner: &Path) -> bool {
     let id = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
     let Some(outer) = id(outer) else { return false };

@@ -1,4 +1,4 @@
-//! [`Place`]: where a copy comes from or goes to.
+//! [`Place`]: the source or target of a copy.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -8,7 +8,7 @@ use crate::error::UrlError;
 use crate::path::{Name, NameError, RelativePath, shown_path};
 use crate::url::{Scheme, Url};
 
-/// A file, a folder, or a stream.
+/// A file, a directory, or a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     /// On this machine.
@@ -20,7 +20,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// What users write: a URL with `://`, `-`, or a path on this machine.
+    /// Parses text written by users: a URL with `://`, `-`, or a path on this machine.
     ///
     /// # Errors
     /// [`UrlError`].
@@ -40,7 +40,7 @@ impl Place {
         })
     }
 
-    /// The last component of its path; `None` when it has none that names an entry.
+    /// Returns the last component of its path; `None` if none names an entry.
     #[must_use]
     pub fn name(&self) -> Option<OsString> {
         match self {
@@ -50,7 +50,7 @@ impl Place {
         }
     }
 
-    /// The place of an entry of the directory that this is.
+    /// Returns the place of an entry of this directory.
     #[must_use]
     pub fn join(&self, name: &Name) -> Self {
         match self {
@@ -60,10 +60,10 @@ impl Place {
         }
     }
 
-    /// The place of an entry whose name on this machine this is: one component, of any bytes.
+    /// Returns the place of the entry with this local name: one component, of any bytes.
     ///
     /// # Errors
-    /// [`NameError`]: no request can carry it to the server where this is.
+    /// [`NameError`] if no request can carry it to the server of this place.
     pub fn join_os(&self, name: &OsStr) -> Result<Self, NameError> {
         match self {
             Self::Local(path) => Ok(Self::Local(path.join(name))),
@@ -72,7 +72,7 @@ impl Place {
         }
     }
 
-    /// The place of what is below the directory that this is.
+    /// Returns the place of a descendant of this directory.
     #[must_use]
     pub fn below(&self, path: &RelativePath) -> Self {
         match self {
@@ -83,7 +83,7 @@ impl Place {
         }
     }
 
-    /// Whether it is written as a folder: with `/` at its end.
+    /// Reports whether it has the form of a directory, with `/` at its end.
     #[must_use]
     pub fn ends_with_slash(&self) -> bool {
         match self {
@@ -93,13 +93,13 @@ impl Place {
         }
     }
 
-    /// The URL, if it is on a server.
+    /// Returns the URL, if it is on a server.
     #[must_use]
     pub fn url(&self) -> Option<&Url> {
         if let Self::Remote(url) = self { Some(url) } else { None }
     }
 
-    /// The path, if it is on this machine.
+    /// Returns the path, if it is on this machine.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         if let Self::Local(path) = self { Some(path) } else { None }

@@ -1,6 +1,9 @@
-//! How files and directories of this machine get their names. The bytes of a file are on the disk before it has its name, and the name
-//! is before the copy counts as done. After a loss of power, the name belongs to a whole file or to the previous file. The
-//! names of directories that a copy creates are on the disk before anything is created in them, so a file that was copied can be reached.
+//! Publishing of files and directories of this machine under their names.
+//!
+//! The bytes of a file are on the disk before it has its name, and the name is before the copy
+//! counts as complete. After a loss of power, the name belongs to a complete file or to the
+//! previous file. The names of directories that a copy creates are on the disk before anything is
+//! created in them, so that a copied file can be reached.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -14,10 +17,10 @@ use rustix::io::Errno;
 use super::failure::CopyError;
 use crate::path::shown_path;
 
-/// Longest name to which something is added; file systems take 255 bytes.
+/// Maximum length of a name to which a suffix is added; file systems accept 255 bytes.
 const NAME_BYTES_MAX: usize = 200;
 
-/// The steps, in their order. Tests let each of them fail.
+/// The steps, in their order. Tests make each of them fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     CreateDirectory,
@@ -34,13 +37,13 @@ const fn reach(_: Step) -> io::Result<()> {
 #[cfg(test)]
 pub(super) use faults::reach;
 
-/// Brings the bytes of a file to stable storage.
+/// Syncs the bytes of a file to stable storage.
 pub(super) fn sync_file(file: &File, path: &Path) -> Result<(), CopyError> {
     let synced = reach(Step::SyncFile).and_then(|()| file.sync_all());
     synced.map_err(|error| CopyError::local("sync", path, &error))
 }
 
-/// Gives the file `temporary` its name; `force` replaces what has it.
+/// Renames the file `temporary` to its name. `force` replaces an existing file.
 pub(super) fn rename(temporary: &Path, path: &Path, force: bool) -> Result<(), CopyError> {
     let fail = |error: io::Error| CopyError::local("rename", path, &error);
     let exists = || CopyError::Exists(shown_path(path).into_owned());
@@ -50,7 +53,8 @@ pub(super) fn rename(temporary: &Path, path: &Path, force: bool) -> Result<(), C
         match rustix::fs::renameat_with(here, temporary, here, path, flags) {
             Ok(()) => return Ok(()),
             Err(Errno::EXIST) => return Err(exists()),
-            // The file system cannot; whoever makes the file at this very moment loses it.
+            // The file system does not support it. A file that is created at this very moment is
+            // overwritten.
             Err(_) if path.exists() => return Err(exists()),
             Err(_) => {}
         }
@@ -58,7 +62,7 @@ pub(super) fn rename(temporary: &Path, path: &Path, force: bool) -> Result<(), C
     fs::rename(temporary, path).map_err(fail)
 }
 
-/// Brings the name of a file to stable storage.
+/// Syncs the name of a file to stable storage.
 pub(super) fn sync_name(path: &Path) -> Result<(), CopyError> {
     let directory = match path.parent() {
         Some(directory) if !directory.as_os_str().is_empty() => directory,
@@ -70,14 +74,15 @@ pub(super) fn sync_name(path: &Path) -> Result<(), CopyError> {
             Errno::INVAL | Errno::OPNOTSUPP => Ok(()),
             error => Err(error.into()),
         }),
-        // Names can be made in a directory that cannot be read.
+        // Files can be created in a directory that cannot be read.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         Err(error) => Err(error),
     });
     synced.map_err(|error| CopyError::local("sync", directory, &error))
 }
 
-/// Creates a directory and those above it that are missing. With `sync`, brings the name of each that was missing to stable storage.
+/// Creates a directory and its missing ancestors. With `sync`, syncs the name of each created
+/// directory to stable storage.
 pub(super) fn create_directories(path: &Path, sync: bool) -> Result<(), CopyError> {
     let missing: Vec<&Path> = path.ancestors().take_while(|above| is_missing(above)).collect();
     for directory in missing.into_iter().rev() {
@@ -103,7 +108,7 @@ fn is_missing(path: &Path) -> bool {
         && fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// A name beside `path`.
+/// Returns a name beside `path`.
 pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
     let mut made = b".".to_vec();
@@ -119,7 +124,7 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
 
 #[cfg(test)]
 pub(super) mod faults {
-    //! Steps of this thread that are to fail.
+    //! Steps that fail on this thread.
 
     use super::Step;
     use std::cell::RefCell;
@@ -129,12 +134,12 @@ pub(super) mod faults {
         static STATE: RefCell<(Option<Step>, Vec<Step>)> = const { RefCell::new((None, Vec::new())) };
     }
 
-    /// Lets this step fail from now on, and forgets which were reached.
+    /// Makes this step fail from now on, and clears the list of reached steps.
     pub(in crate::copy) fn fail_at(step: Option<Step>) {
         STATE.with_borrow_mut(|state| *state = (step, Vec::new()));
     }
 
-    /// The steps that were reached.
+    /// Returns the steps that were reached.
     pub(in crate::copy) fn reached() -> Vec<Step> {
         STATE.with_borrow(|state| state.1.clone())
     }

@@ -1,4 +1,4 @@
-//! Where the bytes of a copy come from.
+//! The source of a copy.
 
 use std::ops::Range;
 use std::path::Path;
@@ -27,19 +27,19 @@ use crate::url::Url;
 /// An open source.
 pub(super) struct Source {
     pub(super) place: Place,
-    /// Bytes; `None` when only the end will tell.
+    /// Size in bytes; `None` if it is only known at the end.
     pub(super) size: Option<u64>,
     pub(super) kept: Option<Kept>,
-    /// Which file it is, and in which state; `None` where nothing tells that for all of it.
+    /// The identity and state of the file; `None` if they are not known for all of it.
     pub(super) identity: Option<String>,
     pub(super) from: From,
-    /// Checksums that it brings along.
+    /// Checksums that come with it.
     pub(super) known: Vec<(Algorithm, String)>,
     pub(super) disk: Disk,
     pub(super) blocks: Blocks,
 }
 
-/// What it is read from.
+/// The kind of a source.
 pub(super) enum From {
     Remote {
         file: File,
@@ -48,26 +48,26 @@ pub(super) enum From {
     Local(Arc<LocalSource>),
     /// Several servers.
     Many(Crowd),
-    /// The places of a metalink, one at a time.
+    /// The places of a metalink, which are tried in turn.
     InTurn(Box<InTurn>),
     /// A small file, read when it was opened.
     Memory(Bytes),
-    /// Standard input, a pipe or a device: the next bytes are all there is.
+    /// Standard input, a pipe or a device, which can only be read in order.
     Stream(Stream),
-    /// A member of an archive, as it lies there from this place on.
+    /// A member of an archive that is stored uncompressed from this offset on.
     Stored(Box<Source>, u64),
-    /// A member that is inflated on the way: like a stream, but its size is known.
+    /// A member that is inflated as it is read: like a stream, but its size is known.
     Inflated(Inflated),
 }
 
-/// Something without places.
+/// A source without offsets.
 #[derive(Clone)]
 pub(super) enum Stream {
     Input,
     Device(Arc<LocalSource>),
 }
 
-/// What a server told about a file, as far as a copy keeps it.
+/// Returns the part of a status that a copy preserves.
 fn kept(stat: &StatInfo) -> Kept {
     let more = stat.more.as_ref();
     Kept {
@@ -93,7 +93,7 @@ impl Source {
         }
     }
 
-    /// A file; `mirrors` are where several sources of it are, if that is known.
+    /// Opens a file. `mirrors` are the places of several sources, if known.
     pub(super) async fn open_whole(
         copier: &Copier,
         place: &Place,
@@ -158,7 +158,7 @@ impl Source {
         opened.await.unwrap_or(Err(CopyError::Cancelled))
     }
 
-    /// The parts that have to be read; the rest is zeros.
+    /// Returns the parts that must be read; the rest is zeros.
     pub(super) async fn extents(&self, from: u64) -> Vec<Range<u64>> {
         let size = self.size.unwrap_or(u64::MAX);
         let whole = std::iter::once(from..size).collect();
@@ -199,7 +199,7 @@ impl Source {
         Ok(data)
     }
 
-    /// The next bytes of a stream, fewer only at its end.
+    /// Reads the next bytes of a stream, fewer only at its end.
     pub(super) async fn read_next(&self, length: usize) -> Result<Bytes, CopyError> {
         let stream = match &self.from {
             From::Stream(stream) => stream,
@@ -214,18 +214,18 @@ impl Source {
         self.disk.run(read).await.unwrap_or(Err(CopyError::Cancelled))
     }
 
-    /// Where its server is asked about it.
+    /// Returns the URL for requests about it.
     pub(super) fn location(&self) -> Option<Url> {
         match &self.from {
             From::Remote { file, .. } => Some(file.location()),
             From::Many(crowd) => crowd.location(),
             From::InTurn(places) => places.now().1.location(),
-            // Servers know the archive, not what is in it.
+            // Servers know the archive, not its members.
             _ => None,
         }
     }
 
-    /// Whether it has no places.
+    /// Reports whether it has no offsets.
     pub(super) fn is_stream(&self) -> bool {
         matches!(self.from, From::Stream(_) | From::Inflated(_))
     }

@@ -1,8 +1,8 @@
-//! Copies from server to server: the target's server fetches, we introduce both to each other and wait.
+//! Third-party copies: the server of the target fetches the file from the server of the source.
 //!
-//! The source is opened for a look, then the target with the key of the rendezvous; the source is told who will come, the
-//! first sync starts the job or makes it ready, and the second is answered when it is done.
-//! Source: xroot protocol 5.2.0, section 4.3.
+//! The client opens the source for its status, then the target with the rendezvous key. It informs
+//! the source which server will connect. The first sync starts the job or prepares it, and the
+//! second one is answered once the job is done. Source: xroot protocol 5.2.0, section 4.3.
 
 use std::fmt::Write;
 use std::io::Read;
@@ -27,18 +27,19 @@ use crate::identity::FileIdentity;
 use crate::settings::Source;
 use crate::url::Url;
 
-/// Time between looks at how far it is.
+/// Interval of progress queries.
 const LOOK_TIME: Duration = Duration::from_secs(1);
-/// How long a server is asked to stop and to remove what there is.
+/// Maximum time for a server to stop the job and to remove the partial file.
 const REMOVE_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a key: 24 hexadecimal digits.
 const KEY_BYTES: usize = 12;
 
-/// Why servers did not copy from each other.
+/// The reason why servers did not copy.
 pub(super) enum Refused {
-    /// They cannot; nothing has happened, and the bytes can pass through here.
+    /// The servers do not support it. Nothing has happened, and the data can pass through this
+    /// client.
     Cannot(CopyError),
-    /// It went wrong.
+    /// The copy failed.
     Failed(CopyError),
 }
 
@@ -50,16 +51,16 @@ impl Refused {
     }
 }
 
-/// The source, looked at.
+/// The source and its status.
 struct Seen {
-    /// At the server that has it.
+    /// The URL at the server that has it.
     at: Url,
     size: u64,
     identity: Option<FileIdentity>,
 }
 
 impl Copier {
-    /// Has the target's server fetch the file.
+    /// Lets the server of the target fetch the file.
     pub(super) async fn third_party(
         &self,
         job: &CopyJob,
@@ -88,7 +89,8 @@ impl Copier {
             if let Some(text) = not_carried(&seen.at) {
                 return Err(CopyError::Usage(format!("{}: {text}", seen.at)));
             }
-            // Asked before anything is made: a refused open may leave an empty file.
+            // This is checked before the target is created, because a refused open may leave an
+            // empty file.
             able(asking, &seen.at, Side::Source).await?;
             able(asking, target, Side::Target).await?;
             if options.force {
@@ -119,7 +121,7 @@ impl Copier {
         Ok(CopyDone { third_party: true, checksums, ..done(seen.size, seen.size) })
     }
 
-    /// Compares what both servers say.
+    /// Compares the checksums of both servers.
     async fn compared(
         &self,
         job: &CopyJob,
@@ -172,12 +174,13 @@ impl Copier {
     }
 }
 
-/// A client that does not open files again when their connection is lost: the rendezvous would be lost with it.
-/// An answer takes as long as the copy, at most `seconds`.
+/// Returns a client that does not reopen files after their connection is lost, because the
+/// rendezvous would be lost with it. The timeout of a reply is the maximum duration of the copy,
+/// `seconds`.
 fn steadfast(client: &Client, seconds: u64) -> Client {
     let mut settings = client.settings().clone();
     for name in ["ReadRecovery", "WriteRecovery"] {
-        // Names and values are good.
+        // The names and values are valid.
         settings.set(name, "false", Source::Option).ok();
     }
     if !settings.is_set("RequestTimeout") {
@@ -186,8 +189,9 @@ fn steadfast(client: &Client, seconds: u64) -> Client {
     Client::with(settings, "scalla")
 }
 
-/// Returns the reason for which the target's server cannot fetch a source. It receives the path as an element of cgi, which is text and
-/// ends at a `&`, and the elements of the source's cgi separated by tabs.
+/// Returns the reason for which the target's server cannot fetch a source. It receives the path as
+/// an element of cgi, which is text and ends at a `&`, and the elements of the source's cgi
+/// separated by tabs.
 fn not_carried(source: &Url) -> Option<&'static str> {
     if source.path.contains('&') {
         Some("a copy between servers cannot name a source with `&` in its path")
@@ -232,7 +236,7 @@ async fn open_target(
     );
     let streams = client.settings().sub_streams_per_channel.saturating_sub(1).min(15);
     if streams > 0 {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         write!(cgi, "&tpc.str={streams}").ok();
     }
     let own: Vec<String> = seen.at.cgi.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -258,12 +262,12 @@ async fn open_target(
     }
 }
 
-/// Whether a refusal says that the server has no part in such copies.
+/// Reports whether an error means that the server does not support third-party copies.
 fn cannot(error: &Error) -> bool {
     matches!(error.code(), Some(ErrorCode::UNSUPPORTED | ErrorCode::NOT_AUTHORIZED | ErrorCode::TLS_REQUIRED))
 }
 
-/// Whether servers say that they can. A manager cannot say it for the servers behind it.
+/// Checks that a server declares support. A manager cannot declare it for the servers behind it.
 async fn able(client: &Client, url: &Url, side: Side) -> Result<(), CopyError> {
     let refused = |error| CopyError::Remote { side, error };
     if client.channel(url).await.map_err(refused)?.is_manager() {
@@ -281,15 +285,16 @@ async fn able(client: &Client, url: &Url, side: Side) -> Result<(), CopyError> {
     Err(CopyError::Usage(text))
 }
 
-/// Introduces the servers, starts the job, and waits.
+/// Introduces the servers to each other, starts the job, and waits for its end.
 ///
-/// Real destinations start at the first sync, and a real source to which the fetching one and our permission come at the
-/// same moment may not see that they belong together: it lets both wait until their time is over. So the source has
-/// answered before anybody can come.
+/// XRootD destinations start at the first sync. If the fetching server and the permission of this
+/// client reach an XRootD source at the same moment, it may not match them, and lets both wait for
+/// their timeout. The permission is therefore answered by the source before the other server can
+/// connect.
 async fn meet(client: &Client, file: &File, seen: &Seen, key: &str, watch: &Watch) -> Result<(), CopyError> {
     let who = file.location().host;
     let url = with_cgi(&seen.at, &format!("tpc.dst={who}&tpc.key={key}&tpc.stage=copy"));
-    // The handle is the permission: it is held until the end.
+    // The open handle is the permission, so it is held until the end.
     let permission = client.open(&url, &OpenWith::read()).await.map_err(CopyError::source)?;
     let looking = async {
         let mut before = 0;
@@ -314,7 +319,7 @@ async fn meet(client: &Client, file: &File, seen: &Seen, key: &str, watch: &Watc
     result
 }
 
-/// Stops the job, and leaves nothing.
+/// Stops the job, and removes the partial file.
 async fn clean(client: &Client, file: &File) {
     let work = async {
         file.query(QueryType::OPAQUG, b"ofs.tpc cancel\0").await.ok();
@@ -325,7 +330,7 @@ async fn clean(client: &Client, file: &File) {
     tokio::time::timeout(REMOVE_TIME, work).await.ok();
 }
 
-/// A secret that nobody guesses.
+/// Generates an unpredictable key.
 fn key() -> Result<String, CopyError> {
     let mut bytes = [0; KEY_BYTES];
     let source = "/dev/urandom";

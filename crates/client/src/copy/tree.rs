@@ -1,7 +1,7 @@
-//! Many copies: folders, patterns, lists, several at once.
+//! Copies of many files: directories, patterns, lists.
 //!
-//! Folders are walked while the first files are copied already. How many files are on their way at once is bounded in
-//! number and in memory: many small ones, few large ones.
+//! Directories are walked while the first files are copied already. The number of concurrent copies
+//! and their memory are limited: many small files, few large ones.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -21,66 +21,67 @@ use super::publish::create_directories;
 use crate::abort_on_drop::AbortOnDrop;
 use crate::walk::{Directory, Tree, Walk};
 
-/// Files on their way at once unless told otherwise.
+/// Default number of concurrent copies.
 pub const PARALLEL: usize = 64;
-/// Memory for chunks of all files on their way.
+/// Memory for the chunks of all concurrent copies.
 const MEMORY_BYTES: usize = 64 * 1024 * 1024;
-/// Its unit.
+/// Unit of that memory.
 const PERMIT_BYTES: usize = 64 * 1024;
-/// Files that are known and not begun.
+/// Maximum number of files that are found and not started.
 pub(super) const KNOWN_MAX: usize = 1024;
 
-/// What is copied.
+/// A copy of several sources.
 #[derive(Clone, Debug)]
 pub struct CopyAll {
-    /// From where; paths at servers may have wildcards.
+    /// The sources; paths at servers may contain wildcards.
     pub sources: Vec<Place>,
-    /// To where.
+    /// The target.
     pub target: Place,
-    /// Folders are copied with everything below.
+    /// Set to copy directories with everything below.
     pub recursive: bool,
-    /// Most files at once.
+    /// Maximum number of concurrent copies.
     pub parallel: usize,
-    /// How each is copied.
+    /// The options for each file.
     pub options: CopyOptions,
 }
 
-/// Is told what happens. Calls come from any thread.
+/// Receives the progress of copies. Calls come from any thread.
 pub trait Listener: Send + Sync {
-    /// There is one more file to copy, of so many bytes if that is known.
+    /// Another file to copy was found; its size is included if known.
     fn found(&self, _job: &CopyJob) {}
     /// A copy has begun.
     fn began(&self, _job: &CopyJob) {}
-    /// A copy is so far.
+    /// A copy has made progress.
     fn progress(&self, _job: &CopyJob, _progress: Progress) {}
     /// A copy has ended.
     fn ended(&self, job: &CopyJob, result: &Result<CopyDone, CopyError>);
-    /// A folder could not be walked, or a source was not there.
+    /// A directory could not be read, or a source does not exist.
     fn missed(&self, error: &CopyError);
 }
 
-/// Hears nothing.
+/// Ignores all events.
 impl Listener for () {
     fn ended(&self, _: &CopyJob, _: &Result<CopyDone, CopyError>) {}
     fn missed(&self, _: &CopyError) {}
 }
 
-/// How many copies went well.
+/// The numbers of copied and failed files.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
-    /// Files copied.
+    /// Number of files copied.
     pub copied: u64,
-    /// Their bytes.
+    /// Number of bytes copied.
     pub bytes: u64,
-    /// Files and folders that were not.
+    /// Number of files and directories that failed.
     pub failed: u64,
 }
 
 impl Copier {
-    /// Copies files and folders. Failures are told to `listener`, and the others go on.
+    /// Copies files and directories. Failures are reported to `listener`, and the other copies
+    /// continue.
     ///
     /// # Errors
-    /// [`CopyError`] when there is nothing that could be copied, or it was stopped.
+    /// [`CopyError`] if there is nothing that could be copied, or the copies were cancelled.
     pub async fn copy_all(
         &self,
         all: &CopyAll,
@@ -102,7 +103,8 @@ impl Copier {
         Ok(tally)
     }
 
-    /// Creates a directory and those above it that are missing. With `sync`, local ones survive a loss of power.
+    /// Creates a directory and its missing ancestors. With `sync`, local ones survive a loss of
+    /// power.
     ///
     /// # Errors
     /// [`CopyError`].
@@ -162,7 +164,7 @@ impl Copier {
         if watch.is_cancelled() { Err(CopyError::Cancelled) } else { Ok(tally) }
     }
 
-    /// Copies one file when there is memory for it.
+    /// Copies one file once there is memory for it.
     async fn one(
         self,
         job: CopyJob,
@@ -193,8 +195,9 @@ impl Copier {
     }
 }
 
-/// Servers without space for the uploads of one command: the smallest size that each had no space for. A file of that size or
-/// more is not begun there. Servers of a cluster do not count, because its manager may choose another one for the next file.
+/// Servers without space for the uploads of one command: the smallest size that each had no space
+/// for. A file of that size or more is not begun there. Servers of a cluster do not count, because
+/// its manager may choose another one for the next file.
 #[derive(Default)]
 struct FullServers(Mutex<HashMap<String, u64>>);
 
@@ -207,7 +210,7 @@ impl FullServers {
         too_large.then(|| CopyError::Full { target: job.target.to_string(), server })
     }
 
-    /// Takes note of a failed copy.
+    /// Records a failed copy.
     fn note(&self, job: &CopyJob, error: &CopyError) {
         let CopyError::Remote { side: Side::Target, error } = error else { return };
         let (Some(url), Some(size)) = (job.target.url(), job.size) else { return };
@@ -233,7 +236,7 @@ impl Tally {
     }
 }
 
-/// Finds what there is to copy.
+/// Finds the files to copy.
 struct Finder {
     copier: Copier,
     listener: Arc<dyn Listener>,
@@ -244,7 +247,7 @@ struct Finder {
     failed: AtomicU64,
 }
 
-/// A source as it was found.
+/// The kind of a source.
 enum Kind {
     File(Option<u64>),
     Folder,
@@ -268,7 +271,7 @@ impl Finder {
             return Err(CopyError::Usage(text));
         }
         if !into && target.ends_with_slash() && !each.is_empty() {
-            // Servers make folders by themselves.
+            // Servers create directories themselves.
             self.make_folder(&target, false).await?;
         }
         let several = each.len() > 1;
@@ -295,11 +298,11 @@ impl Finder {
     ) -> Result<(), CopyError> {
         let kind = if self.recursive { self.kind(&source).await? } else { Kind::File(None) };
         let below = into || several || (target.ends_with_slash() && matches!(kind, Kind::File(_)));
-        // A member has the last component of its own name.
+        // A member uses the last component of its own name.
         let named = self.options.member_of(&source).map(|member| Place::Local(member.into()).name());
         let mut name = named.unwrap_or_else(|| source.name());
         if below && self.options.member_of(&source).is_none() {
-            // A file that cannot be read is told when it is copied.
+            // An unreadable file is reported when it is copied.
             let metalink = self.copier.metalink(&source, &self.options).await.ok().flatten();
             name = metalink.and_then(|metalink| metalink.name).map(|name| name.as_str().into()).or(name);
         }
@@ -321,11 +324,11 @@ impl Finder {
 
     async fn file(&self, job: CopyJob) {
         self.listener.found(&job);
-        // Nobody takes it any more when the copies were stopped.
+        // The receiver is gone if the copies were cancelled.
         self.found.send(job).await.ok();
     }
 
-    /// All files below a directory.
+    /// Finds all files below a directory.
     async fn directory(&self, source: Place, target: Place) -> Result<(), CopyError> {
         self.copier.not_nested(&source, &target).await?;
         let tree = Tree::at(&self.copier.client, &self.copier.disk, &source, &target).await;
@@ -362,7 +365,7 @@ impl Finder {
         Ok(())
     }
 
-    /// The directories in a directory that do not lead to where they are copied.
+    /// Returns the subdirectories that do not lead to the place to which they are copied.
     async fn outside(&self, directory: &Directory, to: &Place, target_path: &mut TargetPath) -> Vec<u32> {
         let mut numbers = Vec::new();
         for item in directory.directories() {
@@ -377,7 +380,8 @@ impl Finder {
         numbers
     }
 
-    /// Servers create directories with the first file in them.
+    /// Creates a directory. At a server only an empty one, because servers create the others with
+    /// the first file in them.
     async fn make_folder(&self, target: &Place, is_empty: bool) -> Result<(), CopyError> {
         if matches!(target, Place::Remote(_)) && !is_empty {
             return Ok(());
@@ -419,7 +423,7 @@ impl Finder {
         }
     }
 
-    /// What a path with wildcards stands for.
+    /// Expands a path with wildcards.
     async fn expand(&self, place: Place) -> Result<Vec<Place>, CopyError> {
         let Place::Remote(url) = &place else { return Ok(vec![place]) };
         let found =
@@ -431,7 +435,7 @@ impl Finder {
     }
 }
 
-/// The place of an entry.
+/// Returns the place of an entry.
 fn joined(directory: &Place, name: &OsStr) -> Result<Place, CopyError> {
     directory.join_os(name).map_err(|why| CopyError::name(directory, name.to_string_lossy(), why))
 }

@@ -1,4 +1,4 @@
-//! How to open a file.
+//! Options for opening a file.
 
 use wire::xroot::FileHandle;
 use wire::xroot::flags::{OpenOptions, OpenTemplateOptions};
@@ -7,82 +7,82 @@ use wire::xroot::request::{Open, Request};
 use crate::encoded::Encoded;
 use crate::path::RequestTarget;
 
-/// Permission bits of files that get created, unless told otherwise.
+/// Default permission bits of created files.
 const MODE: u16 = 0o644;
 
-/// How to open a file: begin with [`OpenWith::read`], [`OpenWith::create`], [`OpenWith::overwrite`] or
-/// [`OpenWith::update`], and add to it.
+/// Options for opening a file. Start with [`OpenWith::read`], [`OpenWith::create`],
+/// [`OpenWith::overwrite`] or [`OpenWith::update`], and add others.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct OpenWith {
-    /// The protocol's options.
+    /// The options of the protocol.
     pub options: OpenOptions,
-    /// Permission bits of a file that gets created.
+    /// Permission bits of a created file.
     pub mode: u16,
-    /// Bytes that the file will have, for servers to choose a place.
+    /// The expected size in bytes, by which servers choose a place.
     pub expected_size: Option<u64>,
 }
 
 impl OpenWith {
-    /// With options of the protocol.
+    /// Creates options from those of the protocol.
     pub const fn options(options: OpenOptions) -> Self {
         Self { options, mode: MODE, expected_size: None }
     }
 
-    /// An existing file, to read.
+    /// Opens an existing file to read.
     pub const fn read() -> Self {
         Self::options(OpenOptions::READ)
     }
 
-    /// A file that must not exist yet, to read and write.
+    /// Creates a file, which must not exist yet, to read and write.
     pub const fn create() -> Self {
         Self::options(OpenOptions::NEW.with(OpenOptions::UPDT))
     }
 
-    /// A new file in place of any that exists, to read and write.
+    /// Creates a file, replacing an existing one, to read and write.
     pub const fn overwrite() -> Self {
         Self::options(OpenOptions::DELETE.with(OpenOptions::UPDT))
     }
 
-    /// An existing file, to read and write.
+    /// Opens an existing file to read and write.
     pub const fn update() -> Self {
         Self::options(OpenOptions::UPDT)
     }
 
-    /// With more options of the protocol.
+    /// Adds options of the protocol.
     pub const fn with(mut self, options: OpenOptions) -> Self {
         self.options = self.options.with(options);
         self
     }
 
-    /// The file stays only if it is closed successfully.
+    /// Keeps the file only if it is closed successfully.
     pub const fn persist_on_successful_close(self) -> Self {
         self.with(OpenOptions::POSC)
     }
 
-    /// Missing parent directories are created.
+    /// Creates missing parent directories.
     pub const fn make_path(self) -> Self {
         self.with(OpenOptions::MKPATH)
     }
 
-    /// Locks of other readers and writers are ignored.
+    /// Ignores locks of other readers and writers.
     pub const fn force(self) -> Self {
         self.with(OpenOptions::FORCE)
     }
 
-    /// Permission bits of a file that gets created.
+    /// Sets the permission bits of a created file.
     pub const fn mode(mut self, mode: u16) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Bytes that the file will have.
+    /// Sets the expected size in bytes.
     pub const fn expected_size(mut self, bytes: u64) -> Self {
         self.expected_size = Some(bytes);
         self
     }
 
-    /// Whether the file can be written.
+    /// Reports whether the file can be written.
     #[must_use]
     pub const fn is_writable(&self) -> bool {
         let writing = OpenOptions(
@@ -95,12 +95,14 @@ impl OpenWith {
         self.options.intersects(writing)
     }
 
-    /// The options of the first open: as stock clients, with the status in the answer.
+    /// Returns the options of the first open. Like the XRootD client, it requests the status in the
+    /// reply.
     pub(crate) const fn sent_options(&self) -> OpenOptions {
         self.options.with(OpenOptions::RETSTAT).with(OpenOptions::ASYNC)
     }
 
-    /// The options of an open that finds again what the first one opened or created. The status shows whether it is that.
+    /// Returns the options of an open that finds the file again that the first one opened or
+    /// created. The status shows whether it is the same file.
     pub(crate) const fn again_options(&self) -> OpenOptions {
         let creating = OpenOptions(OpenOptions::NEW.0 | OpenOptions::DELETE.0 | OpenOptions::ASYNC.0);
         let options = self.options.without(creating).with(OpenOptions::RETSTAT);

@@ -1,4 +1,4 @@
-//! [`Items`]: what is in a directory and known, decoded one by one.
+//! [`Items`]: the known entries of a directory, decoded one by one.
 
 use std::sync::Arc;
 
@@ -12,70 +12,70 @@ use crate::listing_memory::ListingMemory;
 use crate::path::{EntryName, Name, RelativePath};
 use crate::url::Url;
 
-/// An entry that is known.
+/// A known entry.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// Whether it is a directory.
+    /// Set for a directory.
     pub is_directory: bool,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Last modification, seconds since the epoch.
     pub modified: i64,
-    /// All that a server says of it.
+    /// The complete status sent by a server.
     pub stat: Option<StatInfo>,
-    /// Where it is, and as what.
+    /// The identity of the entry at each server that has it.
     pub(super) ids: Vec<Identity>,
     number: u32,
 }
 
 impl Item {
-    /// The numbers of the servers where it is.
+    /// Returns the indices of the servers that have it.
     pub(crate) fn servers(&self) -> Vec<usize> {
         self.ids.iter().map(|(server, _)| *server).collect()
     }
 
-    /// Its number at the one server where it is.
+    /// Returns its number at a server, if only one server has it.
     pub(crate) fn server_number(&self) -> Option<u64> {
         self.stat.as_ref().filter(|_| self.ids.len() == 1).map(|stat| stat.id)
     }
 
-    /// Its number among the items of its directory.
+    /// Returns its number among the items of its directory.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 }
 
-/// What is in a directory and known, sorted by name. Clones share it.
+/// The known entries of a directory, sorted by name. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Items(Arc<Entries>);
 
 impl Items {
-    /// How many there are.
+    /// Returns the number of items.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Reports whether it has no items.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them.
+    /// Returns an iterator over the items.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Item> + '_ {
         self.0.numbers().filter_map(|number| self.get(number))
     }
 
-    /// Their numbers.
+    /// Returns the numbers of the items.
     pub fn numbers(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
         self.0.numbers()
     }
 
-    /// The one of a number.
+    /// Returns the item with a number.
     #[must_use]
     pub fn get(&self, number: u32) -> Option<Item> {
         if let Some((name, known)) = self.0.local_at(number) {
@@ -100,19 +100,19 @@ impl Items {
         })
     }
 
-    /// The one of a name.
+    /// Returns the item with a name.
     #[must_use]
     pub fn find(&self, name: &Name) -> Option<Item> {
         self.0.find(&name.to_bytes()).and_then(|number| self.get(number))
     }
 
-    /// Whether one has this name, as text.
+    /// Reports whether an item has this name, as text.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.0.find(&bytes_of(name)).is_some()
     }
 
-    /// The bytes of a name, without decoding what is known of it.
+    /// Returns the bytes of a name, without decoding the status.
     #[must_use]
     pub fn name(&self, number: u32) -> &[u8] {
         self.0.name(number)
@@ -122,18 +122,18 @@ impl Items {
         Self(Arc::new(Entries::local(found.map(|(name, known)| (name, known.encode())))))
     }
 
-    /// A copy of these alone, in this order; `None` when there is no memory for it.
+    /// Copies only these items, in this order; `None` if there is no memory for them.
     pub(super) fn choose(&self, numbers: &[u32], memory: &ListingMemory) -> Option<Self> {
         self.0.choose(numbers, memory).map(|chosen| Self(Arc::new(chosen)))
     }
 
-    /// Charges another memory for them; `false` when that has no room.
+    /// Charges the items to another memory. Returns `false` if that has no space.
     pub(super) fn move_to(&mut self, memory: &ListingMemory) -> bool {
         Arc::get_mut(&mut self.0).is_some_and(|entries| entries.move_to(memory))
     }
 }
 
-/// What is known of an entry of a directory of this machine.
+/// The status of an entry of a directory of this machine.
 pub(super) struct Known {
     pub(super) is_directory: bool,
     pub(super) size: u64,
@@ -176,7 +176,8 @@ impl Known {
 }
 
 impl Listed {
-    /// Takes what servers listed: those that can be relied on, and the reasons for the others.
+    /// Adds the entries listed by servers: the reliable ones as items, the others as unknown with
+    /// the reasons.
     pub(super) fn take(&mut self, mut entries: Entries, url: &Url, path: &RelativePath) {
         let mut refused = 0;
         entries.retain(|entries, number| {
@@ -197,7 +198,7 @@ impl Listed {
     }
 }
 
-/// Why an entry cannot be relied on.
+/// Returns the reason why an entry is unreliable.
 fn refusal(entries: &Entries, number: u32) -> Option<(EntryName, Cause)> {
     let name = || EntryName::from_bytes(entries.name(number));
     if let Err(why) = Name::check(entries.name(number)) {

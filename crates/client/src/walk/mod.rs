@@ -148,7 +148,7 @@ impl std::fmt::Debug for Tree {
 pub struct Pending {
     path: RelativePath,
     depth: usize,
-    /// Its possible identities. For the root the number is not known yet.
+    /// The possible identities. For the root the number is not known yet.
     ids: Vec<Identity>,
     above: Option<Arc<Above>>,
 }
@@ -164,13 +164,13 @@ impl Pending {
 /// A directory that was read.
 #[derive(Debug)]
 pub struct Directory {
-    /// Its place.
+    /// The place.
     pub place: Place,
-    /// Its path relative to the root.
+    /// The path relative to the root.
     pub path: RelativePath,
-    /// Its depth; 0 for the root.
+    /// The depth; 0 for the root.
     pub depth: usize,
-    /// Its entries, sorted by name.
+    /// The entries, sorted by name.
     pub items: Items,
     /// Entries that are unreliable or may exist.
     pub unknown: Vec<Unknown>,

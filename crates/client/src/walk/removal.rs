@@ -10,20 +10,20 @@ use crate::path::{Name, shown_path};
 /// Files or empty directories that one step removes.
 const STEP: usize = 256;
 
-/// What became of one file or directory.
+/// The result for one file or directory.
 #[derive(Debug)]
 pub struct Removed {
-    /// Which one.
+    /// The place.
     pub place: Place,
-    /// Whether it is a directory.
+    /// Set for a directory.
     pub is_directory: bool,
-    /// Whether it is gone now.
+    /// `Ok` if it no longer exists.
     pub result: Result<(), Error>,
 }
 
 impl Removed {
-    /// Reports whether it may still be there. An entry that is not found does not keep its directory, because the server checks that
-    /// the directory is empty.
+    /// Reports whether it may still be there. An entry that is not found does not keep its
+    /// directory, because the server checks that the directory is empty.
     fn stays(&self) -> bool {
         self.result.as_ref().is_err_and(|error| !error.is_not_found())
     }
@@ -35,18 +35,20 @@ struct Level {
     /// `None` for the root.
     name: Option<Name>,
     at: Vec<usize>,
-    /// Directories in it that are empty now, and at which servers.
+    /// Directories in it that are empty now, and the servers that have them.
     empty: Vec<(Name, Vec<usize>)>,
-    /// Something in it stays, so it stays too.
+    /// Set if an entry in it remains, so that it remains, too.
     stays: bool,
 }
 
-/// Removes what is below the root of a tree, and the root. Links to directories are neither followed nor removed.
+/// Removes everything below the root of a tree, and the root. Links to directories are neither
+/// followed nor removed.
 #[derive(Debug)]
 pub struct Removal {
     walk: Walk,
     levels: Vec<Level>,
-    /// Files of the innermost directory that are still there: all of its items from a number on.
+    /// Files of the innermost directory that are not removed yet: all of its items from a number
+    /// on.
     files: Option<(Items, std::ops::Range<u32>)>,
     is_over: bool,
 }
@@ -58,13 +60,13 @@ impl std::fmt::Debug for Level {
 }
 
 impl Removal {
-    /// Of everything in a tree.
+    /// Creates the removal of a tree.
     #[must_use]
     pub fn of(tree: Tree) -> Self {
         Self { walk: Walk::through(tree.to_remove()), levels: Vec::new(), files: None, is_over: false }
     }
 
-    /// Removes some more; `None` when there is nothing left to do.
+    /// Removes the next entries; `None` at the end.
     pub async fn next(&mut self) -> Option<Vec<Removed>> {
         if let Some(some) = self.next_files() {
             let removed = self.remove(some, false).await;
@@ -88,7 +90,7 @@ impl Removal {
         Some(removed)
     }
 
-    /// Some files of the innermost directory.
+    /// Returns the next files of the innermost directory.
     fn next_files(&mut self) -> Option<Vec<(Place, Vec<FileSystem>)>> {
         let (items, numbers) = self.files.as_mut()?;
         let place = &self.levels.last()?.place;
@@ -103,7 +105,7 @@ impl Removal {
         Some(some)
     }
 
-    /// Notes whether something in the innermost directory stays.
+    /// Records whether an entry of the innermost directory remains.
     fn note(&mut self, removed: &[Removed]) {
         if removed.iter().any(Removed::stays)
             && let Some(level) = self.levels.last_mut()
@@ -132,7 +134,7 @@ impl Removal {
         self.levels.push(Level { place, name, at, empty: Vec::new(), stays });
     }
 
-    /// Ends the directories from a depth on.
+    /// Closes all directories from a depth on.
     async fn close(&mut self, depth: usize, removed: &mut Vec<Removed>) {
         while self.levels.len() > depth {
             let Some(mut level) = self.levels.pop() else { return };
@@ -148,7 +150,7 @@ impl Removal {
                     removed.extend(self.remove(vec![(level.place, servers)], true).await);
                 }
             }
-            // Of a wide directory not all are kept until its end.
+            // A directory with many subdirectories does not keep all of them until its end.
             if let Some(mut above) = self.levels.pop_if(|above| above.empty.len() >= STEP) {
                 let below = self.remove_empty(&mut above).await;
                 self.levels.push(above);

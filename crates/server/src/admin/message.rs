@@ -31,7 +31,7 @@ pub enum Request {
     },
     /// Declare an unfinished file whole, or end the record of one that is not there.
     ClearUnfinished {
-        /// Its logical path, in the form of [`base::LogicalPath::escaped`].
+        /// The logical path, in the form of [`base::LogicalPath::escaped`].
         path: String,
         /// Also apply it if the file was changed within the hold time.
         #[serde(default)]
@@ -41,7 +41,7 @@ pub enum Request {
     Checkpoints {},
     /// Resolve the checkpoint of a blocked file.
     ResolveCheckpoint {
-        /// Its logical path, in the form of [`base::LogicalPath::escaped`].
+        /// The logical path, in the form of [`base::LogicalPath::escaped`].
         path: String,
         /// Undo the changes in the file that exists now; otherwise keep it unchanged.
         undo: bool,
@@ -70,11 +70,11 @@ pub struct Status {
     pub program: String,
     /// `anon` without a name.
     pub instance: String,
-    /// Its pid.
+    /// The pid.
     pub pid: u32,
-    /// Its host's name.
+    /// The host's name.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
     /// Logical paths it serves, read-only ones with ` (read-only)`.
     pub exports: Vec<String>,
@@ -141,7 +141,7 @@ pub struct OrderAnswer {
     pub node: String,
     /// The state of the node after the order, in the words of the cluster status.
     pub state: String,
-    /// Its address, if it is a child of the node that received the order.
+    /// The address, if it is a child of the node that received the order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
@@ -149,7 +149,7 @@ pub struct OrderAnswer {
 /// A file and its state.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileState {
-    /// Its logical path, in the form of [`base::LogicalPath::escaped`], which orders take.
+    /// The logical path, in the form of [`base::LogicalPath::escaped`], which orders take.
     pub path: String,
     /// The state, in words.
     pub state: String,
@@ -158,7 +158,7 @@ pub struct FileState {
 /// A directory or file that could not be read.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct UnreadablePath {
-    /// Its logical path, in the form of [`base::LogicalPath::escaped`].
+    /// The logical path, in the form of [`base::LogicalPath::escaped`].
     pub path: String,
     /// The reason.
     pub reason: String,
@@ -214,7 +214,7 @@ pub enum Response {
     Resolved {
         /// The path.
         path: String,
-        /// Its state now, in words.
+        /// The state now, in words.
         state: String,
     },
     /// The request failed.

@@ -47,7 +47,7 @@ impl CachedText {
 pub struct NodeStatus {
     /// `server`, `supervisor`, `manager`, `meta manager`.
     pub role: String,
-    /// Its system id.
+    /// The system id.
     pub id: String,
     /// The host name that it reports.
     pub host: String,
@@ -75,9 +75,9 @@ pub struct NodeStatus {
     /// The managers that it tries to join, each with the obstacle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sought: Vec<String>,
-    /// Its space; for a parent the space of its children.
+    /// The space; for a parent the space of its children.
     pub space: SpaceStatus,
-    /// Its children; empty for a server.
+    /// The children; empty for a server.
     pub children: Vec<ChildStatus>,
     /// The number of nodes whose login waits for a free slot.
     pub waiting: u64,
@@ -91,11 +91,11 @@ pub struct NodeStatus {
 /// A child, as known to its parent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ChildStatus {
-    /// Its slot, 0 to 63.
+    /// The slot, 0 to 63.
     pub slot: u8,
-    /// Its role towards its parent.
+    /// The role towards its parent.
     pub role: String,
-    /// Its system id.
+    /// The system id.
     pub id: String,
     /// The host name that it reports.
     pub host: String,
@@ -124,9 +124,9 @@ pub struct ChildStatus {
     pub inventory: Option<String>,
     /// Seconds since it joined, or since its connection was lost. XRootD parents do not report it.
     pub age_seconds: Option<u64>,
-    /// Its load.
+    /// The load.
     pub load: LoadStatus,
-    /// Its space.
+    /// The space.
     pub space: SpaceStatus,
     /// The exports of the child, one line each with rights and prefix.
     pub paths: Vec<String>,
