@@ -1,7 +1,7 @@
 //! Changes of the name space of a [`FileSystem`].
 //!
-//! A request is sent only once if making it twice could do more than requested, because another
-//! client may have created a new file of that name in between. When the reply is lost, the server
+//! A request is sent only once if making it twice could do more than requested. For example,
+//! another client may create a new file of that name in between. When the reply is lost, the server
 //! that received the request is queried for the current state. If that does not prove that the
 //! request was carried out, the error is uncertain ([`Error::is_uncertain`]).
 

@@ -3,7 +3,7 @@
 //! A server cuts the target of a request at the first `?` and treats the rest as parameters (cgi).
 //! A file `data?old` can therefore not be named in any request: a request that tries acts on
 //! `data`. So a name from a listing or a local directory becomes part of a path only as a [`Name`],
-//! which refuses it, and a [`RemotePath`] is never split again.
+//! which refuses it. A [`RemotePath`] is never split again.
 //!
 //! Names are bytes. In text, private characters represent bytes that are not UTF-8
 //! ([`base::text_of`]). Only [`RequestTarget`] and the functions that return names of this machine

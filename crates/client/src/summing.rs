@@ -4,9 +4,9 @@
 //! lost the query sends nothing either, so a fixed timeout cannot distinguish both.
 //!
 //! After [`LOOK_TIME`] the client requests the status of the path: a directory or a missing file
-//! will never have a checksum. For a file the timeout covers its bytes and those of all other files
-//! of the same server whose checksums this client waits for, because servers compute them one after
-//! the other. Each checksum from that server restarts the timeout.
+//! will never have a checksum. The timeout of a file covers its bytes and those of all other files
+//! of the same server whose checksums this client waits for. Servers compute them one after the
+//! other. Each checksum from that server restarts the timeout.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

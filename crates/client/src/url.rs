@@ -99,8 +99,8 @@ pub struct Url {
 }
 
 impl Url {
-    /// Parses a URL. A text without `://` is a file if it begins with `/`, standard input or output
-    /// if it begins with `-`, and otherwise a root URL without its protocol.
+    /// Parses a URL. A text without `://` is a file if it begins with `/`, and standard input or
+    /// output if it begins with `-`. Otherwise it is a root URL without its protocol.
     ///
     /// # Errors
     /// [`UrlError`].

@@ -3,9 +3,9 @@
 //! It exists because units and scripts start a `cmsd`, watch its pid file and end it. It runs until
 //! it receives a signal, and changes nothing.
 //!
-//! The two processes can be started in either order. If no scalla server appears on its admin
-//! directory, or an XRootD daemon does, the stand-in ends with an error, so that no operator takes
-//! a node for running that is not.
+//! The two processes can be started in either order. The stand-in ends with an error if no scalla
+//! server appears on its admin directory, or an XRootD daemon does. Otherwise an operator could
+//! believe that a node runs that does not.
 
 use crate::VERSION;
 use crate::admin::{AdminError, Request, ask};

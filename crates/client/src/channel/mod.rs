@@ -67,7 +67,7 @@ struct Command {
     payload: Bytes,
     sink: Sink,
     until: Until,
-    /// `None` if nobody waits for the reply.
+    /// `None` if no caller waits for the reply.
     answer: Option<oneshot::Sender<Result<Answer, Failed>>>,
 }
 

@@ -34,7 +34,7 @@ pub enum Reason {
 }
 
 impl Copier {
-    /// Why a file is to be copied; `None` when both are equal.
+    /// The reason to copy a file; `None` when both are equal.
     pub(super) async fn difference(
         &self,
         job: &CopyJob,

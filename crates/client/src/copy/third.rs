@@ -288,7 +288,7 @@ async fn able(client: &Client, url: &Url, side: Side) -> Result<(), CopyError> {
 /// Introduces the servers to each other, starts the job, and waits for its end.
 ///
 /// XRootD destinations start at the first sync. If the fetching server and the permission of this
-/// client reach an XRootD source at the same moment, it may not match them, and lets both wait for
+/// client reach an XRootD source at the same moment, it may not match them. Both then wait for
 /// their timeout. The permission is therefore answered by the source before the other server can
 /// connect.
 async fn meet(client: &Client, file: &File, seen: &Seen, key: &str, watch: &Watch) -> Result<(), CopyError> {

@@ -143,7 +143,7 @@ impl std::fmt::Debug for Tree {
     }
 }
 
-/// A directory that is to be read.
+/// A directory that must be read.
 #[derive(Clone, Debug)]
 pub struct Pending {
     path: RelativePath,

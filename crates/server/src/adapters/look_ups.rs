@@ -1,10 +1,10 @@
 //! Host name look-ups on behalf of clients.
 //!
 //! A look-up occupies a thread until the name service has answered or timed out, which may take a
-//! minute, and a client that cancels its copy does not end the look-up. So the number of look-ups
-//! is limited for each client host and for all clients, and the thread itself holds the permit
-//! until it ends: cancelling gains nothing. Further look-ups wait for a permit without a thread, in
-//! the order of their arrival, because one host may order hundreds of copies at once. Copies of one
+//! minute. A client that cancels its copy does not end the look-up. So the number of look-ups is
+//! limited for each client host and for all clients, and the thread itself holds the permit until
+//! it ends: cancelling gains nothing. Further look-ups wait for a permit without a thread, in the
+//! order of their arrival, because one host may order hundreds of copies at once. Copies of one
 //! client host from one source share a look-up, so a source whose name service does not answer
 //! takes one permit. A failure counts for all copies that wait for that look-up. Later copies start
 //! a new one.

@@ -10,7 +10,7 @@
 //! | `leased` | creation of files only within the lease of a manager |
 //! | `moving` | redirection of readers away from a drained server |
 //! | `scout` | search for another copy of a file, as a client would |
-//! | `redirector` | the file system of a manager, for [`vfs::FileSystem`]: redirects clients to nodes |
+//! | `redirector` | the file system of a manager, for [`vfs::FileSystem`]: redirects clients |
 //! | `redirects` | static redirects to another server, in front of the logical file system |
 //! | `fetcher` | pulls from other servers with our client, for [`logical::Fetcher`] |
 //! | `copy_program` | pulls with a program of the site, for [`logical::Fetcher`] |

@@ -221,8 +221,9 @@ impl FileSystem for Redirector {
             Operation::QuerySpace(target) => self.space(caller, &target, reply, |space| {
                 Value::Text(figures(&space).query_text(ALL_SPACES).into_bytes())
             }),
-            // A single path is redirected: its server takes the request and assigns an id. XRootD
-            // servers would not renew the access time for a client.
+            // A single path is redirected: its server takes the request and assigns an id. A
+            // request to renew access times is not redirected, because XRootD servers would not
+            // perform it for a client.
             Operation::Prepare(request, targets)
                 if request.evict || request.fresh || !targets.is_single() =>
             {

@@ -1,7 +1,7 @@
 //! Searches another copy of a file as a client would.
 //!
-//! The search begins at the node where clients begin and follows redirects up to the server that
-//! has the file, so that its result is the one that a redirected client would get.
+//! The search begins at the node where clients begin, and follows redirects up to the server that
+//! has the file. Its result is therefore the one that a redirected client would get.
 
 use super::moving::MARK;
 use base::LogicalPath;

@@ -139,7 +139,7 @@ pub struct ReloadAnswer {
 pub struct OrderAnswer {
     /// The node to which it applied.
     pub node: String,
-    /// The state of the node after the order, in the words of the cluster status.
+    /// The state of the node after the order, as shown in the cluster status.
     pub state: String,
     /// The address, if it is a child of the node that received the order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,7 +151,7 @@ pub struct OrderAnswer {
 pub struct FileState {
     /// The logical path, in the form of [`base::LogicalPath::escaped`], which orders take.
     pub path: String,
-    /// The state, in words.
+    /// The state as text.
     pub state: String,
 }
 
@@ -171,7 +171,7 @@ pub struct FileList {
     pub files: Vec<FileState>,
     /// Set if the list is complete.
     pub complete: bool,
-    /// The reason why the list stopped early, in words.
+    /// The reason why the list stopped early, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
     /// Directories and files that could not be read, so that the list may be incomplete.
@@ -214,7 +214,7 @@ pub enum Response {
     Resolved {
         /// The path.
         path: String,
-        /// The state now, in words.
+        /// The new state as text.
         state: String,
     },
     /// The request failed.

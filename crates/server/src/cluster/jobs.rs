@@ -84,7 +84,7 @@ impl Engine {
         self.route();
     }
 
-    /// Handles a name that appeared, disappeared or was looked up in vain.
+    /// Handles a name that appeared, disappeared or was looked up without success.
     pub(super) fn name_changed(&mut self, path: &LogicalPath) {
         if let Some(server) = &mut self.server {
             server.name_changed(&mut self.tree, path);

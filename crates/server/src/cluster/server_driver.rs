@@ -206,7 +206,7 @@ impl ServerDriver {
         }
     }
 
-    /// Handles a name that appeared, disappeared or was looked up in vain.
+    /// Handles a name that appeared, disappeared or was looked up without success.
     pub(super) fn name_changed(&mut self, tree: &mut TreeDriver, path: &LogicalPath) {
         let Some(holdings) = &mut self.holdings else { return };
         let path = path.without_slash();

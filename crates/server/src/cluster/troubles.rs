@@ -67,7 +67,7 @@ impl<K> Default for Repeats<K> {
 }
 
 impl<K: std::hash::Hash + Eq> Repeats<K> {
-    /// Reports whether the problem is to be logged now.
+    /// Reports whether the problem must be logged now.
     fn due(&mut self, what: K, now: Duration) -> bool {
         if self.0.len() >= REMEMBERED_MAX {
             self.0.retain(|_, said| said.again + said.pause > now);
@@ -88,7 +88,7 @@ impl<K: std::hash::Hash + Eq> Repeats<K> {
         }
     }
 
-    /// Marks the problem as solved. Returns true if the solution is to be logged.
+    /// Marks the problem as solved. Reports whether the solution must be logged.
     fn over(&mut self, what: &K) -> bool {
         self.0.get_mut(what).is_some_and(|said| !std::mem::replace(&mut said.over, true))
     }
@@ -178,7 +178,7 @@ impl Troubles {
         }
     }
 
-    /// Reports whether a refused order of a redirector at this address is to be logged now.
+    /// Reports whether a refused order of a redirector at this address must be logged now.
     pub(super) fn is_refused_order_due(
         &mut self,
         ip: Option<IpAddr>,

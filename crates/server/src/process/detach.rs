@@ -66,7 +66,7 @@ pub fn detach() -> io::Result<Outcome> {
 }
 
 /// Sets the process name shown by `ps` and `pgrep` to that of the link under which the program was
-/// started, because a restart of the program changes it.
+/// started. A restart of the program changes it.
 pub fn keep_name() {
     let Some(name) = std::env::args_os().next() else { return };
     let name = Path::new(&name).file_name().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! `setenv` of the configuration, for child processes and libraries of the server.
 //!
-//! The program is executed again in the same process, with the new environment and the same name,
-//! because a change of the environment is not safe while other threads run.
+//! The program is executed again in the same process, with the new environment and the same name. A
+//! change of the environment is not safe while other threads run.
 
 use config::EnvironmentChange;
 use std::io;

@@ -1,15 +1,15 @@
 //! Health of this node: load, space, and the list of nodes that may join.
 //!
-//! They are measured on a thread of their own, because files and programs can block, and are
-//! reported to the thread of the cluster when they change enough.
+//! They are measured on a separate thread, because files and programs can block. They are reported
+//! to the thread of the cluster when they change enough.
 //!
-//! | file | content |
-//! |---|---|
-//! | here | [`Health`]: the thread, and the choice of changes that it reports |
-//! | `load` | the load of the machine |
-//! | `program` | an external program that measures the load instead |
-//! | `space` | the space for new files |
-//! | `list` | the file of nodes that may not join |
+//! | file      | content                                                           |
+//! |-----------|-------------------------------------------------------------------|
+//! | here      | [`Health`]: the thread, and the choice of changes that it reports |
+//! | `load`    | the load of the machine                                           |
+//! | `program` | an external program that measures the load instead                |
+//! | `space`   | the space for new files                                           |
+//! | `list`    | the file of nodes that may not join                               |
 
 mod list;
 mod load;
