@@ -74,8 +74,7 @@ pub(crate) struct SessionDriver {
     pub(crate) links: Links,
     pub(crate) jobs: Lazy<Slab<Job>>,
     pub(crate) transfers: Lazy<Slab<Transfer>>,
-    pub(crate) receipts: Lazy<Slab<Receipt>>,
-    rare: Lazy<Rare>,
+    pub(crate) rare: Lazy<Rare>,
     /// Creation time since the start of the loop.
     born: Moment,
     /// Bytes received on all connections of the session.
@@ -94,7 +93,9 @@ pub(crate) struct SessionDriver {
 
 /// State that few sessions have at any time.
 #[derive(Default)]
-struct Rare {
+pub(crate) struct Rare {
+    /// Writes whose payload has not been written completely.
+    pub(crate) receipts: Slab<Receipt>,
     /// Pages of listings that wait for room in the output.
     parked: VecDeque<(CallId, Operation)>,
     /// Replies to send at the end of this session.
@@ -104,10 +105,14 @@ struct Rare {
 }
 
 impl Table for Rare {
-    const EMPTY: &'static Self = &Self { parked: VecDeque::new(), waiting_for_end: Vec::new(), join: None };
+    const EMPTY: &'static Self =
+        &Self { receipts: Slab::new(), parked: VecDeque::new(), waiting_for_end: Vec::new(), join: None };
 
     fn is_empty(&self) -> bool {
-        self.parked.is_empty() && self.waiting_for_end.is_empty() && self.join.is_none()
+        self.receipts.is_empty()
+            && self.parked.is_empty()
+            && self.waiting_for_end.is_empty()
+            && self.join.is_none()
     }
 }
 
@@ -121,7 +126,6 @@ impl SessionDriver {
             links: Links::new(Account::new(&hub.shared.memory)),
             jobs: Lazy::default(),
             transfers: Lazy::default(),
-            receipts: Lazy::default(),
             rare: Lazy::default(),
             born: hub.now(),
             received: 0,
@@ -246,7 +250,7 @@ impl SessionDriver {
     fn is_quiet(&self) -> bool {
         self.session.calls_in_flight() == 0
             && self.transfers.is_empty()
-            && self.receipts.is_empty()
+            && self.rare.receipts.is_empty()
             && self.rare.parked.is_empty()
     }
 

@@ -161,8 +161,14 @@ impl DerefMut for LinkState {
     }
 }
 
-/// The bound connections of a session, by path id.
-type Bound = [Option<LinkState>; PATH_ID_MAX as usize];
+/// State that only sessions with bound connections have, or that have lost a connection.
+#[derive(Default)]
+struct Bound {
+    /// The bound connections, by path id.
+    links: [Option<LinkState>; PATH_ID_MAX as usize],
+    /// Output for connections that no longer exist; it is discarded.
+    nowhere: Vec<u8>,
+}
 
 /// All connections of the session. Replies for a removed one are dropped.
 pub(crate) struct Links {
@@ -170,14 +176,12 @@ pub(crate) struct Links {
     account: Rc<Account>,
     control: Option<LinkState>,
     bound: Option<Box<Bound>>,
-    #[expect(clippy::box_collection, reason = "hardly any session needs it")]
-    nowhere: Option<Box<Vec<u8>>>,
 }
 
 impl Links {
     /// Returns an empty table for a session with this account.
     pub(crate) fn new(account: Rc<Account>) -> Self {
-        Self { account, control: None, bound: None, nowhere: None }
+        Self { account, control: None, bound: None }
     }
 
     /// Returns the memory account of the session.
@@ -190,7 +194,7 @@ impl Links {
         let account = &self.account;
         let place = match usize::from(link.0).checked_sub(1) {
             None => self.control.as_mut(),
-            Some(index) => self.bound.as_mut().and_then(|bound| bound.get_mut(index)?.as_mut()),
+            Some(index) => self.bound.as_mut().and_then(|bound| bound.links.get_mut(index)?.as_mut()),
         };
         place.map(|state| (state, account))
     }
@@ -209,7 +213,7 @@ impl Links {
     fn place(&mut self, link: LinkId) -> Option<&mut Option<LinkState>> {
         match usize::from(link.0).checked_sub(1) {
             None => Some(&mut self.control),
-            Some(index) => self.bound.as_mut()?.get_mut(index),
+            Some(index) => self.bound.as_mut()?.links.get_mut(index),
         }
     }
 
@@ -235,18 +239,18 @@ impl Links {
     }
 
     fn iter(&self) -> impl Iterator<Item = &LinkState> {
-        self.control.iter().chain(self.bound.iter().flat_map(|bound| bound.iter().flatten()))
+        self.control.iter().chain(self.bound.iter().flat_map(|bound| bound.links.iter().flatten()))
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut LinkState> {
-        let bound = self.bound.iter_mut().flat_map(|bound| bound.iter_mut().flatten());
+        let bound = self.bound.iter_mut().flat_map(|bound| bound.links.iter_mut().flatten());
         self.control.iter_mut().chain(bound)
     }
 
     /// Reports whether the pending work of any connection is too large for another request.
     pub(crate) fn is_full(&self) -> bool {
         self.control.as_ref().is_some_and(LinkState::is_full)
-            || self.bound.as_ref().is_some_and(|bound| bound.iter().flatten().any(LinkState::is_full))
+            || self.bound.as_ref().is_some_and(|bound| bound.links.iter().flatten().any(LinkState::is_full))
     }
 
     /// Drops all pending output, transfers and expected payload.
@@ -267,12 +271,12 @@ impl Links {
     /// announces it.
     pub(crate) fn unannounced_bytes(&self) -> usize {
         let Some(bound) = &self.bound else { return 0 };
-        bound.iter().flatten().filter(|link| link.unannounced.is_some()).count() * SMALL_BYTES
+        bound.links.iter().flatten().filter(|link| link.unannounced.is_some()).count() * SMALL_BYTES
     }
 
     /// Wakes the tasks of the bound connections.
     pub(crate) fn wake_bound(&self) {
-        let bound = self.bound.iter().flat_map(|bound| bound.iter().flatten());
+        let bound = self.bound.iter().flat_map(|bound| bound.links.iter().flatten());
         bound.filter_map(|link| link.waker.as_ref()).for_each(Waker::wake_by_ref);
     }
 
@@ -281,7 +285,7 @@ impl Links {
     /// otherwise two connections could wake each other forever.
     pub(crate) fn wake_others(&mut self, link: LinkId, progress: bool) {
         let Some(bound) = &mut self.bound else { return };
-        let all = std::iter::once(&mut self.control).chain(bound.iter_mut()).enumerate();
+        let all = std::iter::once(&mut self.control).chain(bound.links.iter_mut()).enumerate();
         for (index, state) in all {
             let Some(state) = state.as_mut().filter(|_| index != usize::from(link.0)) else { continue };
             let waits = progress && std::mem::take(&mut state.stalled);
@@ -295,18 +299,18 @@ impl Links {
 
 impl session::Outlets for Links {
     fn link(&mut self, link: LinkId) -> &mut Vec<u8> {
-        let account = &self.account;
-        let place = match usize::from(link.0).checked_sub(1) {
-            None => self.control.as_mut(),
-            Some(index) => self.bound.as_mut().and_then(|bound| bound.get_mut(index)?.as_mut()),
-        };
-        match place {
+        let index = usize::from(link.0).checked_sub(1);
+        if let (None, Some(state)) = (index, &mut self.control) {
+            state.news = true;
+            return state.out.tail(&self.account);
+        }
+        let Bound { links, nowhere } = &mut **self.bound.get_or_insert_default();
+        match index.and_then(|index| links.get_mut(index)?.as_mut()) {
             Some(state) => {
                 state.news = true;
-                state.out.tail(account)
+                state.out.tail(&self.account)
             }
             None => {
-                let nowhere = self.nowhere.get_or_insert_default();
                 nowhere.clear();
                 nowhere
             }

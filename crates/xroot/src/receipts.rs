@@ -110,7 +110,7 @@ impl SessionDriver {
             in_flight: 0,
             result: Received::default(),
         };
-        let key = self.receipts.insert(receipt);
+        let key = self.rare.receipts.insert(receipt);
         if length == 0 {
             if !held {
                 self.settle_receipt(key);
@@ -128,7 +128,8 @@ impl SessionDriver {
 
     /// Releases a held write.
     pub(crate) fn proceed(&mut self, call: CallId) {
-        let Some((key, receipt)) = self.receipts.iter_mut().find(|(_, receipt)| receipt.call == call) else {
+        let Some((key, receipt)) = self.rare.receipts.iter_mut().find(|(_, receipt)| receipt.call == call)
+        else {
             return;
         };
         (receipt.held, receipt.released) = (false, true);
@@ -143,7 +144,7 @@ impl SessionDriver {
     pub(crate) fn feed(&mut self, key: usize, bytes: &[u8]) -> usize {
         let mut taken = 0;
         while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
-            let Some(receipt) = self.receipts.get_mut(key) else { return taken };
+            let Some(receipt) = self.rare.receipts.get_mut(key) else { return taken };
             if receipt.left == 0 {
                 break;
             }
@@ -169,7 +170,11 @@ impl SessionDriver {
                 Next::Fill => receipt.fill(rest),
             };
             taken += step;
-            self.receipts.get_mut(key).into_iter().for_each(|receipt| receipt.left -= step.min(receipt.left));
+            self.rare
+                .receipts
+                .get_mut(key)
+                .into_iter()
+                .for_each(|receipt| receipt.left -= step.min(receipt.left));
             self.flush_piece(key);
         }
         self.settle_if_whole(key);
@@ -179,12 +184,12 @@ impl SessionDriver {
     /// Returns room for payload that is read directly from the socket. Returns `None` if that does
     /// not pay or is not possible.
     pub(crate) fn payload_room(&mut self, key: usize) -> Option<&mut [u8]> {
-        match self.receipts.get(key)?.step() {
+        match self.rare.receipts.get(key)?.step() {
             Next::Whole(_, _, length) if length > net::SMALL_BYTES && self.open_piece(key) => {}
             Next::Fill => {}
             _ => return None,
         }
-        let receipt = self.receipts.get_mut(key)?;
+        let receipt = self.rare.receipts.get_mut(key)?;
         let (block, filled, goal) = receipt.piece.as_mut()?;
         block.get_mut(*filled..*goal).filter(|room| room.len() > net::SMALL_BYTES / 4)
     }
@@ -192,7 +197,7 @@ impl SessionDriver {
     /// Starts a piece of the current extent. Returns `false` if memory is short.
     fn open_piece(&mut self, key: usize) -> bool {
         let Some(charge) = self.reserve(Purpose::Data, BLOCK_BYTES, 0) else { return false };
-        let Some(receipt) = self.receipts.get_mut(key) else { return false };
+        let Some(receipt) = self.rare.receipts.get_mut(key) else { return false };
         if let Some(place) = receipt.places.front() {
             receipt.piece = Some((Block::with_room(BLOCK_BYTES, charge), 0, place.piece()));
         }
@@ -201,7 +206,7 @@ impl SessionDriver {
 
     /// Records bytes that were read into the room of [`Self::payload_room`].
     pub(crate) fn payload_came(&mut self, key: usize, bytes: usize) {
-        let Some(receipt) = self.receipts.get_mut(key) else { return };
+        let Some(receipt) = self.rare.receipts.get_mut(key) else { return };
         if let Some((_, filled, _)) = receipt.piece.as_mut() {
             *filled += bytes;
         }
@@ -213,17 +218,20 @@ impl SessionDriver {
     /// Reports whether reading from the connection must pause until pieces have been written. The
     /// payload of a held write may fill one buffer, so that the end of the connection is noticed.
     pub(crate) fn payload_waits(&mut self, key: usize) -> bool {
-        self.receipts.get(key).is_some_and(|receipt| !receipt.held && matches!(receipt.step(), Next::Wait))
+        self.rare
+            .receipts
+            .get(key)
+            .is_some_and(|receipt| !receipt.held && matches!(receipt.step(), Next::Wait))
     }
 
     /// Reports, once, whether held payload was released.
     pub(crate) fn was_released(&mut self, key: usize) -> bool {
-        self.receipts.get_mut(key).is_some_and(|receipt| std::mem::take(&mut receipt.released))
+        self.rare.receipts.get_mut(key).is_some_and(|receipt| std::mem::take(&mut receipt.released))
     }
 
     /// Writes the piece if it is complete.
     fn flush_piece(&mut self, key: usize) {
-        let Some(receipt) = self.receipts.get_mut(key) else { return };
+        let Some(receipt) = self.rare.receipts.get_mut(key) else { return };
         let Some((mut block, filled, goal)) = receipt.piece.take() else { return };
         if filled < goal {
             receipt.piece = Some((block, filled, goal));
@@ -266,8 +274,8 @@ impl SessionDriver {
     /// belongs to one piece. Bytes after that piece, or all bytes otherwise, become input.
     pub(crate) fn take_ahead(&mut self, key: usize, ahead: Ahead, input: &mut Input) {
         let Ahead { block, filled } = ahead;
-        let room = self.receipts.get(key).map_or(0, Receipt::room_ahead);
-        let Some(receipt) = self.receipts.get_mut(key).filter(|_| room > 0) else {
+        let room = self.rare.receipts.get(key).map_or(0, Receipt::room_ahead);
+        let Some(receipt) = self.rare.receipts.get_mut(key).filter(|_| room > 0) else {
             return Ahead { block, filled }.join(input, self.links.account());
         };
         let taken = filled.min(room);
@@ -279,7 +287,7 @@ impl SessionDriver {
     /// Returns the length of the first piece of announced payload if the payload of the next
     /// request may be received the same way, otherwise 0.
     pub(crate) fn piece_ahead(&self, key: usize) -> usize {
-        let room = self.receipts.get(key).map_or(0, Receipt::room_ahead);
+        let room = self.rare.receipts.get(key).map_or(0, Receipt::room_ahead);
         if room < PAYLOAD_AHEAD_MIN { 0 } else { room }
     }
 
@@ -290,7 +298,7 @@ impl SessionDriver {
     }
 
     fn piece_ended(&mut self, key: usize, answer: Answer, charge: Charge) {
-        let Some(receipt) = self.receipts.get_mut(key) else { return };
+        let Some(receipt) = self.rare.receipts.get_mut(key) else { return };
         receipt.in_flight -= 1;
         match answer {
             Answer::Value(Value::Written { buffer }) => drop(Block::from_parts(buffer, charge)),
@@ -299,7 +307,7 @@ impl SessionDriver {
     }
 
     fn settle_if_whole(&mut self, key: usize) {
-        let Some(receipt) = self.receipts.get(key) else { return };
+        let Some(receipt) = self.rare.receipts.get(key) else { return };
         if receipt.left == 0 {
             let link = receipt.link;
             let written = receipt.in_flight == 0 && receipt.piece.is_none();
@@ -318,7 +326,7 @@ impl SessionDriver {
     }
 
     fn settle_receipt(&mut self, key: usize) {
-        let Some(receipt) = self.receipts.try_remove(key) else { return };
+        let Some(receipt) = self.rare.receipts.try_remove(key) else { return };
         if let Some(error) = &receipt.result.error {
             self.note_failure(error);
         }
@@ -328,7 +336,7 @@ impl SessionDriver {
 
     /// Fails a write whose connection was lost before all of its payload arrived.
     pub(crate) fn payload_lost(&mut self, key: usize) {
-        let Some(receipt) = self.receipts.get_mut(key) else { return };
+        let Some(receipt) = self.rare.receipts.get_mut(key) else { return };
         receipt.left = 0;
         receipt.failed(Error::new(ErrorKind::IoError, "the connection was lost"));
         if receipt.in_flight == 0 {

@@ -30,7 +30,7 @@ impl SessionDriver {
         }
         // A reply may be incomplete, and so may the state from which it was made.
         driver.transfers.clear();
-        driver.receipts.clear();
+        driver.rare.receipts.clear();
         // Pools may still run these jobs. Buffers and charges return with their answers.
         driver.jobs.iter_mut().for_each(|(_, job)| job.work = JobWork::Orphan);
         driver.rare.parked.clear();
@@ -98,7 +98,6 @@ impl SessionDriver {
         self.session.shrink();
         self.jobs.shrink();
         self.transfers.shrink();
-        self.receipts.shrink();
         self.rare.shrink();
     }
 

@@ -65,7 +65,7 @@ impl SessionDriver {
     /// Reports whether announced data is expected on the connection and may be received now.
     pub(crate) fn awaits_payload(&mut self, link: LinkId) -> bool {
         let expected = self.links.get(link).and_then(|state| state.expected.front().copied());
-        expected.is_some_and(|key| self.receipts.get(key).is_some_and(|receipt| !receipt.is_held()))
+        expected.is_some_and(|key| self.rare.receipts.get(key).is_some_and(|receipt| !receipt.is_held()))
     }
 
     /// Reports whether sent output may have made room for further work of this connection.
