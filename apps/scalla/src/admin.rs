@@ -14,23 +14,23 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Look after a running server.
+/// Inspect and control a running server.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Admin {
     #[command(flatten)]
     which: Which,
-    /// Answer as a JSON object.
+    /// Print a JSON object.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
     command: Command,
 }
 
-/// Which running server.
+/// The running server.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Which {
-    /// Admin folder of the server (`all.adminpath`). Without it: the server of this user that was
-    /// given none.
+    /// Admin directory of the server (`all.adminpath`). The default is the server of this user
+    /// without a configured admin directory.
     #[arg(long, value_name = "DIR", global = true)]
     admin_path: Option<PathBuf>,
     /// Instance name of the server.
@@ -40,39 +40,40 @@ pub(crate) struct Which {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// List the servers that run here and that this user may look after.
+    /// List the running servers on this machine that this user may control.
     List,
-    /// Say what the server is and does.
+    /// Print the identity and state of the server.
     Status,
-    /// Say how much is logged, or change it.
+    /// Print or set the log level.
     LogLevel {
-        /// `info`, or with rooms of their own: `info,net=debug`.
+        /// `info`, or with separate levels for crates: `info,net=debug`.
         levels: Option<String>,
     },
-    /// Open the log again and read the configuration again (as SIGHUP does).
+    /// Reopen the log and reload the configuration, as SIGHUP does.
     Reload,
-    /// List unfinished files (persist on close), or declare one whole.
+    /// List unfinished files (persist on close), or declare one complete.
     #[command(subcommand)]
     Unfinished(Unfinished),
     /// List files that are blocked by a checkpoint that could not be undone, or resolve one.
     #[command(subcommand)]
     Checkpoint(Checkpoint),
-    /// Take no new connections and end when the others have (as SIGTERM does).
+    /// Accept no new connections and exit when the existing ones have ended, as SIGTERM does.
     Drain,
 }
 
 #[derive(Subcommand, Debug)]
 enum Unfinished {
-    /// List those that the server has a record of.
+    /// List the unfinished files that the server has a record of.
     List {
-        /// List those at and below PATH, also those without a record.
+        /// List unfinished files at and below PATH, including those without a record.
         path: Option<OsString>,
     },
-    /// Declare the file at PATH whole; if no file is there, end its record.
+    /// Declare the file at PATH complete. If the file does not exist, delete its record.
     Clear {
-        /// Logical path, as lists print it.
+        /// Logical path, as printed by `list`.
         path: OsString,
-        /// Clear it although it was changed within the hold time: no other server is writing it.
+        /// Clear the file even if it was changed within the hold time. Use this only if no other
+        /// server is writing it.
         #[arg(long)]
         force: bool,
     },
@@ -82,18 +83,19 @@ enum Unfinished {
 enum Checkpoint {
     /// List blocked files.
     List,
-    /// Undo the changes in the file that lies at PATH now, and serve it again. Without --force only
-    /// in a file that is proven to be the one of the checkpoint; otherwise say what would be done.
+    /// Undo the changes in the current file at PATH, and serve it again. Without --force, this
+    /// requires proof that it is the file of the checkpoint; otherwise only print the planned
+    /// changes.
     Apply {
-        /// Logical path, as lists print it.
+        /// Logical path, as printed by `list`.
         path: OsString,
-        /// Undo the changes although nothing proves that it is the right file.
+        /// Undo the changes even without proof that it is the right file.
         #[arg(long)]
         force: bool,
     },
-    /// Serve the file at PATH as it is; the checkpoint is kept aside.
+    /// Serve the file at PATH as it is, and set the checkpoint aside.
     Discard {
-        /// Logical path, as lists print it.
+        /// Logical path, as printed by `list`.
         path: OsString,
     },
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use crate::facts;
 use crate::printer::{Printer, err, out};
 
-/// Serves files to many clients at once; understands XRootD's protocol and configuration.
+/// Serve files to many clients at once, with XRootD's protocol and configuration.
 #[derive(Parser, Debug)]
 #[command(name = "scalla", version = server::VERSION, propagate_version = true, arg_required_else_help = true)]
 struct Arguments {

@@ -13,12 +13,12 @@ use server::cluster::{Order, Survey, survey};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Look at the cluster a running node belongs to, take nodes out of use and into it again.
+/// Show the cluster of a running node, and take its nodes out of service and back.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Cluster {
     #[command(flatten)]
     which: Which,
-    /// Answer as a JSON object.
+    /// Print a JSON object.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -27,42 +27,42 @@ pub(crate) struct Cluster {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Draw the tree: roles, addresses, slots, names, states, age, load, space; caches of those
-    /// that send clients on.
+    /// Draw the tree of nodes: role, address, slot, name, state, age, load and space, and the
+    /// caches of redirectors.
     Status {
         /// Add version, id and exports of each node.
         #[arg(long)]
         wide: bool,
-        /// Only what the running node knows itself, without asking others.
+        /// Print only the information of the running node, without queries to other nodes.
         #[arg(long)]
         here: bool,
     },
-    /// Give a node no clients at all, also over its restart.
+    /// Send no clients to a node, even after its restart.
     Suspend(Node),
-    /// Give it clients again.
+    /// Send clients to a suspended node again.
     Resume(Node),
-    /// Send clients elsewhere, readers in the middle of their file too; those that cannot go stay
-    /// until they are done.
+    /// Redirect clients to other nodes, also in the middle of reading a file. Clients that cannot
+    /// be redirected stay until they finish.
     Drain(Drain),
-    /// Send new clients there again.
+    /// Send new clients to a drained node again.
     Undrain(Node),
 }
 
-/// Which node.
+/// The node that a command applies to.
 #[derive(clap::Args, Debug)]
 struct Node {
-    /// A node below the running one: its address, host, name, id or slot. Without it, or `self`:
+    /// A node below the running one: its address, host, name, id or slot. The default, `self`, is
     /// the running node.
     node: Option<String>,
 }
 
-/// Which node to empty, and how long that may take.
+/// The node to drain, and the time limit.
 #[derive(clap::Args, Debug)]
 struct Drain {
     #[command(flatten)]
     node: Node,
     /// Wait until no file is open at the node or below it, for at most TIME: `90`, `10m`, `2h`.
-    /// Ctrl-C stops waiting; the node goes on draining.
+    /// Ctrl-C ends the wait; the node continues to drain.
     #[arg(long, value_name = "TIME", value_parser = time, num_args = 0..=1)]
     wait: Option<Option<Duration>>,
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Look at configurations without starting anything.
+/// Check and print configurations without starting a server.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Config {
     #[command(subcommand)]
@@ -29,54 +29,55 @@ enum Command {
 /// Print the reference of all directives, or of one, as Markdown.
 #[derive(clap::Args, Debug)]
 struct Manual {
-    /// Only these directives.
+    /// Print only these directives.
     directive: Vec<String>,
 }
 
-/// Say everything that is wrong with configuration files, dead paths and contradictions too.
+/// Report all problems of configuration files, including missing or inaccessible paths and
+/// contradictions.
 #[derive(clap::Args, Debug)]
 struct Check {
-    /// The files, each a configuration of its own.
+    /// Files to check, each as a separate configuration.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     reader: Reader,
-    /// As JSON: one object per problem.
+    /// Print one JSON object per problem.
     #[arg(long)]
     json: bool,
 }
 
-/// Print every effective value, and where it came from.
+/// Print each effective value and its origin.
 #[derive(clap::Args, Debug)]
 struct Show {
-    /// As `scalla serve DIR` would have it.
+    /// Directory to serve, as for `scalla serve DIR`.
     dir: Option<PathBuf>,
     /// Configuration file.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     reader: Reader,
-    /// Only this directive; may be repeated.
+    /// Print only this directive; may be repeated.
     #[arg(long, value_name = "NAME")]
     directive: Vec<String>,
-    /// Only values that are not the default.
+    /// Print only values that differ from the default.
     #[arg(long)]
     changed: bool,
-    /// As JSON: one object per value.
+    /// Print one JSON object per value.
     #[arg(long)]
     json: bool,
 }
 
-/// For whom a file is read.
+/// Program, instance and host to evaluate a file for.
 #[derive(clap::Args, Debug)]
 struct Reader {
-    /// The program that reads the file (`if exec`).
+    /// Program name that `if exec` compares with.
     #[arg(long, value_name = "NAME", default_value = "xrootd")]
     program: String,
-    /// The instance that reads the file (`if named`).
+    /// Instance name that `if named` compares with.
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
-    /// The host that reads the file (`if HOST`); without it this one.
+    /// Host name that `if HOST` compares with; the default is this host.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
 }

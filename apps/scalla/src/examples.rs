@@ -9,9 +9,9 @@ const EXAMPLES: [(&str, &[&str]); 84] = [
         "scalla",
         &[
             "scalla serve /data                        # serve a directory on port 1094",
-            "scalla ls root://HOST//                   # list it",
+            "scalla ls root://HOST//                   # list its root directory",
             "scalla cp root://HOST//set/run7.root .    # copy a file here",
-            "scalla shell root://HOST                  # look around",
+            "scalla shell root://HOST                  # start an interactive shell",
         ],
     ),
     (
@@ -38,7 +38,10 @@ const EXAMPLES: [(&str, &[&str]); 84] = [
     ("admin status", &["scalla admin status", "scalla admin --instance site1 status --json"]),
     (
         "admin log-level",
-        &["scalla admin log-level                    # which level", "scalla admin log-level info,net=debug"],
+        &[
+            "scalla admin log-level                    # print the levels",
+            "scalla admin log-level info,net=debug",
+        ],
     ),
     ("admin reload", &["scalla admin reload"]),
     ("admin drain", &["scalla admin drain"]),
@@ -50,9 +53,9 @@ const EXAMPLES: [(&str, &[&str]); 84] = [
         &[
             "scalla cp root://HOST//set/run7.root .             # from a server",
             "scalla cp run7.root root://HOST//set/              # to a server",
-            "scalla cp -r root://HOST//set /data                # with everything below",
+            "scalla cp -r root://HOST//set /data                # a directory with everything below it",
             "scalla cp 'root://HOST//set/run[1-9]*.root' /data  # wildcards",
-            "scalla cp -c root://HOST//set/big.root .           # go on after an interrupt",
+            "scalla cp -c root://HOST//set/big.root .           # resume an interrupted copy",
             "scalla cp -x root://MANAGER//big.root .            # from all servers that have it",
         ],
     ),
@@ -60,7 +63,7 @@ const EXAMPLES: [(&str, &[&str]); 84] = [
         "sync",
         &[
             "scalla sync /data root://HOST//data",
-            "scalla sync --delete -n root://HOST//data /data    # only say what would be done",
+            "scalla sync --delete -n root://HOST//data /data    # only print the planned steps",
             "scalla sync --delete --max-delete 100 root://HOST//data /data",
         ],
     ),
@@ -81,7 +84,7 @@ const EXAMPLES: [(&str, &[&str]); 84] = [
         "rm",
         &[
             "scalla rm root://HOST//set/old.root",
-            "scalla rm -r -n root://HOST//old                   # only say what would be removed",
+            "scalla rm -r -n root://HOST//old                   # only print the entries to remove",
             "scalla rm -r root://HOST//old",
         ],
     ),
@@ -92,8 +95,8 @@ const EXAMPLES: [(&str, &[&str]); 84] = [
     (
         "checksum",
         &[
-            "scalla checksum root://HOST//set/*.root > list     # what the server knows",
-            "scalla checksum --check list                       # compare later",
+            "scalla checksum root://HOST//set/*.root > list     # save the checksums",
+            "scalla checksum --check list                       # compare them later",
         ],
     ),
     (

@@ -8,12 +8,12 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Make links in DIR to this program, under the names of the XRootD programs it replaces.
+/// Create links to this program in DIR, with the names of the XRootD programs it replaces.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Links {
-    /// The folder, which must exist.
+    /// Directory for the links, which must exist.
     dir: PathBuf,
-    /// Replace other files of these names.
+    /// Replace other files with these names.
     #[arg(long)]
     force: bool,
 }

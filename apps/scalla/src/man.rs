@@ -6,12 +6,12 @@ use clap_mangen::Man as Page;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Write manual pages: of this program and of each of its subcommands.
+/// Write the manual pages of this program and its subcommands.
 ///
-/// Without DIR all of them go to the standard output, one behind the other: scalla man | man -l -
+/// Without DIR, write all pages to standard output, one after the other: scalla man | man -l -
 #[derive(clap::Args, Debug)]
 pub(crate) struct Man {
-    /// The directory for files such as scalla-cp.1; it is made if it is missing.
+    /// Directory for files such as scalla-cp.1, created if it does not exist.
     dir: Option<PathBuf>,
 }
 
@@ -105,47 +105,51 @@ const OF_SERVERS: [Section; 2] = [
     (
         "EXIT STATUS",
         &[
-            "0   ended as it was told to",
-            "1   could not start; the message says why",
-            "2   the command line is wrong",
-            "70  a thread was lost that the server depends on",
+            "0   stopped on request",
+            "1   failed to start; the error message gives the reason",
+            "2   invalid command line",
+            "70  an essential thread of the server failed",
         ],
     ),
     (
         "FILES",
-        &["$XDG_STATE_HOME/scalla  (~/.local/state/scalla)  admin folders of servers without all.adminpath"],
+        &[
+            "$XDG_STATE_HOME/scalla  (~/.local/state/scalla)  admin directories of servers without all.adminpath",
+        ],
     ),
 ];
 
-const OF_THIS_MACHINE: [Section; 1] =
-    [("EXIT STATUS", &["0   done", "1   failed; the message says why", "2   the command line is wrong"])];
+const OF_THIS_MACHINE: [Section; 1] = [(
+    "EXIT STATUS",
+    &["0   success", "1   failure; the error message gives the reason", "2   invalid command line"],
+)];
 
 const OF_CLIENTS: [Section; 3] = [
     (
         "EXIT STATUS",
         &[
-            "0    all was done",
-            "1    something was not; each failure is told",
-            "2    the command line is wrong",
-            "3    of something it is unknown whether it was done",
+            "0    success",
+            "1    at least one operation failed; each failure is reported",
+            "2    invalid command line",
+            "3    the outcome of at least one operation is unknown",
             "130  interrupted",
         ],
     ),
     (
         "ENVIRONMENT",
         &[
-            "SCALLA_SERVER         the server of paths that name none",
-            "XRD_REQUESTTIMEOUT    seconds for one operation",
-            "XRD_CONNECTIONWINDOW  seconds for one connection",
-            "XRD_LOGLEVEL          Error, Warning, Info, Debug or Dump: a log on the error output",
-            "NO_COLOR              no colours",
+            "SCALLA_SERVER         server of paths without a server",
+            "XRD_REQUESTTIMEOUT    timeout of an operation, in seconds",
+            "XRD_CONNECTIONWINDOW  timeout of a connection attempt, in seconds",
+            "XRD_LOGLEVEL          log to standard error: Error, Warning, Info, Debug or Dump",
+            "NO_COLOR              disable colours",
         ],
     ),
     (
         "FILES",
         &[
             "$XDG_CONFIG_HOME/scalla/servers  (~/.config/scalla/servers)  named servers: NAME = URL",
-            "$XDG_STATE_HOME/scalla           (~/.local/state/scalla)     notes of uploads, history of the shell",
+            "$XDG_STATE_HOME/scalla           (~/.local/state/scalla)     records of uploads, shell history",
         ],
     ),
 ];

@@ -12,111 +12,116 @@ use server::{Launch, LogTarget};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Serve DIR as `/` (or what a configuration file says) until told to end.
+/// Serve DIR as `/`, or the exports of a configuration file, until stopped.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Serve {
-    /// The folder to serve.
+    /// Directory to serve.
     #[arg(required_unless_present = "config")]
     dir: Option<PathBuf>,
-    /// Forbid every change.
+    /// Reject all changes.
     #[arg(long)]
     read_only: bool,
-    /// Join the cluster of this manager; several stand in for each other. Its port is 1213 unless
-    /// given.
+    /// Join the cluster of this manager. Repeat the option for redundant managers. The default port
+    /// is 1213.
     #[arg(long, value_name = "HOST[:PORT]")]
     manager: Vec<ManagerAddress>,
-    /// No new files from the manager with less free on the disk: 500m, 10g. Without it 2% and 10g,
-    /// or what the file says.
+    /// Accept no new files from the manager if the disk has less free space: 500m, 10g. The default
+    /// is that of the configuration file, otherwise 2% and 10g.
     #[arg(long, value_name = "SIZE")]
     min_free: Option<FreeSpace>,
     #[command(flatten)]
     process: Process,
 }
 
-/// Send clients to the servers that join, until told to end.
+/// Redirect clients to the servers that join, until stopped.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Manager {
     /// Join the federation of this meta manager.
     #[arg(long, value_name = "HOST[:PORT]")]
     meta: Vec<ManagerAddress>,
-    /// Another manager of the same cluster, to which all servers go too.
+    /// Another manager of the same cluster, which all servers join too.
     #[arg(long, value_name = "HOST[:PORT]")]
     replica: Vec<ManagerAddress>,
-    /// Port where servers join; 0 takes a free one. Without it 1213, or what the file says.
+    /// Port that servers join; 0 selects a free one. The default is that of the configuration file,
+    /// otherwise 1213.
     #[arg(long, value_name = "PORT")]
     cluster_port: Option<u16>,
     #[command(flatten)]
     process: Process,
 }
 
-/// Stand between a manager and servers: one for every 64 servers of a large cluster.
+/// Run between a manager and servers. A large cluster has one supervisor per 64 servers.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Supervisor {
-    /// The manager; several stand in for each other. Its port is 1213 unless given.
+    /// Join the cluster of this manager. Repeat the option for redundant managers. The default port
+    /// is 1213.
     #[arg(long, value_name = "HOST[:PORT]", required_unless_present = "config")]
     manager: Vec<ManagerAddress>,
-    /// Port where servers join. Without it a free one, or what the file says.
+    /// Port that servers join. The default is that of the configuration file, otherwise a free one.
     #[arg(long, value_name = "PORT")]
     cluster_port: Option<u16>,
     #[command(flatten)]
     process: Process,
 }
 
-/// Stand above managers: send clients to the clusters that join, until told to end.
+/// Run above managers: redirect clients to the clusters that join, until stopped.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Meta {
-    /// Another meta manager of the same federation, to which all managers go too.
+    /// Another meta manager of the same federation, which all managers join too.
     #[arg(long, value_name = "HOST[:PORT]")]
     replica: Vec<ManagerAddress>,
-    /// Port where managers join; 0 takes a free one. Without it 1213, or what the file says.
+    /// Port that managers join; 0 selects a free one. The default is that of the configuration
+    /// file, otherwise 1213.
     #[arg(long, value_name = "PORT")]
     cluster_port: Option<u16>,
     #[command(flatten)]
     process: Process,
 }
 
-/// What every server is told.
+/// Options of all server commands.
 #[derive(clap::Args, Debug)]
 struct Process {
-    /// Port for clients; 0 takes a free one. Without it 1094, or what the file says.
+    /// Port for clients; 0 selects a free one. The default is that of the configuration file,
+    /// otherwise 1094.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// User to become, when started as root.
+    /// User to switch to when started as root.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Configuration file in XRootD's language.
+    /// Configuration file in XRootD's format.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Instance name, for `if named` and folders of its own.
+    /// Instance name, for `if named` and separate directories.
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
-    /// Folder for the admin socket and journals.
+    /// Directory for the admin socket and journals.
     #[arg(long, value_name = "DIR")]
     admin_path: Option<PathBuf>,
-    /// Log to a file, a new one each day.
+    /// Log to a file, and start a new one each day.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Old log files to keep: a number (7), a size (500m), or `sighup` for none of our business.
+    /// Old log files to keep: a number (7), their total size (500m), or `sighup` if another program
+    /// rotates the log.
     #[arg(long, value_name = "WHAT", requires = "log")]
     keep: Option<Retention>,
-    /// Form of log lines.
+    /// Format of log lines.
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<Format>,
     /// Detach from the terminal once the port is open.
     #[arg(long)]
     background: bool,
-    /// Write the process number to a file.
+    /// Write the process id to a file.
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
-    /// Log more; twice: everything.
+    /// Log more; given twice, log everything.
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
 }
 
-/// Form of log lines.
+/// Format of log lines.
 #[derive(Clone, Copy, ValueEnum, Debug)]
 enum Format {
-    /// Lines for people.
+    /// Lines of text.
     Text,
     /// One JSON object per line.
     Json,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 /// Print the version.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Version {
-    /// As a JSON object.
+    /// Print a JSON object.
     #[arg(long)]
     json: bool,
 }

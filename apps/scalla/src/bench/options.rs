@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::pattern::Generate;
 use super::quantity;
 
-/// Measure a server: how much it does, how long each request takes, what that costs it.
+/// Measure the throughput, latency and resource usage of a server.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   scalla bench gen DATA/big --size 1g
@@ -20,75 +20,75 @@ pub(crate) struct Bench {
 
 #[derive(Subcommand, Debug)]
 pub(super) enum LoadKind {
-    /// Read pieces of a file, at random places unless told otherwise.
+    /// Read pieces of a file, by default at random offsets.
     Read(Read),
-    /// Read a file from its beginning, over and over.
+    /// Read a file from beginning to end, repeatedly.
     Stream(Read),
     /// Read many pieces with each request (kXR_readv).
     Readv(Readv),
     /// Read pieces with page checksums (kXR_pgread), as xrdcp does.
     Pgread(Read),
-    /// Write a file of its own on each connection, one piece after the other.
+    /// Write a separate file on each connection, sequentially.
     Write(Write),
-    /// The same with page checksums (kXR_pgwrite), as xrdcp does.
+    /// Write a separate file on each connection, with page checksums (kXR_pgwrite), as xrdcp does.
     Pgwrite(Write),
-    /// Open files and close them again; the pair is one operation.
+    /// Open and close files; each pair is one operation.
     Open(Names),
-    /// Ask for the status of files.
+    /// Request the status of files.
     Stat(Names),
     /// List a directory with the status of its entries.
     Dirlist(Directory),
     /// Connect, log in and disconnect.
     Connect(Connect),
-    /// Keep logged-in connections that do nothing.
+    /// Keep idle connections that are logged in.
     Idle(Connect),
-    /// Write a file whose content --verify knows.
+    /// Write files with the content that --verify expects.
     Gen(Generate),
 }
 
-/// What every load has.
+/// Options of all loads.
 #[derive(Args, Debug)]
 pub(super) struct Common {
-    /// root://HOST[:PORT]//PATH; %d in the path stands for a number (see --files).
+    /// root://HOST[:PORT]//PATH; %d in the path is replaced by a number (see --files).
     pub(super) url: String,
-    /// Connections at the same time.
+    /// Number of concurrent connections.
     #[arg(short, long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(super) connections: u32,
-    /// How long to measure.
+    /// Duration of the measurement.
     #[arg(short = 't', long, value_name = "TIME", default_value = "5s", value_parser = quantity::time)]
     pub(super) duration: Duration,
-    /// How long to load the server before that.
+    /// Duration of the load before the measurement.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = quantity::time)]
     pub(super) warmup: Duration,
-    /// Stop after so many operations; they are measured from the first one on.
+    /// Stop after this number of operations, and measure from the first one on.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) operations: Option<u64>,
-    /// Stay on this processor.
+    /// Run on this processor only.
     #[arg(long, value_name = "NUMBER")]
     pub(super) cpu: Option<u32>,
-    /// Process of the server on this machine: report what it uses. May be given several times.
+    /// Report the resource usage of this server process on this machine; may be repeated.
     #[arg(long, value_name = "PID")]
     pub(super) server_pid: Vec<u32>,
-    /// Never sleep: takes the time to wake up out of the latency.
+    /// Poll instead of sleeping, which excludes the wake-up time from the latency.
     #[arg(long)]
     pub(super) spin: bool,
-    /// Report as a JSON object.
+    /// Print the report as a JSON object.
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// Requests at the same time.
+/// Concurrent requests.
 #[derive(Args, Debug)]
 pub(super) struct Depth {
-    /// Requests in flight on each connection.
+    /// Number of requests in flight on each connection.
     #[arg(short, long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub(super) depth: u32,
 }
 
-/// Which files.
+/// Files to use.
 #[derive(Args, Debug)]
 pub(super) struct Files {
-    /// How many files %d in the path stands for, from 0.
+    /// Number of files that %d in the path stands for, from 0.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) files: u32,
 }
@@ -101,26 +101,27 @@ pub(super) struct Read {
     pub(super) depth: Depth,
     #[command(flatten)]
     pub(super) files: Files,
-    /// Bytes of each request; of several sizes each request takes one at random. [default: 2k, stream: 1m]
+    /// Bytes of each request; of several sizes, each request uses a random one.
+    /// [default: 2k, stream: 1m]
     #[arg(short, long, value_name = "SIZE", value_delimiter = ',', value_parser = quantity::request_bytes)]
     pub(super) size: Vec<u32>,
-    /// Read one piece after the other.
+    /// Read sequentially.
     #[arg(long)]
     pub(super) sequential: bool,
-    /// Begin at multiples of this.
+    /// Align offsets to multiples of SIZE.
     #[arg(long, value_name = "SIZE", default_value = "1", value_parser = quantity::bytes)]
     pub(super) align: u64,
     #[command(flatten)]
     pub(super) check: Check,
 }
 
-/// What to do with data that comes.
+/// Handling of received data.
 #[derive(Args, Debug)]
 pub(super) struct Check {
-    /// Compare every byte with what `scalla bench gen` writes, and every checksum.
+    /// Compare each byte with the content that `scalla bench gen` writes, and verify each checksum.
     #[arg(long, conflicts_with = "discard")]
     pub(super) verify: bool,
-    /// Throw large data away in the kernel: shows the server's limit rather than this client's.
+    /// Discard large data in the kernel, to measure the server's limit instead of this client's.
     #[arg(long)]
     pub(super) discard: bool,
 }
@@ -133,16 +134,17 @@ pub(super) struct Readv {
     pub(super) depth: Depth,
     #[command(flatten)]
     pub(super) files: Files,
-    /// Bytes of each piece.
+    /// Size of each piece in bytes.
     #[arg(short, long, value_name = "SIZE", default_value = "3k", value_parser = quantity::request_bytes)]
     pub(super) size: u32,
-    /// Pieces of each request.
+    /// Number of pieces of each request.
     #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) segments: u32,
-    /// The pieces of a request follow each other with random gaps of at most this; without it each is at a random place.
+    /// Order the pieces of a request with random gaps of at most SIZE bytes. By default, each piece
+    /// is at a random offset.
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     pub(super) gap: Option<u64>,
-    /// Begin at multiples of this.
+    /// Align offsets to multiples of SIZE.
     #[arg(long, value_name = "SIZE", default_value = "1", value_parser = quantity::bytes)]
     pub(super) align: u64,
     #[command(flatten)]
@@ -155,16 +157,16 @@ pub(super) struct Write {
     pub(super) common: Common,
     #[command(flatten)]
     pub(super) depth: Depth,
-    /// Bytes of each request; of several sizes each request takes one at random.
+    /// Bytes of each request; of several sizes, each request uses a random one.
     #[arg(short, long, value_name = "SIZE", default_value = "64k", value_delimiter = ',', value_parser = quantity::request_bytes)]
     pub(super) size: Vec<u32>,
-    /// Begin again when the file of a connection has this size.
+    /// Restart at offset 0 when the file of a connection has this size.
     #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = quantity::bytes)]
     pub(super) file_size: u64,
-    /// Read everything back at the end and compare every byte.
+    /// Read all data back at the end and compare each byte.
     #[arg(long)]
     pub(super) verify: bool,
-    /// Leave the files there.
+    /// Keep the files at the end.
     #[arg(long)]
     pub(super) keep: bool,
 }
@@ -177,10 +179,10 @@ pub(super) struct Names {
     pub(super) depth: Depth,
     #[command(flatten)]
     pub(super) files: Files,
-    /// Take the files one after the other.
+    /// Use the files in order.
     #[arg(long)]
     pub(super) sequential: bool,
-    /// The files do not exist: that they are missing is the good answer.
+    /// Expect that the files do not exist: the error for a missing file is the correct answer.
     #[arg(long)]
     pub(super) missing: bool,
 }
@@ -191,10 +193,10 @@ pub(super) struct Directory {
     pub(super) common: Common,
     #[command(flatten)]
     pub(super) depth: Depth,
-    /// Names only, without status.
+    /// Request names only, without status.
     #[arg(long)]
     pub(super) plain: bool,
-    /// Take every listing apart and compare the numbers of entries.
+    /// Parse each listing and compare the numbers of entries.
     #[arg(long)]
     pub(super) verify: bool,
 }

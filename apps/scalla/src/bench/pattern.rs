@@ -15,15 +15,15 @@ const WORD: u64 = 8;
 /// Bytes written or compared by one call.
 const PIECE: usize = 1 << 20;
 
-/// Write a file whose content `--verify` knows.
+/// Write files with the content that `--verify` expects.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Generate {
-    /// Where to write; `%d` stands for a number when there are several.
+    /// Path of the file; `%d` is replaced by its number if there are several.
     file: String,
-    /// Bytes of each file.
+    /// Size of each file in bytes.
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     size: u64,
-    /// How many files, numbered from 0.
+    /// Number of files, which are numbered from 0.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     files: u32,
 }

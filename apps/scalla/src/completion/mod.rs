@@ -455,7 +455,7 @@ mod tests {
         let described = completion.candidates(&["cp"], "--forc");
         assert_eq!(
             described.first().map(|candidate| candidate.about.as_str()),
-            Some("Overwrite what is there")
+            Some("Overwrite existing files")
         );
     }
 }

@@ -20,21 +20,22 @@ const BREAKS: [char; 2] = [':', '='];
 /// completions`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Complete {
-    /// The shell that asks.
+    /// The shell that completes the line.
     shell: Asking,
-    /// bash: the line up to the cursor. Others: the words, the last one as far as it is typed.
+    /// bash: the line up to the cursor. Other shells: the words up to the cursor; the last
+    /// one may be incomplete.
     #[arg(last = true, allow_hyphen_values = true, num_args = 1..)]
     words: Vec<String>,
 }
 
-/// The form of the answer.
+/// Format of the candidates.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Asking {
-    /// Words as they are put into the line.
+    /// Words, quoted for insertion into the line.
     Bash,
     /// Words and descriptions, separated by a tab.
     Zsh,
-    /// As zsh.
+    /// Same format as zsh.
     Fish,
 }
 

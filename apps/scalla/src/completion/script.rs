@@ -3,12 +3,13 @@
 use clap_complete::Shell;
 use std::process::ExitCode;
 
-/// Print the script that makes a shell complete the command lines of this program.
+/// Print the completion script of a shell for the command lines of this program.
 ///
-/// For bash: source <(scalla completions bash), or put the output into
-/// ~/.local/share/bash-completion/completions/scalla. For zsh: write it to _scalla in a directory
-/// of fpath. For fish: write it to ~/.config/fish/completions/scalla.fish. These three complete
-/// servers that were named before and paths at servers, also for xrdcp, xrdcopy and xrdfs.
+/// bash: run source <(scalla completions bash), or write the output to
+/// ~/.local/share/bash-completion/completions/scalla. zsh: write it to _scalla in a directory of
+/// fpath. fish: write it to ~/.config/fish/completions/scalla.fish. These three shells also
+/// complete servers from earlier commands and paths at servers, and the command lines of xrdcp,
+/// xrdcopy and xrdfs.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Completions {
     /// The shell.

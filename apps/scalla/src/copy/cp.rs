@@ -19,47 +19,47 @@ use crate::waiting;
 
 /// Copy files to, from and between servers.
 ///
-/// Places are paths, URLs (root://host//path, which may have wildcards), or - for standard input
-/// and output. A file appears under its name when it is whole, not before.
+/// A PLACE is a path, a URL (root://host//path, which may contain wildcards), or - for standard
+/// input and output. A file appears under its final name only when it is complete.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Cp {
-    /// What to copy, and last where to.
+    /// Sources, followed by the target.
     #[arg(value_name = "PLACE", value_parser = asked::place, num_args = 1.., required_unless_present = "from")]
     places: Vec<Place>,
-    /// Also copy what the lines of this file name (- is standard input).
+    /// Also copy the sources listed in this file, one per line (- is standard input).
     #[arg(long, value_name = "FILE")]
     from: Option<String>,
-    /// Overwrite what is there.
+    /// Overwrite existing files.
     #[arg(long, short)]
     force: bool,
-    /// Complete what an earlier copy left; keep what this one leaves if it fails.
+    /// Resume an incomplete earlier copy, and keep the incomplete file if this copy fails.
     #[arg(long = "continue", short = 'c', conflicts_with = "force")]
     resume: bool,
-    /// Copy directories with everything below.
+    /// Copy directories with everything below them.
     #[arg(long, short)]
     recursive: bool,
     /// Keep times and permission bits (at servers: permission bits).
     #[arg(long, short)]
     preserve: bool,
-    /// Compare checksums of both ends: TYPE, TYPE:VALUE, or tell one: TYPE:print, TYPE:source. TYPE
-    /// may be auto.
+    /// Compare the checksums of source and target (TYPE), or compare with a value (TYPE:VALUE).
+    /// Print the checksum of the target (TYPE:print) or the source (TYPE:source). TYPE may be auto.
     #[arg(long, value_name = "TYPE[:…]", value_parser = asked::checksum)]
     checksum: Vec<ChecksumWish>,
     /// Parallel connections for the data of each file.
     #[arg(long, short = 'S', value_name = "N", value_parser = clap::value_parser!(u64).range(1..=15))]
     streams: Option<u64>,
-    /// Read each file from as many servers that have it as there are, at most N at once.
+    /// Read each file from all servers that have it, at most N at the same time.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=SOURCES_MAX as i64))]
     sources: Option<u8>,
-    /// Read from all servers that have the file: the same as --sources 32.
+    /// Read each file from all servers that have it; the same as --sources 32.
     #[arg(short = 'x', conflicts_with = "sources")]
     extreme: bool,
-    /// Servers copy from each other, the bytes do not pass through here: first where both can, only
-    /// or not at all.
+    /// Copy directly between servers, without passing the data through this machine. With `first`,
+    /// use this machine if a server does not support it; with `only`, fail.
     #[arg(long, value_name = "WHEN", conflicts_with_all = ["sources", "extreme", "resume"])]
     tpc: Option<Tpc>,
-    /// Copy this member of the source, which is a ZIP archive (?xrdcl.unzip=MEMBER in a URL says
-    /// the same).
+    /// Copy this member of the source, which is a ZIP archive; equivalent to ?xrdcl.unzip=MEMBER in
+    /// a URL.
     #[arg(long, value_name = "MEMBER")]
     zip: Option<String>,
     /// Add the source to the target, which is a ZIP archive at a server.
@@ -68,16 +68,16 @@ pub(crate) struct Cp {
     /// Copy extended attributes too.
     #[arg(long)]
     xattrs: bool,
-    /// Copy no faster than this, in bytes a second; k, m and g may follow.
+    /// Limit the copy to RATE bytes per second; accepts the suffixes k, m and g.
     #[arg(long, value_name = "RATE", value_parser = asked::rate)]
     rate: Option<u64>,
-    /// Give up a file that comes slower than this for ten seconds.
+    /// Abort the copy of a file that is slower than RATE bytes per second for 10 s.
     #[arg(long, value_name = "RATE", value_parser = asked::rate)]
     rate_min: Option<u64>,
-    /// Most files at once.
+    /// Maximum number of files in progress at the same time.
     #[arg(long, value_name = "N", default_value_t = PARALLEL, value_parser = parallel)]
     parallel: usize,
-    /// The file stays at the server only if it is closed successfully.
+    /// Keep the file at the server only if it is closed successfully.
     #[arg(long, short = 'P')]
     posc: bool,
     /// Ignore locks of other readers and writers.
@@ -86,30 +86,30 @@ pub(crate) struct Cp {
     /// Write under the final name from the first byte on.
     #[arg(long)]
     in_place: bool,
-    /// Do not wait until local targets are on the disk: after a loss of power, a file may be empty.
+    /// Do not wait until local targets are on disk; a file may be empty after a power failure.
     #[arg(long)]
     no_sync: bool,
-    /// Move data without page checksums.
+    /// Transfer data without page checksums.
     #[arg(long)]
     no_verify: bool,
-    /// Try a copy that failed so often again.
+    /// Retry a failed copy up to N times.
     #[arg(long, value_name = "N")]
     retry: Option<u64>,
-    /// Show nothing but failures.
+    /// Print failures only.
     #[arg(long, short, conflicts_with_all = ["verbose", "json"])]
     quiet: bool,
-    /// Name each file when it is there.
+    /// Print each file when its copy is complete.
     #[arg(long, short, conflicts_with = "json")]
     verbose: bool,
-    /// Show no progress.
+    /// Do not show progress.
     #[arg(long, short = 'N')]
     no_progress: bool,
-    /// Tell each file and the sum as a line of JSON.
+    /// Print each file and the summary as one line of JSON each.
     #[arg(long)]
     json: bool,
 }
 
-/// Whether servers copy from each other.
+/// Use of third-party copies.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Tpc {
     First,

@@ -18,56 +18,56 @@ use crate::printer::{err, out};
 use crate::waiting;
 use base::Size;
 
-/// Make a directory like another one: here, at a server, or between servers.
+/// Synchronize a directory with another one: on this machine, at a server, or between servers.
 ///
-/// Files that are missing, of another size, or older than in SOURCE are copied; the others stay as
-/// they are. What only TARGET has stays too, unless --delete is given.
+/// Files that are missing, differ in size, or are older than in SOURCE are copied. Other files are
+/// not changed. Files that exist only in TARGET are kept, unless --delete is given.
 #[derive(clap::Args, Debug)]
 pub(crate) struct SyncCommand {
-    /// The directory that is the model: a path or root://host//path.
+    /// Source directory: a path or root://host//path.
     #[arg(value_name = "SOURCE", value_parser = asked::place)]
     source: Place,
-    /// The directory that is to be like it.
+    /// Target directory: a path or root://host//path.
     #[arg(value_name = "TARGET", value_parser = asked::place)]
     target: Place,
     /// Compare checksums of this type instead of times.
     #[arg(long, value_name = "TYPE", value_parser = algorithm, conflicts_with = "size_only")]
     checksum: Option<Algorithm>,
-    /// Files of the same size are equal.
+    /// Treat files of the same size as equal.
     #[arg(long)]
     size_only: bool,
-    /// Remove what SOURCE does not have. Nothing is removed when SOURCE is empty, or could not be
-    /// read completely.
+    /// Remove files and directories that SOURCE does not have. Nothing is removed if SOURCE is
+    /// empty or could not be read completely.
     #[arg(long)]
     delete: bool,
-    /// Remove nothing if it would be more than N files and directories.
+    /// Remove nothing if more than N files and directories would be removed.
     #[arg(long, value_name = "N", requires = "delete")]
     max_delete: Option<u64>,
     /// With --delete: remove everything if SOURCE is empty.
     #[arg(long, requires = "delete")]
     allow_empty: bool,
-    /// Keep permission bits too, not only times.
+    /// Keep permission bits in addition to times.
     #[arg(long, short)]
     preserve: bool,
-    /// Do not wait until local files are on the disk: after a loss of power, a file may be empty.
+    /// Do not wait until local files are on disk; a file may be empty after a power failure.
     #[arg(long)]
     no_sync: bool,
-    /// Only say what would be done.
+    /// Print the planned steps without performing them.
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// Most files at once.
+    /// Maximum number of files in progress at the same time.
     #[arg(long, value_name = "N", default_value_t = PARALLEL, value_parser = parallel)]
     parallel: usize,
-    /// Show nothing but failures.
+    /// Print failures only.
     #[arg(long, short, conflicts_with = "verbose")]
     quiet: bool,
-    /// Name each file.
+    /// Print each file.
     #[arg(long, short)]
     verbose: bool,
-    /// Show no progress.
+    /// Do not show progress.
     #[arg(long, short = 'N')]
     no_progress: bool,
-    /// Tell each step and the sum as a line of JSON.
+    /// Print each step and the summary as one line of JSON each.
     #[arg(long, conflicts_with_all = ["quiet", "verbose"])]
     json: bool,
 }

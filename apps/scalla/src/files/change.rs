@@ -7,15 +7,16 @@ use super::context::{Context, Usage, is_root};
 use super::make::{exists, settle};
 use super::text;
 
-/// Rename or move within a server.
+/// Rename or move files within a server.
 ///
-/// What is of the new name is replaced. Between servers, use scalla cp and scalla rm.
+/// An existing file with the new name is replaced. Between servers, use scalla cp and scalla rm.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Mv {
-    /// What to move, which may have wildcards, and last where to: a new name, or a directory.
+    /// Files and directories to move, which may contain wildcards, followed by the target: a new
+    /// name, or a directory.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, num_args = 2.., required = true)]
     urls: Vec<String>,
-    /// Replace nothing.
+    /// Do not replace existing files.
     #[arg(long, short)]
     no_clobber: bool,
 }
@@ -92,13 +93,13 @@ where
 
 /// Set the size of files.
 ///
-/// What is cut off is lost; what is added reads as zeros.
+/// Data beyond the new size is lost. Added bytes read as zeros.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Truncate {
-    /// What to change; may have wildcards.
+    /// Files to change; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
-    /// The new size in bytes; k, M, G and T go too.
+    /// New size in bytes; accepts the suffixes k, M, G and T.
     #[arg(long, short, value_name = "SIZE", value_parser = text::bytes)]
     size: u64,
 }

@@ -14,30 +14,31 @@ use super::content::{CHUNK, open};
 use super::context::{Context, Usage};
 use base::Size;
 
-/// Tell checksums of files, or compare files with a list of them.
+/// Print checksums of files, or compare files with a list of checksums.
 ///
-/// The server is asked; it may have to compute what it has not kept. A list has lines of TYPE:VALUE
-/// or VALUE, blanks, and a URL or a path below the URL that is named: what this command prints, and
-/// what sha256sum and the like do.
+/// The server returns a stored checksum or computes it. Each line of a list contains TYPE:VALUE or
+/// VALUE, blanks, and a URL or a path below the given URL. This is the output format of this
+/// command, and of sha256sum and similar programs.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Checksum {
-    /// Files, which may have wildcards; with --check, the directory in which its paths begin.
+    /// Files, which may contain wildcards; with --check, the directory that the paths of the list
+    /// are relative to.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required_unless_present = "check")]
     urls: Vec<String>,
-    /// Type: adler32, crc32, crc32c, zcrc32, md5, sha1, sha256, or what else the server has; its
-    /// first, if not told.
+    /// Type: adler32, crc32, crc32c, zcrc32, md5, sha1, sha256, or another type of the server. The
+    /// default is the first type of the server.
     #[arg(long = "type", short = 't', value_name = "TYPE")]
     kind: Option<String>,
-    /// Read the files and compute it here.
+    /// Read the files and compute the checksum on this machine.
     #[arg(long, requires = "kind")]
     read: bool,
-    /// Compare with the lines of this file (- is standard input).
+    /// Compare with the checksums in this file (- is standard input).
     #[arg(long, short, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     check: Option<String>,
-    /// Of those that are compared, name only what is wrong.
+    /// With --check, print only files that differ or fail.
     #[arg(long, short, requires = "check")]
     quiet: bool,
-    /// Tell each as a line of JSON.
+    /// Print each result as one line of JSON.
     #[arg(long)]
     pub(super) json: bool,
 }

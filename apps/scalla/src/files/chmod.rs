@@ -10,16 +10,16 @@ use super::make::permissions;
 /// Directory entries changed in one batch.
 const STEP: usize = 256;
 
-/// Set permissions.
+/// Set permissions of files and directories.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Chmod {
-    /// 644, rw-r--r--, or changes: u+w, go-rwx, a=rX, several with commas.
+    /// Permissions (644, rw-r--r--) or changes, separated by commas (u+w, go-rwx, a=rX).
     #[arg(value_name = "MODE", value_parser = mode, allow_hyphen_values = true)]
     mode: Mode,
-    /// What to change; may have wildcards.
+    /// Files and directories to change; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
-    /// Directories with everything in them.
+    /// Change directories with everything in them.
     #[arg(long, short = 'R')]
     recursive: bool,
 }

@@ -11,7 +11,7 @@ pub(super) const CHUNK: usize = 1 << 20;
 /// Print files.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Cat {
-    /// What to print; may have wildcards.
+    /// Files to print; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
 }

@@ -9,28 +9,28 @@ use super::text;
 use super::walk::is_dir;
 use crate::printer::out;
 
-/// Tell how much is in directories.
+/// Print the total size of directories.
 ///
-/// Sizes are those of the files, added up; of a cluster each file counts once.
+/// The size is the sum of the file sizes. In a cluster, each file counts once.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Du {
-    /// What to add up; may have wildcards.
+    /// Files and directories to add up; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     urls: Vec<String>,
-    /// Only the sum of each argument.
+    /// Print only the total of each argument.
     #[arg(long, short, conflicts_with = "max_depth")]
     summarize: bool,
-    /// Sizes as people read them, which is the default.
+    /// Print sizes in units of 1024, such as 1.2K (the default).
     #[arg(long, short = 'h', overrides_with = "bytes")]
     human: bool,
-    /// Sizes in bytes.
+    /// Print sizes in bytes.
     #[arg(long, short = 'B', overrides_with = "human")]
     bytes: bool,
-    /// Tell directories no further down than that.
+    /// Print directories at most N levels down.
     #[arg(long, short = 'd', value_name = "N")]
     max_depth: Option<usize>,
-    /// Tell each as a line of JSON.
+    /// Print each result as one line of JSON.
     #[arg(long)]
     pub(super) json: bool,
     /// Print help.

@@ -16,24 +16,25 @@ const BLOCK: u64 = 64 * 1024;
 /// Interval between two checks of a growing file.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// How much of the beginning of a file.
+/// Amount of data at the beginning of a file.
 #[derive(clap::Args, Clone, Copy, Debug)]
 struct Amount {
-    /// So many lines.
+    /// Number of lines.
     #[arg(long, short = 'n', value_name = "N", default_value_t = LINES)]
     lines: u64,
-    /// So many bytes; k, M and G go too.
+    /// Number of bytes; accepts the suffixes k, M and G.
     #[arg(long, short = 'c', value_name = "SIZE", value_parser = text::bytes, conflicts_with = "lines")]
     bytes: Option<u64>,
 }
 
-/// Which part of a file.
+/// Part of a file to print.
 #[derive(clap::Args, Clone, Copy, Debug)]
 struct Part {
-    /// So many lines; +N: all from line N on.
+    /// Number of lines; +N prints all lines from line N on.
     #[arg(long, short = 'n', value_name = "[+]N", default_value = "10", value_parser = line_count)]
     lines: Begin,
-    /// So many bytes; +SIZE: all from that byte on, where 1 is the first; k, M and G go too.
+    /// Number of bytes; accepts the suffixes k, M and G. +SIZE prints all from that byte on, where
+    /// 1 is the first.
     #[arg(long, short = 'c', value_name = "[+]SIZE", value_parser = byte_count, conflicts_with = "lines")]
     bytes: Option<Begin>,
 }
@@ -65,7 +66,7 @@ fn byte_count(text: &str) -> Result<Begin, String> {
 /// Print the beginning of files.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Head {
-    /// What to print; may have wildcards.
+    /// Files to print; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
     #[command(flatten)]
@@ -75,12 +76,12 @@ pub(crate) struct Head {
 /// Print the end of files.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Tail {
-    /// What to print; may have wildcards.
+    /// Files to print; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
     #[command(flatten)]
     part: Part,
-    /// Go on with what is appended, until interrupted. Takes one file.
+    /// Continue with appended data until interrupted. Accepts only one file.
     #[arg(long, short)]
     follow: bool,
 }

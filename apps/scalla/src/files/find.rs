@@ -16,46 +16,49 @@ const DAY: i64 = 86_400;
 
 /// Find files and directories.
 ///
-/// What fits all that is asked for is printed, one a line. Where several names or types are given,
-/// one of them will do.
+/// Print each path that matches all conditions, one per line. If several names or types are given,
+/// one of them must match.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Find {
-    /// Where to look; may have wildcards.
+    /// Files and directories to search; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     urls: Vec<String>,
-    /// Whose name fits this pattern (*, ?, [a-z]).
+    /// Match names against this pattern (*, ?, [a-z]).
     #[arg(long, short, value_name = "PATTERN")]
     name: Vec<String>,
-    /// The same, whatever the case of its letters.
+    /// Match names against this pattern, ignoring case.
     #[arg(long, value_name = "PATTERN")]
     iname: Vec<String>,
-    /// f files, d directories, o what is neither.
+    /// Match by type: f files, d directories, o others.
     #[arg(long = "type", short = 't', value_name = "TYPE", value_delimiter = ',')]
     kind: Vec<Kind>,
-    /// Files of more (+1M), less (-1M), or exactly so many bytes; may be repeated.
+    /// Match files larger (+1M) or smaller (-1M) than SIZE bytes, or of exactly that size; may be
+    /// repeated.
     #[arg(long, short, value_name = "[+-]SIZE", value_parser = size, allow_hyphen_values = true)]
     size: Vec<Bound>,
-    /// Changed after this file, or after this time (2026-11-20 or 2026-11-20T15:24).
+    /// Match entries modified after this file was, or after this time (2026-11-20 or
+    /// 2026-11-20T15:24).
     #[arg(long, value_name = "URL|TIME")]
     newer: Option<String>,
-    /// Changed less (-7), more (+7), or exactly so many days ago; may be repeated.
+    /// Match entries modified less than (-7), more than (+7) or exactly DAYS days ago; may be
+    /// repeated.
     #[arg(long, value_name = "[+-]DAYS", value_parser = days, allow_hyphen_values = true)]
     mtime: Vec<Bound>,
-    /// No further down than that; 0 are the arguments themselves.
+    /// Descend at most N levels; 0 is the arguments themselves.
     #[arg(long, alias = "maxdepth", short = 'd', value_name = "N")]
     max_depth: Option<usize>,
-    /// From so far down on.
+    /// Match only entries at least N levels down.
     #[arg(long, alias = "mindepth", value_name = "N", default_value_t = 0)]
     min_depth: usize,
-    /// A zero byte behind each instead of the end of the line.
+    /// End each path with a zero byte instead of a newline.
     #[arg(long = "print0", short = '0', conflicts_with = "json")]
     zero: bool,
-    /// Tell each as a line of JSON.
+    /// Print each result as one line of JSON.
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// What something is.
+/// Type of an entry.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     #[value(name = "f", alias = "file")]

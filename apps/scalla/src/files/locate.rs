@@ -8,24 +8,24 @@ use super::columns::{self, Align};
 use super::console::Console;
 use super::context::Context;
 
-/// Tell which servers have files.
+/// Print the servers that have files.
 ///
-/// Each is told by the URL at the server itself.
+/// Each location is printed as a URL at the server itself.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Locate {
-    /// What to look for; may have wildcards.
+    /// Files to locate; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
-    /// All servers that may have it, whether they have it or not.
+    /// List all servers that export the path, with and without the file.
     #[arg(long, short)]
     all: bool,
-    /// Managers forget what they know of it and ask again.
+    /// Make managers discard their cached locations and query their servers again.
     #[arg(long, short)]
     refresh: bool,
-    /// Who knows more is told too, not asked.
+    /// List managers instead of querying them.
     #[arg(long, short, conflicts_with = "all")]
     near: bool,
-    /// Tell each place as a line of JSON.
+    /// Print each location as one line of JSON.
     #[arg(long)]
     pub(super) json: bool,
 }

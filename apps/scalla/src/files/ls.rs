@@ -16,47 +16,47 @@ use crate::stock;
 
 /// List directories.
 ///
-/// Of a cluster, what all of its servers have: each name once.
+/// In a cluster, list the entries of all servers, each name once.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Ls {
-    /// What to list: root://HOST[:PORT]//PATH, which may have wildcards.
+    /// Files and directories to list: root://HOST[:PORT]//PATH, which may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     urls: Vec<String>,
-    /// With mode, owner, group, size and time.
+    /// Print mode, owner, group, size and time.
     #[arg(long, short)]
     long: bool,
-    /// Also names that begin with a dot.
+    /// Include names that begin with a dot.
     #[arg(long, short)]
     all: bool,
-    /// Directories below too.
+    /// List subdirectories recursively.
     #[arg(long, short = 'R')]
     recursive: bool,
-    /// One name a line.
+    /// Print one name per line.
     #[arg(short = '1')]
     one: bool,
-    /// Sizes as people read them, which is the default.
+    /// Print sizes in units of 1024, such as 1.2K (the default).
     #[arg(long, short = 'h', overrides_with = "bytes")]
     human: bool,
-    /// Sizes in bytes.
+    /// Print sizes in bytes.
     #[arg(long, short = 'B', overrides_with = "human")]
     bytes: bool,
-    /// The newest first.
+    /// Sort by time, newest first.
     #[arg(short = 't', conflicts_with = "by_size")]
     by_time: bool,
-    /// The largest first.
+    /// Sort by size, largest first.
     #[arg(short = 'S')]
     by_size: bool,
-    /// In the opposite order.
+    /// Reverse the order.
     #[arg(long, short)]
     reverse: bool,
-    /// Directories themselves, not what is in them.
+    /// List directories themselves, not their entries.
     #[arg(long, short)]
     directory: bool,
-    /// The members of ZIP archives.
+    /// List the members of ZIP archives.
     #[arg(long, conflicts_with_all = ["recursive", "directory"])]
     zip: bool,
-    /// Tell each entry as a line of JSON.
+    /// Print each entry as one line of JSON.
     #[arg(long)]
     pub(super) json: bool,
     /// Print help.

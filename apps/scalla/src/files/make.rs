@@ -7,18 +7,18 @@ use super::console::Console;
 use super::context::{Context, is_root};
 use crate::stock;
 
-/// Make directories.
+/// Create directories.
 ///
-/// Of a cluster, at all servers.
+/// In a cluster, create them at all servers.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Mkdir {
-    /// What to make.
+    /// Directories to create.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
-    /// Also those above; what is there already is no failure.
+    /// Create missing parent directories; accept directories that exist.
     #[arg(long, short)]
     parents: bool,
-    /// Permissions: 755 or rwxr-xr-x.
+    /// Permissions, such as 755 or rwxr-xr-x.
     #[arg(long, short, value_name = "MODE", value_parser = permissions, default_value = "755")]
     mode: u16,
 }
@@ -56,7 +56,7 @@ pub(super) fn exists(operation: &'static str, url: &Url) -> Error {
 /// Remove empty directories.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Rmdir {
-    /// What to remove; may have wildcards.
+    /// Directories to remove; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
 }

@@ -51,7 +51,7 @@ use client::copy::Watch;
 use crate::copy::work;
 use crate::environment;
 
-/// A command.
+/// A command on files.
 #[derive(clap::Subcommand, Debug)]
 pub(crate) enum Files {
     Ls(ls::Ls),

@@ -15,7 +15,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// The highest priority.
 const PRIORITY_MAX: i64 = 3;
 
-/// Bring files to disk before they are needed, or let them go.
+/// Stage files to disk before they are needed, or release them.
 #[derive(clap::Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Prepare {
@@ -25,30 +25,30 @@ pub(crate) struct Prepare {
 
 #[derive(clap::Subcommand, Debug)]
 enum Task {
-    /// Bring files to disk; prints the id of the request.
+    /// Stage files to disk, and print the id of the request.
     Stage(Stage),
-    /// Say that files are no longer needed on disk.
+    /// Report that files are no longer needed on disk.
     Evict {
-        /// Which; may have wildcards.
+        /// Files; may contain wildcards.
         #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
         urls: Vec<String>,
     },
-    /// Give a request up.
+    /// Cancel a request.
     Cancel {
-        /// The server that took it.
+        /// The server that accepted the request.
         #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
         url: String,
-        /// Its id.
+        /// Id of the request.
         id: String,
     },
-    /// Tell what became of a request, in the server's words.
+    /// Print the status of a request as the server reports it.
     Status {
-        /// The server that took it, or a file of it.
+        /// The server that accepted the request, or a file of the request.
         #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
         url: String,
-        /// Its id.
+        /// Id of the request.
         id: String,
-        /// More of its files.
+        /// Further files of the request.
         #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
         urls: Vec<String>,
     },
@@ -57,28 +57,28 @@ enum Task {
 /// The arguments of `stage`.
 #[derive(clap::Args, Debug)]
 struct Stage {
-    /// Which; may have wildcards.
+    /// Files; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
-    /// 0 (whenever) to 3 (at once).
+    /// Priority, from 0 (at any time) to 3 (immediately).
     #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=PRIORITY_MAX))]
     priority: u8,
-    /// They will be written.
+    /// Prepare the files for writing.
     #[arg(long, short)]
     write: bool,
-    /// All to one place, if possible.
+    /// Stage all files to the same place, if possible.
     #[arg(long)]
     together: bool,
-    /// Their time of access becomes now.
+    /// Set the access time of the files to the current time.
     #[arg(long)]
     fresh: bool,
-    /// Return when all of them are on disk.
+    /// Wait until all files are on disk.
     #[arg(long)]
     wait: bool,
-    /// Wait no longer than so many seconds.
+    /// Wait at most this number of seconds.
     #[arg(long, value_name = "SECONDS", requires = "wait")]
     timeout: Option<u64>,
-    /// Tell each request as a line of JSON.
+    /// Print each request as one line of JSON.
     #[arg(long)]
     json: bool,
 }

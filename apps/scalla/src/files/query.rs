@@ -28,7 +28,7 @@ const KEYS: [&str; 14] = [
     "start",
 ];
 
-/// Ask servers about themselves and their files.
+/// Query servers for their properties and those of their files.
 #[derive(clap::Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Query {
@@ -38,36 +38,36 @@ pub(crate) struct Query {
 
 #[derive(clap::Subcommand, Debug)]
 enum Task {
-    /// What the server is, and how long an answer takes.
+    /// Print role, version, protocol, features and response time of the server.
     Server(Where),
-    /// Values of its configuration.
+    /// Print configuration values of the server.
     Config {
         #[command(flatten)]
         of: Where,
-        /// Which; the usual ones, if none is named.
+        /// Names of the values; the default is the common ones.
         #[arg(value_name = "KEY")]
         keys: Vec<String>,
     },
-    /// Its types of checksums, the first one first.
+    /// Print the checksum types of the server, its first type first.
     Checksums(Where),
-    /// Its statistics, as XML.
+    /// Print the statistics of the server as XML.
     Stats {
         #[command(flatten)]
         of: Where,
-        /// By letter: a all, b buffers, d polling, i identity, l connections, p protocol, s
-        /// scheduling, u usage.
+        /// Statistics by letter: a all, b buffers, d polling, i identity, l connections, p
+        /// protocol, s scheduling, u usage.
         #[arg(default_value = "a")]
         letters: String,
     },
-    /// Space, as the server words it; scalla space tells the same to people.
+    /// Print the space in the format of the server; scalla space prints it in readable form.
     Space(Where),
-    /// Attributes of a file, as the server words them.
+    /// Print the attributes of a file in the format of the server.
     Attributes(Where),
-    /// A question that a plug-in of the server understands.
+    /// Send a query to a plug-in of the server.
     Opaque {
         #[command(flatten)]
         of: Where,
-        /// The question; without one the path itself is sent, with its cgi.
+        /// Text of the query; the default is the path of the URL with its cgi.
         question: Option<String>,
     },
 }
@@ -77,7 +77,7 @@ struct Where {
     /// The server, or a file on it.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     url: String,
-    /// Answer with lines of JSON.
+    /// Print lines of JSON.
     #[arg(long)]
     json: bool,
 }

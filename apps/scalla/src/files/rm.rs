@@ -13,26 +13,26 @@ use crate::printer::err;
 
 /// Remove files, and directories with everything in them.
 ///
-/// Of a cluster, at all servers that have them. At a terminal, --recursive tells how much it is and
-/// asks once.
+/// In a cluster, remove them at all servers that have them. At a terminal, --recursive prints the
+/// number and size of the entries and asks once for confirmation.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Rm {
-    /// What to remove; may have wildcards.
+    /// Files and directories to remove; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
-    /// Directories with everything in them.
+    /// Remove directories with everything in them.
     #[arg(long, short)]
     recursive: bool,
-    /// Ask nothing; what is not there is no failure.
+    /// Do not ask for confirmation; ignore files that do not exist.
     #[arg(long, short, overrides_with = "interactive")]
     force: bool,
-    /// Ask before each.
+    /// Ask before each removal.
     #[arg(long, short, overrides_with = "force")]
     interactive: bool,
-    /// Only say what would be removed.
+    /// Print the entries to remove without removing them.
     #[arg(long, short = 'n', conflicts_with = "interactive")]
     dry_run: bool,
-    /// Name what is removed.
+    /// Print each removed entry.
     #[arg(long, short)]
     pub(super) verbose: bool,
 }

@@ -8,22 +8,22 @@ use super::console::Console;
 use super::context::Context;
 use super::text;
 
-/// Tell how much space there is.
+/// Print the total, used and free space.
 ///
-/// Of a cluster, at each of its servers and in all.
+/// In a cluster, print it for each server and in total.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Space {
-    /// Where: a server or a path; ?oss.cgroup=NAME chooses a space by name.
+    /// Server or path; ?oss.cgroup=NAME selects a space by name.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     urls: Vec<String>,
-    /// Sizes as people read them, which is the default.
+    /// Print sizes in units of 1024, such as 1.2K (the default).
     #[arg(long, short = 'h', overrides_with = "bytes")]
     human: bool,
-    /// Sizes in bytes.
+    /// Print sizes in bytes.
     #[arg(long, short = 'B', overrides_with = "human")]
     bytes: bool,
-    /// Tell each server as a line of JSON.
+    /// Print each server as one line of JSON.
     #[arg(long)]
     pub(super) json: bool,
     /// Print help.

@@ -8,16 +8,17 @@ use super::context::Context;
 use super::text;
 use crate::stock;
 
-/// Tell all that servers know of files and directories.
+/// Print all status information of files and directories.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Stat {
-    /// What to look at; may have wildcards.
+    /// Files and directories; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
-    /// With the checksum, of this type or the server's first; the server may have to compute it.
+    /// Print the checksum too, of this type or of the server's first type. The server computes it
+    /// if it is not stored.
     #[arg(long, value_name = "TYPE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     checksum: Option<String>,
-    /// Tell each as a line of JSON.
+    /// Print each result as one line of JSON.
     #[arg(long)]
     pub(super) json: bool,
 }

@@ -8,26 +8,26 @@ use super::text;
 use super::walk::{Item, Items, Walk, is_dir};
 use crate::printer::out;
 
-/// Draw directories with what is below them.
+/// Draw directories with everything below them as trees.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Tree {
-    /// What to draw; may have wildcards.
+    /// Directories to draw; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     urls: Vec<String>,
-    /// No further down than that.
+    /// Descend at most N levels.
     #[arg(long = "level", short = 'L', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     level: Option<u32>,
-    /// Also names that begin with a dot.
+    /// Include names that begin with a dot.
     #[arg(long, short)]
     all: bool,
-    /// Directories alone.
+    /// Draw directories only.
     #[arg(long, short)]
     directories: bool,
-    /// With sizes, as people read them.
+    /// Print sizes in units of 1024, such as 1.2K.
     #[arg(long, short = 'h')]
     human: bool,
-    /// Tell each entry as a line of JSON.
+    /// Print each entry as one line of JSON.
     #[arg(long)]
     pub(super) json: bool,
     /// Print help.

@@ -7,7 +7,7 @@ use super::change::at_holders;
 use super::console::Console;
 use super::context::{Context, Usage};
 
-/// Extended attributes of files.
+/// Read and change extended attributes of files.
 #[derive(clap::Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Xattr {
@@ -19,46 +19,46 @@ pub(crate) struct Xattr {
 enum Task {
     /// List all attributes with their values.
     List {
-        /// Of what; may have wildcards.
+        /// Files; may contain wildcards.
         #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
         urls: Vec<String>,
-        /// Tell each as a line of JSON.
+        /// Print each result as one line of JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Tell the values of attributes.
+    /// Print the values of attributes.
     Get {
-        /// Of what.
+        /// The file.
         #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
         url: String,
-        /// Their names.
+        /// Names of the attributes.
         #[arg(value_name = "NAME", required = true)]
         names: Vec<String>,
-        /// The bytes of the values alone.
+        /// Print only the bytes of the values.
         #[arg(long)]
         raw: bool,
-        /// Tell each as a line of JSON.
+        /// Print each result as one line of JSON.
         #[arg(long, conflicts_with = "raw")]
         json: bool,
     },
     /// Set attributes.
     Set {
-        /// Of what.
+        /// The file.
         #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
         url: String,
-        /// Names and values.
+        /// Names and values of the attributes.
         #[arg(value_name = "NAME=VALUE", required = true)]
         attributes: Vec<String>,
-        /// Only those that do not exist.
+        /// Set only attributes that do not exist.
         #[arg(long, short = 'n')]
         new: bool,
     },
     /// Remove attributes.
     Rm {
-        /// Of what.
+        /// The file.
         #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
         url: String,
-        /// Their names.
+        /// Names of the attributes.
         #[arg(value_name = "NAME", required = true)]
         names: Vec<String>,
     },

@@ -19,43 +19,43 @@ use std::process::ExitCode;
 use std::time::Duration;
 use walk::{Below, Node, Probe, Walk};
 
-/// Draw the tree of a cluster: its managers, supervisors and servers, and which of them do not
+/// Draw the tree of a cluster: its managers, supervisors and servers, and the nodes that do not
 /// answer.
 ///
-/// Every node is asked. The exit status is 1 when one does not answer or, with --path, no server
-/// has the file.
+/// All nodes are queried. The exit status is 1 if a node does not answer or, with --path, if no
+/// server has the file.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Map {
-    /// Where to begin: root://HOST[:PORT] or HOST[:PORT], mostly the manager on top.
+    /// Node at the top of the tree, usually the top manager: root://HOST[:PORT] or HOST[:PORT].
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     url: Option<String>,
     /// Mark the servers that have this file.
     #[arg(long, short, value_name = "PATH")]
     path: Option<String>,
-    /// Ask every server whether it has the file, do not take the managers' word for it.
+    /// Query each server for the file instead of relying on the managers' information.
     #[arg(long, short, requires = "path")]
     verify: bool,
-    /// Have managers look for the file anew.
+    /// Make managers search for the file again.
     #[arg(long, short, requires = "path")]
     refresh: bool,
     /// Show managers and servers (all), managers alone (m), or a plain list of servers (s).
     #[arg(long, short, value_name = "WHICH", default_value = "all")]
     list: Listed,
-    /// Names of hosts instead of addresses, where managers know them.
+    /// Print host names instead of addresses, if managers know them.
     #[arg(long, short)]
     names: bool,
-    /// Tell the version of each node.
+    /// Print the version of each node.
     #[arg(long)]
     versions: bool,
-    /// Seconds that each node has to answer.
+    /// Timeout for the answer of each node, in seconds.
     #[arg(long, short, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     timeout: u64,
-    /// Tell the tree as JSON.
+    /// Print the tree as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Which nodes are shown.
+/// Nodes to show.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Listed {
     All,

@@ -15,7 +15,7 @@ root://HOST//PATH is anywhere, and for cp and sync file:PATH is on this machine.
 Ctrl-C stops a command, Ctrl-D ends the shell.
 ";
 
-/// A line.
+/// A command line of the shell.
 #[derive(Parser, Debug)]
 #[command(name = "shell", multicall = true, help_template = HELP, subcommand_help_heading = "Commands")]
 pub(super) struct Line {
@@ -26,28 +26,28 @@ pub(super) struct Line {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub(super) enum Command {
-    /// Go to a server: root://HOST[:PORT][//PATH] or HOST[:PORT].
+    /// Change to a server: root://HOST[:PORT][//PATH] or HOST[:PORT].
     #[command(visible_alias = "connect")]
     Open {
-        /// The server, and the directory to begin in.
+        /// The server and its initial directory.
         #[arg(value_name = "URL", value_hint = ValueHint::Url)]
         url: String,
     },
-    /// Go to another directory of the server; - is the one before.
+    /// Change the directory at the server; - is the previous one.
     Cd {
-        /// The directory, / if it is not named.
+        /// The directory; the default is /.
         #[arg(value_name = "DIR", value_hint = ValueHint::Url, default_value = "/")]
         path: String,
     },
-    /// Tell where we are at the server.
+    /// Print the current directory at the server.
     Pwd,
-    /// Go to another directory of this machine.
+    /// Change the directory on this machine.
     Lcd {
-        /// The directory, your home if it is not named.
+        /// The directory; the default is the home directory.
         #[arg(value_hint = ValueHint::DirPath)]
         dir: Option<PathBuf>,
     },
-    /// Tell where we are on this machine.
+    /// Print the current directory on this machine.
     Lpwd,
     /// List a directory of this machine, with the program ls and its options.
     Lls {
@@ -61,23 +61,23 @@ pub(super) enum Command {
     Files(Files),
     /// Copy from the server to this machine.
     ///
-    /// Of several places the last one is on this machine: what to copy to. With one alone it is the
-    /// current directory.
+    /// The last of several arguments is the target on this machine. With a single argument, the
+    /// target is the current directory.
     Get(Cp),
     /// Copy from this machine to the server.
     ///
-    /// Of several places the last one is at the server: what to copy to. With one alone it is the
-    /// current directory.
+    /// The last of several arguments is the target at the server. With a single argument, the
+    /// target is the current directory.
     Put(Cp),
-    /// Copy files at the server, to and from others: file:PATH is on this machine.
+    /// Copy files at the server, and to and from other servers; file:PATH is on this machine.
     Cp(Cp),
-    /// Make a directory like another one: file:PATH is on this machine.
+    /// Synchronize a directory with another one; file:PATH is on this machine.
     Sync(Box<SyncCommand>),
     Map(Map),
-    /// End the shell.
+    /// Exit the shell.
     #[command(visible_alias = "quit")]
     Exit {
-        /// Exit status; that of the last command, if none is named.
+        /// Exit status; the default is that of the last command.
         status: Option<u8>,
     },
 }

@@ -32,14 +32,14 @@ use work::{Done, Worker};
 
 /// Run commands on a server, one after the other, with line editing, completion and history.
 ///
-/// `help` tells which. Lines that do not come from a terminal are run as a script; the exit status
-/// is that of the last command.
+/// `help` lists the commands. Lines that do not come from a terminal run as a script. The exit
+/// status is that of the last command.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Shell {
-    /// Where to begin: root://HOST[:PORT][//DIR] or HOST[:PORT].
+    /// Initial server and directory: root://HOST[:PORT][//DIR] or HOST[:PORT].
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     url: Option<String>,
-    /// End at the first command that fails.
+    /// Exit after the first command that fails.
     #[arg(long = "errexit", short = 'e')]
     stops: bool,
 }
