@@ -62,7 +62,9 @@ def fresh(recorded_ours):
 def normal(exchange, status, body):
     """Returns an answer without values that vary."""
     if status == raw.ERROR:
-        return struct.unpack(">i", body[:4])[0], body[4:].rstrip(b"\0").decode(errors="replace")
+        text = body[4:].rstrip(b"\0").decode(errors="replace")
+        # Our server also names its exports, for users.
+        return struct.unpack(">i", body[:4])[0], text.removesuffix(" This server exports /data.")
     if status != raw.OK:
         return body
     code = exchange.code

@@ -50,9 +50,10 @@ fn figures(statistics: &str) -> Option<Activity> {
         let (part, _) = part(id)?;
         part.split_once(&format!("<{name}>"))?.1.split_once('<')?.0.parse().ok()
     };
-    let open_files = figure("ofs", "opr")?.saturating_add(figure("ofs", "opw")?);
+    let open_for_writing = figure("ofs", "opw")?;
+    let open_files = figure("ofs", "opr")?.saturating_add(open_for_writing);
     // The connection of this query is not counted.
-    Some(Activity { open_files, clients: figure("link", "num")?.saturating_sub(1) })
+    Some(Activity { open_files, open_for_writing, clients: figure("link", "num")?.saturating_sub(1) })
 }
 
 fn connect(address: &str) -> io::Result<Session> {
@@ -74,7 +75,7 @@ mod tests {
     fn open_files_and_clients_are_read_from_statistics() {
         let text = "<statistics ver=\"v5\"><stats id=\"link\"><num>3</num><maxn>9</maxn></stats><stats id=\"xrootd\"><num>7</num>\
                     </stats><stats id=\"ofs\"><role>server</role><opr>4</opr><opw>1</opw><opp>1</opp></stats></statistics>";
-        assert_eq!(figures(text), Some(Activity { open_files: 5, clients: 2 }));
+        assert_eq!(figures(text), Some(Activity { open_files: 5, open_for_writing: 1, clients: 2 }));
         assert_eq!(figures("<statistics><stats id=\"link\"><num>3</num></stats></statistics>"), None);
     }
 }

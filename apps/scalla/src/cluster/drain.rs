@@ -40,7 +40,7 @@ impl Place<'_> {
             }
             let pause = limit.map_or(LOOK, |limit| LOOK.min(limit.saturating_sub(begun.elapsed())));
             if pause.is_zero() {
-                err().line(format_args!("{left} after the time to wait; {} goes on draining", self.node));
+                err().line(format_args!("{left} after the time limit; {} continues to drain", self.node));
                 return Ok(false);
             }
             std::thread::sleep(pause);
@@ -49,10 +49,11 @@ impl Place<'_> {
 
     fn report(&self, left: Activity, json: bool) {
         let state = if left.open_files == 0 { "drained" } else { "draining" };
-        let Activity { open_files, clients } = left;
+        let Activity { open_files, open_for_writing, clients } = left;
         if json {
             out().json(&json!({
-                "node": self.node, "state": state, "open_files": open_files, "clients": clients
+                "node": self.node, "state": state, "open_files": open_files,
+                "open_for_writing": open_for_writing, "clients": clients
             }));
         } else if open_files == 0 {
             out().line(format_args!("{state} {}", self.node));
@@ -66,7 +67,11 @@ impl Place<'_> {
         let Some(address) = self.child else {
             let status = ask(self.socket, &Request::Status {})?;
             let figure = |name: &str| status[name].as_u64().unwrap_or_default();
-            return Ok(Activity { open_files: figure("open_files"), clients: figure("sessions") });
+            return Ok(Activity {
+                open_files: figure("open_files"),
+                open_for_writing: figure("open_for_writing"),
+                clients: figure("sessions"),
+            });
         };
         let servers = self.servers(address)?;
         let mut left = Activity::default();
@@ -74,6 +79,7 @@ impl Place<'_> {
             let more = door::activity(server)
                 .with_context(|| format!("cannot count the files that are open at {server}"))?;
             left.open_files += more.open_files;
+            left.open_for_writing += more.open_for_writing;
             left.clients += more.clients;
         }
         Ok(left)

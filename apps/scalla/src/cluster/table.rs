@@ -278,7 +278,7 @@ mod tests {
             name: Some("disk1".to_owned()),
             load: LoadStatus { cpu: 93, disk: 99, ..LoadStatus::default() },
             inventory: Some("complete".to_owned()),
-            left: Some(Activity { open_files: 1, clients: 2 }),
+            left: Some(Activity { open_files: 1, open_for_writing: 0, clients: 2 }),
             ..child("server", "c:1", "draining")
         };
         let below =

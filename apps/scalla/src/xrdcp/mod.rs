@@ -215,7 +215,7 @@ async fn all(
                 checksums(done, printed).iter().for_each(|line| err().line(line));
             }
             drop(place);
-            let keeps = !options.force && !options.resume;
+            let keeps = !options.force && !options.resume && !options.zip_append;
             (index, result.map(|_| ()).map_err(|error| of_job(&error, &job, keeps)))
         });
     }

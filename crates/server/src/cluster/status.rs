@@ -140,6 +140,10 @@ pub struct ChildStatus {
 pub struct Activity {
     /// Number of open files, counting each handle.
     pub open_files: u64,
+    /// Number of files among them that are open for writing. Nodes of earlier versions do not count
+    /// them.
+    #[serde(default)]
+    pub open_for_writing: u64,
     /// Number of client connections.
     pub clients: u64,
 }
@@ -147,8 +151,12 @@ pub struct Activity {
 impl std::fmt::Display for Activity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let plural = |count: u64| if count == 1 { "" } else { "s" };
-        let Self { open_files, clients } = *self;
-        write!(f, "{open_files} file{} open, {clients} client{}", plural(open_files), plural(clients))
+        let Self { open_files, open_for_writing, clients } = *self;
+        write!(f, "{open_files} file{} open", plural(open_files))?;
+        if open_for_writing > 0 {
+            write!(f, " ({open_for_writing} for writing)")?;
+        }
+        write!(f, ", {clients} client{}", plural(clients))
     }
 }
 
