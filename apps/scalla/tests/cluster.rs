@@ -278,10 +278,10 @@ fn a_manager_waits_until_nothing_is_open_at_a_child() {
     };
     let waited = drain(&["0"]);
     assert_eq!(waited.status.code(), Some(1));
-    assert_eq!(stdout(&waited), format!("draining {name}: 2 files open, 1 client\n"));
+    assert_eq!(stdout(&waited), format!("draining {name}: 2 files open (1 for writing), 1 client\n"));
     assert_eq!(stderr(&waited).matches("continues to drain").count(), 1, "{}", stderr(&waited));
     let table = order(&scratch, "m", &["status"]);
-    assert!(table.contains(" draining (2 files open, 1 client) "), "{table}");
+    assert!(table.contains(" draining (2 files open (1 for writing), 1 client) "), "{table}");
     for handle in [reading, writing] {
         let mut body = [0; 16];
         body[..4].copy_from_slice(&handle);
