@@ -120,35 +120,6 @@ def test_disk_that_fills_up_while_clients_write(small, tmp_path):
     assert told == {0, 54}
 
 
-@pytest.fixture(params=clusters.parameters("slow-mv", clusters.PAIR, {"ours": dict(rest="ours")}))
-def slow(request):
-    """A program renames files at the servers, and waits for something to be written to `gate` first."""
-    cluster = clusters.Cluster(clusters.PAIR, request.param)
-    cluster.gate = cluster.work / "gate"
-    os.mkfifo(cluster.gate)
-    program = cluster.work / "rename"
-    program.write_text(f'#!/bin/sh\ncat {cluster.gate} >/dev/null\nmv "$2" "$3"\n')
-    program.chmod(0o755)
-    orders = "if named man\nofs.forward 1way mv\nfi\n"
-    cluster.settings = f"{orders}if named s1\ncms.fsxeq mv {program}\nfi\n"
-    with cluster:
-        yield cluster
-
-
-def test_a_file_that_is_being_renamed_has_its_new_name(slow):
-    """No other file of that name is created anywhere while the server takes its time."""
-    area = clusters.Area(slow)
-    for number in range(4):
-        old, new = area.put(f"old{number}", b"renamed", "s1"), area / f"new{number}"
-        xrdfs(slow.man, "mv", old, new).ok()
-        assert clusters.opened(slow.man, new, raw.O_NEW | raw.O_UPDT) == ("wait", 0)
-        # Also where the manager would send a creator by itself.
-        slow.gate.write_text("go on")
-        wait_until(lambda: area.holders(f"new{number}") == ["s1"])
-        assert clusters.opened(slow.man, new, raw.O_READ) == ("redirect", slow.s1.port)
-    area.remove()
-
-
 @pytest.fixture(params=clusters.parameters("space", clusters.PAIR, clusters.SIDES))
 def small(request, small_disk):
     """The disk of s1 has room for a few files."""
