@@ -179,10 +179,7 @@ def test_one_of_two_copies_vanished(cluster, area):
 def test_server_killed_in_the_middle_of_a_write(cluster, area):
     """Acknowledged data on the lost server is unavailable, and the client receives an error. It can
     write elsewhere immediately. It can use the same name again when the server is back and has
-    removed the partial file, which was to persist on close only. No client ever reads that one.
-
-    No test after this one creates files, because the restarted server creates only files with a lease for 120 s,
-    and a manager of XRootD gives none (decision 001)."""
+    removed the partial file, which was to persist on close only. No client ever reads that one."""
     content = pattern(4 * MIB)
     with Steps(cluster, **MAKING) as steps:
         steps("open", "posc", url(area, "file"))

@@ -56,6 +56,9 @@ def run(command, input=None, cwd=None, **environment):
         raced = done.returncode == -signal.SIGSEGV or b"Archive not opened." in done.stderr + done.stdout
         if not raced or str(command[0]) not in PROGRAMS:
             break
+        if command[0] == XRDCP:
+            # The target may exist already.
+            command = [XRDCP, "--force", *command[1:]]
     return Result(done)
 
 

@@ -87,6 +87,9 @@ impl Running {
 struct Ended {
     at: Duration,
     refusals: u8,
+    /// Set if no lease of this path is known to have ended: the refusals are those of the recovery,
+    /// and end with it.
+    is_assumed: bool,
 }
 
 /// All leases of a node.
@@ -104,6 +107,8 @@ pub struct Leases {
     /// The time until which clients with leases of an earlier run may arrive. This run does not
     /// know those leases.
     earlier_until: Option<Duration>,
+    /// Set while a parent that grants no leases is connected. It sends clients without leases here.
+    has_plain_parent: bool,
 }
 
 impl Leases {
@@ -117,6 +122,12 @@ impl Leases {
     /// parent may choose another node when this one reports no lease.
     pub fn recover(&mut self, time: Duration, now: Duration) {
         self.earlier_until = Some(now.saturating_add(time));
+    }
+
+    /// Sets whether a parent that grants no leases is connected. Such a parent may choose two nodes
+    /// for one file in any case, so the recovery does not refuse its clients.
+    pub fn set_plain_parent(&mut self, is_connected: bool) {
+        self.has_plain_parent = is_connected;
     }
 
     /// Grants a lease, or extends it.
@@ -209,7 +220,8 @@ impl Leases {
         if self.is_running(path, now) {
             return false;
         }
-        self.ended.contains_key(&self.hasher.hash_one(path)) || self.expects_earlier(now)
+        let ended = self.ended.get(&self.hasher.hash_one(path));
+        ended.is_some_and(|ended| !ended.is_assumed) || self.expects_earlier(now)
     }
 
     /// Decides whether a client may create this path.
@@ -228,9 +240,13 @@ impl Leases {
         let key = self.hasher.hash_one(path);
         let is_earlier = self.expects_earlier(now);
         if is_earlier && !self.ended.contains_key(&key) {
-            self.refuse(key, now);
+            self.refuse(key, true, now);
         }
         let Some(ended) = self.ended.get_mut(&key) else { return Permit::Free };
+        if ended.is_assumed && !is_earlier {
+            self.ended.remove(&key);
+            return Permit::Free;
+        }
         ended.refusals = ended.refusals.wrapping_add(1);
         let (is_first, is_last) = (ended.refusals % 2 == 1, ended.refusals >= REFUSALS_MAX);
         let is_current = is_earlier || now < ended.at.saturating_add(ENDED_KEPT);
@@ -266,7 +282,7 @@ impl Leases {
     /// for it arrive too late.
     pub fn ended_below(&mut self, path: &[u8], now: Duration) {
         if !self.is_running(path, now) {
-            self.refuse(self.hasher.hash_one(path), now);
+            self.refuse(self.hasher.hash_one(path), false, now);
         }
     }
 
@@ -306,14 +322,16 @@ impl Leases {
     }
 
     fn note_ended(&mut self, path: Arc<[u8]>, now: Duration) {
-        self.refuse(self.hasher.hash_one(&*path), now);
+        self.refuse(self.hasher.hash_one(&*path), false, now);
         self.news.push(path);
     }
 
     /// Refuses creations of a path from now on. Earlier refusals count, because the end of one
     /// lease may be ordered several times.
-    fn refuse(&mut self, key: u64, now: Duration) {
-        self.ended.entry(key).or_insert(Ended { at: now, refusals: 0 }).at = now;
+    fn refuse(&mut self, key: u64, is_assumed: bool, now: Duration) {
+        let ended = self.ended.entry(key).or_insert(Ended { at: now, refusals: 0, is_assumed });
+        ended.at = now;
+        ended.is_assumed &= is_assumed;
         self.ended_order.push_back((now, key));
         self.forget_old(now);
     }
@@ -330,10 +348,11 @@ impl Leases {
         }
     }
 
-    /// Reports whether clients with leases of an earlier run may arrive.
+    /// Reports whether only files with leases of this run are created, because clients with leases
+    /// of an earlier one may arrive.
     pub(crate) fn expects_earlier(&mut self, now: Duration) -> bool {
         self.earlier_until = self.earlier_until.filter(|until| now < *until);
-        self.earlier_until.is_some()
+        self.earlier_until.is_some() && !self.has_plain_parent
     }
 
     fn forget_ended(&mut self, path: &[u8]) {
@@ -512,6 +531,22 @@ mod tests {
         leases.end(b"/g", Outcome::Created, NOW);
         let over = NOW + EXPECTED_FOR;
         assert!(!leases.has_ended(b"/h", over), "no parent counts on an earlier run any longer");
-        assert_eq!(leases.begin(b"/h", over), Permit::Free);
+        for path in [&b"/f"[..], b"/h"] {
+            assert_eq!(leases.begin(path, over), Permit::Free);
+        }
+    }
+
+    #[test]
+    fn after_a_restart_clients_of_a_parent_that_grants_no_leases_are_served() {
+        let mut leases = Leases::default();
+        leases.recover(EXPECTED_FOR, NOW);
+        leases.order(b"/ended", Duration::ZERO, NEXT, NOW);
+        assert_eq!(leases.begin(b"/f", NOW), Permit::Later);
+        leases.set_plain_parent(true);
+        assert!(!leases.has_ended(b"/f", NOW), "no creation is refused after this reply");
+        assert_eq!(leases.begin(b"/f", NOW), Permit::Free);
+        assert_eq!(leases.begin(b"/ended", NOW), Permit::Later, "the end of this lease was reported");
+        leases.set_plain_parent(false);
+        assert_eq!(refusals(&mut leases, b"/f", NOW), [Permit::Later, Permit::Refused]);
     }
 }

@@ -185,6 +185,9 @@ impl Engine {
                 if let Some(location) = &mut self.location {
                     location.link_ended(link);
                 }
+                if let Some(server) = &self.server {
+                    server.set_parents(&self.tree);
+                }
             }
             TreeEffect::Placed(link) => {
                 self.move_clients();
@@ -228,7 +231,7 @@ impl Engine {
     pub(super) fn move_clients(&self) {
         let door = self.tree.node().door();
         if let Some(server) = &self.server {
-            server.set_door(door.clone());
+            server.set_parents(&self.tree);
         }
         self.moving.set(self.drained, self.suspended, door);
     }

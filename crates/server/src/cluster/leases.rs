@@ -84,9 +84,12 @@ impl SharedLeases {
         Arc::new(Self { is_known, state: Mutex::new(state), clock, end_soon })
     }
 
-    /// Sets the node where clients begin, as a parent reports it.
-    pub(super) fn set_door(&self, door: Option<Address>) {
-        self.state().door = door;
+    /// Sets the node where clients begin, as a parent reports it, and whether a parent that grants
+    /// no leases is connected.
+    pub(super) fn set_parents(&self, door: Option<Address>, has_plain_parent: bool) {
+        let mut state = self.state();
+        state.door = door;
+        state.leases.set_plain_parent(has_plain_parent);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -12,7 +12,7 @@ use super::parent_messages::{self, Here};
 use super::settings::Settings;
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
-use cluster::tree::{Address, Extensions, LinkId, Mode};
+use cluster::tree::{Extensions, LinkId, Mode};
 use cluster::{LeaseNumber, OrderPermit};
 use logical::Presence;
 use std::sync::Arc;
@@ -98,9 +98,11 @@ impl ServerDriver {
         }
     }
 
-    /// Records the address at which clients enter the cluster, as reported by a parent.
-    pub(super) fn set_door(&self, door: Option<Address>) {
-        self.leases.set_door(door);
+    /// Records what the connected parents mean for creations: the address at which clients enter the
+    /// cluster, and whether all parents grant leases.
+    pub(super) fn set_parents(&self, tree: &TreeDriver) {
+        let is_plain = |link: &LinkId| !tree.extensions(*link).contains(Extensions::LEASES);
+        self.leases.set_parents(tree.node().door(), tree.parents().iter().any(is_plain));
     }
 
     fn look_at(&mut self, tree: &mut TreeDriver, path: LogicalPath, wanted: Wanted) {
