@@ -297,6 +297,12 @@ impl Cache {
         shard.update(name, &self.moment(now, bounces), change)
     }
 
+    /// Returns the time for which locations are kept.
+    pub(crate) fn window(&self) -> Duration {
+        let nanos = self.window.tick_nanos.saturating_mul(u128::from(WINDOW_TICKS));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
     /// Starts the window of `path` again, with its location or [`Location::UNKNOWN`], and changes
     /// it.
     pub fn enter<R>(

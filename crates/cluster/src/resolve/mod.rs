@@ -164,6 +164,7 @@ impl Resolver {
     ) -> Self {
         let lease_clock = LeaseClock::new(settings.started, rng.as_mut());
         let inventories = Inventories::new(cache.key());
+        let reliance = Reliance::new(cache.window());
         let shared = Shared::new(cache, chooser, cell.clone(), inventories, !settings.has_parents);
         let shared = Arc::new(shared);
         let enough = cell.quorum();
@@ -183,7 +184,7 @@ impl Resolver {
             held: HeldRequests::default(),
             version: 0,
             replaced: ReplacedSlots::default(),
-            reliance: Reliance::default(),
+            reliance,
             mute: Mute::default(),
             enough,
             missed: MissedChildren::default(),

@@ -4,7 +4,8 @@
 //! begin later than its own, and eviction removes locations early.
 //!
 //! Two Bloom filters take turns. A path is recorded for one to two windows, in 2 MiB whatever the
-//! number of paths. A false positive costs one query.
+//! number of paths. A window is at least that of the default, because parents may keep locations
+//! for longer than this node (`cms.fxhold`). A false positive costs one query.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -18,16 +19,27 @@ const BITS: u64 = 1 << 23;
 const BITS_PER_PATH: u64 = 4;
 
 /// The paths on which parents rely.
-#[derive(Default)]
 pub(super) struct Reliance {
     /// The filters of the current window and of the one before; empty until the first report.
     filters: [Vec<u64>; 2],
     /// The end of the window.
     until: Duration,
+    /// The length of a window.
+    window: Duration,
     keys: RandomState,
 }
 
 impl Reliance {
+    /// Creates the empty record of a node that keeps locations for this time.
+    pub(super) fn new(window: Duration) -> Self {
+        Self {
+            filters: Default::default(),
+            until: Duration::ZERO,
+            window: window.max(WINDOW),
+            keys: RandomState::new(),
+        }
+    }
+
     /// Records that a path is reported to parents as present.
     pub(super) fn note(&mut self, path: &[u8], now: Duration) {
         self.turn(now);
@@ -57,10 +69,10 @@ impl Reliance {
         if now < self.until {
             return;
         }
-        let is_recent = now < self.until.saturating_add(WINDOW);
+        let is_recent = now < self.until.saturating_add(self.window);
         let current = std::mem::take(&mut self.filters[0]);
         self.filters[1] = if is_recent { current } else { Vec::new() };
-        self.until = now.saturating_add(WINDOW);
+        self.until = now.saturating_add(self.window);
     }
 
     fn bits(&self, path: &[u8]) -> [u64; BITS_PER_PATH as usize] {
@@ -76,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_reported_path_is_recorded_for_one_to_two_windows() {
-        let mut reliance = Reliance::default();
+        let mut reliance = Reliance::new(Duration::from_secs(64));
         let begin = Duration::from_secs(7);
         assert!(!reliance.contains(b"/f", begin) && reliance.filters.iter().all(Vec::is_empty));
         reliance.note(b"/f", begin);
@@ -92,8 +104,17 @@ mod tests {
     }
 
     #[test]
+    fn longer_windows_of_the_configuration_apply() {
+        let window = 3 * WINDOW;
+        let mut reliance = Reliance::new(window);
+        reliance.note(b"/f", Duration::ZERO);
+        assert!(reliance.contains(b"/f", window - Duration::from_secs(1)));
+        assert!(!reliance.contains(b"/f", 2 * window));
+    }
+
+    #[test]
     fn the_filters_have_a_fixed_size_and_few_false_positives() {
-        let mut reliance = Reliance::default();
+        let mut reliance = Reliance::new(WINDOW);
         let path = |number: u32| format!("/store/file{number}");
         (0..1_000_000).for_each(|number| reliance.note(path(number).as_bytes(), Duration::ZERO));
         assert_eq!(reliance.filters.iter().map(Vec::len).sum::<usize>() as u64 * 64, BITS);
