@@ -337,9 +337,9 @@ impl World {
             }
             let Some((at, is_quiet)) = server.disk.removed.get(path) else { return !server.disk.has(path) };
             let bound = if *is_quiet { window } else { self.known_within.unwrap_or_default() };
-            // A connection that broke meanwhile may have lost the report; then the next query
-            // corrects it.
-            let is_connected_since = server.seated < *at && self.hosts[to].seated < *at;
+            // A connection that broke meanwhile, or whose login the child has not yet received,
+            // may have lost the report; then the next query corrects it.
+            let is_connected_since = [server, &self.hosts[to]].iter().all(|one| one.seated + NEWS < *at);
             at.saturating_add(bound) <= self.now && is_connected_since
         })
     }

@@ -262,6 +262,39 @@ fn a_cached_absence_has_its_own_configured_time() {
     assert_eq!(unasked(b"/none", 70), SlotMask::EMPTY);
     assert_eq!(unasked(b"/none", 71), SlotMask::ALL);
     assert_eq!(unasked(b"/some", 71), SlotMask::EMPTY);
+    // The other children were asked too long ago.
+    cache.update(b"/some", at(80), &bounces, |location| location.missed(slot(1)));
+    assert_eq!(unasked(b"/some", 80), SlotMask::ALL);
+}
+
+#[test]
+fn a_query_of_some_children_does_not_extend_the_absence_at_others() {
+    let settings = CacheSettings { nowhere: Some(Duration::from_secs(65)), ..CacheSettings::default() };
+    let cache = Cache::new(&settings, &mut Fixed);
+    let bounces = Bounces::new();
+    let query = |from: u64, change: fn(&mut Location)| {
+        let begin = |location: &mut Location| {
+            change(location);
+            location.unasked = SlotMask::EMPTY;
+            location.querying = true;
+        };
+        let (from, to) = (Duration::from_secs(from), Duration::from_secs(from + 5));
+        cache.update(b"/a", from, &bounces, begin).unwrap_or_else(|| {
+            cache.enter(b"/a", from, &bounces, begin);
+        });
+        // News of a holder that is lost again restarts the window of the entry.
+        cache.enter(b"/a", from, &bounces, |location| location.found(slot(2), false));
+        cache.update(b"/a", from, &bounces, |location| location.missed(slot(2)));
+        cache.update(b"/a", to, &bounces, |location| location.querying = false);
+    };
+    let unasked = |second| cache.lookup(b"/a", Duration::from_secs(second), &bounces).unwrap().unasked;
+    query(0, |_| ());
+    query(50, |location| location.doubt(slot(1).mask()));
+    assert_eq!(unasked(70), SlotMask::EMPTY);
+    assert_eq!(unasked(71), SlotMask::ALL);
+    query(72, |_| ());
+    assert_eq!(unasked(77 + 65), SlotMask::EMPTY);
+    assert_eq!(unasked(77 + 66), SlotMask::ALL);
 }
 
 #[test]

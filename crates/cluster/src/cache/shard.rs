@@ -36,6 +36,8 @@ const LEASE_MARGIN: Duration = Duration::from_secs(2);
 const LIVE: u8 = 1;
 const USED: u8 = 2;
 const QUERYING: u8 = 4;
+/// The query asks only some of the children.
+const PARTIAL: u8 = 8;
 const NOWHERE: u8 = u8::MAX;
 
 /// The key of a path: bits of its keyed hash. Other bits select the shard.
@@ -70,7 +72,8 @@ struct Entry {
     hash: u32,
     /// The bounce clock at the last check.
     clock: u32,
-    /// The second in which it was last placed or lost its last holder.
+    /// The second in which it was last placed, or a query of all children ended. The absences are not
+    /// older.
     since: u32,
     /// The low bits of the tick at which its window began, at most a window before the block's.
     tick: u8,
@@ -128,9 +131,10 @@ impl Shard {
         most: usize,
         change: impl FnOnce(&mut Location) -> R,
     ) -> R {
-        let known = self.current(name, at).map(|entry| (entry.location(), entry.since));
+        let known =
+            self.current(name, at).map(|entry| (entry.location(), entry.since, entry.flags & PARTIAL));
         self.counts.misses += u64::from(known.is_none());
-        let (mut location, since) = known.unwrap_or((Location::UNKNOWN, at.seconds));
+        let (mut location, since, partial) = known.unwrap_or((Location::UNKNOWN, at.seconds, 0));
         let result = change(&mut location);
         self.forget(name);
         self.expire(at.tick);
@@ -138,7 +142,7 @@ impl Shard {
         let mut entry = Entry {
             have: 0,
             pending: 0,
-            unasked: 0,
+            unasked: SlotMask::ALL.0,
             check: name.check,
             hash: name.hash,
             clock: at.bounces.clock(),
@@ -148,9 +152,10 @@ impl Shard {
             placed: NOWHERE,
             failed: NOWHERE,
         };
-        if let Some((before, _)) = known {
+        if let Some((before, ..)) = known {
             entry.set(&before, since);
             entry.since = since;
+            entry.flags = entry.flags & !PARTIAL | partial;
         }
         entry.set(&location, at.seconds);
         self.append(at.tick, at.tick, entry);
@@ -301,9 +306,13 @@ impl Entry {
         if failed == NOWHERE || age + LEASE_MARGIN < LEASE {
             self.failed = failed;
         }
-        let lost = location.have.is_empty() && (self.have | self.pending != 0 || self.flags & QUERYING != 0);
-        if lost || placed != self.placed {
+        let (was_querying, was_partial) = (self.flags & QUERYING != 0, self.flags & PARTIAL != 0);
+        if placed != self.placed || was_querying && !location.querying && !was_partial {
             self.since = seconds;
+        }
+        if !was_querying && location.querying {
+            let partial = if self.unasked == SlotMask::ALL.0 { 0 } else { PARTIAL };
+            self.flags = self.flags & !PARTIAL | partial;
         }
         self.have = (location.have - location.draining).0;
         self.pending = (location.pending | location.draining).0;
