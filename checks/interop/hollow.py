@@ -99,6 +99,12 @@ class Miser(Manager):
         self.end = len(content) if end is None else end
 
     def _serve(self, connection):
+        try:
+            self._talk(connection)
+        except OSError:
+            pass  # The client has ended.
+
+    def _talk(self, connection):
         stat = f"7 {len(self.content)} 48 99 98 97 0644 me us".encode() + b"\0"
         with connection, connection.makefile("rb") as requests:
             requests.read(20)

@@ -58,6 +58,14 @@ def test_a_short_answer_is_not_the_end_of_a_file(tmp_path):
                     result.ok()
                     expected = content if words[0] == "cat" else hashlib.md5(content).hexdigest().encode()
                     assert expected in result.raw
+            target = tmp_path / f"copy-{end}"
+            result = scalla("cp", url, target)
+            if end is None:
+                result.ok()
+                assert target.read_bytes() == content
+            else:
+                result.fails(1, f"ended at byte {end} of {len(content)}")
+                assert not target.exists()
             lines = b"\n".join(content.split(b"\n")[-11 if content.endswith(b"\n") else -10:])
             parts = {
                 ("head", "-c", "1500000", url): content[:1500000], ("head", "-c", "9m", url): content,

@@ -71,9 +71,6 @@ def test_a_short_answer_is_not_the_end(stingy, words, expected):
 
 
 def test_a_short_answer_is_not_the_end_of_sums_and_for_xrdfs(stingy, tmp_path):
-    # Copies give such a server up, and leave nothing.
-    scalla("cp", f"root://{stingy.host}//f", tmp_path / "f").fails(1, "ended at byte")
-    assert list(tmp_path.iterdir()) == []
     assert f"{zlib.adler32(CONTENT):08x}" in scalla("checksum", "--read", "-t", "adler32", f"root://{stingy.host}//f").ok().out
     xrdfs = [peers.link("xrdfs"), stingy.host]
     assert run([*xrdfs, "cat", "/f"]).ok().raw == CONTENT
@@ -85,3 +82,24 @@ def test_a_file_that_ends_before_its_size_is_a_failure(words):
     with Stingy(1000, end=300_000) as server:
         result = scalla(*words.split(), f"root://{server.host}//f").fails(1, "ended at byte")
         assert result.raw in CONTENT[:300_000]
+
+
+@pytest.mark.parametrize("more", [[], ["--parallel", "1"], ["-x"], ["--checksum", "adler32:verify"]], ids=" ".join)
+def test_a_copy_reads_on_after_a_short_answer(stingy, tmp_path, more):
+    more = [word.replace("verify", f"{zlib.adler32(CONTENT):08x}") for word in more]
+    scalla("cp", *more, f"root://{stingy.host}//f", tmp_path / "f").ok()
+    assert (tmp_path / "f").read_bytes() == CONTENT
+
+
+def test_xrdcp_reads_on_after_a_short_answer(stingy, tmp_path):
+    run([peers.link("xrdcp"), f"root://{stingy.host}//f", tmp_path / "f"]).ok()
+    assert (tmp_path / "f").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("more", [[], ["-x"]], ids=" ".join)
+def test_a_copy_of_a_file_that_ends_before_its_size_is_a_failure(tmp_path, more):
+    with Stingy(1000, end=300_000) as server:
+        result = scalla("cp", *more, f"root://{server.host}//f", tmp_path / "f")
+        result.fails(1, f"at byte 300000 of {len(CONTENT)}")
+        assert run([peers.link("xrdcp"), f"root://{server.host}//f", tmp_path / "f"]).status != 0
+    assert list(tmp_path.iterdir()) == []

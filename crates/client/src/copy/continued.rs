@@ -256,7 +256,7 @@ impl Target {
                 block.data().truncate(got);
                 Ok(block.into_bytes())
             }
-            Self::Remote { file, .. } => file.read_pages(at, length).await.map_err(CopyError::target),
+            Self::Remote { file, .. } => file.read_range(true, at, length).await.map_err(CopyError::target),
             Self::Archive { .. } | Self::Output => Ok(bytes::Bytes::new()),
         }
     }

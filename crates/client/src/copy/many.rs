@@ -208,9 +208,9 @@ impl Crowd {
     /// Reads a block from this source, which is given up if it fails.
     pub(super) async fn read_of(&self, member: usize, offset: u64, length: usize) -> Option<Bytes> {
         let file = self.0.state().members.get(member).map(|member| member.file.clone())?;
-        let why = match file.read_as(self.0.pages, offset, length).await {
+        let why = match file.read_range(self.0.pages, offset, length).await {
             Ok(data) if data.len() == length => return Some(data),
-            Ok(data) => format!("it ends at byte {}", offset + data.len() as u64),
+            Ok(data) => self.0.short(offset, &data),
             Err(error) => error.to_string(),
         };
         self.0.leave(member, why);
@@ -277,8 +277,7 @@ impl Crowd {
                             }
                         }
                         Ok(data) => {
-                            let end = offset + data.len() as u64;
-                            self.0.give_up(attempt, member, format!("it ends at byte {end}"));
+                            self.0.give_up(attempt, member, self.0.short(offset, &data));
                         }
                         Err(error) => self.0.give_up(attempt, member, error.to_string()),
                     }
@@ -326,7 +325,7 @@ impl Crowd {
         asked.push((attempt, member));
         let Some(file) = state.members.get(member).map(|member| member.file.clone()) else { return };
         let pages = self.0.pages;
-        running.spawn(async move { (attempt, member, file.read_as(pages, offset, length).await) });
+        running.spawn(async move { (attempt, member, file.read_range(pages, offset, length).await) });
     }
 
     /// Requests the block from another source, too, if it is overdue.
@@ -414,6 +413,11 @@ impl Inner {
         state.shares.done(attempt, part.end - part.start, Instant::now());
         state.given.set(part, member);
         true
+    }
+
+    /// Returns the reason to give up a source that ended before its size.
+    fn short(&self, offset: u64, data: &Bytes) -> String {
+        format!("it ends at byte {} of {}", offset + data.len() as u64, self.stat.size)
     }
 
     fn give_up(&self, attempt: Attempt, member: usize, why: String) {

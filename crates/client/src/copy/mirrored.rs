@@ -75,7 +75,8 @@ impl Copier {
     /// Reads a file at a server up to the size limit of metalinks plus one byte.
     async fn read_remote(&self, url: &Url) -> Result<Vec<u8>, Error> {
         let file = self.client.open(url, &OpenWith::read()).await?;
-        let read = file.read(0, METALINK_BYTES_MAX + 1).await?;
+        let size = usize::try_from(file.known_stat().await?.size).unwrap_or(usize::MAX);
+        let read = file.read_range(false, 0, size.min(METALINK_BYTES_MAX + 1)).await?;
         file.close().await.ok();
         Ok(read.to_vec())
     }

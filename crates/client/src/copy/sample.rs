@@ -38,7 +38,7 @@ pub(super) async fn take(file: &File, size: u64, pages: bool) -> Result<Sample, 
     let mut reading = JoinSet::new();
     for (number, (offset, length)) in pieces(size).into_iter().enumerate() {
         let file = file.clone();
-        reading.spawn(async move { (number, file.read_as(pages, offset, length).await) });
+        reading.spawn(async move { (number, file.read_range(pages, offset, length).await) });
     }
     let mut found = Vec::new();
     while let Some(read) = reading.join_next().await {

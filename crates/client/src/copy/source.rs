@@ -176,7 +176,7 @@ impl Source {
     pub(super) async fn read(&self, offset: u64, length: usize) -> Result<Bytes, CopyError> {
         let data = match &self.from {
             From::Remote { file, pages } => {
-                file.read_as(*pages, offset, length).await.map_err(CopyError::source)?
+                file.read_range(*pages, offset, length).await.map_err(CopyError::source)?
             }
             From::Many(crowd) => Box::pin(crowd.read(offset, length)).await?,
             From::InTurn(places) => Box::pin(places.read(offset, length)).await?,

@@ -409,7 +409,7 @@ impl Written {
         length: usize,
     ) -> Result<Bytes, CopyError> {
         if let Some(remote) = &self.remote {
-            return remote.file.read_pages(at, length).await.map_err(CopyError::target);
+            return remote.file.read_range(true, at, length).await.map_err(CopyError::target);
         }
         let mut block = copier.client.blocks().take(length);
         self.on_disk(copier, move |target| {

@@ -76,11 +76,32 @@ impl File {
         Ok(block.into_bytes())
     }
 
-    /// Reads with or without page checksums.
+    /// Reads a range with or without page checksums. A reply that is shorter than its request is
+    /// not the end of the file, so this function reads on until the range is complete or the server
+    /// sends no byte.
     ///
     /// # Errors
     /// Those of [`File::read_pages`].
-    pub(crate) async fn read_as(&self, pages: bool, offset: u64, length: usize) -> Result<Bytes, Error> {
+    pub(crate) async fn read_range(&self, pages: bool, offset: u64, length: usize) -> Result<Bytes, Error> {
+        let first = self.read_once(pages, offset, length).await?;
+        if first.len() >= length || first.is_empty() {
+            return Ok(first);
+        }
+        let mut range = self.0.client.blocks().take(length);
+        range.data().extend_from_slice(&first);
+        drop(first);
+        while range.len() < length {
+            let (at, rest) = (offset.saturating_add(range.len() as u64), length - range.len());
+            let next = self.read_once(pages, at, rest).await?;
+            if next.is_empty() {
+                break;
+            }
+            range.data().extend_from_slice(&next);
+        }
+        Ok(range.into_bytes())
+    }
+
+    async fn read_once(&self, pages: bool, offset: u64, length: usize) -> Result<Bytes, Error> {
         if pages { self.read_pages(offset, length).await } else { self.read(offset, length).await }
     }
 

@@ -125,7 +125,7 @@ impl ReadAt for File {
     type Error = Error;
 
     async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes, ArchiveError> {
-        let data = self.read_pages(offset, length).await.map_err(ArchiveError::Read)?;
+        let data = self.read_range(true, offset, length).await.map_err(ArchiveError::Read)?;
         if data.len() == length { Ok(data) } else { Err(ZipError::Damaged("it has become shorter").into()) }
     }
 }
