@@ -220,7 +220,7 @@ def test_wide_directories_on_many_levels(words, tmp_path):
         assert most <= WIDE_MAX, most
 
 
-@pytest.mark.parametrize("words", ["scalla ls U", *COMMANDS[:-1]])  # Removing them takes minutes.
+@pytest.mark.parametrize("words", ["scalla ls U", *COMMANDS[:-1], "xrdfs S ls -R /d", "xrdfs S ls -R -l /d"])  # Removing them takes minutes.
 def test_a_listing_just_below_the_limit(words, tmp_path):
     # An entry has about 38 bytes.
     with Wide(0, 0, LISTING_BYTES // 40, b"n" * 8) as server:

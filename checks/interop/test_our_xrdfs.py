@@ -158,3 +158,27 @@ def test_members_of_archives(pair):
     for given in options:
         area, program = pair.areas[1], pair.programs[1]
         tools.xrdfs(area.server, "ls", *given, area / "empty.zip", program=program).ok().silent()
+
+
+def test_a_recursive_listing_does_not_enter_a_link_to_a_directory_above(area_on, ours):
+    area = area_on(ours)
+    area.put("dir/sub/text", b"text")
+    (area.local / "dir/sub/up").symlink_to("..")
+    result = tools.xrdfs(ours, "ls", "-R", f"{area.path}/dir", program=peers.link("xrdfs")).ok()
+    assert result.out.splitlines() == [f"{area.path}/dir/{name}" for name in ("sub", "sub/text", "sub/up")]
+    assert "may be incomplete" in result.err
+
+
+def test_a_recursive_listing_has_names_that_no_request_can_carry(area_on, ours):
+    area = area_on(ours)
+    area.put("dir/a", b"a")
+    area.put("dir/b?c", b"bc")
+    area.put("dir/d?/e", b"e")
+    result = tools.xrdfs(ours, "ls", "-R", f"{area.path}/dir", program=peers.link("xrdfs")).ok()
+    assert result.out.splitlines() == [f"{area.path}/dir/{name}" for name in ("a", "b?c", "d?")]
+    # The directory is not listed.
+    assert "may be incomplete" in result.err
+    (area.local / "dir/d?/e").unlink()
+    (area.local / "dir/d?").rmdir()
+    result = tools.xrdfs(ours, "ls", "-R", f"{area.path}/dir", program=peers.link("xrdfs")).ok()
+    assert result.out.splitlines() == [f"{area.path}/dir/{name}" for name in ("a", "b?c")] and result.err == ""

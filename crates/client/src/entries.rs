@@ -251,6 +251,25 @@ impl Entries {
         heads.map(|(number, _)| u32::try_from(number).unwrap_or(u32::MAX))
     }
 
+    /// Returns the numbers of the entries of each server, in the order of the servers, including
+    /// duplicates.
+    pub(crate) fn numbers_by_server(&self) -> Vec<u32> {
+        let mut numbers: Vec<u32> = (0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX)).collect();
+        numbers.sort_by_key(|number| self.server(*number));
+        numbers
+    }
+
+    /// Returns the server that listed an entry.
+    pub(crate) fn server(&self, number: u32) -> Option<usize> {
+        let slot = self.slots.get(number as usize)?;
+        self.parts.get(usize::from(slot.part)).map(|part| part.server)
+    }
+
+    /// Reports whether the entry has the same name as the previous one.
+    pub(crate) fn is_duplicate(&self, number: u32) -> bool {
+        self.slots.get(number as usize).is_some_and(|slot| slot.is_same())
+    }
+
     /// Returns an iterator that decodes the entries one by one.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Entry> + '_ {
         self.numbers().filter_map(|number| self.get(number))
@@ -387,6 +406,10 @@ mod tests {
             entries.at_servers(number).map(|(server, stat)| (server, stat.unwrap().id)).collect();
         assert_eq!(at, [(4, 1), (7, 3)]);
         assert_eq!(entries.get(number).unwrap().stat.unwrap().mtime, 7);
+        let listed: Vec<_> = entries.numbers_by_server().into_iter().collect();
+        let listed = listed.iter().map(|number| (entries.name(*number), entries.is_duplicate(*number)));
+        let expected = [(&b"a"[..], false), (b"b", false), (b"b", true), (b"c\xff", false)];
+        assert_eq!(listed.collect::<Vec<_>>(), expected);
         assert!(entries.find(b"d").is_none() && entries.find(b"").is_none());
         let memory = ListingMemory::new(1000);
         let numbers: Vec<u32> = entries.numbers().rev().take(2).collect();

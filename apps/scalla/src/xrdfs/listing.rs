@@ -3,25 +3,21 @@
 use super::{Shell, Target, flags};
 use crate::printer::{Text, err, out};
 use crate::stock::{Status, text};
-use client::walk::{DEPTH_MAX, PATH_BYTES_MAX};
+use client::walk::{ListedEntry, Tree, Walk};
 use client::xroot::codes::QueryType;
 use client::zip::{Archive, ArchiveError, Member};
-use client::{Checksum, Entry, Error, FileSystem, ListWith, Name, OpenWith, RemotePath, StatInfo, together};
-use std::collections::BTreeMap;
-use tokio::task::JoinSet;
+use client::{Checksum, Entry, Error, FileSystem, ListWith, OpenWith, RemotePath, StatInfo, together};
 
-/// Maximum number of directories listed concurrently.
-const AT_ONCE: usize = 64;
-/// Number of entries of a recursive listing after which no further directories are listed.
-const LINES_MAX: usize = 1_000_000;
+/// Maximum number of lines with columns of one width.
+const HELD_MAX: usize = 100_000;
+/// Number of lines without columns that are written at once.
+const PUT_AT_ONCE: usize = 1000;
 
 /// A line of the output.
 struct Line {
     /// The server, if its name is printed.
     server: String,
     path: String,
-    /// The name of an entry, if requests can carry it.
-    name: Option<Name>,
     stat: Option<StatInfo>,
     /// Type and value, for the checksum column.
     checksum: Option<String>,
@@ -33,13 +29,43 @@ struct How {
     with: ListWith,
     /// Set if entries of several servers are not merged.
     apart: bool,
-    recursive: bool,
 }
 
-/// The entries found, and whether some are missing.
-struct Found {
-    lines: Vec<Line>,
-    partial: bool,
+impl How {
+    /// Reports whether the listing has no checksum for an entry, although one is requested.
+    fn lacks_checksum(&self, entry: &Entry) -> bool {
+        self.with.checksum.is_some() && entry.checksum.is_none()
+    }
+
+    /// Returns the line of an entry, without its directory. `kind` is the type of missing checksums.
+    fn line(&self, fs: &FileSystem, entry: Entry, kind: &str) -> Line {
+        let none = || format!("{kind}:none");
+        let value = |checksum: Checksum| format!("{}:{}", checksum.kind, checksum.value);
+        let checksum = self.with.checksum.as_ref().map(|_| entry.checksum.map_or_else(none, value));
+        Line { server: fs.url().authority(), path: entry.name.to_string(), stat: entry.stat, checksum }
+    }
+}
+
+/// The output. Columns are as wide as their widest value, so lines with columns are held until the
+/// end, or until there are [`HELD_MAX`] of them.
+struct Table {
+    long: bool,
+    urls: bool,
+    held: Vec<Line>,
+}
+
+impl Table {
+    fn add(&mut self, line: Line) {
+        self.held.push(line);
+        if self.held.len() >= if self.long { HELD_MAX } else { PUT_AT_ONCE } {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        out().put(&table(&self.held, self.long, self.urls));
+        self.held.clear();
+    }
 }
 
 pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
@@ -51,25 +77,28 @@ pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     };
     let Target { fs, path, shown } = shell.target_of(path)?;
     let stat = shell.wait(fs.stat(&path))?;
-    let found = if stat.is_dir() {
+    let mut table = Table { long: has('l') || has('C'), urls: has('u'), held: Vec::new() };
+    let mut partial = false;
+    if stat.is_dir() {
         let with = ListWith {
             stat: has('l') || has('R') || has('C'),
             checksum: has('C').then(String::new),
             online: false,
         };
-        let how = How { with, apart: has('u') || has('D'), recursive: has('R') };
-        shell.wait(everything(fs, path, how))?
+        let how = How { with, apart: has('u') || has('D') };
+        partial = if has('R') {
+            shell.wait(recursive(&fs, &path, &how, &mut table))?
+        } else {
+            shell.wait(single(&fs, &path, &how, &mut table))?
+        };
     } else if has('Z') {
-        Found { lines: shell.runtime.wait(members(&fs, &path, &stat))?, partial: false }
+        shell.runtime.wait(members(&fs, &path, &stat))?.into_iter().for_each(|line| table.add(line));
     } else {
         let server = shell.fs.url().authority();
-        Found {
-            lines: vec![Line { server, path: shown, name: None, stat: Some(stat), checksum: None }],
-            partial: false,
-        }
-    };
-    out().put(&table(&found.lines, has('l') || has('C'), has('u')));
-    if found.partial {
+        table.add(Line { server, path: shown, stat: Some(stat), checksum: None });
+    }
+    table.flush();
+    if partial {
         err().line("[!] Some of the requests failed. The result may be incomplete.");
     }
     Ok(())
@@ -86,81 +115,67 @@ async fn members(fs: &FileSystem, path: &RemotePath, stat: &StatInfo) -> Result<
     let line = |member: &Member| Line {
         server: server.clone(),
         path: format!("{path}/{}", member.name()),
-        name: None,
         stat: Some(StatInfo { size: member.size, ..stat.clone() }),
         checksum: None,
     };
     Ok(archive.members().iter().map(line).collect())
 }
 
-/// A directory: the prefix of its paths in the output, and its path.
-type Directory = (String, RemotePath);
-
-/// Returns the entries of a directory, optionally recursive in breadth-first order.
-async fn everything(fs: FileSystem, path: RemotePath, how: How) -> Result<Found, Error> {
-    let mut found = Found { lines: Vec::new(), partial: false };
-    let first = directory(&fs, &path, &how).await?;
-    // In a recursive listing, the real program prints names below the root without the slash for a
-    // single server, but not for a cluster.
-    let bare = how.recursive && path == "/" && !fs.client().channel(fs.url()).await?.is_manager();
-    let base = if bare { String::new() } else { slashed(&path) };
-    let mut level = vec![((base, path), first)];
-    for depth in 0.. {
-        if level.is_empty() {
-            break;
-        }
-        if depth > DEPTH_MAX || found.lines.len() > LINES_MAX {
-            found.partial = true;
-            break;
-        }
-        let mut folders: Vec<Directory> = Vec::new();
-        for ((base, path), (lines, partial)) in level {
-            found.partial |= partial;
-            for mut line in lines {
-                if how.recursive && line.stat.as_ref().is_some_and(StatInfo::is_dir) {
-                    match &line.name {
-                        Some(name) if path.len() + name.len() < PATH_BYTES_MAX => {
-                            folders.push((format!("{base}{name}/"), path.join(name)));
-                        }
-                        _ => found.partial = true,
-                    }
-                }
-                line.path.insert_str(0, &base);
-                found.lines.push(line);
-            }
-        }
-        level = Vec::new();
-        for some in folders.chunks(AT_ONCE) {
-            level.extend(below(&fs, some, &how, &mut found.partial).await);
-        }
+/// Prints the entries of a directory. Reports whether some are missing.
+async fn single(fs: &FileSystem, path: &RemotePath, how: &How, table: &mut Table) -> Result<bool, Error> {
+    let (lines, partial) = directory(fs, path, how).await?;
+    let base = slashed(path);
+    for mut line in lines {
+        line.path.insert_str(0, &base);
+        table.add(line);
     }
-    Ok(found)
+    Ok(partial)
 }
 
-/// Returns the listings of several directories, in their order. Those that fail are omitted and
-/// reported.
-async fn below(
-    fs: &FileSystem,
-    folders: &[Directory],
-    how: &How,
-    partial: &mut bool,
-) -> Vec<(Directory, (Vec<Line>, bool))> {
-    let mut tasks = JoinSet::new();
-    for (index, place) in folders.iter().enumerate() {
-        let (fs, place, how) = (fs.clone(), place.clone(), how.clone());
-        tasks.spawn(async move {
-            let listed = directory(&fs, &place.1, &how).await;
-            (index, place, listed)
-        });
+/// Prints the entries of a directory and of all directories below it, in breadth-first order.
+/// Reports whether some are missing.
+async fn recursive(fs: &FileSystem, path: &RemotePath, how: &How, table: &mut Table) -> Result<bool, Error> {
+    let mut tree = Tree::at_server(fs, &fs.url().at(path.clone())).await?.to_display();
+    if how.with.checksum.is_some() {
+        tree = tree.with_checksums();
     }
-    let mut done = BTreeMap::new();
-    while let Some(task) = tasks.join_next().await {
-        match task {
-            Ok((index, place, Ok(lines))) => drop(done.insert(index, (place, lines))),
-            _ => *partial = true,
+    // The real program prints names below the root without the slash for a single server, but not
+    // for a cluster.
+    let bare = path == "/" && !fs.client().channel(fs.url()).await?.is_manager();
+    let base = if bare { String::new() } else { slashed(path) };
+    let mut kinds = vec![None; tree.servers().len()];
+    let (mut walk, mut partial) = (Walk::through(tree).nearest_first(), false);
+    while let Some(mut directory) = walk.next().await {
+        let base =
+            if directory.path.is_empty() { base.clone() } else { format!("{base}{}/", directory.path) };
+        let items = directory.items.clone();
+        if directory.depth == 0
+            && items.is_empty()
+            && let Some(unknown) = directory.unknown.pop()
+        {
+            return Err(unknown.error);
         }
+        let mut below = Vec::new();
+        for ListedEntry { entry, server, number } in items.listed(how.apart) {
+            if entry.stat.as_ref().is_some_and(StatInfo::is_dir) {
+                // A directory that no request can name is not entered.
+                partial |= entry.name.component().is_err();
+                below.extend(number);
+            }
+            let Some(fs) = walk.tree().servers().get(server) else { continue };
+            let kind = match kinds.get_mut(server).filter(|_| how.lacks_checksum(&entry)) {
+                Some(kind @ None) => kind.insert(checksum_kind(fs).await).as_str(),
+                Some(Some(kind)) => kind,
+                None => "",
+            };
+            let mut line = how.line(fs, entry, kind);
+            line.path.insert_str(0, &base);
+            table.add(line);
+        }
+        walk.enter(&mut directory, &below);
+        partial |= !directory.unknown.is_empty();
     }
-    done.into_values().collect()
+    Ok(partial)
 }
 
 fn slashed(path: &str) -> String {
@@ -201,22 +216,7 @@ async fn of_server(fs: &FileSystem, path: &RemotePath, how: &How) -> Result<Vec<
     if how.with.checksum.is_some() && entries.iter().any(|entry| entry.checksum.is_none()) {
         kind = checksum_kind(fs).await;
     }
-    let server = fs.url().authority();
-    let column = |checksum: Option<Checksum>| {
-        let none = || format!("{kind}:none");
-        how.with
-            .checksum
-            .as_ref()
-            .map(|_| checksum.map_or_else(none, |checksum| format!("{}:{}", checksum.kind, checksum.value)))
-    };
-    let line = |entry: Entry| Line {
-        server: server.clone(),
-        path: entry.name.to_string(),
-        name: entry.name.component().ok().cloned(),
-        stat: entry.stat,
-        checksum: column(entry.checksum),
-    };
-    Ok(entries.into_iter().map(line).collect())
+    Ok(entries.into_iter().map(|entry| how.line(fs, entry, &kind)).collect())
 }
 
 /// Returns the checksum type of a listing: the requested one, or the server's first.
@@ -278,7 +278,7 @@ mod tests {
             group: "bin".to_owned(),
         });
         let stat = Some(StatInfo { id: 1, size, flags, mtime: 1_700_000_000, more });
-        Line { server: "h:1".into(), path: path.into(), name: None, stat, checksum: None }
+        Line { server: "h:1".into(), path: path.into(), stat, checksum: None }
     }
 
     #[test]

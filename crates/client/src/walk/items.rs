@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::bytes_of;
 
 use super::{Identity, Listed, Mark, UNKNOWN_MAX, Unknown, whole};
-use crate::answers::StatInfo;
+use crate::answers::{Entry, StatInfo};
 use crate::entries::{Entries, LOCAL_BYTES};
 use crate::failure::{Cause, Error};
 use crate::listing_memory::ListingMemory;
@@ -46,6 +46,17 @@ impl Item {
     pub const fn number(&self) -> u32 {
         self.number
     }
+}
+
+/// An entry as a server listed it.
+#[derive(Clone, Debug)]
+pub struct ListedEntry {
+    /// The entry.
+    pub entry: Entry,
+    /// The index of the server.
+    pub server: usize,
+    /// The number of the item; `None` for the second and each further server of an entry.
+    pub number: Option<u32>,
 }
 
 /// The known entries of a directory, sorted by name. Clones share them.
@@ -116,6 +127,22 @@ impl Items {
     #[must_use]
     pub fn name(&self, number: u32) -> &[u8] {
         self.0.name(number)
+    }
+
+    /// Returns the entries as they were listed, also those that no request can name
+    /// ([`Tree::to_display`](super::Tree::to_display)): each name once, or all entries of each
+    /// server in the order of the servers. Both are sorted by name.
+    pub fn listed(&self, of_each_server: bool) -> impl Iterator<Item = ListedEntry> + '_ {
+        let numbers = if of_each_server { self.0.numbers_by_server() } else { self.0.numbers().collect() };
+        numbers.into_iter().filter_map(|number| {
+            let (entry, server) = (self.0.get(number)?, self.0.server(number)?);
+            let number = (!self.0.is_duplicate(number)).then_some(number);
+            Some(ListedEntry { entry, server, number })
+        })
+    }
+
+    pub(super) fn all(entries: Entries) -> Self {
+        Self(Arc::new(entries))
     }
 
     pub(super) fn local(found: impl Iterator<Item = (Vec<u8>, Known)>) -> Self {
@@ -194,7 +221,7 @@ impl Listed {
             let text = format!("{refused} entries of it cannot be relied on, more than {UNKNOWN_MAX}");
             self.unknown.push(whole(path, Error::new("list", url, Cause::NotEntered(text))));
         }
-        self.items = Items(Arc::new(entries));
+        self.items = Items::all(entries);
     }
 }
 

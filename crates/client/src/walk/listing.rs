@@ -11,15 +11,6 @@ use crate::filesystem::{FileSystem, ListWith};
 use crate::listing_memory::ListingMemory;
 use crate::path::RemotePath;
 
-/// Lists a directory with the status of the entries, as far as its server sends it.
-pub(super) async fn list_status(
-    server: &FileSystem,
-    path: &str,
-    memory: &ListingMemory,
-) -> Result<Vec<Listing>, Error> {
-    server.listings(path, &ListWith { stat: true, ..ListWith::default() }, memory).await
-}
-
 /// Lists a directory with status. Entries whose status the server cannot determine have none.
 pub(super) async fn list_exactly(
     server: &FileSystem,
@@ -30,7 +21,7 @@ pub(super) async fn list_exactly(
     // Only hashes of the first listing are kept because the second listing needs the memory.
     let hasher = RandomState::new();
     let before = hashes(&hasher, plain().await?.iter().flat_map(Listing::names));
-    let found = list_status(server, path, memory).await?;
+    let found = server.listings(path, &ListWith { stat: true, ..ListWith::default() }, memory).await?;
     let known = hashes(&hasher, found.iter().flat_map(Listing::names));
     if before.iter().all(|hash| known.binary_search(hash).is_ok()) {
         return Ok(found);

@@ -42,16 +42,16 @@ use crate::copy::disk::Disk;
 use crate::entries::{Entries, Listing};
 use crate::everywhere::together;
 use crate::failure::{Cause, Error};
-use crate::filesystem::FileSystem;
+use crate::filesystem::{FileSystem, ListWith};
 use crate::listing_memory::ListingMemory;
 use crate::path::RelativePath;
 use crate::url::Url;
 
 use links::{Probed, probe};
-use listing::{list_exactly, list_status};
+use listing::list_exactly;
 use local::read_local;
 
-pub use items::{Item, Items};
+pub use items::{Item, Items, ListedEntry};
 pub(crate) use links::is_own_directory;
 pub(crate) use order::Queue;
 pub use order::Walk;
@@ -133,6 +133,10 @@ pub struct Tree {
     /// are known, too.
     stays_here: bool,
     follows_links: bool,
+    /// Set if unreliable entries stay among the items, see [`Items::listed`].
+    keeps_all: bool,
+    /// Set if the stored checksums of files are requested.
+    with_checksums: bool,
     /// Memory for the listings held at the same time.
     memory: ListingMemory,
 }
@@ -230,6 +234,8 @@ impl Tree {
             is_exact: false,
             stays_here: false,
             follows_links: false,
+            keeps_all: false,
+            with_checksums: false,
             memory,
         }
     }
@@ -283,6 +289,21 @@ impl Tree {
         self
     }
 
+    /// Prepares the walk for a caller that only displays the tree: entries that would be unknown
+    /// remain among the items, for [`Items::listed`].
+    #[must_use]
+    pub fn to_display(mut self) -> Self {
+        self.keeps_all = true;
+        self
+    }
+
+    /// Requests the stored checksum of each file, of the server's first type.
+    #[must_use]
+    pub fn with_checksums(mut self) -> Self {
+        self.with_checksums = true;
+        self
+    }
+
     /// Makes missing entries reliable. Servers omit entries from a listing with status if they
     /// cannot access them: links that lead nowhere, files in a directory without search permission.
     /// These become unknown.
@@ -297,6 +318,12 @@ impl Tree {
     pub fn root(&self) -> Pending {
         let ids = (0..self.servers.len()).map(|server| (server, Mark::Unknown)).collect();
         Pending { path: RelativePath::default(), depth: 0, ids, above: None }
+    }
+
+    /// Returns the servers that are read: one, or those of a cluster.
+    #[must_use]
+    pub fn servers(&self) -> &[FileSystem] {
+        &self.servers
     }
 
     /// Returns the servers with these indices.
@@ -432,6 +459,7 @@ impl Tree {
             }
         }
         match Entries::merge(listings) {
+            Ok(entries) if self.keeps_all => listed.items = Items::all(entries),
             Ok(entries) => listed.take(entries, &url, &pending.path),
             Err(cause) => listed.unknown.push(whole(&pending.path, Error::new("list", &url, cause))),
         }
@@ -452,13 +480,15 @@ impl Tree {
         memory: &ListingMemory,
     ) -> Vec<Result<Vec<Listing>, Error>> {
         let (path, is_exact) = (url.path.clone(), self.is_exact);
+        let with =
+            ListWith { stat: true, checksum: self.with_checksums.then(String::new), ..ListWith::default() };
         let list = |server: FileSystem| {
-            let (path, memory) = (path.clone(), memory.clone());
+            let (path, memory, with) = (path.clone(), memory.clone(), with.clone());
             async move {
                 if is_exact {
                     list_exactly(&server, &path, &memory).await
                 } else {
-                    list_status(&server, &path, &memory).await
+                    server.listings(&path, &with, &memory).await
                 }
             }
         };
