@@ -5,6 +5,8 @@ requested tree."""
 
 import json
 import os
+import re
+import shutil
 
 import pytest
 
@@ -299,3 +301,22 @@ def test_xrdcp_does_not_follow_cycles(area, tmp_path):
     tools.run([peers.link("xrdcp"), "--nopbar", "-r", tmp_path / "t", area.url("up")]).fails(50, "leads back")
     assert (area.local / "up" / "t" / "b" / "a").read_bytes() == b"a"
     assert os.listdir(area.local / "up" / "t" / "b") == ["a"]
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.parametrize("more", [[], ["--no-sync"]], ids=["sync", "no-sync"])
+def test_removed_local_names_are_synced_with_their_directory(area, tmp_path, more):
+    area.put("t/kept/a", b"a")
+    here = tmp_path / "here"
+    put(here / "kept", a=b"a", old=b"old", old2=b"old")
+    put(here / "gone" / "below", b=b"b")
+    trace = tmp_path / "trace"
+    command = ["strace", "-f", "-y", "-s", "4096", "-o", trace, "-e", "trace=unlink,unlinkat,rmdir,fsync", peers.program(),
+               "sync", "--delete", "--size-only", *more, area.url("t"), here]
+    tools.run(command).ok()
+    assert sorted(os.listdir(here)) == ["kept"] and os.listdir(here / "kept") == ["a"]
+    steps = [line.split(maxsplit=1)[1] for line in trace.read_text().splitlines()]
+    last = max(index for index, step in enumerate(steps) if step.startswith(("unlink", "rmdir")))
+    # Each directory that remains, once, after the last removal in it.
+    synced = sorted(re.search("<(.*?)>", step)[1] for step in steps[last:] if step.startswith("fsync("))
+    assert synced == ([] if more else [str(here), str(here / "kept")])

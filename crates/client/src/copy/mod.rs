@@ -30,6 +30,7 @@
 //! | `attributes` | extended attributes that are copied |
 //! | `local_source`, `local` | files of this machine as sources and as targets |
 //! | `publish` | naming of complete files and directories of this machine |
+//! | `removed` | syncs after removals on this machine |
 //! | `continued`, `note` | completion of an earlier copy, and the record about it |
 //! | `pump` | chunks in flight |
 //! | `sequence` | processing in the order of the file |
@@ -61,6 +62,7 @@ mod place;
 mod publish;
 mod pump;
 mod rate;
+mod removed;
 mod repair;
 mod sample;
 mod sequence;

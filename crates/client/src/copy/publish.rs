@@ -64,10 +64,12 @@ pub(super) fn rename(temporary: &Path, path: &Path, force: bool) -> Result<(), C
 
 /// Syncs the name of a file to stable storage.
 pub(super) fn sync_name(path: &Path) -> Result<(), CopyError> {
-    let directory = match path.parent() {
-        Some(directory) if !directory.as_os_str().is_empty() => directory,
-        _ => Path::new("."),
-    };
+    sync_directory(path.parent().unwrap_or(Path::new("")))
+}
+
+/// Syncs the names in a directory to stable storage.
+pub(super) fn sync_directory(directory: &Path) -> Result<(), CopyError> {
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let synced = reach(Step::SyncDirectory).and_then(|()| match File::open(directory) {
         Ok(directory) => rustix::fs::fsync(&directory).or_else(|error| match error {
             // The file system has nothing to sync there.

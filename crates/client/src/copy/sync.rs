@@ -17,6 +17,7 @@ use super::failure::{CopyError, Side};
 use super::nested::TargetPath;
 use super::options::{CopyJob, CopyOptions, Watch};
 use super::place::Place;
+use super::removed::RemovedNames;
 use super::target::unless_stopped;
 use super::tree::{KNOWN_MAX, Listener, Tally};
 use crate::path::RelativePath;
@@ -111,6 +112,7 @@ struct Comparison<'a, T> {
     is_complete: bool,
     failed: u64,
     target_path: TargetPath,
+    removed: RemovedNames,
 }
 
 impl Copier {
@@ -155,6 +157,7 @@ impl Copier {
             is_complete: true,
             failed: 0,
             target_path: unless_stopped(watch, target_path).await?,
+            removed: RemovedNames::default(),
         };
         let (found, queue) = mpsc::channel(KNOWN_MAX);
         let compare = unless_stopped(watch, comparison.run(found));
@@ -165,7 +168,9 @@ impl Copier {
         compared?;
         let mut tally = copied?;
         if sync.delete {
-            unless_stopped(watch, comparison.remove()).await?;
+            let removed = unless_stopped(watch, comparison.remove()).await;
+            comparison.sync_removals().await;
+            removed?;
         }
         tally.failed += comparison.failed;
         Ok(tally)
@@ -412,8 +417,9 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
             (self.tell)(&Step::Remove(place.clone()));
             if !self.sync.dry_run {
                 let servers = self.target.servers_at(&surplus.at);
-                if let Err(error) = self.target.remove(&place, &servers, false).await {
-                    self.miss(&CopyError::on(Side::Target, error));
+                match self.target.remove(&place, &servers, false).await {
+                    Ok(()) => self.note_removal(&place, false).await,
+                    Err(error) => self.miss(&CopyError::on(Side::Target, error)),
                 }
             }
         }
@@ -450,13 +456,37 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         let mut removal = Removal::of(tree);
         while let Some(removed) = removal.next().await {
             for one in removed {
-                match one.result {
-                    Ok(()) if one.is_directory => (self.tell)(&Step::RemoveFolder(one.place)),
-                    Ok(()) => (self.tell)(&Step::Remove(one.place)),
-                    Err(error) => self.miss(&CopyError::on(Side::Target, error)),
+                if let Err(error) = one.result {
+                    self.miss(&CopyError::on(Side::Target, error));
+                    continue;
                 }
+                self.note_removal(&one.place, one.is_directory).await;
+                let step = if one.is_directory { Step::RemoveFolder } else { Step::Remove };
+                (self.tell)(&step(one.place));
             }
         }
+    }
+
+    /// Records that a name was removed. Its directory is synced to stable storage later, once for
+    /// all names in it.
+    async fn note_removal(&mut self, place: &Place, is_directory: bool) {
+        let Place::Local(path) = place else { return };
+        if !self.sync.options.sync {
+            return;
+        }
+        self.removed.add(path.clone(), is_directory);
+        if self.removed.is_full() {
+            self.sync_removals().await;
+        }
+    }
+
+    async fn sync_removals(&mut self) {
+        if self.removed.is_empty() {
+            return;
+        }
+        let removed = self.removed.take();
+        let failed = self.copier.disk.run(move || removed.sync()).await;
+        failed.unwrap_or_else(|| vec![CopyError::Cancelled]).iter().for_each(|error| self.miss(error));
     }
 
     /// Reports the planned removals, contents first.
