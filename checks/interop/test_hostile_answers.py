@@ -10,6 +10,7 @@ import pytest
 import hollow
 import peers
 import raw
+import tools
 
 RESIDENT_MAX = 64 << 20
 MIB = 1 << 20
@@ -227,3 +228,26 @@ def test_a_listing_just_below_the_limit(words, tmp_path):
         status, out, most = run(server, words, tmp_path)
         assert status == 0, (status, out[-2000:])
         assert most <= WIDE_MAX, most
+
+
+def test_xrdcp_of_a_tree_with_a_million_files(tmp_path):
+    """Files are found while the first ones are copied, and failures are reported meanwhile."""
+    with Wide(0, 0, LISTING_BYTES // 40, b"n" * 8) as server:
+        _, out, most = run(server, "xrdcp -N -r U HERE", tmp_path, until=b"Job #2000:")
+        assert "Job #2000:" in out and "Jobs total" not in out, out[-2000:]
+        assert most <= WIDE_MAX, most
+
+
+def test_xrdcp_copies_more_files_than_it_finds_before_the_first_copy(tmp_path):
+    count = 10_100
+    for folder in ("set/a", "set/b/c"):
+        (tmp_path / folder).mkdir(parents=True)
+    for number in range(count):
+        name = ("set/a", "set/b/c")[number % 2]
+        (tmp_path / name / f"{number:05}").touch()
+    (tmp_path / "set/b/c/10099").write_bytes(b"last")
+    (tmp_path / "target").mkdir()
+    copy = tools.run([peers.link("xrdcp"), "-N", "-r", "--parallel", "4", "set", "target"], cwd=tmp_path, XRD_CPSYNC="0")
+    copy.ok()
+    assert len(os.listdir(tmp_path / "target/set/a")) == len(os.listdir(tmp_path / "target/set/b/c")) == count // 2
+    assert (tmp_path / "target/set/b/c/10099").read_bytes() == b"last"

@@ -4,6 +4,7 @@ use super::plan::Job;
 use crate::printer::err;
 use crate::stock::text::size;
 use client::copy::Progress;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -15,23 +16,33 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The bar of sequential or parallel jobs.
 pub(super) struct Bar {
     shown: bool,
-    jobs: usize,
     at_once: bool,
+    /// Set if not all jobs are known before the first one begins.
+    streams: bool,
     state: Mutex<State>,
 }
 
 struct State {
-    begun: Vec<Instant>,
-    so_far: Vec<Progress>,
+    /// Number of jobs found so far.
+    jobs: usize,
+    /// Set if these are all jobs.
+    is_all: bool,
+    /// The jobs that have begun. If they are found while others run, only those that are running.
+    begun: BTreeMap<usize, (Instant, Progress)>,
     last: Option<Instant>,
 }
 
 const NOTHING: Progress = Progress { done: 0, total: None };
 
 impl Bar {
-    pub(super) fn new(shown: bool, jobs: usize, at_once: bool) -> Self {
-        let state = State { begun: vec![Instant::now(); jobs], so_far: vec![NOTHING; jobs], last: None };
-        Self { shown, jobs, at_once: at_once && jobs > 1, state: Mutex::new(state) }
+    pub(super) fn new(shown: bool, (jobs, is_all): (usize, bool), at_once: bool) -> Self {
+        let state = State { jobs, is_all, begun: BTreeMap::new(), last: None };
+        Self { shown, at_once: at_once && jobs > 1, streams: !is_all, state: Mutex::new(state) }
+    }
+
+    /// Sets the number of jobs found so far, and whether these are all.
+    pub(super) fn count(&self, (jobs, is_all): (usize, bool)) {
+        self.with(|state| (state.jobs, state.is_all) = (jobs, is_all));
     }
 
     fn with(&self, change: impl FnOnce(&mut State)) {
@@ -42,15 +53,14 @@ impl Bar {
 
     pub(super) fn begin(&self, index: usize, job: &Job) {
         self.with(|state| {
-            if let Some(begun) = state.begun.get_mut(index) {
-                *begun = Instant::now();
-            }
+            state.begun.insert(index, (Instant::now(), NOTHING));
             if !self.at_once {
                 state.last = Some(Instant::now());
             }
-            if self.jobs > 1 {
+            if state.jobs > 1 {
                 let (source, target) = (job.source_name(), job.target_name());
-                err().line(format_args!("Job: {}/{}", index + 1, self.jobs));
+                let more = if state.is_all { "" } else { "+" };
+                err().line(format_args!("Job: {}/{}{more}", index + 1, state.jobs));
                 err().line(format_args!("Source: {source}"));
                 err().line(format_args!("Target: {target}"));
             }
@@ -59,7 +69,7 @@ impl Bar {
 
     pub(super) fn progress(&self, index: usize, progress: Progress) {
         self.with(|state| {
-            if let Some(so_far) = state.so_far.get_mut(index) {
+            if let Some((_, so_far)) = state.begun.get_mut(&index) {
                 *so_far = progress;
             }
             let whole = progress.total.is_some_and(|total| progress.done >= total);
@@ -76,6 +86,9 @@ impl Bar {
             if !self.at_once {
                 err().own("\n");
             }
+            if !self.at_once || self.streams {
+                state.begun.remove(&index);
+            }
         });
     }
 
@@ -88,8 +101,8 @@ impl Bar {
 
     fn text(&self, state: &State, index: usize) -> String {
         let pair = |index: usize| {
-            let seconds = state.begun.get(index).map_or(0, |begun| begun.elapsed().as_secs());
-            (state.so_far.get(index).copied().unwrap_or(NOTHING), seconds)
+            let (begun, progress) = state.begun.get(&index).copied().unwrap_or((Instant::now(), NOTHING));
+            (progress, begun.elapsed().as_secs())
         };
         if !self.at_once {
             let (progress, seconds) = pair(index);
@@ -99,7 +112,11 @@ impl Bar {
             let (progress, seconds) = pair(index);
             format!("[#{}: {}% {}/s] ", index + 1, percent(progress), size(progress.done / seconds.max(1)))
         };
-        format!("{}        ", (0..self.jobs).map(part).collect::<String>())
+        let parts: String = match self.streams {
+            false => (0..state.jobs).map(part).collect(),
+            true => state.begun.keys().copied().map(part).collect(),
+        };
+        format!("{parts}        ")
     }
 }
 

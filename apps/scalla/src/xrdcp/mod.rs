@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `mod` | execution of jobs and their results |
 //! | `options` | the command line and the help |
-//! | `plan` | conversion of words to jobs |
+//! | `plan`, `sources` | conversion of words to jobs |
+//! | `results` | the failures of the jobs |
 //! | `bar` | the progress bar |
 //!
 //! Options, messages and exit statuses are those of this program in XRootD 5.5.3. The copying
@@ -13,6 +14,8 @@
 mod bar;
 mod options;
 mod plan;
+mod results;
+mod sources;
 
 use crate::copy::work;
 use crate::environment;
@@ -29,11 +32,11 @@ use client::xroot::ErrorCode;
 use client::{Client, Settings};
 pub(crate) use options::words as option_words;
 use options::{Instead, Order};
-use plan::Job;
+use plan::{Job, Jobs};
+use results::Results;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// Exit status of an invalid command line.
@@ -52,6 +55,16 @@ enum Refusal {
     Run(Status),
     /// The failure of the preparation, before any copy.
     Prepare(Status),
+}
+
+impl Refusal {
+    /// Returns the failure of a single job for this reason.
+    fn into_status(self) -> Status {
+        match self {
+            Self::Status(status) | Self::Run(status) | Self::Prepare(status) => status,
+            Self::Usage(text) | Self::Plain(text, _) => Status::error(code::INTERNAL).saying(text.trim_end()),
+        }
+    }
 }
 
 fn refuse(text: String) -> Refusal {
@@ -114,8 +127,11 @@ async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
     options.attributes |= order.attributes;
     options.rate = order.rate.map(Rate::new);
     let copier = Copier::new(&client);
-    let planned = plan::jobs(&mut order, &options, &copier).await;
-    let jobs = match planned.and_then(|jobs| possible(&order, &jobs).map(|()| jobs)) {
+    let planned = tokio::select! {
+        planned = Jobs::of(&mut order, &options, &copier) => planned,
+        () = watch.cancelled() => Err(Refusal::Run(Status::error(code::INTERRUPTED))),
+    };
+    let mut jobs = match planned.and_then(|jobs| possible(&order, &jobs).map(|()| jobs)) {
         Ok(jobs) => jobs,
         Err(refusal) => return told(&refusal),
     };
@@ -123,14 +139,14 @@ async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
         return told(&Refusal::Run(status));
     }
     let shown = !order.no_progress && out().is_terminal();
-    let bar = Arc::new(Bar::new(shown, jobs.len(), order.parallel > 1));
-    let ended = all(&jobs, &order, &options, &copier, &bar, watch).await;
+    let bar = Arc::new(Bar::new(shown, jobs.count(), order.parallel > 1));
+    let results = all(&mut jobs, &order, &options, &copier, &bar, watch).await;
     bar.finish();
-    summary(&ended)
+    results.summary()
 }
 
 /// Rejects requests that are known in advance to be impossible.
-fn possible(order: &Order, jobs: &[Job]) -> Result<(), Refusal> {
+fn possible(order: &Order, jobs: &Jobs) -> Result<(), Refusal> {
     let not_supported = |text: &str| Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).saying(text)));
     let at_source = || Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).at(Side::Source)));
     if order.zip_append && (order.force || order.resume) {
@@ -138,10 +154,11 @@ fn possible(order: &Order, jobs: &[Job]) -> Result<(), Refusal> {
         return Err(Refusal::Run(INVALID_ARGUMENTS.numbered(libc::EINVAL).saying(text)));
     }
     let is_local = |job: &Job| job.source.url().is_none() || job.target.url().is_none();
-    if order.third_party == ThirdParty::Only && jobs.iter().any(is_local) {
+    if order.third_party == ThirdParty::Only && jobs.known().any(is_local) {
         return not_supported("Cannot do a third-party-copy for local file.");
     }
-    if order.sources.is_some_and(|sources| sources > 1) && jobs.iter().any(|job| job.source.url().is_none()) {
+    if order.sources.is_some_and(|sources| sources > 1) && jobs.known().any(|job| job.source.url().is_none())
+    {
         return at_source();
     }
     Ok(())
@@ -153,7 +170,7 @@ fn possible(order: &Order, jobs: &[Job]) -> Result<(), Refusal> {
 async fn can_check_members(
     order: &Order,
     options: &CopyOptions,
-    jobs: &[Job],
+    jobs: &Jobs,
     copier: &Copier,
 ) -> Result<(), Status> {
     let of_archive = |wish: &ChecksumWish| {
@@ -165,7 +182,7 @@ async fn can_check_members(
     if others.is_empty() {
         return Ok(());
     }
-    for job in jobs.iter().filter(|job| options.member_of(&job.source).is_some()) {
+    for job in jobs.known().filter(|job| options.member_of(&job.source).is_some()) {
         let metalink = match options.metalink_of_member {
             // A metalink that cannot be read is reported when it is copied.
             true => copier.metalink(&job.source, options).await.ok().flatten(),
@@ -180,28 +197,36 @@ async fn can_check_members(
     Ok(())
 }
 
-/// Runs all jobs, `--parallel` of them concurrently. Returns their results in order.
+/// Runs all jobs, `--parallel` of them concurrently.
 async fn all(
-    jobs: &[Job],
+    jobs: &mut Jobs,
     order: &Order,
     options: &CopyOptions,
     copier: &Copier,
     bar: &Arc<Bar>,
     watch: &Watch,
-) -> Vec<Result<(), Status>> {
-    let room = Arc::new(Semaphore::new(order.parallel.max(1)));
+) -> Results {
     let mut running = JoinSet::new();
-    let mut ended: Vec<_> = jobs.iter().map(|_| Err(Status::error(code::INTERRUPTED))).collect();
-    for (index, job) in jobs.iter().enumerate() {
-        if let (Some(refused), Some(end)) = (&job.refused, ended.get_mut(index)) {
-            *end = Err(refused.clone());
-            continue;
+    let mut results = Results::default();
+    loop {
+        while running.len() >= order.parallel.max(1) {
+            results.take(running.join_next().await);
         }
-        let Ok(place) = room.clone().acquire_owned().await else { break };
         if watch.is_cancelled() {
             break;
         }
-        let (job, options, copier) = (job.clone(), options.clone(), copier.clone());
+        let next = tokio::select! {
+            next = jobs.next() => next,
+            () = watch.cancelled() => break,
+        };
+        let Some(job) = next else { break };
+        bar.count(jobs.count());
+        let index = results.begin();
+        if let Some(refused) = job.refused {
+            results.end(index, Err(refused));
+            continue;
+        }
+        let (options, copier) = (options.clone(), copier.clone());
         let (bar, watch, wishes) = (bar.clone(), watch.clone(), order.checksums.clone());
         running.spawn(async move {
             let result = one(index, &job, &options, &copier, &bar, &watch).await;
@@ -214,19 +239,18 @@ async fn all(
                 };
                 checksums(done, printed).iter().for_each(|line| err().line(line));
             }
-            drop(place);
             let keeps = !options.force && !options.resume && !options.zip_append;
             (index, result.map(|_| ()).map_err(|error| of_job(&error, &job, keeps)))
         });
     }
-    while let Some(task) = running.join_next().await {
-        if let Ok((index, result)) = task
-            && let Some(place) = ended.get_mut(index)
-        {
-            *place = result;
-        }
+    while let Some(ended) = running.join_next().await {
+        results.take(Some(ended));
     }
-    ended
+    for job in jobs.known() {
+        let index = results.begin();
+        results.end(index, Err(job.refused.clone().unwrap_or_else(|| Status::error(code::INTERRUPTED))));
+    }
+    results
 }
 
 /// Runs one job. Cancelling all jobs cancels it.
@@ -273,21 +297,6 @@ fn checksums(done: &CopyDone, printed: impl Fn(&str) -> bool) -> Vec<String> {
         format!("{}: {value} {} {}", checksum.kind, plan::told(place), done.size)
     };
     lines.map(line).collect()
-}
-
-/// Reports the failures. The exit status is that of the first one.
-fn summary(ended: &[Result<(), Status>]) -> ExitCode {
-    let failed: Vec<(usize, &Status)> =
-        ended.iter().enumerate().filter_map(|(index, end)| Some((index + 1, end.as_ref().err()?))).collect();
-    let Some((_, first)) = failed.first() else { return ExitCode::SUCCESS };
-    if ended.len() == 1 {
-        return told(&Refusal::Run((*first).clone()));
-    }
-    for (number, status) in &failed {
-        err().line(format_args!("Job #{number}: {}", status.to_string().trim_end()));
-    }
-    err().line(format_args!("Jobs total: {0}, run: {0}, errors: {1}", ended.len(), failed.len()));
-    first.exit()
 }
 
 /// Converts the error of a metalink that cannot be read.

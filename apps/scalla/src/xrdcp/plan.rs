@@ -1,15 +1,19 @@
 //! Conversion of words to jobs: the files to copy, and their target names.
 
 use super::options::Order;
-use super::{Refusal, of_metalink, refuse};
+use super::sources::{FILE_STATUS, Found, Sources};
+use super::{Refusal, refuse};
 use crate::stock::{self, Side, Status, code};
 use client::copy::{Copier, CopyOptions, Place};
-use client::walk::{Tree, Walk};
 use client::{Client, Scheme, Url};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-/// Exit status of local files that cannot be copied.
-const FILE_STATUS: u8 = 2;
+/// Maximum number of jobs that are found before the first copy, and that may so refuse the whole
+/// command.
+const PLANNED_MAX: usize = 10_000;
+/// Maximum length of their source names.
+const PLANNED_BYTES_MAX: usize = 4 << 20;
 
 /// A single file to copy.
 #[derive(Clone, Debug)]
@@ -50,58 +54,108 @@ fn name(place: &Place, slashes: &str) -> String {
     }
 }
 
-fn absolute(path: &Path) -> PathBuf {
+pub(super) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A source and its name below the target, which begins with the name of the given directory.
-struct Found {
-    place: Place,
-    below: Option<PathBuf>,
-    size: Option<u64>,
-    /// The reason why it cannot be copied.
-    refused: Option<Status>,
+/// The jobs of a command line. Most command lines have all their jobs before the first copy. The
+/// jobs of larger trees are found while the first ones are running, so that memory is limited.
+pub(super) struct Jobs {
+    /// The jobs that were found and not returned yet.
+    ahead: VecDeque<Job>,
+    /// Number of jobs found so far.
+    found: usize,
+    /// The jobs that were not found yet.
+    rest: Option<Sources>,
+    target: Place,
+    /// Set if the target is a directory.
+    into: bool,
 }
 
-/// Returns the jobs of a command line.
-pub(super) async fn jobs(
-    order: &mut Order,
-    options: &CopyOptions,
-    copier: &Copier,
-) -> Result<Vec<Job>, Refusal> {
-    let client = copier.client();
-    let (words, target) = split(order)?;
-    let mut target = place(&target, true, &order.target_cgi)?;
-    let mut found = Vec::new();
-    for word in &words {
-        let source = place(word, false, &order.source_cgi)?;
-        match &source {
-            Place::Local(path) => local(word, path, order.recursive, copier, &target, &mut found).await?,
-            Place::Remote(url) => remote(url, order, client, &mut found).await?,
-            Place::Stream => {
-                found.push(Found { place: source, below: None, size: None, refused: None });
-            }
+impl Jobs {
+    /// Finds the jobs of a command line, or the first ones of a large tree.
+    pub(super) async fn of(
+        order: &mut Order,
+        options: &CopyOptions,
+        copier: &Copier,
+    ) -> Result<Self, Refusal> {
+        let (words, target) = split(order)?;
+        let target = named_place(&target, true, &order.target_cgi)?;
+        let mut rest = Sources::new(words, target.clone(), order, options, copier);
+        let (mut sources, mut bytes, mut is_all) = (Vec::new(), 0, false);
+        while sources.len() < PLANNED_MAX && bytes < PLANNED_BYTES_MAX {
+            let Some(found) = rest.next().await? else {
+                is_all = true;
+                break;
+            };
+            bytes += found.place.to_string().len();
+            sources.push(found);
         }
-    }
-    for one in &mut found {
-        let metalink = copier.metalink(&one.place, options).await;
-        let metalink = metalink.map_err(|error| Refusal::Prepare(of_metalink(&error)))?;
-        if let Some(metalink) = metalink {
-            one.size = metalink.size;
-            if options.member_of(&one.place).is_none() {
-                one.below = metalink.name.map(|name| name.as_str().into()).or(one.below.take());
-            }
+        if order.resume && order.force {
+            let text = "Invalid argument combination: continue + force.\n";
+            return Err(Refusal::Plain(text.to_owned(), 50));
         }
+        let several = order.recursive || sources.len() > 1;
+        let into = is_directory(&target, several, order, copier.client()).await?;
+        let found = sources.len();
+        let ahead = sources.into_iter().map(|found| job(found, &target, into)).collect();
+        Ok(Self { ahead, found, rest: (!is_all).then_some(rest), target, into })
     }
-    if order.resume && order.force {
-        let text = "Invalid argument combination: continue + force.\n";
-        return Err(Refusal::Plain(text.to_owned(), 50));
+
+    /// Returns the jobs that are known and not returned yet.
+    pub(super) fn known(&self) -> impl Iterator<Item = &Job> {
+        self.ahead.iter()
     }
-    let several = order.recursive || found.len() > 1;
-    let into = match &mut target {
-        Place::Stream => false,
+
+    /// Returns the number of jobs found so far, and whether these are all.
+    pub(super) fn count(&self) -> (usize, bool) {
+        (self.found, self.rest.is_none())
+    }
+
+    /// Returns the next job.
+    pub(super) async fn next(&mut self) -> Option<Job> {
+        if let Some(job) = self.ahead.pop_front() {
+            return Some(job);
+        }
+        let job = match self.rest.as_mut()?.next().await {
+            Ok(Some(found)) => job(found, &self.target, self.into),
+            Ok(None) => {
+                self.rest = None;
+                return None;
+            }
+            // Copies are running already, so a failure that would refuse the whole command before
+            // is that of a job.
+            Err(refusal) => Job {
+                source: self.target.clone(),
+                target: self.target.clone(),
+                size: None,
+                refused: Some(refusal.into_status()),
+            },
+        };
+        self.found += 1;
+        Some(job)
+    }
+}
+
+fn job(found: Found, target: &Place, into: bool) -> Job {
+    let (to, refused) = match if into { join(target, &found) } else { Ok(target.clone()) } {
+        Ok(to) => (to, found.refused),
+        Err(status) => (target.clone(), Some(status)),
+    };
+    Job { target: to, source: found.place, size: found.size, refused }
+}
+
+/// Reports whether the target is a directory, which several sources require.
+async fn is_directory(
+    target: &Place,
+    several: bool,
+    order: &Order,
+    client: &Client,
+) -> Result<bool, Refusal> {
+    match target {
+        Place::Stream => Ok(false),
         Place::Local(path) => {
-            let there = std::fs::metadata(&*path);
+            let there = std::fs::metadata(path);
             if several && !there.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
                 return Err(match there {
                     Err(error) if order.listed.is_none() => processing(&error, &path.display().to_string()),
@@ -111,18 +165,10 @@ pub(super) async fn jobs(
                     ),
                 });
             }
-            there.is_ok_and(|there| there.is_dir())
+            Ok(there.is_ok_and(|there| there.is_dir()))
         }
-        Place::Remote(url) => remote_target(url, several, order, client).await?,
-    };
-    let job = |found: Found| {
-        let (to, refused) = match if into { join(&target, &found) } else { Ok(target.clone()) } {
-            Ok(to) => (to, found.refused),
-            Err(status) => (target.clone(), Some(status)),
-        };
-        Job { target: to, source: found.place, size: found.size, refused }
-    };
-    Ok(found.into_iter().map(job).collect())
+        Place::Remote(url) => remote_target(url, several, order, client).await,
+    }
 }
 
 /// Returns the sources and the target.
@@ -146,12 +192,12 @@ fn split(order: &mut Order) -> Result<(Vec<String>, String), Refusal> {
     Ok((words, target))
 }
 
-fn processing(error: &std::io::Error, name: &str) -> Refusal {
+pub(super) fn processing(error: &std::io::Error, name: &str) -> Refusal {
     Refusal::Plain(format!("xrdcp: {} processing {name}\n", stock::text::system(error)), FILE_STATUS)
 }
 
 /// Resolves a word. A word that is not a URL of a known kind is a local file.
-fn place(word: &str, target: bool, cgi: &str) -> Result<Place, Refusal> {
+pub(super) fn named_place(word: &str, target: bool, cgi: &str) -> Result<Place, Refusal> {
     if word == "-" {
         return Ok(Place::Stream);
     }
@@ -176,78 +222,11 @@ fn place(word: &str, target: bool, cgi: &str) -> Result<Place, Refusal> {
     Ok(Place::Remote(url))
 }
 
-/// Adds a local file, or with `recursive` the files below a directory.
-async fn local(
-    word: &str,
-    path: &Path,
-    recursive: bool,
-    copier: &Copier,
-    target: &Place,
-    found: &mut Vec<Found>,
-) -> Result<(), Refusal> {
-    let there = std::fs::metadata(path).map_err(|error| processing(&error, word))?;
-    if !there.is_dir() {
-        let (place, below) = (Place::Local(path.to_owned()), path.file_name().map(PathBuf::from));
-        found.push(Found { place, below, size: Some(there.len()), refused: None });
-        return Ok(());
-    }
-    if !recursive {
-        return Err(Refusal::Plain(format!("xrdcp: {word} is a directory.\n"), FILE_STATUS));
-    }
-    let name = absolute(path).file_name().map_or_else(PathBuf::new, PathBuf::from);
-    // Like the real program, follows links. A link back to an ancestor is a failure.
-    tree_of(copier.tree_here(path, target).following_links(), &name, found).await
-}
-
-fn failed(error: client::Error) -> Refusal {
+pub(super) fn failed(error: client::Error) -> Refusal {
     Refusal::Status(Status::from(error))
 }
 
-/// Adds a remote file, or with `-r` the files below a directory.
-async fn remote(url: &Url, order: &Order, client: &Client, found: &mut Vec<Found>) -> Result<(), Refusal> {
-    let url = url.clone();
-    let named = url.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let named = PathBuf::from(named);
-    let member = url.cgi.get("xrdcl.unzip").or(order.zip_member.as_ref());
-    let member = member.and_then(|member| member.rsplit('/').next());
-    let below = member.map_or_else(|| named.clone(), PathBuf::from);
-    let fs = client.file_system(&url);
-    if !order.recursive || !fs.is_dir(&url.path).await.map_err(failed)? {
-        found.push(Found { place: Place::Remote(url), below: Some(below), size: None, refused: None });
-        return Ok(());
-    }
-    let root = url.at(url.path.without_slashes());
-    let tree = Tree::at_server(&fs, &root).await.map_err(failed)?;
-    tree_of(tree, &named, found).await
-}
-
-/// Adds the files of a tree, under its name at the target.
-async fn tree_of(tree: Tree, named: &Path, found: &mut Vec<Found>) -> Result<(), Refusal> {
-    // Jobs are numbered in breadth-first order, like those of the real program.
-    let mut walk = Walk::through(tree).nearest_first();
-    while let Some(mut directory) = walk.next().await {
-        if directory.items.is_empty()
-            && let Some(whole) = directory.unknown.iter().find(|unknown| unknown.name.is_none())
-        {
-            return Err(failed(whole.error.clone()));
-        }
-        walk.enter_all(&mut directory);
-        for item in directory.items.iter().filter(|item| !item.is_directory) {
-            let below = named.join(directory.path.to_path()).join(item.name.to_os());
-            let (place, size) = (directory.child(&item), Some(item.size));
-            found.push(Found { place, below: Some(below), size, refused: None });
-        }
-        // An unreadable part is a failure, even at a single server of a cluster, because the copy
-        // would be incomplete.
-        for unknown in directory.unknown.drain(..) {
-            let refused = Some(Status::from(unknown.error).at(Side::Source));
-            found.push(Found { place: directory.place.clone(), below: None, size: None, refused });
-        }
-    }
-    Ok(())
-}
-
-/// Checks whether the target is a directory, which several sources require.
+/// Reports whether a target at a server is a directory.
 async fn remote_target(url: &Url, several: bool, order: &Order, client: &Client) -> Result<bool, Refusal> {
     if !matches!(url.scheme, Scheme::Root | Scheme::Roots) {
         return Ok(false);

@@ -1,0 +1,182 @@
+//! The files to copy, found one by one: named files, and those of directories.
+
+use super::options::Order;
+use super::plan::{failed, named_place, processing};
+use super::{Refusal, of_metalink};
+use crate::stock::{Side, Status};
+use client::Url;
+use client::copy::{Copier, CopyOptions, Place};
+use client::walk::{Directory, Tree, Walk};
+use std::path::{Path, PathBuf};
+use std::vec::IntoIter;
+
+/// Exit status of local files that cannot be copied.
+pub(super) const FILE_STATUS: u8 = 2;
+
+/// A source and its name below the target, which begins with the name of the given directory.
+pub(super) struct Found {
+    pub(super) place: Place,
+    pub(super) below: Option<PathBuf>,
+    pub(super) size: Option<u64>,
+    /// The reason why it cannot be copied.
+    pub(super) refused: Option<Status>,
+}
+
+impl Found {
+    fn file(place: Place, below: Option<PathBuf>, size: Option<u64>) -> Self {
+        Self { place, below, size, refused: None }
+    }
+}
+
+/// The sources of a command line that have not been found yet.
+pub(super) struct Sources {
+    words: IntoIter<String>,
+    target: Place,
+    recursive: bool,
+    source_cgi: String,
+    zip_member: Option<String>,
+    options: CopyOptions,
+    copier: Copier,
+    /// The directory that is searched.
+    tree: Option<TreeFiles>,
+}
+
+impl Sources {
+    pub(super) fn new(
+        words: Vec<String>,
+        target: Place,
+        order: &Order,
+        options: &CopyOptions,
+        copier: &Copier,
+    ) -> Self {
+        Self {
+            words: words.into_iter(),
+            target,
+            recursive: order.recursive,
+            source_cgi: order.source_cgi.clone(),
+            zip_member: order.zip_member.clone(),
+            options: options.clone(),
+            copier: copier.clone(),
+            tree: None,
+        }
+    }
+
+    /// Returns the next source, or `None` at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Found>, Refusal> {
+        let mut found = loop {
+            if let Some(tree) = &mut self.tree {
+                match tree.next().await? {
+                    Some(found) => break found,
+                    None => self.tree = None,
+                }
+                continue;
+            }
+            let Some(word) = self.words.next() else { return Ok(None) };
+            let source = named_place(&word, false, &self.source_cgi)?;
+            let file = match &source {
+                Place::Local(path) => self.local(&word, path)?,
+                Place::Remote(url) => self.remote(url).await?,
+                Place::Stream => Some(Found::file(source, None, None)),
+            };
+            if let Some(found) = file {
+                break found;
+            }
+        };
+        if found.refused.is_none() {
+            self.apply_metalink(&mut found).await?;
+        }
+        Ok(Some(found))
+    }
+
+    /// Takes size and name of a metalink.
+    async fn apply_metalink(&self, found: &mut Found) -> Result<(), Refusal> {
+        let metalink = self.copier.metalink(&found.place, &self.options).await;
+        let metalink = metalink.map_err(|error| Refusal::Prepare(of_metalink(&error)))?;
+        if let Some(metalink) = metalink {
+            found.size = metalink.size;
+            if self.options.member_of(&found.place).is_none() {
+                found.below = metalink.name.map(|name| name.as_str().into()).or(found.below.take());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a local file, or begins to search a directory.
+    fn local(&mut self, word: &str, path: &Path) -> Result<Option<Found>, Refusal> {
+        let there = std::fs::metadata(path).map_err(|error| processing(&error, word))?;
+        if !there.is_dir() {
+            let (place, below) = (Place::Local(path.to_owned()), path.file_name().map(PathBuf::from));
+            return Ok(Some(Found::file(place, below, Some(there.len()))));
+        }
+        if !self.recursive {
+            return Err(Refusal::Plain(format!("xrdcp: {word} is a directory.\n"), FILE_STATUS));
+        }
+        let name = super::plan::absolute(path).file_name().map_or_else(PathBuf::new, PathBuf::from);
+        // Like the real program, follows links. A link back to an ancestor is a failure.
+        let tree = self.copier.tree_here(path, &self.target).following_links();
+        self.tree = Some(TreeFiles::of(tree, name));
+        Ok(None)
+    }
+
+    /// Returns a remote file, or begins to search a directory.
+    async fn remote(&mut self, url: &Url) -> Result<Option<Found>, Refusal> {
+        let named = url.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        let named = PathBuf::from(named);
+        let member = url.cgi.get("xrdcl.unzip").or(self.zip_member.as_ref());
+        let member = member.and_then(|member| member.rsplit('/').next());
+        let below = member.map_or_else(|| named.clone(), PathBuf::from);
+        let fs = self.copier.client().file_system(url);
+        if !self.recursive || !fs.is_dir(&url.path).await.map_err(failed)? {
+            return Ok(Some(Found::file(Place::Remote(url.clone()), Some(below), None)));
+        }
+        let root = url.at(url.path.without_slashes());
+        let tree = Tree::at_server(&fs, &root).await.map_err(failed)?;
+        self.tree = Some(TreeFiles::of(tree, named));
+        Ok(None)
+    }
+}
+
+/// The files of a tree.
+struct TreeFiles {
+    /// The name of the root at the target.
+    named: PathBuf,
+    walk: Walk,
+    /// The current directory, and the numbers of its items that follow.
+    current: Option<(Directory, IntoIter<u32>)>,
+}
+
+impl TreeFiles {
+    fn of(tree: Tree, named: PathBuf) -> Self {
+        // Jobs are numbered in breadth-first order, like those of the real program.
+        Self { named, walk: Walk::through(tree).nearest_first(), current: None }
+    }
+
+    /// Returns the next file. After a failure the search can go on.
+    async fn next(&mut self) -> Result<Option<Found>, Refusal> {
+        loop {
+            if let Some((directory, numbers)) = &mut self.current {
+                let mut items = numbers.filter_map(|number| directory.items.get(number));
+                if let Some(item) = items.find(|item| !item.is_directory) {
+                    let below = self.named.join(directory.path.to_path()).join(item.name.to_os());
+                    return Ok(Some(Found::file(directory.child(&item), Some(below), Some(item.size))));
+                }
+                // An unreadable part is a failure, even at a single server of a cluster, because
+                // the copy would be incomplete.
+                if let Some(unknown) = directory.unknown.pop() {
+                    let refused = Some(Status::from(unknown.error).at(Side::Source));
+                    let place = directory.place.clone();
+                    return Ok(Some(Found { place, below: None, size: None, refused }));
+                }
+            }
+            let Some(mut directory) = self.walk.next().await else { return Ok(None) };
+            let whole = directory.unknown.iter().find(|unknown| unknown.name.is_none());
+            if let Some(whole) = whole.filter(|_| directory.items.is_empty()) {
+                return Err(failed(whole.error.clone()));
+            }
+            self.walk.enter_all(&mut directory);
+            directory.unknown.reverse();
+            let numbers: Vec<u32> = directory.items.numbers().collect();
+            self.current = Some((directory, numbers.into_iter()));
+        }
+    }
+}
