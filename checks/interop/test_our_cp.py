@@ -3,11 +3,14 @@
 import json
 import os
 import signal
+import struct
 import subprocess
 
 import pytest
 
+import hollow
 import peers
+import raw
 import tools
 from tools import data, scalla
 
@@ -286,3 +289,41 @@ def test_command_line(tmp_path):
     scalla("cp", tmp_path / "a").fails(2, "where to is missing")
     scalla("cp").fails(2, "PLACE")
     scalla("cp", "gopher://h//a", "b").fails(2, "gopher")
+
+
+class Turncoat(hollow.Manager):
+    """A server where `/target` leads to the open `/source` by the time it is opened, although its status shows another file."""
+
+    def __init__(self):
+        super().__init__(flags=hollow.IS_SERVER)
+        self.harm = []
+
+    def _serve(self, connection):
+        with connection, connection.makefile("rb") as requests:
+            requests.read(20)
+            connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
+            while len(head := requests.read(24)) == 24:
+                stream, code, _, options, length = struct.unpack(">HHHH12xi", head)
+                path = requests.read(length)
+                if code == raw.OPEN:
+                    if path.startswith(b"/target") and options & 0x0002:
+                        self.harm.append("an open that truncates")
+                    status, body = raw.OK, bytes(12) + b"7 5 48 99\0"
+                elif code == raw.STAT:
+                    status, body = raw.OK, b"8 9 48 88\0" if path.startswith(b"/target") else b"7 5 48 99\0"
+                elif code == raw.READ:
+                    status, body = raw.OK, b"hello"
+                elif code == raw.CLOSE:
+                    status, body = raw.OK, b""
+                else:
+                    if code in (raw.TRUNCATE, raw.WRITE, raw.RM):
+                        self.harm.append(f"request {code}")
+                    status, body = self._answer(code)
+                connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
+
+
+@pytest.mark.parametrize("options", [["-f"], ["-f", "--coerce"], ["-f", "-x"], ["-c"]], ids=" ".join)
+def test_a_target_that_becomes_the_source_is_not_truncated(options):
+    with Turncoat() as server:
+        scalla("cp", *options, f"root://{server.host}//source", f"root://{server.host}//target").fails(1, "the same file")
+        assert server.harm == []

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use super::Copier;
 use super::failure::CopyError;
 use super::options::{CopyOptions, Watch};
+use super::overwrite::{create, refused};
 use super::place::Place;
 use super::source::Source;
-use super::target::{open_new, refused, unless_stopped};
+use super::target::unless_stopped;
 use crate::file::{File, OpenWith};
 use crate::url::Url;
 use crate::zip::append::{self, Appended};
@@ -80,9 +81,7 @@ pub(super) async fn open(
             let before = unless_stopped(watch, begun).await?;
             (file, before)
         }
-        None => {
-            (open_new(copier, url, &OpenWith::create().make_path(), watch).await?, Directory::of_nothing())
-        }
+        None => (create(copier, url, &OpenWith::create().make_path(), watch).await?, Directory::of_nothing()),
     };
     let (mode, dos_time) = match source.kept {
         Some(kept) => (kept.mode.unwrap_or(MODE), dos_time(kept.modified.0)),

@@ -2,7 +2,6 @@
 //!
 //! It joins the parts in the neighbouring files, and repeats them when a copy may be retried.
 
-use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +12,7 @@ use super::attributes;
 use super::checks::Checks;
 use super::failure::CopyError;
 use super::local::{Kept, LocalTarget};
+use super::local_source::LocalId;
 use super::opening::remove_own;
 use super::options::{CopyDone, CopyJob, CopyOptions, Progress, ThirdParty, Watch};
 use super::place::Place;
@@ -86,13 +86,13 @@ impl Copier {
     }
 
     /// Refuses a copy of a file onto itself, because writing from the start would destroy the
-    /// source.
+    /// source. The open files are compared again before the target is truncated.
     async fn not_onto_itself(&self, job: &CopyJob, options: &CopyOptions) -> Result<(), CopyError> {
         let is_same = match (&job.source, &job.target) {
             (Place::Local(source), Place::Local(target)) => {
                 let (source, target) = (source.clone(), target.clone());
                 let look = move || match (std::fs::metadata(source), std::fs::metadata(target)) {
-                    (Ok(a), Ok(b)) => a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino()),
+                    (Ok(a), Ok(b)) => a.is_file() && LocalId::of(&a) == LocalId::of(&b),
                     _ => false,
                 };
                 self.disk.run(look).await.unwrap_or(false)
@@ -211,10 +211,10 @@ impl Copier {
         watch: &Watch,
     ) -> Result<CopyDone, CopyError> {
         let size = data.len() as u64;
-        let kept = kept(source.kept, options);
+        let (kept, id) = (kept(source.kept, options), source.local_id());
         let options = options.clone();
         let write = move || {
-            let (mut target, _) = LocalTarget::create(&path, &options)?;
+            let (mut target, _) = LocalTarget::create(&path, &options, id)?;
             target.write(0, &data)?;
             target.finish(size, kept)
         };

@@ -14,13 +14,13 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::OFlags;
 
 use super::failure::CopyError;
+use super::holes::next_run;
+use super::local_source::LocalId;
 use super::note::{Note, Noted, boot, lock};
 use super::options::CopyOptions;
 use super::publish::{beside, rename, sync_file, sync_name};
 use crate::path::shown_path;
 
-/// Zeros of this size, at a multiple of it, become a hole.
-pub(super) const HOLE_BYTES: usize = 64 * 1024;
 /// Bytes that are read back at a time.
 const SUM_BYTES: usize = 1024 * 1024;
 
@@ -65,8 +65,13 @@ pub(super) struct Left {
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 impl LocalTarget {
-    /// Creates the target, or opens the remainder of an earlier copy if `options` require it.
-    pub(super) fn create(path: &Path, options: &CopyOptions) -> Result<(Self, Option<Left>), CopyError> {
+    /// Creates the target, or opens the remainder of an earlier copy if `options` require it. The
+    /// open `source` is not overwritten, whatever the path leads to by now.
+    pub(super) fn create(
+        path: &Path,
+        options: &CopyOptions,
+        source: Option<LocalId>,
+    ) -> Result<(Self, Option<Left>), CopyError> {
         let fail = |error| CopyError::local("create", path, &error);
         // A link is kept, and the file to which it leads is replaced.
         let path = match fs::symlink_metadata(path) {
@@ -88,6 +93,7 @@ impl LocalTarget {
             }
             if options.resume && !options.force {
                 let file = OpenOptions::new().read(true).write(true).open(&path).map_err(fail)?;
+                not_the_source(&file, &path, source)?;
                 if !lock(&file) {
                     return Err(CopyError::InUse(shown_path(&path).into_owned()));
                 }
@@ -99,19 +105,25 @@ impl LocalTarget {
                 return Err(CopyError::Exists(shown_path(&path).into_owned()));
             }
         }
-        Self::make(path, there.as_ref(), options)
+        Self::make(path, there.as_ref(), options, source)
     }
 
     fn make(
         path: PathBuf,
         there: Option<&fs::Metadata>,
         options: &CopyOptions,
+        source: Option<LocalId>,
     ) -> Result<(Self, Option<Left>), CopyError> {
         let fail = |error| CopyError::local("create", &path, &error);
         if options.in_place {
             let mut how = OpenOptions::new();
-            how.read(true).write(true).create(true).truncate(true);
+            // It is truncated once it is known not to be the source.
+            how.read(true).write(true).create(true).truncate(false);
             let file = how.open(&path).map_err(fail)?;
+            not_the_source(&file, &path, source)?;
+            if file.metadata().is_ok_and(|meta| meta.is_file()) {
+                file.set_len(0).map_err(fail)?;
+            }
             return Ok((Self::over(file, path, None, options, true), None));
         }
         if options.resume {
@@ -141,7 +153,7 @@ impl LocalTarget {
         how.read(true).write(true).create(true).truncate(false);
         let file = how.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(&part).map_err(fail)?;
         let meta = file.metadata().map_err(fail)?;
-        let (bytes, own) = (meta.len(), identity(&meta));
+        let (bytes, own) = (meta.len(), LocalId::of(&meta).to_string());
         let noted = note.read().filter(|noted| noted.target == own);
         // A part is written in order. Until the system restarts, all of it is there.
         let noted = noted.map(|noted| match !noted.boot.is_empty() && noted.boot == boot() {
@@ -189,7 +201,7 @@ impl LocalTarget {
     }
 
     fn noted(&self, source: String, written: u64) -> io::Result<Noted> {
-        Ok(Noted { source, target: identity(&self.file.metadata()?), written, boot: boot() })
+        Ok(Noted { source, target: LocalId::of(&self.file.metadata()?).to_string(), written, boot: boot() })
     }
 
     /// Reads back written data.
@@ -251,7 +263,7 @@ impl LocalTarget {
         }
         let mut from = 0;
         while from < data.len() {
-            let (length, zero) = run(offset + from as u64, data.get(from..).unwrap_or_default());
+            let (length, zero) = next_run(offset + from as u64, data.get(from..).unwrap_or_default());
             if !zero {
                 let piece = data.get(from..from + length).unwrap_or_default();
                 self.file
@@ -335,9 +347,15 @@ impl LocalTarget {
     }
 }
 
-/// Returns the identity of a file of this machine.
-fn identity(meta: &fs::Metadata) -> String {
-    format!("{} {}", meta.dev(), meta.ino())
+/// Refuses an open file that is the source.
+fn not_the_source(file: &File, path: &Path, source: Option<LocalId>) -> Result<(), CopyError> {
+    let Some(source) = source else { return Ok(()) };
+    let meta = file.metadata().map_err(|error| CopyError::local("stat", path, &error))?;
+    if LocalId::of(&meta) == source {
+        let text = format!("the source and {} are the same file", shown_path(path));
+        return Err(CopyError::Usage(text));
+    }
+    Ok(())
 }
 
 impl Drop for LocalTarget {
@@ -355,30 +373,10 @@ impl Drop for LocalTarget {
     }
 }
 
-/// Returns the length of the next run, and whether it consists of zeros that a hole can hold.
-fn run(offset: u64, data: &[u8]) -> (usize, bool) {
-    let to_grain = |at: u64| HOLE_BYTES - (at % HOLE_BYTES as u64) as usize;
-    let mut end = to_grain(offset).min(data.len());
-    let zero = end == HOLE_BYTES && is_zero(data.get(..end).unwrap_or_default());
-    while end < data.len() {
-        let next = data.get(end..data.len().min(end + HOLE_BYTES)).unwrap_or_default();
-        if (next.len() == HOLE_BYTES && is_zero(next)) != zero {
-            break;
-        }
-        end += next.len();
-    }
-    (end, zero)
-}
-
-/// Reports whether all bytes are zero. Data mostly differs within its first bytes.
-pub(super) fn is_zero(data: &[u8]) -> bool {
-    let (words, rest) = data.as_chunks::<16>();
-    words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::copy::holes::HOLE_BYTES;
     use crate::copy::local_source::LocalSource;
     use crate::settings::Settings;
 
@@ -412,15 +410,32 @@ mod tests {
     }
 
     #[test]
+    fn the_open_source_is_never_truncated() {
+        let folder = Folder::new("source");
+        let (source, target) = (folder.0.join("source"), folder.0.join("target"));
+        fs::write(&source, b"content").unwrap();
+        let open = LocalSource::open(&source).unwrap();
+        // A link to the source has appeared since the paths were compared.
+        fs::hard_link(&source, &target).unwrap();
+        let in_place = CopyOptions { in_place: true, force: true, ..options() };
+        let resuming = CopyOptions { resume: true, ..options() };
+        for options in [in_place, resuming] {
+            let refused = LocalTarget::create(&target, &options, Some(open.id));
+            assert!(matches!(refused, Err(CopyError::Usage(text)) if text.contains("are the same file")));
+            assert_eq!(fs::read(&source).unwrap(), b"content");
+        }
+    }
+
+    #[test]
     fn a_half_file_is_never_seen_under_the_name() {
         let folder = Folder::new("half");
         let path = folder.0.join("file");
-        let (mut target, _) = LocalTarget::create(&path, &options()).unwrap();
+        let (mut target, _) = LocalTarget::create(&path, &options(), None).unwrap();
         target.write(0, b"half").unwrap();
         assert!(!path.exists() && folder.names().len() == 1);
         drop(target);
         assert_eq!(folder.names(), [""; 0]);
-        let (mut target, _) = LocalTarget::create(&path, &options()).unwrap();
+        let (mut target, _) = LocalTarget::create(&path, &options(), None).unwrap();
         target.write(0, b"whole").unwrap();
         target.finish(5, None).unwrap();
         assert_eq!((folder.names(), fs::read(&path).unwrap()), (vec!["file".to_owned()], b"whole".to_vec()));
@@ -430,14 +445,14 @@ mod tests {
     fn what_is_there_is_kept_without_force_even_when_it_came_meanwhile() {
         let folder = Folder::new("force");
         let path = folder.0.join("file");
-        let (target, _) = LocalTarget::create(&path, &options()).unwrap();
+        let (target, _) = LocalTarget::create(&path, &options(), None).unwrap();
         fs::write(&path, b"precious").unwrap();
         assert!(matches!(target.finish(0, None), Err(CopyError::Exists(_))));
-        assert!(matches!(LocalTarget::create(&path, &options()), Err(CopyError::Exists(_))));
+        assert!(matches!(LocalTarget::create(&path, &options(), None), Err(CopyError::Exists(_))));
         assert_eq!(folder.names(), ["file"]);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let forced = CopyOptions { force: true, ..options() };
-        let (mut target, _) = LocalTarget::create(&path, &forced).unwrap();
+        let (mut target, _) = LocalTarget::create(&path, &forced, None).unwrap();
         target.write(0, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"precious");
         target.finish(3, None).unwrap();
@@ -450,14 +465,14 @@ mod tests {
         let folder = Folder::new("part");
         let path = folder.0.join("file");
         let resuming = CopyOptions { resume: true, ..options() };
-        let (mut target, left) = LocalTarget::create(&path, &resuming).unwrap();
+        let (mut target, left) = LocalTarget::create(&path, &resuming, None).unwrap();
         assert_eq!(left, None);
         target.begin(Some("source 1")).unwrap();
         target.write(0, b"0123456789").unwrap();
-        assert!(matches!(LocalTarget::create(&path, &resuming), Err(CopyError::InUse(_))));
+        assert!(matches!(LocalTarget::create(&path, &resuming, None), Err(CopyError::InUse(_))));
         target.leave(7);
         assert_eq!(folder.names(), [".file.part", ".file.part.note"]);
-        let (mut target, left) = LocalTarget::create(&path, &resuming).unwrap();
+        let (mut target, left) = LocalTarget::create(&path, &resuming, None).unwrap();
         let left = left.unwrap();
         let noted = left.noted.unwrap();
         assert_eq!((left.bytes, noted.source.as_str(), noted.written), (7, "source 1", 7));
@@ -476,16 +491,17 @@ mod tests {
         let folder = Folder::new("killed");
         let path = folder.0.join("file");
         let resuming = CopyOptions { resume: true, ..options() };
-        let (mut target, _) = LocalTarget::create(&path, &resuming).unwrap();
+        let (mut target, _) = LocalTarget::create(&path, &resuming, None).unwrap();
         target.begin(Some("source 1")).unwrap();
         target.write(0, b"0123456789").unwrap();
         drop(target);
         let note = beside(&path, ".part.note");
-        let written =
-            |path| LocalTarget::create(path, &resuming).unwrap().1.unwrap().noted.map(|noted| noted.written);
+        let written = |path| {
+            LocalTarget::create(path, &resuming, None).unwrap().1.unwrap().noted.map(|noted| noted.written)
+        };
         assert_eq!(written(&path), Some(10));
         // The same note, after a restart of the system.
-        let (target, _) = LocalTarget::create(&path, &resuming).unwrap();
+        let (target, _) = LocalTarget::create(&path, &resuming, None).unwrap();
         let noted = Noted { boot: "another".to_owned(), ..target.noted("source 1".to_owned(), 4).unwrap() };
         target.note.as_ref().unwrap().write(&noted).unwrap();
         drop(target);
@@ -495,7 +511,7 @@ mod tests {
         fs::write(beside(&path, ".part"), b"something else").unwrap();
         fs::write(&note, fs::read(&note).unwrap()).unwrap();
         let other = fs::metadata(beside(&path, ".part")).unwrap().ino();
-        let (target, _) = LocalTarget::create(&path, &resuming).unwrap();
+        let (target, _) = LocalTarget::create(&path, &resuming, None).unwrap();
         let noted = Noted { target: format!("0 {other}"), ..target.noted("source 1".to_owned(), 4).unwrap() };
         target.note.as_ref().unwrap().write(&noted).unwrap();
         drop(target);
@@ -508,7 +524,7 @@ mod tests {
         let folder = Folder::new("faults");
         let path = folder.0.join("file");
         let copy = |options: &CopyOptions| {
-            let (mut target, _) = LocalTarget::create(&path, options)?;
+            let (mut target, _) = LocalTarget::create(&path, options, None)?;
             target.write(0, b"whole")?;
             target.finish(5, None)
         };
@@ -546,7 +562,7 @@ mod tests {
         let mut data = vec![0; 10 * HOLE_BYTES + 5];
         data[3 * HOLE_BYTES + 1] = 1;
         data[7 * HOLE_BYTES] = 1;
-        let (mut target, _) = LocalTarget::create(&path, &options()).unwrap();
+        let (mut target, _) = LocalTarget::create(&path, &options(), None).unwrap();
         // Chunks that do not begin at multiples of the size of a hole.
         let chunk = 3 * HOLE_BYTES + 7;
         for (index, piece) in data.chunks(chunk).enumerate() {
@@ -567,7 +583,7 @@ mod tests {
         let folder = Folder::new("times");
         let path = folder.0.join("file");
         let kept = Kept { modified: (1_700_000_000, 5), accessed: (-7, 0), mode: Some(0o4750) };
-        let (target, _) = LocalTarget::create(&path, &options()).unwrap();
+        let (target, _) = LocalTarget::create(&path, &options(), None).unwrap();
         target.finish(0, Some(kept)).unwrap();
         let again = LocalSource::open(&path).unwrap();
         assert_eq!((again.kept.modified, again.kept.mode), ((1_700_000_000, 5), Some(0o750)));

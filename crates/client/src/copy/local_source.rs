@@ -1,7 +1,8 @@
 //! Files of this machine as sources. Calls here block; they are made on the threads of
 //! [`Disk`](super::disk).
 
-use std::fs::File;
+use std::fmt;
+use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,9 +18,30 @@ use crate::path::shown_path;
 /// Maximum number of pieces of a file with holes that are examined one by one.
 const EXTENTS_MAX: usize = 100_000;
 
+/// The identity of a file of this machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LocalId {
+    device: u64,
+    inode: u64,
+}
+
+impl LocalId {
+    pub(super) fn of(meta: &Metadata) -> Self {
+        Self { device: meta.dev(), inode: meta.ino() }
+    }
+}
+
+/// As notes of partial copies have it.
+impl fmt::Display for LocalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.device, self.inode)
+    }
+}
+
 /// A file to read.
 pub(super) struct LocalSource {
     file: File,
+    pub(super) id: LocalId,
     path: PathBuf,
     pub(super) size: u64,
     pub(super) kept: Kept,
@@ -45,15 +67,22 @@ impl LocalSource {
             mode: Some(meta.mode() & 0o7777),
         };
         let (changed, changed_nanos) = (meta.ctime(), meta.ctime_nsec());
+        let id = LocalId::of(&meta);
         let identity = format!(
-            "local {} {} {} {}.{:09} {changed}.{changed_nanos:09}",
-            meta.dev(),
-            meta.ino(),
+            "local {id} {} {}.{:09} {changed}.{changed_nanos:09}",
             meta.len(),
             meta.mtime(),
             meta.mtime_nsec()
         );
-        Ok(Self { path: path.to_owned(), size: meta.len(), kept, regular: meta.is_file(), identity, file })
+        Ok(Self {
+            path: path.to_owned(),
+            size: meta.len(),
+            kept,
+            regular: meta.is_file(),
+            identity,
+            id,
+            file,
+        })
     }
 
     /// Returns the parts that hold data, from byte `from` on; everything if the file system does

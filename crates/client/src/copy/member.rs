@@ -88,6 +88,11 @@ struct State {
 }
 
 impl Inflated {
+    /// Returns the archive that contains it.
+    pub(super) fn archive(&self) -> &Source {
+        &self.archive
+    }
+
     /// Returns the next bytes; empty at the end.
     pub(super) async fn next(&self, length: usize) -> Result<Bytes, CopyError> {
         let lock = || self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -23,12 +23,14 @@
 //! | `options` | [`CopyOptions`], [`CopyJob`], [`CopyDone`], [`Watch`] |
 //! | `failure` | [`CopyError`] |
 //! | `source`, `target` | the two ends of a copy |
+//! | `overwrite` | opens of new and replaced files at servers; never of the source |
 //! | `opening` | cancellation while a target is opened |
 //! | `member`, `archived` | a member of a ZIP archive as source, and as target |
 //! | `mirrored` | a metalink as source |
 //! | `rate` | [`Rate`]: limits of the rate |
 //! | `attributes` | extended attributes that are copied |
 //! | `local_source`, `local` | files of this machine as sources and as targets |
+//! | `holes` | zeros that become holes |
 //! | `publish` | naming of complete files and directories of this machine |
 //! | `removed` | syncs after removals on this machine |
 //! | `continued`, `note` | completion of an earlier copy, and the record about it |
@@ -47,6 +49,7 @@ pub(crate) mod disk;
 mod equal;
 mod failure;
 mod given;
+mod holes;
 mod job;
 mod local;
 mod local_source;
@@ -57,6 +60,7 @@ mod nested;
 mod note;
 mod opening;
 mod options;
+mod overwrite;
 mod pattern;
 mod place;
 mod publish;

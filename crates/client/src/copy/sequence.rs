@@ -239,7 +239,7 @@ mod tests {
     async fn a_failure_reaches_all_callers() {
         let path = std::path::Path::new("/dev/full");
         let options = super::super::CopyOptions::of(&crate::Settings::default());
-        let (target, _) = LocalTarget::create(path, &options).unwrap();
+        let (target, _) = LocalTarget::create(path, &options, None).unwrap();
         let sequence =
             Sequence::new(0, true, Taker { sums: Vec::new(), out: Out::File(target) }, Disk::start(1));
         let later = sequence.bring(3, Piece::Data("def".into()));

@@ -12,7 +12,7 @@ use super::Copier;
 use super::disk::Disk;
 use super::failure::CopyError;
 use super::local::Kept;
-use super::local_source::{LocalSource, read_stream};
+use super::local_source::{LocalId, LocalSource, read_stream};
 use super::many::Crowd;
 use super::member::Inflated;
 use super::mirrored::InTurn;
@@ -21,6 +21,7 @@ use super::place::Place;
 use crate::answers::StatInfo;
 use crate::blocks::Blocks;
 use crate::file::{File, OpenWith};
+use crate::identity::FileIdentity;
 use crate::path::shown_path;
 use crate::url::Url;
 
@@ -212,6 +213,30 @@ impl Source {
             Stream::Device(source) => source.read_next(length, &blocks),
         };
         self.disk.run(read).await.unwrap_or(Err(CopyError::Cancelled))
+    }
+
+    /// Returns the identity of the open file of this machine. A file in memory has none, because it
+    /// is not read again.
+    pub(super) fn local_id(&self) -> Option<LocalId> {
+        match &self.from {
+            From::Local(source) => Some(source.id),
+            From::InTurn(places) => places.now().1.local_id(),
+            From::Stored(archive, _) => archive.local_id(),
+            From::Inflated(member) => member.archive().local_id(),
+            From::Remote { .. } | From::Many(_) | From::Memory(_) | From::Stream(_) => None,
+        }
+    }
+
+    /// Returns the identities of the files that are open at servers.
+    pub(super) fn identities(&self) -> Vec<FileIdentity> {
+        match &self.from {
+            From::Remote { file, .. } => file.identity().into_iter().collect(),
+            From::Many(crowd) => crowd.present().iter().filter_map(|(_, file)| file.identity()).collect(),
+            From::InTurn(places) => places.now().1.identities(),
+            From::Stored(archive, _) => archive.identities(),
+            From::Inflated(member) => member.archive().identities(),
+            From::Local(_) | From::Memory(_) | From::Stream(_) => Vec::new(),
+        }
     }
 
     /// Returns the URL for requests about it.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use wire::xroot::ErrorCode;
 use wire::xroot::flags::OpenOptions;
 
 use super::Copier;
@@ -13,14 +12,14 @@ use super::archived::{self, Adding};
 use super::continued::UploadNote;
 use super::failure::CopyError;
 use super::local::{Kept, Left, LocalTarget};
-use super::opening::{NotOpen, open_unless, remove_own};
+use super::opening::remove_own;
 use super::options::{CopyOptions, Watch};
+use super::overwrite::{create, not_a_source, overwrite};
 use super::place::Place;
 use super::pump::{How, Into};
 use super::sequence::{Out, Sequence, Taker};
-use super::source::{From, Source};
+use super::source::Source;
 use crate::client::Client;
-use crate::failure::Error;
 use crate::file::{File, OpenWith};
 use crate::identity::FileIdentity;
 use crate::url::Url;
@@ -60,9 +59,9 @@ impl Target {
         let (mut target, left) = match place {
             Place::Stream => (Self::Output, None),
             Place::Local(path) => {
-                let (path, options) = (path.clone(), options.clone());
+                let (path, options, id) = (path.clone(), options.clone(), source.local_id());
                 // If the caller no longer waits, the result is dropped, which removes the file.
-                let making = copier.disk.run(move || LocalTarget::create(&path, &options));
+                let making = copier.disk.run(move || LocalTarget::create(&path, &options, id));
                 let making = async { making.await.unwrap_or(Err(CopyError::Cancelled)) };
                 let (target, left) = unless_stopped(watch, making).await?;
                 (Self::Local(target), left)
@@ -104,7 +103,7 @@ impl Target {
         options: &CopyOptions,
         watch: &Watch,
     ) -> Result<(Self, Option<Left>), CopyError> {
-        let mut with = if options.force { OpenWith::overwrite() } else { OpenWith::create() };
+        let mut with = OpenWith::update();
         let mut note = None;
         if options.resume {
             note = UploadNote::open(copier, url, options).await?;
@@ -112,6 +111,7 @@ impl Target {
             if !options.force
                 && let Some((file, bytes)) = unless_stopped(watch, open_left(&copier.client, url)).await?
             {
+                not_a_source(source, url, &file)?;
                 let noted = note.as_ref().and_then(|note| note.of(&file));
                 let target = Self::Remote { file, url: url.clone(), is_new: false, note };
                 return Ok((target, Some(Left { bytes, noted })));
@@ -120,18 +120,8 @@ impl Target {
             with = with.persist_on_successful_close();
         }
         with = with.make_path();
-        if options.force
-            && let From::Remote { file: from, .. } = &source.from
-        {
-            let from = from.identity();
-            unless_stopped(watch, not_the_source(copier, url, &source.place, from.as_ref())).await?;
-        }
         if options.coerce {
             with = with.force();
-            // No lock keeps the source from being truncated under another name of its server.
-            if let Some(file) = unless_stopped(watch, emptied(copier, url, source, options)).await? {
-                return Ok((Self::Remote { file, url: url.clone(), is_new: true, note }, None));
-            }
         }
         if let Some(size) = source.size {
             with = with.expected_size(size);
@@ -139,10 +129,11 @@ impl Target {
         if let Some(mode) = source.kept.filter(|_| options.preserve).and_then(|kept| kept.mode) {
             with = with.mode(u16::try_from(mode & 0o777).unwrap_or(0o644));
         }
-        let file = open_new(copier, url, &with, watch).await.map_err(|error| match error {
-            CopyError::Remote { error, .. } => refused(url, error),
-            other => other,
-        })?;
+        let file = if options.force {
+            overwrite(copier, url, source, with, watch).await?
+        } else {
+            create(copier, url, &with.with(OpenOptions::NEW), watch).await?
+        };
         Ok((Self::Remote { file, url: url.clone(), is_new: true, note }, None))
     }
 
@@ -213,93 +204,8 @@ async fn open_left(client: &Client, url: &Url) -> Result<Option<(File, u64)>, Co
     Ok(Some((file, bytes)))
 }
 
-/// Opens the file to be overwritten, and truncates it unless it is the source itself. Returns
-/// `None` if the open request itself overwrites the file: when the source is not at a server, or
-/// the target does not exist.
-async fn emptied(
-    copier: &Copier,
-    url: &Url,
-    source: &Source,
-    options: &CopyOptions,
-) -> Result<Option<File>, CopyError> {
-    let From::Remote { file: from, .. } = &source.from else { return Ok(None) };
-    if !options.force || options.persist_on_successful_close {
-        return Ok(None);
-    }
-    let file = match copier.client.open(url, &OpenWith::update().force()).await {
-        Ok(file) => file,
-        Err(error) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(refused(url, error)),
-    };
-    if let (Some(from), Some(to)) = (from.identity(), file.identity())
-        && from.may_be(&to)
-    {
-        return Err(CopyError::Usage(format!("{} and {url} are the same file", source.place)));
-    }
-    file.truncate(0).await.map_err(CopyError::target)?;
-    Ok(Some(file))
-}
-
-/// Refuses to overwrite the source under another name, to which a link of its server leads. Locks
-/// of a server may apply only to names.
-///
-/// # Errors
-/// [`CopyError`].
-pub(super) async fn not_the_source(
-    copier: &Copier,
-    url: &Url,
-    source: &Place,
-    is: Option<&FileIdentity>,
-) -> Result<(), CopyError> {
-    let Some(is) = is else { return Ok(()) };
-    let there = copier.client.file_system(url).find(&url.path).await.map_err(CopyError::target)?;
-    match there {
-        Some(there) if is.is_alike(&there) => {
-            Err(CopyError::Usage(format!("{source} and {url} are the same file")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Opens a file and creates it. If the copy is cancelled during this time, the file is removed.
-pub(super) async fn open_new(
-    copier: &Copier,
-    url: &Url,
-    with: &OpenWith,
-    watch: &Watch,
-) -> Result<File, CopyError> {
-    let stop = async {
-        watch.cancelled().await;
-        CopyError::Cancelled
-    };
-    match open_unless(&copier.client, url, with, stop).await {
-        Ok(file) => Ok(file),
-        Err(NotOpen::Refused(error)) => Err(CopyError::target(error)),
-        Err(NotOpen::Stopped(why, file)) => {
-            if let Some(file) = file {
-                let anew = CopyOptions {
-                    persist_on_successful_close: with.options.intersects(OpenOptions::POSC),
-                    ..CopyOptions::of(copier.client.settings())
-                };
-                let remote = Remote { file, url: url.clone(), is_new: true, adding: None, note: None };
-                remote.give_up(copier, 0, &anew).await;
-            }
-            Err(why)
-        }
-    }
-}
-
-/// Returns the error of a target that cannot be created.
-pub(super) fn refused(url: &Url, error: Error) -> CopyError {
-    match error.code() {
-        Some(ErrorCode::IT_EXISTS) if !error.is_uncertain() => CopyError::Exists(url.to_string()),
-        Some(ErrorCode::IS_DIRECTORY) => CopyError::IsDirectory(url.to_string()),
-        _ => CopyError::target(error),
-    }
-}
-
 /// A file at a server that is being written.
-struct Remote {
+pub(super) struct Remote {
     file: File,
     url: Url,
     is_new: bool,
@@ -367,7 +273,12 @@ impl Ending {
 }
 
 impl Remote {
-    async fn give_up(self, copier: &Copier, whole_to: u64, options: &CopyOptions) {
+    /// A file that this copy has created or emptied.
+    pub(super) fn new_file(file: File, url: &Url) -> Self {
+        Self { file, url: url.clone(), is_new: true, adding: None, note: None }
+    }
+
+    pub(super) async fn give_up(self, copier: &Copier, whole_to: u64, options: &CopyOptions) {
         if let Some(note) = &self.note {
             if options.resume { note.reach(whole_to) } else { note.remove() }
         }

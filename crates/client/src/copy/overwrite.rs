@@ -1,0 +1,199 @@
+//! Opens a file at a server to create or to overwrite it, and never overwrites the source.
+//!
+//! A path may lead to the source by a link, or by another name of its server. A check before the
+//! open leaves a moment in which the path can change. An existing file is therefore opened without
+//! truncation, compared with the open source, and then truncated. This does not include files that
+//! persist on close and copies between servers, because an open without truncation cannot request
+//! these: for them the status is compared before the open.
+
+use std::time::Duration;
+
+use wire::xroot::ErrorCode;
+use wire::xroot::flags::OpenOptions;
+
+use super::Copier;
+use super::failure::CopyError;
+use super::opening::{NotOpen, open_unless};
+use super::options::{CopyOptions, Watch};
+use super::place::Place;
+use super::source::Source;
+use super::target::{Remote, unless_stopped};
+use crate::failure::Error;
+use crate::file::{File, OpenWith};
+use crate::identity::FileIdentity;
+use crate::url::Url;
+
+/// Number of times that a file is found to exist or to be missing, and is the opposite then.
+const TRIES: usize = 4;
+/// Maximum time to close a file that is not overwritten.
+const CLOSE_TIME: Duration = Duration::from_secs(5);
+
+/// Opens a file and overwrites it, unless it is the source. `with` are the options for the open of
+/// a new file.
+pub(super) async fn overwrite(
+    copier: &Copier,
+    url: &Url,
+    source: &Source,
+    with: OpenWith,
+    watch: &Watch,
+) -> Result<File, CopyError> {
+    let sources = source.identities();
+    let replacing = with.clone().with(OpenOptions::DELETE);
+    if sources.is_empty() || with.options.intersects(OpenOptions::POSC) {
+        for is in &sources {
+            unless_stopped(watch, not_the_source(copier, url, &source.place, Some(is))).await?;
+        }
+        return create(copier, url, &replacing, watch).await;
+    }
+    let new = with.with(OpenOptions::NEW);
+    for _ in 0..TRIES {
+        match existing(copier, url, source, &new, watch).await? {
+            Existing::Empty(file) => return Ok(file),
+            Existing::NotTruncatable => return create(copier, url, &replacing, watch).await,
+            Existing::Missing => {}
+        }
+        match create(copier, url, &new, watch).await {
+            // Another client has created it just now.
+            Err(CopyError::Exists(_)) => {}
+            created => return created,
+        }
+    }
+    Err(CopyError::Exists(url.to_string()))
+}
+
+/// A file to be overwritten.
+enum Existing {
+    /// It is open and empty.
+    Empty(File),
+    Missing,
+    /// It is not the source, but its server does not truncate open files.
+    NotTruncatable,
+}
+
+async fn existing(
+    copier: &Copier,
+    url: &Url,
+    source: &Source,
+    with: &OpenWith,
+    watch: &Watch,
+) -> Result<Existing, CopyError> {
+    let mut update = OpenWith::update();
+    update.expected_size = with.expected_size;
+    if with.options.intersects(OpenOptions::FORCE) {
+        update = update.force();
+    }
+    let file = match open_unless(&copier.client, url, &update, stop(watch)).await {
+        Ok(file) => file,
+        Err(NotOpen::Refused(error)) if error.is_not_found() => return Ok(Existing::Missing),
+        Err(NotOpen::Refused(error)) => {
+            // It may be locked because it is the source.
+            for is in source.identities() {
+                not_the_source(copier, url, &source.place, Some(&is)).await?;
+            }
+            return Err(refused(url, error));
+        }
+        Err(NotOpen::Stopped(why, file)) => {
+            leave(file).await;
+            return Err(why);
+        }
+    };
+    if let Err(error) = not_a_source(source, url, &file) {
+        leave(Some(file)).await;
+        return Err(error);
+    }
+    let truncated = async { file.truncate(0).await.map_err(CopyError::target) };
+    match unless_stopped(watch, truncated).await {
+        Ok(()) => Ok(Existing::Empty(file)),
+        Err(CopyError::Cancelled) => {
+            // It may be empty already.
+            Remote::new_file(file, url).give_up(copier, 0, &CopyOptions::of(copier.client.settings())).await;
+            Err(CopyError::Cancelled)
+        }
+        Err(error) => {
+            leave(Some(file)).await;
+            match error.remote_error().and_then(Error::code) {
+                Some(ErrorCode::UNSUPPORTED) => Ok(Existing::NotTruncatable),
+                _ => Err(error),
+            }
+        }
+    }
+}
+
+/// Closes a file that was not changed.
+async fn leave(file: Option<File>) {
+    if let Some(file) = file {
+        tokio::time::timeout(CLOSE_TIME, file.close()).await.ok();
+    }
+}
+
+/// Refuses an open file that is the source.
+///
+/// # Errors
+/// [`CopyError`].
+pub(super) fn not_a_source(source: &Source, url: &Url, file: &File) -> Result<(), CopyError> {
+    let Some(to) = file.identity() else { return Ok(()) };
+    match source.identities().iter().any(|from| from.may_be(&to)) {
+        true => Err(same(&source.place, url)),
+        false => Ok(()),
+    }
+}
+
+/// Refuses to overwrite the source, according to the status of the path. Locks of a server may
+/// apply only to names.
+///
+/// # Errors
+/// [`CopyError`].
+pub(super) async fn not_the_source(
+    copier: &Copier,
+    url: &Url,
+    source: &Place,
+    is: Option<&FileIdentity>,
+) -> Result<(), CopyError> {
+    let Some(is) = is else { return Ok(()) };
+    let there = copier.client.file_system(url).find(&url.path).await.map_err(CopyError::target)?;
+    match there {
+        Some(there) if is.is_alike(&there) => Err(same(source, url)),
+        _ => Ok(()),
+    }
+}
+
+fn same(source: &Place, url: &Url) -> CopyError {
+    CopyError::Usage(format!("{source} and {url} are the same file"))
+}
+
+async fn stop(watch: &Watch) -> CopyError {
+    watch.cancelled().await;
+    CopyError::Cancelled
+}
+
+/// Opens a file and creates it. If the copy is cancelled during this time, the file is removed.
+pub(super) async fn create(
+    copier: &Copier,
+    url: &Url,
+    with: &OpenWith,
+    watch: &Watch,
+) -> Result<File, CopyError> {
+    match open_unless(&copier.client, url, with, stop(watch)).await {
+        Ok(file) => Ok(file),
+        Err(NotOpen::Refused(error)) => Err(refused(url, error)),
+        Err(NotOpen::Stopped(why, file)) => {
+            if let Some(file) = file {
+                let anew = CopyOptions {
+                    persist_on_successful_close: with.options.intersects(OpenOptions::POSC),
+                    ..CopyOptions::of(copier.client.settings())
+                };
+                Remote::new_file(file, url).give_up(copier, 0, &anew).await;
+            }
+            Err(why)
+        }
+    }
+}
+
+/// Returns the error of a target that cannot be created.
+pub(super) fn refused(url: &Url, error: Error) -> CopyError {
+    match error.code() {
+        Some(ErrorCode::IT_EXISTS) if !error.is_uncertain() => CopyError::Exists(url.to_string()),
+        Some(ErrorCode::IS_DIRECTORY) => CopyError::IsDirectory(url.to_string()),
+        _ => CopyError::target(error),
+    }
+}
