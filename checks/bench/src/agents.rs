@@ -4,7 +4,9 @@
 //! files.
 
 use anyhow::{Context, bail};
-use cluster::tree::{Address, ChildSettings, Extensions, Login, Mode, ParentSettings, Space, SystemId};
+use cluster::tree::{
+    Address, ChildSettings, Extensions, LoginMessage, Mode, NodeId, ParentSettings, SpaceReport,
+};
 use server::SystemClock;
 use server::cluster::{Cluster, Role, Settings};
 use std::path::Path;
@@ -75,21 +77,21 @@ fn settings(kind: Kind, number: usize, manager: u16) -> Settings {
     let mut settings = Settings::new(role);
     settings.listen.address = Some([127, 0, 0, 1].into());
     let name = format!("{number}-{}@here", std::process::id());
-    let id = SystemId::compose(letter, &name, None, "bench");
+    let id = NodeId::compose(letter, &name, None, "bench");
     if role.redirects() {
         let mut parent = ParentSettings::new(role.acceptor(), id.clone(), Address::new("127.0.0.1", 0));
         parent.extensions = Extensions::ALL;
         settings.parent = Some(parent);
     }
     if kind != Kind::Manager {
-        let login = Login {
+        let login = LoginMessage {
             version: 3,
             mode: mode | Mode::BLREDIR | Mode::NOSTAGE,
             id: id.as_str().to_owned(),
             paths: "w /".to_owned(),
             extensions: Extensions::ALL,
-            space: Space { total_mb: 1000, free_mb: 500, ..Space::default() },
-            ..Login::default()
+            space: SpaceReport { total_mb: 1000, free_mb: 500, ..SpaceReport::default() },
+            ..LoginMessage::default()
         };
         settings.children.push(ChildSettings::new(vec![Address::new("127.0.0.1", manager)], login));
     }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use cluster::Reason;
+use cluster::RetryReason;
 
 use crate::host::Host;
 use crate::lot::Lot;
@@ -107,7 +107,7 @@ pub struct Operation {
     managers: Vec<usize>,
     root: usize,
     tried: Vec<usize>,
-    reason: Reason,
+    reason: RetryReason,
     redirects: u32,
     returns: u32,
 }
@@ -136,7 +136,7 @@ impl Operation {
             managers,
             root: 0,
             tried: Vec::new(),
-            reason: Reason::Missing,
+            reason: RetryReason::Missing,
             redirects: 0,
             returns: 0,
         }
@@ -208,13 +208,13 @@ impl Operation {
                 self.tried.clear();
                 self.send(self.manager(), PAUSE + lot.time(PAUSE))
             }
-            Told::Lost => self.go_back(Reason::Server),
-            Told::Missing if !self.at_root() => self.go_back(Reason::Missing),
-            Told::Failed(_) if !self.at_root() => self.go_back(Reason::Server),
+            Told::Lost => self.go_back(RetryReason::Server),
+            Told::Missing if !self.at_root() => self.go_back(RetryReason::Missing),
+            Told::Failed(_) if !self.at_root() => self.go_back(RetryReason::Server),
             Told::Missing => Step::End(End::Missing),
             Told::Exists => Step::End(End::Exists),
             // All hosts failed: a client that needs the file retries.
-            Told::Failed(_) if self.reason == Reason::Server && !self.tried.is_empty() => {
+            Told::Failed(_) if self.reason == RetryReason::Server && !self.tried.is_empty() => {
                 (self.redirects, self.returns) = (0, 0);
                 self.tried.clear();
                 self.restarts += 1;
@@ -225,7 +225,7 @@ impl Operation {
     }
 
     /// Returns to the manager with the list of tried hosts.
-    fn go_back(&mut self, reason: Reason) -> Step {
+    fn go_back(&mut self, reason: RetryReason) -> Step {
         self.returns += 1;
         // A client counts redirects from its last start at the manager; tried hosts stay recorded.
         self.redirects = 0;

@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use cluster::{
-    Answer, Cache, CacheSettings, Cell, Chooser, ErrorCode, Intent, LocateOptions, Policy, Reader,
-    ResolveSettings, Resolver, SelectOptions, Token,
+    Cache, CacheSettings, Cell, Chooser, ClusterAnswer, ErrorCode, Intent, LocateFlags, LocationReader,
+    LocationResolver, Policy, RequestToken, ResolveSettings, SelectOptions,
 };
 
 use crate::host::Host;
@@ -24,10 +24,10 @@ const CLOCK_ERROR_MAX: Duration = Duration::from_secs(5);
 
 /// The location service of one parent.
 pub(crate) struct Desk {
-    pub(crate) resolver: Resolver,
-    reader: Reader,
+    pub(crate) resolver: LocationResolver,
+    reader: LocationReader,
     lot: Lot,
-    pub(crate) waiting: BTreeSet<Token>,
+    pub(crate) waiting: BTreeSet<RequestToken>,
 }
 
 impl Desk {
@@ -41,15 +41,15 @@ impl Desk {
         let settings =
             ResolveSettings { has_parents, supervises: has_parents, started, ..ResolveSettings::default() };
         let dice = Box::new(Lot::new(lot.draw()));
-        let resolver = Resolver::new(Cell::new(&[own]), cache, chooser, settings, dice);
+        let resolver = LocationResolver::new(Cell::new(&[own]), cache, chooser, settings, dice);
         let reader = resolver.shared().reader();
         Self { resolver, reader, lot, waiting: BTreeSet::new() }
     }
 
     /// Returns the answer of the loop of the client's connection, if it has one.
-    pub(crate) fn warm(&mut self, request: &Request, now: Duration) -> Option<Answer> {
+    pub(crate) fn warm(&mut self, request: &Request, now: Duration) -> Option<ClusterAnswer> {
         match request.wish {
-            Wish::Locate => self.reader.locate(&request.path, LocateOptions::default(), now),
+            Wish::Locate => self.reader.locate(&request.path, LocateFlags::default(), now),
             _ if request.tried.is_empty() => {
                 self.reader.select(&request.path, options(request), now, &mut self.lot)
             }
@@ -61,13 +61,13 @@ impl Desk {
     pub(crate) fn cold(
         &mut self,
         request: &Request,
-        token: Token,
+        token: RequestToken,
         now: Duration,
-        orders: &mut Vec<cluster::Action>,
-    ) -> Option<Answer> {
+        orders: &mut Vec<cluster::ResolverAction>,
+    ) -> Option<ClusterAnswer> {
         let (path, tried) = (&request.path, request.tried.as_bytes());
         match request.wish {
-            Wish::Locate => self.resolver.locate(token, path, LocateOptions::default(), now, orders),
+            Wish::Locate => self.resolver.locate(token, path, LocateFlags::default(), now, orders),
             _ => self.resolver.select(token, path, options(request), tried, now, orders),
         }
     }
@@ -83,14 +83,14 @@ fn options(request: &Request) -> SelectOptions {
 }
 
 /// Returns the resolver's answer in the form for the client.
-pub(crate) fn told(answer: Answer) -> Told {
+pub(crate) fn told(answer: ClusterAnswer) -> Told {
     match answer {
-        Answer::Redirect { host, .. } => Host::index(&host).map_or(Told::Lost, Told::Redirect),
-        Answer::Wait(time) => Told::Wait(time),
-        Answer::Located(list) => Told::Listed(list.iter().filter_map(|one| host_of(one.ip)).collect()),
-        Answer::Error(ErrorCode::NO_ENTRY, _) => Told::Missing,
-        Answer::Error(ErrorCode::RW_CONFLICT, _) => Told::Exists,
-        Answer::Error(code, _) => Told::Failed(code),
+        ClusterAnswer::Redirect { host, .. } => Host::index(&host).map_or(Told::Lost, Told::Redirect),
+        ClusterAnswer::Wait(time) => Told::Wait(time),
+        ClusterAnswer::Located(list) => Told::Listed(list.iter().filter_map(|one| host_of(one.ip)).collect()),
+        ClusterAnswer::Error(ErrorCode::NO_ENTRY, _) => Told::Missing,
+        ClusterAnswer::Error(ErrorCode::RW_CONFLICT, _) => Told::Exists,
+        ClusterAnswer::Error(code, _) => Told::Failed(code),
     }
 }
 

@@ -400,7 +400,7 @@ fn brief(operation: &Operation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::tree::LinkId;
+    use cluster::tree::ConnectionId;
 
     #[test]
     fn too_much_in_hand_is_noticed() {
@@ -421,7 +421,7 @@ mod tests {
         let answered = world.now + Duration::from_secs(1);
         world.run(answered, |_| false);
         assert_eq!(errands.within_bounds(&world), Ok(()));
-        world.hosts[5].outward.extend((0..LINKS_MAX as u64).map(|n| (LinkId::outward(100 + n), 0)));
+        world.hosts[5].outward.extend((0..LINKS_MAX as u64).map(|n| (ConnectionId::outward(100 + n), 0)));
         assert!(errands.within_bounds(&world).is_err_and(|error| error.contains("connections of its own")));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use cluster::tree::{Action, Address, Event, LinkId, Login, Message, Mode};
+use cluster::tree::{Address, ConnectionId, LoginMessage, Mode, NodeAction, NodeEvent, NodeMessage};
 
 use crate::lot::Lot;
 
@@ -15,7 +15,7 @@ const EVERY: Duration = Duration::from_millis(40);
 /// The hostile program.
 pub struct Flood {
     managers: Vec<Address>,
-    login: Login,
+    login: LoginMessage,
     lot: Lot,
     links: u64,
     due: Duration,
@@ -23,7 +23,7 @@ pub struct Flood {
 
 impl Flood {
     /// Creates a program that floods these managers.
-    pub fn new(managers: Vec<Address>, login: Login, lot: Lot) -> Self {
+    pub fn new(managers: Vec<Address>, login: LoginMessage, lot: Lot) -> Self {
         Self { managers, login, lot, links: 0, due: Duration::ZERO }
     }
 
@@ -33,7 +33,7 @@ impl Flood {
     }
 
     /// Opens the next connection.
-    pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub fn tick(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         if now < self.due {
             return;
         }
@@ -41,29 +41,29 @@ impl Flood {
         self.links += 1;
         let at = self.lot.below(self.managers.len() as u64) as usize;
         if let Some(address) = self.managers.get(at).cloned() {
-            out.push(Action::Connect { link: LinkId::outward(self.links), address });
+            out.push(NodeAction::Connect { link: ConnectionId::outward(self.links), address });
         }
     }
 
     /// Sends an invalid message on a new connection.
-    pub fn handle(&mut self, event: &Event, _now: Duration, out: &mut Vec<Action>) {
-        let Event::Connected { link } = *event else { return };
+    pub fn handle(&mut self, event: &NodeEvent, _now: Duration, out: &mut Vec<NodeAction>) {
+        let NodeEvent::Connected { link } = *event else { return };
         let say = match self.lot.below(6) {
             0 => return,
-            1 => Message::Login(Box::new(Login { id: String::new(), ..self.login.clone() })),
+            1 => NodeMessage::Login(Box::new(LoginMessage { id: String::new(), ..self.login.clone() })),
             2 => {
                 // The id of another node, from another address.
                 let host = self.lot.below(64);
                 let id = format!("s-anon@n{host} 1213n0");
-                Message::Login(Box::new(Login { id, ..self.login.clone() }))
+                NodeMessage::Login(Box::new(LoginMessage { id, ..self.login.clone() }))
             }
-            3 => Message::Login(Box::new(Login { mode: Mode::NONE, ..self.login.clone() })),
-            4 => Message::Login(Box::new(Login { paths: "q /".to_owned(), ..self.login.clone() })),
-            _ => Message::Pong,
+            3 => NodeMessage::Login(Box::new(LoginMessage { mode: Mode::NONE, ..self.login.clone() })),
+            4 => NodeMessage::Login(Box::new(LoginMessage { paths: "q /".to_owned(), ..self.login.clone() })),
+            _ => NodeMessage::Pong,
         };
-        out.push(Action::Send { link, message: say });
+        out.push(NodeAction::Send { link, message: say });
         if self.lot.happens(500_000) {
-            out.push(Action::Close { link });
+            out.push(NodeAction::Close { link });
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cluster::StateAsk;
-use cluster::tree::LinkId;
+use cluster::tree::ConnectionId;
 
 use crate::talk::{Deed, Files, Name, Request, Told, Wish};
 
@@ -25,7 +25,7 @@ const SUSPENDED: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Child {
     /// Its connection.
-    pub(crate) link: LinkId,
+    pub(crate) link: ConnectionId,
     /// The number of its host.
     pub(crate) host: usize,
     /// It reports that it serves; an inner node without children does not.
@@ -34,8 +34,8 @@ pub(crate) struct Child {
 
 #[derive(Default, Debug)]
 struct Known {
-    have: BTreeSet<LinkId>,
-    asked: BTreeSet<LinkId>,
+    have: BTreeSet<ConnectionId>,
+    asked: BTreeSet<ConnectionId>,
     until: Duration,
 }
 
@@ -43,14 +43,14 @@ struct Known {
 #[derive(Default, Debug)]
 pub(crate) struct Hearsay {
     known: BTreeMap<Name, Known>,
-    children: BTreeSet<LinkId>,
+    children: BTreeSet<ConnectionId>,
 }
 
 impl Hearsay {
     /// Sets the current children. Reports whether any of them is new, so that the knowledge of
     /// parents is stale.
     pub(crate) fn follow(&mut self, children: &[Child]) -> bool {
-        let now: BTreeSet<LinkId> = children.iter().map(|child| child.link).collect();
+        let now: BTreeSet<ConnectionId> = children.iter().map(|child| child.link).collect();
         let fresh = now.iter().any(|link| !self.children.contains(link));
         if now != self.children {
             for known in self.known.values_mut() {
@@ -63,7 +63,7 @@ impl Hearsay {
     }
 
     /// Discards the replies of a child.
-    pub(crate) fn reset(&mut self, link: LinkId) {
+    pub(crate) fn reset(&mut self, link: ConnectionId) {
         for known in self.known.values_mut() {
             known.have.remove(&link);
             known.asked.remove(&link);
@@ -91,7 +91,7 @@ impl Hearsay {
     }
 
     /// Records that a child has a path. Reports whether parents need a report.
-    pub(crate) fn have(&mut self, link: LinkId, path: &Name) -> bool {
+    pub(crate) fn have(&mut self, link: ConnectionId, path: &Name) -> bool {
         let Some(known) = self.known.get_mut(path) else { return false };
         let news = known.have.is_empty();
         known.have.insert(link);
@@ -99,7 +99,7 @@ impl Hearsay {
     }
 
     /// Records that a child no longer has a path. Reports whether it was the last one.
-    pub(crate) fn gone(&mut self, link: LinkId, path: &Name) -> bool {
+    pub(crate) fn gone(&mut self, link: ConnectionId, path: &Name) -> bool {
         let Some(known) = self.known.get_mut(path) else { return false };
         known.have.remove(&link);
         known.have.is_empty()
@@ -149,7 +149,7 @@ impl Hearsay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::Reason;
+    use cluster::RetryReason;
 
     fn create(tried: &str) -> Request {
         let path: Name = Name::from(&b"/new"[..]);
@@ -161,13 +161,13 @@ mod tests {
             wish: Wish::Create,
             path,
             tried,
-            reason: Reason::Missing,
+            reason: RetryReason::Missing,
         }
     }
 
     #[test]
     fn who_does_not_serve_is_asked_but_gets_no_clients() {
-        let (empty, serving) = (LinkId::accepted(1), LinkId::accepted(2));
+        let (empty, serving) = (ConnectionId::accepted(1), ConnectionId::accepted(2));
         let idle = Child { link: empty, host: 1, serves: false };
         let busy = Child { link: serving, host: 2, serves: true };
         let mut hearsay = Hearsay::default();

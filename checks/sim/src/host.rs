@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use cluster::tree::{
-    Acceptor, Action, Address, ChildSettings, Event, Extensions, LinkId, Login, Mode, Node, ParentSettings,
-    SystemId,
+    AcceptorRole, Address, ChildSettings, ClusterNode, ConnectionId, Extensions, LoginMessage, Mode,
+    NodeAction, NodeEvent, NodeId, ParentSettings,
 };
-use cluster::{CacheSettings, NameChanges, WINDOW};
+use cluster::{CacheSettings, NameChangeSet, WINDOW};
 
 use crate::desk::LOCATIONS_MAX;
 use crate::disk::{Disk, Record};
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    pub(crate) fn handle(&mut self, event: Event, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub(crate) fn handle(&mut self, event: NodeEvent, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         match self {
             Self::Own(own) => own.handle(event, disk, now, out),
             Self::Real(node) => {
@@ -100,7 +100,7 @@ impl Machine {
 
     pub(crate) fn files(
         &mut self,
-        link: LinkId,
+        link: ConnectionId,
         message: Files,
         disk: &mut Disk,
         now: Duration,
@@ -135,7 +135,7 @@ impl Machine {
 }
 
 /// Keeps the actions about the tree.
-fn plain(out: &mut Vec<Deed>, act: impl FnOnce(&mut Vec<Action>)) {
+fn plain(out: &mut Vec<Deed>, act: impl FnOnce(&mut Vec<NodeAction>)) {
     let mut actions = Vec::new();
     act(&mut actions);
     out.extend(actions.into_iter().map(Deed::Tree));
@@ -153,7 +153,7 @@ pub struct Host {
     /// Its process; `None` while it is down.
     pub machine: Option<Machine>,
     pub(crate) timer: Option<Duration>,
-    pub(crate) outward: Vec<(LinkId, u32)>,
+    pub(crate) outward: Vec<(ConnectionId, u32)>,
     pub(crate) remembered: Option<Address>,
     pub(crate) placed: bool,
     /// The time at which the youngest received message was sent, and its connection.
@@ -177,7 +177,7 @@ pub struct Host {
     /// The orders of a stranger.
     pub(crate) errand: Vec<Order>,
     /// Changes of names that a manager forwards for redirectors.
-    pub forwarded: NameChanges,
+    pub forwarded: NameChangeSet,
     /// The window and the size of its location cache.
     pub cache: CacheSettings,
     /// A manager has no record of an earlier run.
@@ -217,7 +217,7 @@ impl Host {
             inventory: false,
             pace: None,
             errand: Vec::new(),
-            forwarded: NameChanges::NONE,
+            forwarded: NameChangeSet::NONE,
             cache: CacheSettings { locations_max: LOCATIONS_MAX, ..CacheSettings::default() },
             first_start: false,
             record: Record::default(),
@@ -306,11 +306,11 @@ impl Host {
             && !matches!(self.kind, Kind::Server | Kind::RealServer | Kind::Flood | Kind::Stranger)
     }
 
-    pub(crate) fn number(&self, link: LinkId) -> Option<u32> {
+    pub(crate) fn number(&self, link: ConnectionId) -> Option<u32> {
         self.outward.iter().find(|(of, _)| *of == link).map(|(_, number)| *number)
     }
 
-    pub(crate) fn forget(&mut self, link: LinkId) {
+    pub(crate) fn forget(&mut self, link: ConnectionId) {
         self.outward.retain(|(of, _)| *of != link);
     }
 
@@ -348,7 +348,7 @@ impl Host {
     }
 
     /// Returns the connections to its parents.
-    pub(crate) fn parent_links(&self) -> Vec<LinkId> {
+    pub(crate) fn parent_links(&self) -> Vec<ConnectionId> {
         match &self.machine {
             Some(Machine::Own(own)) => {
                 own.node.memberships().iter().flat_map(|m| m.parents().map(|(link, _)| link)).collect()
@@ -359,7 +359,7 @@ impl Host {
     }
 
     /// Returns the connections of its children.
-    pub(crate) fn child_links(&self) -> Vec<LinkId> {
+    pub(crate) fn child_links(&self) -> Vec<ConnectionId> {
         match &self.machine {
             Some(Machine::Own(own)) => own.node.members().map_or_else(Vec::new, |members| {
                 members.members().filter_map(|(_, member)| member.link).collect()
@@ -369,9 +369,9 @@ impl Host {
         }
     }
 
-    fn login(&self) -> Login {
+    fn login(&self) -> LoginMessage {
         let inner = self.kind.is_supervisor() || self.kind.is_manager();
-        Login {
+        LoginMessage {
             version: 3,
             mode: if inner { Mode::MANAGER | Mode::SERVER } else { Mode::SERVER }
                 | Mode::BLREDIR
@@ -383,17 +383,17 @@ impl Host {
             paths: "w /".to_owned(),
             host: Some(Self::name(self.index)),
             extensions: if self.kind.is_own() { Extensions::ALL } else { Extensions::NONE },
-            ..Login::default()
+            ..LoginMessage::default()
         }
     }
 
-    fn id(&self) -> SystemId {
+    fn id(&self) -> NodeId {
         let kind = match self.kind {
             Kind::Manager | Kind::RealManager => 'm',
             Kind::Supervisor | Kind::RealSupervisor => 'u',
             Kind::Server | Kind::RealServer | Kind::Flood | Kind::Stranger => 's',
         };
-        SystemId::compose(kind, &format!("anon@{}", Self::name(self.index)), None, "1213n0")
+        NodeId::compose(kind, &format!("anon@{}", Self::name(self.index)), None, "1213n0")
     }
 
     /// Creates the process that runs here from now on.
@@ -415,22 +415,22 @@ impl Host {
         let parent = |acceptor| {
             let mut settings = ParentSettings::new(acceptor, self.id(), Self::address(self.index));
             settings.replicas = self.managers.len() > 1;
-            settings.first_start = self.first_start && acceptor == Acceptor::Manager;
+            settings.first_start = self.first_start && acceptor == AcceptorRole::Manager;
             settings.door =
-                (acceptor == Acceptor::Manager).then(|| Address::new(&Self::name(self.index), DATA_PORT));
+                (acceptor == AcceptorRole::Manager).then(|| Address::new(&Self::name(self.index), DATA_PORT));
             settings
         };
         let mut child = ChildSettings::new(managers, self.login());
         let (parent, children) = match self.kind {
-            Kind::Manager => (Some(parent(Acceptor::Manager)), Vec::new()),
-            Kind::Supervisor => (Some(parent(Acceptor::Supervisor)), vec![child]),
+            Kind::Manager => (Some(parent(AcceptorRole::Manager)), Vec::new()),
+            Kind::Supervisor => (Some(parent(AcceptorRole::Supervisor)), vec![child]),
             _ => {
                 child.remembered.clone_from(&self.remembered);
                 (None, vec![child])
             }
         };
         let (inner, has_parents) = (parent.is_some(), !children.is_empty());
-        let node = Node::new(parent, children, lot, now);
+        let node = ClusterNode::new(parent, children, lot, now);
         let own = SocketAddr::new(Self::ip(self.index), DATA_PORT);
         let cache = match self.sabotage {
             Some(Sabotage::Hoards) => CacheSettings { window: WINDOW, nowhere: None, ..self.cache.clone() },

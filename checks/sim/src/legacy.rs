@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use cluster::tree::{
-    Action, Address, Cell, Condition, Event, Extensions, Identity, LinkId, Load, Login, Member, Message,
-    Mode, Peer, Place, Reply, Role, Space, Status, SystemId,
+    Address, ClusterMember, Condition, ConnectionId, Extensions, LoadReport, LoginMessage, Mode, NodeAction,
+    NodeEvent, NodeId, NodeIdentity, NodeMessage, ParentReply, PeerAddress, Role, SlotOffer, SlotTable,
+    SpaceReport, StatusMessage,
 };
 
 use crate::disk::Disk;
@@ -45,8 +46,8 @@ enum Phase {
 /// A child of a real supervisor, or somebody who connected.
 #[derive(Debug)]
 struct Guest {
-    link: LinkId,
-    peer: Peer,
+    link: ConnectionId,
+    peer: PeerAddress,
     slot: Option<cluster::Slot>,
     /// Whether it says that it serves.
     serves: bool,
@@ -58,18 +59,18 @@ struct Guest {
 pub struct Legacy {
     /// Its manager; none of one that is a manager itself.
     root: Option<Address>,
-    login: Login,
+    login: LoginMessage,
     target: Address,
     level: u32,
     list: Vec<Listed>,
     next: usize,
     phase: Phase,
-    link: Option<LinkId>,
+    link: Option<ConnectionId>,
     links: u64,
     due: Duration,
     heard: Duration,
     dead: bool,
-    parent: Option<Cell>,
+    parent: Option<SlotTable>,
     guests: Vec<Guest>,
     /// Whether the parent was told that this node serves.
     said: bool,
@@ -78,7 +79,7 @@ pub struct Legacy {
 
 impl Legacy {
     /// A node of this manager, or a manager itself; one that is a `parent` has children.
-    pub fn new(managers: Vec<Address>, login: Login, parent: bool) -> Self {
+    pub fn new(managers: Vec<Address>, login: LoginMessage, parent: bool) -> Self {
         let root = managers.into_iter().next();
         Self {
             target: root.clone().unwrap_or_else(|| Address::new("nowhere", 1)),
@@ -93,7 +94,7 @@ impl Legacy {
             due: Duration::ZERO,
             heard: Duration::ZERO,
             dead: false,
-            parent: parent.then(Cell::default),
+            parent: parent.then(SlotTable::default),
             guests: Vec::new(),
             said: false,
             hearsay: Hearsay::default(),
@@ -111,17 +112,17 @@ impl Legacy {
     }
 
     /// The connection to its parent.
-    pub fn parent_links(&self) -> Vec<LinkId> {
+    pub fn parent_links(&self) -> Vec<ConnectionId> {
         self.link.filter(|_| self.is_attached()).into_iter().collect()
     }
 
     /// Connections of its children.
-    pub fn child_links(&self) -> Vec<LinkId> {
+    pub fn child_links(&self) -> Vec<ConnectionId> {
         self.guests.iter().filter(|guest| guest.slot.is_some()).map(|guest| guest.link).collect()
     }
 
     /// Begins to look for a parent.
-    pub fn start(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub fn start(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         if self.root.is_some() {
             self.connect(now, out);
         }
@@ -133,13 +134,13 @@ impl Legacy {
         guests.into_iter().chain(self.root.as_ref().map(|_| self.due)).min()
     }
 
-    fn connect(&mut self, now: Duration, out: &mut Vec<Action>) {
+    fn connect(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         self.links += 1;
-        let link = LinkId::outward(self.links);
+        let link = ConnectionId::outward(self.links);
         self.link = Some(link);
         self.phase = Phase::Connecting;
         self.due = now + CONNECT;
-        out.push(Action::Connect { link, address: self.target.clone() });
+        out.push(NodeAction::Connect { link, address: self.target.clone() });
     }
 
     /// The entry at the pointer; at the end none, and the pointer is at the start again.
@@ -149,7 +150,7 @@ impl Legacy {
         entry
     }
 
-    fn leave(&mut self, now: Duration, pause: Duration, at_once: bool, out: &mut Vec<Action>) {
+    fn leave(&mut self, now: Duration, pause: Duration, at_once: bool, out: &mut Vec<NodeAction>) {
         self.link = None;
         self.phase = Phase::Idle;
         if let Some(entry) = self.advance() {
@@ -189,7 +190,7 @@ impl Legacy {
     }
 
     /// Does what is due.
-    pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub fn tick(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         if now >= self.due && self.root.is_some() {
             match self.phase {
                 Phase::Idle => self.connect(now, out),
@@ -214,26 +215,26 @@ impl Legacy {
                 silent.push(guest.link);
             } else if now >= guest.pinged.max(guest.heard) + PING {
                 guest.pinged = now;
-                out.push(Action::Send { link: guest.link, message: Message::Ping });
+                out.push(NodeAction::Send { link: guest.link, message: NodeMessage::Ping });
             }
         }
         for link in silent {
-            out.push(Action::Close { link });
+            out.push(NodeAction::Close { link });
             self.guest_gone(link);
         }
     }
 
-    fn close(&self, out: &mut Vec<Action>) {
-        out.extend(self.link.map(|link| Action::Close { link }));
+    fn close(&self, out: &mut Vec<NodeAction>) {
+        out.extend(self.link.map(|link| NodeAction::Close { link }));
     }
 
     /// Something happened.
-    pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Action>) {
+    pub fn handle(&mut self, event: NodeEvent, now: Duration, out: &mut Vec<NodeAction>) {
         match event {
-            Event::Accepted { link, peer } => {
+            NodeEvent::Accepted { link, peer } => {
                 self.guests.push(Guest { link, peer, slot: None, serves: true, heard: now, pinged: now });
             }
-            Event::Connected { link } if self.link == Some(link) => {
+            NodeEvent::Connected { link } if self.link == Some(link) => {
                 self.phase = Phase::Asking;
                 self.due = now + PING;
                 let mut login = self.login.clone();
@@ -241,79 +242,85 @@ impl Legacy {
                 if !self.said {
                     login.mode |= Mode::SUSPEND | Mode::NOSTAGE;
                 }
-                out.push(Action::Send { link, message: Message::Login(Box::new(login)) });
+                out.push(NodeAction::Send { link, message: NodeMessage::Login(Box::new(login)) });
             }
-            Event::Message { link, message } if self.link == Some(link) => {
+            NodeEvent::Message { link, message } if self.link == Some(link) => {
                 self.parent_says(message, now, out)
             }
-            Event::Message { link, message } => self.guest_says(link, message, now, out),
-            Event::Closed { link } if self.link == Some(link) => match self.phase {
+            NodeEvent::Message { link, message } => self.guest_says(link, message, now, out),
+            NodeEvent::Closed { link } if self.link == Some(link) => match self.phase {
                 Phase::Connecting => self.leave(now, ROOT, false, out),
                 _ => self.leave(now, PAUSE, true, out),
             },
-            Event::Closed { link } => self.guest_gone(link),
+            NodeEvent::Closed { link } => self.guest_gone(link),
             _ => {}
         }
     }
 
-    fn parent_says(&mut self, message: Message, now: Duration, out: &mut Vec<Action>) {
+    fn parent_says(&mut self, message: NodeMessage, now: Duration, out: &mut Vec<NodeAction>) {
         self.heard = now;
         match message {
-            Message::Reply(_) => {
+            NodeMessage::Reply(_) => {
                 self.phase = Phase::Attached;
                 self.due = now + 3 * PING;
             }
-            Message::Try { hosts, permanent } => {
+            NodeMessage::Try { hosts, permanent } => {
                 assert!(!permanent, "no black list is simulated");
                 self.named(hosts);
                 self.close(out);
                 self.leave(now, PAUSE, true, out);
             }
-            Message::Disc => {
+            NodeMessage::Disc => {
                 self.close(out);
                 self.leave(now, PAUSE, true, out);
             }
-            Message::Refusal(refusal) => {
+            NodeMessage::Refusal(refusal) => {
                 self.close(out);
                 self.leave(now, if refusal.banned { BANNED } else { PAUSE }, false, out);
             }
             // Before the reply a real node takes nothing for a ping: it would end the connection.
-            Message::Ping if self.phase == Phase::Attached => {
-                out.extend(self.link.map(|link| Action::Send { link, message: Message::Pong }));
+            NodeMessage::Ping if self.phase == Phase::Attached => {
+                out.extend(self.link.map(|link| NodeAction::Send { link, message: NodeMessage::Pong }));
             }
-            Message::Ping => panic!("a real node was pinged before its login was answered"),
-            Message::Occupancy(_) => panic!("a real node got a message of our own"),
+            NodeMessage::Ping => panic!("a real node was pinged before its login was answered"),
+            NodeMessage::Occupancy(_) => panic!("a real node got a message of our own"),
             _ => {}
         }
     }
 
-    fn guest_says(&mut self, link: LinkId, message: Message, now: Duration, out: &mut Vec<Action>) {
+    fn guest_says(
+        &mut self,
+        link: ConnectionId,
+        message: NodeMessage,
+        now: Duration,
+        out: &mut Vec<NodeAction>,
+    ) {
         let Some(guest) = self.guests.iter_mut().find(|guest| guest.link == link) else { return };
         guest.heard = now;
         match message {
-            Message::Login(login) => self.admit(link, &login, now, out),
-            Message::Disc => {
-                out.push(Action::Send { link, message: Message::Disc });
-                out.push(Action::Close { link });
+            NodeMessage::Login(login) => self.admit(link, &login, now, out),
+            NodeMessage::Disc => {
+                out.push(NodeAction::Send { link, message: NodeMessage::Disc });
+                out.push(NodeAction::Close { link });
                 self.guest_gone(link);
             }
-            Message::Status(status) => {
+            NodeMessage::Status(status) => {
                 guest.serves = status.serves.unwrap_or(guest.serves);
                 if status.reset {
                     self.hearsay.reset(link);
                     self.reset_parents(out);
                 }
             }
-            Message::Occupancy(_) => panic!("a real node got a message of our own"),
+            NodeMessage::Occupancy(_) => panic!("a real node got a message of our own"),
             _ => {}
         }
     }
 
     /// The parents' knowledge is void.
-    fn reset_parents(&self, out: &mut Vec<Action>) {
+    fn reset_parents(&self, out: &mut Vec<NodeAction>) {
         for link in self.parent_links() {
-            let status = Status { reset: true, ..Status::default() };
-            out.push(Action::Send { link, message: Message::Status(status) });
+            let status = StatusMessage { reset: true, ..StatusMessage::default() };
+            out.push(NodeAction::Send { link, message: NodeMessage::Status(status) });
         }
     }
 
@@ -324,7 +331,7 @@ impl Legacy {
         self.parent.is_none() || self.guests.iter().any(|guest| guest.slot.is_some() && guest.serves)
     }
 
-    fn guest_gone(&mut self, link: LinkId) {
+    fn guest_gone(&mut self, link: ConnectionId) {
         let Some(at) = self.guests.iter().position(|guest| guest.link == link) else { return };
         let guest = self.guests.swap_remove(at);
         // A supervisor keeps no place.
@@ -333,40 +340,40 @@ impl Legacy {
         }
     }
 
-    fn admit(&mut self, link: LinkId, login: &Login, now: Duration, out: &mut Vec<Action>) {
+    fn admit(&mut self, link: ConnectionId, login: &LoginMessage, now: Duration, out: &mut Vec<NodeAction>) {
         let (Some(guest), Some(cell)) =
             (self.guests.iter_mut().find(|guest| guest.link == link), &mut self.parent)
         else {
             return;
         };
         guest.serves = !login.mode.contains(Mode::SUSPEND);
-        let Some(id) = SystemId::new(&login.id) else {
+        let Some(id) = NodeId::new(&login.id) else {
             self.dead = true;
             return;
         };
         let role = if login.mode.contains(Mode::MANAGER) { Role::Supervisor } else { Role::Server };
         let member = member(guest, login, id, role, now);
-        let reply = Reply { id: self.login.id.clone(), hold_ms: 178, ..Reply::default() };
-        out.push(Action::Send { link, message: Message::Reply(reply) });
+        let reply = ParentReply { id: self.login.id.clone(), hold_ms: 178, ..ParentReply::default() };
+        out.push(NodeAction::Send { link, message: NodeMessage::Reply(reply) });
         // It gives the place of one that was lost away at once.
         match cell.place(&member.identity, role, Duration::MAX) {
-            Place::Free(slot) | Place::Return(slot) => self.seat(slot, member),
-            Place::Displace(slot) => {
+            SlotOffer::Free(slot) | SlotOffer::Return(slot) => self.seat(slot, member),
+            SlotOffer::Displace(slot) => {
                 let before = cell.get(slot).and_then(|member| member.link);
                 self.seat(slot, member);
                 if let Some(before) = before {
                     self.send_on(before, out);
                 }
             }
-            Place::Contested(_) | Place::Alternate(_) => {
-                out.push(Action::Close { link });
+            SlotOffer::Contested(_) | SlotOffer::Alternate(_) => {
+                out.push(NodeAction::Close { link });
                 self.guest_gone(link);
             }
-            Place::None => self.send_on(link, out),
+            SlotOffer::None => self.send_on(link, out),
         }
     }
 
-    fn seat(&mut self, slot: cluster::Slot, member: Member) {
+    fn seat(&mut self, slot: cluster::Slot, member: ClusterMember) {
         for guest in &mut self.guests {
             if guest.slot == Some(slot) {
                 guest.slot = None;
@@ -381,12 +388,12 @@ impl Legacy {
     }
 
     /// Names all supervisors of the cell, as real ones do, and ends the connection.
-    fn send_on(&mut self, link: LinkId, out: &mut Vec<Action>) {
+    fn send_on(&mut self, link: ConnectionId, out: &mut Vec<NodeAction>) {
         let Some(cell) = &self.parent else { return };
         let parents = cell.iter().filter(|(_, member)| member.role.has_children());
         let hosts = parents.map(|(_, member)| member.address.clone()).collect();
-        out.push(Action::Send { link, message: Message::Try { hosts, permanent: false } });
-        out.push(Action::Close { link });
+        out.push(NodeAction::Send { link, message: NodeMessage::Try { hosts, permanent: false } });
+        out.push(NodeAction::Close { link });
         self.guest_gone(link);
     }
 
@@ -407,9 +414,10 @@ impl Legacy {
         let serves = self.serves();
         if self.is_attached() && serves != self.said {
             self.said = serves;
-            let status = Status { serves: Some(serves), stages: Some(serves), ..Status::default() };
-            let message = Message::Status(status);
-            actions.extend(self.link.map(|link| Action::Send { link, message }));
+            let status =
+                StatusMessage { serves: Some(serves), stages: Some(serves), ..StatusMessage::default() };
+            let message = NodeMessage::Status(status);
+            actions.extend(self.link.map(|link| NodeAction::Send { link, message }));
         }
         if self.hearsay.follow(&self.children()) {
             self.reset_parents(&mut actions);
@@ -420,7 +428,7 @@ impl Legacy {
     /// A message about files came.
     pub(crate) fn files(
         &mut self,
-        link: LinkId,
+        link: ConnectionId,
         message: Files,
         disk: &Disk,
         now: Duration,
@@ -525,9 +533,9 @@ impl Legacy {
     }
 }
 
-fn member(guest: &Guest, login: &Login, id: SystemId, role: Role, now: Duration) -> Member {
-    Member {
-        identity: Identity { id, ip: guest.peer.ip, data_port: login.data_port },
+fn member(guest: &Guest, login: &LoginMessage, id: NodeId, role: Role, now: Duration) -> ClusterMember {
+    ClusterMember {
+        identity: NodeIdentity { id, ip: guest.peer.ip, data_port: login.data_port },
         role,
         address: Address::new(&guest.peer.host, login.cluster_port),
         data: Address::new(&guest.peer.host, login.data_port),
@@ -539,10 +547,10 @@ fn member(guest: &Guest, login: &Login, id: SystemId, role: Role, now: Duration)
         version: login.version,
         extensions: Extensions::default(),
         condition: Condition::default(),
-        space: Space::default(),
+        space: SpaceReport::default(),
         sums: None,
         share: 0,
-        load: Load::default(),
+        load: LoadReport::default(),
         link: Some(guest.link),
         since: now,
         heard: now,

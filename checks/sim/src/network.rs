@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use cluster::tree::{Event, LinkId, Message, Peer};
+use cluster::tree::{ConnectionId, NodeEvent, NodeMessage, PeerAddress};
 
 use crate::host::{Host, Machine};
 use crate::talk::{Files, Talk};
@@ -22,7 +22,7 @@ const LATE: u32 = 10;
 pub(crate) struct End {
     pub(crate) host: u32,
     pub(crate) epoch: u32,
-    pub(crate) link: LinkId,
+    pub(crate) link: ConnectionId,
     /// This end is still open.
     pub(crate) open: bool,
     /// The arrival of the last message; no later message arrives before it.
@@ -163,8 +163,8 @@ impl World {
         (end.epoch, end.open) = (epoch, true);
         let at = self.now + self.weather.latency;
         self.schedule(at, What::Made { link });
-        let peer = Peer { ip: Host::ip(from.host as usize), host: Host::name(from.host as usize) };
-        self.deliver(link, 1, |end| Event::Accepted { link: end.link, peer });
+        let peer = PeerAddress { ip: Host::ip(from.host as usize), host: Host::name(from.host as usize) };
+        self.deliver(link, 1, |end| NodeEvent::Accepted { link: end.link, peer });
     }
 
     /// Returns the end at which a message arrives now, if it does.
@@ -189,7 +189,7 @@ impl World {
         Some(end)
     }
 
-    pub(crate) fn deliver(&mut self, link: u32, to: usize, event: impl FnOnce(&End) -> Event) {
+    pub(crate) fn deliver(&mut self, link: u32, to: usize, event: impl FnOnce(&End) -> NodeEvent) {
         let Some(end) = self.receiver(link, to) else { return };
         let event = event(&end);
         self.with(end.host as usize, |machine, disk, now, out| machine.handle(event, disk, now, out));
@@ -207,7 +207,7 @@ impl World {
         }
         match message {
             Talk::Tree(message) => {
-                self.deliver(link, to, |end| Event::Message { link: end.link, message });
+                self.deliver(link, to, |end| NodeEvent::Message { link: end.link, message });
             }
             Talk::Files(message) => self.deliver_files(link, to, message),
         }
@@ -231,7 +231,7 @@ impl World {
         {
             self.hosts[end.host as usize].forget(end.link);
             self.with(end.host as usize, |machine, disk, now, out| {
-                machine.handle(Event::Closed { link: end.link }, disk, now, out);
+                machine.handle(NodeEvent::Closed { link: end.link }, disk, now, out);
             });
         }
     }
@@ -256,7 +256,7 @@ impl World {
         }
     }
 
-    pub(crate) fn connect(&mut self, index: usize, link: LinkId, to: &str) {
+    pub(crate) fn connect(&mut self, index: usize, link: ConnectionId, to: &str) {
         self.counts.connections += 1;
         let number = self.links.len() as u32;
         let host = &mut self.hosts[index];
@@ -266,7 +266,7 @@ impl World {
         let epoch = self.hosts[index].epoch;
         let near = end(index as u32, epoch, link, true);
         // An unknown host is one that is never up: the timeout of the process ends the attempt.
-        let far = end(target.unwrap_or(index) as u32, 0, LinkId::accepted(u64::from(number)), false);
+        let far = end(target.unwrap_or(index) as u32, 0, ConnectionId::accepted(u64::from(number)), false);
         let stall = (Duration::MAX, Duration::ZERO);
         self.links.push(Link { ends: [near, far], silent: target.is_none(), stall });
         let at = self.now + self.weather.latency + self.lot.time(self.weather.jitter);
@@ -283,28 +283,28 @@ impl World {
     }
 
     /// Returns the world's connection for a host's connection, and the host's side of it.
-    fn find(&self, index: usize, link: LinkId) -> Option<(u32, usize)> {
+    fn find(&self, index: usize, link: ConnectionId) -> Option<(u32, usize)> {
         let (number, side) =
             if link.is_outward() { (self.hosts[index].number(link)?, 0) } else { (link.0 as u32, 1) };
         let end = self.links.get(number as usize)?.ends[side];
         (end.open && end.host as usize == index && end.link == link).then_some((number, side))
     }
 
-    pub(crate) fn send(&mut self, index: usize, link: LinkId, message: Talk) {
+    pub(crate) fn send(&mut self, index: usize, link: ConnectionId, message: Talk) {
         let Some((number, side)) = self.find(index, link) else { return };
         self.trace_message(index, number, side, &message);
         match &message {
             Talk::Files(_) => self.counts.files += 1,
-            Talk::Tree(Message::Ping | Message::Pong) => self.counts.pings += 1,
+            Talk::Tree(NodeMessage::Ping | NodeMessage::Pong) => self.counts.pings += 1,
             Talk::Tree(_) => self.counts.messages += 1,
         }
         match &message {
-            Talk::Tree(Message::Login(_)) => self.counts.logins += 1,
-            Talk::Tree(Message::Try { .. }) => {
+            Talk::Tree(NodeMessage::Login(_)) => self.counts.logins += 1,
+            Talk::Tree(NodeMessage::Try { .. }) => {
                 self.counts.tries += 1;
                 self.counts.full += u64::from(self.is_full(index));
             }
-            Talk::Tree(Message::Occupancy(_)) => self.counts.reports += 1,
+            Talk::Tree(NodeMessage::Occupancy(_)) => self.counts.reports += 1,
             _ => {}
         }
         let at = self.arrival(number, 1 - side);
@@ -328,14 +328,14 @@ impl World {
                 let lost = if link.silent { " LOST" } else { "" };
                 println!("{:?} {index} to {to}: {files:?}{lost}", self.now);
             }
-            Talk::Tree(Message::Status(status)) if status.reset => {
+            Talk::Tree(NodeMessage::Status(status)) if status.reset => {
                 println!("{:?} {index} resets", self.now);
             }
             _ => {}
         }
     }
 
-    pub(crate) fn close(&mut self, index: usize, link: LinkId) {
+    pub(crate) fn close(&mut self, index: usize, link: ConnectionId) {
         let Some((number, side)) = self.find(index, link) else { return };
         self.hosts[index].forget(link);
         self.links[number as usize].ends[side].open = false;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use cluster::{NameChange, NameChanges};
+use cluster::{NameChange, NameChangeSet};
 
 use crate::client::End;
 use crate::formation::Formation;
@@ -59,7 +59,7 @@ fn name(kind: &str, number: usize) -> Name {
 }
 
 /// Returns a small tree with files, and the orders for it.
-fn formed(seed: u64, sabotage: Option<Sabotage>) -> (World, NameChanges, Vec<Order>) {
+fn formed(seed: u64, sabotage: Option<Sabotage>) -> (World, NameChangeSet, Vec<Order>) {
     let mut lot = Lot::new(seed ^ 0x0bde5);
     let weather = Weather { faulty_per_million: 0, drift_per_million: 0, ..Weather::default() };
     let (servers, supervisors) = (1 + lot.below(4) as usize, lot.below(3) as usize);
@@ -81,7 +81,7 @@ fn formed(seed: u64, sabotage: Option<Sabotage>) -> (World, NameChanges, Vec<Ord
     }
     let forwarded = NameChange::ALL.into_iter().filter(|_| lot.happens(400_000)).collect();
     for host in &mut world.hosts {
-        host.forwarded = if host.kind == Kind::Manager { forwarded } else { NameChanges::NONE };
+        host.forwarded = if host.kind == Kind::Manager { forwarded } else { NameChangeSet::NONE };
         host.sabotage = sabotage.filter(|_| host.kind == Kind::Manager);
     }
     let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Server).collect();
@@ -165,7 +165,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
     check(&mut world, forwarded, &of_children).map_err(|error| format!("seed {seed}: {error}"))
 }
 
-fn check(world: &mut World, forwarded: NameChanges, of_children: &[Order]) -> Result<Outcome, String> {
+fn check(world: &mut World, forwarded: NameChangeSet, of_children: &[Order]) -> Result<Outcome, String> {
     let victims: Vec<Name> = (0..ORDERS).flat_map(|number| [name("f", number), name("d", number)]).collect();
     for path in &victims {
         read(world, path)?;
@@ -199,7 +199,7 @@ fn check(world: &mut World, forwarded: NameChanges, of_children: &[Order]) -> Re
 fn judge(
     world: &mut World,
     before: &[(usize, Vec<Name>)],
-    forwarded: NameChanges,
+    forwarded: NameChangeSet,
     guise: Guise,
     order: &Order,
     outcome: &mut Outcome,

@@ -12,9 +12,13 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use cluster::tree::{Action, Event, Extensions, LinkId, Member, Message, Node, Status, inventory};
+use cluster::tree::{
+    ClusterMember, ClusterNode, ConnectionId, Extensions, NodeAction, NodeEvent, NodeMessage, StatusMessage,
+    inventory,
+};
 use cluster::{
-    CacheSettings, Leases, NameChanges, OwnHost, ResolveStats, STEPS_MAX, StateAsk, StateReply, Token,
+    CacheSettings, Leases, NameChangeSet, OwnHost, RequestToken, ResolveStats, STEPS_MAX, StateAsk,
+    StateReply,
 };
 
 use crate::desk::{Desk, told};
@@ -87,27 +91,27 @@ pub enum Sabotage {
 /// Returns the token of a client's request, which consists of its numbers. The tokens of parents'
 /// queries are numbered from the other end. So no state is kept for requests that may never be
 /// answered.
-const fn client_token(operation: u32, attempt: u32) -> Token {
-    Token((operation as u64) << 32 | attempt as u64)
+const fn client_token(operation: u32, attempt: u32) -> RequestToken {
+    RequestToken((operation as u64) << 32 | attempt as u64)
 }
 
 /// A process of our own.
 pub struct Own {
     /// Its node in the tree.
-    pub node: Node,
+    pub node: ClusterNode,
     desk: Option<Box<Desk>>,
     manner: Manner,
     sabotage: Option<Sabotage>,
     /// Parents get the inventory at login.
     inventory: bool,
     /// Parents that received the inventory.
-    greeted: BTreeSet<LinkId>,
+    greeted: BTreeSet<ConnectionId>,
     /// Parents that received the running leases.
-    informed: BTreeSet<LinkId>,
-    actions: Vec<Action>,
-    orders: Vec<cluster::Action>,
+    informed: BTreeSet<ConnectionId>,
+    actions: Vec<NodeAction>,
+    orders: Vec<cluster::ResolverAction>,
     /// Queries of parents for a hung disk.
-    unanswered: Vec<(LinkId, Name)>,
+    unanswered: Vec<(ConnectionId, Name)>,
     /// Work that waits for the thread of this process; without it all work is done at once.
     pub(crate) turns: Option<Box<Turns>>,
     /// The most requests and queries that one event looked at.
@@ -115,7 +119,7 @@ pub struct Own {
     /// The first event that exceeded the limit.
     pub(crate) costly: Option<String>,
     /// Of a manager: changes of names that it forwards for redirectors.
-    pub(crate) forwarded: NameChanges,
+    pub(crate) forwarded: NameChangeSet,
     /// Of a server: the files that clients are about to create here.
     leases: Leases,
     /// The time until which clients with leases of a parent may arrive.
@@ -126,7 +130,7 @@ impl Own {
     /// Creates a node. Clients reach a node with children at `own`; `above` reports whether it has
     /// parents.
     pub fn new(
-        node: Node,
+        node: ClusterNode,
         above: Option<bool>,
         own: SocketAddr,
         cache: &CacheSettings,
@@ -147,7 +151,7 @@ impl Own {
             turns: None,
             steps_most: 0,
             costly: None,
-            forwarded: NameChanges::NONE,
+            forwarded: NameChangeSet::NONE,
             leases: Leases::default(),
             granted: None,
         }
@@ -223,16 +227,17 @@ impl Own {
     }
 
     /// Handles an event of the tree.
-    pub fn handle(&mut self, event: Event, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn handle(&mut self, event: NodeEvent, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         self.tree(disk, now, out, |node, now, actions| node.handle(event, now, actions));
     }
 
     /// Does the work that is due.
     pub fn tick(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
-        self.tree(disk, now, out, Node::tick);
+        self.tree(disk, now, out, ClusterNode::tick);
         if self.does(Sabotage::Reports) {
-            let status = |(link, _)| Action::Send { link, message: Message::Status(Status::default()) };
-            let reports: Vec<Action> = self.parents().map(status).collect();
+            let status =
+                |(link, _)| NodeAction::Send { link, message: NodeMessage::Status(StatusMessage::default()) };
+            let reports: Vec<NodeAction> = self.parents().map(status).collect();
             (0..30).for_each(|_| out.extend(reports.iter().cloned().map(Deed::Tree)));
         }
         self.desk(now, out, |desk, orders| desk.resolver.tick(now, orders));
@@ -248,7 +253,7 @@ impl Own {
         disk: &Disk,
         now: Duration,
         out: &mut Vec<Deed>,
-        act: impl FnOnce(&mut Node, Duration, &mut Vec<Action>),
+        act: impl FnOnce(&mut ClusterNode, Duration, &mut Vec<NodeAction>),
     ) {
         if self.does(Sabotage::Stays) {
             return;
@@ -256,9 +261,9 @@ impl Own {
         let mut actions = std::mem::take(&mut self.actions);
         act(&mut self.node, now, &mut actions);
         for action in actions.drain(..) {
-            if let Action::Child { slot, change } = action {
+            if let NodeAction::Child { slot, change } = action {
                 let member = self.node.members().and_then(|members| members.member(slot)).cloned();
-                let interface_list = |member: &Member| OwnHost::default().interfaces(member, &[]);
+                let interface_list = |member: &ClusterMember| OwnHost::default().interfaces(member, &[]);
                 let interfaces = member.as_ref().map(interface_list).unwrap_or_default();
                 self.desk(now, out, |desk, orders| {
                     desk.resolver.follow(slot, change, member.as_ref(), interfaces, now, orders);
@@ -267,7 +272,7 @@ impl Own {
                 let link = wants.and_then(|member| member.link);
                 out.extend(link.map(|link| Deed::Files(link, Files::InventoryWanted)));
             }
-            if let Action::JoinedBelow { nodes } = &action {
+            if let NodeAction::JoinedBelow { nodes } = &action {
                 self.desk(now, out, |desk, _| {
                     desk.resolver.found_below(nodes);
                 });
@@ -286,7 +291,7 @@ impl Own {
         &mut self,
         now: Duration,
         out: &mut Vec<Deed>,
-        act: impl FnOnce(&mut Desk, &mut Vec<cluster::Action>),
+        act: impl FnOnce(&mut Desk, &mut Vec<cluster::ResolverAction>),
     ) {
         let (Some(desk), Some(members)) = (&mut self.desk, self.node.members()) else { return };
         desk.resolver.set_quorum(members.serves() && members.is_settled(now));
@@ -322,21 +327,21 @@ impl Own {
         self.desk.as_ref().is_some_and(|desk| desk.resolver.is_draining(path, now))
     }
 
-    fn obey(&mut self, order: cluster::Action, now: Duration, out: &mut Vec<Deed>) {
+    fn obey(&mut self, order: cluster::ResolverAction, now: Duration, out: &mut Vec<Deed>) {
         match order {
-            cluster::Action::Ask { to, path, refresh, via_meta } => {
+            cluster::ResolverAction::Ask { to, path, refresh, via_meta } => {
                 let Some(members) = self.node.members() else { return };
                 let ask = StateAsk { refresh, quiet: false, via_meta };
                 let links = to.iter().filter_map(|slot| members.member(slot)?.link);
                 out.extend(links.map(|link| Deed::Files(link, Files::State { path: path.clone(), ask })));
             }
-            cluster::Action::Lease { slot, path, time, number } => {
+            cluster::ResolverAction::Lease { slot, path, time, number } => {
                 let link = self.node.members().and_then(|members| members.member(slot)?.link);
                 out.extend(link.map(|link| Deed::Files(link, Files::Lease { path, time, number })));
             }
             // Nodes here do not see the shared file system of their servers.
-            cluster::Action::Look { path: _ } => {}
-            cluster::Action::Answer { token, answer } => {
+            cluster::ResolverAction::Look { path: _ } => {}
+            cluster::ResolverAction::Answer { token, answer } => {
                 let keeps = self.does(Sabotage::Keeps);
                 let swallows = self.does(Sabotage::Swallows);
                 let waits = |desk: &mut Box<Desk>| {
@@ -347,26 +352,26 @@ impl Own {
                     out.push(Deed::Tell { operation, attempt, told: told(answer) });
                 }
             }
-            cluster::Action::Reply { token, path, reply } => {
-                self.reply(LinkId(token.0), path, reply, now, out)
+            cluster::ResolverAction::Reply { token, path, reply } => {
+                self.reply(ConnectionId(token.0), path, reply, now, out)
             }
-            cluster::Action::Announce { .. } if self.does(Sabotage::Withholds) => {}
-            cluster::Action::Retract { .. } if self.does(Sabotage::Retains) => {}
-            cluster::Action::Announce { path, pending } => {
+            cluster::ResolverAction::Announce { .. } if self.does(Sabotage::Withholds) => {}
+            cluster::ResolverAction::Retract { .. } if self.does(Sabotage::Retains) => {}
+            cluster::ResolverAction::Announce { path, pending } => {
                 let draining = self.drains(&path, now);
                 let leased = if pending { self.lease_number(&path, now) } else { None };
                 self.tell_parents(&Files::Have { path, pending, draining, leased }, out);
             }
-            cluster::Action::Retract { path } => self.tell_parents(&Files::Gone { path }, out),
+            cluster::ResolverAction::Retract { path } => self.tell_parents(&Files::Gone { path }, out),
         }
     }
 
-    fn parents(&self) -> impl Iterator<Item = (LinkId, Extensions)> {
+    fn parents(&self) -> impl Iterator<Item = (ConnectionId, Extensions)> {
         self.node.memberships().iter().flat_map(|membership| membership.parents())
     }
 
     fn tell_parents(&self, message: &Files, out: &mut Vec<Deed>) {
-        let for_peer = |(link, extensions): (LinkId, Extensions)| {
+        let for_peer = |(link, extensions): (ConnectionId, Extensions)| {
             let mut message = message.clone();
             if let Files::Have { leased, .. } = &mut message {
                 leased.take_if(|_| !extensions.contains(Extensions::LEASES));
@@ -376,7 +381,14 @@ impl Own {
         out.extend(self.parents().map(for_peer));
     }
 
-    fn reply(&mut self, link: LinkId, path: Name, reply: StateReply, now: Duration, out: &mut Vec<Deed>) {
+    fn reply(
+        &mut self,
+        link: ConnectionId,
+        path: Name,
+        reply: StateReply,
+        now: Duration,
+        out: &mut Vec<Deed>,
+    ) {
         let Some((_, extensions)) = self.parents().find(|(parent, _)| *parent == link) else { return };
         match reply {
             StateReply::Have { pending } => {
@@ -430,7 +442,7 @@ impl Own {
         if !self.inventory || disk.hangs {
             return;
         }
-        let parents: Vec<(LinkId, Extensions)> = self.parents().collect();
+        let parents: Vec<(ConnectionId, Extensions)> = self.parents().collect();
         self.greeted.retain(|link| parents.iter().any(|(parent, _)| parent == link));
         for (link, extensions) in parents {
             if self.greeted.insert(link) && extensions.contains(Extensions::INVENTORY) {
@@ -441,7 +453,7 @@ impl Own {
 
     /// Handles a parent's request for the inventory: a server sends its own, an inner node asks its
     /// children.
-    fn inventory_wanted(&self, link: LinkId, disk: &Disk, out: &mut Vec<Deed>) {
+    fn inventory_wanted(&self, link: ConnectionId, disk: &Disk, out: &mut Vec<Deed>) {
         match self.node.members() {
             Some(members) => {
                 out.extend(inventory::sources(members).map(|link| Deed::Files(link, Files::InventoryWanted)));
@@ -452,12 +464,13 @@ impl Own {
     }
 
     /// Forwards the inventory of a child to the parents that accept it.
-    fn pass_on_inventory(&self, link: LinkId, message: &Files, out: &mut Vec<Deed>) {
+    fn pass_on_inventory(&self, link: ConnectionId, message: &Files, out: &mut Vec<Deed>) {
         let Files::Inventory { .. } = message else { return };
         let members = self.node.members();
         let child = members.and_then(|members| members.member(self.node.slot(link)?));
         if child.is_some_and(inventory::is_passed_on) {
-            let able = |(_, extensions): &(LinkId, Extensions)| extensions.contains(Extensions::INVENTORY);
+            let able =
+                |(_, extensions): &(ConnectionId, Extensions)| extensions.contains(Extensions::INVENTORY);
             out.extend(self.parents().filter(able).map(|(parent, _)| Deed::Files(parent, message.clone())));
         }
     }
@@ -465,14 +478,14 @@ impl Own {
     /// Handles a message about files.
     pub fn files(
         &mut self,
-        link: LinkId,
+        link: ConnectionId,
         message: Files,
         disk: &mut Disk,
         now: Duration,
         out: &mut Vec<Deed>,
     ) {
         let state = matches!(message, Files::State { .. });
-        self.handle(Event::Heard { link, state }, disk, now, out);
+        self.handle(NodeEvent::Heard { link, state }, disk, now, out);
         if let Files::Lease { path, time, number } = message {
             return self.lease(link, &path, time, number, now, out);
         }
@@ -518,7 +531,7 @@ impl Own {
     /// Handles a parent's query for a path.
     fn asked(
         &mut self,
-        link: LinkId,
+        link: ConnectionId,
         path: Name,
         ask: StateAsk,
         disk: &Disk,
@@ -535,7 +548,7 @@ impl Own {
         }
         let mut reply = None;
         self.desk(now, out, |desk, orders| {
-            reply = desk.resolver.state(Token(link.0), &path, ask, now, orders);
+            reply = desk.resolver.state(RequestToken(link.0), &path, ask, now, orders);
         });
         if let Some(reply) = reply {
             self.reply(link, path, reply, now, out);
@@ -543,7 +556,7 @@ impl Own {
     }
 
     /// Answers a parent's query at a server.
-    fn look(&mut self, link: LinkId, path: Name, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    fn look(&mut self, link: ConnectionId, path: Name, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         let has = disk.has(&path) && !self.does(Sabotage::Denies);
         let here = self.manner == Manner::Claims || has;
         let pending = !here && self.lease_number(&path, now).is_some();
@@ -561,7 +574,7 @@ fn here(path: &Name) -> Files {
 }
 
 /// Sends the inventory to a parent.
-fn list(link: LinkId, disk: &Disk, out: &mut Vec<Deed>) {
+fn list(link: ConnectionId, disk: &Disk, out: &mut Vec<Deed>) {
     let paths: Vec<Name> = disk.files.keys().cloned().collect();
     let parts = paths.chunks(PATHS_PER_MESSAGE).map(<[Name]>::to_vec);
     let say = |paths, last| Deed::Files(link, Files::Inventory { paths, last });

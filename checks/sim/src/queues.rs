@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use cluster::work_queue::{CHANGES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX};
-use cluster::{Turn, WorkQueue};
+use cluster::{WorkBatch, WorkQueue};
 
 use crate::client::End;
 use crate::formation::Formation;
@@ -208,7 +208,7 @@ pub fn bare(lot: &mut Lot, keeps: bool) -> Result<usize, String> {
             }
         }
         if lot.happens(5_000) {
-            let mut turn = Turn::default();
+            let mut turn = WorkBatch::default();
             queue.take(&mut turn);
         }
         let stats = queue.stats();

@@ -247,7 +247,7 @@ impl World {
         if host.stood_still(at, KNOWN_AFTER) {
             return Vec::new();
         }
-        let carries = |link: &cluster::tree::LinkId| {
+        let carries = |link: &cluster::tree::ConnectionId| {
             let link = self.links.get(host.number(*link)? as usize)?;
             let [near, far] = link.ends;
             let parent = self.hosts.get(far.host as usize)?;

@@ -29,7 +29,7 @@ impl World {
     /// confirm its parent, more than 64 children, or a running node outside the tree.
     pub fn shape(&self, manager: usize) -> Result<Shape, String> {
         let children = |parent: usize| {
-            let child = |link: cluster::tree::LinkId| {
+            let child = |link: cluster::tree::ConnectionId| {
                 let end = self.links[link.0 as usize].ends[0];
                 let child = end.host as usize;
                 let confirmed = end.epoch == self.hosts[child].epoch

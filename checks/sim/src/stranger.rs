@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cluster::tree::{Action, Address, Event, LinkId, Login, Message, Mode};
+use cluster::tree::{Address, ConnectionId, LoginMessage, Mode, NodeAction, NodeEvent, NodeMessage};
 
 use crate::lot::Lot;
 use crate::talk::{Deed, Files, Order};
@@ -25,20 +25,20 @@ pub(crate) enum Guise {
 /// A peer with orders, one for each connection.
 pub struct Stranger {
     nodes: Vec<Address>,
-    login: Login,
+    login: LoginMessage,
     orders: Vec<Order>,
     lot: Lot,
     links: u64,
     due: Option<Duration>,
     /// The order of each connection.
-    given: Vec<(LinkId, Order)>,
+    given: Vec<(ConnectionId, Order)>,
     /// The sent orders, with their logins.
     pub(crate) sent: Vec<(Guise, Order)>,
 }
 
 impl Stranger {
     /// Creates a peer with these orders for these nodes.
-    pub(crate) fn new(nodes: Vec<Address>, login: Login, orders: Vec<Order>, lot: Lot) -> Self {
+    pub(crate) fn new(nodes: Vec<Address>, login: LoginMessage, orders: Vec<Order>, lot: Lot) -> Self {
         let (given, sent) = (Vec::new(), Vec::new());
         Self { nodes, login, orders, lot, links: 0, due: Some(Duration::ZERO), given, sent }
     }
@@ -49,7 +49,7 @@ impl Stranger {
     }
 
     /// Opens the next connection.
-    pub(crate) fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub(crate) fn tick(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         if self.due.is_none_or(|due| now < due) {
             return;
         }
@@ -60,21 +60,21 @@ impl Stranger {
         };
         self.due = Some(now + EVERY);
         self.links += 1;
-        let link = LinkId::outward(self.links);
+        let link = ConnectionId::outward(self.links);
         self.given.push((link, order));
-        out.push(Action::Connect { link, address });
+        out.push(NodeAction::Connect { link, address });
     }
 
     /// Logs in and sends the order on a new connection, without waiting for the reply.
-    pub(crate) fn handle(&mut self, event: &Event, out: &mut Vec<Deed>) {
-        let Event::Connected { link } = *event else { return };
+    pub(crate) fn handle(&mut self, event: &NodeEvent, out: &mut Vec<Deed>) {
+        let NodeEvent::Connected { link } = *event else { return };
         let Some(at) = self.given.iter().position(|(given, _)| *given == link) else { return };
         let (_, order) = self.given.swap_remove(at);
         let guise = if self.lot.happens(300_000) { Guise::Visitor } else { Guise::Redirector };
         if guise == Guise::Redirector {
-            let login = Login { mode: Mode::DIRECTOR, version: 0, ..self.login.clone() };
-            let message = Message::Login(Box::new(login));
-            out.push(Deed::Tree(Action::Send { link, message }));
+            let login = LoginMessage { mode: Mode::DIRECTOR, version: 0, ..self.login.clone() };
+            let message = NodeMessage::Login(Box::new(login));
+            out.push(Deed::Tree(NodeAction::Send { link, message }));
         }
         out.push(Deed::Files(link, Files::Order(order.clone())));
         self.sent.push((guise, order));

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::tree::{Action, LinkId, Message};
-use cluster::{ErrorCode, LeaseNumber, NameChange, Reason, StateAsk};
+use cluster::tree::{ConnectionId, NodeAction, NodeMessage};
+use cluster::{ErrorCode, LeaseNumber, NameChange, RetryReason, StateAsk};
 
 /// A path.
 pub type Name = Arc<[u8]>;
@@ -14,7 +14,7 @@ pub type Name = Arc<[u8]>;
 #[derive(Clone, Debug)]
 pub enum Talk {
     /// About the tree.
-    Tree(Message),
+    Tree(NodeMessage),
     /// About files.
     Files(Files),
 }
@@ -154,7 +154,7 @@ pub struct Request {
     /// The tried hosts, in the form of `tried`.
     pub tried: String,
     /// The reason for the return from there.
-    pub reason: Reason,
+    pub reason: RetryReason,
 }
 
 /// The answer to a client.
@@ -184,9 +184,9 @@ pub enum Told {
 #[derive(Debug)]
 pub enum Deed {
     /// About the tree.
-    Tree(Action),
+    Tree(NodeAction),
     /// A message about files over this connection.
-    Files(LinkId, Files),
+    Files(ConnectionId, Files),
     /// The answer to a client's request.
     Tell {
         /// Number of the operation.

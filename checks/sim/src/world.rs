@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use cluster::tree::{Action, ChildChange, Event, Notice};
+use cluster::tree::{ChildChange, NodeAction, NodeEvent, Notice};
 
 use crate::client::Operation;
 use crate::counts::Counts;
@@ -237,7 +237,7 @@ impl World {
         match what {
             What::Start(host) => self.start(host as usize),
             What::Arrive { link } => self.arrive(link),
-            What::Made { link } => self.deliver(link, 0, |end| Event::Connected { link: end.link }),
+            What::Made { link } => self.deliver(link, 0, |end| NodeEvent::Connected { link: end.link }),
             What::Message { link, to, sent, message } => self.receive(link, to, sent, *message),
             What::Ended { link, to } => self.end(link, to),
             What::Break { .. } | What::Silence { .. } | What::Stall { .. } => self.fault(&what),
@@ -363,7 +363,7 @@ impl World {
         for deed in deeds.drain(..) {
             match deed {
                 Deed::Tree(action) => {
-                    is_noted |= matches!(action, Action::Child { .. } | Action::JoinedBelow { .. });
+                    is_noted |= matches!(action, NodeAction::Child { .. } | NodeAction::JoinedBelow { .. });
                     self.act(index, action);
                 }
                 Deed::Files(link, message) => self.send(index, link, Talk::Files(message)),
@@ -399,20 +399,20 @@ impl World {
         }
     }
 
-    fn act(&mut self, index: usize, action: Action) {
+    fn act(&mut self, index: usize, action: NodeAction) {
         match action {
-            Action::Connect { link, address } => self.connect(index, link, address.host()),
-            Action::Send { link, message } => self.send(index, link, Talk::Tree(message)),
-            Action::Close { link } => self.close(index, link),
-            Action::Remember { cell } => self.hosts[index].remembered = cell,
-            Action::Child { slot, change: ChildChange::Joined { .. } } => self.seated(index, slot),
-            Action::Notice(Notice::Full { .. }) => self.counts.full += 1,
-            Action::Child { .. }
-            | Action::JoinedBelow { .. }
-            | Action::Service { .. }
-            | Action::Attached { .. }
-            | Action::Drain { .. }
-            | Action::Notice(_) => {}
+            NodeAction::Connect { link, address } => self.connect(index, link, address.host()),
+            NodeAction::Send { link, message } => self.send(index, link, Talk::Tree(message)),
+            NodeAction::Close { link } => self.close(index, link),
+            NodeAction::Remember { cell } => self.hosts[index].remembered = cell,
+            NodeAction::Child { slot, change: ChildChange::Joined { .. } } => self.seated(index, slot),
+            NodeAction::Notice(Notice::Full { .. }) => self.counts.full += 1,
+            NodeAction::Child { .. }
+            | NodeAction::JoinedBelow { .. }
+            | NodeAction::Service { .. }
+            | NodeAction::Attached { .. }
+            | NodeAction::Drain { .. }
+            | NodeAction::Notice(_) => {}
         }
     }
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use base::SplitMix64;
 use cluster::{
-    Bounces, Cache, CacheSettings, Cell, Child, ChildKind, ChildState, Chooser, Export, Interface, Policy,
-    ResolveSettings, Resolver, SelectOptions, Slot,
+    Bounces, Cache, CacheSettings, Cell, CellChild, ChildExport, ChildKind, ChildState, Chooser, Interface,
+    LocationResolver, Policy, ResolveSettings, SelectOptions, Slot,
 };
 use rustix::time::{ClockId, clock_gettime};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -72,7 +72,7 @@ fn cell() -> Cell {
             ip: IpAddr::from([10, 0, 0, number]),
             private: false,
         };
-        let child = Child {
+        let child = CellChild {
             kind: ChildKind::Server,
             state: ChildState::SERVING,
             interfaces: vec![interface],
@@ -86,7 +86,7 @@ fn cell() -> Cell {
             min_free_mb: 0,
             share: None,
         };
-        cell.join(slot, child, &Export::parse_list(b"w /").unwrap_or_default());
+        cell.join(slot, child, &ChildExport::parse_list(b"w /").unwrap_or_default());
     }
     cell
 }
@@ -124,7 +124,7 @@ fn main() {
             black_box(cache.lookup(path, NOW, &bounces));
         })
     );
-    let machine = Resolver::new(
+    let machine = LocationResolver::new(
         cell,
         cache,
         Chooser::new(Policy::default()),

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cell::Child;
+use crate::cell::CellChild;
 use crate::paths::PathTable;
 use crate::slots::{CELL_SLOTS, Slot, SlotMask};
 
@@ -23,12 +23,12 @@ pub(crate) struct AbsentLessee {
     /// The time at which its leases have ended.
     pub(crate) until: Duration,
     /// Its last seat; `None` for a child of an earlier run.
-    pub(crate) seat: Option<Seat>,
+    pub(crate) seat: Option<AbsentSlot>,
 }
 
 /// The last seat of an absent child.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct AbsentSlot {
     /// Its slot.
     pub(crate) slot: Slot,
     /// The number that places files at it.
@@ -109,9 +109,9 @@ impl AbsentLessees {
     }
 }
 
-impl Seat {
+impl AbsentSlot {
     /// Returns the seat of a lost child.
-    pub(crate) fn of(slot: Slot, child: &Child, rivals: SlotMask, paths: &Arc<PathTable>) -> Self {
+    pub(crate) fn of(slot: Slot, child: &CellChild, rivals: SlotMask, paths: &Arc<PathTable>) -> Self {
         Self { slot, digest: child.digest, rivals, share: child.share, paths: paths.clone() }
     }
 

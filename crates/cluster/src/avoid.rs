@@ -6,7 +6,7 @@
 //! the host was mentioned as often as it has children. (Real managers mask the first of them, tried
 //! or not.) Source: cms protocol 3, section "avoid / tried".
 
-use crate::cell::{Cell, Child};
+use crate::cell::{Cell, CellChild};
 use crate::slots::{Slot, SlotMask};
 
 /// The maximum number of tokens of a tried list that are parsed; further ones are only counted.
@@ -14,7 +14,7 @@ pub const TRIED_MAX: usize = 128;
 
 /// The meaning of a tried list in a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Avoided {
+pub struct TriedChildren {
     /// Children that must not be chosen.
     pub never: SlotMask,
     /// Children that are only chosen as a fallback.
@@ -23,7 +23,7 @@ pub struct Avoided {
     pub tokens: usize,
 }
 
-impl Avoided {
+impl TriedChildren {
     /// Parses a comma separated list.
     pub fn parse(list: &[u8], cell: &Cell) -> Self {
         let list = list.strip_suffix(b"\0").unwrap_or(list);
@@ -33,7 +33,7 @@ impl Avoided {
         let looked_at = || tokens().take(TRIED_MAX);
         for token in looked_at() {
             if let Some(cid) = token.strip_prefix(b"+") {
-                let of_site = |child: &Child| child.cid.as_bytes() == cid;
+                let of_site = |child: &CellChild| child.cid.as_bytes() == cid;
                 avoided.never |= matching(cell, of_site);
                 continue;
             }
@@ -58,11 +58,11 @@ impl Avoided {
     }
 }
 
-fn matching(cell: &Cell, wanted: impl Fn(&Child) -> bool) -> SlotMask {
+fn matching(cell: &Cell, wanted: impl Fn(&CellChild) -> bool) -> SlotMask {
     cell.children().filter(|(_, child)| wanted(child)).map(|(slot, _)| slot).collect()
 }
 
-fn names(child: &Child, host: &str) -> bool {
+fn names(child: &CellChild, host: &str) -> bool {
     let ip = base::written_ip(host);
     child
         .interfaces
@@ -94,7 +94,7 @@ mod tests {
         cell.change(Slot::new(2).unwrap(), |child| {
             child.interfaces[0].ip = "2001:db8::2".parse().unwrap();
         });
-        let never = |list: &str| Avoided::parse(list.as_bytes(), &cell).never;
+        let never = |list: &str| TriedChildren::parse(list.as_bytes(), &cell).never;
         assert_eq!(never("server1"), mask(&[1]));
         assert_eq!(never("SERVER1:1094,10.0.0.0"), mask(&[0, 1]));
         assert_eq!(never("server1:1095"), SlotMask::EMPTY);
@@ -109,10 +109,10 @@ mod tests {
     fn a_cluster_id_means_all_of_the_site() {
         let mut cell = cell(3);
         cell.change(Slot::new(1).unwrap(), |child| child.cid = "other".into());
-        assert_eq!(Avoided::parse(b"+site", &cell).never, mask(&[0, 2]));
+        assert_eq!(TriedChildren::parse(b"+site", &cell).never, mask(&[0, 2]));
         assert_eq!(
-            Avoided::parse(b"+other,x", &cell),
-            Avoided { never: mask(&[1]), last: SlotMask::EMPTY, tokens: 2 }
+            TriedChildren::parse(b"+other,x", &cell),
+            TriedChildren { never: mask(&[1]), last: SlotMask::EMPTY, tokens: 2 }
         );
     }
 
@@ -124,12 +124,12 @@ mod tests {
             child.port = 1094 + u16::from(slot);
             cell.join(Slot::new(slot).unwrap(), child, &[]);
         }
-        let avoided = |list: &str| Avoided::parse(list.as_bytes(), &cell);
+        let avoided = |list: &str| TriedChildren::parse(list.as_bytes(), &cell);
         assert_eq!(avoided("server7").last, mask(&[0, 1, 2]));
         assert_eq!(avoided("server7:1095").never, mask(&[1]));
         assert_eq!(
             avoided("server7:1095,server7"),
-            Avoided { never: mask(&[1]), last: mask(&[0, 2]), tokens: 2 }
+            TriedChildren { never: mask(&[1]), last: mask(&[0, 2]), tokens: 2 }
         );
         assert_eq!(avoided("server7,server7,server7").never, mask(&[0, 1, 2]));
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_list_without_end_is_cut() {
         let list = "x,".repeat(TRIED_MAX) + "server1";
-        let avoided = Avoided::parse(list.as_bytes(), &cell(3));
+        let avoided = TriedChildren::parse(list.as_bytes(), &cell(3));
         assert_eq!((avoided.never, avoided.tokens), (SlotMask::EMPTY, TRIED_MAX + 1));
     }
 }

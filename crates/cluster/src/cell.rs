@@ -9,10 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::absent::{AbsentLessee, AbsentLessees, Seat};
+use crate::absent::{AbsentLessee, AbsentLessees, AbsentSlot};
 use crate::cache::Bounces;
 use crate::meters::Meters;
-use crate::paths::{Export, PathTable};
+use crate::paths::{ChildExport, PathTable};
 use crate::slots::{CELL_SLOTS, Slot, SlotMask};
 
 /// The role of a child for a client that is sent there.
@@ -40,7 +40,7 @@ pub enum Net {
 
 /// The network position of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Client {
+pub struct ClientOrigin {
     /// The address families it can use.
     pub net: Net,
     /// Its own address is private, so it can use private addresses of children and prefers them.
@@ -50,7 +50,7 @@ pub struct Client {
     pub alone: bool,
 }
 
-impl Client {
+impl ClientOrigin {
     /// Returns the client restricted to its own address family, if it reports that it has no other.
     pub(crate) const fn strictly(self) -> Option<Self> {
         let net = match self.net {
@@ -114,7 +114,7 @@ impl ChildState {
 
 /// A child of the cell.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Child {
+pub struct CellChild {
     /// Server or inner node.
     pub kind: ChildKind,
     /// Its state.
@@ -143,9 +143,9 @@ pub struct Child {
     pub share: Option<u8>,
 }
 
-impl Child {
+impl CellChild {
     /// Returns the address that this client should use; `None` if it can use none.
-    pub fn interface(&self, client: Client) -> Option<&Interface> {
+    pub fn interface(&self, client: ClientOrigin) -> Option<&Interface> {
         let families: &[bool] = match client.net {
             Net::V4 => &[true],
             Net::V4First => &[true, false],
@@ -165,7 +165,7 @@ impl Child {
 /// The children of a parent, and the state known about them.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    children: [Option<Arc<Child>>; CELL_SLOTS],
+    children: [Option<Arc<CellChild>>; CELL_SLOTS],
     paths: Arc<PathTable>,
     bounces: Bounces,
     meters: Arc<Meters>,
@@ -209,12 +209,12 @@ impl Cell {
     }
 
     /// Returns the child in `slot`.
-    pub fn child(&self, slot: Slot) -> Option<&Child> {
+    pub fn child(&self, slot: Slot) -> Option<&CellChild> {
         self.children[slot.index()].as_deref()
     }
 
     /// Returns all children, from slot 0 up.
-    pub fn children(&self) -> impl DoubleEndedIterator<Item = (Slot, &Child)> {
+    pub fn children(&self) -> impl DoubleEndedIterator<Item = (Slot, &CellChild)> {
         Slot::all().filter_map(|slot| Some((slot, self.child(slot)?)))
     }
 
@@ -290,7 +290,7 @@ impl Cell {
     pub(crate) fn miss_lessee(&mut self, slot: Slot, until: Duration) {
         if let Some(child) = self.child(slot).filter(|child| child.takes_leases) {
             let rivals = self.connected - slot.mask();
-            let (id, seat) = (child.id, Some(Seat::of(slot, child, rivals, &self.paths)));
+            let (id, seat) = (child.id, Some(AbsentSlot::of(slot, child, rivals, &self.paths)));
             self.absent.add(AbsentLessee { id, until, seat });
         }
     }
@@ -298,7 +298,7 @@ impl Cell {
     /// Records that a child of an earlier run of this node may hold leases until `until`. Reports
     /// whether it is absent.
     pub(crate) fn await_lessee(&mut self, id: u64, until: Duration) -> bool {
-        let is_here = |(_, child): (Slot, &Child)| child.id == id && child.state.connected;
+        let is_here = |(_, child): (Slot, &CellChild)| child.id == id && child.state.connected;
         let is_absent = !self.children().any(is_here);
         if is_absent {
             self.absent.add(AbsentLessee { id, until, seat: None });
@@ -318,13 +318,13 @@ impl Cell {
     }
 
     /// Reports whether a client sent to this child would return to this node.
-    pub(crate) fn is_self(&self, child: &Child) -> bool {
+    pub(crate) fn is_self(&self, child: &CellChild) -> bool {
         child.interfaces.iter().any(|one| self.own.contains(&SocketAddr::new(one.ip, child.port)))
     }
 
     /// Adds a new child in `slot`, or one that reconnected with other paths. All knowledge about
     /// the slot becomes stale.
-    pub fn join(&mut self, slot: Slot, child: Child, exports: &[Export]) {
+    pub fn join(&mut self, slot: Slot, child: CellChild, exports: &[ChildExport]) {
         Arc::make_mut(&mut self.paths).announce(slot, exports);
         self.bounces.bounce(slot);
         self.meters.reset_counts(self.paths.sharing(slot));
@@ -372,7 +372,7 @@ impl Cell {
 
     /// Changes the state of the child in `slot`, but not its files: it reconnected, was suspended,
     /// has another port.
-    pub fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Child)) {
+    pub fn change(&mut self, slot: Slot, change: impl FnOnce(&mut CellChild)) {
         let Some(mut child) = self.child(slot).cloned() else { return };
         change(&mut child);
         self.set(slot, Some(child));
@@ -397,7 +397,7 @@ impl Cell {
         self.complete.remove(slot);
     }
 
-    fn set(&mut self, slot: Slot, child: Option<Child>) {
+    fn set(&mut self, slot: Slot, child: Option<CellChild>) {
         self.connected.remove(slot);
         self.expected.remove(slot);
         self.definite.remove(slot);

@@ -4,13 +4,13 @@
 
 use std::net::IpAddr;
 
-use crate::cell::{Cell, Child, ChildKind, ChildState, Interface};
-use crate::paths::Export;
+use crate::cell::{Cell, CellChild, ChildKind, ChildState, Interface};
+use crate::paths::ChildExport;
 use crate::slots::Slot;
 
 /// Returns a data server named `server<n>`, 10.0.0.n, that sends NOT_HERE replies.
-pub(crate) fn server(number: u8) -> Child {
-    Child {
+pub(crate) fn server(number: u8) -> CellChild {
+    CellChild {
         kind: ChildKind::Server,
         state: ChildState::SERVING,
         interfaces: vec![Interface {
@@ -33,7 +33,7 @@ pub(crate) fn server(number: u8) -> Child {
 /// Returns a cell of this number of servers, each with `w /` and 1000 MB free.
 pub(crate) fn cell(servers: u8) -> Cell {
     let mut cell = Cell::new(&[]);
-    let exports = Export::parse_list(b"w /").expect("a list");
+    let exports = ChildExport::parse_list(b"w /").expect("a list");
     for (slot, number) in Slot::all().zip(0..servers) {
         cell.join(slot, server(number), &exports);
         cell.meters().set_free_mb(slot, 1000);

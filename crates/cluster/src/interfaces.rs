@@ -4,7 +4,7 @@
 //! node does not always report addresses that its clients can use.
 
 use crate::cell::Interface;
-use crate::tree::Member;
+use crate::tree::ClusterMember;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl OwnHost {
     /// `others` are further known addresses of its host.
     ///
     /// A child that connected over the loopback is on this host, so it has this host's addresses.
-    pub fn interfaces(&self, child: &Member, others: &[IpAddr]) -> Vec<Interface> {
+    pub fn interfaces(&self, child: &ClusterMember, others: &[IpAddr]) -> Vec<Interface> {
         let ip = child.identity.ip;
         let host: Arc<str> = child.data.written_host().into();
         let is_local = ip.is_loopback() && self.name.is_some();
@@ -54,11 +54,14 @@ impl OwnHost {
 mod tests {
     use super::*;
     use crate::tree::testing::member;
-    use crate::tree::{Identity, Role};
+    use crate::tree::{NodeIdentity, Role};
 
-    fn child(ip: &str) -> Member {
+    fn child(ip: &str) -> ClusterMember {
         let child = member("disk1", Role::Server);
-        Member { identity: Identity { ip: ip.parse().unwrap(), ..child.identity.clone() }, ..child }
+        ClusterMember {
+            identity: NodeIdentity { ip: ip.parse().unwrap(), ..child.identity.clone() },
+            ..child
+        }
     }
 
     fn ips(list: &[&str]) -> Vec<IpAddr> {

@@ -60,7 +60,7 @@ pub enum Permit {
 
 /// The result of a creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum CreationOutcome {
     /// The file exists.
     Created,
     /// The client received an error.
@@ -70,14 +70,14 @@ pub enum Outcome {
 }
 
 #[derive(Debug)]
-struct Running {
+struct GrantedLease {
     until: Duration,
     number: LeaseNumber,
     /// Creations in progress. The lease has no deadline while there are any.
     creations: usize,
 }
 
-impl Running {
+impl GrantedLease {
     fn reported(&self) -> LeaseNumber {
         if self.creations > 0 { LeaseNumber::CREATING } else { self.number }
     }
@@ -95,7 +95,7 @@ struct Ended {
 /// All leases of a node.
 #[derive(Default, Debug)]
 pub struct Leases {
-    running: HashMap<Arc<[u8]>, Running>,
+    running: HashMap<Arc<[u8]>, GrantedLease>,
     /// Deadlines of the leases without a creation in progress.
     deadlines: BTreeSet<(Duration, Arc<[u8]>)>,
     /// Ended leases by a hash of the path. A collision costs a client one more request.
@@ -141,7 +141,8 @@ impl Leases {
             }
             None => Arc::from(path),
         };
-        let running = self.running.entry(path.clone()).or_insert(Running { until, number, creations: 0 });
+        let running =
+            self.running.entry(path.clone()).or_insert(GrantedLease { until, number, creations: 0 });
         running.until = until;
         running.number = running.number.max(number);
         if running.creations == 0 {
@@ -192,12 +193,12 @@ impl Leases {
         if !self.is_running(path, now) {
             return None;
         }
-        self.running.get(path).map(Running::reported)
+        self.running.get(path).map(GrantedLease::reported)
     }
 
     /// Returns all running leases, for a new parent.
     pub fn running(&self, now: Duration) -> impl Iterator<Item = (&Arc<[u8]>, LeaseNumber)> {
-        let runs = move |running: &Running| running.creations > 0 || now < running.until;
+        let runs = move |running: &GrantedLease| running.creations > 0 || now < running.until;
         let all = self.running.iter().filter(move |(_, running)| runs(running));
         all.map(|(path, running)| (path, running.reported()))
     }
@@ -261,20 +262,20 @@ impl Leases {
     }
 
     /// Ends a creation that was [`Permit::Leased`].
-    pub fn end(&mut self, path: &[u8], outcome: Outcome, now: Duration) {
+    pub fn end(&mut self, path: &[u8], outcome: CreationOutcome, now: Duration) {
         let Some(running) = self.running.get_mut(path) else { return };
         running.creations = running.creations.saturating_sub(1);
         // Another client with a creation in progress may succeed.
         let is_idle = running.creations == 0;
         let until = running.until;
         match outcome {
-            Outcome::Created => self.exists(path),
-            Outcome::Failed if is_idle => self.lapse(path, now),
-            Outcome::Retried if is_idle => {
+            CreationOutcome::Created => self.exists(path),
+            CreationOutcome::Failed if is_idle => self.lapse(path, now),
+            CreationOutcome::Retried if is_idle => {
                 let known = self.running.get_key_value(path).map(|(path, _)| path.clone());
                 self.deadlines.extend(known.map(|path| (until, path)));
             }
-            Outcome::Failed | Outcome::Retried => {}
+            CreationOutcome::Failed | CreationOutcome::Retried => {}
         }
     }
 
@@ -404,7 +405,7 @@ mod tests {
         assert_eq!(leases.take_ended(LATER), []);
         assert!(leases.is_running(b"/f", LATER));
         assert_eq!(leases.next_deadline(), None);
-        leases.end(b"/f", Outcome::Created, LATER);
+        leases.end(b"/f", CreationOutcome::Created, LATER);
         assert!(leases.is_empty() && leases.next_deadline().is_none());
         assert_eq!(leases.begin(b"/f", LATER), Permit::Free);
     }
@@ -412,7 +413,7 @@ mod tests {
     #[test]
     fn a_creation_that_failed_ends_the_lease_and_one_that_is_retried_does_not() {
         let mut leases = leased();
-        for (outcome, running) in [(Outcome::Retried, true), (Outcome::Failed, false)] {
+        for (outcome, running) in [(CreationOutcome::Retried, true), (CreationOutcome::Failed, false)] {
             assert_eq!(leases.begin(b"/f", NOW), Permit::Leased);
             leases.end(b"/f", outcome, NOW);
             assert_eq!(leases.is_running(b"/f", NOW), running);
@@ -430,7 +431,7 @@ mod tests {
         assert_eq!(leases.begin(b"/f", NOW), Permit::Leased);
         leases.order(b"/f", Duration::ZERO, NEXT, NOW);
         assert!(leases.is_running(b"/f", NOW));
-        leases.end(b"/f", Outcome::Retried, NOW);
+        leases.end(b"/f", CreationOutcome::Retried, NOW);
         leases.order(b"/f", Duration::ZERO, NEXT, NOW);
         assert_eq!(refusals(&mut leases, b"/f", NOW), [Permit::Later, Permit::Refused]);
         assert_eq!(leases.take_ended(NOW), [Arc::from(&b"/f"[..])]);
@@ -476,7 +477,7 @@ mod tests {
         assert_eq!(leases.number(b"/f", LATER), Some(LeaseNumber::CREATING));
         assert_eq!(leases.order(b"/f", Duration::ZERO, LeaseNumber::CREATING, NOW), None);
         assert_eq!(leases.running(LATER).count(), 1);
-        leases.end(b"/f", Outcome::Retried, NOW);
+        leases.end(b"/f", CreationOutcome::Retried, NOW);
         assert_eq!(leases.running(LATER).count(), 0);
         assert_eq!(leases.order(b"/f", Duration::ZERO, LeaseNumber::CREATING, NOW), None);
         assert_eq!(leases.number(b"/f", NOW), None);
@@ -512,9 +513,9 @@ mod tests {
         }
         assert_eq!(leases.running.len(), RUNNING_MAX, "the next ones end at once");
         assert_eq!(leases.take_ended(NOW).len(), RUNNING_MAX);
-        leases.end(b"/0", Outcome::Retried, NOW);
+        leases.end(b"/0", CreationOutcome::Retried, NOW);
         assert_eq!(leases.next_deadline(), Some(UNTIL));
-        leases.end(b"/1", Outcome::Retried, LATER);
+        leases.end(b"/1", CreationOutcome::Retried, LATER);
         assert_eq!(leases.take_ended(LATER).len(), 2);
     }
 
@@ -528,7 +529,7 @@ mod tests {
         }
         leases.grant(b"/g", FIRST, UNTIL, NOW);
         assert_eq!(leases.begin(b"/g", NOW), Permit::Leased);
-        leases.end(b"/g", Outcome::Created, NOW);
+        leases.end(b"/g", CreationOutcome::Created, NOW);
         let over = NOW + EXPECTED_FOR;
         assert!(!leases.has_ended(b"/h", over), "no parent counts on an earlier run any longer");
         for path in [&b"/f"[..], b"/h"] {

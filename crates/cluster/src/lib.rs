@@ -9,16 +9,16 @@
 //! | `paths` | [`PathTable`]: the exports of the children |
 //! | `meters` | [`Meters`]: load, free space and number of choices of each child |
 //! | `cell` | [`Cell`]: the children as input of selection |
-//! | `request` | [`SelectOptions`], [`LocateOptions`], [`Answer`]: requests of clients and their answers |
-//! | `avoid` | [`Avoided`]: children that a client has tried |
+//! | `request` | [`SelectOptions`], [`LocateFlags`], [`ClusterAnswer`]: requests of clients and their answers |
+//! | `avoid` | [`TriedChildren`]: children that a client has tried |
 //! | `absent` | absent children that may hold leases |
 //! | `lease_number` | [`LeaseNumber`]: the order of the leases of one path |
 //! | `leases` | [`Leases`]: files that clients are about to create at this node |
-//! | `looks` | [`Looks`]: rate limit of look-ups in a file system that all servers share |
+//! | `looks` | [`LookupLimiter`]: rate limit of look-ups in a file system that all servers share |
 //! | `selection` | [`Chooser`]: the choice of one child for a client; [`Selection`] and its two kinds |
 //! | `order_permit` | [`OrderPermit`]: permissions for changes of names, by the peer that orders them |
 //! | [`work_queue`] | [`WorkQueue`]: work of other threads for the thread of a node, bounded and in classes |
-//! | `resolve` | [`Resolver`]: the answer to a request, from the cache or by queries; [`Reader`]: warm answers on any thread |
+//! | `resolve` | [`LocationResolver`]: the answer to a request, from the cache or by queries; [`LocationReader`]: warm answers on any thread |
 //!
 //! There is no socket, clock or thread: inputs and the time since the start are arguments, actions
 //! are results. So a test simulates an hour within a microsecond, and ten thousand nodes form a
@@ -46,26 +46,30 @@ mod slots;
 pub mod tree;
 pub mod work_queue;
 
-pub use avoid::{Avoided, TRIED_MAX};
+pub use avoid::{TRIED_MAX, TriedChildren};
 pub use cache::{
-    Bounces, Cache, CacheSettings, CacheStats, LOCATIONS_MAX, Location, PLACEMENT_HOLD, WINDOW, WINDOW_TICKS,
+    Bounces, Cache, CacheSettings, CacheStats, CachedLocation, LOCATIONS_MAX, PLACEMENT_HOLD, WINDOW,
+    WINDOW_TICKS,
 };
-pub use cell::{Cell, Child, ChildKind, ChildState, Client, Interface, Net};
+pub use cell::{Cell, CellChild, ChildKind, ChildState, ClientOrigin, Interface, Net};
 pub use interfaces::OwnHost;
 pub use late_answer::{ANSWER_OVERDUE, LateAnswer, late_answer};
 pub use lease_number::LeaseNumber;
-pub use leases::{EXPECTED_FOR, LEASE, Leases, OVERTAKEN, Outcome, Permit};
-pub use looks::{Look, LookRules, Looks, folder};
-pub use meters::{Load, Meters, Use};
-pub use order_permit::{LoginClass, NameChange, NameChanges, OrderPermit, PeerOrder};
-pub use paths::{EXPORTS_MAX, Export, ExportError, PathTable, Rights};
-pub use request::{Affinity, Answer, ErrorCode, Intent, LocateOptions, Located, Reason, SelectOptions};
+pub use leases::{CreationOutcome, EXPECTED_FOR, LEASE, Leases, OVERTAKEN, Permit};
+pub use looks::{LookupDecision, LookupLimiter, LookupLimits, folder};
+pub use meters::{AccessKind, LoadFigures, Meters};
+pub use order_permit::{LoginClass, NameChange, NameChangeSet, OrderPermit, PeerOrder};
+pub use paths::{ChildExport, EXPORTS_MAX, ExportError, PathTable, Rights};
+pub use request::{
+    ClientAffinity, ClusterAnswer, ErrorCode, Intent, LocateFlags, LocatedChild, RetryReason, SelectOptions,
+};
 pub use resolve::{
-    Action, EXPECTED_BACK, HOLD, QUERIES_MAX, Reader, ResolveSettings, ResolveStats, Resolver, SILENCE,
-    STEPS_MAX, Shared, SharedFiles, Sight, StateAsk, StateReply, Token, WAITERS_MAX,
+    EXPECTED_BACK, HOLD, LocationReader, LocationResolver, LookupOutcome, QUERIES_MAX, RequestToken,
+    ResolveSettings, ResolveStats, ResolverAction, ResolverShared, SILENCE, STEPS_MAX, SharedFileSystem,
+    StateAsk, StateReply, WAITERS_MAX,
 };
 pub use selection::{
-    AffinityPath, ByLoad, Chooser, Elsewhere, Policy, RoundRobin, Selection, Waits, Weights,
+    AffinityPath, ByLoad, Chooser, ForeignTarget, Policy, RoundRobin, Selection, WaitTimes, Weights,
 };
-pub use slots::{CELL_SLOTS, Slot, SlotMask, Slots};
-pub use work_queue::{Turn, WorkQueue, WorkStats};
+pub use slots::{CELL_SLOTS, Slot, SlotIter, SlotMask};
+pub use work_queue::{WorkBatch, WorkQueue, WorkStats};

@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// The limits of look-ups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LookRules {
+pub struct LookupLimits {
     /// The number of look-ups that begin per second; `None`: unlimited.
     pub rate: Option<NonZeroU32>,
     /// Space them evenly over the second, instead of allowing a burst after a pause.
@@ -30,7 +30,7 @@ pub struct LookRules {
     pub missing_hold: Duration,
 }
 
-impl Default for LookRules {
+impl Default for LookupLimits {
     /// Returns rules without limits.
     fn default() -> Self {
         Self { rate: None, even: false, queue_max: 0, wait_max: Duration::MAX, missing_hold: Duration::ZERO }
@@ -39,10 +39,10 @@ impl Default for LookRules {
 
 /// The decision on a look-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look {
+pub enum LookupDecision {
     /// It begins.
     Now,
-    /// It waits: [`Looks::due`] returns it.
+    /// It waits: [`LookupLimiter::due`] returns it.
     Later,
     /// The queue is full.
     Refused,
@@ -52,8 +52,8 @@ pub enum Look {
 
 /// The look-ups of one node.
 #[derive(Debug, Default)]
-pub struct Looks {
-    rules: LookRules,
+pub struct LookupLimiter {
+    rules: LookupLimits,
     queue: VecDeque<Arc<[u8]>>,
     /// The time of the next look-up if all were evenly spaced.
     next: Duration,
@@ -63,9 +63,9 @@ pub struct Looks {
     order: VecDeque<(Duration, Arc<[u8]>)>,
 }
 
-impl Looks {
+impl LookupLimiter {
     /// Creates a queue with these rules.
-    pub fn new(rules: LookRules) -> Self {
+    pub fn new(rules: LookupLimits) -> Self {
         Self { rules, ..Self::default() }
     }
 
@@ -75,20 +75,20 @@ impl Looks {
     }
 
     /// Requests the look-up of a path.
-    pub fn want(&mut self, path: &[u8], now: Duration) -> Look {
+    pub fn want(&mut self, path: &[u8], now: Duration) -> LookupDecision {
         if self.is_missing(path, now) {
-            return Look::Missing;
+            return LookupDecision::Missing;
         }
         if self.queue.is_empty() && self.begin(now) {
-            return Look::Now;
+            return LookupDecision::Now;
         }
         let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
         let turn = self.earliest().saturating_add(self.interval().saturating_mul(waiting));
         if self.queue.len() >= self.rules.queue_max || turn.saturating_sub(now) > self.rules.wait_max {
-            return Look::Refused;
+            return LookupDecision::Refused;
         }
         self.queue.push_back(Arc::from(path));
-        Look::Later
+        LookupDecision::Later
     }
 
     /// Returns a waiting look-up that may begin now. The caller repeats the call until it returns
@@ -176,19 +176,24 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn paced(rate: u32, even: bool, queue_max: usize) -> Looks {
-        Looks::new(LookRules { rate: NonZeroU32::new(rate), even, queue_max, ..LookRules::default() })
+    fn paced(rate: u32, even: bool, queue_max: usize) -> LookupLimiter {
+        LookupLimiter::new(LookupLimits {
+            rate: NonZeroU32::new(rate),
+            even,
+            queue_max,
+            ..LookupLimits::default()
+        })
     }
 
     /// Returns the start times of `count` simultaneous look-ups, and the number of refused ones.
-    fn times(looks: &mut Looks, count: usize, now: Duration) -> (Vec<u64>, usize) {
+    fn times(looks: &mut LookupLimiter, count: usize, now: Duration) -> (Vec<u64>, usize) {
         let (mut begun, mut refused) = (Vec::new(), 0);
         for number in 0..count {
             match looks.want(format!("/f{number}").as_bytes(), now) {
-                Look::Now => begun.push(now),
-                Look::Refused => refused += 1,
-                Look::Later => {}
-                Look::Missing => panic!("nothing is missing"),
+                LookupDecision::Now => begun.push(now),
+                LookupDecision::Refused => refused += 1,
+                LookupDecision::Later => {}
+                LookupDecision::Missing => panic!("nothing is missing"),
             }
         }
         while let Some(due) = looks.next_deadline() {
@@ -201,8 +206,8 @@ mod tests {
 
     #[test]
     fn without_a_rate_nothing_waits() {
-        let mut looks = Looks::default();
-        assert!((0..1000).all(|_| looks.want(b"/f", ms(5)) == Look::Now));
+        let mut looks = LookupLimiter::default();
+        assert!((0..1000).all(|_| looks.want(b"/f", ms(5)) == LookupDecision::Now));
         assert_eq!(looks.next_deadline(), None);
     }
 
@@ -222,10 +227,10 @@ mod tests {
     #[test]
     fn those_that_came_first_go_first() {
         let mut looks = paced(1, true, 10);
-        assert_eq!(looks.want(b"/a", ms(0)), Look::Now);
-        assert_eq!(looks.want(b"/b", ms(0)), Look::Later);
+        assert_eq!(looks.want(b"/a", ms(0)), LookupDecision::Now);
+        assert_eq!(looks.want(b"/b", ms(0)), LookupDecision::Later);
         // It is due, but another one waits.
-        assert_eq!(looks.want(b"/c", ms(1500)), Look::Later);
+        assert_eq!(looks.want(b"/c", ms(1500)), LookupDecision::Later);
         assert_eq!(looks.due(ms(1500)).as_deref(), Some(b"/b".as_slice()));
         assert_eq!(looks.due(ms(1500)), None);
         assert_eq!(looks.due(ms(2500)).as_deref(), Some(b"/c".as_slice()));
@@ -243,41 +248,41 @@ mod tests {
 
     #[test]
     fn a_path_in_a_missing_directory_is_missing_for_the_hold_time() {
-        let rules = LookRules { missing_hold: ms(6000), ..LookRules::default() };
-        let mut looks = Looks::new(rules);
+        let rules = LookupLimits { missing_hold: ms(6000), ..LookupLimits::default() };
+        let mut looks = LookupLimiter::new(rules);
         looks.missing(b"/a/b", ms(1000));
-        assert_eq!(looks.want(b"/a/b/f", ms(2000)), Look::Missing);
-        assert_eq!(looks.want(b"/a/b/c/f", ms(2000)), Look::Missing, "also further below");
-        assert_eq!(looks.want(b"/a/b", ms(2000)), Look::Now, "it may be there by now");
-        assert_eq!(looks.want(b"/a/bc/f", ms(2000)), Look::Now);
+        assert_eq!(looks.want(b"/a/b/f", ms(2000)), LookupDecision::Missing);
+        assert_eq!(looks.want(b"/a/b/c/f", ms(2000)), LookupDecision::Missing, "also further below");
+        assert_eq!(looks.want(b"/a/b", ms(2000)), LookupDecision::Now, "it may be there by now");
+        assert_eq!(looks.want(b"/a/bc/f", ms(2000)), LookupDecision::Now);
         looks.missing(b"/a/b", ms(5000));
-        assert_eq!(looks.want(b"/a/b/f", ms(6999)), Look::Missing);
-        assert_eq!(looks.want(b"/a/b/f", ms(7000)), Look::Now, "from when it was first missed");
+        assert_eq!(looks.want(b"/a/b/f", ms(6999)), LookupDecision::Missing);
+        assert_eq!(looks.want(b"/a/b/f", ms(7000)), LookupDecision::Now, "from when it was first missed");
     }
 
     #[test]
     fn a_missing_folder_that_appears_is_not_missing() {
-        let rules = LookRules { missing_hold: ms(6000), ..LookRules::default() };
-        let mut looks = Looks::new(rules);
+        let rules = LookupLimits { missing_hold: ms(6000), ..LookupLimits::default() };
+        let mut looks = LookupLimiter::new(rules);
         looks.missing(b"/a", ms(0));
         looks.missing(b"/a/b", ms(0));
         looks.missing(b"/c", ms(0));
         looks.appeared(b"/a/b/f");
-        assert_eq!(looks.want(b"/a/b/g", ms(1)), Look::Now);
-        assert_eq!(looks.want(b"/c/g", ms(1)), Look::Missing);
+        assert_eq!(looks.want(b"/a/b/g", ms(1)), LookupDecision::Now);
+        assert_eq!(looks.want(b"/c/g", ms(1)), LookupDecision::Missing);
         looks.appeared(b"/c");
-        assert_eq!(looks.want(b"/c/g", ms(1)), Look::Now);
+        assert_eq!(looks.want(b"/c/g", ms(1)), LookupDecision::Now);
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let rules = LookRules { missing_hold: ms(10_000), ..LookRules::default() };
-        let mut looks = Looks::new(rules);
+        let rules = LookupLimits { missing_hold: ms(10_000), ..LookupLimits::default() };
+        let mut looks = LookupLimiter::new(rules);
         for number in 0..FOLDERS_MAX + 10 {
             looks.missing(format!("/d{number}").as_bytes(), ms(1));
         }
         assert!(looks.missing.len() <= FOLDERS_MAX && looks.order.len() <= FOLDERS_MAX);
-        assert_eq!(looks.want(b"/d0/f", ms(2)), Look::Now, "the oldest went");
+        assert_eq!(looks.want(b"/d0/f", ms(2)), LookupDecision::Now, "the oldest went");
         looks.missing(b"/last", ms(20_000));
         assert_eq!((looks.missing.len(), looks.order.len()), (1, 1), "what is over goes");
     }

@@ -13,7 +13,7 @@ const FULL_SHARE_COUNT: u64 = 100;
 
 /// The load that a child reports: six figures of 0 to 100. Source: cms protocol 3, `load`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Load {
+pub struct LoadFigures {
     /// Processor.
     pub cpu: u8,
     /// Network.
@@ -28,7 +28,7 @@ pub struct Load {
     pub dsk: u8,
 }
 
-impl Load {
+impl LoadFigures {
     /// Decodes the order of the wire: cpu, net, xeq, mem, pag, dsk. A value above 100 counts as
     /// 100.
     pub fn from_wire(bytes: [u8; 6]) -> Self {
@@ -44,7 +44,7 @@ impl Load {
 
 /// The use of a choice; reads and writes are counted separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Use {
+pub enum AccessKind {
     /// Reading, and attributes.
     Read,
     /// Writing, creating, staging: uses that need space.
@@ -60,10 +60,10 @@ struct Meter {
 }
 
 impl Meter {
-    fn counter(&self, kind: Use) -> &AtomicU64 {
+    fn counter(&self, kind: AccessKind) -> &AtomicU64 {
         match kind {
-            Use::Read => &self.reads,
-            Use::Write => &self.writes,
+            AccessKind::Read => &self.reads,
+            AccessKind::Write => &self.writes,
         }
     }
 }
@@ -79,9 +79,9 @@ impl Meters {
     }
 
     /// Returns the load that the child reported.
-    pub fn load(&self, slot: Slot) -> Load {
+    pub fn load(&self, slot: Slot) -> LoadFigures {
         let [cpu, io, runq, mem, pag, dsk, ..] = self.at(slot).load.load(Ordering::Relaxed).to_le_bytes();
-        Load { cpu, io, runq, mem, pag, dsk }
+        LoadFigures { cpu, io, runq, mem, pag, dsk }
     }
 
     /// Returns the free space for new files, in MB.
@@ -90,7 +90,7 @@ impl Meters {
     }
 
     /// Sets the load that the child reported.
-    pub fn set_load(&self, slot: Slot, load: Load) {
+    pub fn set_load(&self, slot: Slot, load: LoadFigures) {
         let [cpu, io, runq, mem, pag, dsk] = load.to_wire();
         self.at(slot).load.store(u64::from_le_bytes([cpu, io, runq, mem, pag, dsk, 0, 0]), Ordering::Relaxed);
     }
@@ -102,18 +102,18 @@ impl Meters {
 
     /// Returns the number of choices of the child, in hundredths; higher for a child with a limited
     /// share.
-    pub fn count(&self, slot: Slot, kind: Use) -> u64 {
+    pub fn count(&self, slot: Slot, kind: AccessKind) -> u64 {
         self.at(slot).counter(kind).load(Ordering::Relaxed)
     }
 
     /// Returns the number of choices of the child for all uses. For a child with a limited share
     /// each counts as several.
     pub fn choices(&self, slot: Slot) -> u64 {
-        (self.count(slot, Use::Read) + self.count(slot, Use::Write)) / FULL_SHARE_COUNT
+        (self.count(slot, AccessKind::Read) + self.count(slot, AccessKind::Write)) / FULL_SHARE_COUNT
     }
 
     /// Counts a choice of the child. With a `share` of n percent it counts as 100/n choices.
-    pub fn chosen(&self, slot: Slot, kind: Use, share: Option<u8>) {
+    pub fn chosen(&self, slot: Slot, kind: AccessKind, share: Option<u8>) {
         let share = u64::from(share.unwrap_or(100).clamp(1, 100));
         self.at(slot).counter(kind).fetch_add(FULL_SHARE_COUNT * 100 / share, Ordering::Relaxed);
     }
@@ -147,7 +147,7 @@ mod tests {
     fn a_load_survives_and_is_capped() {
         let meters = Meters::new();
         let slot = Slot::new(63).unwrap();
-        meters.set_load(slot, Load::from_wire([1, 2, 3, 4, 255, 6]));
+        meters.set_load(slot, LoadFigures::from_wire([1, 2, 3, 4, 255, 6]));
         assert_eq!(meters.load(slot).to_wire(), [1, 2, 3, 4, 100, 6]);
     }
 
@@ -155,11 +155,11 @@ mod tests {
     fn a_share_counts_more() {
         let meters = Meters::new();
         let slot = Slot::new(0).unwrap();
-        meters.chosen(slot, Use::Read, Some(50));
-        meters.chosen(slot, Use::Read, None);
-        assert_eq!(meters.count(slot, Use::Read), 300);
-        assert_eq!(meters.count(slot, Use::Write), 0);
+        meters.chosen(slot, AccessKind::Read, Some(50));
+        meters.chosen(slot, AccessKind::Read, None);
+        assert_eq!(meters.count(slot, AccessKind::Read), 300);
+        assert_eq!(meters.count(slot, AccessKind::Write), 0);
         meters.reset_counts(slot.mask());
-        assert_eq!(meters.count(slot, Use::Read), 0);
+        assert_eq!(meters.count(slot, AccessKind::Read), 0);
     }
 }

@@ -17,7 +17,7 @@ use std::ops::BitOr;
 
 use wire::cms::Message;
 
-use crate::tree::Acceptor;
+use crate::tree::AcceptorRole;
 
 /// The role of the peer of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,8 +41,8 @@ impl OrderPermit {
     /// the changes in `forwarded`.
     pub fn for_peer(
         class: LoginClass,
-        own: Acceptor,
-        forwarded: NameChanges,
+        own: AcceptorRole,
+        forwarded: NameChangeSet,
         order: &PeerOrder<'_>,
     ) -> Option<Self> {
         let allowed = match class {
@@ -53,7 +53,7 @@ impl OrderPermit {
                 None => true,
             },
             // The parents of a manager are meta managers.
-            LoginClass::Parent => own != Acceptor::Manager || order.change.is_none(),
+            LoginClass::Parent => own != AcceptorRole::Manager || order.change.is_none(),
         };
         allowed.then_some(Self(()))
     }
@@ -61,7 +61,7 @@ impl OrderPermit {
     /// Returns the permission for an operation of a client of this process; `None` if the client
     /// has to be redirected to a server instead. `change` is `None` for the end of a request to
     /// prepare files, which names no particular server.
-    pub fn for_client(change: Option<NameChange>, forwarded: NameChanges) -> Option<Self> {
+    pub fn for_client(change: Option<NameChange>, forwarded: NameChangeSet) -> Option<Self> {
         change.is_none_or(|change| forwarded.contains(change)).then_some(Self(()))
     }
 }
@@ -102,9 +102,9 @@ impl NameChange {
 
 /// A set of changes: those that a node forwards to all servers (`ofs.forward`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct NameChanges(u8);
+pub struct NameChangeSet(u8);
 
-impl NameChanges {
+impl NameChangeSet {
     /// No change.
     pub const NONE: Self = Self(0);
 
@@ -114,13 +114,13 @@ impl NameChanges {
     }
 }
 
-impl FromIterator<NameChange> for NameChanges {
+impl FromIterator<NameChange> for NameChangeSet {
     fn from_iter<I: IntoIterator<Item = NameChange>>(changes: I) -> Self {
         changes.into_iter().fold(Self::NONE, |set, change| set | change)
     }
 }
 
-impl BitOr<NameChange> for NameChanges {
+impl BitOr<NameChange> for NameChangeSet {
     type Output = Self;
 
     fn bitor(self, change: NameChange) -> Self {
@@ -183,12 +183,17 @@ mod tests {
         ]
     }
 
-    fn all() -> NameChanges {
+    fn all() -> NameChangeSet {
         NameChange::ALL.into_iter().collect()
     }
 
     /// Returns the number of permitted orders among all orders.
-    fn permitted(class: LoginClass, own: Acceptor, forwarded: NameChanges, modifier: RelayModifier) -> usize {
+    fn permitted(
+        class: LoginClass,
+        own: AcceptorRole,
+        forwarded: NameChangeSet,
+        modifier: RelayModifier,
+    ) -> usize {
         let all = orders(modifier);
         let orders = all.iter().filter_map(PeerOrder::of);
         orders.filter(|order| OrderPermit::for_peer(class, own, forwarded, order).is_some()).count()
@@ -196,42 +201,44 @@ mod tests {
 
     #[test]
     fn redirectors_change_only_the_names_that_are_forwarded() {
-        let redirector =
-            |forwarded| permitted(LoginClass::Redirector, Acceptor::Manager, forwarded, RelayModifier::NONE);
-        assert_eq!(redirector(NameChanges::NONE), 0);
+        let redirector = |forwarded| {
+            permitted(LoginClass::Redirector, AcceptorRole::Manager, forwarded, RelayModifier::NONE)
+        };
+        assert_eq!(redirector(NameChangeSet::NONE), 0);
         assert_eq!(redirector(all()), 7);
-        assert_eq!(redirector(NameChanges::NONE | NameChange::Mkdir), 2);
+        assert_eq!(redirector(NameChangeSet::NONE | NameChange::Mkdir), 2);
         let but_rm = NameChange::ALL.into_iter().filter(|change| *change != NameChange::Rm).collect();
         assert_eq!(redirector(but_rm), 6);
         // Another manager relays the order: this one only forgets.
         let forgets = RelayModifier::NO_FORWARD;
-        assert_eq!(permitted(LoginClass::Redirector, Acceptor::Manager, NameChanges::NONE, forgets), 7);
+        assert_eq!(permitted(LoginClass::Redirector, AcceptorRole::Manager, NameChangeSet::NONE, forgets), 7);
     }
 
     #[test]
     fn parents_order_and_others_do_not() {
         let of = |class, own| permitted(class, own, all(), RelayModifier::NONE);
-        assert_eq!(of(LoginClass::Parent, Acceptor::Supervisor), 7);
-        assert_eq!(of(LoginClass::Parent, Acceptor::Server), 7);
-        assert_eq!(of(LoginClass::Parent, Acceptor::Manager), 0, "names are a manager's own");
-        assert_eq!(of(LoginClass::Child, Acceptor::Manager), 0);
-        assert_eq!(of(LoginClass::Visitor, Acceptor::Manager), 0);
+        assert_eq!(of(LoginClass::Parent, AcceptorRole::Supervisor), 7);
+        assert_eq!(of(LoginClass::Parent, AcceptorRole::Server), 7);
+        assert_eq!(of(LoginClass::Parent, AcceptorRole::Manager), 0, "names are a manager's own");
+        assert_eq!(of(LoginClass::Child, AcceptorRole::Manager), 0);
+        assert_eq!(of(LoginClass::Visitor, AcceptorRole::Manager), 0);
     }
 
     #[test]
     fn a_client_orders_the_changes_that_are_forwarded() {
-        let forwarded = NameChanges::NONE | NameChange::Rm;
+        let forwarded = NameChangeSet::NONE | NameChange::Rm;
         let may = |change| OrderPermit::for_client(Some(change), forwarded).is_some();
         assert!(NameChange::ALL.into_iter().all(|change| may(change) == (change == NameChange::Rm)));
-        assert!(OrderPermit::for_client(None, NameChanges::NONE).is_some());
+        assert!(OrderPermit::for_client(None, NameChangeSet::NONE).is_some());
     }
 
     #[test]
     fn prepared_files_are_nobodys_names() {
         let cancel = Message::Prepdel(Prepdel { modifier: RelayModifier::NONE, ident: b"", reqid: b"id" });
         let cancel = PeerOrder::of(&cancel).unwrap();
-        let may =
-            |class| OrderPermit::for_peer(class, Acceptor::Manager, NameChanges::NONE, &cancel).is_some();
+        let may = |class| {
+            OrderPermit::for_peer(class, AcceptorRole::Manager, NameChangeSet::NONE, &cancel).is_some()
+        };
         assert!(may(LoginClass::Redirector) && may(LoginClass::Parent));
         assert!(!may(LoginClass::Child) && !may(LoginClass::Visitor));
         assert!(PeerOrder::of(&Message::Ping).is_none());

@@ -18,7 +18,7 @@ pub const EXPORTS_MAX: usize = 1024;
 
 /// One announced prefix. Every export can be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Export {
+pub struct ChildExport {
     /// The prefix.
     pub path: LogicalPath,
     /// Files may be written.
@@ -38,7 +38,7 @@ pub enum ExportError {
     TooMany,
 }
 
-impl Export {
+impl ChildExport {
     /// Parses the path list of a login: lines `<letters> <path>`. An empty list means `r /`.
     pub fn parse_list(text: &[u8]) -> Result<Vec<Self>, ExportError> {
         let text = text.strip_suffix(b"\0").unwrap_or(text);
@@ -97,7 +97,7 @@ impl Rights {
 }
 
 #[derive(Clone, Default, Debug)]
-struct Entry {
+struct PathEntry {
     rights: Rights,
     /// Children that announced exactly this prefix; without one the entry is removed.
     announced: SlotMask,
@@ -107,7 +107,7 @@ struct Entry {
 #[derive(Clone, Default, Debug)]
 pub struct PathTable {
     /// Entries by prefix without trailing slash; the root is the empty one.
-    entries: HashMap<Box<[u8]>, Entry>,
+    entries: HashMap<Box<[u8]>, PathEntry>,
     /// The lengths of all prefixes, longest first.
     lengths: Vec<usize>,
 }
@@ -128,14 +128,14 @@ impl PathTable {
     }
 
     /// Replaces the prefixes of the child in `slot`. Of two lines for one prefix the last counts.
-    pub fn announce(&mut self, slot: Slot, exports: &[Export]) {
-        let own: HashMap<&[u8], &Export> =
+    pub fn announce(&mut self, slot: Slot, exports: &[ChildExport]) {
+        let own: HashMap<&[u8], &ChildExport> =
             exports.iter().map(|export| (stripped(export.path.as_bytes()), export)).collect();
         self.clear(slot);
         for prefix in own.keys() {
             if !self.entries.contains_key(*prefix) {
                 let rights = self.rights(prefix).unwrap_or_default();
-                self.entries.insert(Box::from(*prefix), Entry { rights, announced: SlotMask::EMPTY });
+                self.entries.insert(Box::from(*prefix), PathEntry { rights, announced: SlotMask::EMPTY });
                 if let Err(place) = self.lengths.binary_search_by(|length| prefix.len().cmp(length)) {
                     self.lengths.insert(place, prefix.len());
                 }
@@ -197,8 +197,8 @@ mod tests {
         Slot::new(number).unwrap()
     }
 
-    fn exports(list: &str) -> Vec<Export> {
-        Export::parse_list(list.as_bytes()).unwrap()
+    fn exports(list: &str) -> Vec<ChildExport> {
+        ChildExport::parse_list(list.as_bytes()).unwrap()
     }
 
     #[test]
@@ -208,13 +208,13 @@ mod tests {
         assert!(list[0].stage && !list[0].write && list[1].write);
         assert_eq!(exports(""), exports("r /"));
         assert_eq!(exports("\0"), exports("r /"));
-        let error = |list: &[u8]| Export::parse_list(list).unwrap_err();
+        let error = |list: &[u8]| ChildExport::parse_list(list).unwrap_err();
         assert_eq!(error(b"q /"), ExportError::Line);
         assert_eq!(error(b"/only"), ExportError::Line);
         assert_eq!(error(b"r only"), ExportError::Path);
         assert_eq!(error(b"r /a/../b"), ExportError::Path);
         assert_eq!(error("r /\n".repeat(EXPORTS_MAX + 1).as_bytes()), ExportError::TooMany);
-        assert!(Export::parse_list("r /\n".repeat(EXPORTS_MAX).as_bytes()).is_ok());
+        assert!(ChildExport::parse_list("r /\n".repeat(EXPORTS_MAX).as_bytes()).is_ok());
     }
 
     #[test]
@@ -264,9 +264,9 @@ mod tests {
             asked in prop::collection::vec("(/[ab]){1,5}", 1..12),
         ) {
             let mut table = PathTable::default();
-            let mut announced: [Vec<Export>; 4] = Default::default();
+            let mut announced: [Vec<ChildExport>; 4] = Default::default();
             for (number, paths) in changes {
-                let list: Vec<Export> = paths.into_iter().map(|(path, write, stage)| Export {
+                let list: Vec<ChildExport> = paths.into_iter().map(|(path, write, stage)| ChildExport {
                     path: LogicalPath::parse(format!("{path}/").as_bytes()).unwrap(), write, stage,
                 }).collect();
                 table.announce(slot(number), &list);

@@ -13,7 +13,7 @@ pub use wire::cms::ErrorCode;
 use wire::cms::flags::{self, ClientNetwork};
 use wire::cms::response::locate_text::{self, Location, NodeKind};
 
-use crate::cell::{Client, Net};
+use crate::cell::{ClientOrigin, Net};
 use crate::slots::Slot;
 
 /// The operation for which the client needs the file.
@@ -44,7 +44,7 @@ impl Intent {
 
 /// The reason why the client returns from a node that it was redirected to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Reason {
+pub enum RetryReason {
     /// The file was missing, or the client gave no reason.
     #[default]
     Missing,
@@ -56,7 +56,7 @@ pub enum Reason {
     Server,
 }
 
-impl Reason {
+impl RetryReason {
     /// Returns the reason for the last word of a client's `triedrc=` list.
     pub fn from_word(list: &str) -> Self {
         match list.rsplit(',').next().unwrap_or_default().trim() {
@@ -80,7 +80,7 @@ impl Reason {
 
 /// The strength of affinity: how strongly requests for equal paths go to the same child.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub enum Affinity {
+pub enum ClientAffinity {
     /// No affinity.
     #[default]
     None,
@@ -111,11 +111,11 @@ pub struct SelectOptions {
     /// The client wants one more source, beside those tried.
     pub another_source: bool,
     /// The network position of the client.
-    pub client: Client,
+    pub client: ClientOrigin,
     /// The reason for the return.
-    pub reason: Reason,
+    pub reason: RetryReason,
     /// The affinity that the client asks for; it counts only if the configuration allows it.
-    pub affinity: Option<Affinity>,
+    pub affinity: Option<ClientAffinity>,
 }
 
 /// Bits without meaning are ignored, as real managers do.
@@ -129,17 +129,17 @@ impl From<flags::SelectOptions> for SelectOptions {
             () => Intent::Read,
         };
         let reason = match bits.tried_reason() {
-            flags::TriedReason::Missing => Reason::Missing,
-            flags::TriedReason::IoError => Reason::Io,
-            flags::TriedReason::FsError => Reason::FileSystem,
-            flags::TriedReason::ServerError => Reason::Server,
+            flags::TriedReason::Missing => RetryReason::Missing,
+            flags::TriedReason::IoError => RetryReason::Io,
+            flags::TriedReason::FsError => RetryReason::FileSystem,
+            flags::TriedReason::ServerError => RetryReason::Server,
         };
         let affinity = match bits.affinity() {
             flags::Affinity::Unsaid => None,
-            flags::Affinity::None => Some(Affinity::None),
-            flags::Affinity::Weak => Some(Affinity::Weak),
-            flags::Affinity::Strong => Some(Affinity::Strong),
-            flags::Affinity::Strict => Some(Affinity::Strict),
+            flags::Affinity::None => Some(ClientAffinity::None),
+            flags::Affinity::Weak => Some(ClientAffinity::Weak),
+            flags::Affinity::Strong => Some(ClientAffinity::Strong),
+            flags::Affinity::Strict => Some(ClientAffinity::Strict),
         };
         Self {
             intent,
@@ -158,7 +158,7 @@ impl From<flags::SelectOptions> for SelectOptions {
 
 /// Options of `locate`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LocateOptions {
+pub struct LocateFlags {
     /// Discard the known location and query again.
     pub refresh: bool,
     /// Return names instead of addresses.
@@ -170,10 +170,10 @@ pub struct LocateOptions {
     /// Return addresses of every family, whether the client can use them or not.
     pub all_nets: bool,
     /// The network position of the client.
-    pub client: Client,
+    pub client: ClientOrigin,
 }
 
-impl From<flags::LocateOptions> for LocateOptions {
+impl From<flags::LocateOptions> for LocateFlags {
     fn from(bits: flags::LocateOptions) -> Self {
         use flags::LocateOptions as Bits;
         Self {
@@ -187,19 +187,19 @@ impl From<flags::LocateOptions> for LocateOptions {
     }
 }
 
-fn client(network: ClientNetwork, private: bool) -> Client {
+fn client(network: ClientNetwork, private: bool) -> ClientOrigin {
     let net = match network {
         ClientNetwork::Ipv4 => Net::V4,
         ClientNetwork::PreferIpv4 => Net::V4First,
         ClientNetwork::Ipv6 => Net::V6,
         ClientNetwork::PreferIpv6 => Net::V6First,
     };
-    Client { net, private, alone: false }
+    ClientOrigin { net, private, alone: false }
 }
 
 /// One line of the answer to `locate`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Located {
+pub struct LocatedChild {
     /// The child.
     pub slot: Slot,
     /// The child is an inner node; the client has to ask it for the servers below.
@@ -217,7 +217,7 @@ pub struct Located {
     pub port: u16,
 }
 
-impl Located {
+impl LocatedChild {
     /// Encodes these lines for clients, without NUL.
     pub fn text(list: &[Self]) -> Vec<u8> {
         let addresses: Vec<Vec<u8>> = list.iter().map(Self::address).collect();
@@ -250,7 +250,7 @@ impl Located {
 
 /// The answer to a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum ClusterAnswer {
     /// The client continues at this node.
     Redirect {
         /// The chosen child; `None` for a node outside the cell.
@@ -264,12 +264,12 @@ pub enum Answer {
     /// success.
     Wait(Duration),
     /// These children have the file.
-    Located(Vec<Located>),
+    Located(Vec<LocatedChild>),
     /// The request failed.
     Error(ErrorCode, Cow<'static, str>),
 }
 
-impl Answer {
+impl ClusterAnswer {
     pub(crate) const fn error(code: ErrorCode, text: &'static str) -> Self {
         Self::Error(code, Cow::Borrowed(text))
     }
@@ -296,26 +296,26 @@ mod tests {
         assert!(select(0xa2).name_only && select(0xa2).intent == Intent::Create);
         assert!(select(0x4).online && select(0x1).refresh && select(0x100).replica && select(0x200).copies);
         assert!(select(0x40000).another_source && select(0x80000).another_source);
-        assert_eq!(select(0x30008).reason, Reason::Server);
-        assert_eq!(select(0x300000).affinity, Some(Affinity::Strict));
-        assert_eq!(select(0x400000).affinity, Some(Affinity::None));
-        assert_eq!(select(0x8).client, Client { net: Net::V4, ..Client::default() });
-        assert_eq!(select(0xb000).client, Client { net: Net::V6First, private: true, alone: false });
-        let locate = LocateOptions::from(flags::LocateOptions(0x4087));
+        assert_eq!(select(0x30008).reason, RetryReason::Server);
+        assert_eq!(select(0x300000).affinity, Some(ClientAffinity::Strict));
+        assert_eq!(select(0x400000).affinity, Some(ClientAffinity::None));
+        assert_eq!(select(0x8).client, ClientOrigin { net: Net::V4, ..ClientOrigin::default() });
+        assert_eq!(select(0xb000).client, ClientOrigin { net: Net::V6First, private: true, alone: false });
+        let locate = LocateFlags::from(flags::LocateOptions(0x4087));
         assert!(locate.refresh && locate.names && locate.unique && locate.asap && locate.all_nets);
     }
 
     #[test]
     fn the_last_reason_counts() {
-        assert_eq!(Reason::from_word("enoent,ioerr"), Reason::Io);
-        assert_eq!(Reason::from_word("srverr,fserr"), Reason::FileSystem);
-        assert_eq!(Reason::from_word("ioerr,resel"), Reason::Missing);
-        assert_eq!(Reason::from_word(""), Reason::Missing);
+        assert_eq!(RetryReason::from_word("enoent,ioerr"), RetryReason::Io);
+        assert_eq!(RetryReason::from_word("srverr,fserr"), RetryReason::FileSystem);
+        assert_eq!(RetryReason::from_word("ioerr,resel"), RetryReason::Missing);
+        assert_eq!(RetryReason::from_word(""), RetryReason::Missing);
     }
 
     #[test]
     fn lines_as_clients_read_them() {
-        let mut line = Located {
+        let mut line = LocatedChild {
             slot: Slot::new(1).unwrap(),
             inner: false,
             faint: false,
@@ -324,7 +324,8 @@ mod tests {
             ip: IpAddr::from([127, 0, 0, 1]),
             port: 1094,
         };
-        let text = |line: &Located| String::from_utf8(Located::text(std::slice::from_ref(line))).unwrap();
+        let text =
+            |line: &LocatedChild| String::from_utf8(LocatedChild::text(std::slice::from_ref(line))).unwrap();
         assert_eq!(text(&line), "Sw[::127.0.0.1]:1094");
         line.name = Some(Arc::from("vm"));
         (line.inner, line.write) = (true, false);

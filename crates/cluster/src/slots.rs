@@ -36,7 +36,7 @@ impl Slot {
     }
 
     /// Returns all slots, from 0 to 63.
-    pub fn all() -> Slots {
+    pub fn all() -> SlotIter {
         SlotMask::ALL.iter()
     }
 }
@@ -111,8 +111,8 @@ impl SlotMask {
     }
 
     /// Returns the slots of the set from the lowest to the highest; `.rev()` reverses the order.
-    pub const fn iter(self) -> Slots {
-        Slots(self)
+    pub const fn iter(self) -> SlotIter {
+        SlotIter(self)
     }
 }
 
@@ -130,9 +130,9 @@ impl FromIterator<Slot> for SlotMask {
 
 impl IntoIterator for SlotMask {
     type Item = Slot;
-    type IntoIter = Slots;
+    type IntoIter = SlotIter;
 
-    fn into_iter(self) -> Slots {
+    fn into_iter(self) -> SlotIter {
         self.iter()
     }
 }
@@ -196,9 +196,9 @@ impl Not for SlotMask {
 
 /// The slots of a set in ascending order.
 #[derive(Clone, Debug)]
-pub struct Slots(SlotMask);
+pub struct SlotIter(SlotMask);
 
-impl Iterator for Slots {
+impl Iterator for SlotIter {
     type Item = Slot;
 
     fn next(&mut self) -> Option<Slot> {
@@ -212,7 +212,7 @@ impl Iterator for Slots {
     }
 }
 
-impl DoubleEndedIterator for Slots {
+impl DoubleEndedIterator for SlotIter {
     fn next_back(&mut self) -> Option<Slot> {
         let slot = self.0.highest()?;
         self.0.remove(slot);
@@ -220,7 +220,7 @@ impl DoubleEndedIterator for Slots {
     }
 }
 
-impl ExactSizeIterator for Slots {}
+impl ExactSizeIterator for SlotIter {}
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use base::Rng;
-use cluster::{Bounces, Cache, CacheSettings, Location, Slot, SlotMask};
+use cluster::{Bounces, Cache, CacheSettings, CachedLocation, Slot, SlotMask};
 use proptest::prelude::*;
 
 struct Fixed;
@@ -56,7 +56,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// One path in the model: a bounce visits every path, and the age counts whole ticks.
 #[derive(Clone)]
 struct Known {
-    location: Location,
+    location: CachedLocation,
     tick: u64,
     since: u64,
 }
@@ -74,7 +74,7 @@ impl Model {
         self.known.retain(|_, known| tick - known.tick < 64);
     }
 
-    fn change(&mut self, path: u8, change: impl FnOnce(&mut Location)) {
+    fn change(&mut self, path: u8, change: impl FnOnce(&mut CachedLocation)) {
         let now = self.now;
         let Some(known) = self.known.get_mut(&path) else { return };
         if let Some(slot) = known.location.placed
@@ -121,30 +121,30 @@ proptest! {
                     if cache.lookup(&name(path), now, &bounces).is_none() {
                         cache.enter(&name(path), now, &bounces, |_| ());
                         let fresh = Known {
-                            location: Location::UNKNOWN, tick: model.now / TICK, since: model.now,
+                            location: CachedLocation::UNKNOWN, tick: model.now / TICK, since: model.now,
                         };
                         model.known.insert(path, fresh);
                     }
                 }
                 Step::Refresh { path } => {
-                    cache.enter(&name(path), now, &bounces, |at| *at = Location::UNKNOWN);
+                    cache.enter(&name(path), now, &bounces, |at| *at = CachedLocation::UNKNOWN);
                     let fresh = Known {
-                        location: Location::UNKNOWN, tick: model.now / TICK, since: model.now,
+                        location: CachedLocation::UNKNOWN, tick: model.now / TICK, since: model.now,
                     };
                     model.known.insert(path, fresh);
                 }
                 Step::Found { path, slot: from, pending } => {
-                    let found = |at: &mut Location| at.found(slot(from), pending);
+                    let found = |at: &mut CachedLocation| at.found(slot(from), pending);
                     cache.update(&name(path), now, &bounces, found);
                     model.change(path, found);
                 }
                 Step::Missed { path, slot: from } => {
-                    let missed = |at: &mut Location| at.missed(slot(from));
+                    let missed = |at: &mut CachedLocation| at.missed(slot(from));
                     cache.update(&name(path), now, &bounces, missed);
                     model.change(path, missed);
                 }
                 Step::Place { path, slot: to } => {
-                    let place = |at: &mut Location| { at.placed = None; at.place(slot(to)); };
+                    let place = |at: &mut CachedLocation| { at.placed = None; at.place(slot(to)); };
                     // The same slot twice is one placement.
                     if model.known.get(&path).is_some_and(|known| known.location.placed.is_none()) {
                         cache.update(&name(path), now, &bounces, place);
@@ -152,7 +152,7 @@ proptest! {
                     }
                 }
                 Step::Done { path } => {
-                    let done = |at: &mut Location| { at.unasked = SlotMask::EMPTY; at.querying = false; };
+                    let done = |at: &mut CachedLocation| { at.unasked = SlotMask::EMPTY; at.querying = false; };
                     cache.update(&name(path), now, &bounces, done);
                     model.change(path, done);
                 }
@@ -272,8 +272,8 @@ fn a_query_of_some_children_does_not_extend_the_absence_at_others() {
     let settings = CacheSettings { nowhere: Some(Duration::from_secs(65)), ..CacheSettings::default() };
     let cache = Cache::new(&settings, &mut Fixed);
     let bounces = Bounces::new();
-    let query = |from: u64, change: fn(&mut Location)| {
-        let begin = |location: &mut Location| {
+    let query = |from: u64, change: fn(&mut CachedLocation)| {
+        let begin = |location: &mut CachedLocation| {
             change(location);
             location.unasked = SlotMask::EMPTY;
             location.querying = true;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cluster::tree::{Extensions, LinkId};
+use cluster::tree::{ConnectionId, Extensions};
 use cluster::{EXPECTED_FOR, LeaseNumber};
 
 use super::{Own, Sabotage};
@@ -11,7 +11,7 @@ use crate::talk::{Deed, Files, Name};
 impl Own {
     /// Reports the running leases to new parents.
     pub(super) fn report_leases(&mut self, now: Duration, out: &mut Vec<Deed>) {
-        let parents: Vec<(LinkId, Extensions)> = self.parents().collect();
+        let parents: Vec<(ConnectionId, Extensions)> = self.parents().collect();
         self.informed.retain(|link| parents.iter().any(|(parent, _)| parent == link));
         for (link, extensions) in parents {
             if self.informed.insert(link)
@@ -40,7 +40,7 @@ impl Own {
     /// path.
     pub(super) fn lease(
         &mut self,
-        link: LinkId,
+        link: ConnectionId,
         path: &Name,
         time: Duration,
         number: LeaseNumber,
@@ -63,7 +63,7 @@ impl Own {
             return;
         }
         // The report confirms the arrival of the lease to the parent that granted it.
-        let knows = |(_, extensions): &(LinkId, Extensions)| extensions.contains(Extensions::LEASES);
+        let knows = |(_, extensions): &(ConnectionId, Extensions)| extensions.contains(Extensions::LEASES);
         let message = leased(path, number);
         out.extend(self.parents().filter(knows).map(|(parent, _)| Deed::Files(parent, message.clone())));
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cluster::tree::{Acceptor, Extensions, LinkId};
+use cluster::tree::{AcceptorRole, ConnectionId, Extensions};
 use cluster::{LoginClass, NameChange, OrderPermit, PeerOrder};
 
 use super::{Own, Sabotage, here};
@@ -14,7 +14,7 @@ impl Own {
     /// Handles an order to change names.
     pub(super) fn ordered(
         &mut self,
-        link: LinkId,
+        link: ConnectionId,
         order: Order,
         disk: &mut Disk,
         now: Duration,
@@ -29,7 +29,7 @@ impl Own {
         let class = if self.does(Sabotage::Obeys) { LoginClass::Parent } else { self.class(link) };
         let own = match (self.does(Sabotage::Obeys), self.node.members()) {
             (false, Some(members)) => members.settings().acceptor,
-            _ => Acceptor::Server,
+            _ => AcceptorRole::Server,
         };
         let Some(permit) = OrderPermit::for_peer(class, own, self.forwarded, &peer_order) else { return };
         if self.desk.is_some() {
@@ -39,8 +39,8 @@ impl Own {
         }
     }
 
-    fn class(&self, link: LinkId) -> LoginClass {
-        let is_parent = |(parent, _): (LinkId, Extensions)| parent == link;
+    fn class(&self, link: ConnectionId) -> LoginClass {
+        let is_parent = |(parent, _): (ConnectionId, Extensions)| parent == link;
         if link.is_outward() {
             return if self.parents().any(is_parent) { LoginClass::Parent } else { LoginClass::Visitor };
         }

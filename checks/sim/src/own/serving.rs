@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use cluster::{ErrorCode, OVERTAKEN, Outcome, Permit};
+use cluster::{CreationOutcome, ErrorCode, OVERTAKEN, Permit};
 
 use super::{Own, Sabotage, client_token, here};
 use crate::desk::told;
@@ -69,7 +69,7 @@ impl Own {
                     return door.map_or(Told::Failed(ErrorCode::SERVER_ERROR), Told::Redirect);
                 }
                 if permit == Permit::Leased {
-                    self.leases.end(path, Outcome::Created, now);
+                    self.leases.end(path, CreationOutcome::Created, now);
                 }
                 disk.put(path, Some(request.operation), now);
                 out.push(Deed::Made(path.clone()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::LogicalPath;
 use cluster::work_queue::{CHANGES_MAX, MISSES_MAX, REQUEST_BYTES_MAX, REQUESTS_AT_ONCE, REQUESTS_MAX};
-use cluster::{Turn, WorkQueue};
+use cluster::{WorkBatch, WorkQueue};
 
 use super::{Own, Sabotage};
 use crate::disk::Disk;
@@ -143,7 +143,7 @@ impl Own {
             return;
         };
         turns.turns += 1;
-        let mut turn = Turn::default();
+        let mut turn = WorkBatch::default();
         turns.queue.take(&mut turn);
         turns.at = (!turns.queue.is_empty()).then_some(now + turns.pace);
         turns.resets += u64::from(turn.is_reset);

@@ -38,7 +38,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 pub use bounces::Bounces;
 
 use crate::slots::{Slot, SlotMask};
-use shard::{Moment, Name, Shard};
+use shard::{HashedName, LookupContext, Shard};
 
 /// The default time for which a location is kept after its last query (`cms.fxhold`).
 pub const WINDOW: Duration = Duration::from_secs(8 * 3600);
@@ -93,7 +93,7 @@ impl Default for CacheSettings {
 /// A child in none of them does not have it. Free slots may appear in any mask, so readers restrict
 /// the masks to the children that export the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Location {
+pub struct CachedLocation {
     /// Children that have it.
     pub have: SlotMask,
     /// Children at which it is being staged or not yet closed; also in `have`.
@@ -111,7 +111,7 @@ pub struct Location {
     pub failed: Option<Slot>,
 }
 
-impl Location {
+impl CachedLocation {
     /// The location of an unknown path: every child has to be queried.
     pub const UNKNOWN: Self = Self {
         have: SlotMask::EMPTY,
@@ -280,7 +280,7 @@ impl Cache {
     }
 
     /// Returns the location of `path`; slots that bounced since then count as not queried.
-    pub fn lookup(&self, path: &[u8], now: Duration, bounces: &Bounces) -> Option<Location> {
+    pub fn lookup(&self, path: &[u8], now: Duration, bounces: &Bounces) -> Option<CachedLocation> {
         let (mut shard, name) = self.place(path);
         shard.lookup(name, &self.moment(now, bounces))
     }
@@ -291,7 +291,7 @@ impl Cache {
         path: &[u8],
         now: Duration,
         bounces: &Bounces,
-        change: impl FnOnce(&mut Location) -> R,
+        change: impl FnOnce(&mut CachedLocation) -> R,
     ) -> Option<R> {
         let (mut shard, name) = self.place(path);
         shard.update(name, &self.moment(now, bounces), change)
@@ -303,14 +303,14 @@ impl Cache {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Starts the window of `path` again, with its location or [`Location::UNKNOWN`], and changes
+    /// Starts the window of `path` again, with its location or [`CachedLocation::UNKNOWN`], and changes
     /// it.
     pub fn enter<R>(
         &self,
         path: &[u8],
         now: Duration,
         bounces: &Bounces,
-        change: impl FnOnce(&mut Location) -> R,
+        change: impl FnOnce(&mut CachedLocation) -> R,
     ) -> R {
         let (mut shard, name) = self.place(path);
         shard.enter(name, &self.moment(now, bounces), self.most, change)
@@ -345,8 +345,8 @@ impl Cache {
         u32::try_from(now.as_nanos() / self.window.tick_nanos).unwrap_or(u32::MAX)
     }
 
-    fn moment<'a>(&self, now: Duration, bounces: &'a Bounces) -> Moment<'a> {
-        Moment {
+    fn moment<'a>(&self, now: Duration, bounces: &'a Bounces) -> LookupContext<'a> {
+        LookupContext {
             tick: self.tick(now),
             seconds: u32::try_from(now.as_secs()).unwrap_or(u32::MAX),
             bounces,
@@ -355,14 +355,14 @@ impl Cache {
     }
 
     /// Locks the shard of a path; returns it with the key of the path.
-    fn place(&self, path: &[u8]) -> (MutexGuard<'_, Shard>, Name) {
+    fn place(&self, path: &[u8]) -> (MutexGuard<'_, Shard>, HashedName) {
         let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
         hasher.write(path);
         let hash = hasher.finish128();
         // One half of the hash selects the shard and the place in it, by different bits; the other
         // half distinguishes paths. The number of shards is a power of two.
         let at = (hash.h1 >> 32) as usize & (self.shards.len() - 1);
-        (unpoisoned(&self.shards[at]), Name { hash: hash.h1 as u32, check: hash.h2 })
+        (unpoisoned(&self.shards[at]), HashedName { hash: hash.h1 as u32, check: hash.h2 })
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 
-use super::{Bounces, CacheStats, FAILED_HOLD, Location, PLACEMENT_HOLD, WINDOW_TICKS};
+use super::{Bounces, CacheStats, CachedLocation, FAILED_HOLD, PLACEMENT_HOLD, WINDOW_TICKS};
 use crate::leases::LEASE;
 use crate::slots::{Slot, SlotMask};
 
@@ -42,7 +42,7 @@ const NOWHERE: u8 = u8::MAX;
 
 /// The key of a path: bits of its keyed hash. Other bits select the shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Name {
+pub(super) struct HashedName {
     /// The bits for the index.
     pub(super) hash: u32,
     /// The bits that distinguish it from all other paths.
@@ -50,7 +50,7 @@ pub(super) struct Name {
 }
 
 /// The caller's time and view of the slots.
-pub(super) struct Moment<'a> {
+pub(super) struct LookupContext<'a> {
     /// The time, in ticks of the window.
     pub(super) tick: u32,
     /// The time, in seconds.
@@ -61,7 +61,7 @@ pub(super) struct Moment<'a> {
 }
 
 /// 48 bytes.
-struct Entry {
+struct CacheEntry {
     /// Holders that are not draining.
     have: u64,
     /// For bits of `have`: it is being staged there. Other bits: draining holders.
@@ -84,18 +84,18 @@ struct Entry {
     failed: u8,
 }
 
-const _: () = assert!(size_of::<Entry>() == 48);
+const _: () = assert!(size_of::<CacheEntry>() == 48);
 
 #[derive(Default)]
-struct Block {
+struct EntryBlock {
     tick: u32,
-    entries: Vec<Entry>,
+    entries: Vec<CacheEntry>,
 }
 
 #[derive(Default)]
 pub(super) struct Shard {
     index: HashTable<u32>,
-    blocks: VecDeque<Block>,
+    blocks: VecDeque<EntryBlock>,
     /// The number of the front block.
     front: u32,
     entries: usize,
@@ -103,7 +103,7 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) fn lookup(&mut self, name: Name, at: &Moment<'_>) -> Option<Location> {
+    pub(super) fn lookup(&mut self, name: HashedName, at: &LookupContext<'_>) -> Option<CachedLocation> {
         let entry = self.current(name, at)?;
         entry.flags |= USED;
         let location = entry.location();
@@ -113,9 +113,9 @@ impl Shard {
 
     pub(super) fn update<R>(
         &mut self,
-        name: Name,
-        at: &Moment<'_>,
-        change: impl FnOnce(&mut Location) -> R,
+        name: HashedName,
+        at: &LookupContext<'_>,
+        change: impl FnOnce(&mut CachedLocation) -> R,
     ) -> Option<R> {
         let entry = self.current(name, at)?;
         let mut location = entry.location();
@@ -126,20 +126,20 @@ impl Shard {
 
     pub(super) fn enter<R>(
         &mut self,
-        name: Name,
-        at: &Moment<'_>,
+        name: HashedName,
+        at: &LookupContext<'_>,
         most: usize,
-        change: impl FnOnce(&mut Location) -> R,
+        change: impl FnOnce(&mut CachedLocation) -> R,
     ) -> R {
         let known =
             self.current(name, at).map(|entry| (entry.location(), entry.since, entry.flags & PARTIAL));
         self.counts.misses += u64::from(known.is_none());
-        let (mut location, since, partial) = known.unwrap_or((Location::UNKNOWN, at.seconds, 0));
+        let (mut location, since, partial) = known.unwrap_or((CachedLocation::UNKNOWN, at.seconds, 0));
         let result = change(&mut location);
         self.forget(name);
         self.expire(at.tick);
         self.make_room(at.tick, most);
-        let mut entry = Entry {
+        let mut entry = CacheEntry {
             have: 0,
             pending: 0,
             unasked: SlotMask::ALL.0,
@@ -162,7 +162,7 @@ impl Shard {
         result
     }
 
-    pub(super) fn forget(&mut self, name: Name) {
+    pub(super) fn forget(&mut self, name: HashedName) {
         let Self { index, blocks, front, .. } = self;
         let same = |id: &u32| entry_at(blocks, *front, *id).is_some_and(|(_, entry)| entry.is(name));
         let Ok(place) = index.find_entry(spread(name.hash), same) else { return };
@@ -190,7 +190,7 @@ impl Shard {
     }
 
     /// Returns the live entry of `path`, updated for bounces, expiry and unconfirmed placements.
-    fn current(&mut self, name: Name, at: &Moment<'_>) -> Option<&mut Entry> {
+    fn current(&mut self, name: HashedName, at: &LookupContext<'_>) -> Option<&mut CacheEntry> {
         let Self { index, blocks, front, .. } = self;
         let same = |id: &u32| entry_at(blocks, *front, *id).is_some_and(|(_, entry)| entry.is(name));
         let id = *index.find(spread(name.hash), same)?;
@@ -219,7 +219,7 @@ impl Shard {
                     && tick.saturating_sub(block.began(entry)) < WINDOW_TICKS;
                 if kept {
                     carried += 1;
-                    let again = Entry { flags: entry.flags & !USED, ..*entry };
+                    let again = CacheEntry { flags: entry.flags & !USED, ..*entry };
                     self.append(tick, block.began(entry), again);
                 } else {
                     self.counts.evicted += 1;
@@ -229,7 +229,7 @@ impl Shard {
     }
 
     /// Appends an entry whose window began with the tick `began`.
-    fn append(&mut self, tick: u32, began: u32, mut entry: Entry) {
+    fn append(&mut self, tick: u32, began: u32, mut entry: CacheEntry) {
         let open = self
             .blocks
             .back()
@@ -240,7 +240,7 @@ impl Shard {
             if let Some(full) = self.blocks.back_mut() {
                 full.entries.shrink_to_fit();
             }
-            self.blocks.push_back(Block { tick, ..Block::default() });
+            self.blocks.push_back(EntryBlock { tick, ..EntryBlock::default() });
         }
         let number = self.front.wrapping_add(self.blocks.len() as u32 - 1) % BLOCK_NUMBERS;
         let Self { index, blocks, front, .. } = self;
@@ -256,7 +256,7 @@ impl Shard {
     }
 
     /// Removes the oldest block from log and index.
-    fn pop_block(&mut self) -> Option<Block> {
+    fn pop_block(&mut self) -> Option<EntryBlock> {
         let number = self.front;
         let block = self.blocks.pop_front()?;
         self.front = (number + 1) % BLOCK_NUMBERS;
@@ -273,20 +273,20 @@ impl Shard {
     }
 }
 
-impl Block {
+impl EntryBlock {
     /// Returns the tick at which the entry's window began.
-    fn began(&self, entry: &Entry) -> u32 {
+    fn began(&self, entry: &CacheEntry) -> u32 {
         self.tick.saturating_sub(u32::from((self.tick as u8).wrapping_sub(entry.tick)))
     }
 }
 
-impl Entry {
-    fn is(&self, name: Name) -> bool {
+impl CacheEntry {
+    fn is(&self, name: HashedName) -> bool {
         self.check == name.check && self.hash == name.hash
     }
 
-    fn location(&self) -> Location {
-        Location {
+    fn location(&self) -> CachedLocation {
+        CachedLocation {
             have: SlotMask(self.have | self.pending),
             pending: SlotMask(self.pending & self.have),
             draining: SlotMask(self.pending & !self.have),
@@ -297,7 +297,7 @@ impl Entry {
         }
     }
 
-    fn set(&mut self, location: &Location, seconds: u32) {
+    fn set(&mut self, location: &CachedLocation, seconds: u32) {
         let placed = location.placed.map_or(NOWHERE, Slot::number);
         // A lease that ended by itself was not used. That is not a failure of the child, and other
         // parents choose it again.
@@ -322,7 +322,7 @@ impl Entry {
     }
 
     /// Updates the entry for bounces and for states whose time has ended.
-    fn check(&mut self, at: &Moment<'_>) {
+    fn check(&mut self, at: &LookupContext<'_>) {
         let mut location = self.location();
         let bounced = at.bounces.since(self.clock);
         location.unasked |= at.bounces.doubted_since(self.clock);
@@ -348,12 +348,12 @@ impl Entry {
     }
 }
 
-fn entry_at(blocks: &VecDeque<Block>, front: u32, id: u32) -> Option<(&Block, &Entry)> {
+fn entry_at(blocks: &VecDeque<EntryBlock>, front: u32, id: u32) -> Option<(&EntryBlock, &CacheEntry)> {
     let block = blocks.get(block_of(front, id))?;
     Some((block, block.entries.get(place_of(id))?))
 }
 
-fn entry_at_mut(blocks: &mut VecDeque<Block>, front: u32, id: u32) -> Option<&mut Entry> {
+fn entry_at_mut(blocks: &mut VecDeque<EntryBlock>, front: u32, id: u32) -> Option<&mut CacheEntry> {
     blocks.get_mut(block_of(front, id))?.entries.get_mut(place_of(id))
 }
 

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::missed::MissedUntil;
-use super::{Action, Resolver, STEPS_AT_ONCE, Settle};
-use crate::cell::{Child, ChildKind, ChildState, Interface};
+use super::{LocationResolver, ResolverAction, STEPS_AT_ONCE, Settle};
+use crate::cell::{CellChild, ChildKind, ChildState, Interface};
 use crate::leases::LEASE;
-use crate::meters::Load;
-use crate::paths::Export;
+use crate::meters::LoadFigures;
+use crate::paths::ChildExport;
 use crate::slots::{Slot, SlotMask};
 use crate::tree::limits::STABLE;
-use crate::tree::{ChildChange, Extensions, LinkId, Member};
+use crate::tree::{ChildChange, ClusterMember, ConnectionId, Extensions};
 
 /// The time for which a lost child is expected to reconnect. Meanwhile no file that it may have is
 /// reported as missing or created. The slot itself is kept for longer.
@@ -27,12 +27,12 @@ pub(super) const SEATED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The connection of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Attached {
-    link: LinkId,
+pub(super) struct AttachedChild {
+    link: ConnectionId,
     since: Duration,
 }
 
-impl Resolver {
+impl LocationResolver {
     /// Applies a change of the child in `slot`, as reported by the tree. `member` is the child in
     /// the tree, `None` if the slot is free; `interfaces` are its addresses, which only the driver
     /// can determine.
@@ -40,10 +40,10 @@ impl Resolver {
         &mut self,
         slot: Slot,
         change: ChildChange,
-        member: Option<&Member>,
+        member: Option<&ClusterMember>,
         interfaces: Vec<Interface>,
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) {
         match (change, member) {
             (ChildChange::Freed, _) | (_, None) => {
@@ -62,7 +62,7 @@ impl Resolver {
             (ChildChange::Lost, _) => {
                 self.cell.miss_lessee(slot, now.saturating_add(LEASE));
                 let expected = self.expect(slot, now);
-                let away = |child: &mut Child| {
+                let away = |child: &mut CellChild| {
                     child.state.connected = false;
                     child.state.expected = expected;
                 };
@@ -78,7 +78,7 @@ impl Resolver {
                     self.expected.retain(|(_, other)| *other != slot);
                     // The tree refuses lists that cannot be read; a child without paths gets no
                     // requests.
-                    let exports = Export::parse_list(member.paths.as_bytes()).unwrap_or_default();
+                    let exports = ChildExport::parse_list(member.paths.as_bytes()).unwrap_or_default();
                     self.join(slot, child, &exports, now, actions);
                 } else {
                     self.change(slot, |known| *known = child, now, actions);
@@ -86,7 +86,7 @@ impl Resolver {
                 let before = self.links.get(&slot).map(|attached| attached.link);
                 match member.link {
                     Some(link) if before != Some(link) => {
-                        self.links.insert(slot, Attached { link, since: now });
+                        self.links.insert(slot, AttachedChild { link, since: now });
                     }
                     Some(_) => {}
                     None => drop(self.links.remove(&slot)),
@@ -103,8 +103,8 @@ impl Resolver {
         }
     }
 
-    fn measure(&self, slot: Slot, member: &Member) {
-        self.cell().meters().set_load(slot, Load::from_wire(member.load.parts()));
+    fn measure(&self, slot: Slot, member: &ClusterMember) {
+        self.cell().meters().set_load(slot, LoadFigures::from_wire(member.load.parts()));
         self.cell().meters().set_free_mb(slot, member.space.free_mb);
     }
 
@@ -112,10 +112,10 @@ impl Resolver {
     pub fn join(
         &mut self,
         slot: Slot,
-        child: Child,
-        exports: &[Export],
+        child: CellChild,
+        exports: &[ChildExport],
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) {
         self.mute.anew(slot);
         self.review_held();
@@ -140,9 +140,9 @@ impl Resolver {
     pub fn change(
         &mut self,
         slot: Slot,
-        change: impl FnOnce(&mut Child),
+        change: impl FnOnce(&mut CellChild),
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) {
         let before = self.cell.connected();
         self.review_held();
@@ -157,7 +157,7 @@ impl Resolver {
     /// Records whether the child is out of service. Clients are not sent to such a child, and it
     /// may be unable to report the absence of files meanwhile.
     fn note_idle(&mut self, slot: Slot, now: Duration) {
-        let idle = |child: &Child| child.kind == ChildKind::Inner && child.state.suspended;
+        let idle = |child: &CellChild| child.kind == ChildKind::Inner && child.state.suspended;
         self.mute.note(slot, self.cell.child(slot).is_some_and(idle), now);
     }
 
@@ -168,7 +168,7 @@ impl Resolver {
     }
 
     /// Frees the slot.
-    pub fn leave(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
+    pub fn leave(&mut self, slot: Slot, now: Duration, actions: &mut Vec<ResolverAction>) {
         self.review_held();
         self.cell.leave(slot);
         self.shared.publish(&self.cell);
@@ -283,7 +283,7 @@ impl Resolver {
 
     /// Records that a child will not reply to its queries: it has to be queried again if it
     /// reconnects.
-    fn lost(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
+    fn lost(&mut self, slot: Slot, now: Duration, actions: &mut Vec<ResolverAction>) {
         self.unconfirmed.forget(slot);
         self.queries.lose(slot);
         self.settle_lost(now, actions);
@@ -291,7 +291,7 @@ impl Resolver {
 
     /// Settles a limited number of the queries of lost children. The next tick continues with the
     /// others; until then they count as open.
-    pub(super) fn settle_lost(&mut self, now: Duration, actions: &mut Vec<Action>) {
+    pub(super) fn settle_lost(&mut self, now: Duration, actions: &mut Vec<ResolverAction>) {
         let before = self.steps();
         while self.steps() - before < STEPS_AT_ONCE {
             let Some((slot, id)) = self.queries.next_lost() else { return };
@@ -336,9 +336,9 @@ impl Resolver {
     }
 }
 
-fn child(member: &Member, interfaces: Vec<Interface>) -> Child {
+fn child(member: &ClusterMember, interfaces: Vec<Interface>) -> CellChild {
     let can = |extension| member.extensions.contains(extension);
-    Child {
+    CellChild {
         kind: if member.is_leaf() { ChildKind::Server } else { ChildKind::Inner },
         state: ChildState {
             connected: member.is_online(),

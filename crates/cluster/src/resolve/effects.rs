@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::held::HOLD;
-use super::queries::Token;
+use super::queries::RequestToken;
 use crate::cache::CacheStats;
 use crate::lease_number::LeaseNumber;
-use crate::request::Answer;
+use crate::request::ClusterAnswer;
 use crate::slots::{Slot, SlotMask};
 
 /// The default query timeout for real daemons (`cms.delay qdl`, `lookup`).
@@ -81,7 +81,7 @@ pub enum StateReply {
 
 /// An action for the driver, which executes them in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Action {
+pub enum ResolverAction {
     /// Query these children for the path.
     Ask {
         /// The children.
@@ -112,15 +112,15 @@ pub enum Action {
     /// Answer a waiting client.
     Answer {
         /// The request.
-        token: Token,
+        token: RequestToken,
         /// The answer.
-        answer: Answer,
+        answer: ClusterAnswer,
     },
-    /// Answer a waiting parent. A parent that gets [`Action::Announce`] instead, or no reply, gets
+    /// Answer a waiting parent. A parent that gets [`ResolverAction::Announce`] instead, or no reply, gets
     /// no such action, so its token must not own resources.
     Reply {
         /// The query.
-        token: Token,
+        token: RequestToken,
         /// The path of the query.
         path: Arc<[u8]>,
         /// The reply.

@@ -6,22 +6,22 @@
 
 use std::time::Duration;
 
-use super::held_requests::Held;
-use super::queries::{Token, WAITERS_MAX, Waiter, Wish};
-use super::state::Heard;
-use super::{Action, PATIENCE, Resolver};
-use crate::request::{Answer, ErrorCode};
+use super::held_requests::HeldRequest;
+use super::queries::{QueryWaiter, RequestToken, WAITERS_MAX, WaiterRequest};
+use super::state::StateReport;
+use super::{LocationResolver, PATIENCE, ResolverAction};
+use crate::request::{ClusterAnswer, ErrorCode};
 
 /// The default maximum time for which a request is held.
 pub const HOLD: Duration = Duration::from_secs(30);
 
-/// The maximum number of held requests that one [`Resolver::tick`] judges (batch). The next tick is
+/// The maximum number of held requests that one [`LocationResolver::tick`] judges (batch). The next tick is
 /// due at once while there are more, so that other messages and requests are handled in between.
 pub(super) const REVIEWS_AT_ONCE: usize = 64;
 
-impl Resolver {
+impl LocationResolver {
     /// Drops the requests with these tokens, because the clients that sent them have disconnected.
-    pub fn abandon(&mut self, gone: impl IntoIterator<Item = Token>) {
+    pub fn abandon(&mut self, gone: impl IntoIterator<Item = RequestToken>) {
         for token in gone {
             if self.held.take_token(token).is_none() {
                 self.queries.abandon(token);
@@ -34,20 +34,20 @@ impl Resolver {
     pub(super) fn hold(
         &mut self,
         path: &[u8],
-        mut waiter: Waiter,
-        answer: Option<Answer>,
+        mut waiter: QueryWaiter,
+        answer: Option<ClusterAnswer>,
         now: Duration,
-    ) -> Option<Answer> {
-        let longest = match waiter.wish {
+    ) -> Option<ClusterAnswer> {
+        let longest = match waiter.request {
             // The parent stops waiting then.
-            Wish::State => self.settings.hold.min(self.settings.silence * PATIENCE),
+            WaiterRequest::State => self.settings.hold.min(self.settings.silence * PATIENCE),
             _ => self.settings.hold,
         };
         let until = *waiter.held_until.get_or_insert(now.saturating_add(longest));
-        if until <= now && !matches!(waiter.wish, Wish::State) && self.is_deserted(now) {
+        if until <= now && !matches!(waiter.request, WaiterRequest::State) && self.is_deserted(now) {
             // The node that sent the client here has others.
             let text = "No server is here that could have the file.";
-            return Some(Answer::error(ErrorCode::SERVER_ERROR, text));
+            return Some(ClusterAnswer::error(ErrorCode::SERVER_ERROR, text));
         }
         let is_full = self.held.len() + self.queries.waiters() >= WAITERS_MAX || !self.held.has_room(path);
         if until <= now || is_full {
@@ -79,8 +79,8 @@ impl Resolver {
     pub(super) fn look_at_held(
         &mut self,
         now: Duration,
-        is_gone: &dyn Fn(Token) -> bool,
-        actions: &mut Vec<Action>,
+        is_gone: &dyn Fn(RequestToken) -> bool,
+        actions: &mut Vec<ResolverAction>,
     ) {
         if !self.empty_noted && self.empty_until.is_some_and(|until| until <= now) {
             self.empty_noted = true;
@@ -95,7 +95,7 @@ impl Resolver {
     }
 
     /// Judges a limited number of the requests held for this path again; the next tick continues.
-    pub(super) fn look_at_path(&mut self, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+    pub(super) fn look_at_path(&mut self, path: &[u8], now: Duration, actions: &mut Vec<ResolverAction>) {
         if self.held.is_empty() {
             return;
         }
@@ -104,33 +104,33 @@ impl Resolver {
         }
     }
 
-    fn judge_held(&mut self, held: Held, now: Duration, actions: &mut Vec<Action>) {
-        let Held { path, mut waiter, .. } = held;
+    fn judge_held(&mut self, held: HeldRequest, now: Duration, actions: &mut Vec<ResolverAction>) {
+        let HeldRequest { path, mut waiter, .. } = held;
         self.replaced.update(&mut waiter);
         // Queries the children that joined meanwhile.
         self.ask(&path, false, false, now, actions);
         let token = waiter.token;
-        if let Wish::State = waiter.wish {
+        if let WaiterRequest::State = waiter.request {
             let rights = self.cell.paths().rights(&path).unwrap_or_default();
             let location = self.known(&path, now);
             match self.judge_state(&path, &location, rights, now) {
-                Heard::Say(reply) => {
+                StateReport::Say(reply) => {
                     self.note_reply(&path, reply, now);
-                    actions.push(Action::Reply { token, path, reply });
+                    actions.push(ResolverAction::Reply { token, path, reply });
                 }
-                Heard::Await => {
+                StateReport::Await => {
                     if let Some(id) = self.queries.find(&path) {
                         self.queries.wait(id, waiter);
                     }
                 }
-                Heard::Hold => drop(self.hold(&path, waiter, None, now)),
+                StateReport::Hold => drop(self.hold(&path, waiter, None, now)),
             }
             return;
         }
         let deserted = self.deserted(now);
-        let verdict = self.judge(&path, &waiter.wish, now);
+        let verdict = self.judge(&path, &waiter.request, now);
         if let Some(answer) = deserted.or_else(|| self.conclude(&path, verdict, waiter, now, actions)) {
-            actions.push(Action::Answer { token, answer });
+            actions.push(ResolverAction::Answer { token, answer });
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::queries::{Token, Waiter, Wish};
+use super::queries::{QueryWaiter, RequestToken, WaiterRequest};
 
 /// The maximum number of bytes of the paths of held requests; beyond it, clients are asked to
 /// retry. 100,000 paths of 300 bytes fit.
@@ -17,9 +17,9 @@ pub(super) const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// A held request.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldRequest {
     pub(super) path: Arc<[u8]>,
-    pub(super) waiter: Waiter,
+    pub(super) waiter: QueryWaiter,
     until: Duration,
 }
 
@@ -27,9 +27,9 @@ pub(super) struct Held {
 #[derive(Default, Debug)]
 pub(super) struct HeldRequests {
     /// The entries by number; numbers rise in the order of arrival.
-    entries: BTreeMap<u64, Held>,
+    entries: BTreeMap<u64, HeldRequest>,
     by_path: HashMap<Arc<[u8]>, BTreeSet<u64>>,
-    by_token: HashMap<Token, u64>,
+    by_token: HashMap<RequestToken, u64>,
     deadlines: BTreeSet<(Duration, u64)>,
     /// The number of the next entry.
     next: u64,
@@ -70,7 +70,7 @@ impl HeldRequests {
     }
 
     /// Holds a request until this deadline.
-    pub(super) fn insert(&mut self, path: &[u8], waiter: Waiter, until: Duration) {
+    pub(super) fn insert(&mut self, path: &[u8], waiter: QueryWaiter, until: Duration) {
         let known = self.by_path.get_key_value(path).map(|(path, _)| path.clone());
         let path = known.unwrap_or_else(|| {
             self.bytes += path.len();
@@ -81,8 +81,8 @@ impl HeldRequests {
         self.by_path.entry(path.clone()).or_default().insert(number);
         self.by_token.insert(waiter.token, number);
         self.deadlines.insert((until, number));
-        self.states += usize::from(matches!(waiter.wish, Wish::State));
-        self.entries.insert(number, Held { path, waiter, until });
+        self.states += usize::from(matches!(waiter.request, WaiterRequest::State));
+        self.entries.insert(number, HeldRequest { path, waiter, until });
     }
 
     /// Marks all entries as to be judged again, because a change may concern them.
@@ -92,7 +92,7 @@ impl HeldRequests {
 
     /// Reports whether an entry is to be judged again.
     pub(super) fn has_reviews(&self) -> bool {
-        let is_below = |(number, _): (&u64, &Held)| *number < self.review_below;
+        let is_below = |(number, _): (&u64, &HeldRequest)| *number < self.review_below;
         !self.path_reviews.is_empty() || self.entries.first_key_value().is_some_and(is_below)
     }
 
@@ -102,7 +102,7 @@ impl HeldRequests {
     }
 
     /// Takes an entry whose deadline has passed, otherwise one that is to be judged again.
-    pub(super) fn take_due(&mut self, now: Duration) -> Option<Held> {
+    pub(super) fn take_due(&mut self, now: Duration) -> Option<HeldRequest> {
         let over = self.deadlines.first().filter(|(until, _)| *until <= now).map(|(_, number)| *number);
         if let Some(number) = over.or_else(|| self.next_path_review()) {
             return self.take(number);
@@ -113,7 +113,7 @@ impl HeldRequests {
     }
 
     /// Takes the oldest entries of a path, in the order of arrival. Those beyond `most` are due.
-    pub(super) fn take_path(&mut self, path: &[u8], most: usize) -> Vec<Held> {
+    pub(super) fn take_path(&mut self, path: &[u8], most: usize) -> Vec<HeldRequest> {
         let Some((path, numbers)) = self.by_path.get_key_value(path) else { return Vec::new() };
         if numbers.len() > most {
             self.path_reviews.insert(path.clone(), self.next);
@@ -136,16 +136,16 @@ impl HeldRequests {
     }
 
     /// Takes the entry with this token.
-    pub(super) fn take_token(&mut self, token: Token) -> Option<Held> {
+    pub(super) fn take_token(&mut self, token: RequestToken) -> Option<HeldRequest> {
         let number = self.by_token.get(&token).copied()?;
         self.take(number)
     }
 
-    fn take(&mut self, number: u64) -> Option<Held> {
+    fn take(&mut self, number: u64) -> Option<HeldRequest> {
         self.steps += 1;
         let held = self.entries.remove(&number)?;
         self.deadlines.remove(&(held.until, number));
-        self.states -= usize::from(matches!(held.waiter.wish, Wish::State));
+        self.states -= usize::from(matches!(held.waiter.request, WaiterRequest::State));
         if self.by_token.get(&held.waiter.token) == Some(&number) {
             self.by_token.remove(&held.waiter.token);
         }

@@ -5,18 +5,18 @@
 //! The rules are pure functions, so that readers use them, too. Source: cms protocol 3, section
 //! "locate".
 
-use crate::cache::Location;
-use crate::cell::{Cell, Child, ChildKind, Interface};
+use crate::cache::CachedLocation;
+use crate::cell::{Cell, CellChild, ChildKind, Interface};
 use crate::paths::Rights;
-use crate::request::{Answer, ErrorCode, LocateOptions, Located};
-use crate::selection::{Policy, Waits};
+use crate::request::{ClusterAnswer, ErrorCode, LocateFlags, LocatedChild};
+use crate::selection::{Policy, WaitTimes};
 use crate::slots::{Slot, SlotMask};
 
-use super::seen::{Seen, seen};
-use super::select::{self, Verdict};
+use super::seen::{EffectiveLocation, seen};
+use super::select::{self, SelectDecision};
 
 /// Returns the answer to a form that needs no query; `None` for a plain path.
-pub(crate) fn listing(cell: &Cell, path: &[u8], options: &LocateOptions) -> Option<Answer> {
+pub(crate) fn listing(cell: &Cell, path: &[u8], options: &LocateFlags) -> Option<ClusterAnswer> {
     let prefix = path.strip_prefix(b"*")?;
     let (among, rights) = if prefix.is_empty() {
         (SlotMask::ALL, Rights::default())
@@ -32,46 +32,46 @@ pub(crate) fn listing(cell: &Cell, path: &[u8], options: &LocateOptions) -> Opti
         let interface = interface(child, options).or_else(|| child.interfaces.first())?;
         Some(line(slot, child, interface, options, faint, rights.write.contains(slot)))
     };
-    let list: Vec<Located> = among.iter().rev().filter_map(located).collect();
+    let list: Vec<LocatedChild> = among.iter().rev().filter_map(located).collect();
     if list.is_empty() {
-        return Some(Answer::error(ErrorCode::NO_ENTRY, "No servers are there."));
+        return Some(ClusterAnswer::error(ErrorCode::NO_ENTRY, "No servers are there."));
     }
-    Some(Answer::Located(list))
+    Some(ClusterAnswer::Located(list))
 }
 
 /// Judges a `locate` of a plain path by the known location.
 pub(crate) fn judge(
     cell: &Cell,
     policy: &Policy,
-    location: &Location,
+    location: &CachedLocation,
     path: &[u8],
-    options: &LocateOptions,
-) -> Verdict {
+    options: &LocateFlags,
+) -> SelectDecision {
     let waits = &policy.waits;
     let Some(rights) = cell.paths().rights(path) else {
         return select::not_exported(cell, waits, "No server exports this path.");
     };
-    let Seen { have: holders, pending, open } = seen(cell, policy, location, rights, false);
+    let EffectiveLocation { have: holders, pending, open } = seen(cell, policy, location, rights, false);
     if open && (holders.is_empty() || !options.asap) {
-        return Verdict::Await;
+        return SelectDecision::Await;
     }
     if holders.is_empty() {
         let lost = (location.unasked & rights.read).meets(cell.expected());
         return if lost || !cell.quorum() {
-            Verdict::Hold(Answer::wait(waits.service))
+            SelectDecision::Hold(ClusterAnswer::wait(waits.service))
         } else {
-            Verdict::Answer(Answer::error(ErrorCode::NO_ENTRY, "No server has the file."))
+            SelectDecision::Answer(ClusterAnswer::error(ErrorCode::NO_ENTRY, "No server has the file."))
         };
     }
     match list(cell, waits, (holders, pending), rights, options) {
         Ok(list) if options.unique && policy.shared.is_some() => {
-            Verdict::Answer(Answer::Located(one_of_each(list)))
+            SelectDecision::Answer(ClusterAnswer::Located(one_of_each(list)))
         }
-        Ok(list) => Verdict::Answer(Answer::Located(list)),
+        Ok(list) => SelectDecision::Answer(ClusterAnswer::Located(list)),
         // An unusable holder does not hide a child whose reply is outstanding.
-        Err(_) if open => Verdict::Await,
-        Err(answer @ Answer::Wait(_)) => Verdict::Hold(answer),
-        Err(answer) => Verdict::Answer(answer),
+        Err(_) if open => SelectDecision::Await,
+        Err(answer @ ClusterAnswer::Wait(_)) => SelectDecision::Hold(answer),
+        Err(answer) => SelectDecision::Answer(answer),
     }
 }
 
@@ -79,11 +79,11 @@ pub(crate) fn judge(
 /// an empty list then, which clients treat as a malformed answer.
 fn list(
     cell: &Cell,
-    waits: &Waits,
+    waits: &WaitTimes,
     (holders, pending): (SlotMask, SlotMask),
     rights: Rights,
-    options: &LocateOptions,
-) -> Result<Vec<Located>, Answer> {
+    options: &LocateFlags,
+) -> Result<Vec<LocatedChild>, ClusterAnswer> {
     let mut list = Vec::new();
     let mut away = false;
     for slot in holders.iter().rev() {
@@ -101,30 +101,34 @@ fn list(
         return Ok(list);
     }
     let text = "No server that has the file can be reached over the client's network.";
-    Err(if away { Answer::wait(waits.service) } else { Answer::error(ErrorCode::NET_UNREACHABLE, text) })
+    Err(if away {
+        ClusterAnswer::wait(waits.service)
+    } else {
+        ClusterAnswer::error(ErrorCode::NET_UNREACHABLE, text)
+    })
 }
 
 /// Reduces servers that see the same files to one; inner nodes have other servers below them.
-fn one_of_each(list: Vec<Located>) -> Vec<Located> {
+fn one_of_each(list: Vec<LocatedChild>) -> Vec<LocatedChild> {
     let mut server = false;
     list.into_iter().filter(|line| line.inner || !std::mem::replace(&mut server, true)).collect()
 }
 
-fn interface<'a>(child: &'a Child, options: &LocateOptions) -> Option<&'a Interface> {
+fn interface<'a>(child: &'a CellChild, options: &LocateFlags) -> Option<&'a Interface> {
     let usable = child.interface(options.client);
     if options.all_nets { usable.or_else(|| child.interfaces.first()) } else { usable }
 }
 
 fn line(
     slot: Slot,
-    child: &Child,
+    child: &CellChild,
     interface: &Interface,
-    options: &LocateOptions,
+    options: &LocateFlags,
     faint: bool,
     write: bool,
-) -> Located {
+) -> LocatedChild {
     let registered = !interface.host.starts_with('[') && interface.host.parse::<std::net::IpAddr>().is_err();
-    Located {
+    LocatedChild {
         slot,
         inner: child.kind == ChildKind::Inner,
         faint,
@@ -135,6 +139,6 @@ fn line(
     }
 }
 
-fn not_exported() -> Answer {
-    Answer::error(ErrorCode::NO_ENTRY, "No server exports this path.")
+fn not_exported() -> ClusterAnswer {
+    ClusterAnswer::error(ErrorCode::NO_ENTRY, "No server exports this path.")
 }

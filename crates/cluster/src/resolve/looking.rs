@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use super::{Action, Resolver, Settle, checked};
-use crate::cache::Location;
+use super::{LocationResolver, ResolverAction, Settle, checked};
+use crate::cache::CachedLocation;
 use crate::slots::SlotMask;
 
 /// The result of a look-up in the shared file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sight {
+pub enum LookupOutcome {
     /// The file exists; when `pending`, it is incomplete.
     Here {
         /// The file is incomplete.
@@ -25,9 +25,15 @@ pub enum Sight {
     Refused,
 }
 
-impl Resolver {
-    /// Records the result of [`Action::Look`]. A result without waiting requests is ignored.
-    pub fn looked(&mut self, path: &[u8], sight: Sight, now: Duration, actions: &mut Vec<Action>) {
+impl LocationResolver {
+    /// Records the result of [`ResolverAction::Look`]. A result without waiting requests is ignored.
+    pub fn looked(
+        &mut self,
+        path: &[u8],
+        sight: LookupOutcome,
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
         let Ok(path) = checked(path) else { return };
         let Some(id) = self.queries.find(path) else { return };
         let Some(query) = self.queries.get_mut(id).filter(|query| query.looking) else { return };
@@ -36,8 +42,8 @@ impl Resolver {
         let (cache, bounces) = (&self.shared.cache, self.cell.bounces());
         let all = self.cell.paths().rights(path).unwrap_or_default().read;
         match sight {
-            Sight::Here { pending } => {
-                let note = |location: &mut Location| {
+            LookupOutcome::Here { pending } => {
+                let note = |location: &mut CachedLocation| {
                     location.unasked -= all;
                     // An incomplete file belongs to the child that creates it.
                     if !pending || location.have.is_empty() {
@@ -46,19 +52,19 @@ impl Resolver {
                 };
                 self.holders(None, path, note, now, actions);
             }
-            Sight::NotHere => {
+            LookupOutcome::NotHere => {
                 cache.update(path, now, bounces, |location| {
                     all.iter().for_each(|slot| location.absent(slot));
                 });
                 self.settle(id, Settle::Heard, now, actions);
             }
-            Sight::Unknown => {
+            LookupOutcome::Unknown => {
                 query.blind = true;
                 cache.update(path, now, bounces, |location| location.unasked = SlotMask::ALL);
                 self.ask(path, refresh, false, now, actions);
                 self.settle(id, Settle::Heard, now, actions);
             }
-            Sight::Refused => {
+            LookupOutcome::Refused => {
                 cache.update(path, now, bounces, |location| location.unasked = SlotMask::ALL);
                 self.settle(id, Settle::GivenUp, now, actions);
             }

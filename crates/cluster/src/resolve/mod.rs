@@ -19,7 +19,7 @@
 //! which count at once. A missing reply from such a child proves nothing, and the client is asked
 //! to retry. So among our own nodes a missing file costs one round trip.
 //!
-//! The resolver runs on one thread. Connections read its knowledge through [`Reader`], each on its
+//! The resolver runs on one thread. Connections read its knowledge through [`LocationReader`], each on its
 //! own thread. Source: cms protocol 3, sections "state handling" to "locate".
 
 mod children;
@@ -51,33 +51,33 @@ use std::time::Duration;
 use base::{PATH_BYTES_MAX, Rng};
 
 pub use children::EXPECTED_BACK;
-pub use effects::{Action, ResolveSettings, ResolveStats, SILENCE, StateAsk, StateReply};
+pub use effects::{ResolveSettings, ResolveStats, ResolverAction, SILENCE, StateAsk, StateReply};
 pub use held::HOLD;
-pub use looking::Sight;
-pub use queries::{QUERIES_MAX, Token, WAITERS_MAX};
-pub use reader::{Reader, Shared};
-pub use seen::SharedFiles;
+pub use looking::LookupOutcome;
+pub use queries::{QUERIES_MAX, RequestToken, WAITERS_MAX};
+pub use reader::{LocationReader, ResolverShared};
+pub use seen::SharedFileSystem;
 
-use children::Attached;
+use children::AttachedChild;
 use held_requests::HeldRequests;
 use missed::MissedChildren;
-use mute::Mute;
+use mute::UnresponsiveChildren;
 use placed_leases::PlacedLeases;
-use queries::{Queries, Query, Waiter, Wish};
+use queries::{ChildQuery, Queries, QueryWaiter, WaiterRequest};
 use reliance::Reliance;
 use replaced::ReplacedSlots;
-use select::{Question, Verdict};
+use select::{Question, SelectDecision};
 use settle::Settle;
 use unconfirmed::UnconfirmedLeases;
 
-use crate::avoid::Avoided;
-use crate::cache::{Cache, Location};
+use crate::avoid::TriedChildren;
+use crate::cache::{Cache, CachedLocation};
 use crate::cell::Cell;
 use crate::inventories::Inventories;
 use crate::lease_number::LeaseClock;
 use crate::leases::Leases;
 use crate::paths::plain;
-use crate::request::{Answer, ErrorCode, LocateOptions, SelectOptions};
+use crate::request::{ClusterAnswer, ErrorCode, LocateFlags, SelectOptions};
 use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
 use crate::tree::Address;
@@ -90,7 +90,7 @@ const PATIENCE: u32 = 2;
 /// [`ResolveSettings::silence`] from the start of the query.
 const CARRIED_ON: u32 = 3;
 
-/// The maximum number of expired queries that one [`Resolver::tick`] ends.
+/// The maximum number of expired queries that one [`LocationResolver::tick`] ends.
 const QUERIES_AT_ONCE: usize = 64;
 
 /// The number of steps after which a call starts no further work.
@@ -111,9 +111,9 @@ const _: () = assert!(
 /// (`have`, `gone`, `not_here`, `inventory`), and events of the tree (`follow`, or `join`,
 /// `change`, `leave`, `bounce`; `set_quorum`). Paths are absolute and normalised, as
 /// [`base::LogicalPath`] holds them; `now` is the time since the start.
-pub struct Resolver {
+pub struct LocationResolver {
     cell: Cell,
-    shared: Arc<Shared>,
+    shared: Arc<ResolverShared>,
     queries: Queries,
     settings: ResolveSettings,
     rng: Box<dyn Rng>,
@@ -129,7 +129,7 @@ pub struct Resolver {
     /// The server that is queried next for servers with a shared file system (round robin).
     turn: usize,
     /// The connections of the children, as reported by the tree.
-    links: HashMap<Slot, Attached>,
+    links: HashMap<Slot, AttachedChild>,
     /// Requests that wait for children to join.
     held: HeldRequests,
     /// Counts the changes for which requests may wait.
@@ -139,7 +139,7 @@ pub struct Resolver {
     /// The answers on which parents rely.
     reliance: Reliance,
     /// Children that do not send the NOT_HERE replies that they promised.
-    mute: Mute,
+    mute: UnresponsiveChildren,
     /// The quorum of children is present, as reported by the driver.
     enough: bool,
     /// Lost children without a kept slot, and children that were redirected to other cells.
@@ -152,7 +152,7 @@ pub struct Resolver {
     door: Option<Address>,
 }
 
-impl Resolver {
+impl LocationResolver {
     /// Creates a resolver for this cell. Its cache and rules are shared with the readers made from
     /// [`Self::shared`].
     pub fn new(
@@ -165,7 +165,7 @@ impl Resolver {
         let lease_clock = LeaseClock::new(settings.started, rng.as_mut());
         let inventories = Inventories::new(cache.key());
         let reliance = Reliance::new(cache.window());
-        let shared = Shared::new(cache, chooser, cell.clone(), inventories, !settings.has_parents);
+        let shared = ResolverShared::new(cache, chooser, cell.clone(), inventories, !settings.has_parents);
         let shared = Arc::new(shared);
         let enough = cell.quorum();
         Self {
@@ -185,7 +185,7 @@ impl Resolver {
             version: 0,
             replaced: ReplacedSlots::default(),
             reliance,
-            mute: Mute::default(),
+            mute: UnresponsiveChildren::default(),
             enough,
             missed: MissedChildren::default(),
             empty_until: None,
@@ -195,7 +195,7 @@ impl Resolver {
     }
 
     /// Returns the shared part from which readers are made.
-    pub fn shared(&self) -> &Arc<Shared> {
+    pub fn shared(&self) -> &Arc<ResolverShared> {
         &self.shared
     }
 
@@ -237,18 +237,18 @@ impl Resolver {
     /// visited. Returns `None` if the answer follows as an action for `token`.
     pub fn select(
         &mut self,
-        token: Token,
+        token: RequestToken,
         path: &[u8],
         options: SelectOptions,
         tried: &[u8],
         now: Duration,
-        actions: &mut Vec<Action>,
-    ) -> Option<Answer> {
+        actions: &mut Vec<ResolverAction>,
+    ) -> Option<ClusterAnswer> {
         let path = match checked(path) {
             Ok(path) => path,
             Err(answer) => return Some(answer),
         };
-        let question = Question { options, avoided: Avoided::parse(tried, &self.cell) };
+        let question = Question { options, avoided: TriedChildren::parse(tried, &self.cell) };
         if let Some(answer) = self.deserted(now) {
             return Some(answer);
         }
@@ -260,31 +260,31 @@ impl Resolver {
     /// Answers a request by the known location, or queries children.
     fn select_by(
         &mut self,
-        token: Token,
+        token: RequestToken,
         path: &[u8],
         question: Question,
         refresh: bool,
         now: Duration,
-        actions: &mut Vec<Action>,
-    ) -> Option<Answer> {
-        let wish = Wish::Select(question);
+        actions: &mut Vec<ResolverAction>,
+    ) -> Option<ClusterAnswer> {
+        let wish = WaiterRequest::Select(question);
         let verdict = self.judge(path, &wish, now);
-        if !matches!(verdict, Verdict::Answer(_)) {
+        if !matches!(verdict, SelectDecision::Answer(_)) {
             self.ask(path, refresh, false, now, actions);
         }
-        self.conclude(path, verdict, Waiter::new(token, wish, self.replaced.changes()), now, actions)
+        self.conclude(path, verdict, QueryWaiter::new(token, wish, self.replaced.changes()), now, actions)
     }
 
     /// Returns the children that have a file. The forms `*` and `*<path>` are answered at once.
     /// Returns `None` as [`Self::select`] does.
     pub fn locate(
         &mut self,
-        token: Token,
+        token: RequestToken,
         path: &[u8],
-        options: LocateOptions,
+        options: LocateFlags,
         now: Duration,
-        actions: &mut Vec<Action>,
-    ) -> Option<Answer> {
+        actions: &mut Vec<ResolverAction>,
+    ) -> Option<ClusterAnswer> {
         if let Some(answer) = locate::listing(&self.cell, path, &options) {
             return Some(answer);
         }
@@ -296,10 +296,10 @@ impl Resolver {
             return Some(answer);
         }
         let refresh = self.recall(path, options.refresh, now);
-        let wish = Wish::Locate(options);
+        let wish = WaiterRequest::Locate(options);
         let verdict = self.judge(path, &wish, now);
         self.ask(path, refresh, false, now, actions);
-        self.conclude(path, verdict, Waiter::new(token, wish, self.replaced.changes()), now, actions)
+        self.conclude(path, verdict, QueryWaiter::new(token, wish, self.replaced.changes()), now, actions)
     }
 
     /// Returns the children that receive an order to change this path, or an order without a path:
@@ -330,14 +330,19 @@ impl Resolver {
 
     /// Ends the waits and queries whose deadline has passed, and removes expired state. One call
     /// does a limited amount of work; the next one is due at once while there is more.
-    pub fn tick(&mut self, now: Duration, actions: &mut Vec<Action>) {
+    pub fn tick(&mut self, now: Duration, actions: &mut Vec<ResolverAction>) {
         self.tick_for(now, &|_| false, actions);
     }
 
     /// Does the same work as [`Self::tick`], except for requests whose client has disconnected, as
     /// `is_gone` reports. The resolver decides nothing for those, so that no file is placed for an
     /// absent client.
-    pub fn tick_for(&mut self, now: Duration, is_gone: &dyn Fn(Token) -> bool, actions: &mut Vec<Action>) {
+    pub fn tick_for(
+        &mut self,
+        now: Duration,
+        is_gone: &dyn Fn(RequestToken) -> bool,
+        actions: &mut Vec<ResolverAction>,
+    ) {
         self.give_up_lost(now);
         self.watch_empty(now);
         self.end_leases(now, actions);
@@ -355,12 +360,13 @@ impl Resolver {
         self.shared.chooser.refresh(&self.cell, now);
     }
 
-    /// Returns the known location of a path, or [`Location::UNKNOWN`].
-    fn known(&self, path: &[u8], now: Duration) -> Location {
-        let known = self.shared.cache.lookup(path, now, self.cell.bounces()).unwrap_or(Location::UNKNOWN);
+    /// Returns the known location of a path, or [`CachedLocation::UNKNOWN`].
+    fn known(&self, path: &[u8], now: Duration) -> CachedLocation {
+        let known =
+            self.shared.cache.lookup(path, now, self.cell.bounces()).unwrap_or(CachedLocation::UNKNOWN);
         let query = self.queries.find(path).and_then(|id| self.queries.get(id));
         // The flag in the cache is for readers; the list of queries is exact.
-        Location { querying: query.is_some_and(Query::is_open), ..known }
+        CachedLocation { querying: query.is_some_and(ChildQuery::is_open), ..known }
     }
 
     /// Forgets the known location if the client requests a refresh and no refresh is in progress.
@@ -370,13 +376,20 @@ impl Resolver {
         let again =
             refresh && running.is_none_or(|query| !query.refresh) && self.cell.paths().rights(path).is_some();
         if again {
-            self.shared.cache.enter(path, now, self.cell.bounces(), Location::reset);
+            self.shared.cache.enter(path, now, self.cell.bounces(), CachedLocation::reset);
         }
         again
     }
 
     /// Sends a query to each child whose reply is needed.
-    fn ask(&mut self, path: &[u8], refresh: bool, via_meta: bool, now: Duration, actions: &mut Vec<Action>) {
+    fn ask(
+        &mut self,
+        path: &[u8],
+        refresh: bool,
+        via_meta: bool,
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
         let Some(rights) = self.cell.paths().rights(path) else { return };
         let (cache, bounces) = (&self.shared.cache, self.cell.bounces());
         let askable = rights.read & self.cell.connected();
@@ -397,7 +410,7 @@ impl Resolver {
         // Servers that see the same files are queried in turn (round robin).
         let first = self.turn;
         self.turn = self.turn.wrapping_add(1);
-        let begin = |location: &mut Location| {
+        let begin = |location: &mut CachedLocation| {
             let unasked = location.unasked & askable;
             location.unasked -= unasked;
             location.querying = true;
@@ -419,9 +432,9 @@ impl Resolver {
         }
         let path = query.path.clone();
         if !looks {
-            actions.push(Action::Ask { to, path, refresh, via_meta });
+            actions.push(ResolverAction::Ask { to, path, refresh, via_meta });
         } else if !std::mem::replace(&mut query.looking, true) {
-            actions.push(Action::Look { path });
+            actions.push(ResolverAction::Look { path });
         }
         self.set_deadline(id, now);
     }
@@ -438,13 +451,13 @@ impl Resolver {
     }
 
     /// Judges a request of a client by the current knowledge.
-    fn judge(&mut self, path: &[u8], wish: &Wish, now: Duration) -> Verdict {
+    fn judge(&mut self, path: &[u8], wish: &WaiterRequest, now: Duration) -> SelectDecision {
         // The location is looked up for each request, because the answer to one may have placed the
         // file for the next.
         let location = self.known(path, now);
         let chooser = &self.shared.chooser;
         match wish {
-            Wish::Select(question) => {
+            WaiterRequest::Select(question) => {
                 // A child that does not report its files gets clients only if no other child
                 // qualifies.
                 let mut question = *question;
@@ -455,8 +468,10 @@ impl Resolver {
                 }
                 select::judge(&self.cell, chooser, &location, path, &question, self.rng.as_mut())
             }
-            Wish::Locate(options) => locate::judge(&self.cell, chooser.policy(), &location, path, options),
-            Wish::State => Verdict::Await,
+            WaiterRequest::Locate(options) => {
+                locate::judge(&self.cell, chooser.policy(), &location, path, options)
+            }
+            WaiterRequest::State => SelectDecision::Await,
         }
     }
 
@@ -464,17 +479,17 @@ impl Resolver {
     fn conclude(
         &mut self,
         path: &[u8],
-        verdict: Verdict,
-        waiter: Waiter,
+        verdict: SelectDecision,
+        waiter: QueryWaiter,
         now: Duration,
-        actions: &mut Vec<Action>,
-    ) -> Option<Answer> {
+        actions: &mut Vec<ResolverAction>,
+    ) -> Option<ClusterAnswer> {
         match verdict {
-            Verdict::Await => {
+            SelectDecision::Await => {
                 let waits = self.queries.find(path).is_some_and(|id| self.queries.wait(id, waiter));
                 if waits { None } else { Some(self.come_again()) }
             }
-            Verdict::Hold(answer) => self.hold(path, waiter, Some(answer), now),
+            SelectDecision::Hold(answer) => self.hold(path, waiter, Some(answer), now),
             verdict => self.answer(path, verdict, now, actions),
         }
     }
@@ -484,20 +499,20 @@ impl Resolver {
     fn answer(
         &mut self,
         path: &[u8],
-        verdict: Verdict,
+        verdict: SelectDecision,
         now: Duration,
-        actions: &mut Vec<Action>,
-    ) -> Option<Answer> {
+        actions: &mut Vec<ResolverAction>,
+    ) -> Option<ClusterAnswer> {
         match verdict {
-            Verdict::Await => None,
-            Verdict::Answer(answer) | Verdict::Hold(answer) => Some(answer),
-            Verdict::Child { slot, kind, client, place } => {
+            SelectDecision::Await => None,
+            SelectDecision::Answer(answer) | SelectDecision::Hold(answer) => Some(answer),
+            SelectDecision::Child { slot, kind, client, place } => {
                 if place {
                     if let Some(refusal) = self.begin_placement(path, now) {
                         return Some(refusal);
                     }
                     self.grant(slot, path, now, actions);
-                    let place = |location: &mut Location| location.place(slot);
+                    let place = |location: &mut CachedLocation| location.place(slot);
                     let (cache, bounces) = (&self.shared.cache, self.cell.bounces());
                     if cache.update(path, now, bounces, place).is_none() {
                         cache.enter(path, now, bounces, place);
@@ -508,18 +523,18 @@ impl Resolver {
         }
     }
 
-    fn come_again(&self) -> Answer {
-        Answer::wait(self.shared.chooser.policy().waits.lookup)
+    fn come_again(&self) -> ClusterAnswer {
+        ClusterAnswer::wait(self.shared.chooser.policy().waits.lookup)
     }
 }
 
 /// Returns a valid path for a look-up, without trailing slashes.
-fn checked(path: &[u8]) -> Result<&[u8], Answer> {
+fn checked(path: &[u8]) -> Result<&[u8], ClusterAnswer> {
     if path.len() > PATH_BYTES_MAX {
-        return Err(Answer::error(ErrorCode::NAME_TOO_LONG, "The path is too long."));
+        return Err(ClusterAnswer::error(ErrorCode::NAME_TOO_LONG, "The path is too long."));
     }
     if path.first() != Some(&b'/') {
-        return Err(Answer::error(ErrorCode::INVALID, "The path is not absolute."));
+        return Err(ClusterAnswer::error(ErrorCode::INVALID, "The path is not absolute."));
     }
     Ok(plain(path))
 }

@@ -19,17 +19,17 @@ const FOLDERS_MAX: usize = 4096;
 /// The unresponsive children. Until they reply, a missing reply counts as absence, as for real
 /// daemons.
 #[derive(Default)]
-pub(super) struct Mute {
-    servers: Silent,
+pub(super) struct UnresponsiveChildren {
+    servers: SilentChildren,
     /// The children by the hash of a directory's path.
-    folders: HashMap<u64, Silent>,
+    folders: HashMap<u64, SilentChildren>,
     keys: RandomState,
     /// Inner nodes out of service.
-    idle: Vec<Idle>,
+    idle: Vec<IdleInnerNode>,
 }
 
 /// An inner node that is out of service, except for moments.
-struct Idle {
+struct IdleInnerNode {
     slot: Slot,
     since: Duration,
     /// The time since which it is in service again.
@@ -38,15 +38,15 @@ struct Idle {
 
 /// Children that do not reply.
 #[derive(Default)]
-struct Silent {
+struct SilentChildren {
     /// Children whose silence has exceeded the limit, so that a missing reply counts as absence.
     mute: SlotMask,
     /// Children with unanswered queries.
-    missed: Vec<Missed>,
+    missed: Vec<MissedReplies>,
 }
 
 /// The unanswered queries of a server in close succession.
-struct Missed {
+struct MissedReplies {
     slot: Slot,
     /// The time of the first query.
     first: Duration,
@@ -54,7 +54,7 @@ struct Missed {
     last: Duration,
 }
 
-impl Silent {
+impl SilentChildren {
     fn missed(&mut self, slot: Slot, asked: Duration, now: Duration, patience: Duration) {
         let known = self.missed.iter_mut().find(|missed| missed.slot == slot);
         let first = match known {
@@ -67,7 +67,7 @@ impl Silent {
                 missed.first
             }
             None => {
-                self.missed.push(Missed { slot, first: asked, last: asked });
+                self.missed.push(MissedReplies { slot, first: asked, last: asked });
                 asked
             }
         };
@@ -82,7 +82,7 @@ impl Silent {
     }
 }
 
-impl Mute {
+impl UnresponsiveChildren {
     /// Returns the children whose missing reply for a path counts as absence.
     pub(super) fn about(&self, path: &[u8]) -> SlotMask {
         if self.folders.is_empty() {
@@ -144,7 +144,7 @@ impl Mute {
                 known.since = if stayed { now } else { known.since };
             }
             Some(known) => drop(known.serves.get_or_insert(now)),
-            None if idle => self.idle.push(Idle { slot, since: now, serves: None }),
+            None if idle => self.idle.push(IdleInnerNode { slot, since: now, serves: None }),
             None => {}
         }
     }
@@ -157,7 +157,8 @@ impl Mute {
     /// Returns the inner nodes whose time out of service is so long that a missing reply counts as
     /// absence.
     pub(super) fn idle(&self, now: Duration, patience: Duration) -> SlotMask {
-        let long = |known: &&Idle| known.serves.is_none() && now.saturating_sub(known.since) >= patience;
+        let long =
+            |known: &&IdleInnerNode| known.serves.is_none() && now.saturating_sub(known.since) >= patience;
         self.idle.iter().filter(long).map(|known| known.slot).collect()
     }
 
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_record_is_bounded_and_cleared_with_the_server() {
-        let mut mute = Mute::default();
+        let mut mute = UnresponsiveChildren::default();
         let (slot, other) = (Slot::new(3).unwrap(), Slot::new(4).unwrap());
         let patience = Duration::from_secs(60);
         for number in 0..10 * FOLDERS_MAX {
@@ -190,10 +191,10 @@ mod tests {
 
     #[test]
     fn a_server_that_is_sometimes_slow_is_not_unresponsive() {
-        let mut mute = Mute::default();
+        let mut mute = UnresponsiveChildren::default();
         let slot = Slot::new(3).unwrap();
         let seconds = Duration::from_secs;
-        let miss = |mute: &mut Mute, asked| {
+        let miss = |mute: &mut UnresponsiveChildren, asked| {
             mute.missed(slot, b"/d/f", asked, asked + seconds(10), seconds(60));
             !mute.about(b"/d/f").is_empty()
         };
@@ -206,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_flapping_inner_node_is_out_of_service() {
-        let mut mute = Mute::default();
+        let mut mute = UnresponsiveChildren::default();
         let slot = Slot::new(3).unwrap();
         let (seconds, minute) = (Duration::from_secs, Duration::from_secs(60));
         mute.note(slot, false, seconds(0));

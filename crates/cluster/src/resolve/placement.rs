@@ -1,7 +1,7 @@
 //! Placement of new files: the end of a placement, and the leases of this node from its parents.
 //!
 //! A file must be created only once (decisions 001 and 024). So the child that was chosen for it is
-//! stored in [`Location::placed`], and only these events end the placement:
+//! stored in [`CachedLocation::placed`], and only these events end the placement:
 //!
 //! | event | child that takes leases | real daemon |
 //! |---|---|---|
@@ -18,14 +18,14 @@ use std::time::Duration;
 
 use super::select::Question;
 use super::state::presence;
-use super::{Action, Resolver, checked};
-use crate::cache::Location;
+use super::{LocationResolver, ResolverAction, checked};
+use crate::cache::CachedLocation;
 use crate::lease_number::LeaseNumber;
-use crate::leases::{LEASE, OVERTAKEN, Outcome, Permit};
-use crate::request::{Answer, ErrorCode, Intent, Reason};
+use crate::leases::{CreationOutcome, LEASE, OVERTAKEN, Permit};
+use crate::request::{ClusterAnswer, ErrorCode, Intent, RetryReason};
 use crate::slots::Slot;
 
-impl Resolver {
+impl LocationResolver {
     /// Invalidates the state of the children that a client avoids or that are creating the file:
     /// the client returned from them, or wants to create a file that another client is creating.
     pub(super) fn doubt(
@@ -33,7 +33,7 @@ impl Resolver {
         path: &[u8],
         question: &Question,
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) {
         let options = &question.options;
         let tried = question.avoided.never;
@@ -41,7 +41,7 @@ impl Resolver {
         if tried.is_empty() && !creates {
             return;
         }
-        let missing = options.reason == Reason::Missing;
+        let missing = options.reason == RetryReason::Missing;
         let failed = options.intent.writes() && (!missing || options.intent.creates() && !tried.is_empty());
         let shared = self.shared.chooser.policy().shared.is_some();
         let lessees = self.cell.lessees();
@@ -71,7 +71,13 @@ impl Resolver {
     }
 
     /// Grants a child the lease of a file, before the client is redirected there.
-    pub(super) fn grant(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+    pub(super) fn grant(
+        &mut self,
+        slot: Slot,
+        path: &[u8],
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
         if !self.cell.lessees().contains(slot) {
             return;
         }
@@ -81,19 +87,25 @@ impl Resolver {
         }
         let path: Arc<[u8]> = Arc::from(path);
         self.unconfirmed.grant(slot, path.clone(), number, now);
-        actions.push(Action::Lease { slot, path, time: LEASE, number });
+        actions.push(ResolverAction::Lease { slot, path, time: LEASE, number });
     }
 
     /// Orders a child to end any lease of a path that it holds, if it takes leases.
-    pub(super) fn end_lease(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+    pub(super) fn end_lease(
+        &mut self,
+        slot: Slot,
+        path: &[u8],
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
         let number = self.lease_clock.next(now);
         self.end_below(slot, path, number, actions);
     }
 
-    fn end_below(&self, slot: Slot, path: &[u8], number: LeaseNumber, actions: &mut Vec<Action>) {
+    fn end_below(&self, slot: Slot, path: &[u8], number: LeaseNumber, actions: &mut Vec<ResolverAction>) {
         if self.cell.lessees().contains(slot) {
             let path = Arc::from(path);
-            actions.push(Action::Lease { slot, path, time: Duration::ZERO, number });
+            actions.push(ResolverAction::Lease { slot, path, time: Duration::ZERO, number });
         }
     }
 
@@ -112,7 +124,7 @@ impl Resolver {
         path: &[u8],
         number: LeaseNumber,
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) {
         let Ok(path) = checked(path) else { return };
         if self.unconfirmed.confirm(slot, path, number) {
@@ -132,21 +144,28 @@ impl Resolver {
         if self.settings.has_parents {
             self.placed_leases.note(path, number, now);
         }
-        let place = |location: &mut Location| {
+        let place = |location: &mut CachedLocation| {
             location.doubt(rival.map(Slot::mask).unwrap_or_default());
             location.place(slot);
         };
         let announced = actions.len();
         self.holders(Some(slot), path, place, now, actions);
-        let is_told = actions.iter().skip(announced).any(|action| matches!(action, Action::Announce { .. }));
+        let is_told =
+            actions.iter().skip(announced).any(|action| matches!(action, ResolverAction::Announce { .. }));
         if self.settings.has_parents && !is_told && before.have.contains(slot) {
             // The child keeps its lease, or has another one.
-            actions.push(Action::Announce { path: Arc::from(path), pending: true });
+            actions.push(ResolverAction::Announce { path: Arc::from(path), pending: true });
         }
     }
 
     /// Ends the lease of another child, because a child has the path.
-    pub(super) fn end_rival(&self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+    pub(super) fn end_rival(
+        &self,
+        slot: Slot,
+        path: &[u8],
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
         let Ok(path) = checked(path) else { return };
         if let Some(rival) = self.rival(&self.known(path, now), slot) {
             self.end_below(rival, path, LeaseNumber::CREATING, actions);
@@ -154,7 +173,7 @@ impl Resolver {
     }
 
     /// Returns another child than this one that takes leases and was chosen to create the file.
-    fn rival(&self, location: &Location, slot: Slot) -> Option<Slot> {
+    fn rival(&self, location: &CachedLocation, slot: Slot) -> Option<Slot> {
         let is_shared = self.shared.chooser.policy().shared.is_some();
         let lessees = self.cell.lessees();
         location.placed.filter(|placed| *placed != slot && lessees.contains(*placed) && !is_shared)
@@ -168,7 +187,7 @@ impl Resolver {
         time: Duration,
         number: LeaseNumber,
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) {
         let Ok(path) = checked(path) else { return };
         self.lease_clock.observe(number, now);
@@ -177,14 +196,14 @@ impl Resolver {
         match placed {
             // The lease belongs to a lost child, so it cannot be ended.
             _ if time.is_zero() && self.is_placed_at_absent(&location) => {
-                actions.push(Action::Announce { path: Arc::from(path), pending: true });
+                actions.push(ResolverAction::Announce { path: Arc::from(path), pending: true });
             }
             // The child replies with the end of its lease, or with the lease.
             Some(slot) if time.is_zero() && !self.leases.is_running(path, now) => {
                 self.end_below(slot, path, number, actions);
             }
             _ if self.leases.order(path, time, number, now).is_some() => {
-                actions.push(Action::Announce { path: Arc::from(path), pending: true });
+                actions.push(ResolverAction::Announce { path: Arc::from(path), pending: true });
             }
             _ => {}
         }
@@ -228,37 +247,39 @@ impl Resolver {
 
     /// Starts the placement of a file at a child. Returns the answer for a client that arrived too
     /// late.
-    pub(super) fn begin_placement(&mut self, path: &[u8], now: Duration) -> Option<Answer> {
+    pub(super) fn begin_placement(&mut self, path: &[u8], now: Duration) -> Option<ClusterAnswer> {
         match self.leases.begin(path, now) {
             // Parents have no reply of an absent child for the file.
             Permit::Free if self.settings.has_parents && self.missed.hold_parents() => {
-                return Some(Answer::wait(self.shared.chooser.policy().waits.service));
+                return Some(ClusterAnswer::wait(self.shared.chooser.policy().waits.service));
             }
             Permit::Free => return None,
             Permit::Leased => {
                 // From now on parents receive the state of the child.
-                self.leases.end(path, Outcome::Created, now);
+                self.leases.end(path, CreationOutcome::Created, now);
                 return None;
             }
-            Permit::Later => return Some(Answer::wait(OVERTAKEN)),
+            Permit::Later => return Some(ClusterAnswer::wait(OVERTAKEN)),
             Permit::Refused => {}
         }
         Some(match &self.door {
             Some(door) => {
-                Answer::Redirect { slot: None, host: door.written_host().into(), port: door.port() }
+                ClusterAnswer::Redirect { slot: None, host: door.written_host().into(), port: door.port() }
             }
-            None => Answer::error(ErrorCode::SERVER_ERROR, "The time to create the file here is over."),
+            None => {
+                ClusterAnswer::error(ErrorCode::SERVER_ERROR, "The time to create the file here is over.")
+            }
         })
     }
 
     /// Reports ended leases to parents.
-    pub(super) fn end_leases(&mut self, now: Duration, actions: &mut Vec<Action>) {
+    pub(super) fn end_leases(&mut self, now: Duration, actions: &mut Vec<ResolverAction>) {
         if self.leases.next_deadline().is_none_or(|due| due > now) {
             return;
         }
         for path in self.leases.take_ended(now) {
             if !self.is_present(&path, now) {
-                actions.push(Action::Retract { path });
+                actions.push(ResolverAction::Retract { path });
             }
         }
     }
@@ -276,7 +297,7 @@ impl Resolver {
 
     /// Reports whether a path was placed at a child that was lost since, and may still be created
     /// there.
-    fn is_placed_at_absent(&self, location: &Location) -> bool {
+    fn is_placed_at_absent(&self, location: &CachedLocation) -> bool {
         location.placed.is_some_and(|slot| self.cell.absent().was_in(slot))
     }
 

@@ -15,7 +15,7 @@ use slab::Slab;
 
 use super::select::Question;
 use super::settle::Settle;
-use crate::request::LocateOptions;
+use crate::request::LocateFlags;
 use crate::slots::{Slot, SlotMask};
 
 /// The maximum number of open queries; beyond it, clients are asked to retry.
@@ -31,37 +31,37 @@ const LOOKED_AT_PER_ABANDONED: usize = 2;
 /// A token for a request that is answered later. Its meaning is up to the driver. Of requests with
 /// the same token only the last can be abandoned.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Token(pub u64);
+pub struct RequestToken(pub u64);
 
 /// The kind of answer that a request waits for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wish {
+pub(super) enum WaiterRequest {
     /// A client waits for a child.
     Select(Question),
     /// A client waits for the list of holders.
-    Locate(LocateOptions),
+    Locate(LocateFlags),
     /// A parent waits for the presence of a file.
     State,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiter {
-    pub(super) token: Token,
-    pub(super) wish: Wish,
+pub(super) struct QueryWaiter {
+    pub(super) token: RequestToken,
+    pub(super) request: WaiterRequest,
     /// The deadline of the hold, once the request was held.
     pub(super) held_until: Option<Duration>,
     /// The number of changes of slot owners that its avoided children account for: see `replaced`.
     pub(super) replacements: u64,
 }
 
-impl Waiter {
-    pub(super) const fn new(token: Token, wish: Wish, replacements: u64) -> Self {
-        Self { token, wish, held_until: None, replacements }
+impl QueryWaiter {
+    pub(super) const fn new(token: RequestToken, wish: WaiterRequest, replacements: u64) -> Self {
+        Self { token, request: wish, held_until: None, replacements }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Query {
+pub(super) struct ChildQuery {
     pub(super) path: Arc<[u8]>,
     /// Children without a reply; [`Queries::awaiting`] finds the query by each.
     outstanding: SlotMask,
@@ -76,19 +76,19 @@ pub(super) struct Query {
     pub(super) blind: bool,
     /// Parents that rely on the path are notified if no child has it.
     pub(super) retracts: bool,
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<QueryWaiter>,
     /// The number of waiters, from the front, that are to be judged again.
     unjudged: usize,
     /// The reason for judging them again.
     pub(super) why: Settle,
     /// Abandoned waiters that are still in the list.
-    abandoned: HashSet<Token>,
+    abandoned: HashSet<RequestToken>,
     /// The version of the cell for which its waiters were judged last.
     pub(super) judged: u64,
     deadline: Duration,
 }
 
-impl Query {
+impl ChildQuery {
     /// Returns the children that were queried and have not replied.
     pub(super) fn outstanding(&self) -> SlotMask {
         self.outstanding
@@ -107,11 +107,11 @@ impl Query {
 
 #[derive(Default, Debug)]
 pub(super) struct Queries {
-    queries: Slab<Query>,
+    queries: Slab<ChildQuery>,
     by_path: HashMap<Arc<[u8]>, usize>,
     deadlines: BTreeSet<(Duration, usize)>,
     /// The query of each waiting request.
-    by_token: HashMap<Token, usize>,
+    by_token: HashMap<RequestToken, usize>,
     /// The queries to which each child has not replied.
     by_slot: HashMap<Slot, QuerySet>,
     /// Queries of lost children that are not settled yet.
@@ -158,11 +158,11 @@ impl Queries {
         self.by_path.get(path).copied()
     }
 
-    pub(super) fn get(&self, id: usize) -> Option<&Query> {
+    pub(super) fn get(&self, id: usize) -> Option<&ChildQuery> {
         self.queries.get(id)
     }
 
-    pub(super) fn get_mut(&mut self, id: usize) -> Option<&mut Query> {
+    pub(super) fn get_mut(&mut self, id: usize) -> Option<&mut ChildQuery> {
         self.queries.get_mut(id)
     }
 
@@ -184,7 +184,7 @@ impl Queries {
         }
         self.bytes += path.len();
         let path: Arc<[u8]> = Arc::from(path);
-        let id = self.queries.insert(Query {
+        let id = self.queries.insert(ChildQuery {
             path: path.clone(),
             outstanding: SlotMask::EMPTY,
             started: now,
@@ -206,7 +206,7 @@ impl Queries {
     }
 
     /// Adds a waiting request to a query; `false` if the limit is reached.
-    pub(super) fn wait(&mut self, id: usize, waiter: Waiter) -> bool {
+    pub(super) fn wait(&mut self, id: usize, waiter: QueryWaiter) -> bool {
         if self.waiters >= WAITERS_MAX {
             return false;
         }
@@ -231,7 +231,7 @@ impl Queries {
 
     /// Takes the next request to be judged again; an inner `None` means that it was abandoned. A
     /// request that has to wait on is returned with [`Self::wait`].
-    pub(super) fn take_unjudged(&mut self, id: usize) -> Option<Option<Waiter>> {
+    pub(super) fn take_unjudged(&mut self, id: usize) -> Option<Option<QueryWaiter>> {
         let query = self.queries.get_mut(id)?;
         query.unjudged = query.unjudged.checked_sub(1)?;
         let waiter = query.waiters.pop_front()?;
@@ -247,7 +247,7 @@ impl Queries {
     }
 
     /// Drops the request with this token, if it waits here.
-    pub(super) fn abandon(&mut self, token: Token) {
+    pub(super) fn abandon(&mut self, token: RequestToken) {
         let Some(id) = self.by_token.remove(&token) else { return };
         let Some(query) = self.queries.get_mut(id) else { return };
         self.waiters -= 1;

@@ -1,6 +1,6 @@
 //! Warm look-ups on the loop of a connection, without the cluster's thread.
 //!
-//! A [`Reader`] belongs to one loop. It reads the cache, whose shards are locked for one look-up,
+//! A [`LocationReader`] belongs to one loop. It reads the cache, whose shards are locked for one look-up,
 //! and the last published snapshot of the cell; the check for a newer snapshot costs an atomic
 //! load. It answers only from complete knowledge. Other requests (unknown paths, outstanding
 //! replies, new files) go to the resolver.
@@ -12,15 +12,15 @@ use std::time::Duration;
 use base::Rng;
 
 use super::{checked, locate, select};
-use crate::avoid::Avoided;
-use crate::cache::{Cache, Location};
-use crate::cell::{Cell, Client};
+use crate::avoid::TriedChildren;
+use crate::cache::{Cache, CachedLocation};
+use crate::cell::{Cell, ClientOrigin};
 use crate::inventories::Inventories;
-use crate::meters::Use;
-use crate::request::{Answer, ErrorCode, LocateOptions, SelectOptions};
+use crate::meters::AccessKind;
+use crate::request::{ClusterAnswer, ErrorCode, LocateFlags, SelectOptions};
 use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
-use select::{Question, Verdict};
+use select::{Question, SelectDecision};
 
 /// The interval at which one answer that relies on complete inventories is left to the resolver.
 /// The resolver gives the same answer, and queries the children for replicas that reached their
@@ -29,7 +29,7 @@ use select::{Question, Verdict};
 const COPIES_PAUSE: Duration = Duration::from_millis(10);
 
 /// The state shared by the resolver and its readers.
-pub struct Shared {
+pub struct ResolverShared {
     pub(super) cache: Cache,
     pub(super) chooser: Chooser,
     /// The names that children with complete inventories may have.
@@ -42,7 +42,7 @@ pub struct Shared {
     copies_at: AtomicU64,
 }
 
-impl Shared {
+impl ResolverShared {
     pub(super) fn new(
         cache: Cache,
         chooser: Chooser,
@@ -76,20 +76,20 @@ impl Shared {
     }
 
     /// Creates a reader for one loop.
-    pub fn reader(self: &Arc<Self>) -> Reader {
+    pub fn reader(self: &Arc<Self>) -> LocationReader {
         let version = self.version.load(Ordering::Acquire);
-        Reader { cell: self.cell(), version, shared: self.clone() }
+        LocationReader { cell: self.cell(), version, shared: self.clone() }
     }
 }
 
 /// Answers requests from complete knowledge, on the calling thread.
-pub struct Reader {
-    shared: Arc<Shared>,
+pub struct LocationReader {
+    shared: Arc<ResolverShared>,
     cell: Arc<Cell>,
     version: u64,
 }
 
-impl Reader {
+impl LocationReader {
     /// Answers a `select` of a client without tried children; `None`: the resolver has to answer.
     pub fn select(
         &mut self,
@@ -97,7 +97,7 @@ impl Reader {
         options: SelectOptions,
         now: Duration,
         rng: &mut dyn Rng,
-    ) -> Option<Answer> {
+    ) -> Option<ClusterAnswer> {
         if options.refresh {
             return None;
         }
@@ -109,10 +109,10 @@ impl Reader {
         if !options.intent.writes()
             && let Some(location) = self.absent(path, now)
         {
-            let question = Question { options, avoided: Avoided::default() };
+            let question = Question { options, avoided: TriedChildren::default() };
             return match select::judge(&self.cell, &self.shared.chooser, &location, path, &question, rng) {
-                Verdict::Answer(answer) => Some(answer),
-                Verdict::Child { .. } | Verdict::Await | Verdict::Hold(_) => None,
+                SelectDecision::Answer(answer) => Some(answer),
+                SelectDecision::Child { .. } | SelectDecision::Await | SelectDecision::Hold(_) => None,
             };
         }
         let (mut location, unasked) = self.known(path, now)?;
@@ -125,23 +125,28 @@ impl Reader {
         // read from.
         let listed = !unasked.is_empty();
         location.querying |= listed;
-        let question = Question { options, avoided: Avoided::default() };
+        let question = Question { options, avoided: TriedChildren::default() };
         match select::judge(&self.cell, &self.shared.chooser, &location, path, &question, rng) {
-            Verdict::Child { kind: Use::Read, place: false, .. }
+            SelectDecision::Child { kind: AccessKind::Read, place: false, .. }
                 if listed && self.shared.looks_for_copies(now) =>
             {
                 None
             }
-            Verdict::Child { slot, kind, place: false, client } if !listed || kind == Use::Read => {
+            SelectDecision::Child { slot, kind, place: false, client }
+                if !listed || kind == AccessKind::Read =>
+            {
                 Some(redirect(&self.cell, &self.shared.chooser, slot, kind, client))
             }
-            Verdict::Answer(answer) if !listed => Some(answer),
-            Verdict::Answer(_) | Verdict::Child { .. } | Verdict::Await | Verdict::Hold(_) => None,
+            SelectDecision::Answer(answer) if !listed => Some(answer),
+            SelectDecision::Answer(_)
+            | SelectDecision::Child { .. }
+            | SelectDecision::Await
+            | SelectDecision::Hold(_) => None,
         }
     }
 
     /// Answers a `locate`; `None`: the resolver has to answer.
-    pub fn locate(&mut self, path: &[u8], options: LocateOptions, now: Duration) -> Option<Answer> {
+    pub fn locate(&mut self, path: &[u8], options: LocateFlags, now: Duration) -> Option<ClusterAnswer> {
         if options.refresh {
             return None;
         }
@@ -159,8 +164,8 @@ impl Reader {
         };
         let policy = self.shared.chooser.policy();
         match locate::judge(&self.cell, policy, &location, path, &options) {
-            Verdict::Answer(answer) => Some(answer),
-            Verdict::Child { .. } | Verdict::Await | Verdict::Hold(_) => None,
+            SelectDecision::Answer(answer) => Some(answer),
+            SelectDecision::Child { .. } | SelectDecision::Await | SelectDecision::Hold(_) => None,
         }
     }
 
@@ -169,13 +174,14 @@ impl Reader {
     /// have to be queried.
     ///
     /// This answer does not place new files: for them each child is queried.
-    fn absent(&self, path: &[u8], now: Duration) -> Option<Location> {
+    fn absent(&self, path: &[u8], now: Duration) -> Option<CachedLocation> {
         let complete = self.cell.complete() & self.cell.connected();
         if complete.is_empty() || !self.shared.is_root || self.shared.chooser.policy().shared.is_some() {
             return None;
         }
         let rights = self.cell.paths().rights(path)?;
-        let known = self.shared.cache.lookup(path, now, self.cell.bounces()).unwrap_or(Location::UNKNOWN);
+        let known =
+            self.shared.cache.lookup(path, now, self.cell.bounces()).unwrap_or(CachedLocation::UNKNOWN);
         let silent = complete - self.shared.inventories.candidates(path);
         // Children with an open query are no longer among the unasked.
         let unasked = if known.querying { SlotMask::ALL } else { known.unasked } - silent;
@@ -184,15 +190,15 @@ impl Reader {
         // cell shows its predecessor.
         fence(Ordering::Acquire);
         let is_current = self.shared.version.load(Ordering::Relaxed) == self.version;
-        (is_absent && is_current).then_some(Location { unasked, querying: false, ..known })
+        (is_absent && is_current).then_some(CachedLocation { unasked, querying: false, ..known })
     }
 
     /// Returns the location of a path, and the children that could have it and are not queried yet.
-    fn known(&self, path: &[u8], now: Duration) -> Option<(Location, SlotMask)> {
+    fn known(&self, path: &[u8], now: Duration) -> Option<(CachedLocation, SlotMask)> {
         let rights = self.cell.paths().rights(path)?;
         let known = self.shared.cache.lookup(path, now, self.cell.bounces());
         if let Some(shared) = self.shared.chooser.policy().shared {
-            let location = known.or(shared.unchecked.then_some(Location::UNKNOWN))?;
+            let location = known.or(shared.unchecked.then_some(CachedLocation::UNKNOWN))?;
             return (shared.unchecked || !location.have.is_empty()).then_some((location, SlotMask::EMPTY));
         }
         let location = known?;
@@ -210,12 +216,18 @@ impl Reader {
 }
 
 /// Redirects a client to a child that was chosen for it, and counts the choice.
-pub(super) fn redirect(cell: &Cell, chooser: &Chooser, slot: Slot, kind: Use, client: Client) -> Answer {
+pub(super) fn redirect(
+    cell: &Cell,
+    chooser: &Chooser,
+    slot: Slot,
+    kind: AccessKind,
+    client: ClientOrigin,
+) -> ClusterAnswer {
     chooser.count(cell, slot, kind);
     let found = cell.child(slot).and_then(|child| Some((child.interface(client)?, child.port)));
     found.map_or_else(
         // Only children with an address for the client are chosen.
-        || Answer::error(ErrorCode::NET_UNREACHABLE, "The chosen server cannot be reached."),
-        |(interface, port)| Answer::Redirect { slot: Some(slot), host: interface.host.clone(), port },
+        || ClusterAnswer::error(ErrorCode::NET_UNREACHABLE, "The chosen server cannot be reached."),
+        |(interface, port)| ClusterAnswer::Redirect { slot: Some(slot), host: interface.host.clone(), port },
     )
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::queries::{Waiter, Wish};
+use super::queries::{QueryWaiter, WaiterRequest};
 use crate::slots::Slot;
 
 /// The last change of the owner of each slot, as a count of all such changes.
@@ -28,12 +28,12 @@ impl ReplacedSlots {
     }
 
     /// Removes slots with a changed owner from the avoided children of a request.
-    pub(super) fn update(&self, waiter: &mut Waiter) {
+    pub(super) fn update(&self, waiter: &mut QueryWaiter) {
         let before = std::mem::replace(&mut waiter.replacements, self.changes);
         if before == self.changes {
             return;
         }
-        let Wish::Select(question) = &mut waiter.wish else { return };
+        let WaiterRequest::Select(question) = &mut waiter.request else { return };
         for (slot, changed) in &self.slots {
             if *changed > before {
                 question.avoided.forget(*slot);

@@ -7,22 +7,22 @@
 use std::time::Duration;
 
 use super::select::Question;
-use super::{Action, Resolver, Token, checked};
-use crate::avoid::Avoided;
-use crate::request::{Answer, Intent, SelectOptions};
+use super::{LocationResolver, RequestToken, ResolverAction, checked};
+use crate::avoid::TriedChildren;
+use crate::request::{ClusterAnswer, Intent, SelectOptions};
 use crate::slots::{Slot, SlotMask};
 
-impl Resolver {
+impl LocationResolver {
     /// Grants the child in `holder` the lease of a path, if the path is free. `None`: the answer
     /// comes as an action for `token`. It is a redirect to that child if the child has the lease.
     pub fn reserve(
         &mut self,
-        token: Token,
+        token: RequestToken,
         path: &[u8],
         holder: Slot,
         now: Duration,
-        actions: &mut Vec<Action>,
-    ) -> Option<Answer> {
+        actions: &mut Vec<ResolverAction>,
+    ) -> Option<ClusterAnswer> {
         let path = match checked(path) {
             Ok(path) => path,
             Err(answer) => return Some(answer),
@@ -32,8 +32,8 @@ impl Resolver {
         }
         let options = SelectOptions { intent: Intent::Create, name_only: true, ..SelectOptions::default() };
         // There are no tried children.
-        self.doubt(path, &Question { options, avoided: Avoided::default() }, now, actions);
-        let avoided = Avoided { never: SlotMask::ALL - holder.mask(), ..Avoided::default() };
+        self.doubt(path, &Question { options, avoided: TriedChildren::default() }, now, actions);
+        let avoided = TriedChildren { never: SlotMask::ALL - holder.mask(), ..TriedChildren::default() };
         self.select_by(token, path, Question { options, avoided }, false, now, actions)
     }
 }

@@ -4,7 +4,7 @@
 //! is a file of all, and one is queried instead of all. This file applies that once, so that the
 //! rules need no special case. Source: cms protocol 3, section "shared file systems".
 
-use crate::cache::Location;
+use crate::cache::CachedLocation;
 use crate::cell::Cell;
 use crate::paths::Rights;
 use crate::selection::Policy;
@@ -12,7 +12,7 @@ use crate::slots::{Slot, SlotMask};
 
 /// The settings of a shared file system: all servers see the same files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SharedFiles {
+pub struct SharedFileSystem {
     /// Clients are redirected without a check that the file exists.
     pub unchecked: bool,
     /// The node looks itself, at its own mount, instead of querying a server.
@@ -21,7 +21,7 @@ pub struct SharedFiles {
     pub tries_max: usize,
 }
 
-impl Default for SharedFiles {
+impl Default for SharedFileSystem {
     fn default() -> Self {
         Self { unchecked: false, central: false, tries_max: 2 }
     }
@@ -29,7 +29,7 @@ impl Default for SharedFiles {
 
 /// The effective location.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct EffectiveLocation {
     /// Children that have it.
     pub(super) have: SlotMask,
     /// Those of them where it is only being staged.
@@ -38,20 +38,26 @@ pub(super) struct Seen {
     pub(super) open: bool,
 }
 
-pub(super) fn seen(cell: &Cell, policy: &Policy, location: &Location, rights: Rights, creates: bool) -> Seen {
+pub(super) fn seen(
+    cell: &Cell,
+    policy: &Policy,
+    location: &CachedLocation,
+    rights: Rights,
+    creates: bool,
+) -> EffectiveLocation {
     let have = location.have & rights.read;
     let open = location.querying || (location.unasked & rights.read).meets(cell.connected());
-    let exact = Seen { have, pending: location.pending, open };
+    let exact = EffectiveLocation { have, pending: location.pending, open };
     match policy.shared {
         None => exact,
         // The server finds out whether the file exists.
-        Some(SharedFiles { unchecked: true, .. }) => {
+        Some(SharedFileSystem { unchecked: true, .. }) => {
             let have = if creates { SlotMask::EMPTY } else { rights.read };
-            Seen { have, pending: SlotMask::EMPTY, open: false }
+            EffectiveLocation { have, pending: SlotMask::EMPTY, open: false }
         }
         // A file in creation is known to its creator before all servers see it.
         Some(_) if (have - location.pending).is_empty() => exact,
-        Some(_) => Seen { have: rights.read, pending: SlotMask::EMPTY, open: false },
+        Some(_) => EffectiveLocation { have: rights.read, pending: SlotMask::EMPTY, open: false },
     }
 }
 

@@ -2,32 +2,32 @@
 //!
 //! The rules are pure functions: they send no query, mark nothing and count nothing, so that they
 //! can be tested by themselves and used by readers. Source: cms protocol 3, section "select". Where
-//! it lets real managers delay the client during a query, the verdict is [`Verdict::Await`] and the
+//! it lets real managers delay the client during a query, the verdict is [`SelectDecision::Await`] and the
 //! client gets its answer when the query has ended.
 
 use base::Rng;
 
-use crate::avoid::Avoided;
-use crate::cache::Location;
-use crate::cell::{Cell, Client};
-use crate::meters::Use;
+use crate::avoid::TriedChildren;
+use crate::cache::CachedLocation;
+use crate::cell::{Cell, ClientOrigin};
+use crate::meters::AccessKind;
 use crate::paths::Rights;
-use crate::request::{Affinity, Answer, ErrorCode, Intent, Reason, SelectOptions};
-use crate::selection::{Chooser, Elsewhere, Excuses, Need, Waits};
+use crate::request::{ClientAffinity, ClusterAnswer, ErrorCode, Intent, RetryReason, SelectOptions};
+use crate::selection::{Chooser, ForeignTarget, Need, UnavailableReasons, WaitTimes};
 use crate::slots::{Slot, SlotMask};
 
 use super::seen::seen;
 
 /// The decision on a request.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum SelectDecision {
     /// The answer for the client.
-    Answer(Answer),
+    Answer(ClusterAnswer),
     /// The client is redirected to a child.
     Child {
         slot: Slot,
-        kind: Use,
-        client: Client,
+        kind: AccessKind,
+        client: ClientOrigin,
         /// The redirect creates the file there, so further clients are sent there too.
         place: bool,
     },
@@ -35,25 +35,25 @@ pub(crate) enum Verdict {
     Await,
     /// The decision depends on children that are expected to reconnect; after the deadline the
     /// client gets this answer.
-    Hold(Answer),
+    Hold(ClusterAnswer),
 }
 
 /// A `select` without its path, as it is stored while it waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
     pub(crate) options: SelectOptions,
-    pub(crate) avoided: Avoided,
+    pub(crate) avoided: TriedChildren,
 }
 
 /// The input of a verdict.
-pub(crate) struct Case<'a> {
+pub(crate) struct SelectInput<'a> {
     cell: &'a Cell,
     chooser: &'a Chooser,
-    location: &'a Location,
+    location: &'a CachedLocation,
     path: &'a [u8],
     question: &'a Question,
     rights: Rights,
-    affinity: Affinity,
+    affinity: ClientAffinity,
     /// The eligible children that have the file.
     have: SlotMask,
     /// The children at which the file is only being staged.
@@ -71,13 +71,13 @@ pub(crate) struct Case<'a> {
 pub(crate) fn judge(
     cell: &Cell,
     chooser: &Chooser,
-    location: &Location,
+    location: &CachedLocation,
     path: &[u8],
     question: &Question,
     rng: &mut dyn Rng,
-) -> Verdict {
+) -> SelectDecision {
     if let Some(answer) = turned_away(chooser, question) {
-        return Verdict::Answer(answer);
+        return SelectDecision::Answer(answer);
     }
     let Some(rights) = cell.paths().rights(path) else {
         return not_exported(cell, &chooser.policy().waits, "No server exports this path.");
@@ -89,7 +89,7 @@ pub(crate) fn judge(
         return not_exported(cell, &chooser.policy().waits, text);
     }
     let seen = seen(cell, chooser.policy(), location, rights, question.options.intent.creates());
-    let case = Case {
+    let case = SelectInput {
         cell,
         chooser,
         location,
@@ -111,32 +111,34 @@ pub(crate) fn judge(
 
 /// Returns the verdict for a path without an exporter. While the quorum is missing, a child that
 /// exports it may still join.
-pub(super) fn not_exported(cell: &Cell, waits: &Waits, text: &'static str) -> Verdict {
+pub(super) fn not_exported(cell: &Cell, waits: &WaitTimes, text: &'static str) -> SelectDecision {
     if cell.quorum() {
-        Verdict::Answer(Answer::error(ErrorCode::NO_ENTRY, text))
+        SelectDecision::Answer(ClusterAnswer::error(ErrorCode::NO_ENTRY, text))
     } else {
-        Verdict::Hold(Answer::wait(waits.service))
+        SelectDecision::Hold(ClusterAnswer::wait(waits.service))
     }
 }
 
 /// Returns the answer for clients that tried too many children, or want a second source where there
 /// is only one.
-fn turned_away(chooser: &Chooser, question: &Question) -> Option<Answer> {
+fn turned_away(chooser: &Chooser, question: &Question) -> Option<ClusterAnswer> {
     let policy = chooser.policy();
-    let to = |elsewhere: &Option<Elsewhere>, code, text| {
-        Some(elsewhere.as_ref().map_or(Answer::error(code, text), |place| Answer::Redirect {
-            slot: None,
-            host: place.host.clone(),
-            port: place.port,
-        }))
-    };
+    let to =
+        |elsewhere: &Option<ForeignTarget>, code, text| {
+            Some(elsewhere.as_ref().map_or(ClusterAnswer::error(code, text), |place| {
+                ClusterAnswer::Redirect { slot: None, host: place.host.clone(), port: place.port }
+            }))
+        };
     if policy.one_source && question.options.another_source {
         return to(&policy.source_elsewhere, ErrorCode::NOT_PERMITTED, "A second source is not given.");
     }
     if let Some(shared) = policy.shared
         && question.avoided.never.len() >= shared.tries_max.max(1)
     {
-        return Some(Answer::error(question.options.reason.code(), "Other servers see the same files."));
+        return Some(ClusterAnswer::error(
+            question.options.reason.code(),
+            "Other servers see the same files.",
+        ));
     }
     if policy.tried_max.is_some_and(|most| question.avoided.tokens > most) {
         return to(&policy.tried_elsewhere, question.options.reason.code(), "Too many servers were tried.");
@@ -144,28 +146,28 @@ fn turned_away(chooser: &Chooser, question: &Question) -> Option<Answer> {
     None
 }
 
-impl Case<'_> {
-    fn read(&self, rng: &mut dyn Rng) -> Verdict {
+impl SelectInput<'_> {
+    fn read(&self, rng: &mut dyn Rng) -> SelectDecision {
         let options = &self.question.options;
         let pending = self.pending;
         let holders = self.have & self.allowed;
         if self.open && self.chooser.wants_all(self.affinity) {
-            return Verdict::Await;
+            return SelectDecision::Await;
         }
         let online = holders - pending;
         // A reader may have to wait for a file that is being staged, so complete replicas are
         // preferred.
         let whole = if options.online { online } else { holders };
-        let need = self.need(Use::Read, false);
+        let need = self.need(AccessKind::Read, false);
         let excuses = match self.first_fit(&[online, whole], need, rng) {
             // A child that is not draining, or one that is certainly reachable, may still reply
             // that it has the file.
-            Ok(slot) if self.location.querying && self.is_makeshift(slot) => return Verdict::Await,
-            Ok(slot) => return self.child(slot, Use::Read, false),
+            Ok(slot) if self.location.querying && self.is_makeshift(slot) => return SelectDecision::Await,
+            Ok(slot) => return self.child(slot, AccessKind::Read, false),
             Err(excuses) => excuses,
         };
         if self.open {
-            return Verdict::Await;
+            return SelectDecision::Await;
         }
         if !options.online
             && let Some(verdict) = self.stage(self.rights.stage & (self.allowed - self.have), rng)
@@ -177,25 +179,25 @@ impl Case<'_> {
 
     /// Returns the verdict if no child is fit. A request waits for children that are absent or
     /// suspended for a short time.
-    fn refused(&self, excuses: &Excuses) -> Verdict {
+    fn refused(&self, excuses: &UnavailableReasons) -> SelectDecision {
         match excuses.answer(self.waits()) {
-            Some(answer) if excuses.is_passing() => Verdict::Hold(answer),
-            Some(answer) => Verdict::Answer(answer),
+            Some(answer) if excuses.is_passing() => SelectDecision::Hold(answer),
+            Some(answer) => SelectDecision::Answer(answer),
             None => self.nobody_left(),
         }
     }
 
-    fn write(&self, rng: &mut dyn Rng) -> Verdict {
+    fn write(&self, rng: &mut dyn Rng) -> SelectDecision {
         let options = &self.question.options;
         // Only after every child has replied it is certain that no other replica exists.
         if self.open {
-            return Verdict::Await;
+            return SelectDecision::Await;
         }
         if options.replica {
             let free = self.allowed - self.have - self.cell.draining();
             if free.is_empty() {
                 let text = "Every server that could take a copy has one.";
-                return Verdict::Answer(Answer::error(ErrorCode::NO_REPLICAS, text));
+                return SelectDecision::Answer(ClusterAnswer::error(ErrorCode::NO_REPLICAS, text));
             }
             return self.take(free, rng);
         }
@@ -207,20 +209,23 @@ impl Case<'_> {
             // the one that sends the request. The state becomes clear soon: the child reports the
             // file, or is queried when the placement is stale.
             if self.location.placed.is_some_and(|slot| self.have == slot.mask()) {
-                return Verdict::Answer(Answer::wait(self.waits().lookup));
+                return SelectDecision::Answer(ClusterAnswer::wait(self.waits().lookup));
             }
-            return Verdict::Answer(Answer::error(ErrorCode::RW_CONFLICT, "The file exists already."));
+            return SelectDecision::Answer(ClusterAnswer::error(
+                ErrorCode::RW_CONFLICT,
+                "The file exists already.",
+            ));
         }
         if !(options.copies || self.chooser.policy().copies) {
             // With a shared file system all servers see one file.
             let one = self.chooser.policy().shared.is_some();
             if !options.name_only && !one && self.have.len() > 1 {
                 let text = "The file has several copies; writing one would make them differ.";
-                return Verdict::Answer(Answer::error(ErrorCode::RW_CONFLICT, text));
+                return SelectDecision::Answer(ClusterAnswer::error(ErrorCode::RW_CONFLICT, text));
             }
             if !one && !self.have.within(self.rights.write) {
                 let text = "A server that has the file exports it for reading only.";
-                return Verdict::Answer(Answer::error(ErrorCode::RW_CONFLICT, text));
+                return SelectDecision::Answer(ClusterAnswer::error(ErrorCode::RW_CONFLICT, text));
             }
         }
         let holders = self.have & self.allowed;
@@ -231,23 +236,23 @@ impl Case<'_> {
     }
 
     /// Chooses a child that creates or stages a file that no child has.
-    fn write_new(&self, rng: &mut dyn Rng) -> Verdict {
+    fn write_new(&self, rng: &mut dyn Rng) -> SelectDecision {
         if let Some(wait) = self.too_few() {
-            return Verdict::Hold(wait);
+            return SelectDecision::Hold(wait);
         }
         if self.question.options.intent.creates() {
             // A name alone does not fill a disk that is being drained.
             let name_only = self.question.options.name_only;
             let staying = if name_only { self.allowed } else { self.allowed - self.cell.draining() };
             if staying.is_empty() {
-                return Verdict::Answer(Answer::wait(self.waits().suspend));
+                return SelectDecision::Answer(ClusterAnswer::wait(self.waits().suspend));
             }
             if self.may_be_leased() {
-                return self.refused(&Excuses::absent());
+                return self.refused(&UnavailableReasons::absent());
             }
-            let need = Need { place: true, ..self.need(Use::Write, false) };
+            let need = Need { place: true, ..self.need(AccessKind::Write, false) };
             return match self.first_fit(&[staying], need, rng) {
-                Ok(slot) => self.child(slot, Use::Write, true),
+                Ok(slot) => self.child(slot, AccessKind::Write, true),
                 Err(excuses) => self.refused(&excuses),
             };
         }
@@ -264,39 +269,39 @@ impl Case<'_> {
             || (self.rights.write & self.cell.lessees()).meets(self.cell.expected())
     }
 
-    fn take(&self, among: SlotMask, rng: &mut dyn Rng) -> Verdict {
-        let need = self.need(Use::Write, false);
+    fn take(&self, among: SlotMask, rng: &mut dyn Rng) -> SelectDecision {
+        let need = self.need(AccessKind::Write, false);
         match self.first_fit(&[among], need, rng) {
-            Ok(slot) => self.child(slot, Use::Write, false),
+            Ok(slot) => self.child(slot, AccessKind::Write, false),
             Err(excuses) => self.refused(&excuses),
         }
     }
 
     /// Chooses a child that can stage the file; `None` if there are none or enough of them were
     /// tried.
-    fn stage(&self, stagers: SlotMask, rng: &mut dyn Rng) -> Option<Verdict> {
+    fn stage(&self, stagers: SlotMask, rng: &mut dyn Rng) -> Option<SelectDecision> {
         let stagers = stagers - self.cell.draining();
         let tried = self.rights.stage & self.question.avoided.never;
         if stagers.is_empty() || tried.len() >= self.chooser.policy().stagers_tried_max {
             return None;
         }
         if let Some(wait) = self.too_few() {
-            return Some(Verdict::Hold(wait));
+            return Some(SelectDecision::Hold(wait));
         }
-        let need = self.need(Use::Write, true);
+        let need = self.need(AccessKind::Write, true);
         match self.first_fit(&[stagers], need, rng) {
-            Ok(slot) => Some(self.child(slot, Use::Write, true)),
-            Err(Excuses { .. }) if !self.have.is_empty() => None,
+            Ok(slot) => Some(self.child(slot, AccessKind::Write, true)),
+            Err(UnavailableReasons { .. }) if !self.have.is_empty() => None,
             Err(excuses) => excuses.answer(self.waits()).map(|_| self.refused(&excuses)),
         }
     }
 
-    fn child(&self, slot: Slot, kind: Use, place: bool) -> Verdict {
-        Verdict::Child { slot, kind, client: self.question.options.client, place }
+    fn child(&self, slot: Slot, kind: AccessKind, place: bool) -> SelectDecision {
+        SelectDecision::Child { slot, kind, client: self.question.options.client, place }
     }
 
-    fn need(&self, kind: Use, stage: bool) -> Need {
-        let space = stage || kind == Use::Write && !self.question.options.name_only;
+    fn need(&self, kind: AccessKind, stage: bool) -> Need {
+        let space = stage || kind == AccessKind::Write && !self.question.options.name_only;
         Need { kind, client: self.question.options.client, space, stage, place: false }
     }
 
@@ -312,14 +317,19 @@ impl Case<'_> {
     /// and those that the client may have tried come last. Behind them come the children that the
     /// client can reach only if it has more addresses than it reports. The excuses are those of the
     /// last and largest set.
-    fn first_fit(&self, sets: &[SlotMask], need: Need, rng: &mut dyn Rng) -> Result<Slot, Excuses> {
-        let mut result = Err(Excuses::default());
+    fn first_fit(
+        &self,
+        sets: &[SlotMask],
+        need: Need,
+        rng: &mut dyn Rng,
+    ) -> Result<Slot, UnavailableReasons> {
+        let mut result = Err(UnavailableReasons::default());
         for client in need.client.strictly().into_iter().chain([need.client]) {
             let need = Need { client, ..need };
             for set in sets {
                 for among in [*set - self.question.avoided.last - self.draining, *set] {
                     result = self.chooser.choose(self.cell, among, need, self.affinity, self.path, rng);
-                    let is_absent = result.as_ref().is_err_and(Excuses::is_absent);
+                    let is_absent = result.as_ref().is_err_and(UnavailableReasons::is_absent);
                     if result.is_ok() || is_absent {
                         return result;
                     }
@@ -331,28 +341,28 @@ impl Case<'_> {
 
     /// Returns the answer if the quorum is missing or lost children are expected to reconnect: then
     /// a file cannot be reported as missing.
-    fn too_few(&self) -> Option<Answer> {
+    fn too_few(&self) -> Option<ClusterAnswer> {
         let lost = (self.location.unasked & self.rights.read).meets(self.cell.expected());
-        (lost || !self.cell.quorum()).then(|| Answer::wait(self.waits().service))
+        (lost || !self.cell.quorum()).then(|| ClusterAnswer::wait(self.waits().service))
     }
 
-    fn nobody_left(&self) -> Verdict {
+    fn nobody_left(&self) -> SelectDecision {
         if let Some(wait) = self.too_few() {
-            return Verdict::Hold(wait);
+            return SelectDecision::Hold(wait);
         }
         let reason = if self.question.avoided.never.is_empty() {
-            Reason::Missing
+            RetryReason::Missing
         } else {
             self.question.options.reason
         };
         let text = match reason {
-            Reason::Missing => "No server has the file.",
+            RetryReason::Missing => "No server has the file.",
             _ => "No server is left that could be tried.",
         };
-        Verdict::Answer(Answer::error(reason.code(), text))
+        SelectDecision::Answer(ClusterAnswer::error(reason.code(), text))
     }
 
-    fn waits(&self) -> &Waits {
+    fn waits(&self) -> &WaitTimes {
         &self.chooser.policy().waits
     }
 }

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::queries::{Query, Token, Waiter, Wish};
-use super::select::Verdict;
-use super::state::Heard;
-use super::{Action, CARRIED_ON, PATIENCE, Resolver, Sight, StateReply};
+use super::queries::{ChildQuery, QueryWaiter, RequestToken, WaiterRequest};
+use super::select::SelectDecision;
+use super::state::StateReport;
+use super::{CARRIED_ON, LocationResolver, LookupOutcome, PATIENCE, ResolverAction, StateReply};
 use crate::slots::{Slot, SlotMask};
 
 /// The maximum number of requests waiting for one query that are judged in one batch.
@@ -25,7 +25,7 @@ pub(super) enum Settle {
     GivenUp,
 }
 
-impl Resolver {
+impl LocationResolver {
     /// Records the reply of a child and judges the requests that wait for the query again.
     pub(super) fn heard(
         &mut self,
@@ -33,7 +33,7 @@ impl Resolver {
         slot: Slot,
         why: Settle,
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) {
         let Some(id) = query else { return };
         if let Some(query) = self.queries.get(id).filter(|query| query.outstanding().contains(slot)) {
@@ -57,15 +57,15 @@ impl Resolver {
         &mut self,
         id: usize,
         now: Duration,
-        is_gone: &dyn Fn(Token) -> bool,
-        actions: &mut Vec<Action>,
+        is_gone: &dyn Fn(RequestToken) -> bool,
+        actions: &mut Vec<ResolverAction>,
     ) {
         if self.queries.has_unjudged(id) {
             return self.judge_waiters(id, is_gone, now, actions);
         }
         let Some(path) = self.queries.get(id).map(|query| query.path.clone()) else { return };
         if self.queries.get(id).is_some_and(|query| query.looking) {
-            return self.looked(&path, Sight::Unknown, now, actions);
+            return self.looked(&path, LookupOutcome::Unknown, now, actions);
         }
         let definite = self.definite(&path, now);
         let Some(query) = self.queries.get(id) else { return };
@@ -111,15 +111,16 @@ impl Resolver {
         query: Option<usize>,
         slot: Slot,
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) {
-        let others = |query: &Query| {
+        let others = |query: &ChildQuery| {
             let left = query.outstanding() - slot.mask();
             query.outstanding().contains(slot) && !left.is_empty() && query.judged == self.version
         };
         match query.filter(|id| self.queries.get(*id).is_some_and(others)) {
             Some(id) => {
-                let left = self.queries.get(id).map(Query::outstanding).unwrap_or_default() - slot.mask();
+                let left =
+                    self.queries.get(id).map(ChildQuery::outstanding).unwrap_or_default() - slot.mask();
                 self.queries.set_outstanding(id, left);
                 self.set_deadline(id, now);
             }
@@ -129,7 +130,13 @@ impl Resolver {
 
     /// Judges all requests that wait for a query again, and ends the query when all children have
     /// replied.
-    pub(super) fn settle(&mut self, id: usize, why: Settle, now: Duration, actions: &mut Vec<Action>) {
+    pub(super) fn settle(
+        &mut self,
+        id: usize,
+        why: Settle,
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
         self.settle_for(id, why, &|_| false, now, actions);
     }
 
@@ -139,9 +146,9 @@ impl Resolver {
         &mut self,
         id: usize,
         why: Settle,
-        is_gone: &dyn Fn(Token) -> bool,
+        is_gone: &dyn Fn(RequestToken) -> bool,
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) {
         let Some(query) = self.queries.get(id) else { return };
         let path = query.path.clone();
@@ -161,9 +168,9 @@ impl Resolver {
     fn judge_waiters(
         &mut self,
         id: usize,
-        is_gone: &dyn Fn(Token) -> bool,
+        is_gone: &dyn Fn(RequestToken) -> bool,
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) {
         let Some(query) = self.queries.get(id) else { return };
         let (path, why, complete) = (query.path.clone(), query.why, !query.is_open());
@@ -177,8 +184,8 @@ impl Resolver {
                 if !complete && self.queries.wait(id, waiter) {
                     continue;
                 }
-                if !matches!(waiter.wish, Wish::State) {
-                    actions.push(Action::Answer { token: waiter.token, answer: self.come_again() });
+                if !matches!(waiter.request, WaiterRequest::State) {
+                    actions.push(ResolverAction::Answer { token: waiter.token, answer: self.come_again() });
                 }
             }
         }
@@ -194,34 +201,34 @@ impl Resolver {
     fn settle_one(
         &mut self,
         path: &Arc<[u8]>,
-        mut waiter: Waiter,
+        mut waiter: QueryWaiter,
         why: Settle,
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) -> bool {
         self.replaced.update(&mut waiter);
         let token = waiter.token;
-        if let Wish::State = waiter.wish {
+        if let WaiterRequest::State = waiter.request {
             let rights = self.cell.paths().rights(path).unwrap_or_default();
             let location = self.known(path, now);
             match self.judge_state(path, &location, rights, now) {
-                Heard::Await => return false,
-                Heard::Hold => drop(self.hold(path, waiter, None, now)),
-                Heard::Say(StateReply::Have { .. }) if why == Settle::Announced => {}
-                Heard::Say(reply) => {
+                StateReport::Await => return false,
+                StateReport::Hold => drop(self.hold(path, waiter, None, now)),
+                StateReport::Say(StateReply::Have { .. }) if why == Settle::Announced => {}
+                StateReport::Say(reply) => {
                     self.note_reply(path, reply, now);
-                    actions.push(Action::Reply { token, path: path.clone(), reply });
+                    actions.push(ResolverAction::Reply { token, path: path.clone(), reply });
                 }
             }
             return true;
         }
-        let answer = match self.judge(path, &waiter.wish, now) {
-            Verdict::Await => return false,
-            Verdict::Hold(answer) => self.hold(path, waiter, Some(answer), now),
+        let answer = match self.judge(path, &waiter.request, now) {
+            SelectDecision::Await => return false,
+            SelectDecision::Hold(answer) => self.hold(path, waiter, Some(answer), now),
             verdict => self.answer(path, verdict, now, actions),
         };
         if let Some(answer) = answer {
-            actions.push(Action::Answer { token, answer });
+            actions.push(ResolverAction::Answer { token, answer });
         }
         true
     }

@@ -6,24 +6,24 @@
 use std::time::Duration;
 
 use super::children::SEATED_WITHIN;
-use super::queries::{Waiter, Wish};
-use super::{Action, Resolver, StateAsk, StateReply, Token, checked};
-use crate::cache::Location;
+use super::queries::{QueryWaiter, WaiterRequest};
+use super::{LocationResolver, RequestToken, ResolverAction, StateAsk, StateReply, checked};
+use crate::cache::CachedLocation;
 use crate::paths::Rights;
-use crate::request::Answer;
+use crate::request::ClusterAnswer;
 use crate::tree::Address;
 
-impl Resolver {
+impl LocationResolver {
     /// Answers a parent's query for a path. `None`: there is no answer now. Unless the query was
-    /// quiet, the answer follows as [`Action::Reply`] or [`Action::Announce`], or never if no child
+    /// quiet, the answer follows as [`ResolverAction::Reply`] or [`ResolverAction::Announce`], or never if no child
     /// replies.
     pub fn state(
         &mut self,
-        token: Token,
+        token: RequestToken,
         path: &[u8],
         ask: StateAsk,
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) -> Option<StateReply> {
         let path = checked(path).ok()?;
         let reply = |reply| (!ask.quiet).then_some(reply);
@@ -39,16 +39,16 @@ impl Resolver {
         let location = self.known(path, now);
         self.ask(path, refresh, ask.via_meta, now, actions);
         match self.judge_state(path, &location, rights, now) {
-            Heard::Say(said) => {
+            StateReport::Say(said) => {
                 self.note_reply(path, said, now);
                 reply(said)
             }
             _ if ask.quiet => None,
-            Heard::Hold => {
+            StateReport::Hold => {
                 self.hold(path, self.state_waiter(token), None, now);
                 None
             }
-            Heard::Await => {
+            StateReport::Await => {
                 if let Some(id) = self.queries.find(path) {
                     self.queries.wait(id, self.state_waiter(token));
                 }
@@ -64,37 +64,37 @@ impl Resolver {
         }
     }
 
-    fn state_waiter(&self, token: Token) -> Waiter {
-        Waiter::new(token, Wish::State, self.replaced.changes())
+    fn state_waiter(&self, token: RequestToken) -> QueryWaiter {
+        QueryWaiter::new(token, WaiterRequest::State, self.replaced.changes())
     }
 
     /// Returns the reply to a parent from the known location.
     pub(super) fn judge_state(
         &mut self,
         path: &[u8],
-        location: &Location,
+        location: &CachedLocation,
         rights: Rights,
         now: Duration,
-    ) -> Heard {
+    ) -> StateReport {
         if let Some(pending) = presence(location, rights) {
-            return Heard::Say(StateReply::Have { pending });
+            return StateReport::Say(StateReply::Have { pending });
         }
         if self.is_lease_running(path, now) {
-            return Heard::Say(StateReply::Have { pending: true });
+            return StateReport::Say(StateReply::Have { pending: true });
         }
         let unasked = location.unasked & rights.read;
         if location.querying || unasked.meets(self.cell.connected()) {
-            Heard::Await
+            StateReport::Await
         } else if self.missed.hold_parents() {
-            Heard::Hold
+            StateReport::Hold
         } else if self.is_empty(now) {
             // Without children there is nothing to query: a spare supervisor must not delay the
             // cluster.
-            Heard::Say(StateReply::NotHere)
+            StateReport::Say(StateReply::NotHere)
         } else if !self.cell.quorum() || unasked.meets(self.cell.expected()) {
-            Heard::Hold
+            StateReport::Hold
         } else {
-            Heard::Say(StateReply::NotHere)
+            StateReport::Say(StateReply::NotHere)
         }
     }
 
@@ -112,12 +112,12 @@ impl Resolver {
 
     /// Redirects a client back to the entry of the cluster from a supervisor without children,
     /// which may get none for days.
-    pub(super) fn deserted(&mut self, now: Duration) -> Option<Answer> {
+    pub(super) fn deserted(&mut self, now: Duration) -> Option<ClusterAnswer> {
         if !self.is_deserted(now) {
             return None;
         }
         let door = self.door.as_ref()?;
-        Some(Answer::Redirect { slot: None, host: door.written_host().into(), port: door.port() })
+        Some(ClusterAnswer::Redirect { slot: None, host: door.written_host().into(), port: door.port() })
     }
 
     /// Sets the address at which clients enter the cluster, as received from the parents of a
@@ -147,7 +147,7 @@ impl Resolver {
     }
 }
 
-impl Resolver {
+impl LocationResolver {
     /// Reports whether all holders of a path are draining. Then holders at other nodes are
     /// preferred.
     pub fn is_draining(&self, path: &[u8], now: Duration) -> bool {
@@ -156,14 +156,14 @@ impl Resolver {
         self.only_draining(&self.known(path, now), rights)
     }
 
-    pub(super) fn only_draining(&self, location: &Location, rights: Rights) -> bool {
+    pub(super) fn only_draining(&self, location: &CachedLocation, rights: Rights) -> bool {
         let have = location.have & rights.read;
         !have.is_empty() && have.within(self.cell.draining() | location.draining)
     }
 }
 
 /// The result for a parent.
-pub(super) enum Heard {
+pub(super) enum StateReport {
     Say(StateReply),
     /// There is no reply for now, and a query would not find one.
     Hold,
@@ -171,7 +171,7 @@ pub(super) enum Heard {
 }
 
 /// Reports whether a path is here; `Some(true)` if every holder is still staging it.
-pub(super) fn presence(location: &Location, rights: Rights) -> Option<bool> {
+pub(super) fn presence(location: &CachedLocation, rights: Rights) -> Option<bool> {
     let have = location.have & rights.read;
     (!have.is_empty()).then(|| have.within(location.pending))
 }

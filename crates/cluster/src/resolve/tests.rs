@@ -23,19 +23,19 @@ mod writing;
 
 use super::*;
 use crate::cache::CacheSettings;
-use crate::cell::Child;
+use crate::cell::CellChild;
 use crate::fixtures::{cell, server};
 use crate::lease_number::LeaseNumber;
-use crate::paths::Export;
-use crate::request::{Intent, Reason};
+use crate::paths::ChildExport;
+use crate::request::{Intent, RetryReason};
 use crate::selection::Policy;
 use base::SplitMix64;
 
 /// A resolver over a cell of servers in slots 0, 1, …, and its pending actions.
 struct Stage {
-    machine: Resolver,
+    machine: LocationResolver,
     now: Duration,
-    actions: Vec<Action>,
+    actions: Vec<ResolverAction>,
     /// The highest number of a lease that a child has confirmed.
     confirmed: LeaseNumber,
 }
@@ -54,7 +54,7 @@ impl Stage {
             ..ResolveSettings::default()
         };
         let machine =
-            Resolver::new(cell, cache, Chooser::new(policy), settings, Box::new(SplitMix64::new(9)));
+            LocationResolver::new(cell, cache, Chooser::new(policy), settings, Box::new(SplitMix64::new(9)));
         Self { machine, now: Duration::ZERO, actions: Vec::new(), confirmed: LeaseNumber(0) }
     }
 
@@ -66,17 +66,26 @@ impl Stage {
         self
     }
 
-    fn select(&mut self, token: u64, path: &str, options: SelectOptions, tried: &str) -> Option<Answer> {
+    fn select(
+        &mut self,
+        token: u64,
+        path: &str,
+        options: SelectOptions,
+        tried: &str,
+    ) -> Option<ClusterAnswer> {
         let (path, tried) = (path.as_bytes(), tried.as_bytes());
-        let answer = self.machine.select(Token(token), path, options, tried, self.now, &mut self.actions);
+        let answer =
+            self.machine.select(RequestToken(token), path, options, tried, self.now, &mut self.actions);
         self.confirm();
         answer
     }
 
     /// Confirms the leases that children were granted since.
     fn confirm(&mut self) {
-        let granted = |action: &Action| match action {
-            Action::Lease { slot, path, time, number } if !time.is_zero() && *number > self.confirmed => {
+        let granted = |action: &ResolverAction| match action {
+            ResolverAction::Lease { slot, path, time, number }
+                if !time.is_zero() && *number > self.confirmed =>
+            {
                 Some((*slot, path.clone(), *number))
             }
             _ => None,
@@ -87,11 +96,11 @@ impl Stage {
         }
     }
 
-    fn read(&mut self, token: u64, path: &str) -> Option<Answer> {
+    fn read(&mut self, token: u64, path: &str) -> Option<ClusterAnswer> {
         self.select(token, path, SelectOptions::default(), "")
     }
 
-    fn intend(&mut self, token: u64, path: &str, intent: Intent) -> Option<Answer> {
+    fn intend(&mut self, token: u64, path: &str, intent: Intent) -> Option<ClusterAnswer> {
         self.select(token, path, SelectOptions { intent, ..SelectOptions::default() }, "")
     }
 
@@ -113,7 +122,7 @@ impl Stage {
         self.machine.gone(slot(from), path.as_bytes(), self.now, &mut self.actions);
     }
 
-    fn change(&mut self, number: u8, change: impl FnOnce(&mut Child)) {
+    fn change(&mut self, number: u8, change: impl FnOnce(&mut CellChild)) {
         self.machine.change(slot(number), change, self.now, &mut self.actions);
     }
 
@@ -144,7 +153,7 @@ impl Stage {
     fn asked(&mut self) -> SlotMask {
         let mut mask = SlotMask::EMPTY;
         self.actions.retain(|action| match action {
-            Action::Ask { to, .. } => {
+            ResolverAction::Ask { to, .. } => {
                 mask |= *to;
                 false
             }
@@ -154,11 +163,11 @@ impl Stage {
     }
 
     /// Returns the answers since the last call, by token.
-    fn answered(&mut self) -> Vec<(u64, Answer)> {
+    fn answered(&mut self) -> Vec<(u64, ClusterAnswer)> {
         self.confirm();
         let mut answers = Vec::new();
         self.actions.retain(|action| match action {
-            Action::Answer { token, answer } => {
+            ResolverAction::Answer { token, answer } => {
                 answers.push((token.0, answer.clone()));
                 false
             }
@@ -171,7 +180,7 @@ impl Stage {
     fn leased(&mut self) -> Vec<u8> {
         let mut slots = Vec::new();
         self.actions.retain(|action| match action {
-            Action::Lease { slot, .. } => {
+            ResolverAction::Lease { slot, .. } => {
                 slots.push(slot.number());
                 false
             }
@@ -199,7 +208,7 @@ impl Stage {
     fn ended(&mut self) -> Vec<(u8, LeaseNumber)> {
         let mut ended = Vec::new();
         self.actions.retain(|action| match action {
-            Action::Lease { slot, time: Duration::ZERO, number, .. } => {
+            ResolverAction::Lease { slot, time: Duration::ZERO, number, .. } => {
                 ended.push((slot.number(), *number));
                 false
             }
@@ -209,7 +218,7 @@ impl Stage {
     }
 
     /// Returns the only answer since the last call.
-    fn answer(&mut self) -> Answer {
+    fn answer(&mut self) -> ClusterAnswer {
         let mut answers = self.answered();
         assert_eq!(answers.len(), 1, "{answers:?}");
         answers.remove(0).1
@@ -225,21 +234,21 @@ fn mask(slots: &[u8]) -> SlotMask {
 }
 
 #[track_caller]
-fn sent_to(answer: &Answer) -> u8 {
+fn sent_to(answer: &ClusterAnswer) -> u8 {
     match answer {
-        Answer::Redirect { slot: Some(slot), .. } => slot.number(),
+        ClusterAnswer::Redirect { slot: Some(slot), .. } => slot.number(),
         other => panic!("{other:?}"),
     }
 }
 
 #[track_caller]
-fn code(answer: &Answer) -> u32 {
+fn code(answer: &ClusterAnswer) -> u32 {
     match answer {
-        Answer::Error(code, _) => code.0,
+        ClusterAnswer::Error(code, _) => code.0,
         other => panic!("{other:?}"),
     }
 }
 
-fn seconds(seconds: u64) -> Answer {
-    Answer::Wait(Duration::from_secs(seconds))
+fn seconds(seconds: u64) -> ClusterAnswer {
+    ClusterAnswer::Wait(Duration::from_secs(seconds))
 }

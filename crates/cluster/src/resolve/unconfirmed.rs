@@ -17,7 +17,7 @@ use crate::slots::Slot;
 const UNCONFIRMED_MAX: usize = 16_384;
 
 #[derive(Debug)]
-struct Grant {
+struct UnconfirmedLease {
     slot: Slot,
     number: LeaseNumber,
     /// The time at which the lease ends by itself.
@@ -27,7 +27,7 @@ struct Grant {
 /// Grants by path. A path has several while the end of one lease and the next one are on their way.
 #[derive(Default, Debug)]
 pub(super) struct UnconfirmedLeases {
-    grants: HashMap<Arc<[u8]>, Vec<Grant>>,
+    grants: HashMap<Arc<[u8]>, Vec<UnconfirmedLease>>,
     /// The grants by time, including confirmed ones.
     order: VecDeque<(Duration, Arc<[u8]>)>,
 }
@@ -42,13 +42,13 @@ impl UnconfirmedLeases {
             retain(&mut self.grants, &path.clone(), |grant| grant.until > *over);
             self.order.pop_front();
         }
-        self.grants.entry(path.clone()).or_default().push(Grant { slot, number, until });
+        self.grants.entry(path.clone()).or_default().push(UnconfirmedLease { slot, number, until });
         self.order.push_back((until, path));
     }
 
     /// Records that a child reports a lease. Returns whether that confirms a grant.
     pub(super) fn confirm(&mut self, slot: Slot, path: &[u8], number: LeaseNumber) -> bool {
-        let is_it = |grant: &Grant| grant.slot == slot && grant.number == number;
+        let is_it = |grant: &UnconfirmedLease| grant.slot == slot && grant.number == number;
         let confirms = self.grants.get(path).is_some_and(|grants| grants.iter().any(is_it));
         if confirms {
             // It has received all earlier grants, too.
@@ -60,7 +60,7 @@ impl UnconfirmedLeases {
     /// Reports whether a child may have sent its last message before it received the last lease of
     /// a path.
     pub(super) fn contains(&self, slot: Slot, path: &[u8], now: Duration) -> bool {
-        let is_it = |grant: &Grant| grant.slot == slot && now < grant.until;
+        let is_it = |grant: &UnconfirmedLease| grant.slot == slot && now < grant.until;
         !self.grants.is_empty() && self.grants.get(path).is_some_and(|grants| grants.iter().any(is_it))
     }
 
@@ -74,7 +74,11 @@ impl UnconfirmedLeases {
     }
 }
 
-fn retain(grants: &mut HashMap<Arc<[u8]>, Vec<Grant>>, path: &[u8], keep: impl Fn(&Grant) -> bool) {
+fn retain(
+    grants: &mut HashMap<Arc<[u8]>, Vec<UnconfirmedLease>>,
+    path: &[u8],
+    keep: impl Fn(&UnconfirmedLease) -> bool,
+) {
     if let Some(of_path) = grants.get_mut(path) {
         of_path.retain(keep);
         if of_path.is_empty() {

@@ -7,20 +7,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::state::presence;
-use super::{Action, Resolver, Settle, checked};
-use crate::cache::Location;
+use super::{LocationResolver, ResolverAction, Settle, checked};
+use crate::cache::CachedLocation;
 use crate::slots::{Slot, SlotMask};
 
-impl Resolver {
+impl LocationResolver {
     /// Records that a child has a path, or that the path is being staged there. The message is kept
     /// even without a query if there are parents, because their knowledge may be older, and live
     /// longer, than the memory of this node.
-    pub fn have(&mut self, slot: Slot, path: &[u8], pending: bool, now: Duration, actions: &mut Vec<Action>) {
+    pub fn have(
+        &mut self,
+        slot: Slot,
+        path: &[u8],
+        pending: bool,
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
         if let Some(path) = self.unknown(slot, path, now) {
             let bounces = self.cell.bounces();
             self.shared.cache.enter(path, now, bounces, |location| location.found(slot, pending));
             self.reliance.note(path, now);
-            actions.push(Action::Announce { path: Arc::from(path), pending });
+            actions.push(ResolverAction::Announce { path: Arc::from(path), pending });
             return self.look_at_path(path, now, actions);
         }
         self.end_rival(slot, path, now, actions);
@@ -40,7 +47,13 @@ impl Resolver {
     }
 
     /// Records that a path is below a child, but only at draining nodes.
-    pub fn have_draining(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+    pub fn have_draining(
+        &mut self,
+        slot: Slot,
+        path: &[u8],
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
         self.end_rival(slot, path, now, actions);
         self.holders(Some(slot), path, |location| location.found_draining(slot), now, actions);
     }
@@ -58,9 +71,9 @@ impl Resolver {
         &mut self,
         said_by: Option<Slot>,
         path: &[u8],
-        note: impl Fn(&mut Location),
+        note: impl Fn(&mut CachedLocation),
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) {
         let Ok(path) = checked(path) else { return };
         if let Some(slot) = said_by {
@@ -68,7 +81,7 @@ impl Resolver {
         }
         let query = self.queries.find(path);
         let bounces = self.cell.bounces();
-        let found = |location: &mut Location| {
+        let found = |location: &mut CachedLocation| {
             let before = *location;
             note(location);
             (before, *location)
@@ -86,7 +99,7 @@ impl Resolver {
         let news = self.settings.has_parents && !same;
         if let Some(pending) = said.filter(|_| news) {
             self.reliance.note(path, now);
-            actions.push(Action::Announce { path: Arc::from(path), pending });
+            actions.push(ResolverAction::Announce { path: Arc::from(path), pending });
         }
         let why = if news { Settle::Announced } else { Settle::Heard };
         match (said_by, query) {
@@ -105,7 +118,7 @@ impl Resolver {
         path: &[u8],
         pending: bool,
         now: Duration,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ResolverAction>,
     ) {
         let Ok(path) = checked(path) else { return };
         self.note_name(slot, path);
@@ -144,7 +157,7 @@ impl Resolver {
     /// Records that a child no longer has a path. The message of an inner node does not cover nodes
     /// below it whose replies are outstanding. Until the child has confirmed its lease of the path,
     /// the message counts as older than the lease.
-    pub fn gone(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+    pub fn gone(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<ResolverAction>) {
         let Ok(path) = checked(path) else { return };
         if self.unconfirmed.contains(slot, path, now) {
             return;
@@ -185,12 +198,12 @@ impl Resolver {
         }
         if let Some((before, after)) = changed.filter(|_| self.settings.has_parents) {
             match presence(&after, rights) {
-                None => actions.push(Action::Retract { path: Arc::from(path) }),
+                None => actions.push(ResolverAction::Retract { path: Arc::from(path) }),
                 // The remaining holders are draining.
                 Some(pending)
                     if self.only_draining(&after, rights) != self.only_draining(&before, rights) =>
                 {
-                    actions.push(Action::Announce { path: Arc::from(path), pending });
+                    actions.push(ResolverAction::Announce { path: Arc::from(path), pending });
                 }
                 Some(_) => {}
             }
@@ -222,7 +235,7 @@ impl Resolver {
 
     /// Handles the loss of a path that this node has forgotten and on which parents rely. A real
     /// parent applies "gone" to all nodes below this one, so the other children are queried first.
-    fn gone_unknown(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+    fn gone_unknown(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<ResolverAction>) {
         let is_server = self.cell.servers().contains(slot);
         self.shared.cache.enter(path, now, self.cell.bounces(), |location| {
             if is_server {
@@ -233,7 +246,7 @@ impl Resolver {
         let query = self.queries.find(path);
         match query.and_then(|id| self.queries.get_mut(id)) {
             Some(query) => query.retracts = true,
-            None => actions.push(Action::Retract { path: Arc::from(path) }),
+            None => actions.push(ResolverAction::Retract { path: Arc::from(path) }),
         }
         if is_server {
             self.heard(query, slot, Settle::Heard, now, actions);
@@ -241,17 +254,17 @@ impl Resolver {
     }
 
     /// Ends a query that was made for parents: they receive "gone" if no child has the path.
-    pub(super) fn retract_unknown(&mut self, id: usize, now: Duration, actions: &mut Vec<Action>) {
+    pub(super) fn retract_unknown(&mut self, id: usize, now: Duration, actions: &mut Vec<ResolverAction>) {
         let Some(query) = self.queries.get(id).filter(|query| query.retracts) else { return };
         let path = query.path.clone();
         let rights = self.cell.paths().rights(&path).unwrap_or_default();
         if presence(&self.known(&path, now), rights).is_none() {
-            actions.push(Action::Retract { path });
+            actions.push(ResolverAction::Retract { path });
         }
     }
 
     /// Records the reply of a child that it does not have a path.
-    pub fn not_here(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+    pub fn not_here(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<ResolverAction>) {
         let Ok(path) = checked(path) else { return };
         // The reply counts however late it is, because a child sends it only for a query.
         self.mute.heard(slot, path);

@@ -5,7 +5,7 @@
 use base::Rng;
 
 use super::{RoundRobin, Selection};
-use crate::meters::{Meters, Use};
+use crate::meters::{AccessKind, Meters};
 use crate::slots::{Slot, SlotMask};
 
 /// The weight of each figure, in percent (`cms.sched`).
@@ -61,15 +61,15 @@ impl ByLoad {
         parts.iter().map(|(weight, figure)| u32::from(*weight) * u32::from(*figure)).sum::<u32>() / 100
     }
 
-    fn mass(&self, slot: Slot, kind: Use, meters: &Meters) -> u32 {
+    fn mass(&self, slot: Slot, kind: AccessKind, meters: &Meters) -> u32 {
         let filling = match kind {
-            Use::Read => 0,
-            Use::Write => u32::from(self.weights.space) * u32::from(meters.load(slot).dsk) / 100,
+            AccessKind::Read => 0,
+            AccessKind::Write => u32::from(self.weights.space) * u32::from(meters.load(slot).dsk) / 100,
         };
         self.sum(slot, meters) + filling
     }
 
-    fn draw(&self, among: SlotMask, kind: Use, meters: &Meters, rng: &mut dyn Rng) -> Option<Slot> {
+    fn draw(&self, among: SlotMask, kind: AccessKind, meters: &Meters, rng: &mut dyn Rng) -> Option<Slot> {
         let weight = |slot| {
             let free = 100u32.saturating_sub(self.mass(slot, kind, meters));
             u64::from(u32::from(self.fuzz) + free).max(1)
@@ -88,7 +88,7 @@ impl ByLoad {
 }
 
 impl Selection for ByLoad {
-    fn pick(&self, among: SlotMask, kind: Use, meters: &Meters, rng: &mut dyn Rng) -> Option<Slot> {
+    fn pick(&self, among: SlotMask, kind: AccessKind, meters: &Meters, rng: &mut dyn Rng) -> Option<Slot> {
         if self.randomized {
             return self.draw(among, kind, meters, rng);
         }
@@ -105,7 +105,7 @@ impl Selection for ByLoad {
     /// Only the least loaded children get new files, those within `fuzz` alike; a random pick uses
     /// the weights.
     fn weight(&self, slot: Slot, among: SlotMask, meters: &Meters) -> u32 {
-        let mass = |slot| self.mass(slot, Use::Write, meters);
+        let mass = |slot| self.mass(slot, AccessKind::Write, meters);
         if self.randomized {
             return (u32::from(self.fuzz) + 100u32.saturating_sub(mass(slot))).max(1);
         }

@@ -16,22 +16,22 @@ use std::time::Duration;
 
 use base::Rng;
 
-use rendezvous::{Candidate, Rank};
+use rendezvous::{Rank, RendezvousCandidate};
 
 pub use by_load::{ByLoad, Weights};
 pub use round_robin::RoundRobin;
 
-use crate::cell::{Cell, Client};
-use crate::meters::{Meters, Use};
-use crate::request::{Affinity, Answer, ErrorCode};
-use crate::resolve::SharedFiles;
+use crate::cell::{Cell, ClientOrigin};
+use crate::meters::{AccessKind, Meters};
+use crate::request::{ClientAffinity, ClusterAnswer, ErrorCode};
+use crate::resolve::SharedFileSystem;
 use crate::slots::{Slot, SlotMask};
 
 /// A method to pick one of several fit children.
 pub trait Selection: Send + Sync {
     /// Picks a child of `among`, which is not empty. `meters` hold the children's figures; the
     /// caller counts the choice there.
-    fn pick(&self, among: SlotMask, kind: Use, meters: &Meters, rng: &mut dyn Rng) -> Option<Slot>;
+    fn pick(&self, among: SlotMask, kind: AccessKind, meters: &Meters, rng: &mut dyn Rng) -> Option<Slot>;
 
     /// Returns the load of a child by this method, 0 to 100 and more; `None` if the method ignores
     /// loads, so that no child counts as overloaded.
@@ -71,7 +71,7 @@ pub enum AffinityPath {
 
 /// A node outside the cell to which clients may be redirected.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Elsewhere {
+pub struct ForeignTarget {
     /// Its name or address.
     pub host: Arc<str>,
     /// Its port.
@@ -100,7 +100,7 @@ pub struct Policy {
     /// Pick at random by weight instead of the lowest load.
     pub randomized: bool,
     /// The strength of affinity between equal paths and children.
-    pub affinity: Affinity,
+    pub affinity: ClientAffinity,
     /// A client may override the affinity.
     pub affinity_by_client: bool,
     /// The part of the path for affinity.
@@ -110,22 +110,22 @@ pub struct Policy {
     /// The number of tried children after which a client is turned away (`cms.sched maxretries`).
     pub tried_max: Option<usize>,
     /// The target for clients that tried too many children.
-    pub tried_elsewhere: Option<Elsewhere>,
+    pub tried_elsewhere: Option<ForeignTarget>,
     /// Clients get no second source beside the first (`cms.sched nomultisrc`).
     pub one_source: bool,
     /// The target for clients that ask for a second source.
-    pub source_elsewhere: Option<Elsewhere>,
+    pub source_elsewhere: Option<ForeignTarget>,
     /// The number of tried children after which a file is not staged again (`cms.delay nostage`).
     pub stagers_tried_max: usize,
     /// All servers share one file system (`cms.dfs`).
-    pub shared: Option<SharedFiles>,
+    pub shared: Option<SharedFileSystem>,
     /// The wait times for clients.
-    pub waits: Waits,
+    pub waits: WaitTimes,
 }
 
 /// The wait times for clients (`cms.delay`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Waits {
+pub struct WaitTimes {
     /// The answer needs a query that cannot be made.
     pub lookup: Duration,
     /// The quorum is missing, or the children that have the file are absent.
@@ -138,7 +138,7 @@ pub struct Waits {
     pub overload: Option<Duration>,
 }
 
-impl Default for Waits {
+impl Default for WaitTimes {
     fn default() -> Self {
         Self {
             lookup: Duration::from_secs(5),
@@ -163,7 +163,7 @@ impl Default for Policy {
             linger: 0,
             loads_known: true,
             randomized: false,
-            affinity: Affinity::None,
+            affinity: ClientAffinity::None,
             affinity_by_client: false,
             affinity_path: AffinityPath::All,
             copies: false,
@@ -173,7 +173,7 @@ impl Default for Policy {
             source_elsewhere: None,
             stagers_tried_max: 3,
             shared: None,
-            waits: Waits::default(),
+            waits: WaitTimes::default(),
         }
     }
 }
@@ -181,8 +181,8 @@ impl Default for Policy {
 /// The requirements of a client on its child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
-    pub(crate) kind: Use,
-    pub(crate) client: Client,
+    pub(crate) kind: AccessKind,
+    pub(crate) client: ClientOrigin,
     /// Free space.
     pub(crate) space: bool,
     /// The ability to stage files.
@@ -193,7 +193,7 @@ pub(crate) struct Need {
 
 /// The excluded children by reason. Each child is in the first set that applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Excuses {
+pub(crate) struct UnavailableReasons {
     unreachable: SlotMask,
     offline: SlotMask,
     suspended: SlotMask,
@@ -203,7 +203,7 @@ pub(crate) struct Excuses {
     absent: bool,
 }
 
-impl Excuses {
+impl UnavailableReasons {
     /// Returns the excuses for an absent child that may hold the lease of a file.
     pub(crate) fn absent() -> Self {
         Self { absent: true, ..Self::default() }
@@ -224,12 +224,15 @@ impl Excuses {
     }
 
     /// Returns the answer if no child remains; `None` if no child was excluded.
-    pub(crate) fn answer(&self, waits: &Waits) -> Option<Answer> {
+    pub(crate) fn answer(&self, waits: &WaitTimes) -> Option<ClusterAnswer> {
         let or_error = |wait: Option<Duration>, code, text| {
-            Some(wait.filter(|wait| !wait.is_zero()).map_or(Answer::error(code, text), Answer::wait))
+            Some(
+                wait.filter(|wait| !wait.is_zero())
+                    .map_or(ClusterAnswer::error(code, text), ClusterAnswer::wait),
+            )
         };
         if self.absent {
-            return Some(Answer::wait(waits.service));
+            return Some(ClusterAnswer::wait(waits.service));
         }
         if !self.full.is_empty() {
             return or_error(waits.full, ErrorCode::NO_SPACE, "No server has enough free space.");
@@ -242,13 +245,13 @@ impl Excuses {
             );
         }
         if !self.suspended.is_empty() {
-            return Some(Answer::wait(waits.suspend));
+            return Some(ClusterAnswer::wait(waits.suspend));
         }
         if !self.offline.is_empty() {
-            return Some(Answer::wait(waits.service));
+            return Some(ClusterAnswer::wait(waits.service));
         }
         if !self.unreachable.is_empty() {
-            return Some(Answer::error(
+            return Some(ClusterAnswer::error(
                 ErrorCode::NET_UNREACHABLE,
                 "No server that has the file can be reached over the client's network.",
             ));
@@ -293,13 +296,13 @@ impl Chooser {
     }
 
     /// Returns the affinity for a client that asks for this one.
-    pub(crate) fn affinity(&self, wish: Option<Affinity>) -> Affinity {
+    pub(crate) fn affinity(&self, wish: Option<ClientAffinity>) -> ClientAffinity {
         wish.filter(|_| self.policy.affinity_by_client).unwrap_or(self.policy.affinity)
     }
 
     /// Reports whether all children with a file must be known before one is chosen.
-    pub(crate) fn wants_all(&self, affinity: Affinity) -> bool {
-        affinity >= Affinity::Strong || self.selection.wants_all()
+    pub(crate) fn wants_all(&self, affinity: ClientAffinity) -> bool {
+        affinity >= ClientAffinity::Strong || self.selection.wants_all()
     }
 
     /// Chooses a fit child of `among`, or returns the reasons. The caller counts the choice by
@@ -309,17 +312,17 @@ impl Chooser {
         cell: &Cell,
         among: SlotMask,
         need: Need,
-        affinity: Affinity,
+        affinity: ClientAffinity,
         path: &[u8],
         rng: &mut dyn Rng,
-    ) -> Result<Slot, Excuses> {
+    ) -> Result<Slot, UnavailableReasons> {
         let (fit, excuses) = self.fit(cell, among, need, affinity);
         if fit.is_empty() {
             return Err(excuses);
         }
         let picked = if need.place {
             self.place(cell, fit, affinity, path)?
-        } else if affinity == Affinity::None {
+        } else if affinity == ClientAffinity::None {
             self.selection.pick(fit, need.kind, cell.meters(), rng)
         } else {
             let position = self.policy.affinity_path.hash(path) as usize % fit.len();
@@ -341,32 +344,34 @@ impl Chooser {
         &self,
         cell: &Cell,
         fit: SlotMask,
-        affinity: Affinity,
+        affinity: ClientAffinity,
         path: &[u8],
-    ) -> Result<Option<Slot>, Excuses> {
-        let key = if affinity == Affinity::None { path } else { self.policy.affinity_path.part(path) };
+    ) -> Result<Option<Slot>, UnavailableReasons> {
+        let key = if affinity == ClientAffinity::None { path } else { self.policy.affinity_path.part(path) };
         let share = |own: Option<u8>| u32::from(own.or(self.policy.share).unwrap_or(100).clamp(1, 100));
         let weight = |slot| self.selection.weight(slot, fit, cell.meters());
         let here = fit.iter().filter_map(|slot| {
             let child = cell.child(slot)?;
-            let candidate = Candidate { digest: child.digest, weight: weight(slot) * share(child.share) };
+            let candidate =
+                RendezvousCandidate { digest: child.digest, weight: weight(slot) * share(child.share) };
             (candidate.weight > 0).then(|| (slot, candidate.rank(key)))
         });
         let ranks: Vec<(Slot, Rank)> = here.collect();
         let best = if cell.absent().is_empty() { 0 } else { fit.iter().map(weight).max().unwrap_or(1) };
         let may_be_absent = cell.absent().iter().any(|absent| {
             let Some(seat) = absent.seat.as_ref().filter(|seat| seat.takes(path)) else { return false };
-            let rank = Candidate { digest: seat.digest, weight: best * share(seat.share) }.rank(key);
+            let rank =
+                RendezvousCandidate { digest: seat.digest, weight: best * share(seat.share) }.rank(key);
             ranks.iter().all(|(slot, other)| !seat.rivals.contains(*slot) || rank < *other)
         });
         if may_be_absent {
-            return Err(Excuses::absent());
+            return Err(UnavailableReasons::absent());
         }
         Ok(ranks.into_iter().min_by_key(|(_, rank)| *rank).map(|(slot, _)| slot))
     }
 
     /// Counts a choice.
-    pub(crate) fn count(&self, cell: &Cell, slot: Slot, kind: Use) {
+    pub(crate) fn count(&self, cell: &Cell, slot: Slot, kind: AccessKind) {
         let share = cell.child(slot).and_then(|child| child.share).or(self.policy.share);
         cell.meters().chosen(slot, kind, share);
     }
@@ -385,9 +390,15 @@ impl Chooser {
         }
     }
 
-    fn fit(&self, cell: &Cell, among: SlotMask, need: Need, affinity: Affinity) -> (SlotMask, Excuses) {
+    fn fit(
+        &self,
+        cell: &Cell,
+        among: SlotMask,
+        need: Need,
+        affinity: ClientAffinity,
+    ) -> (SlotMask, UnavailableReasons) {
         let mut fit = SlotMask::EMPTY;
-        let mut excuses = Excuses::default();
+        let mut excuses = UnavailableReasons::default();
         for slot in among {
             let Some(child) = cell.child(slot) else { continue };
             let why = if cell.is_self(child) {
@@ -399,7 +410,7 @@ impl Chooser {
                 &mut excuses.offline
             } else if child.state.bad() {
                 &mut excuses.suspended
-            } else if affinity != Affinity::Strict && self.overloaded(cell, slot) {
+            } else if affinity != ClientAffinity::Strict && self.overloaded(cell, slot) {
                 &mut excuses.overloaded
             } else if need.space && cell.meters().free_mb(slot) < child.min_free_mb
                 || need.stage && child.state.nostage

@@ -10,7 +10,7 @@ use siphasher::sip::SipHasher13;
 
 /// A child that could take a new file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Candidate {
+pub(super) struct RendezvousCandidate {
     /// A number for the node that is equal at all its parents.
     pub(super) digest: u64,
     /// Its share of all files, relative to the others.
@@ -25,7 +25,7 @@ pub(super) struct Rank {
     digest: u64,
 }
 
-impl Candidate {
+impl RendezvousCandidate {
     /// Returns its rank for a path.
     pub(super) fn rank(&self, path: &[u8]) -> Rank {
         let mut hasher = SipHasher13::new_with_keys(self.digest, 0);
@@ -54,13 +54,13 @@ impl Ord for Rank {
 mod tests {
     use super::*;
 
-    fn candidates(weights: &[u32]) -> Vec<Candidate> {
+    fn candidates(weights: &[u32]) -> Vec<RendezvousCandidate> {
         let all = weights.iter().enumerate();
-        all.map(|(at, weight)| Candidate { digest: at as u64 * 77, weight: *weight }).collect()
+        all.map(|(at, weight)| RendezvousCandidate { digest: at as u64 * 77, weight: *weight }).collect()
     }
 
     /// Returns the winners of many paths.
-    fn choices(candidates: &[Candidate]) -> Vec<u64> {
+    fn choices(candidates: &[RendezvousCandidate]) -> Vec<u64> {
         let winner = |number: u32| {
             let path = format!("/store/file{number}");
             candidates.iter().min_by_key(|one| one.rank(path.as_bytes())).unwrap().digest

@@ -5,7 +5,7 @@
 use base::Rng;
 
 use super::Selection;
-use crate::meters::{Meters, Use};
+use crate::meters::{AccessKind, Meters};
 use crate::slots::{Slot, SlotMask};
 
 /// Selection by reference count; of equals the lowest slot.
@@ -17,10 +17,10 @@ pub struct RoundRobin {
 
 impl RoundRobin {
     /// Returns the next child in turn.
-    pub(super) fn in_turn(self, among: SlotMask, kind: Use, meters: &Meters) -> Option<Slot> {
+    pub(super) fn in_turn(self, among: SlotMask, kind: AccessKind, meters: &Meters) -> Option<Slot> {
         let linger = match kind {
-            Use::Read => 0,
-            Use::Write => u64::from(self.linger) * 100,
+            AccessKind::Read => 0,
+            AccessKind::Write => u64::from(self.linger) * 100,
         };
         let count = |slot| meters.count(slot, kind);
         among
@@ -30,7 +30,7 @@ impl RoundRobin {
 }
 
 impl Selection for RoundRobin {
-    fn pick(&self, among: SlotMask, kind: Use, meters: &Meters, _rng: &mut dyn Rng) -> Option<Slot> {
+    fn pick(&self, among: SlotMask, kind: AccessKind, meters: &Meters, _rng: &mut dyn Rng) -> Option<Slot> {
         self.in_turn(among, kind, meters)
     }
 

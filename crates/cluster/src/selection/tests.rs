@@ -2,26 +2,31 @@
 
 use super::*;
 use crate::fixtures::cell;
-use crate::meters::Load;
-use crate::paths::Export;
+use crate::meters::LoadFigures;
+use crate::paths::ChildExport;
 use base::SplitMix64;
 
 const READ: Need = Need {
     place: false,
-    kind: Use::Read,
-    client: Client { net: crate::Net::V4First, private: false, alone: false },
+    kind: AccessKind::Read,
+    client: ClientOrigin { net: crate::Net::V4First, private: false, alone: false },
     space: false,
     stage: false,
 };
-const WRITE: Need = Need { kind: Use::Write, space: true, ..READ };
+const WRITE: Need = Need { kind: AccessKind::Write, space: true, ..READ };
 
 fn slot(number: u8) -> Slot {
     Slot::new(number).unwrap()
 }
 
-fn choose(chooser: &Chooser, cell: &Cell, need: Need, dice: &mut SplitMix64) -> Result<u8, Excuses> {
+fn choose(
+    chooser: &Chooser,
+    cell: &Cell,
+    need: Need,
+    dice: &mut SplitMix64,
+) -> Result<u8, UnavailableReasons> {
     let among = cell.children().map(|(slot, _)| slot).collect();
-    let slot = chooser.choose(cell, among, need, Affinity::None, b"/f", dice)?;
+    let slot = chooser.choose(cell, among, need, ClientAffinity::None, b"/f", dice)?;
     chooser.count(cell, slot, need.kind);
     Ok(slot.number())
 }
@@ -59,7 +64,7 @@ fn writers_linger_readers_do_not() {
 fn a_newcomer_does_not_get_all_the_clients_the_others_had() {
     let (mut cell, chooser) = (cell(2), Chooser::new(Policy::default()));
     many(&chooser, &cell, READ, 1000);
-    cell.join(slot(2), crate::fixtures::server(2), &Export::parse_list(b"w /").unwrap());
+    cell.join(slot(2), crate::fixtures::server(2), &ChildExport::parse_list(b"w /").unwrap());
     assert_eq!(many(&chooser, &cell, READ, 300), [100, 100, 100]);
 }
 
@@ -81,9 +86,9 @@ fn by_load(policy: Policy) -> Chooser {
 fn the_least_busy_and_turns_within_the_fuzz() {
     let cell = cell(3);
     // 50 % of 100 + 30 % of 40 + 20 % of 10 = 64; 25; 40.
-    cell.meters().set_load(slot(0), Load { cpu: 100, io: 40, runq: 10, ..Load::default() });
-    cell.meters().set_load(slot(1), Load { cpu: 50, ..Load::default() });
-    cell.meters().set_load(slot(2), Load { cpu: 80, ..Load::default() });
+    cell.meters().set_load(slot(0), LoadFigures { cpu: 100, io: 40, runq: 10, ..LoadFigures::default() });
+    cell.meters().set_load(slot(1), LoadFigures { cpu: 50, ..LoadFigures::default() });
+    cell.meters().set_load(slot(2), LoadFigures { cpu: 80, ..LoadFigures::default() });
     let exact = by_load(Policy { fuzz: 14, ..Policy::default() });
     assert_eq!(many(&exact, &cell, READ, 10), [0, 10, 0]);
     cell.meters().reset_counts(SlotMask::ALL);
@@ -94,7 +99,7 @@ fn the_least_busy_and_turns_within_the_fuzz() {
 #[test]
 fn filling_counts_for_writers_only() {
     let cell = cell(2);
-    cell.meters().set_load(slot(0), Load { dsk: 90, ..Load::default() });
+    cell.meters().set_load(slot(0), LoadFigures { dsk: 90, ..LoadFigures::default() });
     let chooser = by_load(Policy::default());
     assert_eq!(many(&chooser, &cell, WRITE, 4), [0, 4]);
     assert_eq!(many(&chooser, &cell, READ, 4), [2, 2]);
@@ -106,7 +111,7 @@ fn round_robin_when_loads_are_not_asked_for_or_do_not_matter() {
         [Policy { fuzz: 100, ..Policy::default() }, Policy { loads_known: false, ..Policy::default() }]
     {
         let cell = cell(2);
-        cell.meters().set_load(slot(0), Load { cpu: 100, ..Load::default() });
+        cell.meters().set_load(slot(0), LoadFigures { cpu: 100, ..LoadFigures::default() });
         assert_eq!(many(&by_load(policy), &cell, READ, 4), [2, 2]);
     }
 }
@@ -114,9 +119,9 @@ fn round_robin_when_loads_are_not_asked_for_or_do_not_matter() {
 #[test]
 fn a_random_pick_gives_loaded_children_few_clients() {
     let cell = cell(3);
-    cell.meters().set_load(slot(2), Load { cpu: 100, io: 100, runq: 100, ..Load::default() });
+    cell.meters().set_load(slot(2), LoadFigures { cpu: 100, io: 100, runq: 100, ..LoadFigures::default() });
     let chooser = by_load(Policy { fuzz: 50, randomized: true, ..Policy::default() });
-    assert!(chooser.wants_all(Affinity::None));
+    assert!(chooser.wants_all(ClientAffinity::None));
     let counts = many(&chooser, &cell, READ, 3000);
     // 150 : 150 : 50
     for (count, expected) in counts.iter().zip([1286u32, 1286, 428]) {
@@ -126,15 +131,15 @@ fn a_random_pick_gives_loaded_children_few_clients() {
 
 #[test]
 fn the_reason_for_excluded_children_decides_the_answer() {
-    let waits = Waits::default();
+    let waits = WaitTimes::default();
     let told = |change: &dyn Fn(&mut Cell), need: Need, policy: Policy| {
         let mut cell = cell(1);
         change(&mut cell);
         choose(&by_load(policy), &cell, need, &mut SplitMix64::new(0)).unwrap_err().answer(&waits)
     };
-    let seconds = |seconds| Some(Answer::Wait(Duration::from_secs(seconds)));
-    let code = |answer: Option<Answer>| match answer {
-        Some(Answer::Error(code, _)) => code.0,
+    let seconds = |seconds| Some(ClusterAnswer::Wait(Duration::from_secs(seconds)));
+    let code = |answer: Option<ClusterAnswer>| match answer {
+        Some(ClusterAnswer::Error(code, _)) => code.0,
         other => panic!("{other:?}"),
     };
     let state = |change: fn(&mut crate::ChildState)| {
@@ -146,14 +151,15 @@ fn the_reason_for_excluded_children_decides_the_answer() {
     assert_eq!(told(&state(|state| state.blacklisted = true), READ, plain()), seconds(30));
     assert_eq!(told(&state(|state| state.disabled = true), READ, plain()), seconds(30));
     let busy = |cell: &mut Cell| {
-        cell.meters().set_load(slot(0), Load { cpu: 100, io: 100, runq: 100, ..Load::default() })
+        cell.meters()
+            .set_load(slot(0), LoadFigures { cpu: 100, io: 100, runq: 100, ..LoadFigures::default() })
     };
     assert_eq!(told(&busy, READ, Policy { load_max: Some(80), ..plain() }), seconds(630));
     let full = |cell: &mut Cell| cell.meters().set_free_mb(slot(0), 99);
     assert_eq!(code(told(&full, WRITE, plain())), 7);
     let staging = Need { stage: true, ..WRITE };
     assert_eq!(code(told(&state(|state| state.nostage = true), staging, plain())), 7);
-    let v6 = Need { client: Client { net: crate::Net::V6, private: false, alone: false }, ..READ };
+    let v6 = Need { client: ClientOrigin { net: crate::Net::V6, private: false, alone: false }, ..READ };
     assert_eq!(code(told(&|_| (), v6, plain())), 9);
 }
 
@@ -163,7 +169,7 @@ fn a_child_that_is_ourselves_is_never_chosen() {
     cell.join(slot(0), crate::fixtures::server(0), &[]);
     let chooser = Chooser::new(Policy::default());
     let excuses = choose(&chooser, &cell, READ, &mut SplitMix64::new(0)).unwrap_err();
-    assert_eq!(excuses.answer(&Waits::default()), None);
+    assert_eq!(excuses.answer(&WaitTimes::default()), None);
 }
 
 #[test]
@@ -173,7 +179,7 @@ fn affinity_sends_equal_paths_to_the_same_child() {
         let chooser = Chooser::new(Policy { affinity_path: part, ..Policy::default() });
         let all = SlotMask(0b11111);
         chooser
-            .choose(&cell, all, READ, Affinity::Strong, path.as_bytes(), &mut SplitMix64::new(0))
+            .choose(&cell, all, READ, ClientAffinity::Strong, path.as_bytes(), &mut SplitMix64::new(0))
             .unwrap()
             .number()
     };
@@ -189,13 +195,16 @@ fn affinity_sends_equal_paths_to_the_same_child() {
 
 #[test]
 fn the_affinity_of_a_client_counts_only_if_allowed() {
-    let wish = Some(Affinity::Strict);
+    let wish = Some(ClientAffinity::Strict);
     let deaf = Chooser::new(Policy::default());
-    assert_eq!(deaf.affinity(wish), Affinity::None);
-    let hears =
-        Chooser::new(Policy { affinity: Affinity::Weak, affinity_by_client: true, ..Policy::default() });
-    assert_eq!((hears.affinity(wish), hears.affinity(None)), (Affinity::Strict, Affinity::Weak));
-    assert!(hears.wants_all(Affinity::Strong) && !hears.wants_all(Affinity::Weak));
+    assert_eq!(deaf.affinity(wish), ClientAffinity::None);
+    let hears = Chooser::new(Policy {
+        affinity: ClientAffinity::Weak,
+        affinity_by_client: true,
+        ..Policy::default()
+    });
+    assert_eq!((hears.affinity(wish), hears.affinity(None)), (ClientAffinity::Strict, ClientAffinity::Weak));
+    assert!(hears.wants_all(ClientAffinity::Strong) && !hears.wants_all(ClientAffinity::Weak));
 }
 
 #[test]
@@ -203,7 +212,7 @@ fn counts_begin_anew_when_it_is_time_and_there_is_something_to_forget() {
     let cell = cell(2);
     let policy = Policy { reset: Duration::from_secs(60), linger: 1, ..Policy::default() };
     let chooser = Chooser::new(policy);
-    let choices = |count: usize| (0..count).for_each(|_| chooser.count(&cell, slot(0), Use::Write));
+    let choices = |count: usize| (0..count).for_each(|_| chooser.count(&cell, slot(0), AccessKind::Write));
     let counted = || cell.meters().choices(slot(0));
     choices(383);
     chooser.refresh(&cell, Duration::from_secs(60));
@@ -219,6 +228,6 @@ fn counts_begin_anew_when_it_is_time_and_there_is_something_to_forget() {
 fn a_child_without_a_share_has_that_of_the_policy() {
     let cell = cell(1);
     let chooser = Chooser::new(Policy { share: Some(25), ..Policy::default() });
-    chooser.count(&cell, slot(0), Use::Read);
+    chooser.count(&cell, slot(0), AccessKind::Read);
     assert_eq!(cell.meters().choices(slot(0)), 4);
 }

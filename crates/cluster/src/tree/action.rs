@@ -3,32 +3,32 @@
 //! The node does no I/O itself, so all its effects are values of these types.
 
 use super::address::Address;
-use super::link::LinkId;
-use super::message::Message;
+use super::link::ConnectionId;
+use super::message::NodeMessage;
 use super::role::RoleError;
 use crate::Slot;
 
 /// One action for the driver, which executes actions in their order.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Action {
+pub enum NodeAction {
     /// Connect there, and report `Connected` or `Closed` for this connection.
     Connect {
         /// The name of the connection.
-        link: LinkId,
+        link: ConnectionId,
         /// The target.
         address: Address,
     },
     /// Send a message.
     Send {
         /// Over this connection.
-        link: LinkId,
+        link: ConnectionId,
         /// The message.
-        message: Message,
+        message: NodeMessage,
     },
     /// Flush the output and end the connection. The driver reports no further event of it.
     Close {
         /// The connection.
-        link: LinkId,
+        link: ConnectionId,
     },
     /// Store on disk the parent with the place of the node (`None`: the managers). After a restart
     /// the node tries it first.
@@ -106,7 +106,7 @@ pub enum Notice {
     /// A redirector's connection is closed, because another one arrived at the limit (eviction).
     Replaced {
         /// The connection.
-        link: LinkId,
+        link: ConnectionId,
         /// The host of the other one.
         by: String,
     },

@@ -4,11 +4,11 @@
 //! The list is checked at each login and, when it changes, for all children: see `members::orders`.
 
 use super::address::Address;
-use super::members::Peer;
+use super::members::PeerAddress;
 
 /// One line of the list.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rule {
+pub struct BlacklistRule {
     /// A host name or address, with at most one `*` that matches any text.
     pub pattern: String,
     /// The managers to which such a node is redirected; may be empty.
@@ -19,14 +19,14 @@ pub struct Rule {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Blacklist {
     /// Its lines.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<BlacklistRule>,
     /// The list names the nodes that may join, not those that may not.
     pub inverted: bool,
 }
 
 /// The verdict of the list on a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum BlacklistVerdict {
     /// It may join.
     Fine,
     /// It may not join.
@@ -37,15 +37,15 @@ pub enum Verdict {
 
 impl Blacklist {
     /// Returns the verdict of the list on a node.
-    pub fn verdict(&self, peer: &Peer) -> Verdict {
+    pub fn verdict(&self, peer: &PeerAddress) -> BlacklistVerdict {
         let ip = peer.ip.to_string();
         let rule =
             self.rules.iter().find(|rule| matches(&rule.pattern, &peer.host) || matches(&rule.pattern, &ip));
         match (rule, self.inverted) {
-            (None, false) | (Some(_), true) => Verdict::Fine,
-            (None, true) => Verdict::Banned,
-            (Some(rule), false) if rule.redirect.is_empty() => Verdict::Banned,
-            (Some(rule), false) => Verdict::Elsewhere(rule.redirect.clone()),
+            (None, false) | (Some(_), true) => BlacklistVerdict::Fine,
+            (None, true) => BlacklistVerdict::Banned,
+            (Some(rule), false) if rule.redirect.is_empty() => BlacklistVerdict::Banned,
+            (Some(rule), false) => BlacklistVerdict::Elsewhere(rule.redirect.clone()),
         }
     }
 }
@@ -66,32 +66,36 @@ fn matches(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn verdict(lines: &[(&str, &str)], inverted: bool, host: &str) -> Verdict {
-        let rules = lines.iter().map(|(pattern, redirect)| Rule {
+    fn verdict(lines: &[(&str, &str)], inverted: bool, host: &str) -> BlacklistVerdict {
+        let rules = lines.iter().map(|(pattern, redirect)| BlacklistRule {
             pattern: (*pattern).to_owned(),
             redirect: redirect.split_whitespace().map(|host| Address::new(host, 1)).collect(),
         });
-        let peer = Peer { ip: "10.1.2.3".parse().expect("an address"), host: host.to_owned() };
+        let peer = PeerAddress { ip: "10.1.2.3".parse().expect("an address"), host: host.to_owned() };
         Blacklist { rules: rules.collect(), inverted }.verdict(&peer)
     }
 
     #[test]
     fn names_patterns_and_addresses() {
         let list = [("bad.site", ""), ("*.old.site", "new newer"), ("10.1.2.4", "")];
-        assert_eq!(verdict(&list, false, "good.site"), Verdict::Fine);
-        assert_eq!(verdict(&list, false, "BAD.site"), Verdict::Banned);
+        assert_eq!(verdict(&list, false, "good.site"), BlacklistVerdict::Fine);
+        assert_eq!(verdict(&list, false, "BAD.site"), BlacklistVerdict::Banned);
         assert_eq!(
             verdict(&list, false, "x.old.site"),
-            Verdict::Elsewhere(vec![Address::new("new", 1), Address::new("newer", 1)])
+            BlacklistVerdict::Elsewhere(vec![Address::new("new", 1), Address::new("newer", 1)])
         );
-        assert_eq!(verdict(&[("10.1.*", "")], false, "any"), Verdict::Banned);
-        assert_eq!(verdict(&[("ab*ba", "")], false, "aba"), Verdict::Fine, "head and tail do not overlap");
-        assert_eq!(verdict(&[], false, "any"), Verdict::Fine);
+        assert_eq!(verdict(&[("10.1.*", "")], false, "any"), BlacklistVerdict::Banned);
+        assert_eq!(
+            verdict(&[("ab*ba", "")], false, "aba"),
+            BlacklistVerdict::Fine,
+            "head and tail do not overlap"
+        );
+        assert_eq!(verdict(&[], false, "any"), BlacklistVerdict::Fine);
     }
 
     #[test]
     fn a_white_list_turns_it_around() {
-        assert_eq!(verdict(&[("a*", "")], true, "abc"), Verdict::Fine);
-        assert_eq!(verdict(&[("a*", "")], true, "bcd"), Verdict::Banned);
+        assert_eq!(verdict(&[("a*", "")], true, "abc"), BlacklistVerdict::Fine);
+        assert_eq!(verdict(&[("a*", "")], true, "bcd"), BlacklistVerdict::Banned);
     }
 }

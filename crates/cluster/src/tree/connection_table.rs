@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::link::LinkId;
+use super::link::ConnectionId;
 
 /// The resolution of the time of silence, so that an active connection costs nothing.
 const SILENCE_STEP: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ impl From<IpAddr> for PeerNetwork {
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct AcceptedConnection<T> {
     network: PeerNetwork,
     heard: Duration,
     value: T,
@@ -57,9 +57,9 @@ struct Entry<T> {
 #[derive(Debug)]
 pub(super) struct ConnectionTable<T> {
     limits: TableLimits,
-    entries: BTreeMap<LinkId, Entry<T>>,
+    entries: BTreeMap<ConnectionId, AcceptedConnection<T>>,
     /// The connections of each peer, the one that has been silent for longest first.
-    networks: BTreeMap<PeerNetwork, BTreeSet<(Duration, LinkId)>>,
+    networks: BTreeMap<PeerNetwork, BTreeSet<(Duration, ConnectionId)>>,
     /// The other hosts by the number of their connections; of equal ones the one with the longest
     /// silence is last.
     crowded: BTreeSet<(usize, Reverse<Duration>, PeerNetwork)>,
@@ -70,20 +70,20 @@ impl<T> ConnectionTable<T> {
         Self { limits, entries: BTreeMap::new(), networks: BTreeMap::new(), crowded: BTreeSet::new() }
     }
 
-    pub(super) fn links(&self) -> impl Iterator<Item = LinkId> {
+    pub(super) fn links(&self) -> impl Iterator<Item = ConnectionId> {
         self.entries.keys().copied()
     }
 
-    pub(super) fn contains(&self, link: LinkId) -> bool {
+    pub(super) fn contains(&self, link: ConnectionId) -> bool {
         self.entries.contains_key(&link)
     }
 
-    pub(super) fn get_mut(&mut self, link: LinkId) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, link: ConnectionId) -> Option<&mut T> {
         self.entries.get_mut(&link).map(|entry| &mut entry.value)
     }
 
     /// Adds a connection, unless a limit is reached. Reports whether it was added.
-    pub(super) fn try_insert(&mut self, link: LinkId, ip: IpAddr, now: Duration, value: T) -> bool {
+    pub(super) fn try_insert(&mut self, link: ConnectionId, ip: IpAddr, now: Duration, value: T) -> bool {
         let network = ip.into();
         let has_room = self.crowded_network(network).is_none();
         if has_room {
@@ -97,11 +97,11 @@ impl<T> ConnectionTable<T> {
     /// Returns the evicted connection.
     pub(super) fn insert_or_replace(
         &mut self,
-        link: LinkId,
+        link: ConnectionId,
         ip: IpAddr,
         now: Duration,
         value: T,
-    ) -> Option<LinkId> {
+    ) -> Option<ConnectionId> {
         let network = ip.into();
         let crowded = self.crowded_network(network).and_then(|crowded| self.networks.get(&crowded));
         let removed = crowded.and_then(BTreeSet::first).map(|(_, link)| *link);
@@ -113,7 +113,7 @@ impl<T> ConnectionTable<T> {
     }
 
     /// Records that a connection has sent something.
-    pub(super) fn note_heard(&mut self, link: LinkId, now: Duration) {
+    pub(super) fn note_heard(&mut self, link: ConnectionId, now: Duration) {
         let Some(entry) = self.entries.get_mut(&link) else { return };
         if now < entry.heard + SILENCE_STEP {
             return;
@@ -126,7 +126,7 @@ impl<T> ConnectionTable<T> {
     }
 
     /// Removes a connection that has ended.
-    pub(super) fn remove(&mut self, link: LinkId) -> Option<T> {
+    pub(super) fn remove(&mut self, link: ConnectionId) -> Option<T> {
         let entry = self.entries.remove(&link)?;
         self.change(entry.network, |links| {
             links.remove(&(entry.heard, link));
@@ -148,17 +148,17 @@ impl<T> ConnectionTable<T> {
         }
     }
 
-    fn insert(&mut self, link: LinkId, network: PeerNetwork, now: Duration, value: T) {
+    fn insert(&mut self, link: ConnectionId, network: PeerNetwork, now: Duration, value: T) {
         self.remove(link);
-        self.entries.insert(link, Entry { network, heard: now, value });
+        self.entries.insert(link, AcceptedConnection { network, heard: now, value });
         self.change(network, |links| {
             links.insert((now, link));
         });
     }
 
     /// Changes the connections of one peer, and its place among the others.
-    fn change(&mut self, network: PeerNetwork, change: impl FnOnce(&mut BTreeSet<(Duration, LinkId)>)) {
-        let rank = |links: &BTreeSet<(Duration, LinkId)>| {
+    fn change(&mut self, network: PeerNetwork, change: impl FnOnce(&mut BTreeSet<(Duration, ConnectionId)>)) {
+        let rank = |links: &BTreeSet<(Duration, ConnectionId)>| {
             links.first().map(|(heard, _)| (links.len(), Reverse(*heard), network))
         };
         let links = self.networks.entry(network).or_default();
@@ -207,8 +207,8 @@ mod tests {
         fn add(&mut self, ip: IpAddr) -> Option<u64> {
             let number = self.next;
             self.next += 1;
-            let link = LinkId::accepted(number);
-            self.table.insert_or_replace(link, ip, secs(number), ()).map(|LinkId(number)| number)
+            let link = ConnectionId::accepted(number);
+            self.table.insert_or_replace(link, ip, secs(number), ()).map(|ConnectionId(number)| number)
         }
     }
 
@@ -217,10 +217,10 @@ mod tests {
         let mut bench = Bench::new();
         assert!((0..8).all(|_| bench.add(host(1)).is_none()));
         assert_eq!(bench.add(host(2)), None);
-        bench.table.note_heard(LinkId::accepted(0), secs(9));
+        bench.table.note_heard(ConnectionId::accepted(0), secs(9));
         assert_eq!(bench.add(host(1)), Some(1), "the one that has been silent for longest");
-        assert!(!bench.table.try_insert(LinkId::accepted(99), host(1), secs(10), ()));
-        assert!(bench.table.try_insert(LinkId::accepted(99), host(2), secs(10), ()));
+        assert!(!bench.table.try_insert(ConnectionId::accepted(99), host(1), secs(10), ()));
+        assert!(bench.table.try_insert(ConnectionId::accepted(99), host(2), secs(10), ()));
     }
 
     #[test]
@@ -231,8 +231,8 @@ mod tests {
         }
         assert_eq!(bench.add(host(9)), Some(0));
         assert_eq!(bench.add(host(9)), Some(8), "of equal ones the one with the longest silence");
-        assert!(!bench.table.try_insert(LinkId::accepted(99), host(5), secs(99), ()));
-        let links: Vec<LinkId> = bench.table.links().collect();
+        assert!(!bench.table.try_insert(ConnectionId::accepted(99), host(5), secs(99), ()));
+        let links: Vec<ConnectionId> = bench.table.links().collect();
         assert_eq!(links.len(), LIMITS.total);
         assert!(links.into_iter().all(|link| bench.table.remove(link).is_some()));
         assert!(bench.table.networks.is_empty() && bench.table.crowded.is_empty());

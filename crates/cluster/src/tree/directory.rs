@@ -21,7 +21,7 @@ const FAILURES_MAX: usize = 4;
 
 /// The places of a cell, as counted by its supervisor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Places {
+pub struct FreeSlots {
     /// Free places.
     pub free: u8,
     /// Children that are parents.
@@ -30,14 +30,14 @@ pub struct Places {
     pub leaves: u8,
 }
 
-impl Places {
+impl FreeSlots {
     /// The places of a cell without a report.
     pub const UNKNOWN: Self = Self { free: CELL_SLOTS as u8, parents: 0, leaves: 0 };
 }
 
 /// A cell below.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct CellRecord {
     /// Digest of its supervisor's system id.
     pub id: u64,
     /// The address of its supervisor.
@@ -47,7 +47,7 @@ pub struct Entry {
     /// The child above it.
     pub via: Slot,
     /// The places of the last report; for a real supervisor an estimate.
-    pub places: Places,
+    pub places: FreeSlots,
     /// It is one of our own and reports.
     pub reports: bool,
     /// Nodes redirected there that have not been reported yet.
@@ -56,7 +56,7 @@ pub struct Entry {
     closed_until: Duration,
 }
 
-impl Entry {
+impl CellRecord {
     /// Returns the number of places that can be assigned now.
     fn room(&self, now: Duration) -> u16 {
         if now < self.closed_until { 0 } else { u16::from(self.places.free).saturating_sub(self.reserved) }
@@ -81,8 +81,8 @@ struct Placement {
 
 /// The cells below a node, and the placements in progress.
 #[derive(Debug, Default)]
-pub struct Directory {
-    entries: Vec<Entry>,
+pub struct CellDirectory {
+    entries: Vec<CellRecord>,
     index: HashMap<u64, usize>,
     placements: HashMap<u64, Placement>,
     /// Placements that expire, in the order of their times; later they are forgotten.
@@ -90,7 +90,7 @@ pub struct Directory {
     forgetting: VecDeque<(Duration, u64)>,
 }
 
-impl Directory {
+impl CellDirectory {
     /// Adds or updates a cell. `false` if there are too many cells.
     pub fn report(
         &mut self,
@@ -98,7 +98,7 @@ impl Directory {
         address: &Address,
         depth: u8,
         via: Slot,
-        places: Places,
+        places: FreeSlots,
         reports: bool,
     ) -> bool {
         if let Some(entry) = self.index.get(&id).and_then(|at| self.entries.get_mut(*at)) {
@@ -115,7 +115,7 @@ impl Directory {
             return false;
         }
         self.index.insert(id, self.entries.len());
-        self.entries.push(Entry {
+        self.entries.push(CellRecord {
             id,
             address: address.clone(),
             depth,
@@ -153,7 +153,7 @@ impl Directory {
     }
 
     /// Returns all cells.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[CellRecord] {
         &self.entries
     }
 
@@ -178,9 +178,9 @@ impl Directory {
         self.choose(node, |entry| entry.id != first && entry.id != node && entry.room(now) > 0)
     }
 
-    fn choose(&self, node: u64, fits: impl Fn(&Entry) -> bool) -> Option<u64> {
+    fn choose(&self, node: u64, fits: impl Fn(&CellRecord) -> bool) -> Option<u64> {
         let failures = self.placements.get(&node).map_or(&[][..], |placement| &placement.failures);
-        let weight = |entry: &Entry| {
+        let weight = |entry: &CellRecord| {
             // A cell that rejected the node a moment ago comes last, but is still offered.
             let failed = failures.contains(&entry.id);
             (failed, entry.depth, std::cmp::Reverse(affinity(node, entry.id)))
@@ -292,7 +292,7 @@ impl Directory {
         true
     }
 
-    fn entry_mut(&mut self, id: u64) -> Option<&mut Entry> {
+    fn entry_mut(&mut self, id: u64) -> Option<&mut CellRecord> {
         self.index.get(&id).and_then(|at| self.entries.get_mut(*at))
     }
 }
@@ -307,12 +307,12 @@ mod tests {
         Slot::new(number).expect("a slot")
     }
 
-    fn places(free: u8) -> Places {
-        Places { free, parents: 0, leaves: 64 - free }
+    fn places(free: u8) -> FreeSlots {
+        FreeSlots { free, parents: 0, leaves: 64 - free }
     }
 
-    fn directory(cells: &[(u64, u8, u8)], reports: bool) -> Directory {
-        let mut directory = Directory::default();
+    fn directory(cells: &[(u64, u8, u8)], reports: bool) -> CellDirectory {
+        let mut directory = CellDirectory::default();
         for (id, depth, free) in cells {
             let address = Address::new("sup", *id as u16);
             assert!(directory.report(*id, &address, *depth, slot(0), places(*free), reports));

@@ -1,6 +1,6 @@
 //! Messages about the tree as bytes, and back.
 //!
-//! A driver decodes each frame with `wire`. What is about the tree goes to the node as a [`Message`]; what is about files
+//! A driver decodes each frame with `wire`. What is about the tree goes to the node as a [`NodeMessage`]; what is about files
 //! goes elsewhere, and the node only learns that something was heard.
 
 use std::net::IpAddr;
@@ -14,38 +14,38 @@ use wire::cms::{
 };
 
 use super::address::Address;
-use super::directory::Places;
+use super::directory::FreeSlots;
 use super::limits::{CANDIDATES_MAX, INTERFACES_MAX};
-use super::member::{Load, Space};
-use super::message::{CellReport, Login, Message, Refusal, Reply, Status};
+use super::member::{LoadReport, SpaceReport};
+use super::message::{CellReport, LoginMessage, LoginRefusal, NodeMessage, ParentReply, StatusMessage};
 
 /// What a frame says about the tree; `None`: it is about files, or nothing this version knows.
-pub fn from_frame(message: &Wire<'_>) -> Option<Message> {
+pub fn from_frame(message: &Wire<'_>) -> Option<NodeMessage> {
     Some(match message {
-        Wire::Login(login) => Message::Login(Box::new(from_login(login))),
-        Wire::Status(status) => Message::Status(from_status(status)),
-        Wire::Load(load) => Message::Load { load: from_load(load), free_mb: load.free_mb },
-        Wire::Avail(avail) => Message::Avail {
+        Wire::Login(login) => NodeMessage::Login(Box::new(from_login(login))),
+        Wire::Status(status) => NodeMessage::Status(from_status(status)),
+        Wire::Load(load) => NodeMessage::Load { load: from_load(load), free_mb: load.free_mb },
+        Wire::Avail(avail) => NodeMessage::Avail {
             free_mb: avail.free_mb,
             used_percent: u8::try_from(avail.used_percent).unwrap_or(100).min(100),
             sums: avail.sums,
         },
-        Wire::Disc => Message::Disc,
-        Wire::Ping => Message::Ping,
-        Wire::Pong => Message::Pong,
-        Wire::Space => Message::Space,
-        Wire::Usage => Message::Usage,
-        Wire::Update => Message::Update,
+        Wire::Disc => NodeMessage::Disc,
+        Wire::Ping => NodeMessage::Ping,
+        Wire::Pong => NodeMessage::Pong,
+        Wire::Space => NodeMessage::Space,
+        Wire::Usage => NodeMessage::Usage,
+        Wire::Update => NodeMessage::Update,
         Wire::Try(hosts) => from_try(hosts),
-        Wire::Occupancy(cells) => Message::Occupancy(from_occupancy(cells)),
+        Wire::Occupancy(cells) => NodeMessage::Occupancy(from_occupancy(cells)),
         _ => return None,
     })
 }
 
 /// The same of a frame that came before the node's login was answered.
-pub fn from_answer(answer: &LoginAnswer<'_>) -> Option<Message> {
+pub fn from_answer(answer: &LoginAnswer<'_>) -> Option<NodeMessage> {
     Some(match answer {
-        LoginAnswer::Accepted(reply) => Message::Reply(Reply {
+        LoginAnswer::Accepted(reply) => NodeMessage::Reply(ParentReply {
             suspended: reply.is_suspended(),
             hold_ms: reply.hold_ms,
             id: text(reply.sid),
@@ -53,13 +53,14 @@ pub fn from_answer(answer: &LoginAnswer<'_>) -> Option<Message> {
             door: reply.env().door.and_then(from_door),
             extensions: reply.env().extensions,
         }),
-        LoginAnswer::Refused { code, text: why } => {
-            Message::Refusal(Refusal { banned: *code == ErrorCode::NOT_PERMITTED, text: text(Some(why)) })
-        }
+        LoginAnswer::Refused { code, text: why } => NodeMessage::Refusal(LoginRefusal {
+            banned: *code == ErrorCode::NOT_PERMITTED,
+            text: text(Some(why)),
+        }),
         LoginAnswer::Try(hosts) => from_try(hosts),
         // A parent of our own says so that a login is held back.
-        LoginAnswer::Other(Code::PING) => Message::Ping,
-        LoginAnswer::Other(Code::DISC) => Message::Disc,
+        LoginAnswer::Other(Code::PING) => NodeMessage::Ping,
+        LoginAnswer::Other(Code::DISC) => NodeMessage::Disc,
         _ => return None,
     })
 }
@@ -68,32 +69,32 @@ pub fn from_answer(answer: &LoginAnswer<'_>) -> Option<Message> {
 ///
 /// # Errors
 /// [`EncodeError`] for what the peer would not survive or understand, and for fields that are too long.
-pub fn encode(message: &Message, peer: Extensions, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+pub fn encode(message: &NodeMessage, peer: Extensions, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let send = |message: Wire<'_>, out: &mut Vec<u8>| message.encode(StreamId::NONE, peer, out);
     match message {
-        Message::Login(login) => encode_login(login, out),
-        Message::Reply(reply) => encode_reply(reply, out),
-        Message::Refusal(refusal) => {
+        NodeMessage::Login(login) => encode_login(login, out),
+        NodeMessage::Reply(reply) => encode_reply(reply, out),
+        NodeMessage::Refusal(refusal) => {
             let code = if refusal.banned { ErrorCode::NOT_PERMITTED } else { ErrorCode::INVALID };
             LoginAnswer::Refused { code, text: refusal.text.as_bytes() }.encode(out)
         }
-        Message::Try { hosts, permanent } => encode_try(hosts, *permanent, out),
-        Message::Status(status) => {
+        NodeMessage::Try { hosts, permanent } => encode_try(hosts, *permanent, out),
+        NodeMessage::Status(status) => {
             let drains = status.drains.filter(|_| peer.is_own());
-            send(Wire::Status(to_status(&Status { drains, ..*status })), out)
+            send(Wire::Status(to_status(&StatusMessage { drains, ..*status })), out)
         }
-        Message::Load { load, free_mb } => send(Wire::Load(to_load(load, *free_mb)), out),
-        Message::Avail { free_mb, used_percent, sums } => {
+        NodeMessage::Load { load, free_mb } => send(Wire::Load(to_load(load, *free_mb)), out),
+        NodeMessage::Avail { free_mb, used_percent, sums } => {
             let sums = sums.filter(|_| peer.is_own());
             send(Wire::Avail(Avail { free_mb: *free_mb, used_percent: (*used_percent).into(), sums }), out)
         }
-        Message::Ping => send(Wire::Ping, out),
-        Message::Pong => send(Wire::Pong, out),
-        Message::Usage => send(Wire::Usage, out),
-        Message::Space => send(Wire::Space, out),
-        Message::Update => send(Wire::Update, out),
-        Message::Disc => send(Wire::Disc, out),
-        Message::Occupancy(reports) => encode_occupancy(reports, peer, out),
+        NodeMessage::Ping => send(Wire::Ping, out),
+        NodeMessage::Pong => send(Wire::Pong, out),
+        NodeMessage::Usage => send(Wire::Usage, out),
+        NodeMessage::Space => send(Wire::Space, out),
+        NodeMessage::Update => send(Wire::Update, out),
+        NodeMessage::Disc => send(Wire::Disc, out),
+        NodeMessage::Occupancy(reports) => encode_occupancy(reports, peer, out),
     }
 }
 
@@ -101,13 +102,13 @@ fn text(bytes: Option<&[u8]>) -> String {
     String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
 }
 
-fn from_login(login: &WireLogin<'_>) -> Login {
+fn from_login(login: &WireLogin<'_>) -> LoginMessage {
     let env = login.env();
-    Login {
+    LoginMessage {
         version: login.version,
         mode: login.mode,
         process: login.pid,
-        space: Space {
+        space: SpaceReport {
             total_mb: login.total_mb,
             free_mb: login.free_mb,
             minimum_mb: login.free_mb_min,
@@ -138,7 +139,7 @@ fn interface(token: &[u8]) -> Option<IpAddr> {
     (!local && !ip.is_loopback() && !ip.is_unspecified() && !ip.is_multicast()).then_some(ip)
 }
 
-fn encode_login(login: &Login, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+fn encode_login(login: &LoginMessage, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let mut env = Vec::new();
     let interfaces: Vec<String> = login
         .interfaces
@@ -170,7 +171,7 @@ fn encode_login(login: &Login, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     Wire::Login(message).encode(StreamId::NONE, Extensions::NONE, out)
 }
 
-fn encode_reply(reply: &Reply, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+fn encode_reply(reply: &ParentReply, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let mut env = Vec::new();
     let site = reply.site.as_deref().map(str::as_bytes);
     let door = reply.door.as_ref().map(Address::to_string);
@@ -191,10 +192,10 @@ fn from_door(text: &[u8]) -> Option<Address> {
     Some(Address::new(&String::from_utf8_lossy(host.host), host.port?))
 }
 
-fn from_try(hosts: &Try<'_>) -> Message {
+fn from_try(hosts: &Try<'_>) -> NodeMessage {
     let address =
         |host: TryHost<'_>| Address::new(&String::from_utf8_lossy(host.host), host.port.unwrap_or(0));
-    Message::Try {
+    NodeMessage::Try {
         hosts: hosts.hosts().take(CANDIDATES_MAX).map(address).collect(),
         permanent: hosts.is_permanent(),
     }
@@ -212,11 +213,11 @@ fn encode_try(hosts: &[Address], permanent: bool, out: &mut Vec<u8>) -> Result<(
     Wire::Try(list.message()).encode(StreamId::NONE, Extensions::NONE, out)
 }
 
-fn from_status(status: &WireStatus) -> Status {
+fn from_status(status: &WireStatus) -> StatusMessage {
     let has = |bit| status.modifier.contains(bit);
     // Suspension wins when a peer says both.
     let either = |yes, no| if has(no) { Some(false) } else { has(yes).then_some(true) };
-    Status {
+    StatusMessage {
         serves: either(StatusModifier::RESUME, StatusModifier::SUSPEND),
         data_port: status.port,
         stages: either(StatusModifier::STAGE, StatusModifier::NOSTAGE),
@@ -225,7 +226,7 @@ fn from_status(status: &WireStatus) -> Status {
     }
 }
 
-fn to_status(status: &Status) -> WireStatus {
+fn to_status(status: &StatusMessage) -> WireStatus {
     if status.reset {
         return WireStatus { modifier: StatusModifier::RESET, port: None };
     }
@@ -242,11 +243,11 @@ fn to_status(status: &Status) -> WireStatus {
     WireStatus { modifier, port: status.data_port.filter(|_| status.serves == Some(true)) }
 }
 
-fn from_load(load: &WireLoad) -> Load {
-    Load::from_parts([load.cpu, load.net, load.runq, load.mem, load.pag, load.dsk])
+fn from_load(load: &WireLoad) -> LoadReport {
+    LoadReport::from_parts([load.cpu, load.net, load.runq, load.mem, load.pag, load.dsk])
 }
 
-fn to_load(load: &Load, free_mb: u32) -> WireLoad {
+fn to_load(load: &LoadReport, free_mb: u32) -> WireLoad {
     let [cpu, net, runq, mem, pag, dsk] = load.parts();
     WireLoad { cpu, net, runq, mem, pag, dsk, free_mb }
 }
@@ -272,7 +273,7 @@ fn from_occupancy(cells: &Occupancy<'_>) -> Vec<CellReport> {
 fn from_cell(cell: &CellPlaces<'_>) -> Option<CellReport> {
     let small = |number: u16| u8::try_from(number).ok().filter(|n| usize::from(*n) <= crate::CELL_SLOTS);
     let places =
-        Places { free: small(cell.free)?, parents: small(cell.parents)?, leaves: small(cell.leaves)? };
+        FreeSlots { free: small(cell.free)?, parents: small(cell.parents)?, leaves: small(cell.leaves)? };
     let host = cell.cell.and_then(TryHost::parse);
     let address = match host {
         Some(host) => Address::new(&String::from_utf8_lossy(host.host), host.port?),
@@ -335,7 +336,7 @@ mod tests {
 
     use super::*;
 
-    fn read(bytes: &[u8], unanswered: bool) -> Vec<Message> {
+    fn read(bytes: &[u8], unanswered: bool) -> Vec<NodeMessage> {
         let mut splitter = Splitter::new(Phase::Established);
         splitter.push(bytes);
         let mut messages = Vec::new();
@@ -349,7 +350,7 @@ mod tests {
         messages
     }
 
-    fn travels(message: &Message, unanswered: bool) {
+    fn travels(message: &NodeMessage, unanswered: bool) {
         let mut bytes = Vec::new();
         encode(message, Extensions::ALL, &mut bytes).expect("a frame");
         assert_eq!(read(&bytes, unanswered), std::slice::from_ref(message));
@@ -358,11 +359,17 @@ mod tests {
     #[test]
     fn messages_travel() {
         let hosts = vec![Address::new("sup1", 22003), Address::new("::1", 22004), Address::new("root", 1213)];
-        let login = Login {
+        let login = LoginMessage {
             version: 3,
             mode: Mode::SERVER | Mode::BLREDIR | Mode::NOSTAGE,
             process: 17,
-            space: Space { total_mb: 1000, free_mb: 500, minimum_mb: 10, used_percent: 50, file_systems: 2 },
+            space: SpaceReport {
+                total_mb: 1000,
+                free_mb: 500,
+                minimum_mb: 10,
+                used_percent: 50,
+                file_systems: 2,
+            },
             data_port: 1094,
             cluster_port: 22001,
             id: "s-srv1@vm 22001localhost".to_owned(),
@@ -374,46 +381,61 @@ mod tests {
             instance: Some("disk1".to_owned()),
             extensions: Extensions::ALL,
         };
-        let status = |serves, data_port, stages| Status { serves, data_port, stages, ..Status::default() };
+        let status = |serves, data_port, stages| StatusMessage {
+            serves,
+            data_port,
+            stages,
+            ..StatusMessage::default()
+        };
         for message in [
-            Message::Login(Box::new(login)),
-            Message::Try { hosts: hosts.clone(), permanent: false },
-            Message::Try { hosts: hosts.clone(), permanent: true },
-            Message::Try { hosts: hosts[..1].to_vec(), permanent: false },
-            Message::Try { hosts: Vec::new(), permanent: false },
-            Message::Status(status(Some(true), Some(1094), Some(false))),
-            Message::Status(status(Some(false), None, None)),
-            Message::Status(Status { reset: true, ..Status::default() }),
-            Message::Load { load: Load::from_parts([1, 2, 3, 4, 5, 100]), free_mb: 7 },
-            Message::Status(Status { drains: Some(true), ..Status::default() }),
-            Message::Status(Status { drains: Some(false), ..Status::default() }),
-            Message::Avail { free_mb: 7, used_percent: 3, sums: None },
-            Message::Avail {
+            NodeMessage::Login(Box::new(login)),
+            NodeMessage::Try { hosts: hosts.clone(), permanent: false },
+            NodeMessage::Try { hosts: hosts.clone(), permanent: true },
+            NodeMessage::Try { hosts: hosts[..1].to_vec(), permanent: false },
+            NodeMessage::Try { hosts: Vec::new(), permanent: false },
+            NodeMessage::Status(status(Some(true), Some(1094), Some(false))),
+            NodeMessage::Status(status(Some(false), None, None)),
+            NodeMessage::Status(StatusMessage { reset: true, ..StatusMessage::default() }),
+            NodeMessage::Load { load: LoadReport::from_parts([1, 2, 3, 4, 5, 100]), free_mb: 7 },
+            NodeMessage::Status(StatusMessage { drains: Some(true), ..StatusMessage::default() }),
+            NodeMessage::Status(StatusMessage { drains: Some(false), ..StatusMessage::default() }),
+            NodeMessage::Avail { free_mb: 7, used_percent: 3, sums: None },
+            NodeMessage::Avail {
                 free_mb: 7,
                 used_percent: 3,
                 sums: Some(SpaceSums { total_mb: 1 << 40, free_mb: 5 }),
             },
-            Message::Ping,
-            Message::Pong,
-            Message::Usage,
-            Message::Space,
-            Message::Update,
-            Message::Disc,
+            NodeMessage::Ping,
+            NodeMessage::Pong,
+            NodeMessage::Usage,
+            NodeMessage::Space,
+            NodeMessage::Update,
+            NodeMessage::Disc,
         ] {
             travels(&message, false);
         }
         let id = "m-man@vm 22000localhost".to_owned();
         let extensions = Extensions::ALL;
         let door = Some(Address::new("::1", 1094));
-        travels(&Message::Reply(Reply { id: id.clone(), door, extensions, ..Reply::default() }), true);
         travels(
-            &Message::Reply(Reply { suspended: true, hold_ms: 178, id, site: None, door: None, extensions }),
+            &NodeMessage::Reply(ParentReply { id: id.clone(), door, extensions, ..ParentReply::default() }),
             true,
         );
-        travels(&Message::Reply(Reply::default()), true);
-        travels(&Message::Refusal(Refusal { banned: true, text: "no".to_owned() }), true);
-        travels(&Message::Try { hosts, permanent: false }, true);
-        travels(&Message::Ping, true);
+        travels(
+            &NodeMessage::Reply(ParentReply {
+                suspended: true,
+                hold_ms: 178,
+                id,
+                site: None,
+                door: None,
+                extensions,
+            }),
+            true,
+        );
+        travels(&NodeMessage::Reply(ParentReply::default()), true);
+        travels(&NodeMessage::Refusal(LoginRefusal { banned: true, text: "no".to_owned() }), true);
+        travels(&NodeMessage::Try { hosts, permanent: false }, true);
+        travels(&NodeMessage::Ping, true);
     }
 
     #[test]
@@ -426,16 +448,16 @@ mod tests {
                 _ => Address::new(&format!("supervisor{id}.a.long.name.example.org"), 1213),
             },
             depth: 1,
-            places: (id != 9).then_some(Places { free: 1, parents: 2, leaves: 61 }),
+            places: (id != 9).then_some(FreeSlots { free: 1, parents: 2, leaves: 61 }),
             joined: (0..id % 200).collect(),
         };
         let reports: Vec<CellReport> = (0..300).map(report).collect();
         let mut bytes = Vec::new();
-        encode(&Message::Occupancy(reports.clone()), Extensions::ALL, &mut bytes).expect("frames");
+        encode(&NodeMessage::Occupancy(reports.clone()), Extensions::ALL, &mut bytes).expect("frames");
         let read: Vec<CellReport> = read(&bytes, false)
             .into_iter()
             .flat_map(|message| match message {
-                Message::Occupancy(reports) => reports,
+                NodeMessage::Occupancy(reports) => reports,
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -451,9 +473,9 @@ mod tests {
         let mut bytes = Vec::new();
         let report =
             CellReport { id: 1, address: Address::new("a", 1), depth: 0, places: None, joined: vec![] };
-        assert!(encode(&Message::Occupancy(vec![report]), Extensions::NONE, &mut bytes).is_err());
-        let nobody = Login { version: 3, mode: Mode::SERVER, ..Login::default() };
-        assert!(encode(&Message::Login(Box::new(nobody)), Extensions::NONE, &mut bytes).is_err());
+        assert!(encode(&NodeMessage::Occupancy(vec![report]), Extensions::NONE, &mut bytes).is_err());
+        let nobody = LoginMessage { version: 3, mode: Mode::SERVER, ..LoginMessage::default() };
+        assert!(encode(&NodeMessage::Login(Box::new(nobody)), Extensions::NONE, &mut bytes).is_err());
         assert_eq!(bytes, []);
     }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 /// A node's system id in the form of a login: `[*]<t>-<instance> <cluster id>`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct SystemId(Arc<str>);
+pub struct NodeId(Arc<str>);
 
-impl SystemId {
+impl NodeId {
     /// Returns the id that a peer sent. `None` for an empty one, because a node without an id
     /// cannot be distinguished from others.
     pub fn new(text: &str) -> Option<Self> {
@@ -60,16 +60,16 @@ impl SystemId {
 
 /// The properties by which a node is recognised at its next login.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Identity {
+pub struct NodeIdentity {
     /// Its system id.
-    pub id: SystemId,
+    pub id: NodeId,
     /// The source address of its connection.
     pub ip: IpAddr,
     /// Its data port.
     pub data_port: u16,
 }
 
-impl Identity {
+impl NodeIdentity {
     /// Returns a number for the node, equal at all its parents. It excludes addresses, because each
     /// parent may see another one.
     pub fn digest(&self) -> u64 {
@@ -112,17 +112,17 @@ pub fn affinity(node: u64, cell: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn identity(id: &str, ip: &str, data_port: u16) -> Identity {
-        Identity { id: SystemId::new(id).expect("an id"), ip: ip.parse().expect("an address"), data_port }
+    fn identity(id: &str, ip: &str, data_port: u16) -> NodeIdentity {
+        NodeIdentity { id: NodeId::new(id).expect("an id"), ip: ip.parse().expect("an address"), data_port }
     }
 
     #[test]
     fn parts_of_an_id() {
-        let id = SystemId::new("s-srv 1@vm 22001localhost\0").expect("an id");
-        assert_eq!(SystemId::compose('s', "srv 1@vm", None, "22001localhost"), id);
-        assert_eq!(SystemId::compose('s', "i@h", Some("v7"), "c").as_str(), "*s-v7 c");
+        let id = NodeId::new("s-srv 1@vm 22001localhost\0").expect("an id");
+        assert_eq!(NodeId::compose('s', "srv 1@vm", None, "22001localhost"), id);
+        assert_eq!(NodeId::compose('s', "i@h", Some("v7"), "c").as_str(), "*s-v7 c");
         assert_eq!((id.cluster(), id.membership()), ("22001localhost", "1@vm 22001localhost"));
-        assert_eq!(SystemId::new("\0"), None);
+        assert_eq!(NodeId::new("\0"), None);
     }
 
     #[test]

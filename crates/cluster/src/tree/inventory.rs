@@ -5,8 +5,8 @@
 //! those.
 
 use super::action::ChildChange;
-use super::link::LinkId;
-use super::member::Member;
+use super::link::ConnectionId;
+use super::member::ClusterMember;
 use super::members::Members;
 use wire::cms::Extensions;
 use wire::cms::login::Role;
@@ -14,24 +14,24 @@ use wire::cms::login::Role;
 /// Reports whether a change of a child requires its inventory. Servers send theirs by themselves to
 /// each new parent. An inner node received those of its servers before this node became its parent.
 /// Below a manager the inventories are its own.
-pub fn is_wanted(member: &Member, change: ChildChange) -> bool {
+pub fn is_wanted(member: &ClusterMember, change: ChildChange) -> bool {
     let inner = member.role.has_children() && member.role != Role::Manager;
     inner && lists_files(member) && change == ChildChange::Joined { fresh: true }
 }
 
 /// Returns the children that are asked when a parent requests the inventory of all nodes below this
 /// one.
-pub fn sources(members: &Members) -> impl Iterator<Item = LinkId> {
+pub fn sources(members: &Members) -> impl Iterator<Item = ConnectionId> {
     members.members().filter(|(_, member)| lists_files(member)).filter_map(|(_, member)| member.link)
 }
 
 /// Reports whether the inventory of a child is forwarded to parents. For a draining child an
 /// inventory cannot express that clients should go elsewhere.
-pub fn is_passed_on(member: &Member) -> bool {
+pub fn is_passed_on(member: &ClusterMember) -> bool {
     !member.condition.drains()
 }
 
-fn lists_files(member: &Member) -> bool {
+fn lists_files(member: &ClusterMember) -> bool {
     member.extensions.contains(Extensions::INVENTORY)
 }
 
@@ -48,7 +48,7 @@ mod tests {
         assert!(!is_wanted(&member("u", Role::Supervisor), ChildChange::Lost));
         assert!(!is_wanted(&member("s", Role::Server), fresh), "it sends the list by itself");
         assert!(!is_wanted(&member("m", Role::Manager), fresh));
-        let real = Member { extensions: Extensions::NONE, ..member("u", Role::Supervisor) };
+        let real = ClusterMember { extensions: Extensions::NONE, ..member("u", Role::Supervisor) };
         assert!(!is_wanted(&real, fresh));
     }
 

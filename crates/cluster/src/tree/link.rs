@@ -5,9 +5,9 @@
 /// A connection. The driver numbers accepted connections, the node numbers those that it requests;
 /// the two ranges do not overlap.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct LinkId(pub u64);
+pub struct ConnectionId(pub u64);
 
-impl LinkId {
+impl ConnectionId {
     const OUTWARD: u64 = 1 << 63;
 
     /// Returns the name of the accepted connection `n`.

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use super::address::Address;
-use super::identity::Identity;
+use super::identity::NodeIdentity;
 use super::limits::{MISSED, PROVEN};
-use super::link::LinkId;
+use super::link::ConnectionId;
 use wire::cms::Extensions;
 use wire::cms::login::Role;
 use wire::cms::message::SpaceSums;
 
 /// Space of a node, in MB of 2^20 bytes as on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Space {
+pub struct SpaceReport {
     /// Total space of all file systems.
     pub total_mb: u32,
     /// Free space of the file system that has most of it.
@@ -25,7 +25,7 @@ pub struct Space {
     pub file_systems: u16,
 }
 
-impl Space {
+impl SpaceReport {
     /// Whether the node has space for another file.
     pub const fn is_writable(self) -> bool {
         self.free_mb >= self.minimum_mb
@@ -34,7 +34,7 @@ impl Space {
 
 /// Load of a node, each part 0 to 100.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Load {
+pub struct LoadReport {
     /// Processors.
     pub cpu: u8,
     /// Network.
@@ -49,7 +49,7 @@ pub struct Load {
     pub disk: u8,
 }
 
-impl Load {
+impl LoadReport {
     /// The parts in the order of the wire.
     pub const fn parts(self) -> [u8; 6] {
         [self.cpu, self.net, self.run_queue, self.memory, self.paging, self.disk]
@@ -89,9 +89,9 @@ impl Condition {
 
 /// A child, connected or remembered.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct ClusterMember {
     /// Who it is.
-    pub identity: Identity,
+    pub identity: NodeIdentity,
     /// What it is to this parent.
     pub role: Role,
     /// Where it takes connections of the cluster protocol: what a `try` names.
@@ -115,15 +115,15 @@ pub struct Member {
     /// How it feels.
     pub condition: Condition,
     /// Its space.
-    pub space: Space,
+    pub space: SpaceReport,
     /// Space of all nodes below it together, where it told.
     pub sums: Option<SpaceSums>,
     /// The share of clients that it wants, in percent; 0: it did not say.
     pub share: u8,
     /// Its load.
-    pub load: Load,
+    pub load: LoadReport,
     /// Its connection; `None` while it is away.
-    pub link: Option<LinkId>,
+    pub link: Option<ConnectionId>,
     /// When it joined or returned, or was lost: since when `link` is what it is.
     pub since: Duration,
     /// When a byte of it came last.
@@ -173,7 +173,7 @@ impl Service {
     }
 }
 
-impl Member {
+impl ClusterMember {
     /// Whether it is a node of our own.
     pub const fn is_own(&self) -> bool {
         self.extensions.is_own()

@@ -5,8 +5,8 @@
 use std::net::IpAddr;
 
 use super::address::Address;
-use super::directory::Places;
-use super::member::{Load, Space};
+use super::directory::FreeSlots;
+use super::member::{LoadReport, SpaceReport};
 
 use wire::cms::Extensions;
 use wire::cms::flags::Mode;
@@ -14,13 +14,13 @@ use wire::cms::message::SpaceSums;
 
 /// A message about the tree.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Message {
+pub enum NodeMessage {
     /// A node asks for a place.
-    Login(Box<Login>),
+    Login(Box<LoginMessage>),
     /// It has one, or it is refused when the connection ends at once.
-    Reply(Reply),
+    Reply(ParentReply),
     /// An error in the place of the reply.
-    Refusal(Refusal),
+    Refusal(LoginRefusal),
     /// Other parents to ask, in the place of the reply or later.
     Try {
         /// Where they listen; port 0 stands for the receiver's own.
@@ -28,12 +28,12 @@ pub enum Message {
         /// Forget all managers, these are the new ones.
         permanent: bool,
     },
-    /// How a node feels; see [`Status`].
-    Status(Status),
+    /// How a node feels; see [`StatusMessage`].
+    Status(StatusMessage),
     /// Load and free space.
     Load {
         /// The load.
-        load: Load,
+        load: LoadReport,
         /// Free space in MB.
         free_mb: u32,
     },
@@ -64,7 +64,7 @@ pub enum Message {
 
 /// A node's request for a place.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Login {
+pub struct LoginMessage {
     /// Version of the protocol: 3, or 0 from a redirector.
     pub version: u16,
     /// What it is, and how it feels.
@@ -72,7 +72,7 @@ pub struct Login {
     /// Number of its process.
     pub process: u32,
     /// Its space.
-    pub space: Space,
+    pub space: SpaceReport,
     /// Port for clients.
     pub data_port: u16,
     /// Port for other nodes.
@@ -97,7 +97,7 @@ pub struct Login {
 
 /// A parent's answer to a login.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Reply {
+pub struct ParentReply {
     /// The parent cannot serve now.
     pub suspended: bool,
     /// How long it holds requests back, in milliseconds.
@@ -114,7 +114,7 @@ pub struct Reply {
 
 /// Why a login is refused, where the wire has words for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
+pub struct LoginRefusal {
     /// The node is not wanted (EPERM), as opposed to any other error.
     pub banned: bool,
     /// The reason in words.
@@ -123,7 +123,7 @@ pub struct Refusal {
 
 /// What changed about a node; each part is said on its own or not at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Status {
+pub struct StatusMessage {
     /// It serves (`Some(true)`) or does not.
     pub serves: Option<bool>,
     /// With `serves`: the port for clients from now on.
@@ -147,7 +147,7 @@ pub struct CellReport {
     /// Levels below the sender: 0 for its own cell.
     pub depth: u8,
     /// Its places; `None` when the cell is gone.
-    pub places: Option<Places>,
+    pub places: Option<FreeSlots>,
     /// Digests of the system ids of nodes that joined since the last report.
     pub joined: Vec<u64>,
 }

@@ -2,7 +2,7 @@
 //!
 //! | file | responsibility |
 //! |---|---|
-//! | `node` | [`Node`]: one interface for all roles, called by a driver |
+//! | `node` | [`ClusterNode`]: one interface for all roles, called by a driver |
 //! | `membership` | [`Membership`]: the child side of a node, towards its parents |
 //! | `members` | [`Members`]: the parent side of a node, towards its children |
 //! | `message`, `action`, `link` | input, output, and the names of connections |
@@ -42,22 +42,22 @@ mod role;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use action::{Action, ChildChange, Notice, RefusalReason};
+pub use action::{ChildChange, NodeAction, Notice, RefusalReason};
 pub use address::Address;
-pub use blacklist::{Blacklist, Rule, Verdict};
-pub use cell::{Cell, Place};
-pub use directory::{Directory, Entry, Places};
+pub use blacklist::{Blacklist, BlacklistRule, BlacklistVerdict};
+pub use cell::{SlotOffer, SlotTable};
+pub use directory::{CellDirectory, CellRecord, FreeSlots};
 pub use frame::{encode, from_answer, from_frame};
-pub use identity::{Identity, SystemId, affinity};
-pub use link::LinkId;
-pub use member::{Condition, Load, Member, Space};
-pub use members::{Members, Peer, Standing, Totals};
+pub use identity::{NodeId, NodeIdentity, affinity};
+pub use link::ConnectionId;
+pub use member::{ClusterMember, Condition, LoadReport, SpaceReport};
+pub use members::{Members, PeerAddress, RootDistance, Totals};
 pub use membership::{ChildSettings, Membership};
-pub use message::{CellReport, Login, Message, Refusal, Reply, Status};
-pub use node::{Event, Node};
+pub use message::{CellReport, LoginMessage, LoginRefusal, NodeMessage, ParentReply, StatusMessage};
+pub use node::{ClusterNode, NodeEvent};
 pub use parent::{Minimum, ParentSettings};
 pub use pause::Pauses;
-pub use role::{Acceptor, RoleError, role};
+pub use role::{AcceptorRole, RoleError, role};
 pub use wire::cms::Extensions;
 pub use wire::cms::flags::Mode;
 pub use wire::cms::login::Role;

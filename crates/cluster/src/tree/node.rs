@@ -2,7 +2,7 @@
 //!
 //! A driver supplies the events of its sockets and the time, because the node itself does no I/O.
 //! The driver passes each event with its time, executes the actions in their order, and calls
-//! [`Node::tick`] no later than at [`Node::deadline`]. It reports the end of each connection,
+//! [`ClusterNode::tick`] no later than at [`ClusterNode::deadline`]. It reports the end of each connection,
 //! except those that an action ordered it to close.
 
 use std::collections::VecDeque;
@@ -12,87 +12,87 @@ use base::Rng;
 use wire::cms::flags::Mode;
 use wire::cms::message::SpaceSums;
 
-use super::action::{Action, ChildChange, Notice};
+use super::action::{ChildChange, NodeAction, Notice};
 use super::address::Address;
 use super::blacklist::Blacklist;
 use super::connection_table::{ConnectionTable, TableLimits};
 use super::limits::{
     LOAD_NEWS, LOGIN, LOGINS_MAX, LOGINS_PER_PEER_MAX, REDIRECTORS_MAX, REDIRECTORS_PER_PEER_MAX, TOTALS,
 };
-use super::link::LinkId;
-use super::member::{Load, Space};
-use super::members::{Members, Peer, Standing};
+use super::link::ConnectionId;
+use super::member::{LoadReport, SpaceReport};
+use super::members::{Members, PeerAddress, RootDistance};
 use super::membership::{ChildSettings, Membership};
-use super::message::{Login, Message, Reply, Status};
+use super::message::{LoginMessage, NodeMessage, ParentReply, StatusMessage};
 use super::parent::ParentSettings;
 use crate::Slot;
 
 /// An event that the driver reports.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Event {
+pub enum NodeEvent {
     /// A peer connected.
     Accepted {
-        /// The name of the connection, from [`LinkId::accepted`].
-        link: LinkId,
+        /// The name of the connection, from [`ConnectionId::accepted`].
+        link: ConnectionId,
         /// The peer.
-        peer: Peer,
+        peer: PeerAddress,
     },
     /// A connection that the node requested is established.
     Connected {
         /// The name of the connection.
-        link: LinkId,
+        link: ConnectionId,
     },
     /// A message about the tree arrived.
     Message {
         /// The connection of the message.
-        link: LinkId,
+        link: ConnectionId,
         /// The message.
-        message: Message,
+        message: NodeMessage,
     },
     /// A message about files arrived. The node uses it only as a sign of life.
     Heard {
         /// The connection of the message.
-        link: LinkId,
+        link: ConnectionId,
         /// The message is a parent's query for a file (`state`).
         state: bool,
     },
     /// A connection ended, or could not be established.
     Closed {
         /// The name of the connection.
-        link: LinkId,
+        link: ConnectionId,
     },
 }
 
 /// A connection without a login yet.
 #[derive(Debug)]
-struct Anonymous {
-    peer: Peer,
+struct AnonymousConnection {
+    peer: PeerAddress,
     /// The status that a node sent before its login.
-    early: Option<Status>,
+    early: Option<StatusMessage>,
 }
 
 /// A node of the cluster.
 #[derive(Debug)]
-pub struct Node {
+pub struct ClusterNode {
     members: Option<Members>,
     memberships: Vec<Membership>,
     redirectors: ConnectionTable<()>,
-    anonymous: ConnectionTable<Anonymous>,
-    logins: VecDeque<(Duration, LinkId)>,
+    anonymous: ConnectionTable<AnonymousConnection>,
+    logins: VecDeque<(Duration, ConnectionId)>,
     /// The service state of the node itself; a node with children needs theirs, too.
-    own: Own,
+    own: OwnStatus,
     totals_at: Option<Duration>,
 }
 
 /// The state of this node itself, as set by the driver.
 #[derive(Clone, Copy, Debug)]
-struct Own {
+struct OwnStatus {
     serves: bool,
     stages: bool,
     data_port: u16,
 }
 
-impl Node {
+impl ClusterNode {
     /// Creates a node with these roles: a manager has a parent side, a server a child side for each
     /// cluster, a supervisor both.
     pub fn new(
@@ -108,7 +108,7 @@ impl Node {
             }
         }
         let login = children.first().map(|child| &child.login);
-        let own = Own {
+        let own = OwnStatus {
             serves: login.is_none_or(|login| parent.is_some() || !login.mode.contains(Mode::SUSPEND)),
             stages: login.is_some_and(|login| !login.mode.contains(Mode::NOSTAGE)),
             data_port: login.map_or(0, |login| login.data_port),
@@ -128,7 +128,7 @@ impl Node {
     }
 
     /// Starts the search for parents.
-    pub fn start(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub fn start(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         let from = out.len();
         for membership in &mut self.memberships {
             membership.start(now, out);
@@ -147,51 +147,51 @@ impl Node {
     }
 
     /// Returns the connections of redirectors.
-    pub fn redirectors(&self) -> impl Iterator<Item = LinkId> {
+    pub fn redirectors(&self) -> impl Iterator<Item = ConnectionId> {
         self.redirectors.links()
     }
 
     /// Reports whether a connection belongs to a redirector.
-    pub fn is_redirector(&self, link: LinkId) -> bool {
+    pub fn is_redirector(&self, link: ConnectionId) -> bool {
         self.redirectors.contains(link)
     }
 
     /// Returns the slot of a child's connection.
-    pub fn slot(&self, link: LinkId) -> Option<Slot> {
+    pub fn slot(&self, link: ConnectionId) -> Option<Slot> {
         self.members.as_ref()?.slot(link)
     }
 
     /// Handles an event.
-    pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Action>) {
+    pub fn handle(&mut self, event: NodeEvent, now: Duration, out: &mut Vec<NodeAction>) {
         let from = out.len();
         match event {
-            Event::Accepted { link, peer } => self.accepted(link, peer, now, out),
-            Event::Connected { link } => {
+            NodeEvent::Accepted { link, peer } => self.accepted(link, peer, now, out),
+            NodeEvent::Connected { link } => {
                 if let Some(membership) = self.membership(link) {
                     membership.connected(link, now, out);
                 }
             }
-            Event::Message { link, message } => {
+            NodeEvent::Message { link, message } => {
                 self.heard(link, now, out);
                 self.message(link, message, now, out);
             }
-            Event::Heard { link, state } => {
+            NodeEvent::Heard { link, state } => {
                 self.heard(link, now, out);
                 if let Some(membership) = self.membership(link).filter(|_| state) {
                     membership.asked(link, now);
                 }
             }
-            Event::Closed { link } => self.closed(link, now, out),
+            NodeEvent::Closed { link } => self.closed(link, now, out),
         }
         self.couple(from, now, out);
     }
 
     /// Does the work that is due.
-    pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub fn tick(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         let from = out.len();
         while let Some((_, link)) = self.logins.pop_front_if(|(due, _)| *due <= now) {
             if self.anonymous.remove(link).is_some() {
-                out.push(Action::Close { link });
+                out.push(NodeAction::Close { link });
             }
         }
         if let Some(members) = &mut self.members {
@@ -216,24 +216,24 @@ impl Node {
         [members, login, memberships, self.totals_at].into_iter().flatten().min()
     }
 
-    fn membership(&mut self, link: LinkId) -> Option<&mut Membership> {
+    fn membership(&mut self, link: ConnectionId) -> Option<&mut Membership> {
         if !link.is_outward() {
             return None;
         }
         self.memberships.iter_mut().find(|membership| membership.owns(link))
     }
 
-    fn accepted(&mut self, link: LinkId, peer: Peer, now: Duration, out: &mut Vec<Action>) {
+    fn accepted(&mut self, link: ConnectionId, peer: PeerAddress, now: Duration, out: &mut Vec<NodeAction>) {
         let ip = peer.ip;
-        let anonymous = Anonymous { peer, early: None };
+        let anonymous = AnonymousConnection { peer, early: None };
         if self.members.is_some() && self.anonymous.try_insert(link, ip, now, anonymous) {
             self.logins.push_back((now + LOGIN, link));
         } else {
-            out.push(Action::Close { link });
+            out.push(NodeAction::Close { link });
         }
     }
 
-    fn heard(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
+    fn heard(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
         if let Some(membership) = self.membership(link) {
             membership.heard(link, now);
         } else if self.redirectors.contains(link) {
@@ -243,11 +243,17 @@ impl Node {
         }
     }
 
-    fn message(&mut self, link: LinkId, message: Message, now: Duration, out: &mut Vec<Action>) {
+    fn message(
+        &mut self,
+        link: ConnectionId,
+        message: NodeMessage,
+        now: Duration,
+        out: &mut Vec<NodeAction>,
+    ) {
         if link.is_outward() {
-            let greeted = matches!(message, Message::Reply(_));
+            let greeted = matches!(message, NodeMessage::Reply(_));
             let drains = match &message {
-                Message::Status(status) => status.drains,
+                NodeMessage::Status(status) => status.drains,
                 _ => None,
             };
             if let Some(membership) = self.membership(link) {
@@ -268,10 +274,10 @@ impl Node {
             self.first_words(link, message, now, out);
         } else if self.redirectors.contains(link) {
             match message {
-                Message::Update => out.push(Action::Send { link, message: self.status() }),
-                Message::Disc => {
+                NodeMessage::Update => out.push(NodeAction::Send { link, message: self.status() }),
+                NodeMessage::Disc => {
                     self.redirectors.remove(link);
-                    out.push(Action::Close { link });
+                    out.push(NodeAction::Close { link });
                 }
                 _ => {}
             }
@@ -281,7 +287,7 @@ impl Node {
     }
 
     /// Reports all cells to a new parent.
-    fn introduce(&mut self, link: LinkId, out: &mut Vec<Action>) {
+    fn introduce(&mut self, link: ConnectionId, out: &mut Vec<NodeAction>) {
         let Some(members) = &self.members else { return };
         let reports = members.all_reports();
         if let Some(membership) = self.memberships.iter().find(|membership| membership.owns(link)) {
@@ -289,53 +295,59 @@ impl Node {
         }
     }
 
-    fn first_words(&mut self, link: LinkId, message: Message, now: Duration, out: &mut Vec<Action>) {
+    fn first_words(
+        &mut self,
+        link: ConnectionId,
+        message: NodeMessage,
+        now: Duration,
+        out: &mut Vec<NodeAction>,
+    ) {
         match message {
-            Message::Login(login) => {
+            NodeMessage::Login(login) => {
                 if let Some(anonymous) = self.anonymous.remove(link) {
                     self.login(link, anonymous, &login, now, out);
                 }
             }
             // About one in a hundred starts of real nodes does this.
-            Message::Status(status) => {
+            NodeMessage::Status(status) => {
                 if let Some(anonymous) = self.anonymous.get_mut(link) {
                     anonymous.early = Some(status);
                 }
             }
             _ => {
                 self.anonymous.remove(link);
-                out.push(Action::Close { link });
+                out.push(NodeAction::Close { link });
             }
         }
     }
 
     fn login(
         &mut self,
-        link: LinkId,
-        anonymous: Anonymous,
-        login: &Login,
+        link: ConnectionId,
+        anonymous: AnonymousConnection,
+        login: &LoginMessage,
         now: Duration,
-        out: &mut Vec<Action>,
+        out: &mut Vec<NodeAction>,
     ) {
         let reply = self.reply(login);
         let Some(members) = &mut self.members else { return };
         if login.mode.contains(Mode::DIRECTOR) {
-            out.push(Action::Send { link, message: Message::Reply(reply) });
+            out.push(NodeAction::Send { link, message: NodeMessage::Reply(reply) });
             if let Some(link) = self.redirectors.insert_or_replace(link, anonymous.peer.ip, now, ()) {
-                out.push(Action::Notice(Notice::Replaced { link, by: anonymous.peer.host }));
-                out.push(Action::Close { link });
+                out.push(NodeAction::Notice(Notice::Replaced { link, by: anonymous.peer.host }));
+                out.push(NodeAction::Close { link });
             }
             return;
         }
         members.login(link, &anonymous.peer, login, now, out);
         if let Some(status) = anonymous.early {
-            members.message(link, Message::Status(status), now, out);
+            members.message(link, NodeMessage::Status(status), now, out);
         }
     }
 
-    fn reply(&self, login: &Login) -> Reply {
+    fn reply(&self, login: &LoginMessage) -> ParentReply {
         let settings = self.members.as_ref().map(Members::settings);
-        Reply {
+        ParentReply {
             suspended: !self.serves(),
             hold_ms: settings.map_or(0, |settings| settings.hold.as_millis() as u32),
             id: settings.map(|settings| settings.id.as_str().to_owned()).unwrap_or_default(),
@@ -358,7 +370,7 @@ impl Node {
         memberships.flat_map(|membership| membership.inner().into_iter().chain(membership.attached_roots()))
     }
 
-    fn closed(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
+    fn closed(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
         if let Some(membership) = self.membership(link) {
             membership.closed(link, now, out);
         } else if self.anonymous.remove(link).is_none()
@@ -374,14 +386,14 @@ impl Node {
         self.own.serves && self.members.as_ref().is_none_or(Members::serves)
     }
 
-    fn status(&self) -> Message {
+    fn status(&self) -> NodeMessage {
         let serves = self.serves();
         let data_port = Some(self.own.data_port).filter(|port| serves && *port != 0);
-        Message::Status(Status { serves: Some(serves), data_port, ..Status::default() })
+        NodeMessage::Status(StatusMessage { serves: Some(serves), data_port, ..StatusMessage::default() })
     }
 
     /// Passes the effects of an event on one side to the other side.
-    fn couple(&mut self, from: usize, now: Duration, out: &mut Vec<Action>) {
+    fn couple(&mut self, from: usize, now: Duration, out: &mut Vec<NodeAction>) {
         let (mut service, mut standing, mut fresh, mut totals, mut drains) =
             (false, false, false, false, false);
         let mut at = from;
@@ -389,9 +401,9 @@ impl Node {
         while at < out.len() {
             for action in out.get(at..).unwrap_or_default() {
                 match action {
-                    Action::Service { .. } => service = true,
-                    Action::Attached { .. } | Action::Remember { .. } => standing = true,
-                    Action::Child { change, .. } => {
+                    NodeAction::Service { .. } => service = true,
+                    NodeAction::Attached { .. } | NodeAction::Remember { .. } => standing = true,
+                    NodeAction::Child { change, .. } => {
                         totals = true;
                         // This includes a child that reconnected, because its messages during the
                         // loss may not have arrived.
@@ -439,32 +451,32 @@ impl Node {
         }
     }
 
-    fn restand(&mut self, now: Duration, out: &mut Vec<Action>) {
+    fn restand(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         let Some(members) = &mut self.members else { return };
         if self.memberships.is_empty() {
             return;
         }
         let standing = if self.memberships.iter().any(|membership| membership.inner().is_some()) {
-            Standing::Far
+            RootDistance::Far
         } else if self.memberships.iter().any(Membership::is_attached) {
-            Standing::Near
+            RootDistance::Near
         } else {
-            Standing::Alone(now)
+            RootDistance::Alone(now)
         };
         members.stand(standing, now, out);
     }
 
-    fn tell_service(&mut self, out: &mut Vec<Action>) {
+    fn tell_service(&mut self, out: &mut Vec<NodeAction>) {
         self.tell_condition(out);
         let status = self.status();
         for link in self.redirectors.links() {
-            out.push(Action::Send { link, message: status.clone() });
+            out.push(NodeAction::Send { link, message: status.clone() });
         }
     }
 
     /// Reports to parents whether this node serves and stages; a parent has the state of its
     /// children.
-    fn tell_condition(&mut self, out: &mut Vec<Action>) {
+    fn tell_condition(&mut self, out: &mut Vec<NodeAction>) {
         let (serves, data_port) = (self.serves(), self.own.data_port);
         let stages = self.members.as_ref().map_or(self.own.stages, |members| members.totals().stages);
         for membership in &mut self.memberships {
@@ -478,9 +490,9 @@ impl Node {
 
     /// Reports the space and load of the children to parents. The first report is sent at once,
     /// later ones at intervals.
-    fn tell_totals(&mut self, changed: bool, out: &mut Vec<Action>) {
+    fn tell_totals(&mut self, changed: bool, out: &mut Vec<NodeAction>) {
         let Some(totals) = self.members.as_ref().map(Members::totals) else { return };
-        let space = Space {
+        let space = SpaceReport {
             total_mb: u32::try_from(totals.total_mb).unwrap_or(i32::MAX as u32).min(i32::MAX as u32),
             free_mb: totals.best_free_mb,
             minimum_mb: 0,
@@ -506,29 +518,29 @@ impl Node {
     }
 
     /// Sets whether the node itself serves and can stage files, and its port for clients.
-    pub fn set_condition(&mut self, serves: bool, stages: bool, data_port: u16, out: &mut Vec<Action>) {
-        self.own = Own { serves, stages, data_port };
+    pub fn set_condition(&mut self, serves: bool, stages: bool, data_port: u16, out: &mut Vec<NodeAction>) {
+        self.own = OwnStatus { serves, stages, data_port };
         self.tell_service(out);
     }
 
     /// Invalidates the parents' knowledge about the files here. It notifies the parents that sent
     /// queries since the last notice, and those that send none because they have a complete
     /// inventory.
-    pub fn reset(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub fn reset(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         for membership in &mut self.memberships {
             membership.reset(now, out);
         }
     }
 
     /// Sets the space of this node, a server, and reports it to parents if `tell` is set.
-    pub fn set_space(&mut self, space: Space, tell: bool, out: &mut Vec<Action>) {
+    pub fn set_space(&mut self, space: SpaceReport, tell: bool, out: &mut Vec<NodeAction>) {
         for membership in &mut self.memberships {
             membership.set_space(space, tell, out);
         }
     }
 
     /// Sets the load of this node, a server, and reports it to parents if `tell` is set.
-    pub fn set_load(&mut self, load: Load, tell: bool, out: &mut Vec<Action>) {
+    pub fn set_load(&mut self, load: LoadReport, tell: bool, out: &mut Vec<NodeAction>) {
         for membership in &mut self.memberships {
             membership.set_load(load, tell, out);
         }
@@ -536,15 +548,15 @@ impl Node {
 
     /// Starts or ends draining: the clients of this node move elsewhere, and it serves only files
     /// that no other node has.
-    pub fn set_draining(&mut self, draining: bool, out: &mut Vec<Action>) {
+    pub fn set_draining(&mut self, draining: bool, out: &mut Vec<NodeAction>) {
         for membership in &mut self.memberships {
             membership.set_draining(draining, out);
         }
-        out.push(Action::Drain { draining, door: self.door() });
+        out.push(NodeAction::Drain { draining, door: self.door() });
     }
 
     /// Drains a child or ends that; `false` if the slot is empty.
-    pub fn drain(&mut self, slot: Slot, draining: bool, now: Duration, out: &mut Vec<Action>) -> bool {
+    pub fn drain(&mut self, slot: Slot, draining: bool, now: Duration, out: &mut Vec<NodeAction>) -> bool {
         let from = out.len();
         let done = self.members.as_mut().is_some_and(|members| members.drain(slot, draining, out));
         self.couple(from, now, out);
@@ -565,7 +577,7 @@ impl Node {
     }
 
     /// Suspends the service of all nodes below, or resumes it.
-    pub fn suspend(&mut self, suspended: bool, now: Duration, out: &mut Vec<Action>) {
+    pub fn suspend(&mut self, suspended: bool, now: Duration, out: &mut Vec<NodeAction>) {
         let from = out.len();
         if let Some(members) = &mut self.members {
             members.suspend(suspended, now, out);
@@ -574,7 +586,7 @@ impl Node {
     }
 
     /// Replaces the black list.
-    pub fn set_blacklist(&mut self, list: Blacklist, now: Duration, out: &mut Vec<Action>) {
+    pub fn set_blacklist(&mut self, list: Blacklist, now: Duration, out: &mut Vec<NodeAction>) {
         let from = out.len();
         if let Some(members) = &mut self.members {
             members.set_blacklist(list, now, out);

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use super::address::Address;
-use super::identity::SystemId;
+use super::identity::NodeId;
 use super::limits::{DROP, DROP_SUPERVISOR, MINIMUM_PERCENT, PING, PING_OWN};
-use super::role::Acceptor;
+use super::role::AcceptorRole;
 use wire::cms::Extensions;
 
 /// The quorum: the number of children that are needed for service.
@@ -33,9 +33,9 @@ impl Minimum {
 #[derive(Clone, Debug)]
 pub struct ParentSettings {
     /// The role of the parent.
-    pub acceptor: Acceptor,
+    pub acceptor: AcceptorRole,
     /// Its system id.
-    pub id: SystemId,
+    pub id: NodeId,
     /// The name of its site.
     pub site: Option<String>,
     /// Its address for its children.
@@ -68,9 +68,9 @@ pub struct ParentSettings {
 
 impl ParentSettings {
     /// Returns the default settings of a parent.
-    pub fn new(acceptor: Acceptor, id: SystemId, address: Address) -> Self {
-        let inner = acceptor == Acceptor::Supervisor;
-        let one = inner || acceptor == Acceptor::MetaManager;
+    pub fn new(acceptor: AcceptorRole, id: NodeId, address: Address) -> Self {
+        let inner = acceptor == AcceptorRole::Supervisor;
+        let one = inner || acceptor == AcceptorRole::MetaManager;
         Self {
             acceptor,
             id,

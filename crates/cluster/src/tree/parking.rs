@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::limits::{PARK, PARKED_MAX, PARKED_NOTICE};
-use super::link::LinkId;
-use super::member::Member;
+use super::link::ConnectionId;
+use super::member::ClusterMember;
 
 /// A parked login.
 #[derive(Debug)]
 pub(super) struct Parked {
     /// The node; `link` is its connection.
-    pub(super) member: Box<Member>,
+    pub(super) member: Box<ClusterMember>,
     /// The time of its arrival.
     pub(super) since: Duration,
     /// It had been redirected to a cell a moment before.
@@ -26,7 +26,7 @@ pub(super) struct Parked {
 #[derive(Debug, Default)]
 pub(super) struct Parking {
     parked: BTreeMap<u64, Parked>,
-    by_link: HashMap<LinkId, u64>,
+    by_link: HashMap<ConnectionId, u64>,
     /// Notices for own nodes, and expiries for all: times with the tickets, oldest first.
     notices: std::collections::VecDeque<(Duration, u64)>,
     next: u64,
@@ -36,11 +36,11 @@ impl Parking {
     /// Parks a login; returns it if the limit is reached.
     pub(super) fn park(
         &mut self,
-        link: LinkId,
-        member: Box<Member>,
+        link: ConnectionId,
+        member: Box<ClusterMember>,
         returned: bool,
         now: Duration,
-    ) -> Result<(), Box<Member>> {
+    ) -> Result<(), Box<ClusterMember>> {
         if self.parked.len() >= PARKED_MAX {
             return Err(member);
         }
@@ -55,7 +55,7 @@ impl Parking {
     }
 
     /// Returns the connections of the logins that `wanted` selects.
-    pub(super) fn links(&self, wanted: impl Fn(&Member) -> bool) -> Vec<LinkId> {
+    pub(super) fn links(&self, wanted: impl Fn(&ClusterMember) -> bool) -> Vec<ConnectionId> {
         self.parked
             .values()
             .filter(|parked| wanted(&parked.member))
@@ -64,7 +64,7 @@ impl Parking {
     }
 
     /// Returns a parked login.
-    pub(super) fn get_mut(&mut self, link: LinkId) -> Option<&mut Member> {
+    pub(super) fn get_mut(&mut self, link: ConnectionId) -> Option<&mut ClusterMember> {
         let ticket = self.by_link.get(&link)?;
         self.parked.get_mut(ticket).map(|parked| &mut *parked.member)
     }
@@ -75,7 +75,7 @@ impl Parking {
     }
 
     /// Removes a login.
-    pub(super) fn release(&mut self, link: LinkId) -> Option<Parked> {
+    pub(super) fn release(&mut self, link: ConnectionId) -> Option<Parked> {
         let ticket = self.by_link.remove(&link)?;
         self.parked.remove(&ticket)
     }
@@ -91,7 +91,7 @@ impl Parking {
     }
 
     /// Removes a login that has waited for too long.
-    pub(super) fn overdue(&mut self, now: Duration) -> Option<Box<Member>> {
+    pub(super) fn overdue(&mut self, now: Duration) -> Option<Box<ClusterMember>> {
         let oldest = self.oldest()?;
         if oldest.since + PARK > now {
             return None;
@@ -101,7 +101,7 @@ impl Parking {
     }
 
     /// Returns the next node of our own for which a notice is due.
-    pub(super) fn notice(&mut self, now: Duration) -> Option<LinkId> {
+    pub(super) fn notice(&mut self, now: Duration) -> Option<ConnectionId> {
         while let Some((_, ticket)) = self.notices.pop_front_if(|(due, _)| *due <= now) {
             let Some(parked) = self.parked.get_mut(&ticket) else { continue };
             self.notices.push_back((now + PARKED_NOTICE, ticket));

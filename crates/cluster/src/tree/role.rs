@@ -9,7 +9,7 @@ use wire::cms::login::{Acceptor as Side, Role};
 
 /// The role of the accepting side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Acceptor {
+pub enum AcceptorRole {
     /// Root of a tree.
     Manager,
     /// Root of a tree of proxies.
@@ -55,20 +55,20 @@ impl fmt::Display for RoleError {
 /// # Errors
 ///
 /// An error if `acceptor` does not accept such nodes.
-pub fn role(mode: Mode, acceptor: Acceptor) -> Result<Role, RoleError> {
-    let side = if acceptor == Acceptor::MetaManager { Side::MetaManager } else { Side::Manager };
+pub fn role(mode: Mode, acceptor: AcceptorRole) -> Result<Role, RoleError> {
+    let side = if acceptor == AcceptorRole::MetaManager { Side::MetaManager } else { Side::Manager };
     let role = Role::of(mode, side).ok_or(RoleError::None)?;
-    let proxies = acceptor == Acceptor::ProxyManager;
+    let proxies = acceptor == AcceptorRole::ProxyManager;
     match role {
         Role::Redirector => Ok(role),
-        _ if acceptor == Acceptor::Server => Err(RoleError::Leaf),
+        _ if acceptor == AcceptorRole::Server => Err(RoleError::Leaf),
         Role::Peer | Role::PeerManager => Err(RoleError::Peer),
         // Real proxy managers refuse these: a tree of real proxies has one level. Ours may have
         // more.
-        Role::ProxyManager if !proxies && acceptor != Acceptor::MetaManager => Err(RoleError::Proxy),
+        Role::ProxyManager if !proxies && acceptor != AcceptorRole::MetaManager => Err(RoleError::Proxy),
         // A supervisor of proxies does not report that its servers are proxies, so both kinds pass
         // there.
-        Role::ProxyServer if !proxies && acceptor != Acceptor::Supervisor => Err(RoleError::Proxy),
+        Role::ProxyServer if !proxies && acceptor != AcceptorRole::Supervisor => Err(RoleError::Proxy),
         Role::Supervisor | Role::Server if proxies => Err(RoleError::NotProxy),
         _ => Ok(role),
     }
@@ -82,23 +82,23 @@ mod tests {
     fn each_role_accepts_the_right_children() {
         let (manager, server, proxy) = (Mode::MANAGER, Mode::SERVER, Mode::PROXY);
         let table = [
-            (Mode::DIRECTOR | manager, Acceptor::Manager, Ok(Role::Redirector)),
-            (Mode::DIRECTOR, Acceptor::Server, Ok(Role::Redirector)),
-            (manager | server, Acceptor::Supervisor, Ok(Role::Supervisor)),
-            (manager | server, Acceptor::MetaManager, Ok(Role::Manager)),
-            (manager | Mode::SUBMAN, Acceptor::Manager, Ok(Role::Manager)),
-            (manager | proxy, Acceptor::ProxyManager, Ok(Role::ProxyManager)),
-            (manager | proxy, Acceptor::MetaManager, Ok(Role::ProxyManager)),
-            (manager | proxy, Acceptor::Manager, Err(RoleError::Proxy)),
-            (manager, Acceptor::ProxyManager, Err(RoleError::NotProxy)),
-            (manager | Mode::PEER, Acceptor::Manager, Err(RoleError::Peer)),
-            (server, Acceptor::Supervisor, Ok(Role::Server)),
-            (server, Acceptor::Server, Err(RoleError::Leaf)),
-            (server | proxy, Acceptor::Manager, Err(RoleError::Proxy)),
-            (server | proxy, Acceptor::ProxyManager, Ok(Role::ProxyServer)),
-            (server, Acceptor::ProxyManager, Err(RoleError::NotProxy)),
-            (Mode::PEER, Acceptor::Supervisor, Err(RoleError::Peer)),
-            (Mode::NONE, Acceptor::Manager, Err(RoleError::None)),
+            (Mode::DIRECTOR | manager, AcceptorRole::Manager, Ok(Role::Redirector)),
+            (Mode::DIRECTOR, AcceptorRole::Server, Ok(Role::Redirector)),
+            (manager | server, AcceptorRole::Supervisor, Ok(Role::Supervisor)),
+            (manager | server, AcceptorRole::MetaManager, Ok(Role::Manager)),
+            (manager | Mode::SUBMAN, AcceptorRole::Manager, Ok(Role::Manager)),
+            (manager | proxy, AcceptorRole::ProxyManager, Ok(Role::ProxyManager)),
+            (manager | proxy, AcceptorRole::MetaManager, Ok(Role::ProxyManager)),
+            (manager | proxy, AcceptorRole::Manager, Err(RoleError::Proxy)),
+            (manager, AcceptorRole::ProxyManager, Err(RoleError::NotProxy)),
+            (manager | Mode::PEER, AcceptorRole::Manager, Err(RoleError::Peer)),
+            (server, AcceptorRole::Supervisor, Ok(Role::Server)),
+            (server, AcceptorRole::Server, Err(RoleError::Leaf)),
+            (server | proxy, AcceptorRole::Manager, Err(RoleError::Proxy)),
+            (server | proxy, AcceptorRole::ProxyManager, Ok(Role::ProxyServer)),
+            (server, AcceptorRole::ProxyManager, Err(RoleError::NotProxy)),
+            (Mode::PEER, AcceptorRole::Supervisor, Err(RoleError::Peer)),
+            (Mode::NONE, AcceptorRole::Manager, Err(RoleError::None)),
         ];
         for (mode, acceptor, expected) in table {
             assert_eq!(role(mode, acceptor), expected, "{mode:?} at {acceptor:?}");

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use super::address::Address;
-use super::identity::{Identity, SystemId};
-use super::member::{Condition, Load, Member, Space};
+use super::identity::{NodeId, NodeIdentity};
+use super::member::{ClusterMember, Condition, LoadReport, SpaceReport};
 use wire::cms::Extensions;
 use wire::cms::login::Role;
 
 /// A connected child of this name, without a connection's name.
-pub(crate) fn member(name: &str, role: Role) -> Member {
-    Member {
-        identity: Identity {
-            id: SystemId::compose(if role.has_children() { 'u' } else { 's' }, name, None, "cluster"),
+pub(crate) fn member(name: &str, role: Role) -> ClusterMember {
+    ClusterMember {
+        identity: NodeIdentity {
+            id: NodeId::compose(if role.has_children() { 'u' } else { 's' }, name, None, "cluster"),
             ip: [10, 0, 0, 1].into(),
             data_port: 1094,
         },
@@ -27,11 +27,11 @@ pub(crate) fn member(name: &str, role: Role) -> Member {
         version: 3,
         extensions: Extensions::ALL,
         condition: Condition::default(),
-        space: Space::default(),
+        space: SpaceReport::default(),
         sums: None,
         share: 0,
-        load: Load::default(),
-        link: Some(super::link::LinkId(0)),
+        load: LoadReport::default(),
+        link: Some(super::link::ConnectionId(0)),
         since: Duration::ZERO,
         heard: Duration::ZERO,
         pinged: Duration::ZERO,

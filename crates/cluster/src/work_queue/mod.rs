@@ -24,7 +24,7 @@ use std::sync::Arc;
 use base::LogicalPath;
 
 use fair_queue::FairQueue;
-use news::News;
+use news::ChangedPaths;
 
 /// The maximum number of waiting jobs.
 pub const JOBS_MAX: usize = 1024;
@@ -54,7 +54,7 @@ pub const MISSES_AT_ONCE: usize = 8;
 
 /// One batch of work.
 #[derive(Debug)]
-pub struct Turn<Looked, Job, Request> {
+pub struct WorkBatch<Looked, Job, Request> {
     /// Results of looks at the disk.
     pub looked: Vec<Looked>,
     /// Jobs of this process.
@@ -69,7 +69,7 @@ pub struct Turn<Looked, Job, Request> {
     pub missed: Vec<Arc<LogicalPath>>,
 }
 
-impl<Looked, Job, Request> Default for Turn<Looked, Job, Request> {
+impl<Looked, Job, Request> Default for WorkBatch<Looked, Job, Request> {
     fn default() -> Self {
         Self {
             looked: Vec::new(),
@@ -106,7 +106,7 @@ pub struct WorkStats {
 pub struct WorkQueue<Looked, Job, Request> {
     looked: VecDeque<Looked>,
     jobs: VecDeque<Job>,
-    news: News,
+    news: ChangedPaths,
     /// Requests with their bytes.
     requests: FairQueue<(usize, Request)>,
     request_bytes: usize,
@@ -117,7 +117,7 @@ impl<Looked, Job, Request> Default for WorkQueue<Looked, Job, Request> {
         Self {
             looked: VecDeque::new(),
             jobs: VecDeque::new(),
-            news: News::default(),
+            news: ChangedPaths::default(),
             requests: FairQueue::default(),
             request_bytes: 0,
         }
@@ -186,7 +186,7 @@ impl<Looked, Job, Request> WorkQueue<Looked, Job, Request> {
     }
 
     /// Takes the next batch of work of all classes.
-    pub fn take(&mut self, turn: &mut Turn<Looked, Job, Request>) {
+    pub fn take(&mut self, turn: &mut WorkBatch<Looked, Job, Request>) {
         let some = self.looked.len().min(LOOKED_AT_ONCE);
         turn.looked.extend(self.looked.drain(..some));
         let some = self.jobs.len().min(JOBS_AT_ONCE);
@@ -226,8 +226,8 @@ mod tests {
         LogicalPath::parse(text.as_bytes()).unwrap()
     }
 
-    fn turn(queue: &mut Queue) -> Turn<u32, u32, usize> {
-        let mut turn = Turn::default();
+    fn turn(queue: &mut Queue) -> WorkBatch<u32, u32, usize> {
+        let mut turn = WorkBatch::default();
         queue.take(&mut turn);
         turn
     }

@@ -11,7 +11,7 @@ use super::{CHANGES_MAX, MISSES_MAX};
 
 /// The waiting names.
 #[derive(Default, Debug)]
-pub(super) struct News {
+pub(super) struct ChangedPaths {
     changed: Paths,
     missed: Paths,
     is_reset: bool,
@@ -53,7 +53,7 @@ impl Paths {
     }
 }
 
-impl News {
+impl ChangedPaths {
     pub(super) fn is_empty(&self) -> bool {
         self.changed.order.is_empty() && self.missed.order.is_empty() && !self.is_reset
     }
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_name_that_changes_again_and_again_waits_once() {
-        let mut news = News::default();
+        let mut news = ChangedPaths::default();
         for _ in 0..100_000 {
             news.missed(&path("/f"));
             news.changed(&path("/g"));
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_sets_are_bounded() {
-        let mut news = News::default();
+        let mut news = ChangedPaths::default();
         let long = "x".repeat(1000);
         let mut resets = 0;
         for n in 0..100_000 {
@@ -134,7 +134,7 @@ mod tests {
             resets += usize::from(news.take_reset());
         }
         assert!((1..100).contains(&resets), "{resets} resets");
-        let mut news = News::default();
+        let mut news = ChangedPaths::default();
         for n in 0..100_000 {
             news.changed(&path(&format!("/{n}")));
             assert!(news.changed.order.len() <= CHANGES_MAX.0);

@@ -1,6 +1,6 @@
 //! Tests of a node that finds a parent, keeps it, and finds another one.
 
-use cluster::tree::{Refusal, limits};
+use cluster::tree::{LoginRefusal, limits};
 
 use super::*;
 
@@ -11,38 +11,38 @@ fn node(managers: &[&str], remembered: Option<&str>) -> Bench {
     Bench::new(None, vec![settings])
 }
 
-fn start(bench: &mut Bench) -> Vec<Action> {
+fn start(bench: &mut Bench) -> Vec<NodeAction> {
     let mut out = Vec::new();
     bench.node.start(bench.now, &mut out);
     out
 }
 
 /// Returns the requested connections.
-fn asked(actions: &[Action]) -> Vec<(LinkId, String)> {
-    let connect = |action: &Action| match action {
-        Action::Connect { link, address } => Some((*link, address.host().to_owned())),
+fn asked(actions: &[NodeAction]) -> Vec<(ConnectionId, String)> {
+    let connect = |action: &NodeAction| match action {
+        NodeAction::Connect { link, address } => Some((*link, address.host().to_owned())),
         _ => None,
     };
     actions.iter().filter_map(connect).collect()
 }
 
 /// Returns the only requested connection, which leads to this host.
-fn to(actions: &[Action], host: &str) -> LinkId {
+fn to(actions: &[NodeAction], host: &str) -> ConnectionId {
     match &asked(actions)[..] {
         [(link, name)] if name == host => *link,
         other => panic!("{other:?} instead of {host}"),
     }
 }
 
-fn attach(bench: &mut Bench, link: LinkId, own: bool) -> Vec<Action> {
-    let out = bench.event(Event::Connected { link });
-    assert!(matches!(sent(&out, link)[..], [Message::Login(_)]));
+fn attach(bench: &mut Bench, link: ConnectionId, own: bool) -> Vec<NodeAction> {
+    let out = bench.event(NodeEvent::Connected { link });
+    assert!(matches!(sent(&out, link)[..], [NodeMessage::Login(_)]));
     bench.says(link, reply(own))
 }
 
-fn send_on(bench: &mut Bench, link: LinkId, hosts: &[&str]) -> Vec<Action> {
+fn send_on(bench: &mut Bench, link: ConnectionId, hosts: &[&str]) -> Vec<NodeAction> {
     let hosts = hosts.iter().map(|host| Address::new(host, 1213)).collect();
-    bench.says(link, Message::Try { hosts, permanent: false })
+    bench.says(link, NodeMessage::Try { hosts, permanent: false })
 }
 
 #[test]
@@ -51,21 +51,21 @@ fn the_first_manager_decides_and_the_others_follow() {
     let out = start(&mut bench);
     let m1 = to(&out, "m1");
     let out = attach(&mut bench, m1, true);
-    assert!(out.contains(&Action::Attached { attached: true }));
+    assert!(out.contains(&NodeAction::Attached { attached: true }));
     let m2 = to(&out, "m2");
     attach(&mut bench, m2, true);
     assert_eq!(bench.node.memberships()[0].attached_roots().count(), 2);
     // Each question of a real manager is answered.
-    let out = bench.says(m1, Message::Ping);
-    assert_eq!(sent(&out, m1), [Message::Pong]);
-    assert!(matches!(sent(&bench.says(m2, Message::Usage), m2)[..], [Message::Load { .. }]));
+    let out = bench.says(m1, NodeMessage::Ping);
+    assert_eq!(sent(&out, m1), [NodeMessage::Pong]);
+    assert!(matches!(sent(&bench.says(m2, NodeMessage::Usage), m2)[..], [NodeMessage::Load { .. }]));
 }
 
 #[test]
 fn a_manager_that_is_down_does_not_delay_the_next() {
     let mut bench = node(&["m1", "m2"], None);
     let m1 = to(&start(&mut bench), "m1");
-    let out = bench.event(Event::Closed { link: m1 });
+    let out = bench.event(NodeEvent::Closed { link: m1 });
     let m2 = to(&out, "m2");
     attach(&mut bench, m2, true);
     let out = bench.pass(secs(1));
@@ -78,14 +78,14 @@ fn one_inner_node_or_all_managers() {
     let m1 = to(&start(&mut bench), "m1");
     let out = attach(&mut bench, m1, true);
     let m2 = to(&out, "m2");
-    bench.event(Event::Connected { link: m2 });
+    bench.event(NodeEvent::Connected { link: m2 });
     let out = send_on(&mut bench, m2, &["sup", "m2"]);
     let sup = to(&out, "sup");
     assert_eq!(bench.node.memberships()[0].attached_roots().count(), 1, "until the other one takes it in");
     let out = attach(&mut bench, sup, true);
-    assert_eq!(sent(&out, m1), [Message::Disc]);
+    assert_eq!(sent(&out, m1), [NodeMessage::Disc]);
     assert!(closes(&out, m1));
-    assert!(out.contains(&Action::Remember { cell: Some(Address::new("sup", 1213)) }));
+    assert!(out.contains(&NodeAction::Remember { cell: Some(Address::new("sup", 1213)) }));
     assert_eq!(bench.node.memberships()[0].attached_roots().count(), 0);
 }
 
@@ -93,12 +93,12 @@ fn one_inner_node_or_all_managers() {
 fn the_list_is_tried_in_order_and_its_last_entry_leads_back() {
     let mut bench = node(&["m"], None);
     let m = to(&start(&mut bench), "m");
-    bench.event(Event::Connected { link: m });
+    bench.event(NodeEvent::Connected { link: m });
     let out = send_on(&mut bench, m, &["a", "b", "m"]);
     let a = to(&out, "a");
-    let out = bench.event(Event::Closed { link: a });
+    let out = bench.event(NodeEvent::Closed { link: a });
     let b = to(&out, "b");
-    bench.event(Event::Connected { link: b });
+    bench.event(NodeEvent::Connected { link: b });
     let out = send_on(&mut bench, b, &[]);
     assert_eq!(asked(&out), []);
     let out = bench.pass(secs(1));
@@ -111,17 +111,17 @@ fn a_place_that_broke_is_tried_once_more_and_then_the_managers() {
     let cell = to(&start(&mut bench), "cell");
     attach(&mut bench, cell, true);
     bench.pass_alive(secs(10), &[cell]);
-    let out = bench.event(Event::Closed { link: cell });
+    let out = bench.event(NodeEvent::Closed { link: cell });
     let again = to(&out, "cell");
-    let out = bench.event(Event::Closed { link: again });
+    let out = bench.event(NodeEvent::Closed { link: again });
     assert!(
-        bench.done.contains(&Action::Attached { attached: false })
-            || out.contains(&Action::Attached { attached: false })
+        bench.done.contains(&NodeAction::Attached { attached: false })
+            || out.contains(&NodeAction::Attached { attached: false })
     );
     let out = bench.pass(secs(1));
     let m = to(&out, "m");
     let out = attach(&mut bench, m, true);
-    assert!(out.contains(&Action::Remember { cell: None }));
+    assert!(out.contains(&NodeAction::Remember { cell: None }));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn the_timeout_of_a_login_grows_with_each_attempt() {
     let mut m = to(&start(&mut bench), "m");
     let mut waits = Vec::new();
     for _ in 0..6 {
-        bench.event(Event::Connected { link: m });
+        bench.event(NodeEvent::Connected { link: m });
         let start = bench.now;
         let closed = loop {
             let out = bench.pass(Duration::from_millis(100));
@@ -160,9 +160,9 @@ fn the_timeout_of_a_login_grows_with_each_attempt() {
     }
     assert_eq!(waits, [3, 6, 12, 24, 48, 60]);
     // A sign of life while it waits for a cell restarts the timeout.
-    bench.event(Event::Connected { link: m });
+    bench.event(NodeEvent::Connected { link: m });
     for _ in 0..100 {
-        bench.says(m, Message::Ping);
+        bench.says(m, NodeMessage::Ping);
         assert!(!closes(&bench.pass(secs(2)), m));
     }
 }
@@ -174,7 +174,7 @@ fn pauses_are_short_but_grow_and_a_ban_makes_them_long() {
     let mut pauses = Vec::new();
     for _ in 0..10 {
         let m = to(&out, "m");
-        bench.event(Event::Closed { link: m });
+        bench.event(NodeEvent::Closed { link: m });
         let start = bench.now;
         out = loop {
             let out = bench.pass(Duration::from_millis(5));
@@ -187,9 +187,9 @@ fn pauses_are_short_but_grow_and_a_ban_makes_them_long() {
     assert!(pauses[0] <= limits::PAUSE_MIN + Duration::from_millis(5));
     assert!(pauses[9] >= limits::PAUSE_MAX / 2 && pauses[9] <= limits::PAUSE_MAX + Duration::from_millis(5));
     let m = to(&out, "m");
-    let login = bench.event(Event::Connected { link: m });
-    assert!(matches!(&sent(&login, m)[..], [Message::Login(login)] if login.mode.contains(Mode::TRYING)));
-    bench.says(m, Message::Refusal(Refusal { banned: true, text: String::new() }));
+    let login = bench.event(NodeEvent::Connected { link: m });
+    assert!(matches!(&sent(&login, m)[..], [NodeMessage::Login(login)] if login.mode.contains(Mode::TRYING)));
+    bench.says(m, NodeMessage::Refusal(LoginRefusal { banned: true, text: String::new() }));
     assert_eq!(asked(&bench.pass(secs(59))), []);
     assert_eq!(asked(&bench.pass(secs(2))).len(), 1);
 }
@@ -198,17 +198,18 @@ fn pauses_are_short_but_grow_and_a_ban_makes_them_long() {
 fn a_permanent_list_replaces_the_managers() {
     let mut bench = node(&["m1", "m2"], None);
     let m1 = to(&start(&mut bench), "m1");
-    bench.event(Event::Connected { link: m1 });
+    bench.event(NodeEvent::Connected { link: m1 });
     let hosts = vec![Address::new("new", 0)];
-    bench.says(m1, Message::Try { hosts, permanent: true });
+    bench.says(m1, NodeMessage::Try { hosts, permanent: true });
     let out = bench.pass(secs(1));
     let new = to(&out, "new");
-    let Some(Action::Connect { address, .. }) = out.iter().find(|a| matches!(a, Action::Connect { .. }))
+    let Some(NodeAction::Connect { address, .. }) =
+        out.iter().find(|a| matches!(a, NodeAction::Connect { .. }))
     else {
         panic!("{out:?}")
     };
     assert_eq!(address.port(), 1213, "without a port the own one is meant");
-    bench.event(Event::Closed { link: new });
+    bench.event(NodeEvent::Closed { link: new });
     assert!(asked(&bench.pass(secs(10))).iter().all(|(_, host)| host == "new"));
 }
 
@@ -216,7 +217,7 @@ fn a_permanent_list_replaces_the_managers() {
 fn an_endless_chain_of_redirects_is_not_followed() {
     let mut bench = node(&["m"], None);
     let m = to(&start(&mut bench), "m");
-    bench.event(Event::Connected { link: m });
+    bench.event(NodeEvent::Connected { link: m });
     let mut out = send_on(&mut bench, m, &["hop0"]);
     for hop in 1..100 {
         let Some((link, host)) = asked(&out).first().cloned() else { panic!("{out:?}") };
@@ -224,7 +225,7 @@ fn an_endless_chain_of_redirects_is_not_followed() {
             assert!(hop < 20);
             return;
         }
-        bench.event(Event::Connected { link });
+        bench.event(NodeEvent::Connected { link });
         out = send_on(&mut bench, link, &[&format!("hop{hop}")]);
         if asked(&out).is_empty() {
             out = bench.pass(secs(3));
@@ -237,7 +238,7 @@ fn an_endless_chain_of_redirects_is_not_followed() {
 fn a_full_real_parent_redirects_after_its_reply() {
     let mut bench = node(&["m"], None);
     let m = to(&start(&mut bench), "m");
-    bench.event(Event::Connected { link: m });
+    bench.event(NodeEvent::Connected { link: m });
     let out = send_on(&mut bench, m, &["full", "free", "m"]);
     let full = to(&out, "full");
     attach(&mut bench, full, false);

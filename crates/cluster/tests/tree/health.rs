@@ -1,30 +1,30 @@
 //! Tests of reports to parents about load, space and draining.
 
-use cluster::tree::{Load, Space, Status};
+use cluster::tree::{LoadReport, SpaceReport, StatusMessage};
 use wire::cms::message::SpaceSums;
 
 use super::*;
 
-fn load(cpu: u8) -> Load {
-    Load { cpu, ..Load::default() }
+fn load(cpu: u8) -> LoadReport {
+    LoadReport { cpu, ..LoadReport::default() }
 }
 
-fn server() -> (Bench, LinkId) {
+fn server() -> (Bench, ConnectionId) {
     let settings =
         ChildSettings::new(vec![Address::new("m", 1213)], login("me", Mode::SERVER | Mode::NOSTAGE, true));
     let mut bench = Bench::new(None, vec![settings]);
     let mut out = Vec::new();
     bench.node.start(bench.now, &mut out);
     let link = match out[..] {
-        [Action::Connect { link, .. }] => link,
+        [NodeAction::Connect { link, .. }] => link,
         _ => panic!("{out:?}"),
     };
     (bench, link)
 }
 
-fn statuses(out: &[Action], link: LinkId) -> Vec<(Option<bool>, Option<bool>)> {
-    let status = |message: Message| match message {
-        Message::Status(Status { serves, drains, reset: false, .. }) => Some((serves, drains)),
+fn statuses(out: &[NodeAction], link: ConnectionId) -> Vec<(Option<bool>, Option<bool>)> {
+    let status = |message: NodeMessage| match message {
+        NodeMessage::Status(StatusMessage { serves, drains, reset: false, .. }) => Some((serves, drains)),
         _ => None,
     };
     sent(out, link).into_iter().filter_map(status).collect()
@@ -36,16 +36,16 @@ fn a_new_parent_receives_the_load_at_once() {
     let mut out = Vec::new();
     bench.node.set_load(load(70), true, &mut out);
     assert_eq!(out, [], "there is nobody to tell");
-    bench.event(Event::Connected { link });
+    bench.event(NodeEvent::Connected { link });
     let out = bench.says(link, reply(true));
-    assert!(sent(&out, link).contains(&Message::Load { load: load(70), free_mb: 0 }));
+    assert!(sent(&out, link).contains(&NodeMessage::Load { load: load(70), free_mb: 0 }));
 }
 
 #[test]
 fn a_node_that_drains_still_serves_for_its_own_parents_and_does_not_for_others() {
     for (own, expected) in [(true, (Some(true), Some(true))), (false, (Some(false), Some(true)))] {
         let (mut bench, link) = server();
-        bench.event(Event::Connected { link });
+        bench.event(NodeEvent::Connected { link });
         bench.says(link, reply(own));
         let mut out = Vec::new();
         bench.node.set_draining(true, &mut out);
@@ -54,10 +54,10 @@ fn a_node_that_drains_still_serves_for_its_own_parents_and_does_not_for_others()
         bench.node.set_draining(true, &mut again);
         assert_eq!(statuses(&again, link), [], "it is no news");
         // The next parent receives it after the login.
-        bench.event(Event::Closed { link });
+        bench.event(NodeEvent::Closed { link });
         let out = bench.pass(Duration::from_millis(1900));
-        let Some(Action::Connect { link, .. }) = out.last().cloned() else { panic!("{out:?}") };
-        bench.event(Event::Connected { link });
+        let Some(NodeAction::Connect { link, .. }) = out.last().cloned() else { panic!("{out:?}") };
+        bench.event(NodeEvent::Connected { link });
         let out = bench.says(link, reply(own));
         assert_eq!(statuses(&out, link), [expected]);
         let mut out = Vec::new();
@@ -69,7 +69,11 @@ fn a_node_that_drains_still_serves_for_its_own_parents_and_does_not_for_others()
 #[test]
 fn the_word_for_draining_never_reaches_a_real_parent() {
     use cluster::tree::{Extensions, encode};
-    let status = Message::Status(Status { serves: Some(false), drains: Some(true), ..Status::default() });
+    let status = NodeMessage::Status(StatusMessage {
+        serves: Some(false),
+        drains: Some(true),
+        ..StatusMessage::default()
+    });
     let bytes = |peer| {
         let mut out = Vec::new();
         encode(&status, peer, &mut out).expect("a frame");
@@ -79,7 +83,7 @@ fn the_word_for_draining_never_reaches_a_real_parent() {
     let avail = |peer| {
         let sums = Some(SpaceSums { total_mb: 1, free_mb: 1 });
         let mut out = Vec::new();
-        encode(&Message::Avail { free_mb: 1, used_percent: 1, sums }, peer, &mut out).expect("a frame");
+        encode(&NodeMessage::Avail { free_mb: 1, used_percent: 1, sums }, peer, &mut out).expect("a frame");
         out.len()
     };
     assert_eq!((avail(Extensions::NONE), avail(Extensions::ALL)), (8 + 8, 8 + 8 + 18));
@@ -88,28 +92,29 @@ fn the_word_for_draining_never_reaches_a_real_parent() {
 #[test]
 fn every_load_report_has_the_last_measured_disk_usage() {
     let (mut bench, link) = server();
-    let space = Space { total_mb: 1000, free_mb: 110, minimum_mb: 10, used_percent: 89, file_systems: 1 };
+    let space =
+        SpaceReport { total_mb: 1000, free_mb: 110, minimum_mb: 10, used_percent: 89, file_systems: 1 };
     bench.node.set_space(space, false, &mut Vec::new());
     bench.node.set_load(load(70), true, &mut Vec::new());
-    bench.event(Event::Connected { link });
+    bench.event(NodeEvent::Connected { link });
     let out = bench.says(link, reply(true));
-    let told = Message::Load { load: Load { disk: 89, ..load(70) }, free_mb: 110 };
+    let told = NodeMessage::Load { load: LoadReport { disk: 89, ..load(70) }, free_mb: 110 };
     assert!(sent(&out, link).contains(&told), "{out:?}");
 }
 
 #[test]
 fn a_parent_takes_figures_and_draining_from_its_children() {
-    let mut bench = Bench::parent(Acceptor::Manager, |_| {});
+    let mut bench = Bench::parent(AcceptorRole::Manager, |_| {});
     let (own, _) = bench.server("own", true);
     let (real, _) = bench.server("real", false);
     let figures = child(0, ChildChange::Figures);
-    let out = bench.says(own, Message::Load { load: load(9), free_mb: 500 });
+    let out = bench.says(own, NodeMessage::Load { load: load(9), free_mb: 500 });
     assert_eq!(out, std::slice::from_ref(&figures));
-    let out = bench.says(own, Message::Load { load: load(9), free_mb: 500 });
+    let out = bench.says(own, NodeMessage::Load { load: load(9), free_mb: 500 });
     assert_eq!(out, [], "nothing changed");
-    let avail = |sums| Message::Avail { free_mb: 400, used_percent: 60, sums };
+    let avail = |sums| NodeMessage::Avail { free_mb: 400, used_percent: 60, sums };
     assert_eq!(bench.says(own, avail(None)), [figures]);
-    let drains = Message::Status(Status { drains: Some(true), ..Status::default() });
+    let drains = NodeMessage::Status(StatusMessage { drains: Some(true), ..StatusMessage::default() });
     assert_eq!(bench.says(own, drains.clone()), [child(0, ChildChange::Draining)]);
     assert_eq!(bench.says(real, drains), [], "that bit is nobody else's word for it");
     let drains = |bench: &Bench, number| {
@@ -120,20 +125,20 @@ fn a_parent_takes_figures_and_draining_from_its_children() {
 
 #[test]
 fn a_real_server_that_reconnects_keeps_its_load() {
-    let mut bench = Bench::parent(Acceptor::Manager, |_| {});
+    let mut bench = Bench::parent(AcceptorRole::Manager, |_| {});
     let busy =
         |bench: &Bench, number| bench.node.members().and_then(|m| m.member(slot(number))).map(|m| m.load.cpu);
     let (own, _) = bench.server("own", true);
     let (real, _) = bench.server("real", false);
     for link in [own, real] {
-        bench.says(link, Message::Load { load: load(60), free_mb: 500 });
-        bench.event(Event::Closed { link });
+        bench.says(link, NodeMessage::Load { load: load(60), free_mb: 500 });
+        bench.event(NodeEvent::Closed { link });
     }
     bench.server("own", true);
     let (real, _) = bench.server("real", false);
     assert_eq!(busy(&bench, 0), Some(0), "one of our own says it with its login");
     assert_eq!(busy(&bench, 1), Some(60));
-    bench.says(real, Message::Load { load: load(0), free_mb: 500 });
+    bench.says(real, NodeMessage::Load { load: load(0), free_mb: 500 });
     assert_eq!(busy(&bench, 1), Some(0));
     let (newcomer, _) = bench.server("newcomer", false);
     assert_eq!((busy(&bench, 2), newcomer == real), (Some(0), false));
@@ -146,33 +151,36 @@ fn a_supervisor_sends_a_reset_when_a_server_is_drained() {
     let (a, _) = bench.server("a", true);
     let (b, _) = bench.server("b", false);
     for link in [a, b] {
-        bench.says(link, Message::Status(Status { serves: Some(true), ..Status::default() }));
+        bench.says(
+            link,
+            NodeMessage::Status(StatusMessage { serves: Some(true), ..StatusMessage::default() }),
+        );
     }
-    let drains = |drains| Status { drains: Some(drains), ..Status::default() };
-    let reset = Message::Status(Status { reset: true, ..Status::default() });
-    let up_by = |out: &[Action]| {
+    let drains = |drains| StatusMessage { drains: Some(drains), ..StatusMessage::default() };
+    let reset = NodeMessage::Status(StatusMessage { reset: true, ..StatusMessage::default() });
+    let up_by = |out: &[NodeAction]| {
         let up: Vec<_> = sent(out, up).into_iter().collect();
         (
             up.contains(&reset),
-            up.contains(&Message::Status(drains(true))),
-            up.contains(&Message::Status(drains(false))),
+            up.contains(&NodeMessage::Status(drains(true))),
+            up.contains(&NodeMessage::Status(drains(false))),
         )
     };
     // The parent may know of files here although it never sent a query.
-    let out = bench.says(a, Message::Status(drains(true)));
+    let out = bench.says(a, NodeMessage::Status(drains(true)));
     assert_eq!(up_by(&out), (true, false, false), "{out:?}");
     let mut out = Vec::new();
     let now = bench.now;
     assert!(bench.node.drain(slot(1), true, now, &mut out));
     assert_eq!(up_by(&out), (true, true, false), "all below it are: {out:?}");
-    let out = bench.says(a, Message::Status(drains(false)));
+    let out = bench.says(a, NodeMessage::Status(drains(false)));
     assert_eq!(up_by(&out), (true, false, true), "{out:?}");
 }
 
 /// Returns a login with space.
-fn with_space(name: &str, mode: Mode, total_mb: u32, free_mb: u32) -> Message {
-    let space = Space { total_mb, free_mb, minimum_mb: 10, used_percent: 50, file_systems: 1 };
-    Message::Login(Box::new(Login { space, ..login(name, mode, true) }))
+fn with_space(name: &str, mode: Mode, total_mb: u32, free_mb: u32) -> NodeMessage {
+    let space = SpaceReport { total_mb, free_mb, minimum_mb: 10, used_percent: 50, file_systems: 1 };
+    NodeMessage::Login(Box::new(LoginMessage { space, ..login(name, mode, true) }))
 }
 
 #[test]
@@ -182,31 +190,31 @@ fn space_is_added_up_over_the_tree() {
     let (a, _) = bench.comes("a", with_space("a", Mode::SERVER, 1000, 600));
     let (b, _) = bench.comes("b", with_space("b", Mode::SERVER, 2000, 100));
     let out = bench.pass_alive(secs(6), &[up, a, b]);
-    let said = |out: &[Action]| {
+    let said = |out: &[NodeAction]| {
         sent(out, up).into_iter().rev().find_map(|message| match message {
-            Message::Avail { free_mb, sums, .. } => Some((free_mb, sums)),
+            NodeMessage::Avail { free_mb, sums, .. } => Some((free_mb, sums)),
             _ => None,
         })
     };
     let sums = |total_mb, free_mb| Some(SpaceSums { total_mb, free_mb });
     assert_eq!(said(&out), Some((600, sums(3000, 700))));
     // The sum changed, the best did not.
-    bench.says(b, Message::Avail { free_mb: 300, used_percent: 1, sums: None });
+    bench.says(b, NodeMessage::Avail { free_mb: 300, used_percent: 1, sums: None });
     let out = bench.pass_alive(secs(6), &[up, a, b]);
     assert_eq!(said(&out), Some((600, sums(3000, 900))));
 
-    let mut root = Bench::parent(Acceptor::Manager, |_| {});
+    let mut root = Bench::parent(AcceptorRole::Manager, |_| {});
     let (sup, _) = root.comes("sup", with_space("sup", Mode::MANAGER | Mode::SERVER, 1, 0));
-    root.says(sup, Message::Status(Status { serves: Some(true), ..Status::default() }));
+    root.says(sup, NodeMessage::Status(StatusMessage { serves: Some(true), ..StatusMessage::default() }));
     let (many, free) = (5 << 40, 3 << 40);
-    root.says(sup, Message::Avail { free_mb: 700, used_percent: 3, sums: sums(many, free) });
+    root.says(sup, NodeMessage::Avail { free_mb: 700, used_percent: 3, sums: sums(many, free) });
     let (leaf, _) = root.comes("leaf", with_space("leaf", Mode::SERVER, 4000, 50));
     let totals = |bench: &Bench, slots| bench.node.members().map(|m| m.totals_of(slots)).expect("a parent");
     let all = totals(&root, cluster::SlotMask::ALL);
     assert_eq!((all.total_mb, all.free_mb, all.best_free_mb), (many + 4000, free + 50, 700));
     let one = totals(&root, slot(1).mask());
     assert_eq!((one.children, one.total_mb, one.free_mb), (1, 4000, 50));
-    root.event(Event::Closed { link: leaf });
+    root.event(NodeEvent::Closed { link: leaf });
     assert_eq!(totals(&root, slot(1).mask()).children, 0, "who is away has no space");
 }
 
@@ -217,21 +225,21 @@ fn a_supervisor_reports_the_mean_load_of_its_children() {
     let (a, _) = bench.server("a", true);
     let (b, _) = bench.server("b", true);
     bench.pass_alive(secs(6), &[up, a, b]);
-    bench.says(a, Message::Load { load: load(80), free_mb: 1 });
-    bench.says(b, Message::Load { load: load(20), free_mb: 1 });
+    bench.says(a, NodeMessage::Load { load: load(80), free_mb: 1 });
+    bench.says(b, NodeMessage::Load { load: load(20), free_mb: 1 });
     let out = bench.pass_alive(secs(6), &[up, a, b]);
-    let told: Vec<Load> = sent(&out, up)
+    let told: Vec<LoadReport> = sent(&out, up)
         .into_iter()
         .filter_map(|message| match message {
-            Message::Load { load, .. } => Some(load),
+            NodeMessage::Load { load, .. } => Some(load),
             _ => None,
         })
         .collect();
     assert_eq!(told, [load(50)]);
-    bench.says(b, Message::Load { load: load(26), free_mb: 1 });
+    bench.says(b, NodeMessage::Load { load: load(26), free_mb: 1 });
     let out = bench.pass_alive(secs(6), &[up, a, b]);
     assert!(
-        !sent(&out, up).iter().any(|m| matches!(m, Message::Load { .. })),
+        !sent(&out, up).iter().any(|m| matches!(m, NodeMessage::Load { .. })),
         "a change that matters to nobody"
     );
 }
@@ -239,11 +247,11 @@ fn a_supervisor_reports_the_mean_load_of_its_children() {
 #[test]
 fn a_drained_child_receives_the_order_and_the_address_of_entry() {
     let door = Address::new("root", 1094);
-    let mut manager = Bench::parent(Acceptor::Manager, |settings| settings.door = Some(door.clone()));
+    let mut manager = Bench::parent(AcceptorRole::Manager, |settings| settings.door = Some(door.clone()));
     let (own, out) = manager.server("own", true);
-    let said = |out: &[Action], link| {
+    let said = |out: &[NodeAction], link| {
         sent(out, link).into_iter().find_map(|message| match message {
-            Message::Reply(reply) => Some(reply.door),
+            NodeMessage::Reply(reply) => Some(reply.door),
             _ => None,
         })
     };
@@ -257,26 +265,27 @@ fn a_drained_child_receives_the_order_and_the_address_of_entry() {
     assert_eq!(statuses(&out, own), [(None, Some(true))]);
     assert_eq!(statuses(&out, real), [], "it would not understand");
     // A child that reconnects receives it again.
-    manager.event(Event::Closed { link: own });
+    manager.event(NodeEvent::Closed { link: own });
     let (own, out) = manager.server("own", true);
     assert_eq!(statuses(&out, own), [(None, Some(true))]);
 
     // The node itself notifies all parents, and its driver.
     let (mut node, link) = server();
-    node.event(Event::Connected { link });
-    let greeting = Message::Reply(Reply {
+    node.event(NodeEvent::Connected { link });
+    let greeting = NodeMessage::Reply(ParentReply {
         id: id('m', "root").as_str().to_owned(),
         door: Some(door.clone()),
         extensions: cluster::tree::Extensions::ALL,
-        ..Reply::default()
+        ..ParentReply::default()
     });
     node.says(link, greeting);
-    let drains = |drains| Message::Status(Status { drains: Some(drains), ..Status::default() });
+    let drains =
+        |drains| NodeMessage::Status(StatusMessage { drains: Some(drains), ..StatusMessage::default() });
     let out = node.says(link, drains(true));
     assert_eq!(statuses(&out, link), [(Some(true), Some(true))]);
-    assert!(out.contains(&Action::Drain { draining: true, door: Some(door.clone()) }));
+    assert!(out.contains(&NodeAction::Drain { draining: true, door: Some(door.clone()) }));
     let out = node.says(link, drains(false));
-    assert!(out.contains(&Action::Drain { draining: false, door: Some(door) }));
+    assert!(out.contains(&NodeAction::Drain { draining: false, door: Some(door) }));
 }
 
 #[test]
@@ -285,13 +294,13 @@ fn a_supervisor_forwards_the_address_of_entry() {
     let door = Address::new("::1", 1094);
     bench.says(
         up,
-        Message::Reply(Reply {
+        NodeMessage::Reply(ParentReply {
             id: id('m', "root").as_str().to_owned(),
             door: Some(door.clone()),
             extensions: cluster::tree::Extensions::ALL,
-            ..Reply::default()
+            ..ParentReply::default()
         }),
     );
     let (leaf, out) = bench.server("leaf", true);
-    assert!(matches!(&sent(&out, leaf)[0], Message::Reply(reply) if reply.door.as_ref() == Some(&door)));
+    assert!(matches!(&sent(&out, leaf)[0], NodeMessage::Reply(reply) if reply.door.as_ref() == Some(&door)));
 }

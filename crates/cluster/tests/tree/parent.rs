@@ -1,16 +1,16 @@
 //! Tests of a parent: accepted logins, redirects, and the end of memberships.
 
 use cluster::tree::limits;
-use cluster::tree::{Blacklist, Notice, Refusal, RefusalReason, Role, Rule, Status};
+use cluster::tree::{Blacklist, BlacklistRule, LoginRefusal, Notice, RefusalReason, Role, StatusMessage};
 
 use super::*;
 
 fn manager() -> Bench {
-    Bench::parent(Acceptor::Manager, |_| {})
+    Bench::parent(AcceptorRole::Manager, |_| {})
 }
 
 /// Returns a manager with 64 servers.
-fn full(own: bool) -> (Bench, Vec<LinkId>) {
+fn full(own: bool) -> (Bench, Vec<ConnectionId>) {
     let mut bench = manager();
     let links = (0..64)
         .map(|n| {
@@ -30,7 +30,9 @@ fn a_login_without_room_waits_and_goes_straight_to_a_new_cell() {
     assert!(!closes(&out, late));
     // It gets a notice, because it would treat silence as a dead connection.
     let out = bench.pass_alive(secs(3), &links);
-    assert!(sent(&out, late).iter().all(|message| *message == Message::Ping) && sent(&out, late).len() >= 2);
+    assert!(
+        sent(&out, late).iter().all(|message| *message == NodeMessage::Ping) && sent(&out, late).len() >= 2
+    );
 
     let (sup, out) = bench.supervisor("sup", true);
     assert!(taken_in(&out, sup));
@@ -58,7 +60,7 @@ fn a_small_cluster_is_flat_and_places_beyond_are_for_supervisors() {
     let (link, out) = bench.server("next", true);
     assert_eq!(tried(&out, link), Some(vec!["sup".to_owned(), "root".to_owned()]));
 
-    let mut bench = Bench::parent(Acceptor::Manager, |settings| settings.expected = 1000);
+    let mut bench = Bench::parent(AcceptorRole::Manager, |settings| settings.expected = 1000);
     let (link, out) = bench.server("s", true);
     assert_eq!(sent(&out, link), [], "a large cluster is expected");
     let out = bench.pass(secs(3));
@@ -70,22 +72,25 @@ fn a_small_cluster_is_flat_and_places_beyond_are_for_supervisors() {
 
 #[test]
 fn a_node_is_sent_to_an_address_of_the_kind_it_came_by() {
-    let mut bench = Bench::parent(Acceptor::Manager, |settings| settings.expected = 1000);
+    let mut bench = Bench::parent(AcceptorRole::Manager, |settings| settings.expected = 1000);
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
     let mut both = login("sup", Mode::MANAGER | Mode::SERVER, true);
     both.interfaces = vec![ip("10.0.0.9")];
-    let (sup, _) = bench.comes_from(ip("fd00::9"), "fd00::9", Message::Login(Box::new(both)));
+    let (sup, _) = bench.comes_from(ip("fd00::9"), "fd00::9", NodeMessage::Login(Box::new(both)));
     bench.reports(sup, "sup", 64);
     // A reported cell below it has both families too.
-    let places = Some(Places { free: 64, parents: 0, leaves: 0 });
+    let places = Some(FreeSlots { free: 64, parents: 0, leaves: 0 });
     let address = Address::new("10.0.0.8", 1213).beside(&[ip("fd00::8")]);
     let deep = CellReport { id: id('u', "deep").digest(), address, depth: 1, places, joined: Vec::new() };
-    bench.says(sup, Message::Occupancy(vec![deep]));
+    bench.says(sup, NodeMessage::Occupancy(vec![deep]));
     for (from, cells) in [("10.0.0.5", ["10.0.0.8", "10.0.0.9"]), ("fd00::5", ["fd00::8", "fd00::9"])] {
         for own in [true, false] {
             let name = format!("{from}-{own}");
-            let (link, out) =
-                bench.comes_from(ip(from), &name, Message::Login(Box::new(login(&name, Mode::SERVER, own))));
+            let (link, out) = bench.comes_from(
+                ip(from),
+                &name,
+                NodeMessage::Login(Box::new(login(&name, Mode::SERVER, own))),
+            );
             let mut named = tried(&out, link).unwrap();
             assert_eq!(named.pop().as_deref(), Some("root"));
             assert!(
@@ -111,7 +116,7 @@ fn a_real_node_that_waits_hears_nothing_and_starts_anew_in_time() {
 fn a_supervisor_never_sends_a_real_node_on() {
     let (mut bench, up, _) = Bench::supervisor_below();
     bench.says(up, reply(true));
-    let links: Vec<LinkId> = (0..64).map(|n| bench.server(&format!("s{n}"), n % 2 == 0).0).collect();
+    let links: Vec<ConnectionId> = (0..64).map(|n| bench.server(&format!("s{n}"), n % 2 == 0).0).collect();
     let (late, out) = bench.server("late", false);
     assert_eq!((tried(&out, late), closes(&out, late)), (Some(vec![]), true));
     let (_, out) = bench.supervisor("sup1", true);
@@ -122,7 +127,7 @@ fn a_supervisor_never_sends_a_real_node_on() {
 
 #[test]
 fn a_supervisor_without_parent_accepts_no_supervisors_and_finally_no_nodes() {
-    let mut bench = Bench::parent(Acceptor::Supervisor, |_| {});
+    let mut bench = Bench::parent(AcceptorRole::Supervisor, |_| {});
     let (server, out) = bench.server("s", true);
     assert!(taken_in(&out, server));
     let (sup, out) = bench.supervisor("sup", true);
@@ -138,15 +143,15 @@ fn of_two_connections_of_one_node_the_silent_one_is_dead() {
     let mut bench = manager();
     let (old, _) = bench.server("s", true);
     let (new, out) = bench.server("s", true);
-    assert_eq!((sent(&out, old), sent(&out, new)), (vec![Message::Ping], vec![]));
+    assert_eq!((sent(&out, old), sent(&out, new)), (vec![NodeMessage::Ping], vec![]));
     let out = bench.pass(secs(1));
     assert!(closes(&out, old) && taken_in(&out, new));
     assert!(out.contains(&child(0, ChildChange::Joined { fresh: false })), "its files are known");
 
     let (twin, _) = bench.server("s", true);
-    let out = bench.says(new, Message::Pong);
-    assert!(matches!(sent(&out, twin)[..], [Message::Reply(_)]) && closes(&out, twin));
-    assert!(out.iter().any(|action| matches!(action, Action::Notice(Notice::Twins { .. }))));
+    let out = bench.says(new, NodeMessage::Pong);
+    assert!(matches!(sent(&out, twin)[..], [NodeMessage::Reply(_)]) && closes(&out, twin));
+    assert!(out.iter().any(|action| matches!(action, NodeAction::Notice(Notice::Twins { .. }))));
 }
 
 #[test]
@@ -154,9 +159,9 @@ fn a_silent_child_is_lost_and_its_place_is_kept_for_a_time() {
     for (own, interval, limit) in [(true, 1, 4), (false, 20, 60)] {
         let mut bench = manager();
         let (link, _) = bench.server("s", own);
-        bench.says(link, Message::Pong);
+        bench.says(link, NodeMessage::Pong);
         let out = bench.pass(secs(limit) - Duration::from_millis(1));
-        let pings = sent(&out, link).iter().filter(|message| **message == Message::Ping).count() as u64;
+        let pings = sent(&out, link).iter().filter(|message| **message == NodeMessage::Ping).count() as u64;
         assert!(pings >= limit / interval - 1 && pings <= limit / interval + 1, "{pings}");
         assert!(!closes(&out, link));
         let out = bench.pass(Duration::from_millis(2));
@@ -165,7 +170,7 @@ fn a_silent_child_is_lost_and_its_place_is_kept_for_a_time() {
         assert_eq!(out, []);
         let (link, out) = bench.server("s", own);
         assert!(out.contains(&child(0, ChildChange::Joined { fresh: false })), "back in time");
-        bench.event(Event::Closed { link });
+        bench.event(NodeEvent::Closed { link });
         let out = bench.pass(secs(600));
         assert!(out.contains(&child(0, ChildChange::Freed)));
     }
@@ -198,23 +203,23 @@ fn no_place_is_kept_for_a_node_that_joined_below() {
 #[test]
 fn a_child_lost_right_after_its_login_is_not_missed() {
     let mut bench = manager();
-    let nodes: Vec<LinkId> = (0..5).map(|n| bench.server(&format!("s{n}"), true).0).collect();
+    let nodes: Vec<ConnectionId> = (0..5).map(|n| bench.server(&format!("s{n}"), true).0).collect();
     bench.pass_alive(secs(5), &nodes);
     let serves = |bench: &Bench| bench.node.members().is_some_and(|members| members.serves());
     let used = |bench: &Bench| bench.node.members().map(|members| members.used().len());
     // One peer logs in under many names and then stays silent.
-    let strangers: Vec<LinkId> = (0..20).map(|n| bench.server(&format!("x{n}"), false).0).collect();
+    let strangers: Vec<ConnectionId> = (0..20).map(|n| bench.server(&format!("x{n}"), false).0).collect();
     for link in strangers {
-        bench.event(Event::Closed { link });
+        bench.event(NodeEvent::Closed { link });
     }
     assert!(serves(&bench));
     assert_eq!(used(&bench), Some(25));
     bench.pass_alive(limits::DROP_UNHEARD, &nodes);
     assert_eq!(used(&bench), Some(5));
     // A node that has its place keeps its record despite another login under its name.
-    bench.event(Event::Closed { link: nodes[0] });
+    bench.event(NodeEvent::Closed { link: nodes[0] });
     let (link, _) = bench.server("s0", true);
-    bench.event(Event::Closed { link });
+    bench.event(NodeEvent::Closed { link });
     bench.pass_alive(limits::DROP_UNHEARD + secs(1), &nodes[1..]);
     assert_eq!(used(&bench), Some(5));
 }
@@ -222,7 +227,7 @@ fn a_child_lost_right_after_its_login_is_not_missed() {
 #[test]
 fn at_the_first_start_a_cluster_waits_for_slow_servers_before_it_is_settled() {
     for (first_start, until) in [(false, limits::SETTLE), (true, limits::FIRST_START)] {
-        let mut bench = Bench::parent(Acceptor::Manager, |settings| settings.first_start = first_start);
+        let mut bench = Bench::parent(AcceptorRole::Manager, |settings| settings.first_start = first_start);
         let settled =
             |bench: &Bench| bench.node.members().is_some_and(|members| members.is_settled(bench.now));
         let (link, _) = bench.server("s0", true);
@@ -232,7 +237,7 @@ fn at_the_first_start_a_cluster_waits_for_slow_servers_before_it_is_settled() {
         bench.pass_alive(secs(1), &[link]);
         assert!(settled(&bench), "{until:?}");
         // Later it is as with any other start.
-        bench.event(Event::Closed { link });
+        bench.event(NodeEvent::Closed { link });
         bench.pass_alive(secs(600), &[]);
         let (link, _) = bench.server("s0", true);
         bench.pass_alive(limits::SETTLE, &[link]);
@@ -244,9 +249,9 @@ fn at_the_first_start_a_cluster_waits_for_slow_servers_before_it_is_settled() {
 fn a_node_with_other_paths_is_queried_again() {
     let mut bench = manager();
     let (link, _) = bench.server("s", true);
-    bench.event(Event::Closed { link });
-    let changed = Login { paths: "w /new".to_owned(), ..login("s", Mode::SERVER, true) };
-    let (_, out) = bench.comes("s", Message::Login(Box::new(changed)));
+    bench.event(NodeEvent::Closed { link });
+    let changed = LoginMessage { paths: "w /new".to_owned(), ..login("s", Mode::SERVER, true) };
+    let (_, out) = bench.comes("s", NodeMessage::Login(Box::new(changed)));
     assert!(out.contains(&child(0, ChildChange::Joined { fresh: true })));
 }
 
@@ -257,42 +262,48 @@ fn minimum(bench: &Bench) -> Option<usize> {
 #[test]
 fn a_storm_of_logins_that_answer_does_not_hold_up_service() {
     let mut bench = manager();
-    let nodes: Vec<LinkId> = (0..5).map(|n| bench.server(&format!("s{n}"), true).0).collect();
+    let nodes: Vec<ConnectionId> = (0..5).map(|n| bench.server(&format!("s{n}"), true).0).collect();
     bench.pass_alive(secs(120), &nodes);
     // Many names of one host send something, stay for a while, and leave; others that never serve
     // stay.
-    let mut storm: Vec<LinkId> = (0..20).map(|n| bench.server(&format!("x{n}"), false).0).collect();
+    let mut storm: Vec<ConnectionId> = (0..20).map(|n| bench.server(&format!("x{n}"), false).0).collect();
     for link in &storm {
-        bench.says(*link, Message::Pong);
+        bench.says(*link, NodeMessage::Pong);
     }
     for n in 0..20 {
-        let idle = Login { ..login(&format!("y{n}"), Mode::SERVER | Mode::SUSPEND, false) };
-        let (link, _) = bench.comes(&format!("y{n}"), Message::Login(Box::new(idle)));
-        bench.says(link, Message::Pong);
+        let idle = LoginMessage { ..login(&format!("y{n}"), Mode::SERVER | Mode::SUSPEND, false) };
+        let (link, _) = bench.comes(&format!("y{n}"), NodeMessage::Login(Box::new(idle)));
+        bench.says(link, NodeMessage::Pong);
         assert!(bench.node.serves());
     }
     for link in storm.drain(..) {
-        bench.says(link, Message::Status(Status { serves: Some(false), ..Status::default() }));
+        bench.says(
+            link,
+            NodeMessage::Status(StatusMessage { serves: Some(false), ..StatusMessage::default() }),
+        );
         assert!(bench.node.serves(), "{:?}", minimum(&bench));
-        bench.event(Event::Closed { link });
+        bench.event(NodeEvent::Closed { link });
         assert!(bench.node.serves(), "{:?}", minimum(&bench));
     }
     assert_eq!(minimum(&bench), Some(4), "of five and one more");
     // Children that served for long are missed for long.
-    let out = [bench.event(Event::Closed { link: nodes[0] }), bench.event(Event::Closed { link: nodes[1] })]
-        .concat();
-    assert!(out.contains(&Action::Service { serves: false }));
-    assert!(!bench.pass_alive(secs(60), &nodes[2..]).contains(&Action::Service { serves: true }));
-    assert!(bench.pass_alive(secs(61), &nodes[2..]).contains(&Action::Service { serves: true }));
+    let out = [
+        bench.event(NodeEvent::Closed { link: nodes[0] }),
+        bench.event(NodeEvent::Closed { link: nodes[1] }),
+    ]
+    .concat();
+    assert!(out.contains(&NodeAction::Service { serves: false }));
+    assert!(!bench.pass_alive(secs(60), &nodes[2..]).contains(&NodeAction::Service { serves: true }));
+    assert!(bench.pass_alive(secs(61), &nodes[2..]).contains(&NodeAction::Service { serves: true }));
 }
 
 #[test]
 fn real_children_are_asked_for_their_figures_each_in_its_turn() {
-    let mut bench = Bench::parent(Acceptor::Manager, |settings| settings.usage = 2);
-    let links: Vec<LinkId> = (0..2).map(|n| bench.server(&format!("s{n}"), false).0).collect();
+    let mut bench = Bench::parent(AcceptorRole::Manager, |settings| settings.usage = 2);
+    let links: Vec<ConnectionId> = (0..2).map(|n| bench.server(&format!("s{n}"), false).0).collect();
     let out = bench.pass_alive(limits::PING * 6, &links);
     for link in links {
-        let asked = sent(&out, link).into_iter().filter(|message| *message == Message::Usage).count();
+        let asked = sent(&out, link).into_iter().filter(|message| *message == NodeMessage::Usage).count();
         assert_eq!(asked, 3, "of six pings");
     }
 }
@@ -300,35 +311,39 @@ fn real_children_are_asked_for_their_figures_each_in_its_turn() {
 #[test]
 fn the_quorum_rises_and_falls() {
     let mut bench = manager();
-    let links: Vec<LinkId> = (0..10).map(|n| bench.server(&format!("s{n}"), false).0).collect();
+    let links: Vec<ConnectionId> = (0..10).map(|n| bench.server(&format!("s{n}"), false).0).collect();
     bench.pass_alive(secs(600), &links);
     assert!(bench.node.serves());
     assert_eq!(minimum(&bench), Some(8));
     for link in &links[..2] {
-        bench.event(Event::Closed { link: *link });
+        bench.event(NodeEvent::Closed { link: *link });
     }
     assert!(bench.node.serves());
-    let out = bench.event(Event::Closed { link: links[2] });
-    assert!(out.contains(&Action::Service { serves: false }));
+    let out = bench.event(NodeEvent::Closed { link: links[2] });
+    assert!(out.contains(&NodeAction::Service { serves: false }));
     let out = bench.pass_alive(secs(600), &links[3..]);
     assert!(
-        out.contains(&Action::Service { serves: true }),
+        out.contains(&NodeAction::Service { serves: true }),
         "they are not coming back: {:?}",
         minimum(&bench)
     );
     let (sup, _) = bench.supervisor("spare1", true);
-    bench.says(sup, Message::Status(Status { serves: Some(false), ..Status::default() }));
+    bench.says(sup, NodeMessage::Status(StatusMessage { serves: Some(false), ..StatusMessage::default() }));
     assert_eq!(minimum(&bench), Some(5), "a spare supervisor is none to wait for");
 }
 
 #[test]
 fn a_hasty_status_counts() {
     let mut bench = manager();
-    let early =
-        Status { serves: Some(true), data_port: Some(22022), stages: Some(true), ..Status::default() };
-    let (link, out) = bench.comes("s", Message::Status(early));
+    let early = StatusMessage {
+        serves: Some(true),
+        data_port: Some(22022),
+        stages: Some(true),
+        ..StatusMessage::default()
+    };
+    let (link, out) = bench.comes("s", NodeMessage::Status(early));
     assert_eq!(out, []);
-    let out = bench.says(link, Message::Login(Box::new(login("s", Mode::SERVER | Mode::SUSPEND, false))));
+    let out = bench.says(link, NodeMessage::Login(Box::new(login("s", Mode::SERVER | Mode::SUSPEND, false))));
     assert!(taken_in(&out, link));
     let member = bench.node.members().and_then(|members| members.member(slot(0))).expect("a member");
     assert_eq!((member.data.port(), member.condition.suspended), (22022, false));
@@ -338,12 +353,12 @@ fn a_hasty_status_counts() {
 fn silent_and_strange_connections_are_closed() {
     let mut bench = manager();
     bench.links += 1;
-    let link = LinkId::accepted(bench.links);
-    let peer = Peer { ip: [10, 0, 0, 1].into(), host: "x".to_owned() };
-    bench.event(Event::Accepted { link, peer });
+    let link = ConnectionId::accepted(bench.links);
+    let peer = PeerAddress { ip: [10, 0, 0, 1].into(), host: "x".to_owned() };
+    bench.event(NodeEvent::Accepted { link, peer });
     let out = bench.pass(secs(5));
     assert!(closes(&out, link));
-    let (link, out) = bench.comes("x", Message::Pong);
+    let (link, out) = bench.comes("x", NodeMessage::Pong);
     assert!(closes(&out, link));
 }
 
@@ -351,7 +366,7 @@ fn silent_and_strange_connections_are_closed() {
 fn one_host_does_not_take_all_places_of_redirectors() {
     let mut bench = manager();
     let ip = |host: u8| IpAddr::from([10, 0, 0, host]);
-    let director = || Message::Login(Box::new(login("director", Mode::DIRECTOR, false)));
+    let director = || NodeMessage::Login(Box::new(login("director", Mode::DIRECTOR, false)));
     let (other, _) = bench.comes_from(ip(2), "other", director());
     for _ in 0..1024 {
         let (link, out) = bench.comes_from(ip(1), "flood", director());
@@ -372,9 +387,9 @@ fn one_host_does_not_take_all_places_of_connections_without_a_login() {
     let mut bench = manager();
     let connect = |bench: &mut Bench, host: u8| {
         bench.links += 1;
-        let link = LinkId::accepted(bench.links);
-        let peer = Peer { ip: [10, 0, 0, host].into(), host: "x".to_owned() };
-        !closes(&bench.event(Event::Accepted { link, peer }), link)
+        let link = ConnectionId::accepted(bench.links);
+        let peer = PeerAddress { ip: [10, 0, 0, host].into(), host: "x".to_owned() };
+        !closes(&bench.event(NodeEvent::Accepted { link, peer }), link)
     };
     let accepted = (0..2 * limits::LOGINS_MAX).filter(|_| connect(&mut bench, 1)).count();
     assert_eq!(accepted, limits::LOGINS_PER_PEER_MAX);
@@ -386,25 +401,25 @@ fn one_host_does_not_take_all_places_of_connections_without_a_login() {
 #[test]
 fn logins_that_are_refused() {
     let mut bench = manager();
-    let nobody = Login { id: String::new(), ..login("x", Mode::SERVER, false) };
-    let (link, out) = bench.comes("x", Message::Login(Box::new(nobody)));
-    assert!(matches!(sent(&out, link)[..], [Message::Reply(_)]) && closes(&out, link));
+    let nobody = LoginMessage { id: String::new(), ..login("x", Mode::SERVER, false) };
+    let (link, out) = bench.comes("x", NodeMessage::Login(Box::new(nobody)));
+    assert!(matches!(sent(&out, link)[..], [NodeMessage::Reply(_)]) && closes(&out, link));
     let reason = RefusalReason::NoId;
-    assert!(out.contains(&Action::Notice(Notice::Refused { host: "x".to_owned(), reason })));
+    assert!(out.contains(&NodeAction::Notice(Notice::Refused { host: "x".to_owned(), reason })));
     let proxy = login("x", Mode::SERVER | Mode::PROXY, false);
-    let (link, out) = bench.comes("x", Message::Login(Box::new(proxy)));
-    assert!(matches!(sent(&out, link)[..], [Message::Reply(_)]) && closes(&out, link));
-    let old = Login { version: 2, ..login("x", Mode::SERVER, false) };
-    let (link, out) = bench.comes("x", Message::Login(Box::new(old)));
+    let (link, out) = bench.comes("x", NodeMessage::Login(Box::new(proxy)));
+    assert!(matches!(sent(&out, link)[..], [NodeMessage::Reply(_)]) && closes(&out, link));
+    let old = LoginMessage { version: 2, ..login("x", Mode::SERVER, false) };
+    let (link, out) = bench.comes("x", NodeMessage::Login(Box::new(old)));
     assert!(
-        matches!(&sent(&out, link)[..], [Message::Reply(reply)] if reply.id.is_empty()),
+        matches!(&sent(&out, link)[..], [NodeMessage::Reply(reply)] if reply.id.is_empty()),
         "it knows no ids"
     );
 }
 
 #[test]
 fn the_black_list_at_login_and_at_run_time() {
-    let rule = |pattern: &str, redirect: &[&str]| Rule {
+    let rule = |pattern: &str, redirect: &[&str]| BlacklistRule {
         pattern: pattern.to_owned(),
         redirect: redirect.iter().map(|host| Address::new(host, 1)).collect(),
     };
@@ -415,38 +430,38 @@ fn the_black_list_at_login_and_at_run_time() {
     let rules = vec![rule("bad*", &[]), rule("old*", &["new"])];
     bench.node.set_blacklist(Blacklist { rules, inverted: false }, bench.now, &mut out);
     for link in [own, real] {
-        assert_eq!(sent(&out, link), [Message::Disc]);
+        assert_eq!(sent(&out, link), [NodeMessage::Disc]);
         assert!(closes(&out, link));
     }
     assert!(bench.node.members().is_some_and(|members| members.used().is_empty()));
     let (link, out) = bench.server("bad1", false);
-    assert!(matches!(&sent(&out, link)[..], [Message::Refusal(Refusal { banned: true, .. })]));
+    assert!(matches!(&sent(&out, link)[..], [NodeMessage::Refusal(LoginRefusal { banned: true, .. })]));
     assert!(closes(&out, link));
     let (link, out) = bench.server("old1", false);
-    assert!(matches!(&sent(&out, link)[..], [Message::Try { permanent: true, .. }]));
+    assert!(matches!(&sent(&out, link)[..], [NodeMessage::Try { permanent: true, .. }]));
     assert!(closes(&out, link));
 }
 
 #[test]
 fn redirectors_learn_whether_there_is_service() {
     let mut bench = manager();
-    let director = Login { version: 0, ..login("door", Mode::DIRECTOR, false) };
-    let (door, out) = bench.comes("door", Message::Login(Box::new(director)));
-    assert!(matches!(&sent(&out, door)[..], [Message::Reply(reply)] if reply.suspended));
+    let director = LoginMessage { version: 0, ..login("door", Mode::DIRECTOR, false) };
+    let (door, out) = bench.comes("door", NodeMessage::Login(Box::new(director)));
+    assert!(matches!(&sent(&out, door)[..], [NodeMessage::Reply(reply)] if reply.suspended));
     assert!(bench.node.is_redirector(door));
     let (server, out) = bench.server("s", true);
-    assert!(matches!(sent(&out, door)[..], [Message::Status(Status { serves: Some(true), .. })]));
-    let out = bench.says(door, Message::Update);
-    assert!(matches!(sent(&out, door)[..], [Message::Status(Status { serves: Some(true), .. })]));
-    let out = bench.event(Event::Closed { link: server });
-    assert!(matches!(sent(&out, door)[..], [Message::Status(Status { serves: Some(false), .. })]));
+    assert!(matches!(sent(&out, door)[..], [NodeMessage::Status(StatusMessage { serves: Some(true), .. })]));
+    let out = bench.says(door, NodeMessage::Update);
+    assert!(matches!(sent(&out, door)[..], [NodeMessage::Status(StatusMessage { serves: Some(true), .. })]));
+    let out = bench.event(NodeEvent::Closed { link: server });
+    assert!(matches!(sent(&out, door)[..], [NodeMessage::Status(StatusMessage { serves: Some(false), .. })]));
     let out = bench.pass(secs(500));
     assert_eq!(sent(&out, door), [], "redirectors are never pinged");
 }
 
 #[test]
 fn with_replicas_a_real_node_that_comes_back_is_never_taken_in_as_if_by_an_inner_node() {
-    let mut bench = Bench::parent(Acceptor::Manager, |settings| {
+    let mut bench = Bench::parent(AcceptorRole::Manager, |settings| {
         settings.replicas = true;
         settings.expected = 100;
     });
@@ -462,8 +477,8 @@ fn with_replicas_a_real_node_that_comes_back_is_never_taken_in_as_if_by_an_inner
 
 #[test]
 fn managers_of_one_site_share_a_place() {
-    let mut bench = Bench::parent(Acceptor::MetaManager, |_| {});
-    let manager = |name: &str| Message::Login(Box::new(login(name, Mode::MANAGER, false)));
+    let mut bench = Bench::parent(AcceptorRole::MetaManager, |_| {});
+    let manager = |name: &str| NodeMessage::Login(Box::new(login(name, Mode::MANAGER, false)));
     let (first, out) = bench.comes("m1", manager("m1"));
     assert!(taken_in(&out, first));
     let (second, out) = bench.comes("m2", manager("m2"));
@@ -471,7 +486,7 @@ fn managers_of_one_site_share_a_place() {
     assert_eq!(bench.node.slot(second), None);
     let role = bench.node.members().and_then(|members| members.member(slot(0))).map(|member| member.role);
     assert_eq!(role, Some(Role::Manager));
-    let out = bench.event(Event::Closed { link: first });
+    let out = bench.event(NodeEvent::Closed { link: first });
     assert_eq!(bench.node.slot(second), Some(slot(0)));
     assert!(!out.contains(&child(0, ChildChange::Lost)), "the files are the same");
 }
@@ -479,23 +494,27 @@ fn managers_of_one_site_share_a_place() {
 #[test]
 fn parents_of_a_supervisor_ask_again_when_they_have_asked_before() {
     let (mut bench, up, out) = Bench::supervisor_below();
-    assert!(matches!(&sent(&out, up)[..], [Message::Login(login)] if login.mode.contains(Mode::SUSPEND)));
+    assert!(matches!(&sent(&out, up)[..], [NodeMessage::Login(login)] if login.mode.contains(Mode::SUSPEND)));
     bench.says(up, reply(false));
-    let resets = |out: &[Action]| {
+    let resets = |out: &[NodeAction]| {
         sent(out, up)
             .iter()
-            .filter(|message| matches!(message, Message::Status(Status { reset: true, .. })))
+            .filter(|message| matches!(message, NodeMessage::Status(StatusMessage { reset: true, .. })))
             .count()
     };
     let (_, out) = bench.server("s1", true);
     assert_eq!(resets(&out), 0);
-    assert!(sent(&out, up).iter().any(|m| matches!(m, Message::Status(Status { serves: Some(true), .. }))));
-    bench.event(Event::Heard { link: up, state: true });
+    assert!(
+        sent(&out, up)
+            .iter()
+            .any(|m| matches!(m, NodeMessage::Status(StatusMessage { serves: Some(true), .. })))
+    );
+    bench.event(NodeEvent::Heard { link: up, state: true });
     let (_, out) = bench.server("s2", true);
     assert_eq!(resets(&out), 1);
     let (_, out) = bench.server("s3", true);
     assert_eq!(resets(&out), 1, "what it asked may have been answered after it was told");
-    bench.event(Event::Heard { link: up, state: false });
+    bench.event(NodeEvent::Heard { link: up, state: false });
     bench.now += limits::ANSWERED + Duration::from_millis(1);
     let (_, out) = bench.server("s4", true);
     assert_eq!(resets(&out), 1);
@@ -505,7 +524,7 @@ fn parents_of_a_supervisor_ask_again_when_they_have_asked_before() {
         bench
             .done
             .iter()
-            .all(|action| !matches!(action, Action::Send { message: Message::Occupancy(_), .. }))
+            .all(|action| !matches!(action, NodeAction::Send { message: NodeMessage::Occupancy(_), .. }))
     );
 }
 
@@ -520,14 +539,14 @@ fn a_short_interruption_of_service_is_not_a_new_start() {
     assert!(settled(&bench));
     // The only child is flapping.
     for _ in 0..5 {
-        bench.event(Event::Closed { link });
+        bench.event(NodeEvent::Closed { link });
         assert!(!settled(&bench), "nobody is there");
         bench.pass_alive(secs(1), &[up]);
         (link, _) = bench.server("a", true);
         assert!(settled(&bench), "nobody else is expected");
         bench.pass_alive(secs(1), &[up, link]);
     }
-    bench.event(Event::Closed { link });
+    bench.event(NodeEvent::Closed { link });
     bench.pass_alive(secs(5), &[up]);
     bench.server("a", true);
     assert!(!settled(&bench), "who has been alone for long begins anew");

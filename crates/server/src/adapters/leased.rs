@@ -4,7 +4,7 @@
 //! have sent another client to another server meanwhile (decision 001).
 
 use crate::cluster::{Creation, CreationPermit, SharedLeases};
-use cluster::Outcome;
+use cluster::CreationOutcome;
 use cluster::tree::Address;
 use std::sync::{Arc, Mutex, PoisonError};
 use vfs::{Answer, Caller, FileSystem, Mailbox, Operation, Redirect, ReplyTo, Started, Target, Token};
@@ -31,11 +31,11 @@ fn created(operation: &Operation) -> Option<&Target> {
 }
 
 /// Returns the outcome for an answer.
-fn outcome(answer: &Answer) -> Outcome {
+fn outcome(answer: &Answer) -> CreationOutcome {
     match answer {
-        Answer::Error(_) => Outcome::Failed,
-        Answer::Redirect(_) | Answer::Wait { .. } => Outcome::Retried,
-        Answer::Value(_) => Outcome::Created,
+        Answer::Error(_) => CreationOutcome::Failed,
+        Answer::Redirect(_) | Answer::Wait { .. } => CreationOutcome::Retried,
+        Answer::Value(_) => CreationOutcome::Created,
     }
 }
 

@@ -18,8 +18,8 @@
 use crate::cluster::{Engine, Forward, Front, PrepareBatch, SpaceFor, client_permit};
 use base::{Cgi, ErrorKind};
 use cluster::{
-    Affinity, Answer, Client, ErrorCode, Intent, LocateOptions, Located, Net, OrderPermit, Reason,
-    SelectOptions,
+    ClientAffinity, ClientOrigin, ClusterAnswer, ErrorCode, Intent, LocateFlags, LocatedChild, Net,
+    OrderPermit, RetryReason, SelectOptions,
 };
 use config::Forwarding;
 use logical::Prepares;
@@ -117,7 +117,7 @@ impl Redirector {
         wanted: vfs::LocateOptions,
         reply: &ReplyTo,
     ) -> Started {
-        let options = LocateOptions {
+        let options = LocateFlags {
             refresh: wanted.refresh,
             names: wanted.prefer_name,
             unique: wanted.unique,
@@ -166,7 +166,7 @@ struct Preparation {
     /// Set if a server prepares one of them.
     taken: bool,
     /// The reason for the first path that no server prepares.
-    refused: Option<Answer>,
+    refused: Option<ClusterAnswer>,
     reply: Reply,
 }
 
@@ -288,12 +288,12 @@ impl Purpose {
             copies: false,
             another_source: matches!(last, "resel" | "reseg"),
             client: client(caller),
-            reason: Reason::from_word(reasons),
+            reason: RetryReason::from_word(reasons),
             affinity: match cgi.text("cms.aff") {
-                Some("n") => Some(Affinity::None),
-                Some("w") => Some(Affinity::Weak),
-                Some("s") => Some(Affinity::Strong),
-                Some("S") => Some(Affinity::Strict),
+                Some("n") => Some(ClientAffinity::None),
+                Some("w") => Some(ClientAffinity::Weak),
+                Some("s") => Some(ClientAffinity::Strong),
+                Some("S") => Some(ClientAffinity::Strict),
                 _ => None,
             },
         }
@@ -336,23 +336,23 @@ fn purpose(operation: &Operation) -> Option<(Purpose, &Target)> {
 
 /// Returns the address families that a client can use: that of its connection, and the other one as
 /// a fallback.
-fn client(caller: &Caller) -> Client {
+fn client(caller: &Caller) -> ClientOrigin {
     let net = match caller.identity.address {
         Some(IpAddr::V6(_)) => Net::V6First,
         _ => Net::V4First,
     };
-    Client { net, private: false, alone: !caller.both_nets }
+    ClientOrigin { net, private: false, alone: !caller.both_nets }
 }
 
 /// Converts the answer of the cluster to one of a file system.
-fn told(answer: Answer) -> vfs::Answer {
+fn told(answer: ClusterAnswer) -> vfs::Answer {
     match answer {
-        Answer::Redirect { host, port, .. } => {
+        ClusterAnswer::Redirect { host, port, .. } => {
             vfs::Answer::Redirect(Redirect { host: host.to_string(), port: port.into(), cgi: String::new() })
         }
-        Answer::Wait(time) => vfs::Answer::Wait { seconds: seconds(time), text: String::new() },
-        Answer::Located(list) => vfs::Answer::Value(Value::Text(Located::text(&list))),
-        Answer::Error(code, text) => vfs::Answer::error(kind(code), text),
+        ClusterAnswer::Wait(time) => vfs::Answer::Wait { seconds: seconds(time), text: String::new() },
+        ClusterAnswer::Located(list) => vfs::Answer::Value(Value::Text(LocatedChild::text(&list))),
+        ClusterAnswer::Error(code, text) => vfs::Answer::error(kind(code), text),
     }
 }
 

@@ -4,8 +4,8 @@
 //! order.
 
 use super::pending_order::Order;
-use cluster::tree::LinkId;
-use cluster::{Answer, LocateOptions, SelectOptions, Slot, Token};
+use cluster::tree::ConnectionId;
+use cluster::{ClusterAnswer, LocateFlags, RequestToken, SelectOptions, Slot};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const PARENT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A callback that delivers an answer to the origin. If it is dropped uncalled, it reports that by
 /// itself.
-pub(super) type Tell = Box<dyn FnOnce(Answer) + Send>;
+pub(super) type Tell = Box<dyn FnOnce(ClusterAnswer) + Send>;
 
 /// The kind of a request.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) enum Wish {
         tried: Box<[u8]>,
     },
     /// The nodes that have the file.
-    Locate(LocateOptions),
+    Locate(LocateFlags),
     /// The lease of a new name, for the child that has the file.
     Reserve(Slot),
 }
@@ -44,7 +44,7 @@ pub(super) enum Asker {
     /// A redirector, over a connection.
     Redirector {
         /// The connection.
-        link: LinkId,
+        link: ConnectionId,
         /// The redirector's number of the request; zero if it expects no answer.
         streamid: StreamId,
         /// The number of the deferred answer, once one was promised.
@@ -59,7 +59,7 @@ pub(super) enum Asker {
 /// A query of a parent for a path.
 pub(super) struct Parent {
     /// The connection.
-    pub(super) link: LinkId,
+    pub(super) link: ConnectionId,
     /// The number that the answer must contain.
     pub(super) streamid: StreamId,
     /// The path as the parent sent it.
@@ -84,20 +84,20 @@ pub(super) struct Askers {
     /// with the tokens.
     unanswered_redirectors: BTreeMap<u64, Duration>,
     /// The tokens of each connection.
-    by_link: HashMap<LinkId, BTreeSet<u64>>,
+    by_link: HashMap<ConnectionId, BTreeSet<u64>>,
     /// The last request of a client that was checked.
     checked: u64,
 }
 
 impl Askers {
     /// Returns a new token.
-    pub(super) fn token(&mut self) -> Token {
+    pub(super) fn token(&mut self) -> RequestToken {
         self.last += 1;
-        Token(self.last)
+        RequestToken(self.last)
     }
 
     /// Adds a request. Returns the removed requests of clients that have disconnected.
-    pub(super) fn wait(&mut self, token: Token, asker: Asker) -> Vec<Token> {
+    pub(super) fn wait(&mut self, token: RequestToken, asker: Asker) -> Vec<RequestToken> {
         if let Asker::Redirector { link, .. } = &asker {
             self.by_link.entry(*link).or_default().insert(token.0);
         }
@@ -107,15 +107,20 @@ impl Askers {
 
     /// Adds a request of a redirector, which treats a missing reply after `until` as a lost
     /// manager.
-    pub(super) fn wait_with_deadline(&mut self, token: Token, asker: Asker, until: Duration) -> Vec<Token> {
+    pub(super) fn wait_with_deadline(
+        &mut self,
+        token: RequestToken,
+        asker: Asker,
+        until: Duration,
+    ) -> Vec<RequestToken> {
         self.unanswered_redirectors.insert(token.0, until);
         self.wait(token, asker)
     }
 
     /// Removes a redirector's request whose deadline has passed.
-    pub(super) fn next_overdue(&mut self, now: Duration) -> Option<(Token, Asker)> {
+    pub(super) fn next_overdue(&mut self, now: Duration) -> Option<(RequestToken, Asker)> {
         let (token, _) = self.unanswered_redirectors.first_key_value().filter(|(_, until)| **until <= now)?;
-        let token = Token(*token);
+        let token = RequestToken(*token);
         self.take(token).map(|asker| (token, asker))
     }
 
@@ -124,12 +129,12 @@ impl Askers {
         self.unanswered_redirectors.first_key_value().map(|(_, until)| *until)
     }
 
-    pub(super) fn wait_above(&mut self, token: Token, parent: Parent, now: Duration) {
+    pub(super) fn wait_above(&mut self, token: RequestToken, parent: Parent, now: Duration) {
         self.by_link.entry(parent.link).or_default().insert(token.0);
         self.parents.insert(token.0, (now + PARENT_PATIENCE, parent));
     }
 
-    pub(super) fn take(&mut self, token: Token) -> Option<Asker> {
+    pub(super) fn take(&mut self, token: RequestToken) -> Option<Asker> {
         self.unanswered_redirectors.remove(&token.0);
         let asker = self.clients.remove(&token.0)?;
         if let Asker::Redirector { link, .. } = &asker {
@@ -138,13 +143,13 @@ impl Askers {
         Some(asker)
     }
 
-    pub(super) fn take_above(&mut self, token: Token) -> Option<Parent> {
+    pub(super) fn take_above(&mut self, token: RequestToken) -> Option<Parent> {
         let (_, parent) = self.parents.remove(&token.0)?;
         self.unlink(parent.link, token);
         Some(parent)
     }
 
-    fn unlink(&mut self, link: LinkId, token: Token) {
+    fn unlink(&mut self, link: ConnectionId, token: RequestToken) {
         if let Some(tokens) = self.by_link.get_mut(&link) {
             tokens.remove(&token.0);
             if tokens.is_empty() {
@@ -155,19 +160,19 @@ impl Askers {
 
     /// Removes the requests of a closed connection. Parents repeat their queries over the next one.
     /// Returns the requests of a redirector.
-    pub(super) fn forget(&mut self, link: LinkId) -> Vec<Token> {
+    pub(super) fn forget(&mut self, link: ConnectionId) -> Vec<RequestToken> {
         let tokens = self.by_link.remove(&link).unwrap_or_default();
         let mut asked = Vec::new();
         for token in tokens {
             self.parents.remove(&token);
             self.unanswered_redirectors.remove(&token);
-            asked.extend(self.clients.remove(&token).map(|_| Token(token)));
+            asked.extend(self.clients.remove(&token).map(|_| RequestToken(token)));
         }
         asked
     }
 
     /// Reports whether the client of a request has disconnected.
-    pub(super) fn is_gone(&self, token: Token) -> bool {
+    pub(super) fn is_gone(&self, token: RequestToken) -> bool {
         match self.clients.get(&token.0) {
             Some(Asker::Client(caller, _)) => caller.has_left(),
             Some(Asker::Redirector { .. } | Asker::Order(_)) | None => false,
@@ -176,7 +181,7 @@ impl Askers {
 
     /// Checks this many requests for disconnected clients; the next call continues after them.
     /// Requests of disconnected clients are removed and returned.
-    pub(super) fn take_gone(&mut self, most: usize) -> Vec<Token> {
+    pub(super) fn take_gone(&mut self, most: usize) -> Vec<RequestToken> {
         let mut checked = self.checked;
         let next = self.clients.range(checked.saturating_add(1)..).take(most);
         let mut gone = Vec::new();
@@ -185,7 +190,7 @@ impl Askers {
             checked = *token;
             count += 1;
             if matches!(asker, Asker::Client(caller, _) if caller.has_left()) {
-                gone.push(Token(*token));
+                gone.push(RequestToken(*token));
             }
         }
         self.checked = if count < most { 0 } else { checked };
@@ -200,7 +205,7 @@ impl Askers {
         while let Some((token, (until, _))) = self.parents.first_key_value()
             && *until <= now
         {
-            self.take_above(Token(*token));
+            self.take_above(RequestToken(*token));
         }
     }
 }
@@ -218,7 +223,7 @@ mod tests {
         Asker::Client(caller.clone(), Box::new(|_| {}))
     }
 
-    fn redirector(link: LinkId) -> Asker {
+    fn redirector(link: ConnectionId) -> Asker {
         Asker::Redirector { link, streamid: StreamId::NONE, promised: None, takes_later: true }
     }
 
@@ -250,8 +255,8 @@ mod tests {
     #[test]
     fn a_closed_connection_removes_only_its_own_requests() {
         let mut askers = Askers::default();
-        let (one, other) = (LinkId::accepted(1), LinkId::accepted(2));
-        let tokens: Vec<Token> = (0..4).map(|_| askers.token()).collect();
+        let (one, other) = (ConnectionId::accepted(1), ConnectionId::accepted(2));
+        let tokens: Vec<RequestToken> = (0..4).map(|_| askers.token()).collect();
         for (token, link) in tokens.iter().zip([one, other, one, other]) {
             askers.wait_with_deadline(*token, redirector(link), Duration::from_secs(1));
         }

@@ -9,8 +9,12 @@ use crate::adapters::Doorkeeper;
 use crate::error::StartError;
 use base::LogicalPath;
 use cluster::tree::limits::PING;
-use cluster::tree::{Acceptor, Address, ChildSettings, Extensions, Login, Minimum, Mode, ParentSettings};
-use cluster::{Affinity, AffinityPath, Elsewhere, LookRules, Policy, SharedFiles, Waits, Weights};
+use cluster::tree::{
+    AcceptorRole, Address, ChildSettings, Extensions, LoginMessage, Minimum, Mode, ParentSettings,
+};
+use cluster::{
+    AffinityPath, ClientAffinity, ForeignTarget, LookupLimits, Policy, SharedFileSystem, WaitTimes, Weights,
+};
 use config::{
     AddressFamily, AffinityKind, AffinityPart, Cluster, Effective, HostPattern, ManagerAddress, Port, Quorum,
     Setting, Visibility, Wait,
@@ -165,7 +169,7 @@ fn parent(
 ) -> Option<ParentSettings> {
     let cluster = &effective.cluster;
     let acceptor = role(*cluster.role).acceptor();
-    if acceptor == Acceptor::Server {
+    if acceptor == AcceptorRole::Server {
         return None;
     }
     let host = own.map_or(effective.host.as_str(), |own| own.host.as_str());
@@ -182,7 +186,7 @@ fn parent(
     }
     settings.hold = *cluster.delay.hold;
     // Of the others, one child is enough to serve, as in cmsd.
-    if acceptor == Acceptor::Manager {
+    if acceptor == AcceptorRole::Manager {
         settings.minimum = match *cluster.delay.quorum {
             Quorum::Count(count) => Minimum::Count(usize::try_from(count).unwrap_or(1)),
             Quorum::Percent(percent) => Minimum::Percent(percent),
@@ -191,7 +195,7 @@ fn parent(
     // A configured number of servers is always waited for. A supervisor is queried by a manager,
     // which waits itself.
     let counted = matches!(*cluster.delay.quorum, Quorum::Count(_));
-    settings.first_start = !counted && acceptor != Acceptor::Supervisor;
+    settings.first_start = !counted && acceptor != AcceptorRole::Supervisor;
     Some(settings)
 }
 
@@ -231,7 +235,7 @@ fn addresses(manager: &ManagerAddress) -> Vec<Address> {
     all.iter().map(|ip| Address::new(&ip.to_string(), manager.port)).collect()
 }
 
-fn login(effective: &Effective, identity: &Identity, subman: bool) -> Result<Login, StartError> {
+fn login(effective: &Effective, identity: &Identity, subman: bool) -> Result<LoginMessage, StartError> {
     let cluster = &effective.cluster;
     let mut mode = Mode::BLREDIR | Mode::NOSTAGE;
     mode |= match *cluster.role {
@@ -247,7 +251,7 @@ fn login(effective: &Effective, identity: &Identity, subman: bool) -> Result<Log
     if *cluster.role == config::Role::Manager {
         mode = mode.with_share_percent(*cluster.sched.share);
     }
-    Ok(Login {
+    Ok(LoginMessage {
         version: 3,
         mode,
         process: std::process::id(),
@@ -261,7 +265,7 @@ fn login(effective: &Effective, identity: &Identity, subman: bool) -> Result<Log
             true => Extensions::ALL,
             false => Extensions::ALL.without(Extensions::COMPLETE),
         },
-        ..Login::default()
+        ..LoginMessage::default()
     })
 }
 
@@ -307,7 +311,7 @@ fn policy(cluster: &Cluster) -> Policy {
     };
     let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
     let elsewhere =
-        |outside: &config::Outside| Elsewhere { host: outside.host.as_str().into(), port: outside.port };
+        |outside: &config::Outside| ForeignTarget { host: outside.host.as_str().into(), port: outside.port };
     let delay = &cluster.delay;
     Policy {
         weights: weights(cluster),
@@ -320,10 +324,10 @@ fn policy(cluster: &Cluster) -> Policy {
         loads_known: *cluster.ping_usage > 0,
         randomized: sched.affinity.randomized,
         affinity: match sched.affinity.kind {
-            AffinityKind::None => Affinity::None,
-            AffinityKind::Weak => Affinity::Weak,
-            AffinityKind::Strong => Affinity::Strong,
-            AffinityKind::Strict => Affinity::Strict,
+            AffinityKind::None => ClientAffinity::None,
+            AffinityKind::Weak => ClientAffinity::Weak,
+            AffinityKind::Strong => ClientAffinity::Strong,
+            AffinityKind::Strict => ClientAffinity::Strict,
         },
         affinity_by_client: sched.affinity.by_client,
         affinity_path: match *sched.affinity_part {
@@ -339,13 +343,13 @@ fn policy(cluster: &Cluster) -> Policy {
         stagers_tried_max: count(*delay.stagers),
         // The managers below a meta manager have separate files.
         shared: cluster.shared.as_ref().filter(|_| *cluster.role != config::Role::MetaManager).map(
-            |shared| SharedFiles {
+            |shared| SharedFileSystem {
                 unchecked: shared.unchecked,
                 central: shared.central,
                 tries_max: count(shared.retries),
             },
         ),
-        waits: Waits {
+        waits: WaitTimes {
             lookup: *delay.lookup,
             service: *delay.service,
             suspend: *delay.suspend,
@@ -357,12 +361,12 @@ fn policy(cluster: &Cluster) -> Policy {
 
 /// Returns the limits for look-ups in a file system that all servers share. After `patience`, the
 /// requester no longer waits for the answer.
-fn looks(cluster: &Cluster, patience: Duration) -> LookRules {
-    let Some(shared) = cluster.shared.as_ref() else { return LookRules::default() };
+fn looks(cluster: &Cluster, patience: Duration) -> LookupLimits {
+    let Some(shared) = cluster.shared.as_ref() else { return LookupLimits::default() };
     let here = cluster.role.redirects() || !shared.rate_central;
     // The value is that of cmsd.
     let waiting = if shared.queue_max > 0 { shared.queue_max } else { shared.rate_max.saturating_mul(5) / 2 };
-    LookRules {
+    LookupLimits {
         rate: NonZeroU32::new(shared.rate_max).filter(|_| here),
         even: shared.rate_even,
         queue_max: usize::try_from(waiting.max(1)).unwrap_or(usize::MAX),

@@ -26,9 +26,9 @@ use super::tree_driver::{TreeDriver, TreeEffect};
 use super::{orders, parent_messages, prepares};
 use crate::adapters::Moving;
 use base::LogicalPath;
-use cluster::tree::{Address, Event, Extensions, LinkId, Node, from_frame};
+use cluster::tree::{Address, ClusterNode, ConnectionId, Extensions, NodeEvent, from_frame};
 use cluster::{
-    ErrorCode, LeaseNumber, LocateOptions, LoginClass, NameChange, OrderPermit, PeerOrder, Resolver,
+    ErrorCode, LeaseNumber, LocateFlags, LocationResolver, LoginClass, NameChange, OrderPermit, PeerOrder,
     SelectOptions,
 };
 use std::cell::RefCell;
@@ -62,9 +62,9 @@ pub(super) enum Frames {
 /// later.
 pub(super) trait Outside {
     /// Connects to a parent.
-    fn connect(&self, link: LinkId, address: Address);
+    fn connect(&self, link: ConnectionId, address: Address);
     /// Looks up the addresses of a child.
-    fn look_up(&self, link: LinkId, host: String);
+    fn look_up(&self, link: ConnectionId, host: String);
 }
 
 /// The drivers, and the effects that pass between them.
@@ -126,12 +126,12 @@ impl Engine {
     }
 
     /// Returns the tree machine, for inspection.
-    pub fn node(&self) -> &Node {
+    pub fn node(&self) -> &ClusterNode {
         self.tree.node()
     }
 
     /// Returns the location machine, for inspection; `None` in a server.
-    pub fn resolver(&self) -> Option<&Resolver> {
+    pub fn resolver(&self) -> Option<&LocationResolver> {
         self.location.as_ref().map(LocationDriver::resolver)
     }
 
@@ -280,46 +280,46 @@ impl Engine {
     }
 
     /// Handles an accepted connection.
-    pub(super) fn accepted(&mut self, ip: IpAddr) -> LinkId {
+    pub(super) fn accepted(&mut self, ip: IpAddr) -> ConnectionId {
         let link = self.tree.accepted(ip);
         self.route();
         link
     }
 
     /// Handles an established connection to a parent.
-    pub(super) fn connected(&mut self, link: LinkId) {
-        self.tree.event(Event::Connected { link });
+    pub(super) fn connected(&mut self, link: ConnectionId) {
+        self.tree.event(NodeEvent::Connected { link });
         self.route();
     }
 
     /// Handles a failed attempt to connect to a parent.
-    pub(super) fn unreached(&mut self, link: LinkId, error: &std::io::Error) {
+    pub(super) fn unreached(&mut self, link: ConnectionId, error: &std::io::Error) {
         self.tree.unreached(link, error);
         self.route();
     }
 
     /// Handles the end of a connection.
-    pub(super) fn ended(&mut self, link: LinkId) {
+    pub(super) fn ended(&mut self, link: ConnectionId) {
         self.tree.ended(link);
         self.route();
     }
 
     /// Handles the addresses found for the host name of a child.
-    pub(super) fn named(&mut self, link: LinkId, found: &[IpAddr]) {
+    pub(super) fn named(&mut self, link: ConnectionId, found: &[IpAddr]) {
         self.tree.named(link, found);
         self.route();
     }
 
-    pub(super) fn line(&mut self, link: LinkId) -> Option<&mut Line> {
+    pub(super) fn line(&mut self, link: ConnectionId) -> Option<&mut Line> {
         self.tree.line(link)
     }
 
-    pub(super) fn stage(&self, link: LinkId) -> Option<Stage> {
+    pub(super) fn stage(&self, link: ConnectionId) -> Option<Stage> {
         self.tree.stage(link)
     }
 
     /// Handles arrived bytes: takes whole frames, a limited number per turn.
-    pub(super) fn arrived(&mut self, link: LinkId, splitter: &mut Splitter) -> Frames {
+    pub(super) fn arrived(&mut self, link: ConnectionId, splitter: &mut Splitter) -> Frames {
         let frames = self.take_frames(link, splitter);
         self.submit_looks();
         frames
@@ -336,7 +336,7 @@ impl Engine {
         }
     }
 
-    fn take_frames(&mut self, link: LinkId, splitter: &mut Splitter) -> Frames {
+    fn take_frames(&mut self, link: ConnectionId, splitter: &mut Splitter) -> Frames {
         let mut taken = 0;
         loop {
             let Some(stage) = self.stage(link) else { return Frames::Ended };
@@ -364,7 +364,7 @@ impl Engine {
         }
     }
 
-    fn frame(&mut self, link: LinkId, stage: Stage, frame: &Frame<'_>) {
+    fn frame(&mut self, link: ConnectionId, stage: Stage, frame: &Frame<'_>) {
         if stage == Stage::Asking {
             return self.tree.login_answered(link, frame);
         }
@@ -374,13 +374,13 @@ impl Engine {
                 None if stage == Stage::Anonymous => self.tree.ended(link),
                 None => {
                     let state = matches!(message, Wire::State(_));
-                    self.tree.event(Event::Heard { link, state });
+                    self.tree.event(NodeEvent::Heard { link, state });
                     self.about_files(link, stage, frame, &message);
                 }
             },
             Err(error) => {
                 tracing::debug!("{} sent what cannot be read: {error}", self.tree.name_of(link));
-                self.tree.event(Event::Heard { link, state: false });
+                self.tree.event(NodeEvent::Heard { link, state: false });
                 match stage {
                     Stage::Anonymous => self.tree.ended(link),
                     Stage::Redirector => refuse_request(&mut self.tree, link, frame.header.streamid),
@@ -391,7 +391,7 @@ impl Engine {
     }
 
     /// Handles a message that does not concern the tree.
-    fn about_files(&mut self, link: LinkId, stage: Stage, frame: &Frame<'_>, message: &Wire<'_>) {
+    fn about_files(&mut self, link: ConnectionId, stage: Stage, frame: &Frame<'_>, message: &Wire<'_>) {
         match rights::login_class(link, stage) {
             LoginClass::Redirector => self.redirector_asks(link, frame, message),
             LoginClass::Parent => match message {
@@ -415,14 +415,14 @@ impl Engine {
     }
 
     /// Handles a request of a redirector.
-    fn redirector_asks(&mut self, link: LinkId, frame: &Frame<'_>, message: &Wire<'_>) {
+    fn redirector_asks(&mut self, link: ConnectionId, frame: &Frame<'_>, message: &Wire<'_>) {
         let streamid = frame.header.streamid;
         let (path, wish) = match message {
             Wire::Select(select) => {
                 let tried = select.avoid.unwrap_or_default().into();
                 (select.path, Wish::Select { options: SelectOptions::from(select.options), tried })
             }
-            Wire::Locate(locate) => (locate.path, Wish::Locate(LocateOptions::from(locate.options))),
+            Wire::Locate(locate) => (locate.path, Wish::Locate(LocateFlags::from(locate.options))),
             Wire::Stats(modifier) if !modifier.contains(StatsModifier::SIZE) => {
                 let now = self.tree.now();
                 let mut cached = std::mem::take(&mut self.status_text);
@@ -451,7 +451,7 @@ impl Engine {
     }
 
     /// Handles the question of a parent about whether a path exists here.
-    fn parent_asks(&mut self, link: LinkId, streamid: StreamId, state: &State<'_>) {
+    fn parent_asks(&mut self, link: ConnectionId, streamid: StreamId, state: &State<'_>) {
         let definite = state.modifier.contains(StateModifier::DEFINITE)
             && self.tree.extensions(link).contains(Extensions::NOT_HERE);
         let parent = Parent { link, streamid, path: state.path.into(), definite };
@@ -464,7 +464,7 @@ impl Engine {
 
     /// Handles the order of a parent about a lease: the parent sends a client here to create a
     /// file.
-    fn leased(&mut self, link: LinkId, lease: &Lease<'_>) {
+    fn leased(&mut self, link: ConnectionId, lease: &Lease<'_>) {
         let Ok(path) = LogicalPath::parse(lease.path) else { return };
         let path = path.without_slash();
         let time = Duration::from_millis(lease.milliseconds.into());
@@ -480,7 +480,7 @@ impl Engine {
     }
 
     /// Handles an order of a redirector or of a parent.
-    fn order(&mut self, link: LinkId, class: LoginClass, streamid: StreamId, message: &Wire<'_>) {
+    fn order(&mut self, link: ConnectionId, class: LoginClass, streamid: StreamId, message: &Wire<'_>) {
         let redirector = class == LoginClass::Redirector;
         let Some(order) = PeerOrder::of(message) else {
             if redirector {
@@ -523,7 +523,13 @@ impl Engine {
     }
 
     /// Refuses an order that the peer may not give. Only redirectors wait for an answer.
-    fn refuse_order(&mut self, link: LinkId, class: LoginClass, streamid: StreamId, order: &PeerOrder<'_>) {
+    fn refuse_order(
+        &mut self,
+        link: ConnectionId,
+        class: LoginClass,
+        streamid: StreamId,
+        order: &PeerOrder<'_>,
+    ) {
         let name = order.change.map_or("prepare", NameChange::name);
         if class == LoginClass::Redirector {
             self.tree.log_refused_order(link, name, order.path, order.ident);

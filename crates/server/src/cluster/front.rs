@@ -6,7 +6,7 @@ use super::engine::Engine;
 use super::forward::Forward;
 use super::inbox::{Inbox, Request};
 use base::{Clock, Rng, SplitMix64};
-use cluster::{Answer, LocateOptions, OrderPermit, Reader, SelectOptions, Shared};
+use cluster::{ClusterAnswer, LocateFlags, LocationReader, OrderPermit, ResolverShared, SelectOptions};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,13 +19,13 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 thread_local! {
     /// The readers of this thread, with the number of the front they belong to. There is one,
     /// except in tests with several managers in a process.
-    static READERS: RefCell<Vec<(u64, Reader, SplitMix64)>> = const { RefCell::new(Vec::new()) };
+    static READERS: RefCell<Vec<(u64, LocationReader, SplitMix64)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Answers queries of connections for nodes and locations of files.
 pub(crate) struct Front {
     number: u64,
-    shared: Arc<Shared>,
+    shared: Arc<ResolverShared>,
     clock: Arc<dyn Clock>,
     inbox: Arc<Inbox>,
     /// Set if the administrator has suspended this node, so that it accepts no clients.
@@ -36,7 +36,7 @@ pub(crate) struct Front {
 
 impl Front {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ResolverShared>,
         clock: Arc<dyn Clock>,
         inbox: Arc<Inbox>,
         suspended: Arc<AtomicBool>,
@@ -55,7 +55,7 @@ impl Front {
         options: SelectOptions,
         tried: &[u8],
         tell: impl FnOnce() -> Tell,
-    ) -> Option<Answer> {
+    ) -> Option<ClusterAnswer> {
         if tried.is_empty()
             && let Some(answer) = self.read(|reader, now, lot| reader.select(path, options, now, lot))
         {
@@ -69,9 +69,9 @@ impl Front {
         &self,
         caller: &Arc<Caller>,
         path: &[u8],
-        options: LocateOptions,
+        options: LocateFlags,
         tell: impl FnOnce() -> Tell,
-    ) -> Option<Answer> {
+    ) -> Option<ClusterAnswer> {
         if let Some(answer) = self.read(|reader, now, _| reader.locate(path, options, now)) {
             return Some(answer);
         }
@@ -85,7 +85,7 @@ impl Front {
         caller: &Arc<Caller>,
         permit: OrderPermit,
         forward: Forward,
-        tell: impl FnOnce(Result<(), Answer>) + Send + 'static,
+        tell: impl FnOnce(Result<(), ClusterAnswer>) + Send + 'static,
     ) -> bool {
         self.with(caller, move |engine| engine.client_orders(permit, forward, tell))
     }
@@ -95,11 +95,11 @@ impl Front {
         self.inbox.request(caller, Request::Order(Box::new(work))).is_ok()
     }
 
-    fn ask(&self, caller: &Arc<Caller>, path: &[u8], wish: Wish, tell: Tell) -> Option<Answer> {
+    fn ask(&self, caller: &Arc<Caller>, path: &[u8], wish: Wish, tell: Tell) -> Option<ClusterAnswer> {
         let question = Request::Ask { path: path.into(), wish, caller: caller.clone(), tell };
         // If the thread has ended with the process, the request is dropped, which answers it.
         if let Err(Request::Ask { tell, .. }) = self.inbox.request(caller, question) {
-            tell(Answer::Wait(self.busy));
+            tell(ClusterAnswer::Wait(self.busy));
         }
         None
     }
@@ -108,8 +108,8 @@ impl Front {
     /// the time.
     fn read(
         &self,
-        look: impl FnOnce(&mut Reader, Duration, &mut SplitMix64) -> Option<Answer>,
-    ) -> Option<Answer> {
+        look: impl FnOnce(&mut LocationReader, Duration, &mut SplitMix64) -> Option<ClusterAnswer>,
+    ) -> Option<ClusterAnswer> {
         if self.suspended.load(Ordering::Relaxed) {
             return None;
         }
@@ -123,9 +123,9 @@ impl Front {
             look(reader, now, lot)
         });
         answer.filter(|answer| match answer {
-            Answer::Wait(_) => false,
-            Answer::Redirect { .. } | Answer::Error(..) => true,
-            Answer::Located(list) => !list.is_empty(),
+            ClusterAnswer::Wait(_) => false,
+            ClusterAnswer::Redirect { .. } | ClusterAnswer::Error(..) => true,
+            ClusterAnswer::Located(list) => !list.is_empty(),
         })
     }
 }

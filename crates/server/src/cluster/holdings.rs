@@ -11,7 +11,7 @@ use super::line::Outbox;
 use super::looking::{Looking, Waiting, Wanted};
 use base::LogicalPath;
 use cluster::tree::Extensions;
-use cluster::{Look, LookRules, Looks};
+use cluster::{LookupDecision, LookupLimiter, LookupLimits};
 use logical::{Gap, Logical, Presence};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -50,7 +50,7 @@ pub(super) struct Holdings {
     results: Results,
     looking: Looking,
     /// Rate limit of stats, and the names known to be absent.
-    looks: Looks,
+    looks: LookupLimiter,
     findings: VecDeque<Finding>,
     /// Number of the last stat.
     last: u64,
@@ -61,12 +61,12 @@ pub(super) struct Holdings {
 }
 
 impl Holdings {
-    pub(super) fn new(logical: Arc<Logical>, results: Results, rules: LookRules) -> Self {
+    pub(super) fn new(logical: Arc<Logical>, results: Results, rules: LookupLimits) -> Self {
         Self {
             logical,
             results,
             looking: Looking::default(),
-            looks: Looks::new(rules),
+            looks: LookupLimiter::new(rules),
             findings: VecDeque::new(),
             last: 0,
             voided: Rc::default(),
@@ -101,13 +101,15 @@ impl Holdings {
         }
         let look = match wanted {
             Wanted::Answer(_) | Wanted::Machine => self.looks.want(path.as_bytes(), now),
-            Wanted::News | Wanted::Folder => Look::Now,
+            Wanted::News | Wanted::Folder => LookupDecision::Now,
         };
         match look {
-            Look::Now => self.begin(path, vec![wanted], now),
-            Look::Later => self.looking.insert(path, Waiting { number: None, wanted: vec![wanted] }),
-            Look::Missing => self.found(path, Some(Presence::NotHere), wanted),
-            Look::Refused => {
+            LookupDecision::Now => self.begin(path, vec![wanted], now),
+            LookupDecision::Later => {
+                self.looking.insert(path, Waiting { number: None, wanted: vec![wanted] })
+            }
+            LookupDecision::Missing => self.found(path, Some(Presence::NotHere), wanted),
+            LookupDecision::Refused => {
                 tracing::debug!("{} is not looked up: too much waits for its turn", path.shown());
                 self.found(path, None, wanted);
             }

@@ -5,7 +5,7 @@
 //! and name servers, so that a container may restart at another address and remains the same node.
 
 use crate::error::StartError;
-use cluster::tree::SystemId;
+use cluster::tree::NodeId;
 use config::Effective;
 use std::fs;
 use std::io::{self, Read};
@@ -21,7 +21,7 @@ const NAME_MAX: usize = 32;
 /// The id of a node, and the directory in which it is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    id: SystemId,
+    id: NodeId,
     folder: PathBuf,
 }
 
@@ -46,7 +46,7 @@ impl Identity {
     }
 
     /// Returns the id for a login.
-    pub(crate) fn system_id(&self) -> SystemId {
+    pub(crate) fn system_id(&self) -> NodeId {
         self.id.clone()
     }
 
@@ -99,7 +99,7 @@ fn made(host: &str) -> io::Result<String> {
 }
 
 /// Returns the id of a node with the identity `floating`, in the cluster of its managers.
-fn system_id(effective: &Effective, floating: &str) -> SystemId {
+fn system_id(effective: &Effective, floating: &str) -> NodeId {
     let cluster = &effective.cluster;
     let kind = match *cluster.role {
         config::Role::Server => 's',
@@ -124,7 +124,7 @@ fn system_id(effective: &Effective, floating: &str) -> SystemId {
     let mut id = Vec::new();
     let tag = cluster.tag.as_ref().map(String::as_bytes);
     wire::cms::login::cluster_id::encode(&mut id, tag, managers, instance.as_bytes());
-    SystemId::compose(kind, &instance, Some(floating), &String::from_utf8_lossy(&id))
+    NodeId::compose(kind, &instance, Some(floating), &String::from_utf8_lossy(&id))
 }
 
 #[cfg(test)]

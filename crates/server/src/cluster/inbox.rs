@@ -44,7 +44,7 @@ impl Request {
 /// The work that the thread takes in one turn.
 #[derive(Default)]
 pub(super) struct Turn {
-    pub(super) work: cluster::Turn<Looked, Job, Request>,
+    pub(super) work: cluster::WorkBatch<Looked, Job, Request>,
     /// Set if the thread must end.
     pub(super) is_stopped: bool,
 }

@@ -13,7 +13,7 @@ use super::pending_order::Client;
 use super::prepares::{self, PrepareBatch};
 use super::status::NodeStatus;
 use base::LogicalPath;
-use cluster::{Answer, OrderPermit, Slot};
+use cluster::{ClusterAnswer, OrderPermit, Slot};
 use vfs::Target;
 
 impl Engine {
@@ -30,7 +30,7 @@ impl Engine {
         &mut self,
         permit: OrderPermit,
         forward: Forward,
-        tell: impl FnOnce(Result<(), Answer>) + Send + 'static,
+        tell: impl FnOnce(Result<(), ClusterAnswer>) + Send + 'static,
     ) {
         if let Some(location) = &mut self.location {
             let client = Client::Here(Box::new(tell));
@@ -44,7 +44,7 @@ impl Engine {
         &mut self,
         whole: &PrepareBatch,
         targets: &[Target],
-        tell: impl FnOnce(Result<(), Answer>) + Send + 'static,
+        tell: impl FnOnce(Result<(), ClusterAnswer>) + Send + 'static,
     ) {
         if let Some(location) = &mut self.location {
             prepares::for_client(location, &mut self.tree, whole, targets, Box::new(tell));

@@ -6,7 +6,7 @@
 use super::lease_record::LeaseRecord;
 use base::{Clock, LogicalPath};
 use cluster::tree::Address;
-use cluster::{LeaseNumber, Outcome, Permit};
+use cluster::{CreationOutcome, LeaseNumber, Permit};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,12 +47,12 @@ pub(crate) enum CreationPermit {
 pub(crate) struct Creation {
     leases: Arc<SharedLeases>,
     path: LogicalPath,
-    outcome: Outcome,
+    outcome: CreationOutcome,
 }
 
 impl Creation {
     /// Ends the creation with this outcome.
-    pub(crate) fn end(mut self, outcome: Outcome) {
+    pub(crate) fn end(mut self, outcome: CreationOutcome) {
         self.outcome = outcome;
     }
 }
@@ -61,7 +61,7 @@ impl Drop for Creation {
     fn drop(&mut self) {
         let now = self.leases.clock.now();
         self.leases.state().leases.end(self.path.as_bytes(), self.outcome, now);
-        if self.outcome == Outcome::Failed {
+        if self.outcome == CreationOutcome::Failed {
             // If the wake-up fails, the leases end at the next deadline.
             (self.leases.end_soon)();
         }
@@ -111,9 +111,11 @@ impl SharedLeases {
             Permit::Free => CreationPermit::Free,
             Permit::Later => CreationPermit::Later,
             Permit::Refused => CreationPermit::Refused(state.door.clone()),
-            Permit::Leased => {
-                CreationPermit::Leased(Creation { leases: self.clone(), path, outcome: Outcome::Failed })
-            }
+            Permit::Leased => CreationPermit::Leased(Creation {
+                leases: self.clone(),
+                path,
+                outcome: CreationOutcome::Failed,
+            }),
         }
     }
 

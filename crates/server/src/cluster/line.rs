@@ -5,7 +5,7 @@
 //! bounded, so that a peer that does not read loses its connection instead of exhausting the
 //! memory.
 
-use cluster::tree::{Address, Extensions, LinkId, Mode};
+use cluster::tree::{Address, ConnectionId, Extensions, Mode};
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -30,7 +30,7 @@ pub(super) enum Stage {
 
 impl Stage {
     /// Returns the stage of a connection that was just made or accepted.
-    pub(super) const fn first(link: LinkId) -> Self {
+    pub(super) const fn first(link: ConnectionId) -> Self {
         if link.is_outward() { Self::Asking } else { Self::Anonymous }
     }
 

@@ -1,4 +1,4 @@
-//! Drives the location machine ([`Resolver`]) of a node with children.
+//! Drives the location machine ([`LocationResolver`]) of a node with children.
 //!
 //! It passes the requests of clients, redirectors and parents and the replies of children to the
 //! machine, and carries out the actions that the machine returns. It sends over the connections of
@@ -16,10 +16,10 @@ use super::pending_order::Order;
 use super::settings::{Role, Settings};
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
-use cluster::tree::{ChildChange, Extensions, LinkId, inventory};
+use cluster::tree::{ChildChange, ConnectionId, Extensions, inventory};
 use cluster::{
-    ANSWER_OVERDUE, Action, Answer, ErrorCode, LateAnswer, LeaseNumber, Resolver, Sight, Slot, SlotMask,
-    StateAsk, StateReply,
+    ANSWER_OVERDUE, ClusterAnswer, ErrorCode, LateAnswer, LeaseNumber, LocationResolver, LookupOutcome,
+    ResolverAction, Slot, SlotMask, StateAsk, StateReply,
 };
 use logical::Presence;
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ const CHECKED_AT_ONCE: usize = 4096;
 
 /// The location machine, and the requests that wait for its answers.
 pub(super) struct LocationDriver {
-    resolver: Resolver,
+    resolver: LocationResolver,
     settings: Rc<Settings>,
     askers: Askers,
     /// The files that all servers share; set for a redirector that looks them up itself.
@@ -45,14 +45,18 @@ pub(super) struct LocationDriver {
     /// its look-up starts.
     wanted_looks: VecDeque<Arc<[u8]>>,
     /// Orders whose location query is answered. The engine passes them on.
-    answered_orders: VecDeque<(Order, Answer)>,
-    actions: Vec<Action>,
+    answered_orders: VecDeque<(Order, ClusterAnswer)>,
+    actions: Vec<ResolverAction>,
     /// Set if the administrator has suspended this node, so that it accepts no clients.
     suspended: bool,
 }
 
 impl LocationDriver {
-    pub(super) fn new(resolver: Resolver, shared_files: Option<Holdings>, settings: Rc<Settings>) -> Self {
+    pub(super) fn new(
+        resolver: LocationResolver,
+        shared_files: Option<Holdings>,
+        settings: Rc<Settings>,
+    ) -> Self {
         Self {
             resolver,
             settings,
@@ -66,7 +70,7 @@ impl LocationDriver {
     }
 
     /// Returns the location machine, for inspection.
-    pub(super) const fn resolver(&self) -> &Resolver {
+    pub(super) const fn resolver(&self) -> &LocationResolver {
         &self.resolver
     }
 
@@ -115,7 +119,7 @@ impl LocationDriver {
     }
 
     /// Drops the requests of a connection that has ended.
-    pub(super) fn link_ended(&mut self, link: LinkId) {
+    pub(super) fn link_ended(&mut self, link: ConnectionId) {
         let asked = self.askers.forget(link);
         self.resolver.abandon(asked);
     }
@@ -174,7 +178,7 @@ impl LocationDriver {
     fn resolve<T>(
         &mut self,
         tree: &mut TreeDriver,
-        work: impl FnOnce(&mut Resolver, Duration, &mut Vec<Action>) -> T,
+        work: impl FnOnce(&mut LocationResolver, Duration, &mut Vec<ResolverAction>) -> T,
     ) -> T {
         let result = work(&mut self.resolver, tree.now(), &mut self.actions);
         self.perform(tree);
@@ -189,30 +193,32 @@ impl LocationDriver {
         self.actions = actions;
     }
 
-    fn perform_one(&mut self, tree: &mut TreeDriver, action: Action) {
+    fn perform_one(&mut self, tree: &mut TreeDriver, action: ResolverAction) {
         match action {
-            Action::Ask { to, path, refresh, via_meta } => ask_children(tree, to, &path, refresh, via_meta),
-            Action::Look { path } => {
+            ResolverAction::Ask { to, path, refresh, via_meta } => {
+                ask_children(tree, to, &path, refresh, via_meta)
+            }
+            ResolverAction::Look { path } => {
                 if self.shared_files.is_some() {
                     self.wanted_looks.push_back(path);
                 }
             }
-            Action::Lease { slot, path, time, number } => send_lease(tree, slot, &path, time, number),
-            Action::Answer { token, answer } => {
+            ResolverAction::Lease { slot, path, time, number } => send_lease(tree, slot, &path, time, number),
+            ResolverAction::Answer { token, answer } => {
                 if let Some(asker) = self.askers.take(token) {
                     self.deliver(tree, asker, answer);
                 }
             }
-            Action::Reply { token, reply, path: _ } => {
+            ResolverAction::Reply { token, reply, path: _ } => {
                 if let Some(parent) = self.askers.take_above(token) {
                     self.answer_parent(tree, &parent, reply);
                 }
             }
-            Action::Announce { path, pending } => {
+            ResolverAction::Announce { path, pending } => {
                 let here = self.here(&path, pending, tree.now());
                 parent_messages::announce(tree, &path, here);
             }
-            Action::Retract { path } => parent_messages::retract(tree, &path),
+            ResolverAction::Retract { path } => parent_messages::retract(tree, &path),
         }
     }
 
@@ -220,7 +226,7 @@ impl LocationDriver {
     pub(super) fn ask(&mut self, tree: &mut TreeDriver, path: &[u8], wish: &Wish, asker: Asker) {
         if self.suspended {
             let wait = self.settings.policy.waits.service;
-            return self.deliver(tree, asker, Answer::Wait(wait));
+            return self.deliver(tree, asker, ClusterAnswer::Wait(wait));
         }
         let token = self.askers.token();
         let answer = self.resolve(tree, |resolver, now, out| match wish {
@@ -267,7 +273,7 @@ impl LocationDriver {
     }
 
     /// Delivers an answer to its requester.
-    fn deliver(&mut self, tree: &mut TreeDriver, asker: Asker, answer: Answer) {
+    fn deliver(&mut self, tree: &mut TreeDriver, asker: Asker, answer: ClusterAnswer) {
         match asker {
             Asker::Client(_, tell) => tell(answer),
             Asker::Order(order) => self.answered_orders.push_back((*order, answer)),
@@ -278,7 +284,7 @@ impl LocationDriver {
     }
 
     /// Removes the next order whose location query is answered.
-    pub(super) fn next_answered_order(&mut self) -> Option<(Order, Answer)> {
+    pub(super) fn next_answered_order(&mut self) -> Option<(Order, ClusterAnswer)> {
         self.answered_orders.pop_front()
     }
 
@@ -286,7 +292,7 @@ impl LocationDriver {
     pub(super) fn child_says(
         &mut self,
         tree: &mut TreeDriver,
-        link: LinkId,
+        link: ConnectionId,
         frame: &Frame<'_>,
         message: &Wire<'_>,
     ) {
@@ -398,7 +404,7 @@ impl LocationDriver {
     }
 
     /// Reports the leases below this node to a parent that has accepted it.
-    pub(super) fn report_leases(&self, tree: &mut TreeDriver, link: LinkId) {
+    pub(super) fn report_leases(&self, tree: &mut TreeDriver, link: ConnectionId) {
         let leases = self.resolver.running_leases(tree.now());
         parent_messages::report_leases(tree, link, &leases);
     }
@@ -406,7 +412,8 @@ impl LocationDriver {
     /// Requests the inventories of the children, because a parent that did not know this node wants
     /// its inventory.
     pub(super) fn inventory_wanted(&self, tree: &mut TreeDriver) {
-        let sources: Vec<LinkId> = tree.node().members().into_iter().flat_map(inventory::sources).collect();
+        let sources: Vec<ConnectionId> =
+            tree.node().members().into_iter().flat_map(inventory::sources).collect();
         sources.into_iter().for_each(|link| want_inventory(tree, link));
     }
 
@@ -433,7 +440,7 @@ impl LocationDriver {
         while let (Some(path), Some(files)) = (self.wanted_looks.pop_front(), &mut self.shared_files) {
             match LogicalPath::parse(&path) {
                 Ok(path) => files.look_at(path.without_slash(), Wanted::Machine, now),
-                Err(_) => self.looked_up(tree, &path, Sight::Unknown),
+                Err(_) => self.looked_up(tree, &path, LookupOutcome::Unknown),
             }
             self.take_findings(tree);
         }
@@ -459,16 +466,16 @@ impl LocationDriver {
     fn take_findings(&mut self, tree: &mut TreeDriver) {
         while let Some(finding) = self.shared_files.as_mut().and_then(Holdings::next_finding) {
             let sight = match finding.presence {
-                Some(Presence::Here { pending }) => Sight::Here { pending },
-                Some(Presence::NotHere) => Sight::NotHere,
-                Some(Presence::Unknown | Presence::Overloaded) => Sight::Unknown,
-                None => Sight::Refused,
+                Some(Presence::Here { pending }) => LookupOutcome::Here { pending },
+                Some(Presence::NotHere) => LookupOutcome::NotHere,
+                Some(Presence::Unknown | Presence::Overloaded) => LookupOutcome::Unknown,
+                None => LookupOutcome::Refused,
             };
             self.looked_up(tree, finding.path.as_bytes(), sight);
         }
     }
 
-    fn looked_up(&mut self, tree: &mut TreeDriver, path: &[u8], sight: Sight) {
+    fn looked_up(&mut self, tree: &mut TreeDriver, path: &[u8], sight: LookupOutcome) {
         self.resolve(tree, |resolver, now, out| resolver.looked(path, sight, now, out));
     }
 }
@@ -476,10 +483,10 @@ impl LocationDriver {
 /// Sends an answer of the machine to a redirector.
 pub(super) fn respond(
     tree: &mut TreeDriver,
-    link: LinkId,
+    link: ConnectionId,
     streamid: StreamId,
     promised: Option<MessageId>,
-    answer: &Answer,
+    answer: &ClusterAnswer,
 ) {
     if promised.is_some()
         && let Some(line) = tree.line(link)
@@ -488,15 +495,15 @@ pub(super) fn respond(
     }
     let text;
     let answer = match answer {
-        Answer::Redirect { host, port, .. } => {
+        ClusterAnswer::Redirect { host, port, .. } => {
             WireAnswer::Redirect(Redirect { port: i32::from(*port), text: host.as_bytes() })
         }
-        Answer::Wait(time) => WireAnswer::Wait { seconds: whole_seconds(*time) },
-        Answer::Located(list) => {
-            text = cluster::Located::text(list);
+        ClusterAnswer::Wait(time) => WireAnswer::Wait { seconds: whole_seconds(*time) },
+        ClusterAnswer::Located(list) => {
+            text = cluster::LocatedChild::text(list);
             WireAnswer::Data { value: 0, text: Some(&text) }
         }
-        Answer::Error(code, why) => WireAnswer::Error { code: *code, text: why.as_bytes() },
+        ClusterAnswer::Error(code, why) => WireAnswer::Error { code: *code, text: why.as_bytes() },
     };
     respond_with(tree, link, streamid, promised, answer);
 }
@@ -504,7 +511,7 @@ pub(super) fn respond(
 /// Sends a response to a redirector, unless it asked for none.
 pub(super) fn respond_with(
     tree: &mut TreeDriver,
-    link: LinkId,
+    link: ConnectionId,
     streamid: StreamId,
     promised: Option<MessageId>,
     answer: WireAnswer<'_>,
@@ -519,7 +526,7 @@ pub(super) fn respond_with(
 }
 
 /// Sends a redirector the error that no node here performs the requested operation.
-pub(super) fn refuse_request(tree: &mut TreeDriver, link: LinkId, streamid: StreamId) {
+pub(super) fn refuse_request(tree: &mut TreeDriver, link: ConnectionId, streamid: StreamId) {
     let text = b"badly formed or unsupported request";
     respond_with(tree, link, streamid, None, WireAnswer::Error { code: ErrorCode::INVALID, text });
 }
@@ -562,7 +569,7 @@ fn send_lease(tree: &mut TreeDriver, slot: Slot, path: &[u8], time: Duration, nu
 }
 
 /// Requests the inventory of the node at the other end of this connection.
-fn want_inventory(tree: &mut TreeDriver, link: LinkId) {
+fn want_inventory(tree: &mut TreeDriver, link: ConnectionId) {
     let nothing = PathBatch::default();
     let message = Wire::Inventory(nothing.message(InventoryModifier::WANTED));
     tree.put(link, |peer, out| message.encode(StreamId::NONE, peer, out));

@@ -108,11 +108,11 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::tree::LinkId;
+    use cluster::tree::ConnectionId;
     use wire::cms::StreamId;
 
     fn asked(link: u64, streamid: u8, definite: bool) -> Wanted {
-        let (link, streamid) = (LinkId::accepted(link), StreamId([streamid; 4]));
+        let (link, streamid) = (ConnectionId::accepted(link), StreamId([streamid; 4]));
         Wanted::Answer(Parent { link, streamid, path: Box::from(b"/f".as_slice()), definite })
     }
 

@@ -229,7 +229,7 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::NameChanges;
+    use cluster::NameChangeSet;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use wire::cms::flags::RelayModifier;
     use wire::cms::message::{ModeChange, Mv, Prepadd, Removal, Trunc};
@@ -293,7 +293,7 @@ mod tests {
     }
 
     fn permit() -> OrderPermit {
-        OrderPermit::for_client(None, NameChanges::NONE).unwrap()
+        OrderPermit::for_client(None, NameChangeSet::NONE).unwrap()
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::location_driver::{LocationDriver, respond, respond_with};
 use super::pending_order::{Client, NameCheck, Order};
 use super::prepares;
 use super::tree_driver::TreeDriver;
-use cluster::{Answer, ErrorCode, LocateOptions, OrderPermit};
+use cluster::{ClusterAnswer, ErrorCode, LocateFlags, OrderPermit};
 use wire::cms::response::Answer as WireAnswer;
 
 /// Forwards an order to all children it concerns, once it is known that no node has the new name.
@@ -41,7 +41,7 @@ fn ask(
     client: Client,
     check: NameCheck,
 ) {
-    let first = || Wish::Locate(LocateOptions { asap: true, ..LocateOptions::default() });
+    let first = || Wish::Locate(LocateFlags { asap: true, ..LocateFlags::default() });
     let (path, wish) = match check {
         NameCheck::Holder => (forward.path.clone(), first()),
         NameCheck::Lease(holder) => (forward.must_be_free.clone(), Wish::Reserve(holder)),
@@ -52,38 +52,43 @@ fn ask(
 }
 
 /// Continues an order whose location query is answered.
-pub(super) fn go_on(location: &mut LocationDriver, tree: &mut TreeDriver, order: Order, answer: Answer) {
+pub(super) fn go_on(
+    location: &mut LocationDriver,
+    tree: &mut TreeDriver,
+    order: Order,
+    answer: ClusterAnswer,
+) {
     let (forward, client, check) = match order {
         Order::Names { forward, client, check } => (forward, client, check),
         Order::Prepare(preparation) => return prepares::server_chosen(tree, &preparation, answer),
     };
     match (check, answer) {
-        (NameCheck::Holder, Answer::Located(holders)) => {
+        (NameCheck::Holder, ClusterAnswer::Located(holders)) => {
             let check = holders.first().map_or(NameCheck::Free, |first| NameCheck::Lease(first.slot));
             ask(location, tree, forward, client, check);
         }
         // A directory that no node has reported, for example.
-        (NameCheck::Holder, Answer::Error(ErrorCode::NO_ENTRY, _)) => {
+        (NameCheck::Holder, ClusterAnswer::Error(ErrorCode::NO_ENTRY, _)) => {
             ask(location, tree, forward, client, NameCheck::Free);
         }
-        (NameCheck::Free, Answer::Error(ErrorCode::NO_ENTRY, _)) => {
+        (NameCheck::Free, ClusterAnswer::Error(ErrorCode::NO_ENTRY, _)) => {
             pass_on(location, tree, &forward, client);
         }
-        (NameCheck::Lease(holder), Answer::Redirect { slot: Some(slot), .. }) if slot == holder => {
+        (NameCheck::Lease(holder), ClusterAnswer::Redirect { slot: Some(slot), .. }) if slot == holder => {
             // The new name is known from now on: it belongs to the node with the lease.
             let forget = forward.forget.iter().filter(|path| Some(*path) != forward.must_be_free.as_ref());
             let forward = Forward { forget: forget.cloned().collect(), ..forward };
             pass_on(location, tree, &forward, client);
         }
-        (NameCheck::Lease(_), Answer::Error(ErrorCode::RW_CONFLICT, _))
-        | (NameCheck::Free, Answer::Located(_)) => {
+        (NameCheck::Lease(_), ClusterAnswer::Error(ErrorCode::RW_CONFLICT, _))
+        | (NameCheck::Free, ClusterAnswer::Located(_)) => {
             let text = "the new name is there already";
-            outcome(tree, client, Err(Answer::Error(ErrorCode::RW_CONFLICT, text.into())));
+            outcome(tree, client, Err(ClusterAnswer::Error(ErrorCode::RW_CONFLICT, text.into())));
         }
         // Another node replaced the holder in the meantime.
-        (NameCheck::Lease(_), Answer::Redirect { slot: Some(_), .. }) => {
+        (NameCheck::Lease(_), ClusterAnswer::Redirect { slot: Some(_), .. }) => {
             let wait = location.settings().policy.waits.lookup;
-            outcome(tree, client, Err(Answer::Wait(wait)));
+            outcome(tree, client, Err(ClusterAnswer::Wait(wait)));
         }
         (_, answer) => outcome(tree, client, Err(answer)),
     }
@@ -94,7 +99,7 @@ fn pass_on(location: &mut LocationDriver, tree: &mut TreeDriver, forward: &Forwa
     let slots = location.resolver().order_receivers(forward.path.as_deref());
     if slots.is_empty() && forward.frame.is_some() {
         let text = "No server exports the path for writing.";
-        return outcome(tree, client, Err(Answer::Error(ErrorCode::NO_ENTRY, text.into())));
+        return outcome(tree, client, Err(ClusterAnswer::Error(ErrorCode::NO_ENTRY, text.into())));
     }
     if let Some(frame) = &forward.frame {
         tree.send_down(slots, frame, forward.own_only);
@@ -102,7 +107,7 @@ fn pass_on(location: &mut LocationDriver, tree: &mut TreeDriver, forward: &Forwa
     outcome(tree, client, Ok(()));
 }
 
-fn outcome(tree: &mut TreeDriver, client: Client, outcome: Result<(), Answer>) {
+fn outcome(tree: &mut TreeDriver, client: Client, outcome: Result<(), ClusterAnswer>) {
     match (client, outcome) {
         (Client::Here(tell), outcome) => tell(outcome),
         (Client::Redirector(link, streamid), Ok(())) => {

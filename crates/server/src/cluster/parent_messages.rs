@@ -6,7 +6,7 @@
 use super::askers::Parent;
 use super::tree_driver::TreeDriver;
 use cluster::LeaseNumber;
-use cluster::tree::{Extensions, LinkId};
+use cluster::tree::{ConnectionId, Extensions};
 use std::sync::Arc;
 use wire::cms::flags::HaveModifier;
 use wire::cms::message::{Gone, Have, Lease, NotHere};
@@ -65,14 +65,18 @@ pub(super) fn announce_lease(tree: &mut TreeDriver, path: &[u8], number: LeaseNu
 }
 
 /// Reports all leases to a new parent.
-pub(super) fn report_leases(tree: &mut TreeDriver, parent: LinkId, leases: &[(Arc<[u8]>, LeaseNumber)]) {
+pub(super) fn report_leases(
+    tree: &mut TreeDriver,
+    parent: ConnectionId,
+    leases: &[(Arc<[u8]>, LeaseNumber)],
+) {
     for (path, number) in leases {
         report_lease(tree, parent, path, *number);
     }
 }
 
 /// Reports a lease to a parent that supports leases.
-pub(super) fn report_lease(tree: &mut TreeDriver, parent: LinkId, path: &[u8], number: LeaseNumber) {
+pub(super) fn report_lease(tree: &mut TreeDriver, parent: ConnectionId, path: &[u8], number: LeaseNumber) {
     if tree.extensions(parent).contains(Extensions::LEASES) {
         tree.put(parent, |peer, out| {
             report(path, Here::Leased(number), peer).encode(StreamId::NONE, peer, out)

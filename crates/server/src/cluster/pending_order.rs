@@ -4,8 +4,8 @@
 //! An order waits in `askers` like a request of a client, and is carried out with the answer.
 
 use super::forward::Forward;
-use cluster::tree::LinkId;
-use cluster::{Answer, Slot};
+use cluster::tree::ConnectionId;
+use cluster::{ClusterAnswer, Slot};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wire::cms::StreamId;
@@ -13,14 +13,14 @@ use wire::cms::flags::PrepaddModifier;
 
 /// A callback that delivers the outcome of an order to its client: `Ok` after it was forwarded,
 /// otherwise the reason.
-pub(super) type Tell = Box<dyn FnOnce(Result<(), Answer>) + Send>;
+pub(super) type Tell = Box<dyn FnOnce(Result<(), ClusterAnswer>) + Send>;
 
 /// The origin of an order, which gets the outcome.
 pub(super) enum Client {
     /// A client of this process.
     Here(Tell),
     /// A client of this redirector.
-    Redirector(LinkId, StreamId),
+    Redirector(ConnectionId, StreamId),
     /// A parent, which expects no outcome.
     Nobody,
 }
@@ -62,7 +62,7 @@ pub(super) struct Preparation {
 }
 
 impl Preparation {
-    pub(super) fn settle(&self, outcome: Result<(), Answer>) {
+    pub(super) fn settle(&self, outcome: Result<(), ClusterAnswer>) {
         if let Some(batch) = &self.batch {
             batch.borrow_mut().done(outcome);
         }
@@ -73,7 +73,7 @@ impl Preparation {
 pub(super) struct Batch {
     left: usize,
     taken: bool,
-    refused: Option<Answer>,
+    refused: Option<ClusterAnswer>,
     tell: Option<Tell>,
 }
 
@@ -83,7 +83,7 @@ impl Batch {
     }
 
     /// Records that a path has a server, or the reason why not.
-    fn done(&mut self, outcome: Result<(), Answer>) {
+    fn done(&mut self, outcome: Result<(), ClusterAnswer>) {
         self.left = self.left.saturating_sub(1);
         match outcome {
             Ok(()) => self.taken = true,
@@ -105,7 +105,7 @@ mod tests {
     use cluster::ErrorCode;
     use std::sync::{Arc, Mutex};
 
-    fn outcome(outcomes: Vec<Result<(), Answer>>) -> Option<Result<(), Answer>> {
+    fn outcome(outcomes: Vec<Result<(), ClusterAnswer>>) -> Option<Result<(), ClusterAnswer>> {
         let heard = Arc::new(Mutex::new(None));
         let hears = heard.clone();
         let tell: Tell = Box::new(move |outcome| *hears.lock().unwrap() = Some(outcome));
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_client_gets_one_reply_when_every_path_is_settled() {
-        let missing = || Err(Answer::Error(ErrorCode::NO_ENTRY, "no".into()));
+        let missing = || Err(ClusterAnswer::Error(ErrorCode::NO_ENTRY, "no".into()));
         assert_eq!(outcome(vec![Ok(()), Ok(())]), Some(Ok(())));
         assert_eq!(outcome(vec![missing(), Ok(()), missing()]), Some(Ok(())), "one is enough");
         assert_eq!(outcome(vec![missing(), missing()]), Some(missing()));

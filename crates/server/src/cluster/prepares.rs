@@ -7,7 +7,7 @@ use super::location_driver::{LocationDriver, renew_access_time};
 use super::pending_order::{Batch, Order, Preparation, Tell};
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
-use cluster::{Answer, ErrorCode, SelectOptions};
+use cluster::{ClusterAnswer, ErrorCode, SelectOptions};
 use std::cell::RefCell;
 use std::rc::Rc;
 use vfs::{PrepareRequest, Target};
@@ -76,7 +76,8 @@ pub(super) fn prepare(
     let encoded = Wire::Prepadd(*message).encode(StreamId::NONE, Extensions::NONE, &mut frame);
     let preparation = Preparation { path: message.path.into(), frame, modifier: message.modifier, batch };
     if let Err(error) = encoded {
-        let answer = Answer::Error(ErrorCode::INVALID, format!("it cannot be passed on: {error}").into());
+        let answer =
+            ClusterAnswer::Error(ErrorCode::INVALID, format!("it cannot be passed on: {error}").into());
         return preparation.settle(Err(answer));
     }
     if message.modifier.contains(PrepaddModifier::EVICT) {
@@ -91,8 +92,8 @@ pub(super) fn prepare(
 }
 
 /// Handles the choice of a server for a path, or its failure.
-pub(super) fn server_chosen(tree: &mut TreeDriver, preparation: &Preparation, answer: Answer) {
-    let Answer::Redirect { slot: Some(slot), .. } = answer else {
+pub(super) fn server_chosen(tree: &mut TreeDriver, preparation: &Preparation, answer: ClusterAnswer) {
+    let ClusterAnswer::Redirect { slot: Some(slot), .. } = answer else {
         tracing::debug!("no server prepares {}: {answer:?}", String::from_utf8_lossy(&preparation.path));
         return preparation.settle(Err(answer));
     };

@@ -2,13 +2,13 @@
 //! changes that `ofs.forward` allows.
 
 use super::line::Stage;
-use cluster::tree::LinkId;
-use cluster::{LoginClass, NameChange, NameChanges, OrderPermit};
+use cluster::tree::ConnectionId;
+use cluster::{LoginClass, NameChange, NameChangeSet, OrderPermit};
 use config::{ForwardWay, Forwarding};
 use vfs::Operation;
 
 /// Returns the class of the peer of a connection.
-pub(super) const fn login_class(link: LinkId, stage: Stage) -> LoginClass {
+pub(super) const fn login_class(link: ConnectionId, stage: Stage) -> LoginClass {
     match stage {
         Stage::Anonymous | Stage::Asking => LoginClass::Visitor,
         Stage::Redirector => LoginClass::Redirector,
@@ -40,7 +40,7 @@ fn name_change(operation: &Operation) -> Option<NameChange> {
 }
 
 /// Returns the changes that are forwarded.
-pub(super) fn forwarded(forwarding: &Forwarding) -> NameChanges {
+pub(super) fn forwarded(forwarding: &Forwarding) -> NameChangeSet {
     let way = |change| match change {
         NameChange::Chmod => forwarding.chmod,
         NameChange::Mkdir => forwarding.mkdir,
@@ -58,17 +58,17 @@ mod tests {
 
     #[test]
     fn each_change_has_its_own_way() {
-        assert_eq!(forwarded(&Forwarding::default()), NameChanges::NONE);
+        assert_eq!(forwarded(&Forwarding::default()), NameChangeSet::NONE);
         let way = ForwardWay::TwoWay;
         let mkdir = Forwarding { mkdir: way, ..Forwarding::default() };
-        assert_eq!(forwarded(&mkdir), NameChanges::NONE | NameChange::Mkdir);
+        assert_eq!(forwarded(&mkdir), NameChangeSet::NONE | NameChange::Mkdir);
         let all = Forwarding { chmod: way, mkdir: way, mv: way, rm: way, rmdir: way, trunc: way };
         assert_eq!(forwarded(&all), NameChange::ALL.into_iter().collect());
     }
 
     #[test]
     fn the_class_is_that_of_the_login() {
-        let (accepted, outward) = (LinkId::accepted(1), LinkId::outward(1));
+        let (accepted, outward) = (ConnectionId::accepted(1), ConnectionId::outward(1));
         assert_eq!(login_class(accepted, Stage::Node), LoginClass::Child);
         assert_eq!(login_class(outward, Stage::Node), LoginClass::Parent);
         assert_eq!(login_class(outward, Stage::Asking), LoginClass::Visitor);

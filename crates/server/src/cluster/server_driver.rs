@@ -12,7 +12,7 @@ use super::parent_messages::{self, Here};
 use super::settings::Settings;
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
-use cluster::tree::{Extensions, LinkId, Mode};
+use cluster::tree::{ConnectionId, Extensions, Mode};
 use cluster::{LeaseNumber, OrderPermit};
 use logical::Presence;
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl ServerDriver {
     /// Records what the connected parents mean for creations: the address at which clients enter the
     /// cluster, and whether all parents grant leases.
     pub(super) fn set_parents(&self, tree: &TreeDriver) {
-        let is_plain = |link: &LinkId| !tree.extensions(*link).contains(Extensions::LEASES);
+        let is_plain = |link: &ConnectionId| !tree.extensions(*link).contains(Extensions::LEASES);
         self.leases.set_parents(tree.node().door(), tree.parents().iter().any(is_plain));
     }
 
@@ -188,7 +188,7 @@ impl ServerDriver {
     pub(super) fn leased(
         &self,
         tree: &mut TreeDriver,
-        link: LinkId,
+        link: ConnectionId,
         path: &LogicalPath,
         time: Duration,
         number: LeaseNumber,
@@ -240,7 +240,7 @@ impl ServerDriver {
 
     /// Sends the inventory to a parent that has accepted this node or requests it, if the parent
     /// supports that.
-    pub(super) fn tell_all(&self, tree: &mut TreeDriver, link: LinkId) {
+    pub(super) fn tell_all(&self, tree: &mut TreeDriver, link: ConnectionId) {
         parent_messages::report_leases(tree, link, &self.leases.running());
         let (Some(holdings), true) = (&self.holdings, self.inventory_max > 0) else { return };
         if let Some(line) = tree.line(link)

@@ -5,8 +5,8 @@
 //! clients.
 
 use super::health::HealthSettings;
-use cluster::tree::{Acceptor, Blacklist, ChildSettings, ParentSettings};
-use cluster::{CacheSettings, LookRules, Policy, ResolveSettings};
+use cluster::tree::{AcceptorRole, Blacklist, ChildSettings, ParentSettings};
+use cluster::{CacheSettings, LookupLimits, Policy, ResolveSettings};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,12 +37,12 @@ impl Role {
 
     /// Returns the role of this node towards nodes that log in to it. For a proxy, the
     /// configuration determines it.
-    pub const fn acceptor(self) -> Acceptor {
+    pub const fn acceptor(self) -> AcceptorRole {
         match self {
-            Self::MetaManager => Acceptor::MetaManager,
-            Self::Manager => Acceptor::Manager,
-            Self::Supervisor => Acceptor::Supervisor,
-            Self::Server => Acceptor::Server,
+            Self::MetaManager => AcceptorRole::MetaManager,
+            Self::Manager => AcceptorRole::Manager,
+            Self::Supervisor => AcceptorRole::Supervisor,
+            Self::Server => AcceptorRole::Server,
         }
     }
 }
@@ -117,7 +117,7 @@ pub struct Settings {
     /// client to one.
     pub forwarding: config::Forwarding,
     /// Limits for look-ups of paths on behalf of parents, or of the clients of a redirector.
-    pub looks: LookRules,
+    pub looks: LookupLimits,
     /// Maximum number of paths that a server reports to a new parent, so that a restarted manager
     /// knows where files are. With 0 the parent has to ask.
     pub inventory_max: usize,
@@ -160,7 +160,7 @@ impl Settings {
             programs: Vec::new(),
             local_root: PathBuf::from("/"),
             forwarding: config::Forwarding::default(),
-            looks: LookRules::default(),
+            looks: LookupLimits::default(),
         }
     }
 }

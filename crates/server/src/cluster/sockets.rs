@@ -6,7 +6,7 @@
 use super::engine::{Engine, Frames, Outside, SharedEngine};
 use super::line::Outbox;
 use super::settings::Listen;
-use cluster::tree::{Address, LinkId};
+use cluster::tree::{Address, ConnectionId};
 use net::Admission;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::cell::RefCell;
@@ -97,14 +97,14 @@ pub(super) async fn accept(
 pub(super) struct Dialer(pub(super) Weak<RefCell<Engine>>);
 
 impl Outside for Dialer {
-    fn connect(&self, link: LinkId, address: Address) {
+    fn connect(&self, link: ConnectionId, address: Address) {
         if let Some(engine) = self.0.upgrade() {
             // The task itself detects that the connection was removed.
             spawn_local(connect(engine, link, address));
         }
     }
 
-    fn look_up(&self, link: LinkId, host: String) {
+    fn look_up(&self, link: ConnectionId, host: String) {
         if let Some(engine) = self.0.upgrade() {
             spawn_local(look_up(engine, link, host));
         }
@@ -112,7 +112,7 @@ impl Outside for Dialer {
 }
 
 /// Opens a connection to a parent and reports the result to the engine.
-async fn connect(engine: SharedEngine, link: LinkId, address: Address) {
+async fn connect(engine: SharedEngine, link: ConnectionId, address: Address) {
     match dial(&address).await {
         Ok((stream, own)) => {
             if let Some(line) = engine.borrow_mut().line(link) {
@@ -168,14 +168,14 @@ fn facing(there: &[SocketAddr]) -> Vec<IpAddr> {
 
 /// Looks up the addresses of the other family of a node. They count only if the name of the node
 /// also resolves to the address of the connection.
-async fn look_up(engine: SharedEngine, link: LinkId, host: String) {
+async fn look_up(engine: SharedEngine, link: ConnectionId, host: String) {
     let Ok(found) = tokio::net::lookup_host((host, 0)).await else { return };
     let found: Vec<IpAddr> = found.map(|address| address.ip().to_canonical()).collect();
     engine.borrow_mut().named(link, &found);
 }
 
 /// Spawns the tasks of a connection. Returns `false` if the engine has removed it.
-fn attach(engine: &SharedEngine, link: LinkId, stream: TcpStream) -> bool {
+fn attach(engine: &SharedEngine, link: ConnectionId, stream: TcpStream) -> bool {
     if let Err(error) = prepare(&stream) {
         tracing::debug!("a cluster connection cannot be set up fully: {error}");
     }
@@ -204,7 +204,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Receives bytes and passes each frame to the engine, until the end.
-async fn receive(engine: SharedEngine, link: LinkId, from: OwnedReadHalf) {
+async fn receive(engine: SharedEngine, link: ConnectionId, from: OwnedReadHalf) {
     let mut splitter = Splitter::new(match engine.borrow_mut().stage(link) {
         Some(stage) => stage.phase(),
         None => return,
@@ -258,7 +258,7 @@ impl Buffer {
 }
 
 /// Sends the content of an outbox until it is closed, then the remainder within a deadline.
-async fn send(engine: Weak<RefCell<Engine>>, link: LinkId, outbox: Rc<Outbox>, mut to: OwnedWriteHalf) {
+async fn send(engine: Weak<RefCell<Engine>>, link: ConnectionId, outbox: Rc<Outbox>, mut to: OwnedWriteHalf) {
     let mut batch = Vec::new();
     let mut sending = std::pin::pin!(async {
         while outbox.take(&mut batch).await {

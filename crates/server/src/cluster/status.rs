@@ -7,8 +7,8 @@
 use super::settings::{Role, Settings};
 use super::tree_driver::TreeDriver;
 use crate::VERSION;
-use cluster::tree::{Load, Member, Members, Membership, Space};
-use cluster::{Resolver, Slot};
+use cluster::tree::{ClusterMember, LoadReport, Members, Membership, SpaceReport};
+use cluster::{LocationResolver, Slot};
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 use std::time::Duration;
@@ -192,9 +192,9 @@ impl LoadStatus {
     }
 }
 
-impl From<Load> for LoadStatus {
-    fn from(load: Load) -> Self {
-        let Load { cpu, net, run_queue, memory, paging, disk } = load;
+impl From<LoadReport> for LoadStatus {
+    fn from(load: LoadReport) -> Self {
+        let LoadReport { cpu, net, run_queue, memory, paging, disk } = load;
         Self { cpu, net, run_queue, memory, paging, disk }
     }
 }
@@ -212,9 +212,9 @@ pub struct SpaceStatus {
     pub used_percent: u8,
 }
 
-impl From<Space> for SpaceStatus {
-    fn from(space: Space) -> Self {
-        let Space { total_mb, free_mb, minimum_mb, used_percent, .. } = space;
+impl From<SpaceReport> for SpaceStatus {
+    fn from(space: SpaceReport) -> Self {
+        let SpaceReport { total_mb, free_mb, minimum_mb, used_percent, .. } = space;
         Self { total_mb: total_mb.into(), free_mb, minimum_mb, used_percent }
     }
 }
@@ -243,7 +243,7 @@ pub struct CacheStatus {
 pub(super) struct View<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tree: &'a TreeDriver,
-    pub(super) resolver: Option<&'a Resolver>,
+    pub(super) resolver: Option<&'a LocationResolver>,
     /// Set if the administrator has suspended this node, so that it accepts no clients.
     pub(super) suspended: bool,
     /// Set if the administrator is draining this node, so that it accepts no new clients.
@@ -327,7 +327,7 @@ impl View<'_> {
         all.map(|(slot, member, stands_by)| self.child(slot.number(), member, stands_by)).collect()
     }
 
-    fn child(&self, slot: u8, member: &Member, stands_by: bool) -> ChildStatus {
+    fn child(&self, slot: u8, member: &ClusterMember, stands_by: bool) -> ChildStatus {
         let state = match () {
             () if !member.is_online() => "away",
             () if member.condition.drains() => "draining",
@@ -335,7 +335,7 @@ impl View<'_> {
             () if stands_by => "standing by",
             () => "serving",
         };
-        let cell = self.resolver.map(Resolver::cell);
+        let cell = self.resolver.map(LocationResolver::cell);
         let is_in = |slots: fn(&cluster::Cell) -> cluster::SlotMask| {
             cell.is_some_and(|cell| Slot::new(slot).is_some_and(|slot| slots(cell).contains(slot)))
         };
@@ -386,7 +386,7 @@ fn name_in(id: &str) -> Option<String> {
 }
 
 /// Returns the space of a child, including that of the servers below it if the child reports it.
-fn space_of(member: &Member) -> SpaceStatus {
+fn space_of(member: &ClusterMember) -> SpaceStatus {
     let own = SpaceStatus::from(member.space);
     SpaceStatus { total_mb: member.sums.map_or(own.total_mb, |sums| sums.total_mb), ..own }
 }

@@ -19,8 +19,8 @@ use super::tree_driver::TreeDriver;
 use crate::adapters::Moving;
 use crate::error::StartError;
 use base::{Clock, Supervisor};
-use cluster::tree::{Address, Node};
-use cluster::{Cache, Cell, Chooser, NameChange, ResolveSettings, Resolver};
+use cluster::tree::{Address, ClusterNode};
+use cluster::{Cache, Cell, Chooser, LocationResolver, NameChange, ResolveSettings};
 use logical::Logical;
 use std::convert::Infallible;
 use std::future::Future;
@@ -61,7 +61,7 @@ struct Parts {
     settings: Settings,
     clock: Arc<dyn Clock>,
     listener: Option<std::net::TcpListener>,
-    resolver: Option<Resolver>,
+    resolver: Option<LocationResolver>,
     logical: Option<Arc<Logical>>,
     moving: Arc<Moving>,
     leases: Arc<SharedLeases>,
@@ -275,7 +275,7 @@ fn place(file: &std::path::Path) -> Option<Address> {
     Some(Address::new(host, port.parse().ok()?))
 }
 
-fn resolver(settings: &Settings, clock: &dyn Clock) -> Resolver {
+fn resolver(settings: &Settings, clock: &dyn Clock) -> LocationResolver {
     let cache = Cache::new(&settings.cache, &mut SystemLot);
     let chooser = Chooser::new(settings.policy.clone());
     let mut cell = Cell::new(&settings.own_addresses);
@@ -283,11 +283,11 @@ fn resolver(settings: &Settings, clock: &dyn Clock) -> Resolver {
     cell.set_quorum(false);
     let today = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default();
     let resolve = ResolveSettings { started: today.saturating_sub(clock.now()), ..settings.resolve };
-    Resolver::new(cell, cache, chooser, resolve, Box::new(SystemLot))
+    LocationResolver::new(cell, cache, chooser, resolve, Box::new(SystemLot))
 }
 
 /// Restores the records of an earlier run into the location machine.
-fn recovered(mut resolver: Resolver, settings: &Settings, clock: &dyn Clock) -> Resolver {
+fn recovered(mut resolver: LocationResolver, settings: &Settings, clock: &dyn Clock) -> LocationResolver {
     if let Some(place) = settings.place_file.as_deref() {
         resolver.await_lessees(Records::lessees(place), clock.now());
         let has_parents = settings.resolve.has_parents;
@@ -307,7 +307,7 @@ async fn run(parts: Parts) -> Result<(), String> {
     if let (Some(parent), Some(place)) = (&mut settings.parent, &settings.place_file) {
         parent.first_start &= !Records::has_formed(place);
     }
-    let mut node = Node::new(settings.parent.clone(), children, &mut SystemLot, clock.now());
+    let mut node = ClusterNode::new(settings.parent.clone(), children, &mut SystemLot, clock.now());
     node.set_drained(settings.place_file.as_deref().map(drained).unwrap_or_default());
     node.set_blacklist(std::mem::take(&mut settings.blacklist), clock.now(), &mut Vec::new());
     let own = logical.clone().filter(|_| resolver.is_none());

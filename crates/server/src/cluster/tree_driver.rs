@@ -1,4 +1,4 @@
-//! Drives the tree machine ([`Node`]) over the connections of this node.
+//! Drives the tree machine ([`ClusterNode`]) over the connections of this node.
 //!
 //! It passes frames, ends of connections and the time to the machine, and carries out the actions
 //! that the machine returns. Everything that concerns the files of this node or of its children is
@@ -10,7 +10,8 @@ use super::settings::Settings;
 use super::troubles::Troubles;
 use base::Clock;
 use cluster::tree::{
-    self, Action, Address, ChildChange, Event, Extensions, LinkId, Member, Message, Node, Notice, Peer,
+    self, Address, ChildChange, ClusterMember, ClusterNode, ConnectionId, Extensions, NodeAction, NodeEvent,
+    NodeMessage, Notice, PeerAddress,
 };
 use cluster::{Interface, OwnHost, Slot, SlotMask};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -23,42 +24,42 @@ use wire::cms::{EncodeError, Frame, LoginAnswer};
 /// A consequence of an action of the tree machine for another driver. Effects are kept in order.
 pub(super) enum TreeEffect {
     /// A connection to a parent must be made.
-    Connect(LinkId, Address),
+    Connect(ConnectionId, Address),
     /// The addresses of a child that logged in must be looked up by its name.
-    LookUp(LinkId, String),
+    LookUp(ConnectionId, String),
     /// A child joined, changed or left.
     Child(Slot, ChildChange),
     /// Supervisors have accepted the nodes with these numbers.
     JoinedBelow(Vec<u64>),
     /// A connection has ended.
-    Ended(LinkId),
+    Ended(ConnectionId),
     /// A parent has accepted this node.
-    Placed(LinkId),
+    Placed(ConnectionId),
     /// The clients of this node must be redirected elsewhere, or no longer.
     Drain(bool),
 }
 
 /// The tree machine and its connections.
 pub(super) struct TreeDriver {
-    node: Node,
+    node: ClusterNode,
     settings: Rc<Settings>,
     own_host: OwnHost,
     clock: Arc<dyn Clock>,
-    lines: HashMap<LinkId, Line>,
+    lines: HashMap<ConnectionId, Line>,
     troubles: Troubles,
     /// State kept on disk for the next start.
     records: Records,
     accepted: u64,
     /// Connections found broken while frames were put into their outboxes. Their ends are passed to
     /// the machine afterwards.
-    broken: Vec<LinkId>,
-    actions: Vec<Action>,
+    broken: Vec<ConnectionId>,
+    actions: Vec<NodeAction>,
     effects: VecDeque<TreeEffect>,
     has_worked: bool,
 }
 
 impl TreeDriver {
-    pub(super) fn new(node: Node, settings: Rc<Settings>, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(node: ClusterNode, settings: Rc<Settings>, clock: Arc<dyn Clock>) -> Self {
         let records = Records::new(settings.place_file.as_deref());
         let own_host = OwnHost {
             name: settings.own_name.clone(),
@@ -85,7 +86,7 @@ impl TreeDriver {
     }
 
     /// Returns the tree machine, for inspection.
-    pub(super) const fn node(&self) -> &Node {
+    pub(super) const fn node(&self) -> &ClusterNode {
         &self.node
     }
 
@@ -103,7 +104,7 @@ impl TreeDriver {
     }
 
     /// Runs a step of the machine and carries out its actions.
-    pub(super) fn drive(&mut self, work: impl FnOnce(&mut Node, Duration, &mut Vec<Action>)) {
+    pub(super) fn drive(&mut self, work: impl FnOnce(&mut ClusterNode, Duration, &mut Vec<NodeAction>)) {
         let now = self.now();
         let mut actions = std::mem::take(&mut self.actions);
         work(&mut self.node, now, &mut actions);
@@ -115,7 +116,7 @@ impl TreeDriver {
     }
 
     /// Passes an event to the machine.
-    pub(super) fn event(&mut self, event: Event) {
+    pub(super) fn event(&mut self, event: NodeEvent) {
         self.drive(|node, now, out| node.handle(event, now, out));
     }
 
@@ -128,7 +129,7 @@ impl TreeDriver {
     pub(super) fn end_broken(&mut self) -> bool {
         let Some(link) = self.broken.pop() else { return false };
         if self.drop_line(link, false) {
-            self.event(Event::Closed { link });
+            self.event(NodeEvent::Closed { link });
         }
         true
     }
@@ -171,17 +172,17 @@ impl TreeDriver {
     }
 
     /// Handles an accepted connection.
-    pub(super) fn accepted(&mut self, ip: IpAddr) -> LinkId {
-        let link = LinkId::accepted(self.accepted);
+    pub(super) fn accepted(&mut self, ip: IpAddr) -> ConnectionId {
+        let link = ConnectionId::accepted(self.accepted);
         self.accepted += 1;
         self.lines.insert(link, Line::new(Stage::first(link), Some(ip)));
         let host = self.own_host.peer_name(ip);
-        self.event(Event::Accepted { link, peer: Peer { ip, host } });
+        self.event(NodeEvent::Accepted { link, peer: PeerAddress { ip, host } });
         link
     }
 
     /// Handles a failed attempt to connect to a parent.
-    pub(super) fn unreached(&mut self, link: LinkId, error: &std::io::Error) {
+    pub(super) fn unreached(&mut self, link: ConnectionId, error: &std::io::Error) {
         let why = match error.kind() {
             std::io::ErrorKind::ConnectionRefused => {
                 "nothing listens there (connection refused): is it running, and is that its cluster port?"
@@ -194,21 +195,21 @@ impl TreeDriver {
     }
 
     /// Records the reason why a connection to a parent did not result in a login.
-    pub(super) fn fails(&mut self, link: LinkId, why: impl FnOnce() -> String) {
+    pub(super) fn fails(&mut self, link: ConnectionId, why: impl FnOnce() -> String) {
         if let Some(line) = self.line(link) {
             line.failure.get_or_insert_with(why);
         }
     }
 
     /// Handles the end of a connection, or a connection that was not made.
-    pub(super) fn ended(&mut self, link: LinkId) {
+    pub(super) fn ended(&mut self, link: ConnectionId) {
         if self.drop_line(link, true) {
-            self.event(Event::Closed { link });
+            self.event(NodeEvent::Closed { link });
         }
     }
 
     /// Ends a connection that still exists. `by_peer` is set if the peer closed it.
-    fn drop_line(&mut self, link: LinkId, by_peer: bool) -> bool {
+    fn drop_line(&mut self, link: ConnectionId, by_peer: bool) -> bool {
         let Some(mut line) = self.lines.remove(&link) else { return false };
         self.troubles.parted(&self.node, &mut line, by_peer);
         line.close();
@@ -219,17 +220,17 @@ impl TreeDriver {
     /// Ends all connections, so that parents do not have to wait for a timeout.
     pub(super) fn leave(&mut self) {
         for link in self.parents() {
-            self.put(link, |peer, out| tree::encode(&Message::Disc, peer, out));
+            self.put(link, |peer, out| tree::encode(&NodeMessage::Disc, peer, out));
         }
         let now = self.now();
         for (link, line) in std::mem::take(&mut self.lines) {
             line.close();
-            self.node.handle(Event::Closed { link }, now, &mut Vec::new());
+            self.node.handle(NodeEvent::Closed { link }, now, &mut Vec::new());
         }
     }
 
     /// Handles the reply to this node's login, or another message that a parent sends before it.
-    pub(super) fn login_answered(&mut self, link: LinkId, frame: &Frame<'_>) {
+    pub(super) fn login_answered(&mut self, link: ConnectionId, frame: &Frame<'_>) {
         let message = match LoginAnswer::decode(&frame.header, frame.payload) {
             Ok(answer) => tree::from_answer(&answer),
             Err(error) => {
@@ -237,30 +238,30 @@ impl TreeDriver {
                 return self.ended(link);
             }
         };
-        let Some(message) = message else { return self.event(Event::Heard { link, state: false }) };
+        let Some(message) = message else { return self.event(NodeEvent::Heard { link, state: false }) };
         self.declined(link, &message);
         let accepted = match &message {
-            Message::Reply(reply) => Some(reply.extensions),
+            NodeMessage::Reply(reply) => Some(reply.extensions),
             _ => None,
         };
         if let (Some(extensions), Some(line)) = (accepted, self.lines.get_mut(&link)) {
             line.stage = Stage::Node;
             line.extensions = extensions;
         }
-        self.event(Event::Message { link, message });
+        self.event(NodeEvent::Message { link, message });
         if accepted.is_some() {
             self.effects.push_back(TreeEffect::Placed(link));
         }
     }
 
     /// Handles a message of a parent that does not accept this node.
-    fn declined(&mut self, link: LinkId, message: &Message) {
+    fn declined(&mut self, link: ConnectionId, message: &NodeMessage) {
         match message {
-            Message::Refusal(refusal) => self.fails(link, || format!("it refuses: {}", refusal.text)),
-            Message::Try { hosts, .. } if hosts.is_empty() => {
+            NodeMessage::Refusal(refusal) => self.fails(link, || format!("it refuses: {}", refusal.text)),
+            NodeMessage::Try { hosts, .. } if hosts.is_empty() => {
                 self.fails(link, || "it has no place, and names none".to_owned());
             }
-            Message::Try { .. } => {
+            NodeMessage::Try { .. } => {
                 self.fails(link, || "it names other parents, and none of them takes the node in".to_owned());
             }
             _ => {}
@@ -268,8 +269,8 @@ impl TreeDriver {
     }
 
     /// Handles a message about the tree.
-    pub(super) fn message(&mut self, link: LinkId, stage: Stage, message: Message) {
-        if let (Stage::Anonymous, Message::Login(login)) = (stage, &message)
+    pub(super) fn message(&mut self, link: ConnectionId, stage: Stage, message: NodeMessage) {
+        if let (Stage::Anonymous, NodeMessage::Login(login)) = (stage, &message)
             && let Some(line) = self.lines.get_mut(&link)
         {
             line.logged_in(login.mode);
@@ -283,12 +284,12 @@ impl TreeDriver {
                 self.effects.push_back(TreeEffect::LookUp(link, host.clone()));
             }
         }
-        self.event(Event::Message { link, message });
+        self.event(NodeEvent::Message { link, message });
     }
 
     /// Handles the addresses found for the name of a child. If the name is the name of that child,
     /// they are recorded as its addresses.
-    pub(super) fn named(&mut self, link: LinkId, found: &[IpAddr]) {
+    pub(super) fn named(&mut self, link: ConnectionId, found: &[IpAddr]) {
         let Some(line) = self.lines.get_mut(&link) else { return };
         if !line.ip.is_some_and(|ip| found.contains(&ip)) || !line.others.is_empty() {
             return;
@@ -300,38 +301,38 @@ impl TreeDriver {
     }
 
     /// Returns the addresses of a child to which clients are redirected.
-    pub(super) fn interfaces(&self, member: &Member) -> Vec<Interface> {
+    pub(super) fn interfaces(&self, member: &ClusterMember) -> Vec<Interface> {
         let others = member.link.and_then(|link| Some(self.lines.get(&link)?.others.as_slice()));
         self.own_host.interfaces(member, others.unwrap_or_default())
     }
 
-    pub(super) fn line(&mut self, link: LinkId) -> Option<&mut Line> {
+    pub(super) fn line(&mut self, link: ConnectionId) -> Option<&mut Line> {
         self.lines.get_mut(&link)
     }
 
     /// Returns the stage of a connection; `None` if the connection no longer exists.
-    pub(super) fn stage(&self, link: LinkId) -> Option<Stage> {
+    pub(super) fn stage(&self, link: ConnectionId) -> Option<Stage> {
         self.lines.get(&link).map(|line| line.stage)
     }
 
     /// Returns the protocol extensions that both ends of a connection support.
-    pub(super) fn extensions(&self, link: LinkId) -> Extensions {
+    pub(super) fn extensions(&self, link: ConnectionId) -> Extensions {
         self.lines.get(&link).map(|line| line.extensions).unwrap_or_default()
     }
 
     /// Returns the connection of the child in a slot; `None` if the slot is empty or the child is
     /// disconnected.
-    pub(super) fn link_of(&self, slot: Slot) -> Option<LinkId> {
+    pub(super) fn link_of(&self, slot: Slot) -> Option<ConnectionId> {
         self.member(slot)?.link
     }
 
     /// Returns the child in a slot.
-    pub(super) fn member(&self, slot: Slot) -> Option<&Member> {
+    pub(super) fn member(&self, slot: Slot) -> Option<&ClusterMember> {
         self.node.members().and_then(|members| members.member(slot))
     }
 
     /// Returns the connections to parents.
-    pub(super) fn parents(&self) -> Vec<LinkId> {
+    pub(super) fn parents(&self) -> Vec<ConnectionId> {
         let memberships = self.node.memberships().iter();
         memberships.flat_map(|membership| membership.parents().map(|(link, _)| link)).collect()
     }
@@ -345,7 +346,7 @@ impl TreeDriver {
     /// take them or if a required message cannot be sent.
     pub(super) fn put(
         &mut self,
-        link: LinkId,
+        link: ConnectionId,
         write: impl FnOnce(Extensions, &mut Vec<u8>) -> Result<(), EncodeError>,
     ) {
         let Some(line) = self.lines.get(&link) else { return };
@@ -375,7 +376,7 @@ impl TreeDriver {
     }
 
     /// Returns the name of a peer for the log.
-    pub(super) fn name_of(&self, link: LinkId) -> String {
+    pub(super) fn name_of(&self, link: ConnectionId) -> String {
         let child = self.node.slot(link).and_then(|slot| self.member(slot));
         let line = self.lines.get(&link);
         match (child, line.and_then(|line| line.ip), line.and_then(|line| line.goal.as_ref())) {
@@ -387,7 +388,13 @@ impl TreeDriver {
     }
 
     /// Logs that an order of a redirector was refused, unless that was logged recently.
-    pub(super) fn log_refused_order(&mut self, link: LinkId, name: &'static str, path: &[u8], ident: &[u8]) {
+    pub(super) fn log_refused_order(
+        &mut self,
+        link: ConnectionId,
+        name: &'static str,
+        path: &[u8],
+        ident: &[u8],
+    ) {
         let (now, ip) = (self.now(), self.line(link).and_then(|line| line.ip));
         if self.troubles.is_refused_order_due(ip, name, now) {
             let (path, ident) = (base::shown(path), base::shown(ident));
@@ -408,36 +415,36 @@ impl TreeDriver {
         done
     }
 
-    fn perform(&mut self, action: Action, now: Duration) {
+    fn perform(&mut self, action: NodeAction, now: Duration) {
         match action {
-            Action::Connect { link, address } => {
+            NodeAction::Connect { link, address } => {
                 self.lines.insert(link, Line::to_parent(address.clone()));
                 self.effects.push_back(TreeEffect::Connect(link, address));
             }
-            Action::Send { link, mut message } => {
+            NodeAction::Send { link, mut message } => {
                 match (&mut message, self.lines.get_mut(&link)) {
-                    (Message::Reply(reply), Some(line)) => line.extensions = reply.extensions,
-                    (Message::Login(login), Some(line)) => login.interfaces.clone_from(&line.others),
+                    (NodeMessage::Reply(reply), Some(line)) => line.extensions = reply.extensions,
+                    (NodeMessage::Login(login), Some(line)) => login.interfaces.clone_from(&line.others),
                     _ => {}
                 }
                 self.put(link, |peer, out| tree::encode(&message, peer, out));
             }
-            Action::Close { link } => {
+            NodeAction::Close { link } => {
                 self.drop_line(link, false);
             }
-            Action::Remember { cell } => {
+            NodeAction::Remember { cell } => {
                 let text = cell.map(|address| format!("{} {}\n", address.host(), address.port()));
                 self.records.place.keep(text);
             }
-            Action::Child { slot, change } => self.effects.push_back(TreeEffect::Child(slot, change)),
-            Action::JoinedBelow { nodes } => self.effects.push_back(TreeEffect::JoinedBelow(nodes)),
-            Action::Service { serves } => {
+            NodeAction::Child { slot, change } => self.effects.push_back(TreeEffect::Child(slot, change)),
+            NodeAction::JoinedBelow { nodes } => self.effects.push_back(TreeEffect::JoinedBelow(nodes)),
+            NodeAction::Service { serves } => {
                 let what =
                     if serves { "enough nodes are here: serving" } else { "not enough nodes are here" };
                 tracing::info!("cluster: {what}");
             }
-            Action::Attached { attached } => self.troubles.attached(attached, now),
-            Action::Drain { draining, door: _ } => {
+            NodeAction::Attached { attached } => self.troubles.attached(attached, now),
+            NodeAction::Drain { draining, door: _ } => {
                 let what = match draining {
                     true => {
                         "this node drains, as its manager or its administrator ordered: clients move to other servers"
@@ -447,7 +454,7 @@ impl TreeDriver {
                 tracing::info!("cluster: {what}");
                 self.effects.push_back(TreeEffect::Drain(draining));
             }
-            Action::Notice(notice) => self.log(&notice, now),
+            NodeAction::Notice(notice) => self.log(&notice, now),
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::line::{Line, Stage};
 use cluster::tree::limits::{REDIRECTORS_MAX, REDIRECTORS_PER_PEER_MAX};
-use cluster::tree::{Address, Membership, Node, RefusalReason};
+use cluster::tree::{Address, ClusterNode, Membership, RefusalReason};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl<K: std::hash::Hash + Eq> Repeats<K> {
 
 impl Troubles {
     /// Handles a closed connection: records the reason why a manager did not keep this node.
-    pub(super) fn parted(&mut self, node: &Node, line: &mut Line, by_peer: bool) {
+    pub(super) fn parted(&mut self, node: &ClusterNode, line: &mut Line, by_peer: bool) {
         let Some(manager) = line.goal.take() else { return };
         let roots = node.memberships().iter().flat_map(Membership::managers);
         if !roots.into_iter().any(|root| *root == manager) {
@@ -134,7 +134,7 @@ impl Troubles {
     }
 
     /// Logs the parent of this node and the managers that have not accepted it, if that is due.
-    pub(super) fn complain(&mut self, node: &Node, now: Duration) {
+    pub(super) fn complain(&mut self, node: &ClusterNode, now: Duration) {
         if self.next_deadline().is_some_and(|due| due <= now) {
             self.place = Place::Told;
             let parents: Vec<String> = node.parent_addresses().map(ToString::to_string).collect();
@@ -158,7 +158,7 @@ impl Troubles {
     }
 
     /// Returns the managers that a node searches, each with the reason of the last failure.
-    pub(super) fn sought(&self, node: &Node) -> Vec<String> {
+    pub(super) fn sought(&self, node: &ClusterNode) -> Vec<String> {
         let missed = node.memberships().iter().flat_map(Membership::managers_missed);
         missed
             .map(|(manager, _)| match self.reasons.get(manager) {

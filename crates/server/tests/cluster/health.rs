@@ -316,7 +316,7 @@ fn a_silent_node_is_pinged_and_then_lost() {
     let manager = site.node_with("manager", Role::Manager, &[], |settings| {
         settings.parent.as_mut().unwrap().ping_own = Duration::from_millis(50);
     });
-    let login = cluster::tree::Message::Login(Box::new(cluster::tree::Login {
+    let login = cluster::tree::NodeMessage::Login(Box::new(cluster::tree::LoginMessage {
         version: 3,
         mode: cluster::tree::Mode::SERVER,
         id: "s-mute@here test".to_owned(),
@@ -346,7 +346,7 @@ fn a_silent_parent_is_left() {
     let manager = site.manager("manager");
     let mut reply = Vec::new();
     let extensions = cluster::tree::Extensions::ALL;
-    let message = cluster::tree::Message::Reply(cluster::tree::Reply {
+    let message = cluster::tree::NodeMessage::Reply(cluster::tree::ParentReply {
         id: "m-mute@here test".to_owned(),
         extensions,
         ..Default::default()

@@ -3,7 +3,7 @@
 
 use crate::site::{Node, Site};
 use crate::wire_peer::Peer;
-use cluster::{LookRules, SharedFiles};
+use cluster::{LookupLimits, SharedFileSystem};
 use server::cluster::{Role, Settings};
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use wire::cms::{Code, Message, StreamId};
 const READ: SelectOptions = SelectOptions::READ;
 
 fn sees_itself(settings: &mut Settings) {
-    settings.policy.shared = Some(SharedFiles { central: true, ..SharedFiles::default() });
+    settings.policy.shared = Some(SharedFileSystem { central: true, ..SharedFileSystem::default() });
 }
 
 /// Starts a manager that stats files itself, and an XRootD server that answers no query.
-fn manager_and_silent_server(site: &Site, rules: LookRules) -> (Node, Peer) {
+fn manager_and_silent_server(site: &Site, rules: LookupLimits) -> (Node, Peer) {
     let manager = site.node_with("shared", Role::Manager, &[], |settings| {
         sees_itself(settings);
         settings.looks = rules;
@@ -31,7 +31,7 @@ fn manager_and_silent_server(site: &Site, rules: LookRules) -> (Node, Peer) {
 #[test]
 fn the_manager_stats_files_itself_and_queries_no_server() {
     let site = Site::new();
-    let (manager, _server) = manager_and_silent_server(&site, LookRules::default());
+    let (manager, _server) = manager_and_silent_server(&site, LookupLimits::default());
     manager.put("/d/f", "");
     let mut redirector = Peer::redirector(&manager);
     redirector.select(1, b"/d/f");
@@ -68,7 +68,7 @@ fn clients_create_read_and_remove_files_through_it() {
 #[test]
 fn names_in_a_missing_folder_are_missing_until_somebody_has_one() {
     let site = Site::new();
-    let rules = LookRules { missing_hold: Duration::from_secs(3600), ..LookRules::default() };
+    let rules = LookupLimits { missing_hold: Duration::from_secs(3600), ..LookupLimits::default() };
     let (manager, mut server) = manager_and_silent_server(&site, rules);
     let mut redirector = Peer::redirector(&manager);
     redirector.select(1, b"/gone/f");
@@ -98,7 +98,7 @@ fn names_in_a_missing_folder_are_missing_until_somebody_has_one() {
 fn look_ups_take_turns_and_excess_clients_must_retry() {
     let site = Site::new();
     let (rate, wait_max) = (NonZeroU32::new(2), Duration::from_secs(60));
-    let rules = LookRules { rate, even: true, queue_max: 1, wait_max, ..LookRules::default() };
+    let rules = LookupLimits { rate, even: true, queue_max: 1, wait_max, ..LookupLimits::default() };
     let (manager, _server) = manager_and_silent_server(&site, rules);
     ["/a", "/b", "/c"].iter().for_each(|path| manager.put(path, ""));
     let mut redirector = Peer::redirector(&manager);
@@ -113,12 +113,12 @@ fn look_ups_take_turns_and_excess_clients_must_retry() {
 fn a_server_answers_its_parents_at_the_configured_rate() {
     let site = Site::new();
     let manager = site.manager("manager");
-    let rules = LookRules {
+    let rules = LookupLimits {
         rate: NonZeroU32::new(2),
         queue_max: 10,
         wait_max: site.silence,
         even: true,
-        ..LookRules::default()
+        ..LookupLimits::default()
     };
     let server = site.node_with("server", Role::Server, &[&manager], |settings| settings.looks = rules);
     manager.has_children(1);
@@ -138,7 +138,7 @@ fn a_server_answers_its_parents_at_the_configured_rate() {
 #[test]
 fn a_path_of_unknown_state_is_queried_from_a_server() {
     let site = Site::new();
-    let (manager, mut server) = manager_and_silent_server(&site, LookRules::default());
+    let (manager, mut server) = manager_and_silent_server(&site, LookupLimits::default());
     // The state of a link to itself cannot be determined.
     std::os::unix::fs::symlink("loop", manager.path("/loop")).unwrap();
     let mut redirector = Peer::redirector(&manager);

@@ -4,7 +4,9 @@
 use client::xroot::flags::{LocateOptions, OpenOptions};
 use client::xroot::request::{Locate, Request};
 use client::{Login, Session, SessionError};
-use cluster::tree::{Address, ChildSettings, Extensions, Login as NodeLogin, Mode, ParentSettings, SystemId};
+use cluster::tree::{
+    Address, ChildSettings, Extensions, LoginMessage as NodeLogin, Mode, NodeId, ParentSettings,
+};
 use config::{Effective, Folder, Port, Setting};
 use server::Running;
 use server::cluster::{Engine, Role, Settings};
@@ -88,7 +90,7 @@ impl Site {
         // Under a meta manager each manager has its own cluster; two managers of one cluster are
         // replicas of each other.
         let cluster = if role == Role::Manager { name } else { "test" };
-        let id = SystemId::compose(letter, &format!("{name}@here"), None, cluster);
+        let id = NodeId::compose(letter, &format!("{name}@here"), None, cluster);
         settings.resolve.silence = self.silence;
         if role.redirects() {
             let mut parent = ParentSettings::new(role.acceptor(), id.clone(), address(0));
@@ -103,7 +105,7 @@ impl Site {
                 id: id.as_str().to_owned(),
                 paths: "w /".to_owned(),
                 extensions: self.extensions,
-                space: cluster::tree::Space { total_mb: 1000, free_mb: 500, ..Default::default() },
+                space: cluster::tree::SpaceReport { total_mb: 1000, free_mb: 500, ..Default::default() },
                 ..NodeLogin::default()
             };
             settings.children.push(ChildSettings::new(managers, login));

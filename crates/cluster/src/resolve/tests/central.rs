@@ -1,16 +1,16 @@
 //! Tests of a shared file system in which this node looks itself.
 
 use super::*;
-use crate::resolve::Sight;
+use crate::resolve::LookupOutcome;
 
-const HERE: Sight = Sight::Here { pending: false };
+const HERE: LookupOutcome = LookupOutcome::Here { pending: false };
 
 fn stage(servers: u8) -> Stage {
     with_parents(servers, false)
 }
 
 fn with_parents(servers: u8, has_parents: bool) -> Stage {
-    let shared = SharedFiles { central: true, ..SharedFiles::default() };
+    let shared = SharedFileSystem { central: true, ..SharedFileSystem::default() };
     Stage::with(cell(servers), Policy { shared: Some(shared), ..Policy::default() }, has_parents)
 }
 
@@ -19,7 +19,7 @@ impl Stage {
     fn looks(&mut self) -> Vec<String> {
         let mut paths = Vec::new();
         self.actions.retain(|action| match action {
-            Action::Look { path } => {
+            ResolverAction::Look { path } => {
                 paths.push(String::from_utf8(path.to_vec()).unwrap());
                 false
             }
@@ -28,7 +28,7 @@ impl Stage {
         paths
     }
 
-    fn looked(&mut self, path: &str, sight: Sight) {
+    fn looked(&mut self, path: &str, sight: LookupOutcome) {
         self.machine.looked(path.as_bytes(), sight, self.now, &mut self.actions);
     }
 }
@@ -54,14 +54,14 @@ fn one_look_up_makes_all_servers_holders() {
 fn a_missing_file_stays_cached_until_a_refresh_or_an_announcement() {
     let mut stage = stage(2);
     assert_eq!(stage.read(1, "/f"), None);
-    stage.looked("/f", Sight::NotHere);
+    stage.looked("/f", LookupOutcome::NotHere);
     assert_eq!(code(&stage.answer()), 1);
     assert_eq!(code(&stage.read(2, "/f").unwrap()), 1, "remembered");
     stage.looks();
     let again = SelectOptions { refresh: true, ..SelectOptions::default() };
     assert_eq!(stage.select(3, "/f", again, ""), None);
     assert_eq!(stage.looks(), ["/f"]);
-    stage.looked("/f", Sight::NotHere);
+    stage.looked("/f", LookupOutcome::NotHere);
     stage.answer();
     stage.have(1, "/f");
     sent_to(&stage.read(4, "/f").unwrap());
@@ -71,12 +71,15 @@ fn a_missing_file_stays_cached_until_a_refresh_or_an_announcement() {
 fn an_incomplete_file_belongs_to_its_creator() {
     let mut stage = stage(2);
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
-    stage.looked("/f", Sight::NotHere);
+    stage.looked("/f", LookupOutcome::NotHere);
     let maker = sent_to(&stage.answer());
     assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), maker);
     let again = SelectOptions { refresh: true, ..SelectOptions::default() };
-    for sight in [Sight::NotHere, Sight::Here { pending: true }] {
-        assert_eq!(stage.select(3, "/f", again, ""), Some(Answer::clone(&stage.read(4, "/f").unwrap())));
+    for sight in [LookupOutcome::NotHere, LookupOutcome::Here { pending: true }] {
+        assert_eq!(
+            stage.select(3, "/f", again, ""),
+            Some(ClusterAnswer::clone(&stage.read(4, "/f").unwrap()))
+        );
         stage.looked("/f", sight);
         assert_eq!(sent_to(&stage.read(5, "/f").unwrap()), maker, "{sight:?}");
     }
@@ -90,7 +93,7 @@ fn an_incomplete_file_belongs_to_its_creator() {
 fn a_failed_look_up_falls_back_to_a_query_of_one_server() {
     let mut stage = stage(2);
     assert_eq!(stage.read(1, "/f"), None);
-    stage.looked("/f", Sight::Unknown);
+    stage.looked("/f", LookupOutcome::Unknown);
     let asked = stage.asked();
     assert_eq!(asked.len(), 1, "one speaks for all");
     stage.have(asked.lowest().unwrap().number(), "/f");
@@ -110,7 +113,7 @@ fn a_hung_file_system_is_not_waited_for() {
     stage.pass(0.2);
     let asked = stage.asked().lowest().unwrap().number();
     // The late result no longer counts.
-    stage.looked("/f", Sight::NotHere);
+    stage.looked("/f", LookupOutcome::NotHere);
     assert_eq!(stage.answered(), []);
     stage.have(asked, "/f");
     sent_to(&stage.answer());
@@ -120,7 +123,7 @@ fn a_hung_file_system_is_not_waited_for() {
 fn a_refused_look_up_asks_the_client_to_retry() {
     let mut stage = stage(2);
     assert_eq!(stage.read(1, "/f"), None);
-    stage.looked("/f", Sight::Refused);
+    stage.looked("/f", LookupOutcome::Refused);
     assert_eq!(stage.answer(), seconds(5));
     assert_eq!(stage.asked(), SlotMask::EMPTY);
     assert_eq!(stage.machine.stats().queries, 0);
@@ -139,7 +142,7 @@ fn a_client_that_returns_causes_a_new_look_up() {
     let tried = stage.machine.cell().child(slot(first)).unwrap().interfaces[0].host.to_string();
     assert_eq!(stage.select(2, "/f", SelectOptions::default(), &tried), None);
     assert_eq!(stage.looks(), ["/f"]);
-    stage.looked("/f", Sight::NotHere);
+    stage.looked("/f", LookupOutcome::NotHere);
     assert_eq!(code(&stage.answer()), 1);
 }
 
@@ -147,16 +150,19 @@ fn a_client_that_returns_causes_a_new_look_up() {
 fn parents_receive_the_result_of_a_look_up() {
     let mut stage = with_parents(2, true);
     let ask = StateAsk::default();
-    let reply = stage.machine.state(Token(1), b"/f", ask, stage.now, &mut stage.actions);
+    let reply = stage.machine.state(RequestToken(1), b"/f", ask, stage.now, &mut stage.actions);
     assert_eq!((reply, stage.looks()), (None, vec!["/f".to_owned()]));
     stage.looked("/f", HERE);
     let path: Arc<[u8]> = Arc::from(b"/f".as_slice());
-    assert_eq!(std::mem::take(&mut stage.actions), [Action::Announce { path, pending: false }]);
-    let reply = stage.machine.state(Token(2), b"/g", ask, stage.now, &mut stage.actions);
+    assert_eq!(std::mem::take(&mut stage.actions), [ResolverAction::Announce { path, pending: false }]);
+    let reply = stage.machine.state(RequestToken(2), b"/g", ask, stage.now, &mut stage.actions);
     assert_eq!((reply, stage.looks()), (None, vec!["/g".to_owned()]));
-    stage.looked("/g", Sight::NotHere);
+    stage.looked("/g", LookupOutcome::NotHere);
     let path: Arc<[u8]> = Arc::from(b"/g".as_slice());
-    assert_eq!(stage.actions, [Action::Reply { token: Token(2), path, reply: StateReply::NotHere }]);
+    assert_eq!(
+        stage.actions,
+        [ResolverAction::Reply { token: RequestToken(2), path, reply: StateReply::NotHere }]
+    );
 }
 
 #[test]
@@ -166,7 +172,7 @@ fn a_server_that_joins_meanwhile_is_a_holder_too() {
     stage.machine.join(
         slot(2),
         server(2),
-        &Export::parse_list(b"w /").unwrap(),
+        &ChildExport::parse_list(b"w /").unwrap(),
         stage.now,
         &mut stage.actions,
     );

@@ -4,10 +4,12 @@ use std::net::IpAddr;
 
 use super::*;
 use crate::cell::{ChildKind, Interface};
-use crate::tree::{Address, ChildChange, Extensions, Identity, LinkId, Member, Role, SystemId};
+use crate::tree::{
+    Address, ChildChange, ClusterMember, ConnectionId, Extensions, NodeId, NodeIdentity, Role,
+};
 
-fn root() -> Vec<Export> {
-    Export::parse_list(b"w /").unwrap()
+fn root() -> Vec<ChildExport> {
+    ChildExport::parse_list(b"w /").unwrap()
 }
 
 #[test]
@@ -43,7 +45,7 @@ fn who_comes_back_unchanged_is_not_asked_again() {
     assert_eq!(stage.read(1, "/f"), Some(seconds(15)));
     stage.change(0, |child| (child.state.connected, child.port) = (true, 2094));
     let answer = stage.read(1, "/f").unwrap();
-    assert_eq!(answer, Answer::Redirect { slot: Some(slot(0)), host: "server0".into(), port: 2094 });
+    assert_eq!(answer, ClusterAnswer::Redirect { slot: Some(slot(0)), host: "server0".into(), port: 2094 });
     assert_eq!(stage.asked(), SlotMask::EMPTY);
 }
 
@@ -68,7 +70,7 @@ fn a_real_supervisor_out_of_service_that_says_nothing_has_lost_what_it_had() {
 
 #[test]
 fn whoever_avoids_a_child_does_not_avoid_the_next_in_its_slot() {
-    let exports = Export::parse_list(b"w /").unwrap();
+    let exports = ChildExport::parse_list(b"w /").unwrap();
     for (next, sent) in [(7, Some(0)), (0, None)] {
         let mut stage = Stage::new(2);
         let remove = SelectOptions { intent: Intent::Update, name_only: true, ..SelectOptions::default() };
@@ -182,10 +184,10 @@ fn a_child_that_flaps_does_not_hold_clients_for_ever() {
     assert_eq!(stage.machine.stats().queries, 0);
 }
 
-fn member(link: Option<u64>) -> Member {
+fn member(link: Option<u64>) -> ClusterMember {
     let ip = IpAddr::from([10, 0, 0, 7]);
-    Member {
-        identity: Identity { id: SystemId::new("s-a@b site").unwrap(), ip, data_port: 1094 },
+    ClusterMember {
+        identity: NodeIdentity { id: NodeId::new("s-a@b site").unwrap(), ip, data_port: 1094 },
         role: Role::Server,
         address: Address::new("seven", 2),
         data: Address::new("seven", 1094),
@@ -197,11 +199,15 @@ fn member(link: Option<u64>) -> Member {
         version: 3,
         extensions: Extensions(wire::cms::Extensions::NOT_HERE.0),
         condition: crate::tree::Condition::default(),
-        space: crate::tree::Space { free_mb: 500, minimum_mb: 10, ..crate::tree::Space::default() },
+        space: crate::tree::SpaceReport {
+            free_mb: 500,
+            minimum_mb: 10,
+            ..crate::tree::SpaceReport::default()
+        },
         sums: None,
         share: 0,
-        load: crate::tree::Load::from_parts([1, 2, 3, 4, 5, 6]),
-        link: link.map(LinkId),
+        load: crate::tree::LoadReport::from_parts([1, 2, 3, 4, 5, 6]),
+        link: link.map(ConnectionId),
         since: Duration::ZERO,
         heard: Duration::ZERO,
         pinged: Duration::ZERO,
@@ -210,7 +216,7 @@ fn member(link: Option<u64>) -> Member {
     }
 }
 
-fn follow(stage: &mut Stage, change: ChildChange, member: Option<Member>) {
+fn follow(stage: &mut Stage, change: ChildChange, member: Option<ClusterMember>) {
     let interface = Interface { host: "seven".into(), ip: IpAddr::from([10, 0, 0, 7]), private: false };
     let now = stage.now;
     stage.machine.follow(slot(7), change, member.as_ref(), vec![interface], now, &mut stage.actions);
@@ -317,7 +323,7 @@ fn one_that_comes_and_goes_holds_up_a_supervisor_as_if_it_was_lost_once() {
     let says = |stage: &mut Stage, number| {
         come_and_go(stage, number, false);
         let ask = StateAsk::default();
-        stage.machine.state(Token(1), b"/f", ask, stage.now, &mut stage.actions).is_some()
+        stage.machine.state(RequestToken(1), b"/f", ask, stage.now, &mut stage.actions).is_some()
     };
     // For 30 seconds from the first loss on it reports nothing as missing.
     let said: Vec<bool> = (0..18).map(|number| says(&mut stage, number)).collect();

@@ -1,7 +1,7 @@
 //! Tests of held requests, and of children that do not answer.
 
 use super::*;
-use crate::request::LocateOptions;
+use crate::request::LocateFlags;
 use crate::resolve::held_requests::HELD_BYTES_MAX;
 use crate::resolve::queries::QUERY_BYTES_MAX;
 use crate::tree::{Address, ChildChange};
@@ -23,7 +23,7 @@ impl Stage {
     }
 
     fn join(&mut self, number: u8) {
-        let exports = Export::parse_list(b"w /").unwrap();
+        let exports = ChildExport::parse_list(b"w /").unwrap();
         self.machine.join(slot(number), server(number), &exports, self.now, &mut self.actions);
         self.machine.cell().meters().set_free_mb(slot(number), 1000);
     }
@@ -64,7 +64,7 @@ fn no_file_is_placed_for_a_disconnected_client() {
     assert_eq!(stage.intend(2, "/other", Intent::Create), None);
     stage.not_here(&[0], "/new");
     assert_eq!((stage.machine.stats().held, stage.machine.stats().waiters), (1, 1));
-    stage.machine.abandon(vec![Token(2), Token(1)]);
+    stage.machine.abandon(vec![RequestToken(2), RequestToken(1)]);
     assert_eq!((stage.machine.stats().held, stage.machine.stats().waiters), (0, 0));
     stage.machine.set_quorum(true);
     stage.turn();
@@ -97,7 +97,7 @@ fn each_held_request_has_a_deadline() {
     stage.machine.set_quorum(false);
     assert_eq!(stage.read(1, "/f"), None);
     let ask = StateAsk::default();
-    assert_eq!(stage.machine.state(Token(2), b"/f", ask, stage.now, &mut stage.actions), None);
+    assert_eq!(stage.machine.state(RequestToken(2), b"/f", ask, stage.now, &mut stage.actions), None);
     stage.not_here(&[0], "/f");
     stage.asked();
     stage.pass(10.0);
@@ -128,7 +128,7 @@ fn a_supervisor_without_children_redirects_clients_back() {
     stage.machine.set_door(Some(&door));
     assert_eq!(stage.read(1, "/f"), None);
     stage.turn();
-    let back = Answer::Redirect { slot: None, host: "manager".into(), port: 1094 };
+    let back = ClusterAnswer::Redirect { slot: None, host: "manager".into(), port: 1094 };
     assert_eq!(
         stage.machine.next_deadline(),
         Some(Duration::from_secs(5)),
@@ -137,10 +137,13 @@ fn a_supervisor_without_children_redirects_clients_back() {
     stage.pass(5.0);
     assert_eq!(stage.answer(), back);
     assert_eq!(stage.intend(2, "/new", Intent::Create), Some(back.clone()));
-    let locate = LocateOptions::default();
-    assert_eq!(stage.machine.locate(Token(3), b"/f", locate, stage.now, &mut stage.actions), Some(back));
+    let locate = LocateFlags::default();
+    assert_eq!(
+        stage.machine.locate(RequestToken(3), b"/f", locate, stage.now, &mut stage.actions),
+        Some(back)
+    );
     stage.machine.set_door(Some(&Address::new("::1", 1094)));
-    let written = Answer::Redirect { slot: None, host: "[::1]".into(), port: 1094 };
+    let written = ClusterAnswer::Redirect { slot: None, host: "[::1]".into(), port: 1094 };
     assert_eq!(stage.read(5, "/f"), Some(written), "as it stands before a port");
     // It serves with its first child.
     stage.join(0);
@@ -184,7 +187,7 @@ fn a_supervisor_reports_no_file_as_missing_while_a_lost_child_is_expected() {
     stage.machine.follow(slot(0), ChildChange::Freed, None, Vec::new(), now, &mut stage.actions);
     let state = |stage: &mut Stage, token: u64, path: &str| {
         let Stage { machine, now, actions, .. } = stage;
-        machine.state(Token(token), path.as_bytes(), StateAsk::default(), *now, actions)
+        machine.state(RequestToken(token), path.as_bytes(), StateAsk::default(), *now, actions)
     };
     assert_eq!(state(&mut stage, 1, "/f"), None);
     assert_eq!(state(&mut stage, 2, "/g"), Some(StateReply::Have { pending: false }));
@@ -198,7 +201,8 @@ fn a_supervisor_reports_no_file_as_missing_while_a_lost_child_is_expected() {
     assert_eq!((state(&mut stage, 4, "/f"), &*stage.actions), (None, &[][..]));
     stage.pass(1.0);
     stage.turn();
-    let reply = Action::Reply { token: Token(4), path: (*b"/f").into(), reply: StateReply::NotHere };
+    let reply =
+        ResolverAction::Reply { token: RequestToken(4), path: (*b"/f").into(), reply: StateReply::NotHere };
     assert_eq!(stage.actions, [reply]);
 }
 
@@ -260,7 +264,7 @@ fn announcements_of_an_unresponsive_server_do_not_count_as_replies() {
 
 /// Returns the answers to a creator when the first child replies "not here" and the second is
 /// silent for this time.
-fn silence_of_the_second(stage: &mut Stage, path: &str, seconds: f64) -> Vec<(u64, Answer)> {
+fn silence_of_the_second(stage: &mut Stage, path: &str, seconds: f64) -> Vec<(u64, ClusterAnswer)> {
     assert_eq!(stage.intend(1, path, Intent::Create), None);
     stage.not_here(&[0], path);
     stage.pass(seconds);
@@ -313,7 +317,7 @@ fn an_inner_node_out_of_service_does_not_delay_requests_for_ever() {
         stage.not_here(&[0], &path);
         stage.have(1, &path);
         assert_eq!(stage.answered(), [], "who reads it waits until it is in service");
-        stage.machine.abandon(vec![Token(2)]);
+        stage.machine.abandon(vec![RequestToken(2)]);
     }
     stage.pass(10.0);
     for path in ["/d/f", "/d/g"] {
@@ -360,6 +364,6 @@ fn paths_that_wait_are_bounded_by_their_bytes() {
     // Others that wait for the same path take no room; those that leave free theirs.
     let again = stage.read(u64::MAX, &long(0));
     assert_eq!((again, stage.machine.stats().held), (None, most + 1));
-    stage.machine.abandon([Token(7)]);
+    stage.machine.abandon([RequestToken(7)]);
     assert!(hold(&mut stage, most + 1));
 }

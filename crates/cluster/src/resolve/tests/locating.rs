@@ -1,30 +1,30 @@
 //! Tests of all forms of `locate`.
 
 use super::*;
-use crate::cell::{Client, Interface, Net};
-use crate::request::Located;
+use crate::cell::{ClientOrigin, Interface, Net};
+use crate::request::LocatedChild;
 
-fn locate(stage: &mut Stage, token: u64, path: &str, options: LocateOptions) -> Option<Answer> {
-    stage.machine.locate(Token(token), path.as_bytes(), options, stage.now, &mut stage.actions)
+fn locate(stage: &mut Stage, token: u64, path: &str, options: LocateFlags) -> Option<ClusterAnswer> {
+    stage.machine.locate(RequestToken(token), path.as_bytes(), options, stage.now, &mut stage.actions)
 }
 
 #[track_caller]
-fn lines(answer: &Answer) -> Vec<String> {
+fn lines(answer: &ClusterAnswer) -> Vec<String> {
     match answer {
-        Answer::Located(list) => {
-            String::from_utf8(Located::text(list)).unwrap().split(' ').map(str::to_owned).collect()
+        ClusterAnswer::Located(list) => {
+            String::from_utf8(LocatedChild::text(list)).unwrap().split(' ').map(str::to_owned).collect()
         }
         other => panic!("{other:?}"),
     }
 }
 
-const PLAIN: LocateOptions = LocateOptions {
+const PLAIN: LocateFlags = LocateFlags {
     refresh: false,
     names: false,
     unique: false,
     asap: false,
     all_nets: false,
-    client: Client { net: Net::V4First, private: false, alone: false },
+    client: ClientOrigin { net: Net::V4First, private: false, alone: false },
 };
 
 #[test]
@@ -34,7 +34,7 @@ fn children_are_listed_from_the_highest_slot_down() {
     stage.change(1, |child| child.state.suspended = true);
     let all = locate(&mut stage, 1, "*", PLAIN).unwrap();
     assert_eq!(lines(&all), ["Sr[::10.0.0.2]:1094", "sr[::10.0.0.1]:1094", "Mr[::10.0.0.0]:1094"]);
-    let names = locate(&mut stage, 1, "*", LocateOptions { names: true, ..PLAIN }).unwrap();
+    let names = locate(&mut stage, 1, "*", LocateFlags { names: true, ..PLAIN }).unwrap();
     assert_eq!(lines(&names)[0], "Srserver2:1094");
     let mut empty = Stage::new(0);
     assert_eq!(code(&locate(&mut empty, 1, "*", PLAIN).unwrap()), 1);
@@ -43,7 +43,7 @@ fn children_are_listed_from_the_highest_slot_down() {
 #[test]
 fn a_listing_of_exporters_has_all_children_that_export_the_path() {
     let mut cell = cell(1);
-    cell.join(slot(1), server(1), &Export::parse_list(b"r /a").unwrap());
+    cell.join(slot(1), server(1), &ChildExport::parse_list(b"r /a").unwrap());
     let mut stage = Stage::with(cell, Policy::default(), false);
     let exporters = locate(&mut stage, 1, "*/a/f", PLAIN).unwrap();
     assert_eq!(lines(&exporters), ["Sr[::10.0.0.1]:1094", "Sw[::10.0.0.0]:1094"]);
@@ -55,7 +55,7 @@ fn a_listing_of_exporters_has_all_children_that_export_the_path() {
 fn the_list_of_holders_is_complete_unless_asap_is_set() {
     let mut stage = Stage::new(3);
     assert_eq!(locate(&mut stage, 1, "/f", PLAIN), None);
-    assert_eq!(locate(&mut stage, 2, "/f", LocateOptions { asap: true, ..PLAIN }), None);
+    assert_eq!(locate(&mut stage, 2, "/f", LocateFlags { asap: true, ..PLAIN }), None);
     stage.have(0, "/f");
     let first = stage.answered();
     assert_eq!((first[0].0, lines(&first[0].1)), (2, vec!["Sw[::10.0.0.0]:1094".to_owned()]));
@@ -97,8 +97,12 @@ fn holders_are_listed_by_addresses_that_the_client_can_use() {
         ];
     });
     let mut from = |net, private, all_nets| {
-        let options =
-            LocateOptions { names: true, client: Client { net, private, alone: false }, all_nets, ..PLAIN };
+        let options = LocateFlags {
+            names: true,
+            client: ClientOrigin { net, private, alone: false },
+            all_nets,
+            ..PLAIN
+        };
         locate(&mut stage, 1, "/f", options).unwrap()
     };
     assert_eq!(lines(&from(Net::V4First, true, false)), ["Swhere:1094"]);
@@ -112,6 +116,6 @@ fn holders_are_listed_by_addresses_that_the_client_can_use() {
 fn a_refresh_queries_again() {
     let mut stage = Stage::new(2);
     stage.learn("/f", &[0]);
-    assert_eq!(locate(&mut stage, 1, "/f", LocateOptions { refresh: true, ..PLAIN }), None);
+    assert_eq!(locate(&mut stage, 1, "/f", LocateFlags { refresh: true, ..PLAIN }), None);
     assert_eq!(stage.asked().len(), 2);
 }

@@ -93,9 +93,9 @@ impl World {
             Step::Create { path } => self.stage.intend(token, &name(*path), Intent::Create),
             Step::Locate { path } => {
                 let path = name(*path);
-                let options = LocateOptions::default();
+                let options = LocateFlags::default();
                 let Stage { machine, now, actions, .. } = &mut self.stage;
-                machine.locate(Token(token), path.as_bytes(), options, *now, actions)
+                machine.locate(RequestToken(token), path.as_bytes(), options, *now, actions)
             }
             Step::Hear { child } => return self.hear(*child),
             Step::Lose { child } => return self.lose(*child),
@@ -154,7 +154,7 @@ impl World {
         let mut server = server(child);
         server.says_not_here = !self.legacy[at];
         server.takes_leases = !self.legacy[at];
-        let exports = Export::parse_list(b"w /").unwrap();
+        let exports = ChildExport::parse_list(b"w /").unwrap();
         let Stage { machine, now, actions, .. } = &mut self.stage;
         machine.join(slot(child), server, &exports, *now, actions);
         self.look();
@@ -163,7 +163,7 @@ impl World {
     fn look(&mut self) {
         for action in std::mem::take(&mut self.stage.actions) {
             match action {
-                Action::Ask { to, path, .. } => {
+                ResolverAction::Ask { to, path, .. } => {
                     for child in to {
                         assert!(self.connected[child.index()], "asked one that is away");
                         let path = String::from_utf8(path.to_vec()).unwrap();
@@ -171,12 +171,12 @@ impl World {
                         self.inbox[child.index()].push_back(path);
                     }
                 }
-                Action::Answer { token, answer } => {
+                ResolverAction::Answer { token, answer } => {
                     let (step, tried) = self.waiting.remove(&token.0).expect("answered twice");
                     self.judge(&step, &tried, &answer);
                 }
                 // The client creates it at once.
-                Action::Lease { .. } => {}
+                ResolverAction::Lease { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -184,13 +184,13 @@ impl World {
         assert_eq!(waiters, self.waiting.len());
     }
 
-    fn judge(&mut self, step: &Step, tried: &[u8], answer: &Answer) {
+    fn judge(&mut self, step: &Step, tried: &[u8], answer: &ClusterAnswer) {
         match (step, answer) {
-            (Step::Read { .. }, Answer::Redirect { slot: Some(to), .. }) => {
+            (Step::Read { .. }, ClusterAnswer::Redirect { slot: Some(to), .. }) => {
                 assert!(self.connected[to.index()], "sent to one that is away");
                 assert!(!tried.contains(&to.number()), "sent back");
             }
-            (Step::Create { path }, Answer::Redirect { slot: Some(to), .. }) => {
+            (Step::Create { path }, ClusterAnswer::Redirect { slot: Some(to), .. }) => {
                 let heard = |child: &u8| !self.unread(*child, *path);
                 let others: Vec<u8> = self.holders(*path).into_iter().filter(heard).collect();
                 assert_eq!(others, Vec::<u8>::new(), "made a second time, at {to:?}");
@@ -198,7 +198,10 @@ impl World {
                 self.holds[to.index()].insert(*path);
                 self.stage.have(to.number(), &name(*path));
             }
-            (Step::Read { path, .. } | Step::Locate { path }, Answer::Error(ErrorCode::NO_ENTRY, _)) => {
+            (
+                Step::Read { path, .. } | Step::Locate { path },
+                ClusterAnswer::Error(ErrorCode::NO_ENTRY, _),
+            ) => {
                 let left = |child: &u8| !tried.contains(child) && !self.unread(*child, *path);
                 let left: Vec<u8> = self.holders(*path).into_iter().filter(left).collect();
                 assert_eq!(left, Vec::<u8>::new(), "{step:?} nowhere");
@@ -250,9 +253,9 @@ proptest! {
             let mut answer = world.stage.read(u64::MAX, &name(path));
             world.waiting.insert(u64::MAX, (Step::Read { path, tried: None }, Vec::new()));
             if answer.is_none() {
-                let asks: Vec<Action> = std::mem::take(&mut world.stage.actions);
+                let asks: Vec<ResolverAction> = std::mem::take(&mut world.stage.actions);
                 for ask in asks {
-                    let Action::Ask { to, .. } = ask else { continue };
+                    let ResolverAction::Ask { to, .. } = ask else { continue };
                     for child in to.iter().map(Slot::number) {
                         if world.holds[usize::from(child)].contains(&path) {
                             world.stage.have(child, &name(path));

@@ -7,14 +7,14 @@ fn inner(servers: u8) -> Stage {
 }
 
 fn state(stage: &mut Stage, token: u64, path: &str, ask: StateAsk) -> Option<StateReply> {
-    stage.machine.state(Token(token), path.as_bytes(), ask, stage.now, &mut stage.actions)
+    stage.machine.state(RequestToken(token), path.as_bytes(), ask, stage.now, &mut stage.actions)
 }
 
 const PLAIN: StateAsk = StateAsk { refresh: false, quiet: false, via_meta: false };
 const HAVE: StateReply = StateReply::Have { pending: false };
 
-fn announced(stage: &mut Stage) -> Vec<Action> {
-    stage.actions.extract_if(.., |action| !matches!(action, Action::Ask { .. })).collect()
+fn announced(stage: &mut Stage) -> Vec<ResolverAction> {
+    stage.actions.extract_if(.., |action| !matches!(action, ResolverAction::Ask { .. })).collect()
 }
 
 #[test]
@@ -22,10 +22,11 @@ fn a_query_of_a_parent_goes_down_and_the_first_holder_is_reported_once() {
     let mut stage = inner(3);
     let ask = StateAsk { via_meta: true, ..PLAIN };
     assert_eq!(state(&mut stage, 1, "/f", ask), None);
-    let down = Action::Ask { to: mask(&[0, 1, 2]), path: (*b"/f").into(), refresh: false, via_meta: true };
+    let down =
+        ResolverAction::Ask { to: mask(&[0, 1, 2]), path: (*b"/f").into(), refresh: false, via_meta: true };
     assert_eq!(stage.actions, [down]);
     stage.have(0, "/f");
-    let news = Action::Announce { path: (*b"/f").into(), pending: false };
+    let news = ResolverAction::Announce { path: (*b"/f").into(), pending: false };
     assert_eq!(announced(&mut stage), [news], "and no reply beside it");
     stage.have(1, "/f");
     assert_eq!(announced(&mut stage), []);
@@ -39,7 +40,8 @@ fn not_here_is_sent_if_no_child_has_the_file() {
     stage.not_here(&[0], "/f");
     assert_eq!(announced(&mut stage), []);
     stage.not_here(&[1], "/f");
-    let reply = Action::Reply { token: Token(1), path: (*b"/f").into(), reply: StateReply::NotHere };
+    let reply =
+        ResolverAction::Reply { token: RequestToken(1), path: (*b"/f").into(), reply: StateReply::NotHere };
     assert_eq!(announced(&mut stage), [reply]);
     assert_eq!(state(&mut stage, 2, "/f", PLAIN), Some(StateReply::NotHere));
 }
@@ -50,7 +52,7 @@ fn a_file_on_draining_nodes_only_is_reported_so_and_comes_last() {
     stage.change(0, |child| child.state.draining = true);
     assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
     stage.have(0, "/f");
-    let news = Action::Announce { path: (*b"/f").into(), pending: false };
+    let news = ResolverAction::Announce { path: (*b"/f").into(), pending: false };
     assert_eq!(announced(&mut stage), std::slice::from_ref(&news));
     assert!(stage.machine.is_draining(b"/f", stage.now));
     // Announced once more: it exists elsewhere now, and then no longer.
@@ -129,7 +131,7 @@ fn a_pending_file_is_reported_as_pending() {
     let mut stage = inner(2);
     assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
     stage.pending(0, "/f");
-    let news = |pending| Action::Announce { path: (*b"/f").into(), pending };
+    let news = |pending| ResolverAction::Announce { path: (*b"/f").into(), pending };
     assert_eq!(announced(&mut stage), [news(true)]);
     assert_eq!(state(&mut stage, 2, "/f", PLAIN), Some(StateReply::Have { pending: true }));
     stage.have(0, "/f");
@@ -140,13 +142,13 @@ fn a_pending_file_is_reported_as_pending() {
 fn a_file_without_a_query_is_announced_and_retracted() {
     let mut stage = inner(2);
     stage.have(0, "/never");
-    assert_eq!(stage.actions, [Action::Announce { path: (*b"/never").into(), pending: false }]);
+    assert_eq!(stage.actions, [ResolverAction::Announce { path: (*b"/never").into(), pending: false }]);
     stage.actions.clear();
     stage.gone(0, "/never");
-    assert_eq!(stage.actions, [Action::Retract { path: (*b"/never").into() }]);
+    assert_eq!(stage.actions, [ResolverAction::Retract { path: (*b"/never").into() }]);
     stage.learn("/f", &[]);
     stage.have(1, "/f");
-    assert_eq!(stage.actions, [Action::Announce { path: (*b"/f").into(), pending: false }]);
+    assert_eq!(stage.actions, [ResolverAction::Announce { path: (*b"/f").into(), pending: false }]);
     // A root announces nothing.
     let mut root = Stage::new(2);
     root.learn("/f", &[]);
@@ -165,7 +167,7 @@ fn the_loss_of_the_last_holder_is_reported_and_queried_again() {
     stage.gone(0, "/f");
     assert_eq!(stage.actions, []);
     stage.gone(1, "/f");
-    assert_eq!(stage.actions, [Action::Retract { path: (*b"/f").into() }]);
+    assert_eq!(stage.actions, [ResolverAction::Retract { path: (*b"/f").into() }]);
     stage.actions.clear();
     // The children with NOT_HERE replies are queried, except the one that reported the removal, and
     // not one whose reply is silence.
@@ -215,7 +217,7 @@ fn a_file_is_announced_whose_location_was_forgotten_here_before_a_parent_forgets
     // The parent queried again in between, and caches the absence until later.
     stage.pass(crate::cache::WINDOW.as_secs_f64() + 1.0);
     stage.have(1, "/f");
-    let news = Action::Announce { path: (*b"/f").into(), pending: false };
+    let news = ResolverAction::Announce { path: (*b"/f").into(), pending: false };
     assert_eq!(announced(&mut stage), [news]);
     // Without parents there is nothing to report.
     let mut stage = Stage::new(2);
@@ -237,7 +239,7 @@ fn forgotten() -> Stage {
 
 #[test]
 fn a_file_that_goes_after_this_node_has_forgotten_it_is_retracted_if_no_other_child_has_it() {
-    let retract = [Action::Retract { path: (*b"/f").into() }];
+    let retract = [ResolverAction::Retract { path: (*b"/f").into() }];
     let mut stage = forgotten();
     stage.gone(0, "/f");
     assert_eq!(stage.asked(), mask(&[1, 2]), "a real parent would take it for all of them");
@@ -252,7 +254,7 @@ fn a_file_that_goes_after_this_node_has_forgotten_it_is_retracted_if_no_other_ch
     stage.asked();
     stage.have(2, "/f");
     stage.not_here(&[1], "/f");
-    assert!(announced(&mut stage).iter().all(|action| matches!(action, Action::Announce { .. })));
+    assert!(announced(&mut stage).iter().all(|action| matches!(action, ResolverAction::Announce { .. })));
     // A child without a reply does not serve it either.
     let mut stage = forgotten();
     stage.gone(0, "/f");

@@ -17,7 +17,7 @@ pub(super) fn placed(stage: Stage) -> (Stage, u8) {
 }
 
 /// A client that was at `child` in vain asks again.
-fn came_back(stage: &mut Stage, intent: Intent, reason: Reason, child: u8) -> Option<Answer> {
+fn came_back(stage: &mut Stage, intent: Intent, reason: RetryReason, child: u8) -> Option<ClusterAnswer> {
     let options = SelectOptions { intent, reason, ..SelectOptions::default() };
     stage.select(2, "/f", options, &format!("server{child}"))
 }
@@ -28,7 +28,7 @@ fn a_child_has_its_lease_before_the_client_is_redirected() {
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
     stage.not_here(&[0, 1, 2], "/f");
     let order: Vec<bool> =
-        stage.actions.iter().skip(1).map(|action| matches!(action, Action::Lease { .. })).collect();
+        stage.actions.iter().skip(1).map(|action| matches!(action, ResolverAction::Lease { .. })).collect();
     assert_eq!(order, [true, false]);
     let leased = stage.leased();
     assert_eq!(leased, [sent_to(&stage.answer())]);
@@ -65,7 +65,7 @@ fn a_reader_before_the_creator_does_not_end_the_placement() {
     for legacy in [&[][..], &[0, 1, 2]] {
         let (mut stage, at) = placed(Stage::new(3).legacy(legacy));
         assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), at);
-        assert_eq!(came_back(&mut stage, Intent::Read, Reason::Missing, at), None);
+        assert_eq!(came_back(&mut stage, Intent::Read, RetryReason::Missing, at), None);
         assert_eq!(stage.asked(), mask(&[at]));
         if legacy.is_empty() {
             stage.leased_by(at, "/f");
@@ -89,7 +89,7 @@ fn a_reader_before_the_creator_does_not_end_the_placement() {
 /// Returns another child than the one of the placement, and the number of the lease of the latter.
 fn rival(stage: &mut Stage, at: u8) -> (u8, u64) {
     let number = stage.actions.iter().find_map(|action| match action {
-        Action::Lease { number, .. } => Some(number.0),
+        ResolverAction::Lease { number, .. } => Some(number.0),
         _ => None,
     });
     stage.actions.clear();
@@ -239,7 +239,7 @@ fn a_lost_child_with_another_fitness_keeps_the_files_that_were_placed_at_it() {
 fn a_lost_child_that_reconnects_is_queried() {
     let (mut stage, at) = placed(Stage::with(cell(3), Policy::default(), true));
     lose(&mut stage, at);
-    let (now, exports) = (stage.now, Export::parse_list(b"w /").unwrap());
+    let (now, exports) = (stage.now, ChildExport::parse_list(b"w /").unwrap());
     stage.machine.join(slot(9), server(at), &exports, now, &mut stage.actions);
     assert_eq!(stage.intend(2, "/f", Intent::Create), None);
     assert_eq!(stage.asked(), slot(9).mask());
@@ -261,7 +261,7 @@ fn after_a_restart_new_files_wait_for_the_children_of_the_earlier_run() {
     stage.learn("/old", &[0]);
     assert_eq!(create(&mut stage, "/f"), None);
     assert_eq!(sent_to(&stage.read(1, "/old").unwrap()), 0, "what exists is served");
-    let (now, exports) = (stage.now, Export::parse_list(b"w /").unwrap());
+    let (now, exports) = (stage.now, ChildExport::parse_list(b"w /").unwrap());
     stage.machine.join(slot(2), server(2), &exports, now, &mut stage.actions);
     assert!(create(&mut stage, "/f").is_some());
     let mut stage = Stage::new(2);
@@ -292,8 +292,8 @@ fn requests_do_not_wait_for_a_child_that_joined_below() {
     assert_eq!(create(&mut stage, "/f"), None);
     assert!(stage.machine.found_below(&[server(at).id]));
     // The supervisor that accepted it is queried for the file, and answers for the lease.
-    let (now, exports) = (stage.now, Export::parse_list(b"w /").unwrap());
-    let supervisor = Child { kind: ChildKind::Inner, ..server(9) };
+    let (now, exports) = (stage.now, ChildExport::parse_list(b"w /").unwrap());
+    let supervisor = CellChild { kind: ChildKind::Inner, ..server(9) };
     stage.machine.join(slot(9), supervisor, &exports, now, &mut stage.actions);
     assert_eq!(stage.intend(2, "/f", Intent::Create), None);
     stage.leased_by(9, "/f");
@@ -304,8 +304,8 @@ fn requests_do_not_wait_for_a_child_that_joined_below() {
 fn displace(stage: &mut Stage, number: u8) {
     let Stage { machine, now, actions, .. } = stage;
     machine.follow(slot(number), ChildChange::Freed, None, Vec::new(), *now, actions);
-    let exports = Export::parse_list(b"w /").unwrap();
-    let supervisor = Child { kind: ChildKind::Inner, digest: 77, id: 77, ..server(9) };
+    let exports = ChildExport::parse_list(b"w /").unwrap();
+    let supervisor = CellChild { kind: ChildKind::Inner, digest: 77, id: 77, ..server(9) };
     machine.join(slot(number), supervisor, &exports, *now, actions);
 }
 
@@ -353,14 +353,15 @@ fn a_creator_whose_server_failed_gets_another_when_that_has_nothing() {
     // Our own server ends the lease when a creation fails.
     let (mut stage, at) = placed(Stage::new(3));
     stage.gone(at, "/f");
-    assert_eq!(came_back(&mut stage, Intent::Create, Reason::Server, at), None);
+    assert_eq!(came_back(&mut stage, Intent::Create, RetryReason::Server, at), None);
     stage.not_here(&[0, 1, 2], "/f");
     assert_ne!(sent_to(&stage.answer()), at);
     // A child that the client cannot reach is ordered to, whatever reason the client gives.
-    for reason in [Reason::Server, Reason::Missing] {
+    for reason in [RetryReason::Server, RetryReason::Missing] {
         let (mut stage, at) = placed(Stage::new(3));
         assert_eq!(came_back(&mut stage, Intent::Truncate, reason, at), None);
-        let ends = |action: &Action| matches!(action, Action::Lease { time: Duration::ZERO, .. });
+        let ends =
+            |action: &ResolverAction| matches!(action, ResolverAction::Lease { time: Duration::ZERO, .. });
         assert!(stage.actions.iter().any(ends));
         assert_eq!(stage.asked(), mask(&[at]));
         stage.gone(at, "/f");
@@ -369,7 +370,7 @@ fn a_creator_whose_server_failed_gets_another_when_that_has_nothing() {
     }
     // For a real one the client is the only source.
     let (mut stage, at) = placed(Stage::new(3).legacy(&[0, 1, 2]));
-    assert_eq!(came_back(&mut stage, Intent::Create, Reason::Server, at), None);
+    assert_eq!(came_back(&mut stage, Intent::Create, RetryReason::Server, at), None);
     assert_eq!(stage.asked(), mask(&[at]));
     stage.pass(5.0);
     assert_ne!(sent_to(&stage.answer()), at);
@@ -409,7 +410,7 @@ fn a_creator_without_an_answer_may_ask_again() {
 /// Queries an inner node as its parent.
 pub(super) fn state(stage: &mut Stage) -> Option<StateReply> {
     let Stage { machine, now, actions, .. } = stage;
-    machine.state(Token(9), b"/f", StateAsk::default(), *now, actions)
+    machine.state(RequestToken(9), b"/f", StateAsk::default(), *now, actions)
 }
 
 #[test]
@@ -426,12 +427,12 @@ fn an_inner_node_reports_the_lease_of_its_parent_until_a_child_has_it() {
     stage.pass(31.0);
     assert_eq!(stage.actions, [], "the child says when its lease ends");
     stage.gone(at, "/f");
-    assert_eq!(stage.actions, [Action::Retract { path: Arc::from(&b"/f"[..]) }]);
+    assert_eq!(stage.actions, [ResolverAction::Retract { path: Arc::from(&b"/f"[..]) }]);
 }
 
 #[test]
 fn an_inner_node_forwards_the_end_of_a_lease_and_reports_a_lease_that_stays() {
-    let announced = [Action::Announce { path: Arc::from(&b"/f"[..]), pending: true }];
+    let announced = [ResolverAction::Announce { path: Arc::from(&b"/f"[..]), pending: true }];
     let mut stage = Stage::with(cell(3), Policy::default(), true);
     stage.lease("/f", LEASE, 7);
     stage.lease("/f", Duration::ZERO, 6);
@@ -451,7 +452,7 @@ fn an_inner_node_forwards_the_end_of_a_lease_and_reports_a_lease_that_stays() {
     stage.lease("/f", Duration::ZERO, number + 1);
     assert_eq!(stage.ended(), [(at, LeaseNumber(number + 1))]);
     stage.gone(at, "/f");
-    assert_eq!(stage.actions, [Action::Retract { path: Arc::from(&b"/f"[..]) }]);
+    assert_eq!(stage.actions, [ResolverAction::Retract { path: Arc::from(&b"/f"[..]) }]);
     assert_eq!(stage.machine.running_leases(stage.now), []);
 }
 
@@ -464,7 +465,7 @@ fn a_supervisor_sends_creators_back_once_it_has_reported_the_end_of_the_lease_of
     stage.actions.clear();
     // The client did not arrive at the child.
     stage.gone(at, "/f");
-    assert_eq!(stage.actions, [Action::Retract { path: Arc::from(&b"/f"[..]) }]);
+    assert_eq!(stage.actions, [ResolverAction::Retract { path: Arc::from(&b"/f"[..]) }]);
     stage.actions.clear();
     // Another client, which a parent sent here for the same lease, arrives late: the file may have
     // been created elsewhere.
@@ -483,7 +484,7 @@ fn an_inner_node_sends_a_creator_back_that_comes_too_late() {
     let mut stage = Stage::with(cell(2), Policy::default(), true);
     stage.lease("/f", LEASE, 1);
     stage.pass(30.0);
-    assert_eq!(stage.actions, [Action::Retract { path: Arc::from(&b"/f"[..]) }]);
+    assert_eq!(stage.actions, [ResolverAction::Retract { path: Arc::from(&b"/f"[..]) }]);
     assert!(stage.machine.has_lease_ended(b"/f", stage.now));
     stage.actions.clear();
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);

@@ -82,7 +82,7 @@ fn a_draining_holder_does_not_answer_while_replies_are_outstanding() {
 fn a_path_without_exporter_causes_no_query() {
     let mut stage = Stage::with(Cell::new(&[]), Policy::default(), false);
     assert_eq!(code(&stage.read(1, "/f").unwrap()), 1);
-    let exports = Export::parse_list(b"w /only").unwrap();
+    let exports = ChildExport::parse_list(b"w /only").unwrap();
     let now = stage.now;
     stage.machine.join(slot(5), server(5), &exports, now, &mut stage.actions);
     assert_eq!(code(&stage.read(1, "/onlyx").unwrap()), 1);
@@ -100,7 +100,12 @@ fn invalid_paths_are_refused() {
     assert_eq!(code(&stage.read(1, &long).unwrap()), 8);
     assert_eq!(stage.read(1, &long[..PATH_BYTES_MAX]), None);
     assert_eq!(stage.read(1, "/"), None, "the root is a path");
-    assert!(stage.actions.iter().any(|action| matches!(action, Action::Ask { path, .. } if &**path == b"/")));
+    assert!(
+        stage
+            .actions
+            .iter()
+            .any(|action| matches!(action, ResolverAction::Ask { path, .. } if &**path == b"/"))
+    );
     stage.have(0, "/");
     assert_eq!(sent_to(&stage.read(2, "//").unwrap()), 0);
 }
@@ -111,7 +116,8 @@ fn a_refresh_queries_despite_a_known_location() {
     stage.learn("/f", &[0]);
     let refresh = SelectOptions { refresh: true, ..SelectOptions::default() };
     assert_eq!(stage.select(1, "/f", refresh, ""), None);
-    let ask = Action::Ask { to: mask(&[0, 1]), path: (*b"/f").into(), refresh: true, via_meta: false };
+    let ask =
+        ResolverAction::Ask { to: mask(&[0, 1]), path: (*b"/f").into(), refresh: true, via_meta: false };
     assert_eq!(stage.actions, [ask]);
     // The same request during the refresh sends no further query.
     assert_eq!(stage.select(2, "/f", refresh, ""), None);
@@ -161,15 +167,18 @@ fn a_client_is_never_redirected_to_a_tried_child_and_gets_the_reason_at_the_end(
     stage.learn("/f", &[0, 1]);
     let because = |reason| SelectOptions { reason, ..SelectOptions::default() };
     let tried = "server0,server1";
-    for (reason, expected) in
-        [(Reason::Io, 5), (Reason::FileSystem, 12), (Reason::Server, 13), (Reason::Missing, 1)]
-    {
+    for (reason, expected) in [
+        (RetryReason::Io, 5),
+        (RetryReason::FileSystem, 12),
+        (RetryReason::Server, 13),
+        (RetryReason::Missing, 1),
+    ] {
         assert_eq!(code(&stage.select(1, "/f", because(reason), tried).unwrap()), expected);
     }
     // There is one holder: the query after the doubt ends with an error, not with a redirect back.
     let mut stage = Stage::new(2);
     stage.learn("/f", &[0]);
-    assert_eq!(stage.select(1, "/f", because(Reason::Missing), "server0"), None);
+    assert_eq!(stage.select(1, "/f", because(RetryReason::Missing), "server0"), None);
     stage.have(0, "/f");
     assert_eq!(code(&stage.answer()), 1);
 }
@@ -182,11 +191,11 @@ fn too_many_tries_lead_elsewhere_or_nowhere() {
     let plain = SelectOptions::default();
     assert_eq!(sent_to(&stage.select(1, "/f", plain, "server0").unwrap()), 2);
     assert_eq!(code(&stage.select(1, "/f", plain, "server0,server1").unwrap()), 1);
-    let elsewhere = crate::Elsewhere { host: "far".into(), port: 1 };
+    let elsewhere = crate::ForeignTarget { host: "far".into(), port: 1 };
     let policy = Policy { tried_elsewhere: Some(elsewhere), ..policy };
     let mut stage = Stage::with(cell(3), policy, false);
     let sent = stage.select(1, "/f", plain, "server0,server1").unwrap();
-    assert_eq!(sent, Answer::Redirect { slot: None, host: "far".into(), port: 1 });
+    assert_eq!(sent, ClusterAnswer::Redirect { slot: None, host: "far".into(), port: 1 });
 }
 
 #[test]
@@ -204,7 +213,7 @@ fn a_second_source_is_given_only_if_allowed() {
 /// Returns a cell whose last child stages files below `/tape`.
 fn with_stager(policy: Policy) -> Stage {
     let mut cell = cell(2);
-    cell.join(slot(2), server(2), &Export::parse_list(b"ws /tape").unwrap());
+    cell.join(slot(2), server(2), &ChildExport::parse_list(b"ws /tape").unwrap());
     cell.meters().set_free_mb(slot(2), 1000);
     Stage::with(cell, policy, false)
 }
@@ -238,7 +247,7 @@ fn no_staging_without_space_or_ability_or_after_enough_tries() {
 
 #[test]
 fn strong_affinity_waits_for_all_replies() {
-    let policy = Policy { affinity: crate::Affinity::Strong, ..Policy::default() };
+    let policy = Policy { affinity: crate::ClientAffinity::Strong, ..Policy::default() };
     let mut stage = Stage::with(cell(3), policy, false);
     assert_eq!(stage.read(1, "/f"), None);
     stage.have(0, "/f");
@@ -258,7 +267,7 @@ fn a_client_with_one_address_family_goes_to_a_reachable_child() {
         });
     }
     let from = |net, alone| SelectOptions {
-        client: crate::cell::Client { net, private: false, alone },
+        client: crate::cell::ClientOrigin { net, private: false, alone },
         ..SelectOptions::default()
     };
     let (v4, v6) = (from(crate::Net::V4First, true), from(crate::Net::V6First, true));

@@ -4,9 +4,9 @@ use super::placement::{create, placed, state};
 use super::*;
 use crate::leases::LEASE;
 
-fn reserve(stage: &mut Stage, path: &str, holder: u8) -> Option<Answer> {
+fn reserve(stage: &mut Stage, path: &str, holder: u8) -> Option<ClusterAnswer> {
     let Stage { machine, now, actions, .. } = stage;
-    let answer = machine.reserve(Token(5), path.as_bytes(), slot(holder), *now, actions);
+    let answer = machine.reserve(RequestToken(5), path.as_bytes(), slot(holder), *now, actions);
     stage.confirm();
     answer
 }
@@ -62,5 +62,5 @@ fn an_inner_node_forwards_the_lease_of_a_name() {
     assert_eq!(sent_to(&stage.answer()), 2);
     assert_eq!(state(&mut stage), Some(StateReply::Have { pending: true }));
     stage.gone(2, "/f");
-    assert!(stage.actions.contains(&Action::Retract { path: Arc::from(&b"/f"[..]) }));
+    assert!(stage.actions.contains(&ResolverAction::Retract { path: Arc::from(&b"/f"[..]) }));
 }

@@ -25,7 +25,7 @@ fn restarted(servers: u8) -> Stage {
 }
 
 fn join(stage: &mut Stage, number: u8) {
-    let (now, exports) = (stage.now, Export::parse_list(b"w /").unwrap());
+    let (now, exports) = (stage.now, ChildExport::parse_list(b"w /").unwrap());
     stage.machine.join(slot(number), server(number), &exports, now, &mut stage.actions);
     stage.machine.found_below(&[server(number).id]);
 }
@@ -86,7 +86,7 @@ fn a_creator_with_a_lease_of_the_earlier_run_is_sent_back() {
     sent_to(&create_at(&mut stage));
 }
 
-fn create_at(stage: &mut Stage) -> Answer {
+fn create_at(stage: &mut Stage) -> ClusterAnswer {
     stage.intend(3, "/f", Intent::Create).unwrap_or_else(|| {
         stage.not_here(&[0, 1, 2], "/f");
         stage.answer()
@@ -103,7 +103,7 @@ fn a_lease_is_not_reported_as_ended_to_a_parent_that_asked_before_it_came() {
         .actions
         .iter()
         .filter_map(|action| match action {
-            Action::Reply { reply, .. } => Some(*reply),
+            ResolverAction::Reply { reply, .. } => Some(*reply),
             _ => None,
         })
         .collect();
@@ -130,7 +130,7 @@ fn a_lease_of_a_lost_child_does_not_end_by_order_of_a_parent() {
     machine.follow(slot(at), ChildChange::Lost, None, Vec::new(), *now, actions);
     stage.actions.clear();
     stage.lease("/f", Duration::ZERO, u64::MAX);
-    assert_eq!(stage.actions, [Action::Announce { path: Arc::from(&b"/f"[..]), pending: true }]);
+    assert_eq!(stage.actions, [ResolverAction::Announce { path: Arc::from(&b"/f"[..]), pending: true }]);
     assert_eq!(state(&mut stage), LEASED);
 }
 

@@ -1,14 +1,14 @@
 //! Tests of a shared file system: one server answers for all.
 
 use super::*;
-use crate::request::Reason;
+use crate::request::RetryReason;
 
-fn stage(servers: u8, shared: SharedFiles) -> Stage {
+fn stage(servers: u8, shared: SharedFileSystem) -> Stage {
     Stage::with(cell(servers), Policy { shared: Some(shared), ..Policy::default() }, false)
 }
 
 fn checked_stage(servers: u8) -> Stage {
-    stage(servers, SharedFiles::default())
+    stage(servers, SharedFileSystem::default())
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_file_is_created_once_and_written_through_any_server() {
 fn a_client_that_tried_two_servers_is_not_sent_to_a_third() {
     let mut stage = checked_stage(4);
     stage.learn("/f", &[0]);
-    let options = SelectOptions { reason: Reason::Io, ..SelectOptions::default() };
+    let options = SelectOptions { reason: RetryReason::Io, ..SelectOptions::default() };
     let tried = |stage: &Stage, slots: &[u8]| {
         let host =
             |number: &u8| stage.machine.cell().child(slot(*number)).unwrap().interfaces[0].host.to_string();
@@ -89,7 +89,7 @@ fn a_client_that_tried_two_servers_is_not_sent_to_a_third() {
 
 #[test]
 fn unchecked_files_are_served_by_any_server() {
-    let mut stage = stage(2, SharedFiles { unchecked: true, ..SharedFiles::default() });
+    let mut stage = stage(2, SharedFileSystem { unchecked: true, ..SharedFileSystem::default() });
     let mut seen = SlotMask::EMPTY;
     for token in 0..4 {
         seen.insert(slot(sent_to(&stage.read(token, "/f").unwrap())));
@@ -98,19 +98,19 @@ fn unchecked_files_are_served_by_any_server() {
     }
     assert_eq!(seen, mask(&[0, 1]));
     assert_eq!(stage.asked(), SlotMask::EMPTY);
-    let all = LocateOptions::default();
+    let all = LocateFlags::default();
     assert_eq!(located(&locate(&mut stage, 1, all)).len(), 2);
-    let unique = LocateOptions { unique: true, ..all };
+    let unique = LocateFlags { unique: true, ..all };
     assert_eq!(located(&locate(&mut stage, 2, unique)).len(), 1);
 }
 
-fn locate(stage: &mut Stage, token: u64, options: LocateOptions) -> Answer {
-    stage.machine.locate(Token(token), b"/f", options, stage.now, &mut stage.actions).unwrap()
+fn locate(stage: &mut Stage, token: u64, options: LocateFlags) -> ClusterAnswer {
+    stage.machine.locate(RequestToken(token), b"/f", options, stage.now, &mut stage.actions).unwrap()
 }
 
-fn located(answer: &Answer) -> &[crate::request::Located] {
+fn located(answer: &ClusterAnswer) -> &[crate::request::LocatedChild] {
     match answer {
-        Answer::Located(list) => list,
+        ClusterAnswer::Located(list) => list,
         other => panic!("{other:?}"),
     }
 }

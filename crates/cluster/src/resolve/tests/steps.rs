@@ -46,8 +46,8 @@ fn events(stage: &mut Stage) -> Vec<u64> {
     steps.push(stage.steps(|stage| {
         stage.machine.inventory(slot(0), b"/missing/4", false, stage.now, &mut stage.actions);
     }));
-    steps.push(stage.steps(|stage| stage.machine.abandon([Token(5)])));
-    steps.push(stage.steps(|stage| stage.machine.abandon([Token(u64::MAX - 1)])));
+    steps.push(stage.steps(|stage| stage.machine.abandon([RequestToken(5)])));
+    steps.push(stage.steps(|stage| stage.machine.abandon([RequestToken(u64::MAX - 1)])));
     steps.push(stage.steps(|stage| stage.pass(0.001)));
     steps
 }
@@ -96,8 +96,8 @@ fn the_loss_of_a_child_costs_its_own_queries_only() {
     let lost = |queries: u64| {
         let mut stage = Stage::new(2);
         // Child 1 exports another path and was queried once.
-        stage.machine.cell.join(slot(0), server(0), &Export::parse_list(b"w /zero").unwrap());
-        stage.machine.cell.join(slot(1), server(1), &Export::parse_list(b"w /one").unwrap());
+        stage.machine.cell.join(slot(0), server(0), &ChildExport::parse_list(b"w /zero").unwrap());
+        stage.machine.cell.join(slot(1), server(1), &ChildExport::parse_list(b"w /one").unwrap());
         for token in 1..=queries {
             assert_eq!(stage.read(token, &format!("/zero/{token}")), None);
         }
@@ -167,7 +167,7 @@ fn a_child_that_is_lost_and_comes_back_is_asked_again_for_everything() {
         .actions
         .iter()
         .filter_map(|action| match action {
-            Action::Ask { path, .. } => Some(path.to_vec()),
+            ResolverAction::Ask { path, .. } => Some(path.to_vec()),
             _ => None,
         })
         .collect();
@@ -219,7 +219,7 @@ fn requests_of_clients_that_left_one_by_one_cost_a_constant_each() {
     for token in 1..=MANY {
         assert_eq!(stage.read(token, "/f"), None);
     }
-    let steps = stage.steps(|stage| (1..MANY).for_each(|token| stage.machine.abandon([Token(token)])));
+    let steps = stage.steps(|stage| (1..MANY).for_each(|token| stage.machine.abandon([RequestToken(token)])));
     assert!(steps <= 4 * MANY, "{steps} steps");
     stage.pass(0.0);
     assert_eq!(stage.machine.stats().waiters, 1);

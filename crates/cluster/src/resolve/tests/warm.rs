@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn read(reader: &mut Reader, stage: &Stage, path: &str) -> Option<Answer> {
+fn read(reader: &mut LocationReader, stage: &Stage, path: &str) -> Option<ClusterAnswer> {
     reader.select(path.as_bytes(), SelectOptions::default(), stage.now, &mut SplitMix64::new(0))
 }
 
@@ -16,8 +16,8 @@ fn a_known_location_is_answered_without_the_resolver() {
     let turns: Vec<u8> = (0..4).map(|_| sent_to(&read(&mut reader, &stage, "/f").unwrap())).collect();
     assert_eq!(turns, [2, 0, 2, 0], "with the same counts as the machine's");
     assert_eq!(code(&read(&mut reader, &stage, "/g").unwrap()), 1);
-    let list = reader.locate(b"/f", LocateOptions::default(), stage.now);
-    assert!(matches!(list, Some(Answer::Located(list)) if list.len() == 2));
+    let list = reader.locate(b"/f", LocateFlags::default(), stage.now);
+    assert!(matches!(list, Some(ClusterAnswer::Located(list)) if list.len() == 2));
     assert_eq!(stage.actions, []);
 }
 
@@ -38,7 +38,13 @@ fn an_unknown_location_is_left_to_the_resolver() {
     );
     assert_eq!(select(plain, "/unknown"), None);
     let now = stage.now;
-    stage.machine.join(slot(3), server(3), &Export::parse_list(b"w /").unwrap(), now, &mut stage.actions);
+    stage.machine.join(
+        slot(3),
+        server(3),
+        &ChildExport::parse_list(b"w /").unwrap(),
+        now,
+        &mut stage.actions,
+    );
     assert_eq!(read(&mut reader, &stage, "/f"), None, "a newcomer has to be asked");
 }
 
@@ -69,7 +75,7 @@ fn a_child_with_an_inventory_is_not_queried_for_replicas() {
     assert_eq!(sent_to(&read(&mut reader, &stage, "/f").unwrap()), 0);
     assert_eq!(sent_to(&read(&mut reader, &stage, "/g").unwrap()), 2);
     assert_eq!(read(&mut reader, &stage, "/none"), None, "somebody may have put it on a disk");
-    let list = reader.locate(b"/f", LocateOptions::default(), now);
+    let list = reader.locate(b"/f", LocateFlags::default(), now);
     assert_eq!(list, None, "a list is to be complete");
     let update = SelectOptions { intent: Intent::Update, ..SelectOptions::default() };
     let writes = reader.select(b"/f", update, now, &mut SplitMix64::new(0));
@@ -130,7 +136,7 @@ fn a_name_in_no_complete_inventory_is_missing_without_a_query() {
     for number in 0..1000 {
         assert_eq!(code(&read(&mut reader, &stage, &format!("/none/{number}")).unwrap()), 1);
     }
-    let list = reader.locate(b"/none", LocateOptions::default(), stage.now);
+    let list = reader.locate(b"/none", LocateFlags::default(), stage.now);
     assert_eq!(code(&list.unwrap()), 1);
     assert_eq!(stage.machine.stats().cache.locations, entered, "they take no place of others");
     // Its directory has a name without being listed.
@@ -168,7 +174,7 @@ fn one_child_without_a_complete_inventory_causes_a_query() {
     let changes: [(&str, Change); 6] = [
         ("what it said is void", |stage| stage.machine.bounce(slot(1))),
         ("another in its place, whose list began before", |stage| {
-            let exports = Export::parse_list(b"w /").unwrap();
+            let exports = ChildExport::parse_list(b"w /").unwrap();
             stage.machine.join(slot(1), server(1), &exports, stage.now, &mut stage.actions);
             stage.machine.listed(slot(1));
             stage.machine.listed_completely(slot(1));
@@ -177,17 +183,17 @@ fn one_child_without_a_complete_inventory_causes_a_query() {
             stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
         }),
         ("a newcomer", |stage| {
-            let exports = Export::parse_list(b"w /").unwrap();
+            let exports = ChildExport::parse_list(b"w /").unwrap();
             stage.machine.join(slot(3), server(3), &exports, stage.now, &mut stage.actions);
         }),
         ("another in its place, which lists only files", |stage| {
-            let exports = Export::parse_list(b"w /").unwrap();
+            let exports = ChildExport::parse_list(b"w /").unwrap();
             stage.machine.join(slot(1), server(1), &exports, stage.now, &mut stage.actions);
             stage.machine.listed(slot(1));
         }),
         ("it is being asked, and does not list everything", |stage| {
-            let exports = Export::parse_list(b"w /").unwrap();
-            let child = Child { lists_all: false, ..server(1) };
+            let exports = ChildExport::parse_list(b"w /").unwrap();
+            let child = CellChild { lists_all: false, ..server(1) };
             stage.machine.join(slot(1), child, &exports, stage.now, &mut stage.actions);
             stage.machine.begin_list(slot(1));
             stage.machine.listed(slot(1));

@@ -66,7 +66,7 @@ fn replicas_are_written_only_if_allowed() {
 #[test]
 fn a_file_with_a_read_only_holder_is_not_written() {
     let mut cell = cell(1);
-    cell.join(slot(1), server(1), &Export::parse_list(b"r /").unwrap());
+    cell.join(slot(1), server(1), &ChildExport::parse_list(b"r /").unwrap());
     let mut stage = Stage::with(cell, Policy::default(), false);
     stage.learn("/f", &[1]);
     assert_eq!(code(&stage.intend(1, "/f", Intent::Update).unwrap()), 14);
@@ -77,7 +77,7 @@ fn a_file_with_a_read_only_holder_is_not_written() {
         "new ones go where it may be written"
     );
     let mut readers = Cell::new(&[]);
-    readers.join(slot(0), server(0), &Export::parse_list(b"r /").unwrap());
+    readers.join(slot(0), server(0), &ChildExport::parse_list(b"r /").unwrap());
     let mut stage = Stage::with(readers, Policy::default(), false);
     assert_eq!(code(&stage.intend(1, "/h", Intent::Create).unwrap()), 1);
     assert_eq!(stage.asked(), SlotMask::EMPTY);

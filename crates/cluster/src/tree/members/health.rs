@@ -4,22 +4,22 @@
 
 use std::time::Duration;
 
-use super::super::action::{Action, Notice};
+use super::super::action::{NodeAction, Notice};
 use super::super::limits::{ORPHANED, PING, PING_MIN, SILENT_PINGS_MAX, SILENT_PINGS_OWN_MAX};
-use super::super::link::LinkId;
-use super::super::member::Member;
-use super::super::message::Message;
-use super::{Members, Position, Standing};
+use super::super::link::ConnectionId;
+use super::super::member::ClusterMember;
+use super::super::message::NodeMessage;
+use super::{ConnectionRole, Members, RootDistance};
 use crate::Slot;
 
 impl Members {
     /// Returns the interval between two pings to a child. A real node leaves after three of its own
     /// intervals without a byte, so the interval to it is never long, whatever the configuration.
-    pub(super) fn interval(&self, member: &Member) -> Duration {
+    pub(super) fn interval(&self, member: &ClusterMember) -> Duration {
         if member.is_own() { self.settings.ping_own } else { self.settings.ping.clamp(PING_MIN, PING) }
     }
 
-    fn silence(&self, member: &Member) -> Duration {
+    fn silence(&self, member: &ClusterMember) -> Duration {
         let pings = if member.is_own() { SILENT_PINGS_OWN_MAX } else { SILENT_PINGS_MAX };
         self.interval(member) * pings
     }
@@ -29,9 +29,9 @@ impl Members {
     }
 
     /// Records that bytes arrived on a connection.
-    pub fn heard(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
+    pub fn heard(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
         match self.links.get(&link) {
-            Some(Position::Child(slot)) => {
+            Some(ConnectionRole::Child(slot)) => {
                 let slot = *slot;
                 self.unheard.remove(slot);
                 if let Some(member) = self.cell.get_mut(slot) {
@@ -41,17 +41,17 @@ impl Members {
                     self.contest_lost(slot, out);
                 }
             }
-            Some(Position::Alternate(_)) => {
+            Some(ConnectionRole::Alternate(_)) => {
                 if let Some(member) = self.cell.alternate_mut(link) {
                     member.heard = now;
                 }
             }
-            Some(Position::Parked | Position::Contest) | None => {}
+            Some(ConnectionRole::Parked | ConnectionRole::Contest) | None => {}
         }
     }
 
     /// Sends due pings, closes timed-out connections, and frees places at the end of their time.
-    pub(super) fn check_health(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub(super) fn check_health(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         if self.health_at.is_none_or(|due| due > now) {
             return;
         }
@@ -61,7 +61,7 @@ impl Members {
         }
         self.check_alternates(now, out);
         self.review(now, out);
-        if let Standing::Alone(since) = self.standing {
+        if let RootDistance::Alone(since) = self.standing {
             if now < since + ORPHANED {
                 self.wake_health(since + ORPHANED);
             } else {
@@ -74,7 +74,7 @@ impl Members {
         }
     }
 
-    fn check_child(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
+    fn check_child(&mut self, slot: Slot, now: Duration, out: &mut Vec<NodeAction>) {
         let Some(member) = self.cell.get(slot) else { return };
         let (interval, silence) = (self.interval(member), self.silence(member));
         let Some(link) = member.link else {
@@ -86,7 +86,7 @@ impl Members {
             return self.review(now, out);
         };
         if now >= member.heard + silence {
-            out.push(Action::Notice(Notice::Silent { address: member.address.clone() }));
+            out.push(NodeAction::Notice(Notice::Silent { address: member.address.clone() }));
             self.close(link, out);
             return self.lost(slot, now, out);
         }
@@ -97,9 +97,9 @@ impl Members {
             pinged = now;
             let usage = self.settings.usage;
             if !member.is_own() && usage > 0 && member.pings.is_multiple_of(usage) {
-                out.push(Action::Send { link, message: Message::Usage });
+                out.push(NodeAction::Send { link, message: NodeMessage::Usage });
             }
-            out.push(Action::Send { link, message: Message::Ping });
+            out.push(NodeAction::Send { link, message: NodeMessage::Ping });
         }
         if let Some(member) = self.cell.get_mut(slot) {
             member.pings = member.pings.wrapping_add(u32::from(member.pinged != pinged));
@@ -109,7 +109,7 @@ impl Members {
         }
     }
 
-    fn check_alternates(&mut self, now: Duration, out: &mut Vec<Action>) {
+    fn check_alternates(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         let mut silent = Vec::new();
         let mut due = Vec::new();
         for (_, member) in self.cell.alternates() {
@@ -125,7 +125,7 @@ impl Members {
             self.close(link, out);
         }
         for link in due {
-            out.push(Action::Send { link, message: Message::Ping });
+            out.push(NodeAction::Send { link, message: NodeMessage::Ping });
             if let Some(member) = self.cell.alternate_mut(link) {
                 member.pinged = now;
             }

@@ -25,25 +25,25 @@ use std::time::Duration;
 
 pub use reports::Totals;
 
-use super::action::{Action, ChildChange, Notice, RefusalReason};
+use super::action::{ChildChange, NodeAction, Notice, RefusalReason};
 use super::address::Address;
 use super::blacklist::Blacklist;
-use super::cell::Cell;
-use super::directory::{Directory, Places};
+use super::cell::SlotTable;
+use super::directory::{CellDirectory, FreeSlots};
 use super::limits::{DROP_UNHEARD, FIRST_START, ORPHANED, SETTLE, SETTLE_MAX, STABLE};
-use super::link::LinkId;
-use super::member::Member;
-use super::message::Message;
+use super::link::ConnectionId;
+use super::member::ClusterMember;
+use super::message::NodeMessage;
 use super::parent::ParentSettings;
 use super::parking::{Parked, Parking};
-use super::role::Acceptor;
+use super::role::AcceptorRole;
 use crate::{CELL_SLOTS, Slot, SlotMask};
 use reports::Reporter;
 use resets::Resets;
 
 /// The origin of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Peer {
+pub struct PeerAddress {
     /// Its address.
     pub ip: IpAddr,
     /// The host name or address of the node for other nodes: a name if one is known without a
@@ -53,7 +53,7 @@ pub struct Peer {
 
 /// The role of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Position {
+enum ConnectionRole {
     /// A child.
     Child(Slot),
     /// An alternate, which stands by for a child.
@@ -67,15 +67,15 @@ enum Position {
 /// A login with the identity of a connected node.
 #[derive(Debug)]
 struct Contest {
-    link: LinkId,
-    member: Box<Member>,
+    link: ConnectionId,
+    member: Box<ClusterMember>,
     slot: Slot,
     due: Duration,
 }
 
 /// The distance of this node, a supervisor, from a root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum RootDistance {
     /// It is a root, or a child of one.
     Near,
     /// Its parent is a supervisor; supervisors cannot join below it.
@@ -88,11 +88,11 @@ pub enum Standing {
 #[derive(Debug)]
 pub struct Members {
     settings: ParentSettings,
-    cell: Cell,
-    directory: Directory,
-    waiting: Waiting,
+    cell: SlotTable,
+    directory: CellDirectory,
+    waiting: ParkedLogins,
     contests: Vec<Contest>,
-    links: HashMap<LinkId, Position>,
+    links: HashMap<ConnectionId, ConnectionRole>,
     /// Children that have sent nothing since their login.
     unheard: SlotMask,
     /// Children that a cell below has accepted although their connection here appears to be up,
@@ -101,7 +101,7 @@ pub struct Members {
     blacklist: Blacklist,
     reporter: Reporter,
     resets: Resets,
-    standing: Standing,
+    standing: RootDistance,
     suspended_by_order: bool,
     /// Ids of nodes that the administrator drains here.
     drained: BTreeSet<String>,
@@ -125,12 +125,12 @@ pub struct Members {
 
 /// Logins that are held back.
 #[derive(Debug, Default)]
-struct Waiting {
+struct ParkedLogins {
     parents: Parking,
     leaves: Parking,
 }
 
-impl Waiting {
+impl ParkedLogins {
     fn of(&self, parents: bool) -> &Parking {
         if parents { &self.parents } else { &self.leaves }
     }
@@ -143,12 +143,12 @@ impl Waiting {
 impl Members {
     /// Creates a parent without children.
     pub fn new(settings: ParentSettings, now: Duration) -> Self {
-        let alone = settings.acceptor == Acceptor::Supervisor;
+        let alone = settings.acceptor == AcceptorRole::Supervisor;
         Self {
             settings,
-            cell: Cell::default(),
-            directory: Directory::default(),
-            waiting: Waiting::default(),
+            cell: SlotTable::default(),
+            directory: CellDirectory::default(),
+            waiting: ParkedLogins::default(),
             contests: Vec::new(),
             links: HashMap::new(),
             unheard: SlotMask::EMPTY,
@@ -156,7 +156,7 @@ impl Members {
             blacklist: Blacklist::default(),
             reporter: Reporter::new(alone),
             resets: Resets::default(),
-            standing: if alone { Standing::Alone(now) } else { Standing::Near },
+            standing: if alone { RootDistance::Alone(now) } else { RootDistance::Near },
             suspended_by_order: false,
             drained: BTreeSet::new(),
             serves: false,
@@ -178,17 +178,17 @@ impl Members {
     }
 
     /// Returns the child in a slot.
-    pub fn member(&self, slot: Slot) -> Option<&Member> {
+    pub fn member(&self, slot: Slot) -> Option<&ClusterMember> {
         self.cell.get(slot)
     }
 
     /// Returns all children, connected or remembered.
-    pub fn members(&self) -> impl Iterator<Item = (Slot, &Member)> {
+    pub fn members(&self) -> impl Iterator<Item = (Slot, &ClusterMember)> {
         self.cell.iter()
     }
 
     /// Returns the alternates of the children.
-    pub fn alternates(&self) -> impl Iterator<Item = (Slot, &Member)> {
+    pub fn alternates(&self) -> impl Iterator<Item = (Slot, &ClusterMember)> {
         self.cell.alternates()
     }
 
@@ -203,7 +203,7 @@ impl Members {
     }
 
     /// Returns the cells below.
-    pub fn directory(&self) -> &Directory {
+    pub fn directory(&self) -> &CellDirectory {
         &self.directory
     }
 
@@ -220,21 +220,21 @@ impl Members {
     /// Sets the address at which clients enter the cluster, as a supervisor received it from its
     /// parent.
     pub fn set_door(&mut self, door: Option<Address>) {
-        if self.settings.acceptor == Acceptor::Supervisor {
+        if self.settings.acceptor == AcceptorRole::Supervisor {
             self.settings.door = door;
         }
     }
 
     /// Returns the slot of a connection; `None` if it does not belong to a child.
-    pub fn slot(&self, link: LinkId) -> Option<Slot> {
+    pub fn slot(&self, link: ConnectionId) -> Option<Slot> {
         match self.links.get(&link) {
-            Some(Position::Child(slot)) => Some(*slot),
+            Some(ConnectionRole::Child(slot)) => Some(*slot),
             _ => None,
         }
     }
 
     /// Reports whether the connection belongs to a node, accepted or waiting.
-    pub fn knows(&self, link: LinkId) -> bool {
+    pub fn knows(&self, link: ConnectionId) -> bool {
         self.links.contains_key(&link)
     }
 
@@ -273,52 +273,52 @@ impl Members {
     }
 
     /// Returns the places of the own cell, for reports to parents.
-    pub(super) fn places(&self) -> Places {
+    pub(super) fn places(&self) -> FreeSlots {
         let (used, parents) = (self.cell.used().len(), self.cell.parents().len());
-        Places { free: (CELL_SLOTS - used) as u8, parents: parents as u8, leaves: (used - parents) as u8 }
+        FreeSlots { free: (CELL_SLOTS - used) as u8, parents: parents as u8, leaves: (used - parents) as u8 }
     }
 
     /// Handles the end of a node's connection.
-    pub fn closed(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
+    pub fn closed(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
         match self.links.remove(&link) {
-            Some(Position::Child(slot)) => self.lost(slot, now, out),
-            Some(Position::Alternate(_)) => {
+            Some(ConnectionRole::Child(slot)) => self.lost(slot, now, out),
+            Some(ConnectionRole::Alternate(_)) => {
                 self.cell.dismiss(link);
             }
-            Some(Position::Parked) => drop(self.take_waiting(link)),
-            Some(Position::Contest) => self.contests.retain(|contest| contest.link != link),
+            Some(ConnectionRole::Parked) => drop(self.take_waiting(link)),
+            Some(ConnectionRole::Contest) => self.contests.retain(|contest| contest.link != link),
             None => {}
         }
     }
 
-    fn take_waiting(&mut self, link: LinkId) -> Option<Parked> {
+    fn take_waiting(&mut self, link: ConnectionId) -> Option<Parked> {
         self.waiting.leaves.release(link).or_else(|| self.waiting.parents.release(link))
     }
 
     /// Ends a connection from this side.
-    fn close(&mut self, link: LinkId, out: &mut Vec<Action>) {
+    fn close(&mut self, link: ConnectionId, out: &mut Vec<NodeAction>) {
         self.links.remove(&link);
-        out.push(Action::Close { link });
+        out.push(NodeAction::Close { link });
     }
 
     /// Handles the loss of a child's connection.
-    fn lost(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
+    fn lost(&mut self, slot: Slot, now: Duration, out: &mut Vec<NodeAction>) {
         self.cells_lost(slot, now);
         let went = self.elsewhere.remove(&slot);
         let went = went.is_some_and(|at| self.cell.get(slot).is_some_and(|member| member.heard <= at));
         self.cell.lose(slot, now);
         if let Some(link) = self.cell.get(slot).and_then(|member| member.link) {
             // The alternate takes over; it has the same files as the lost node.
-            self.links.insert(link, Position::Child(slot));
-            out.push(Action::Child { slot, change: ChildChange::Condition });
+            self.links.insert(link, ConnectionRole::Child(slot));
+            out.push(NodeAction::Child { slot, change: ChildChange::Condition });
         } else if went {
             // The child is not lost: it has its place below, so its slot is freed at once.
             self.free_moved(slot, now, out);
         } else if self.settings.drop.is_zero() {
-            out.push(Action::Child { slot, change: ChildChange::Lost });
+            out.push(NodeAction::Child { slot, change: ChildChange::Lost });
             self.free(slot, now, out);
         } else {
-            out.push(Action::Child { slot, change: ChildChange::Lost });
+            out.push(NodeAction::Child { slot, change: ChildChange::Lost });
             self.wake_health(now + self.kept_for(slot));
         }
         self.contest_won(slot, now, out);
@@ -333,14 +333,14 @@ impl Members {
 
     /// Empties the slot of a node that a cell below has accepted. Nodes whose slots are freed count
     /// as on their way to a cell.
-    fn free_moved(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
+    fn free_moved(&mut self, slot: Slot, now: Duration, out: &mut Vec<NodeAction>) {
         let node = self.cell.get(slot).map(|member| member.identity.id.digest());
         self.free(slot, now, out);
-        out.extend(node.map(|node| Action::JoinedBelow { nodes: vec![node] }));
+        out.extend(node.map(|node| NodeAction::JoinedBelow { nodes: vec![node] }));
     }
 
     /// Empties a slot. The node that was connected there has its notice already.
-    fn free(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
+    fn free(&mut self, slot: Slot, now: Duration, out: &mut Vec<NodeAction>) {
         self.elsewhere.remove(&slot);
         self.unheard.remove(slot);
         if let Some(member) = self.cell.take(slot) {
@@ -349,7 +349,7 @@ impl Members {
             }
             self.cells_lost(slot, now);
             self.reporter.changed(now);
-            out.push(Action::Child { slot, change: ChildChange::Freed });
+            out.push(NodeAction::Child { slot, change: ChildChange::Freed });
         }
     }
 
@@ -361,7 +361,7 @@ impl Members {
     }
 
     /// Checks whether the last change starts or stops service, and notifies the nodes concerned.
-    fn review(&mut self, now: Duration, out: &mut Vec<Action>) {
+    fn review(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         self.note_service(now);
         let enough = self.cell.active().len() >= self.minimum(now);
         let serves = enough && !self.suspended_by_order;
@@ -375,42 +375,45 @@ impl Members {
             } else {
                 self.stopped = Some((now, self.unsettled.take()));
             }
-            out.push(Action::Service { serves });
+            out.push(NodeAction::Service { serves });
         }
         self.release(now, out);
     }
 
     /// Applies a new distance from the root: this node, a supervisor, found a parent or lost the
     /// last one.
-    pub fn stand(&mut self, standing: Standing, now: Duration, out: &mut Vec<Action>) {
+    pub fn stand(&mut self, standing: RootDistance, now: Duration, out: &mut Vec<NodeAction>) {
         self.standing = standing;
         match standing {
-            Standing::Near => {}
-            Standing::Far => {
+            RootDistance::Near => {}
+            RootDistance::Far => {
                 // Supervisors below would make the tree deeper than its limit.
                 for slot in self.cell.parents() {
                     self.send_away(slot, now, out);
                 }
             }
-            Standing::Alone(_) => self.wake_health(now + ORPHANED),
+            RootDistance::Alone(_) => self.wake_health(now + ORPHANED),
         }
     }
 
     /// Ends a child's membership without naming another place.
-    fn send_away(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
+    fn send_away(&mut self, slot: Slot, now: Duration, out: &mut Vec<NodeAction>) {
         let link = self.cell.get(slot).and_then(|member| member.link);
         if let Some(link) = link {
-            out.push(Action::Send { link, message: Message::Try { hosts: Vec::new(), permanent: false } });
+            out.push(NodeAction::Send {
+                link,
+                message: NodeMessage::Try { hosts: Vec::new(), permanent: false },
+            });
             self.close(link, out);
         }
         self.free(slot, now, out);
         self.review(now, out);
     }
 
-    fn refuse(&mut self, link: LinkId, host: &str, reason: RefusalReason, out: &mut Vec<Action>) {
+    fn refuse(&mut self, link: ConnectionId, host: &str, reason: RefusalReason, out: &mut Vec<NodeAction>) {
         self.links.remove(&link);
-        out.push(Action::Notice(Notice::Refused { host: host.to_owned(), reason }));
-        out.push(Action::Close { link });
+        out.push(NodeAction::Notice(Notice::Refused { host: host.to_owned(), reason }));
+        out.push(NodeAction::Close { link });
     }
 
     /// Returns the time of the next work for [`tick`](Self::tick).
@@ -433,10 +436,10 @@ impl Members {
     }
 
     /// Does the work that is due.
-    pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub fn tick(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         self.settle_contests(now, out);
         for slot in self.resets.take_due(now) {
-            out.push(Action::Child { slot, change: ChildChange::Reset });
+            out.push(NodeAction::Child { slot, change: ChildChange::Reset });
         }
         if self.settles_at().is_some_and(|at| at <= now) {
             self.unsettled = None;
@@ -446,7 +449,7 @@ impl Members {
         let mut nodes = Vec::new();
         let freed = self.directory.age(now, &mut nodes);
         if !nodes.is_empty() {
-            out.push(Action::JoinedBelow { nodes });
+            out.push(NodeAction::JoinedBelow { nodes });
         }
         if freed || relaxed {
             self.release(now, out);

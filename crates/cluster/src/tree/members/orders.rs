@@ -5,44 +5,47 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::super::action::{Action, ChildChange};
-use super::super::blacklist::{Blacklist, Verdict};
-use super::super::message::{Message, Refusal, Status};
-use super::{Members, Peer};
+use super::super::action::{ChildChange, NodeAction};
+use super::super::blacklist::{Blacklist, BlacklistVerdict};
+use super::super::message::{LoginRefusal, NodeMessage, StatusMessage};
+use super::{Members, PeerAddress};
 use crate::Slot;
 
 impl Members {
     /// Replaces the black list: banned children are disconnected at once, waiting logins too.
-    pub fn set_blacklist(&mut self, list: Blacklist, now: Duration, out: &mut Vec<Action>) {
+    pub fn set_blacklist(&mut self, list: Blacklist, now: Duration, out: &mut Vec<NodeAction>) {
         self.blacklist = list;
         for slot in self.cell.used() {
             let Some(member) = self.cell.get(slot) else { continue };
-            let peer = Peer { ip: member.identity.ip, host: member.address.host().to_owned() };
+            let peer = PeerAddress { ip: member.identity.ip, host: member.address.host().to_owned() };
             let verdict = self.blacklist.verdict(&peer);
-            if verdict == Verdict::Fine {
+            if verdict == BlacklistVerdict::Fine {
                 continue;
             }
             if let Some(link) = member.link {
                 let message = match verdict {
                     // An error would not belong to a request now: the node gets it at its next
                     // login.
-                    Verdict::Elsewhere(hosts) if member.is_own() => Message::Try { hosts, permanent: true },
-                    _ => Message::Disc,
+                    BlacklistVerdict::Elsewhere(hosts) if member.is_own() => {
+                        NodeMessage::Try { hosts, permanent: true }
+                    }
+                    _ => NodeMessage::Disc,
                 };
-                out.push(Action::Send { link, message });
+                out.push(NodeAction::Send { link, message });
                 self.close(link, out);
             }
             self.free(slot, now, out);
         }
         for parents in [true, false] {
-            let banned = |member: &super::Member| {
-                let peer = Peer { ip: member.identity.ip, host: member.address.host().to_owned() };
-                self.blacklist.verdict(&peer) != Verdict::Fine
+            let banned = |member: &super::ClusterMember| {
+                let peer = PeerAddress { ip: member.identity.ip, host: member.address.host().to_owned() };
+                self.blacklist.verdict(&peer) != BlacklistVerdict::Fine
             };
             for link in self.waiting.of(parents).links(banned) {
                 self.take_waiting(link);
-                let refusal = Refusal { banned: true, text: "this node is on the black list".to_owned() };
-                out.push(Action::Send { link, message: Message::Refusal(refusal) });
+                let refusal =
+                    LoginRefusal { banned: true, text: "this node is on the black list".to_owned() };
+                out.push(NodeAction::Send { link, message: NodeMessage::Refusal(refusal) });
                 self.close(link, out);
             }
         }
@@ -51,7 +54,7 @@ impl Members {
 
     /// Drains a child, or ends that: its clients move to others, and no connection is cut. `false`
     /// if there is no such child.
-    pub fn drain(&mut self, slot: Slot, draining: bool, out: &mut Vec<Action>) -> bool {
+    pub fn drain(&mut self, slot: Slot, draining: bool, out: &mut Vec<NodeAction>) -> bool {
         let Some(member) = self.cell.get_mut(slot) else { return false };
         let id = member.identity.id.as_str();
         let news = if draining { self.drained.insert(id.to_owned()) } else { self.drained.remove(id) };
@@ -60,10 +63,10 @@ impl Members {
             member.condition.draining = draining;
             if let Some(link) = member.link.filter(|_| member.is_own()) {
                 // It moves its current clients, too.
-                let status = Status { drains: Some(draining), ..Status::default() };
-                out.push(Action::Send { link, message: Message::Status(status) });
+                let status = StatusMessage { drains: Some(draining), ..StatusMessage::default() };
+                out.push(NodeAction::Send { link, message: NodeMessage::Status(status) });
             }
-            out.push(Action::Child { slot, change: ChildChange::Draining });
+            out.push(NodeAction::Child { slot, change: ChildChange::Draining });
         }
         true
     }
@@ -86,7 +89,7 @@ impl Members {
     }
 
     /// Suspends service of all nodes below, or resumes it.
-    pub fn suspend(&mut self, suspended: bool, now: Duration, out: &mut Vec<Action>) {
+    pub fn suspend(&mut self, suspended: bool, now: Duration, out: &mut Vec<NodeAction>) {
         self.suspended_by_order = suspended;
         self.review(now, out);
     }

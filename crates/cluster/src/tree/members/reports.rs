@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::action::{Action, ChildChange};
+use super::super::action::{ChildChange, NodeAction};
 use super::super::limits::{LEVELS_MAX, REPORT, RESERVATION};
-use super::super::link::LinkId;
-use super::super::member::{Load, Member};
-use super::super::message::{CellReport, Message, Status};
-use super::super::role::Acceptor;
-use super::{Members, Position};
+use super::super::link::ConnectionId;
+use super::super::member::{ClusterMember, LoadReport};
+use super::super::message::{CellReport, NodeMessage, StatusMessage};
+use super::super::role::AcceptorRole;
+use super::{ConnectionRole, Members};
 use crate::{Slot, SlotMask};
 use wire::cms::message::SpaceSums;
 
@@ -38,7 +38,7 @@ pub struct Totals {
     /// A child can stage files.
     pub stages: bool,
     /// The mean of their loads.
-    pub load: Load,
+    pub load: LoadReport,
 }
 
 /// Changes of cells that the parents of a supervisor have not received yet.
@@ -145,11 +145,17 @@ impl Members {
     }
 
     /// Handles a message about the tree from a child, an alternate or a waiting login.
-    pub fn message(&mut self, link: LinkId, message: Message, now: Duration, out: &mut Vec<Action>) {
+    pub fn message(
+        &mut self,
+        link: ConnectionId,
+        message: NodeMessage,
+        now: Duration,
+        out: &mut Vec<NodeAction>,
+    ) {
         match (self.links.get(&link).copied(), message) {
-            (Some(_), Message::Disc) => {
+            (Some(_), NodeMessage::Disc) => {
                 // The node found its place elsewhere: no place is kept for it.
-                out.push(Action::Send { link, message: Message::Disc });
+                out.push(NodeAction::Send { link, message: NodeMessage::Disc });
                 let slot = self.slot(link);
                 let was_reported = slot.is_some_and(|slot| self.elsewhere.contains_key(&slot));
                 self.closed(link, now, out);
@@ -163,15 +169,15 @@ impl Members {
                     }
                     self.review(now, out);
                 }
-                out.push(Action::Close { link });
+                out.push(NodeAction::Close { link });
             }
-            (Some(Position::Child(slot)), message) => self.child_says(slot, message, now, out),
-            (Some(Position::Alternate(_)), message) => {
+            (Some(ConnectionRole::Child(slot)), message) => self.child_says(slot, message, now, out),
+            (Some(ConnectionRole::Alternate(_)), message) => {
                 if let Some(member) = self.cell.alternate_mut(link) {
                     take(member, &message);
                 }
             }
-            (Some(Position::Parked), message) => {
+            (Some(ConnectionRole::Parked), message) => {
                 // The reply is sent before the place is assigned, so that it is valid from the
                 // first moment.
                 let waiting = &mut self.waiting;
@@ -179,7 +185,7 @@ impl Members {
                     take(member, &message);
                 }
             }
-            (Some(Position::Contest), message) => {
+            (Some(ConnectionRole::Contest), message) => {
                 if let Some(contest) = self.contests.iter_mut().find(|contest| contest.link == link) {
                     take(&mut contest.member, &message);
                 }
@@ -188,33 +194,41 @@ impl Members {
         }
     }
 
-    fn child_says(&mut self, slot: Slot, message: Message, now: Duration, out: &mut Vec<Action>) {
-        if let Message::Occupancy(reports) = message {
+    fn child_says(&mut self, slot: Slot, message: NodeMessage, now: Duration, out: &mut Vec<NodeAction>) {
+        if let NodeMessage::Occupancy(reports) = message {
             return self.take_reports(slot, reports, now, out);
         }
-        if matches!(message, Message::Status(Status { reset: true, .. })) && self.resets.arrived(slot, now) {
-            out.push(Action::Child { slot, change: ChildChange::Reset });
+        if matches!(message, NodeMessage::Status(StatusMessage { reset: true, .. }))
+            && self.resets.arrived(slot, now)
+        {
+            out.push(NodeAction::Child { slot, change: ChildChange::Reset });
         }
         let Some(member) = self.cell.get_mut(slot) else { return };
         let drained = member.condition.drains();
         match take(member, &message) {
-            Told::Condition => {
+            ReportedChange::Condition => {
                 let change = if drained == member.condition.drains() {
                     ChildChange::Condition
                 } else {
                     ChildChange::Draining
                 };
-                out.push(Action::Child { slot, change });
+                out.push(NodeAction::Child { slot, change });
                 self.review(now, out);
             }
-            Told::Figures => out.push(Action::Child { slot, change: ChildChange::Figures }),
-            Told::Nothing => {}
+            ReportedChange::Figures => out.push(NodeAction::Child { slot, change: ChildChange::Figures }),
+            ReportedChange::Nothing => {}
         }
     }
 
-    fn take_reports(&mut self, slot: Slot, reports: Vec<CellReport>, now: Duration, out: &mut Vec<Action>) {
+    fn take_reports(
+        &mut self,
+        slot: Slot,
+        reports: Vec<CellReport>,
+        now: Duration,
+        out: &mut Vec<NodeAction>,
+    ) {
         let Some(member) = self.cell.get(slot) else { return };
-        let relays = self.settings.acceptor == Acceptor::Supervisor;
+        let relays = self.settings.acceptor == AcceptorRole::Supervisor;
         let (own, address) = (member.identity.id.digest(), member.address.clone());
         if !member.role.has_children() || !member.is_own() {
             return;
@@ -249,13 +263,13 @@ impl Members {
             }
         }
         if !nodes.is_empty() {
-            out.push(Action::JoinedBelow { nodes });
+            out.push(NodeAction::JoinedBelow { nodes });
         }
         self.release(now, out);
     }
 
     /// Records that a cell below accepted a node: its place here and the wait for it end.
-    fn moved(&mut self, node: u64, now: Duration, out: &mut Vec<Action>) {
+    fn moved(&mut self, node: u64, now: Duration, out: &mut Vec<NodeAction>) {
         let Some(slot) = self.cell.used().iter().find(|slot| self.is_in(*slot, node)) else { return };
         if !self.is_gone(slot, now) {
             // The node's end of the connection may be closed: then no further message arrives. Or
@@ -316,24 +330,24 @@ impl Members {
             }
         }
         let count = totals.children.max(1) as u32;
-        totals.load = Load::from_parts(loads.map(|sum| (sum / count) as u8));
+        totals.load = LoadReport::from_parts(loads.map(|sum| (sum / count) as u8));
         totals
     }
 }
 
 /// The effect of a node's report on others.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum ReportedChange {
     Nothing,
     Figures,
     Condition,
 }
 
 /// Applies a report of a node about itself.
-fn take(member: &mut Member, message: &Message) -> Told {
+fn take(member: &mut ClusterMember, message: &NodeMessage) -> ReportedChange {
     let figures = (member.load, member.space, member.sums);
     match message {
-        Message::Status(status) => {
+        NodeMessage::Status(status) => {
             let before = (member.condition, member.data.port());
             if let Some(serves) = status.serves {
                 member.condition.suspended = !serves;
@@ -349,20 +363,24 @@ fn take(member: &mut Member, message: &Message) -> Told {
                 member.condition.drains_itself = drains;
             }
             if before != (member.condition, member.data.port()) {
-                return Told::Condition;
+                return ReportedChange::Condition;
             }
         }
-        Message::Load { load, free_mb } => {
+        NodeMessage::Load { load, free_mb } => {
             member.load = *load;
             member.space.free_mb = *free_mb;
             member.space.used_percent = load.disk;
         }
-        Message::Avail { free_mb, used_percent, sums } => {
+        NodeMessage::Avail { free_mb, used_percent, sums } => {
             member.space.free_mb = *free_mb;
             member.space.used_percent = (*used_percent).min(100);
             member.sums = sums.filter(|_| member.is_own());
         }
         _ => {}
     }
-    if figures == (member.load, member.space, member.sums) { Told::Nothing } else { Told::Figures }
+    if figures == (member.load, member.space, member.sums) {
+        ReportedChange::Nothing
+    } else {
+        ReportedChange::Figures
+    }
 }

@@ -6,20 +6,20 @@
 
 use std::time::Duration;
 
-use super::super::action::{Action, Notice, RefusalReason};
+use super::super::action::{NodeAction, Notice, RefusalReason};
 use super::super::address::Address;
-use super::super::cell::Place;
+use super::super::cell::SlotOffer;
 use super::super::limits::{FLAT_MAX, SETTLE};
-use super::super::link::LinkId;
-use super::super::member::Member;
-use super::super::message::Message;
+use super::super::link::ConnectionId;
+use super::super::member::ClusterMember;
+use super::super::message::NodeMessage;
 use super::super::parking::Parked;
-use super::super::role::Acceptor;
-use super::{Members, Position, Standing};
+use super::super::role::AcceptorRole;
+use super::{ConnectionRole, Members, RootDistance};
 use crate::Slot;
 
 /// The place of a newcomer.
-enum Seat {
+enum NewcomerPlacement {
     /// In the own cell; a child in the slot has to leave.
     Here(Slot),
     /// In this cell below.
@@ -33,10 +33,16 @@ enum Seat {
 impl Members {
     /// Assigns a place to a newcomer without a slot. `returned`: it was redirected a moment ago and
     /// has come back.
-    pub(super) fn seat(&mut self, member: Box<Member>, returned: bool, now: Duration, out: &mut Vec<Action>) {
+    pub(super) fn seat(
+        &mut self,
+        member: Box<ClusterMember>,
+        returned: bool,
+        now: Duration,
+        out: &mut Vec<NodeAction>,
+    ) {
         let Some(link) = member.link else { return };
         match self.find_seat(&member, returned, now) {
-            Seat::Here(slot) => {
+            NewcomerPlacement::Here(slot) => {
                 let displaced = self.make_room(slot, &member, now, out);
                 let cell = member.identity.id.digest();
                 self.admit(slot, *member, now, out);
@@ -44,47 +50,59 @@ impl Members {
                     self.directory.sent(node, cell, now);
                 }
             }
-            Seat::Below(cell) => self.send_below(link, &member, cell, now, out),
-            Seat::Wait => self.hold(link, member, returned, now, out),
-            Seat::Nowhere => self.turn_away(link, member.address.host(), RefusalReason::Full, out),
+            NewcomerPlacement::Below(cell) => self.send_below(link, &member, cell, now, out),
+            NewcomerPlacement::Wait => self.hold(link, member, returned, now, out),
+            NewcomerPlacement::Nowhere => {
+                self.turn_away(link, member.address.host(), RefusalReason::Full, out)
+            }
         }
     }
 
-    fn find_seat(&self, member: &Member, returned: bool, now: Duration) -> Seat {
+    fn find_seat(&self, member: &ClusterMember, returned: bool, now: Duration) -> NewcomerPlacement {
         let place = self.cell.place(&member.identity, member.role, now);
         let here = match place {
-            Place::Free(slot) | Place::Displace(slot) | Place::Return(slot) => Some(slot),
+            SlotOffer::Free(slot) | SlotOffer::Displace(slot) | SlotOffer::Return(slot) => Some(slot),
             _ => None,
         };
         match self.settings.acceptor {
-            Acceptor::MetaManager | Acceptor::Server => here.map_or(Seat::Nowhere, Seat::Here),
-            Acceptor::Supervisor => {
-                let too_deep = member.role.has_children() && self.standing != Standing::Near;
-                here.filter(|_| !too_deep).map_or(Seat::Nowhere, Seat::Here)
+            AcceptorRole::MetaManager | AcceptorRole::Server => {
+                here.map_or(NewcomerPlacement::Nowhere, NewcomerPlacement::Here)
             }
-            Acceptor::Manager | Acceptor::ProxyManager => self.seat_at_root(member, here, returned, now),
+            AcceptorRole::Supervisor => {
+                let too_deep = member.role.has_children() && self.standing != RootDistance::Near;
+                here.filter(|_| !too_deep).map_or(NewcomerPlacement::Nowhere, NewcomerPlacement::Here)
+            }
+            AcceptorRole::Manager | AcceptorRole::ProxyManager => {
+                self.seat_at_root(member, here, returned, now)
+            }
         }
     }
 
-    fn seat_at_root(&self, member: &Member, here: Option<Slot>, returned: bool, now: Duration) -> Seat {
+    fn seat_at_root(
+        &self,
+        member: &ClusterMember,
+        here: Option<Slot>,
+        returned: bool,
+        now: Duration,
+    ) -> NewcomerPlacement {
         let node = member.identity.id.digest();
         // A real node that returns over the own address at the end of a list treats this node as an
         // inner node, and would leave the other managers.
         let here = here.filter(|_| !(returned && self.settings.replicas && !member.is_own()));
         if member.role.has_children() {
-            let below = || self.directory.cell_for_parent(node, now).map(Seat::Below);
-            return here.map(Seat::Here).or_else(below).unwrap_or(Seat::Wait);
+            let below = || self.directory.cell_for_parent(node, now).map(NewcomerPlacement::Below);
+            return here.map(NewcomerPlacement::Here).or_else(below).unwrap_or(NewcomerPlacement::Wait);
         }
         let free = here.filter(|slot| !self.cell.online().contains(*slot));
         if let Some(slot) = free.filter(|_| !self.needs_tree()) {
-            return Seat::Here(slot);
+            return NewcomerPlacement::Here(slot);
         }
         if let Some(cell) = self.directory.cell_for_server(node, now) {
-            return Seat::Below(cell);
+            return NewcomerPlacement::Below(cell);
         }
         match free {
-            Some(slot) if now >= self.last_parent + SETTLE => Seat::Here(slot),
-            _ => Seat::Wait,
+            Some(slot) if now >= self.last_parent + SETTLE => NewcomerPlacement::Here(slot),
+            _ => NewcomerPlacement::Wait,
         }
     }
 
@@ -100,9 +118,9 @@ impl Members {
     fn make_room(
         &mut self,
         slot: Slot,
-        newcomer: &Member,
+        newcomer: &ClusterMember,
         now: Duration,
-        out: &mut Vec<Action>,
+        out: &mut Vec<NodeAction>,
     ) -> Option<u64> {
         let displaced = self.cell.get(slot)?;
         let Some(link) = displaced.link else {
@@ -124,7 +142,14 @@ impl Members {
         known.is_none().then_some(node)
     }
 
-    fn send_below(&mut self, link: LinkId, member: &Member, cell: u64, now: Duration, out: &mut Vec<Action>) {
+    fn send_below(
+        &mut self,
+        link: ConnectionId,
+        member: &ClusterMember,
+        cell: u64,
+        now: Duration,
+        out: &mut Vec<NodeAction>,
+    ) {
         let node = member.identity.id.digest();
         let second =
             if member.role.has_children() { None } else { self.directory.second_choice(node, cell, now) };
@@ -140,26 +165,26 @@ impl Members {
     /// Holds a login back until there is room.
     fn hold(
         &mut self,
-        link: LinkId,
-        member: Box<Member>,
+        link: ConnectionId,
+        member: Box<ClusterMember>,
         returned: bool,
         now: Duration,
-        out: &mut Vec<Action>,
+        out: &mut Vec<NodeAction>,
     ) {
         let host = member.address.host().to_owned();
         let parents = member.role.has_children();
         if self.waiting.of_mut(parents).park(link, member, returned, now).is_err() {
             return self.refuse(link, &host, RefusalReason::Full, out);
         }
-        self.links.insert(link, Position::Parked);
+        self.links.insert(link, ConnectionRole::Parked);
         self.relax_at.get_or_insert(now + SETTLE);
         if !std::mem::replace(&mut self.warned_full, true) {
-            out.push(Action::Notice(Notice::Full { waiting: self.waiting() }));
+            out.push(NodeAction::Notice(Notice::Full { waiting: self.waiting() }));
         }
     }
 
     /// Assigns places to waiting logins while there is room, the longest wait first.
-    pub(super) fn release(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub(super) fn release(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         // Assigning a place may call this function again: one round at a time.
         if self.waiting() == 0 || std::mem::replace(&mut self.releasing, true) {
             return;
@@ -183,21 +208,22 @@ impl Members {
 
     /// Returns the login that has waited longest, if there is a place for it. A login that came
     /// back may have none where others have one.
-    fn next_to_seat(&self, parents: bool, now: Duration) -> Option<LinkId> {
+    fn next_to_seat(&self, parents: bool, now: Duration) -> Option<ConnectionId> {
         let waiting = self.waiting.of(parents);
         let first = waiting.oldest()?;
-        let seated =
-            |parked: &&Parked| !matches!(self.find_seat(&parked.member, parked.returned, now), Seat::Wait);
+        let seated = |parked: &&Parked| {
+            !matches!(self.find_seat(&parked.member, parked.returned, now), NewcomerPlacement::Wait)
+        };
         let next = Some(first)
             .filter(seated)
             .or_else(|| waiting.oldest_new().filter(|_| first.returned).filter(seated))?;
         next.member.link
     }
 
-    fn seat_or_contest(&mut self, parked: Parked, now: Duration, out: &mut Vec<Action>) {
+    fn seat_or_contest(&mut self, parked: Parked, now: Duration, out: &mut Vec<NodeAction>) {
         let Parked { member, returned, .. } = parked;
         match self.cell.place(&member.identity, member.role, now) {
-            Place::Contested(_) | Place::Alternate(_) => {
+            SlotOffer::Contested(_) | SlotOffer::Alternate(_) => {
                 if let Some(link) = member.link {
                     self.turn_away(link, member.address.host(), RefusalReason::Twin, out);
                 }
@@ -208,10 +234,10 @@ impl Members {
 
     /// Sends due notices to waiting logins, and releases those that waited for too long. The own
     /// address restarts the clock of a real node without the pause that a refusal costs it.
-    pub(super) fn check_waiting(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub(super) fn check_waiting(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         for parents in [true, false] {
             while let Some(link) = self.waiting.of_mut(parents).notice(now) {
-                out.push(Action::Send { link, message: Message::Ping });
+                out.push(NodeAction::Send { link, message: NodeMessage::Ping });
             }
             while let Some(member) = self.waiting.of_mut(parents).overdue(now) {
                 let Some(link) = member.link else { continue };

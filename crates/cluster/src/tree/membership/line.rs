@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::super::address::Address;
 use super::super::limits::{ANSWER_MAX, ANSWER_MIN, STABLE};
-use super::super::link::LinkId;
-use super::super::message::Reply;
+use super::super::link::ConnectionId;
+use super::super::message::ParentReply;
 
 use wire::cms::Extensions;
 
 /// The state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Phase {
+pub(super) enum ParentConnectionPhase {
     /// Idle; the next attempt is not before `at`.
     Idle {
         /// The time since the start.
@@ -38,10 +38,10 @@ pub(super) enum Phase {
 
 /// A connection to one parent, and the knowledge about that parent.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct ParentConnection {
     pub(super) address: Address,
-    pub(super) link: Option<LinkId>,
-    pub(super) phase: Phase,
+    pub(super) link: Option<ConnectionId>,
+    pub(super) phase: ParentConnectionPhase,
     pub(super) heard: Duration,
     /// The number of failed attempts in a row.
     pub(super) failures: u32,
@@ -55,12 +55,12 @@ pub(super) struct Line {
     pub(super) asked: Option<Duration>,
 }
 
-impl Line {
+impl ParentConnection {
     pub(super) fn new(address: Address, now: Duration) -> Self {
         Self {
             address,
             link: None,
-            phase: Phase::Idle { at: now },
+            phase: ParentConnectionPhase::Idle { at: now },
             heard: now,
             failures: 0,
             unanswered: 0,
@@ -71,7 +71,7 @@ impl Line {
     }
 
     pub(super) const fn is_attached(&self) -> bool {
-        matches!(self.phase, Phase::Attached { .. })
+        matches!(self.phase, ParentConnectionPhase::Attached { .. })
     }
 
     /// Returns the timeout for the reply to a login.
@@ -79,8 +79,8 @@ impl Line {
         ANSWER_MIN.saturating_mul(1 << self.unanswered.min(8)).min(ANSWER_MAX)
     }
 
-    pub(super) fn attach(&mut self, reply: &Reply, extensions: Extensions, now: Duration) {
-        self.phase = Phase::Attached { since: now };
+    pub(super) fn attach(&mut self, reply: &ParentReply, extensions: Extensions, now: Duration) {
+        self.phase = ParentConnectionPhase::Attached { since: now };
         self.extensions = reply.extensions.common(extensions);
         self.id.clone_from(&reply.id);
         self.unanswered = 0;
@@ -89,13 +89,13 @@ impl Line {
 
     /// Records that the attempt or the membership ended. Reports whether it had lasted.
     pub(super) fn end(&mut self, at: Duration, now: Duration) -> bool {
-        let lasted = matches!(self.phase, Phase::Attached { since } if now >= since + STABLE);
+        let lasted = matches!(self.phase, ParentConnectionPhase::Attached { since } if now >= since + STABLE);
         match self.phase {
-            Phase::Asking { due } if due <= now => self.unanswered += 1,
+            ParentConnectionPhase::Asking { due } if due <= now => self.unanswered += 1,
             _ => {}
         }
         self.failures = if lasted { 0 } else { self.failures.saturating_add(1) };
-        self.phase = Phase::Idle { at };
+        self.phase = ParentConnectionPhase::Idle { at };
         self.link = None;
         lasted
     }

@@ -16,17 +16,17 @@ use wire::cms::Extensions;
 use wire::cms::flags::Mode;
 use wire::cms::message::SpaceSums;
 
-use super::action::{Action, Notice};
+use super::action::{NodeAction, Notice};
 use super::address::Address;
 use super::limits::{
     CANDIDATES_MAX, CONNECT, PAUSE_REFUSED, PING_DEFAULT, PING_OWN, ROOTS_MAX, SILENT_PINGS_MAX,
     SILENT_PINGS_OWN_MAX, TRYING,
 };
-use super::link::LinkId;
-use super::member::Load;
-use super::message::{Login, Message, Refusal, Reply, Status};
+use super::link::ConnectionId;
+use super::member::LoadReport;
+use super::message::{LoginMessage, LoginRefusal, NodeMessage, ParentReply, StatusMessage};
 use super::pause::Pauses;
-use line::{Line, Phase};
+use line::{ParentConnection, ParentConnectionPhase};
 
 /// The maximum number of consecutive redirects by parents before a node returns to the managers.
 const HOPS_MAX: u32 = 8;
@@ -39,7 +39,7 @@ pub struct ChildSettings {
     /// The managers, in the order of the configuration.
     pub managers: Vec<Address>,
     /// The content of the node's login.
-    pub login: Login,
+    pub login: LoginMessage,
     /// The parent before the restart.
     pub remembered: Option<Address>,
     /// Its `cms.ping`: a parent that is a real node may be silent for three of these.
@@ -50,7 +50,7 @@ pub struct ChildSettings {
 
 impl ChildSettings {
     /// Returns the default settings of a node.
-    pub fn new(managers: Vec<Address>, login: Login) -> Self {
+    pub fn new(managers: Vec<Address>, login: LoginMessage) -> Self {
         Self { site: 0, managers, login, remembered: None, ping: PING_DEFAULT, ping_own: PING_OWN }
     }
 }
@@ -59,15 +59,15 @@ impl ChildSettings {
 #[derive(Debug)]
 pub struct Membership {
     settings: ChildSettings,
-    load: Load,
+    load: LoadReport,
     sums: Option<SpaceSums>,
     draining: bool,
     /// All its children are draining.
     drained_below: bool,
     door: Option<Address>,
     pauses: Pauses,
-    roots: Vec<Line>,
-    inner: Option<Line>,
+    roots: Vec<ParentConnection>,
+    inner: Option<ParentConnection>,
     candidates: VecDeque<Address>,
     hops: u32,
     /// The number of consecutive inner nodes that did not keep this one, or were not reached
@@ -81,7 +81,7 @@ pub struct Membership {
 
 /// The connection that an event concerns.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum ParentSource {
     Root(usize),
     Inner,
 }
@@ -90,11 +90,12 @@ impl Membership {
     /// Creates a node without a parent.
     pub fn new(mut settings: ChildSettings, rng: &mut dyn Rng, now: Duration) -> Self {
         settings.managers.truncate(ROOTS_MAX);
-        let roots = settings.managers.iter().map(|address| Line::new(address.clone(), now)).collect();
+        let roots =
+            settings.managers.iter().map(|address| ParentConnection::new(address.clone(), now)).collect();
         let remembered = settings.remembered.take();
         Self {
             pauses: Pauses::new(rng),
-            load: Load::default(),
+            load: LoadReport::default(),
             sums: None,
             draining: false,
             drained_below: false,
@@ -113,12 +114,12 @@ impl Membership {
     }
 
     /// Starts the search for a parent.
-    pub fn start(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub fn start(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         self.probe(now, out);
     }
 
     /// Reports whether the connection belongs to this cluster.
-    pub fn owns(&self, link: LinkId) -> bool {
+    pub fn owns(&self, link: ConnectionId) -> bool {
         self.which(link).is_some()
     }
 
@@ -151,59 +152,59 @@ impl Membership {
     }
 
     /// Returns the connections to parents.
-    pub fn parents(&self) -> impl Iterator<Item = (LinkId, Extensions)> {
+    pub fn parents(&self) -> impl Iterator<Item = (ConnectionId, Extensions)> {
         let lines = self.roots.iter().chain(&self.inner).filter(|line| line.is_attached());
         lines.filter_map(|line| Some((line.link?, line.extensions)))
     }
 
-    fn which(&self, link: LinkId) -> Option<Which> {
+    fn which(&self, link: ConnectionId) -> Option<ParentSource> {
         if self.inner.as_ref().is_some_and(|line| line.link == Some(link)) {
-            return Some(Which::Inner);
+            return Some(ParentSource::Inner);
         }
-        self.roots.iter().position(|line| line.link == Some(link)).map(Which::Root)
+        self.roots.iter().position(|line| line.link == Some(link)).map(ParentSource::Root)
     }
 
-    fn line(&mut self, which: Which) -> Option<&mut Line> {
+    fn line(&mut self, which: ParentSource) -> Option<&mut ParentConnection> {
         match which {
-            Which::Root(index) => self.roots.get_mut(index),
-            Which::Inner => self.inner.as_mut(),
+            ParentSource::Root(index) => self.roots.get_mut(index),
+            ParentSource::Inner => self.inner.as_mut(),
         }
     }
 
     /// Handles an established connection.
-    pub fn connected(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
+    pub fn connected(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
         let Some(which) = self.which(link) else { return };
         let mut login = self.settings.login.clone();
         let Some(line) = self.line(which) else { return };
-        if !matches!(line.phase, Phase::Connecting { .. }) {
+        if !matches!(line.phase, ParentConnectionPhase::Connecting { .. }) {
             return;
         }
         if line.failures >= TRYING {
             login.mode |= Mode::TRYING;
         }
         line.heard = now;
-        line.phase = Phase::Asking { due: now + line.patience() };
-        out.push(Action::Send { link, message: Message::Login(Box::new(login)) });
+        line.phase = ParentConnectionPhase::Asking { due: now + line.patience() };
+        out.push(NodeAction::Send { link, message: NodeMessage::Login(Box::new(login)) });
     }
 
     /// Handles a connection that ended or could not be established.
-    pub fn closed(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
+    pub fn closed(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
         if let Some(which) = self.which(link) {
             self.ended(which, true, now, out);
         }
     }
 
     /// Handles the end of a connection. `return_there`: the parent may be back in a moment.
-    fn ended(&mut self, which: Which, return_there: bool, now: Duration, out: &mut Vec<Action>) {
+    fn ended(&mut self, which: ParentSource, return_there: bool, now: Duration, out: &mut Vec<NodeAction>) {
         match which {
-            Which::Root(index) => {
+            ParentSource::Root(index) => {
                 let failures = self.roots.get(index).map_or(0, |line| line.failures);
                 let pause = self.pauses.after(failures);
                 if let Some(line) = self.roots.get_mut(index) {
                     line.end(now + pause, now);
                 }
             }
-            Which::Inner => {
+            ParentSource::Inner => {
                 let Some(mut line) = self.inner.take() else { return };
                 if !line.end(now, now) {
                     self.flaps = self.flaps.saturating_add(1);
@@ -223,50 +224,63 @@ impl Membership {
     }
 
     /// Records that bytes arrived on a connection.
-    pub fn heard(&mut self, link: LinkId, now: Duration) {
+    pub fn heard(&mut self, link: ConnectionId, now: Duration) {
         let Some(which) = self.which(link) else { return };
         let Some(line) = self.line(which) else { return };
         line.heard = now;
-        if matches!(line.phase, Phase::Asking { .. }) {
-            line.phase = Phase::Asking { due: now + line.patience() };
+        if matches!(line.phase, ParentConnectionPhase::Asking { .. }) {
+            line.phase = ParentConnectionPhase::Asking { due: now + line.patience() };
         }
     }
 
     /// Handles a message about the tree from a parent.
-    pub fn message(&mut self, link: LinkId, message: Message, now: Duration, out: &mut Vec<Action>) {
+    pub fn message(
+        &mut self,
+        link: ConnectionId,
+        message: NodeMessage,
+        now: Duration,
+        out: &mut Vec<NodeAction>,
+    ) {
         let Some(which) = self.which(link) else { return };
         match message {
-            Message::Ping => out.push(Action::Send { link, message: Message::Pong }),
-            Message::Usage => out.push(Action::Send { link, message: self.load_message() }),
-            Message::Space => out.push(Action::Send { link, message: self.avail_message() }),
-            Message::Reply(reply) => self.taken_in(which, link, &reply, now, out),
-            Message::Try { hosts, permanent } => {
-                out.push(Action::Close { link });
+            NodeMessage::Ping => out.push(NodeAction::Send { link, message: NodeMessage::Pong }),
+            NodeMessage::Usage => out.push(NodeAction::Send { link, message: self.load_message() }),
+            NodeMessage::Space => out.push(NodeAction::Send { link, message: self.avail_message() }),
+            NodeMessage::Reply(reply) => self.taken_in(which, link, &reply, now, out),
+            NodeMessage::Try { hosts, permanent } => {
+                out.push(NodeAction::Close { link });
                 self.sent_on(which, hosts, permanent, now, out);
             }
-            Message::Disc => {
-                out.push(Action::Close { link });
+            NodeMessage::Disc => {
+                out.push(NodeAction::Close { link });
                 self.ended(which, false, now, out);
             }
-            Message::Refusal(refusal) => {
-                out.push(Action::Close { link });
+            NodeMessage::Refusal(refusal) => {
+                out.push(NodeAction::Close { link });
                 self.refused(which, &refusal, now, out);
             }
             _ => {}
         }
     }
 
-    fn taken_in(&mut self, which: Which, link: LinkId, reply: &Reply, now: Duration, out: &mut Vec<Action>) {
+    fn taken_in(
+        &mut self,
+        which: ParentSource,
+        link: ConnectionId,
+        reply: &ParentReply,
+        now: Duration,
+        out: &mut Vec<NodeAction>,
+    ) {
         let extensions = self.settings.login.extensions;
         let Some(line) = self.line(which) else { return };
-        if !matches!(line.phase, Phase::Asking { .. }) {
+        if !matches!(line.phase, ParentConnectionPhase::Asking { .. }) {
             return;
         }
         line.attach(reply, extensions, now);
         if reply.extensions.is_own() {
             self.door.clone_from(&reply.door);
         }
-        if which == Which::Inner {
+        if which == ParentSource::Inner {
             // The parents are one inner node or all managers, never both. The other candidates are
             // kept: a real parent that is full reports this after its reply.
             self.leave_roots(out);
@@ -275,44 +289,44 @@ impl Membership {
         if !reply.extensions.is_own() {
             // A real parent keeps its stale knowledge of an absent node for hours. (One of our own
             // queries again by itself.)
-            let status = Status { reset: true, ..Status::default() };
-            out.push(Action::Send { link, message: Message::Status(status) });
+            let status = StatusMessage { reset: true, ..StatusMessage::default() };
+            out.push(NodeAction::Send { link, message: NodeMessage::Status(status) });
         }
         self.compare_clusters(out);
         self.settle(now, out);
     }
 
-    fn leave_roots(&mut self, out: &mut Vec<Action>) {
+    fn leave_roots(&mut self, out: &mut Vec<NodeAction>) {
         for line in &mut self.roots {
             let Some(link) = line.link.take() else { continue };
             if line.is_attached() {
-                out.push(Action::Send { link, message: Message::Disc });
+                out.push(NodeAction::Send { link, message: NodeMessage::Disc });
             }
-            out.push(Action::Close { link });
-            line.phase = Phase::Idle { at: Duration::ZERO };
+            out.push(NodeAction::Close { link });
+            line.phase = ParentConnectionPhase::Idle { at: Duration::ZERO };
             line.failures = 0;
         }
     }
 
     /// Compares the ids of the managers: those of one cluster agree behind the first blank.
-    fn compare_clusters(&mut self, out: &mut Vec<Action>) {
+    fn compare_clusters(&mut self, out: &mut Vec<NodeAction>) {
         let ids: Vec<&str> =
             self.roots.iter().filter(|line| line.is_attached()).map(|line| line.id.as_str()).collect();
         let cluster = |id: &str| id.split_once(' ').map_or("", |(_, rest)| rest).to_owned();
         let differ = ids.windows(2).any(|pair| matches!(pair, [a, b] if cluster(a) != cluster(b)));
         if differ && !std::mem::replace(&mut self.warned_clusters, true) {
             let ids = ids.into_iter().map(str::to_owned).collect();
-            out.push(Action::Notice(Notice::Clusters { ids }));
+            out.push(NodeAction::Notice(Notice::Clusters { ids }));
         }
     }
 
     fn sent_on(
         &mut self,
-        which: Which,
+        which: ParentSource,
         hosts: Vec<Address>,
         permanent: bool,
         now: Duration,
-        out: &mut Vec<Action>,
+        out: &mut Vec<NodeAction>,
     ) {
         let own_port = self.settings.login.cluster_port;
         let with_port =
@@ -322,7 +336,7 @@ impl Membership {
             return self.start_over(hosts, now, out);
         }
         match which {
-            Which::Root(index) => {
+            ParentSource::Root(index) => {
                 // A manager that redirects the node is a fallback: it is asked again when the
                 // redirect fails, or soon if it named no node.
                 let failures = self.roots.get(index).map_or(0, |line| line.failures);
@@ -338,7 +352,7 @@ impl Membership {
                     self.candidates = hosts.into();
                 }
             }
-            Which::Inner => {
+            ParentSource::Inner => {
                 let lasted = self.inner.take().is_some_and(|mut line| line.end(now, now));
                 self.flaps = if lasted { 0 } else { self.flaps.saturating_add(1) };
                 if lasted {
@@ -361,28 +375,35 @@ impl Membership {
     }
 
     /// Replaces the managers by these.
-    fn start_over(&mut self, managers: Vec<Address>, now: Duration, out: &mut Vec<Action>) {
+    fn start_over(&mut self, managers: Vec<Address>, now: Duration, out: &mut Vec<NodeAction>) {
         self.leave_roots(out);
         if let Some(link) = self.inner.take().and_then(|line| line.link) {
-            out.push(Action::Close { link });
+            out.push(NodeAction::Close { link });
         }
         self.candidates.clear();
         let at = now + self.pauses.after(0);
-        self.roots = managers.into_iter().take(ROOTS_MAX).map(|address| Line::new(address, at)).collect();
+        self.roots =
+            managers.into_iter().take(ROOTS_MAX).map(|address| ParentConnection::new(address, at)).collect();
         self.settle(now, out);
     }
 
-    fn refused(&mut self, which: Which, refusal: &Refusal, now: Duration, out: &mut Vec<Action>) {
+    fn refused(
+        &mut self,
+        which: ParentSource,
+        refusal: &LoginRefusal,
+        now: Duration,
+        out: &mut Vec<NodeAction>,
+    ) {
         self.ended(which, false, now, out);
-        if let (Which::Root(index), true) = (which, refusal.banned)
+        if let (ParentSource::Root(index), true) = (which, refusal.banned)
             && let Some(line) = self.roots.get_mut(index)
         {
-            line.phase = Phase::Idle { at: now + PAUSE_REFUSED };
+            line.phase = ParentConnectionPhase::Idle { at: now + PAUSE_REFUSED };
         }
     }
 
     /// Tries the next named parent; if there is none, the managers.
-    fn probe(&mut self, now: Duration, out: &mut Vec<Action>) {
+    fn probe(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         while let Some(address) = self.candidates.pop_front() {
             if self.is_self(&address) {
                 continue;
@@ -392,19 +413,19 @@ impl Membership {
                 self.candidates.clear();
                 break;
             }
-            let mut line = Line::new(address.clone(), now);
+            let mut line = ParentConnection::new(address.clone(), now);
             let link = self.new_link();
             line.link = Some(link);
-            line.phase = Phase::Connecting { due: now + CONNECT };
+            line.phase = ParentConnectionPhase::Connecting { due: now + CONNECT };
             self.inner = Some(line);
-            out.push(Action::Connect { link, address });
+            out.push(NodeAction::Connect { link, address });
             return;
         }
         if self.flaps > 0 {
             // The managers named a parent without a place: they need a moment to learn that.
             let soon = now + self.pauses.after(self.flaps - 1);
             for line in &mut self.roots {
-                if let Phase::Idle { at } = &mut line.phase {
+                if let ParentConnectionPhase::Idle { at } = &mut line.phase {
                     *at = soon.max(*at);
                 }
             }
@@ -419,39 +440,38 @@ impl Membership {
             && login.host.as_deref().is_some_and(|host| host == address.host())
     }
 
-    fn new_link(&mut self) -> LinkId {
+    fn new_link(&mut self) -> ConnectionId {
         self.links += 1;
-        LinkId::outward(u64::from(self.settings.site) << 48 | self.links)
+        ConnectionId::outward(u64::from(self.settings.site) << 48 | self.links)
     }
 
     /// Connects to the managers that are due, and reports when the node has found or lost its
     /// place.
-    fn settle(&mut self, now: Duration, out: &mut Vec<Action>) {
+    fn settle(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         if self.inner.is_none() {
             for index in 0..self.roots.len() {
-                let due = self
-                    .roots
-                    .get(index)
-                    .is_some_and(|line| matches!(line.phase, Phase::Idle { at } if at <= now));
+                let due = self.roots.get(index).is_some_and(
+                    |line| matches!(line.phase, ParentConnectionPhase::Idle { at } if at <= now),
+                );
                 if due && self.may_ask(index) {
                     let link = self.new_link();
                     if let Some(line) = self.roots.get_mut(index) {
                         line.link = Some(link);
-                        line.phase = Phase::Connecting { due: now + CONNECT };
-                        out.push(Action::Connect { link, address: line.address.clone() });
+                        line.phase = ParentConnectionPhase::Connecting { due: now + CONNECT };
+                        out.push(NodeAction::Connect { link, address: line.address.clone() });
                     }
                 }
             }
         }
         let inner = self.inner().cloned();
-        let attached = inner.is_some() || self.roots.iter().any(Line::is_attached);
+        let attached = inner.is_some() || self.roots.iter().any(ParentConnection::is_attached);
         if attached && inner != self.remembered {
             self.remembered.clone_from(&inner);
-            out.push(Action::Remember { cell: inner });
+            out.push(NodeAction::Remember { cell: inner });
         }
         if attached != self.attached {
             self.attached = attached;
-            out.push(Action::Attached { attached });
+            out.push(NodeAction::Attached { attached });
         }
     }
 
@@ -461,7 +481,7 @@ impl Membership {
         self.roots.iter().take(index).all(|line| line.is_attached() || line.failures > 0)
     }
 
-    fn silence(&self, line: &Line) -> Duration {
+    fn silence(&self, line: &ParentConnection) -> Duration {
         if line.extensions.is_own() {
             self.settings.ping_own * SILENT_PINGS_OWN_MAX
         } else {
@@ -469,11 +489,11 @@ impl Membership {
         }
     }
 
-    fn due(&self, line: &Line) -> Option<Duration> {
+    fn due(&self, line: &ParentConnection) -> Option<Duration> {
         match line.phase {
-            Phase::Idle { .. } => None,
-            Phase::Connecting { due } | Phase::Asking { due } => Some(due),
-            Phase::Attached { .. } => Some(line.heard + self.silence(line)),
+            ParentConnectionPhase::Idle { .. } => None,
+            ParentConnectionPhase::Connecting { due } | ParentConnectionPhase::Asking { due } => Some(due),
+            ParentConnectionPhase::Attached { .. } => Some(line.heard + self.silence(line)),
         }
     }
 
@@ -481,26 +501,26 @@ impl Membership {
     pub fn deadline(&self) -> Option<Duration> {
         let lines = self.roots.iter().chain(&self.inner).filter_map(|line| self.due(line));
         let idle = self.roots.iter().enumerate().filter_map(|(index, line)| match line.phase {
-            Phase::Idle { at } if self.inner.is_none() && self.may_ask(index) => Some(at),
+            ParentConnectionPhase::Idle { at } if self.inner.is_none() && self.may_ask(index) => Some(at),
             _ => None,
         });
         lines.chain(idle).min()
     }
 
     /// Does the work that is due.
-    pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub fn tick(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         for index in 0..self.roots.len() {
-            self.give_up(Which::Root(index), now, out);
+            self.give_up(ParentSource::Root(index), now, out);
         }
-        self.give_up(Which::Inner, now, out);
+        self.give_up(ParentSource::Inner, now, out);
         self.settle(now, out);
     }
 
     /// Ends a connection that has timed out.
-    fn give_up(&mut self, which: Which, now: Duration, out: &mut Vec<Action>) {
+    fn give_up(&mut self, which: ParentSource, now: Duration, out: &mut Vec<NodeAction>) {
         let Some(line) = (match which {
-            Which::Root(index) => self.roots.get(index),
-            Which::Inner => self.inner.as_ref(),
+            ParentSource::Root(index) => self.roots.get(index),
+            ParentSource::Inner => self.inner.as_ref(),
         }) else {
             return;
         };
@@ -508,10 +528,10 @@ impl Membership {
             return;
         }
         if line.is_attached() {
-            out.push(Action::Notice(Notice::ParentSilent { address: line.address.clone() }));
+            out.push(NodeAction::Notice(Notice::ParentSilent { address: line.address.clone() }));
         }
         if let Some(link) = line.link {
-            out.push(Action::Close { link });
+            out.push(NodeAction::Close { link });
         }
         self.ended(which, true, now, out);
     }

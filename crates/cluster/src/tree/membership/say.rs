@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use super::super::action::Action;
+use super::super::action::NodeAction;
 use super::super::address::Address;
 use super::super::limits::ANSWERED;
-use super::super::link::LinkId;
-use super::super::member::{Load, Space};
-use super::super::message::{CellReport, Login, Message, Status};
+use super::super::link::ConnectionId;
+use super::super::member::{LoadReport, SpaceReport};
+use super::super::message::{CellReport, LoginMessage, NodeMessage, StatusMessage};
 use super::Membership;
 
 use wire::cms::Extensions;
@@ -25,36 +25,36 @@ const CELLS_PER_REPORT: usize = 32;
 const JOINED_PER_REPORT: usize = 512;
 
 impl Membership {
-    pub(super) fn load_message(&self) -> Message {
+    pub(super) fn load_message(&self) -> NodeMessage {
         let space = self.settings.login.space;
         // The usage of the disks is reported with the load, and measured with the space.
-        let load = Load { disk: space.used_percent, ..self.load };
-        Message::Load { load, free_mb: space.free_mb }
+        let load = LoadReport { disk: space.used_percent, ..self.load };
+        NodeMessage::Load { load, free_mb: space.free_mb }
     }
 
-    pub(super) fn avail_message(&self) -> Message {
+    pub(super) fn avail_message(&self) -> NodeMessage {
         let space = self.settings.login.space;
-        Message::Avail { free_mb: space.free_mb, used_percent: space.used_percent, sums: self.sums }
+        NodeMessage::Avail { free_mb: space.free_mb, used_percent: space.used_percent, sums: self.sums }
     }
 
     /// Sends a new parent the state that the login did not contain.
-    pub(super) fn introduce(&self, link: LinkId, peer: Extensions, out: &mut Vec<Action>) {
+    pub(super) fn introduce(&self, link: ConnectionId, peer: Extensions, out: &mut Vec<NodeAction>) {
         // The state may have changed between the login and its reply.
-        out.push(Action::Send { link, message: self.status_message(peer) });
-        if self.load != Load::default() {
-            out.push(Action::Send { link, message: self.load_message() });
+        out.push(NodeAction::Send { link, message: self.status_message(peer) });
+        if self.load != LoadReport::default() {
+            out.push(NodeAction::Send { link, message: self.load_message() });
         }
         if self.sums.is_some() {
-            out.push(Action::Send { link, message: self.avail_message() });
+            out.push(NodeAction::Send { link, message: self.avail_message() });
         }
     }
 
     /// Returns the status message. Real parents have no state for a draining node that still serves
     /// files which no other node has; for them such a node is suspended.
-    fn status_message(&self, peer: Extensions) -> Message {
+    fn status_message(&self, peer: Extensions) -> NodeMessage {
         let login = &self.settings.login;
         let serves = !login.mode.contains(Mode::SUSPEND) && (peer.is_own() || !self.draining);
-        Message::Status(Status {
+        NodeMessage::Status(StatusMessage {
             serves: Some(serves),
             data_port: Some(login.data_port).filter(|port| serves && *port != 0),
             stages: Some(!login.mode.contains(Mode::NOSTAGE)),
@@ -63,15 +63,15 @@ impl Membership {
         })
     }
 
-    fn say(&self, message: &Message, out: &mut Vec<Action>) {
+    fn say(&self, message: &NodeMessage, out: &mut Vec<NodeAction>) {
         for (link, _) in self.parents() {
-            out.push(Action::Send { link, message: message.clone() });
+            out.push(NodeAction::Send { link, message: message.clone() });
         }
     }
 
     /// Sets whether and where the node serves, and whether it can stage files. Reports changes to
     /// parents.
-    pub fn set_condition(&mut self, serves: bool, stages: bool, data_port: u16, out: &mut Vec<Action>) {
+    pub fn set_condition(&mut self, serves: bool, stages: bool, data_port: u16, out: &mut Vec<NodeAction>) {
         let login = &mut self.settings.login;
         let before = (login.mode, login.data_port);
         login.data_port = data_port;
@@ -84,7 +84,7 @@ impl Membership {
     }
 
     /// Starts or ends draining of this node. Reports changes to parents.
-    pub fn set_draining(&mut self, draining: bool, out: &mut Vec<Action>) {
+    pub fn set_draining(&mut self, draining: bool, out: &mut Vec<NodeAction>) {
         if self.draining != draining {
             self.draining = draining;
             self.say_status(Some(self.drains()), out);
@@ -93,13 +93,13 @@ impl Membership {
 
     /// Starts or ends draining of all nodes below. Reports changes to parents of our own; the
     /// protocol of others has no such state.
-    pub fn set_drained_below(&mut self, drained: bool, out: &mut Vec<Action>) {
+    pub fn set_drained_below(&mut self, drained: bool, out: &mut Vec<NodeAction>) {
         let before = self.drains();
         self.drained_below = drained;
         if before != self.drains() {
-            let status = Status { drains: Some(self.drains()), ..Status::default() };
+            let status = StatusMessage { drains: Some(self.drains()), ..StatusMessage::default() };
             for (link, _) in self.parents().filter(|(_, peer)| peer.is_own()) {
-                out.push(Action::Send { link, message: Message::Status(status) });
+                out.push(NodeAction::Send { link, message: NodeMessage::Status(status) });
             }
         }
     }
@@ -110,10 +110,10 @@ impl Membership {
 
     /// Notifies parents of our own that their knowledge about the files here is stale, whether they
     /// received it by a query or by a report.
-    pub fn void(&self, out: &mut Vec<Action>) {
+    pub fn void(&self, out: &mut Vec<NodeAction>) {
         for (link, _) in self.parents().filter(|(_, peer)| peer.is_own()) {
-            let message = Message::Status(Status { reset: true, ..Status::default() });
-            out.push(Action::Send { link, message });
+            let message = NodeMessage::Status(StatusMessage { reset: true, ..StatusMessage::default() });
+            out.push(NodeAction::Send { link, message });
         }
     }
 
@@ -122,20 +122,20 @@ impl Membership {
         self.draining
     }
 
-    fn say_status(&self, drains: Option<bool>, out: &mut Vec<Action>) {
+    fn say_status(&self, drains: Option<bool>, out: &mut Vec<NodeAction>) {
         for (link, peer) in self.parents() {
             let message = match self.status_message(peer) {
-                Message::Status(status) => {
-                    Message::Status(Status { drains: drains.or(status.drains), ..status })
+                NodeMessage::Status(status) => {
+                    NodeMessage::Status(StatusMessage { drains: drains.or(status.drains), ..status })
                 }
                 other => other,
             };
-            out.push(Action::Send { link, message });
+            out.push(NodeAction::Send { link, message });
         }
     }
 
     /// Returns the content of the next login.
-    pub fn login(&self) -> &Login {
+    pub fn login(&self) -> &LoginMessage {
         &self.settings.login
     }
 
@@ -145,12 +145,12 @@ impl Membership {
     }
 
     /// Returns the last reported space.
-    pub fn space(&self) -> Space {
+    pub fn space(&self) -> SpaceReport {
         self.settings.login.space
     }
 
     /// Sets the space of the node, and reports it to parents if `tell` is set.
-    pub fn set_space(&mut self, space: Space, tell: bool, out: &mut Vec<Action>) {
+    pub fn set_space(&mut self, space: SpaceReport, tell: bool, out: &mut Vec<NodeAction>) {
         self.settings.login.space = space;
         if tell {
             self.say(&self.avail_message(), out);
@@ -169,7 +169,7 @@ impl Membership {
     }
 
     /// Reports whether this connection leads to a parent of our own.
-    pub fn is_own(&self, link: LinkId) -> bool {
+    pub fn is_own(&self, link: ConnectionId) -> bool {
         self.parents().any(|(parent, peer)| parent == link && peer.is_own())
     }
 
@@ -179,12 +179,12 @@ impl Membership {
     }
 
     /// Returns the last reported load.
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> LoadReport {
         self.load
     }
 
     /// Sets the load of the node, and reports it to parents if `tell` is set.
-    pub fn set_load(&mut self, load: Load, tell: bool, out: &mut Vec<Action>) {
+    pub fn set_load(&mut self, load: LoadReport, tell: bool, out: &mut Vec<NodeAction>) {
         self.load = load;
         if tell {
             self.say(&self.load_message(), out);
@@ -192,7 +192,7 @@ impl Membership {
     }
 
     /// Records that a parent sent a query for a file.
-    pub fn asked(&mut self, link: LinkId, now: Duration) {
+    pub fn asked(&mut self, link: ConnectionId, now: Duration) {
         if let Some(which) = self.which(link)
             && let Some(line) = self.line(which)
         {
@@ -203,26 +203,26 @@ impl Membership {
     /// Invalidates the parents' knowledge about the files here. It notifies the parents that sent
     /// queries since the last notice, and those that send none because they have a complete
     /// inventory.
-    pub fn reset(&mut self, now: Duration, out: &mut Vec<Action>) {
-        let message = Message::Status(Status { reset: true, ..Status::default() });
+    pub fn reset(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
+        let message = NodeMessage::Status(StatusMessage { reset: true, ..StatusMessage::default() });
         for line in self.roots.iter_mut().chain(&mut self.inner) {
             let Some(link) = line.link.filter(|_| line.is_attached()) else { continue };
             if line.asked.is_none() && !line.extensions.contains(Extensions::COMPLETE) {
                 continue;
             }
-            out.push(Action::Send { link, message: message.clone() });
+            out.push(NodeAction::Send { link, message: message.clone() });
             line.asked.take_if(|asked| now > *asked + ANSWERED);
         }
     }
 
     /// Sends reports about cells to parents of our own: to all, or only to the one on `only`.
-    pub fn report(&self, reports: &[CellReport], only: Option<LinkId>, out: &mut Vec<Action>) {
+    pub fn report(&self, reports: &[CellReport], only: Option<ConnectionId>, out: &mut Vec<NodeAction>) {
         for (link, extensions) in self.parents() {
             if !extensions.is_own() || only.is_some_and(|only| only != link) {
                 continue;
             }
             for part in parts(reports) {
-                out.push(Action::Send { link, message: Message::Occupancy(part.to_vec()) });
+                out.push(NodeAction::Send { link, message: NodeMessage::Occupancy(part.to_vec()) });
             }
         }
     }

@@ -152,7 +152,7 @@ fn numbers_are_passed_to_the_settings_they_control() {
     assert_eq!((settings.cache.window, settings.cache.nowhere), (seconds(3600), Some(seconds(120))));
     let policy = &settings.policy;
     assert_eq!((policy.weights.cpu, policy.fuzz, policy.load_max), (50, 10, Some(80)));
-    assert_eq!((policy.affinity, policy.affinity_by_client), (Affinity::Strong, true));
+    assert_eq!((policy.affinity, policy.affinity_by_client), (ClientAffinity::Strong, true));
     assert_eq!((policy.affinity_path, policy.linger, policy.copies), (AffinityPath::Last(2), 2, true));
     assert_eq!((policy.tried_max, policy.tried_elsewhere.as_ref().map(|e| e.port)), (Some(3), Some(5)));
     assert_eq!((policy.waits.service, policy.waits.full), (seconds(6), Some(seconds(9))));

@@ -6,7 +6,7 @@
 //! `redirect host:port …`: the managers to which such a node is redirected. `#` begins a comment.
 //! Source: cms protocol 3, section black list file.
 
-use cluster::tree::{Address, Blacklist, Rule};
+use cluster::tree::{Address, Blacklist, BlacklistRule};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -102,7 +102,7 @@ fn parse(text: &str, white: bool, mut complain: impl FnMut(usize, &str)) -> Blac
     Blacklist { rules, inverted: white }
 }
 
-fn rule<'a>(pattern: &str, mut words: impl Iterator<Item = &'a str>) -> Result<Rule, &'static str> {
+fn rule<'a>(pattern: &str, mut words: impl Iterator<Item = &'a str>) -> Result<BlacklistRule, &'static str> {
     if pattern.matches('*').count() > 1 {
         return Err("a pattern has one `*`");
     }
@@ -117,7 +117,7 @@ fn rule<'a>(pattern: &str, mut words: impl Iterator<Item = &'a str>) -> Result<R
         }
         Some(_) => return Err("only `redirect` may follow the host"),
     };
-    Ok(Rule { pattern: pattern.to_owned(), redirect })
+    Ok(BlacklistRule { pattern: pattern.to_owned(), redirect })
 }
 
 /// Parses `host:port` or `[address]:port`.
@@ -135,7 +135,7 @@ mod tests {
     fn parsed(text: &str) -> (Vec<(String, Vec<String>)>, Vec<usize>) {
         let mut bad = Vec::new();
         let list = parse(text, false, |line, _| bad.push(line));
-        let show = |rule: Rule| {
+        let show = |rule: BlacklistRule| {
             let hosts = rule.redirect.iter().map(|to| format!("{}|{}", to.host(), to.port())).collect();
             (rule.pattern, hosts)
         };

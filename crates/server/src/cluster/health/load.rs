@@ -13,7 +13,7 @@
 //! Time spent waiting for a disk counts as idle. Source of the order and range of the figures: cms
 //! protocol 3, section usage, load, avail.
 
-use cluster::tree::Load;
+use cluster::tree::LoadReport;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Sampler {
     ///
     /// The first call has only the figures that need no earlier snapshot. A counter that cannot be
     /// read counts as 0. The caller sets `disk`.
-    pub(super) fn sample(&mut self, elapsed: Duration) -> Load {
+    pub(super) fn sample(&mut self, elapsed: Duration) -> LoadReport {
         let read = |name: &str| std::fs::read_to_string(self.proc.join(name)).unwrap_or_default();
         let stat = read("stat");
         let (ticks, idle) = ticks(&stat);
@@ -70,7 +70,7 @@ impl Sampler {
             pages: pages(&read("vmstat")),
             bytes: bytes(&read("net/dev")),
         };
-        let load = Load {
+        let load = LoadReport {
             run_queue: run_queue(&read("loadavg"), processors(&stat)),
             memory: memory(&read("meminfo")),
             ..self.before.as_ref().map(|before| self.since(before, &now, elapsed)).unwrap_or_default()
@@ -79,7 +79,7 @@ impl Sampler {
         load
     }
 
-    fn since(&self, before: &Counters, now: &Counters, elapsed: Duration) -> Load {
+    fn since(&self, before: &Counters, now: &Counters, elapsed: Duration) -> LoadReport {
         let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         let ticks = now.ticks.saturating_sub(before.ticks);
         let idle = now.idle.saturating_sub(before.idle).min(ticks);
@@ -90,11 +90,11 @@ impl Sampler {
                 percent(now.pages.saturating_sub(before.pages), u64::try_from(most).unwrap_or(u64::MAX))
             }
         };
-        Load {
+        LoadReport {
             cpu: percent(ticks - idle, ticks),
             net: self.network(before, now, micros),
             paging,
-            ..Load::default()
+            ..LoadReport::default()
         }
     }
 
@@ -246,7 +246,7 @@ mod tests {
         machine.set("net/dev", &dev(&[("lo", 0, 0), ("eth0", 1000, 1000)]));
         let mut sampler = machine.sampler();
         let first = sampler.sample(SECONDS);
-        assert_eq!(first, Load { run_queue: 25, memory: 75, ..Load::default() });
+        assert_eq!(first, LoadReport { run_queue: 25, memory: 75, ..LoadReport::default() });
         // 400 ticks, 300 of them idle or waiting for a disk; the time of guests counts once.
         machine.set("stat", "cpu  150 0 150 900 200 0 0 0 90 0\ncpu0 1\ncpu1 1\n");
         machine.set("loadavg", "7.00 9.00 9.00 3/133 15408\n");
@@ -256,7 +256,7 @@ mod tests {
         let load = sampler.sample(SECONDS);
         assert_eq!(
             load,
-            Load { cpu: 25, run_queue: 100, memory: 75, paging: 30, net: 20, disk: 0 },
+            LoadReport { cpu: 25, run_queue: 100, memory: 75, paging: 30, net: 20, disk: 0 },
             "the queue is cut to 100"
         );
     }
@@ -268,7 +268,7 @@ mod tests {
         machine.set("vmstat", "nr_free_pages 5\npswpin 100\npswpout 100\n");
         machine.set("net/dev", &dev(&[("veth0", 0, 0)]));
         let mut sampler = machine.sampler();
-        assert_eq!(sampler.sample(SECONDS), Load::default(), "nothing can be read");
+        assert_eq!(sampler.sample(SECONDS), LoadReport::default(), "nothing can be read");
         machine.set("vmstat", "pswpin 1100\npswpout 1600\n");
         machine.set("net/dev", &dev(&[("veth0", 0, 625_000_000), ("late", 1 << 40, 0)]));
         let load = sampler.sample(SECONDS);

@@ -20,7 +20,7 @@ pub use list::ListFile;
 pub use space::SpaceRules;
 
 use base::{LogicalPath, Supervisor};
-use cluster::tree::{Blacklist, Load, Space};
+use cluster::tree::{Blacklist, LoadReport, SpaceReport};
 use list::List;
 use load::Sampler;
 use program::{Program, Said};
@@ -82,14 +82,14 @@ pub(crate) enum Report {
     /// The load of the node.
     Load {
         /// The load, with the filling of the disks.
-        load: Load,
+        load: LoadReport,
         /// Set if it differs enough from the last reported load to be sent to parents.
         tell: bool,
     },
     /// The space of the node.
     Space {
         /// The space.
-        space: Space,
+        space: SpaceReport,
         /// Set if there is too little for new files.
         full: bool,
         /// Set if it is to be sent to parents.
@@ -164,9 +164,9 @@ struct Watch<R> {
     list: Option<List>,
     wakes: Receiver<Wake>,
     wake: Sender<Wake>,
-    load: Load,
-    told_load: Option<Load>,
-    told_space: Option<(Space, bool)>,
+    load: LoadReport,
+    told_load: Option<LoadReport>,
+    told_space: Option<(SpaceReport, bool)>,
     measure_at: Option<Instant>,
     measured: Instant,
     survey_at: Option<Instant>,
@@ -201,7 +201,7 @@ impl<R: Fn(Report)> Watch<R> {
             list: settings.list.map(List::new),
             wakes,
             wake,
-            load: Load::default(),
+            load: LoadReport::default(),
             told_load: None,
             told_space: None,
         }
@@ -297,8 +297,8 @@ impl<R: Fn(Report)> Watch<R> {
         }
     }
 
-    fn loaded(&mut self, load: Load) {
-        self.load = Load { disk: self.load.disk, ..load };
+    fn loaded(&mut self, load: LoadReport) {
+        self.load = LoadReport { disk: self.load.disk, ..load };
         // Parents treat a smaller difference as equal.
         let tell = self.told_load.is_none_or(|told| told.differs(self.load, self.fuzz));
         if tell {
@@ -329,7 +329,7 @@ impl<R: Fn(Report)> Watch<R> {
 
 /// Reports whether parents should receive the new space: it changed by one percent, or the node
 /// became full or has space again.
-fn matters((told, was_full): (Space, bool), (now, full): (Space, bool)) -> bool {
+fn matters((told, was_full): (SpaceReport, bool), (now, full): (SpaceReport, bool)) -> bool {
     let step = (told.free_mb / 100).max(1);
     was_full != full || told.used_percent != now.used_percent || told.free_mb.abs_diff(now.free_mb) >= step
 }
@@ -394,7 +394,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(banned(reports.recv().unwrap()), ["bad.site"]);
-        let load = |net, paging| Load { run_queue: 1, cpu: 2, memory: 3, paging, net, disk: 0 };
+        let load = |net, paging| LoadReport { run_queue: 1, cpu: 2, memory: 3, paging, net, disk: 0 };
         for (load, tell) in [(load(5, 4), true), (load(9, 4), false), (load(9, 40), true)] {
             assert_eq!(reports.recv().unwrap(), Report::Load { load, tell });
         }

@@ -4,7 +4,7 @@
 //! writes an invalid line, or writes nothing for too long. Each line is `runq cpu mem pag net`,
 //! five numbers of 0 to 100. Source: cms protocol 3, section metric program.
 
-use cluster::tree::Load;
+use cluster::tree::LoadReport;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -22,7 +22,7 @@ const LINE_BYTES_MAX: u64 = 256;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Said {
     /// A line with a load.
-    Load(Load),
+    Load(LoadReport),
     /// The program ended, or wrote an invalid line.
     End,
 }
@@ -76,7 +76,7 @@ impl Program {
 
     /// Handles an event of a run. Returns the load if the event has one and the run is the current
     /// one.
-    pub(super) fn said(&mut self, number: u64, said: Said, now: Instant) -> Option<Load> {
+    pub(super) fn said(&mut self, number: u64, said: Said, now: Instant) -> Option<LoadReport> {
         if number != self.number {
             return None;
         }
@@ -159,7 +159,7 @@ impl Drop for Program {
 }
 
 /// Reads lines until the end or the first invalid line.
-fn lines(output: impl std::io::Read, mut take: impl FnMut(Load)) {
+fn lines(output: impl std::io::Read, mut take: impl FnMut(LoadReport)) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
     loop {
@@ -176,12 +176,12 @@ fn lines(output: impl std::io::Read, mut take: impl FnMut(Load)) {
 }
 
 /// Parses `runq cpu mem pag net`. A number above 100 is invalid.
-fn parse(line: &[u8]) -> Option<Load> {
+fn parse(line: &[u8]) -> Option<LoadReport> {
     let text = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
     let mut numbers = text.split_ascii_whitespace().map(|word| word.parse::<u8>().ok().filter(|n| *n <= 100));
     let mut next = || numbers.next().flatten();
     let (run_queue, cpu, memory, paging, net) = (next()?, next()?, next()?, next()?, next()?);
-    numbers.next().is_none().then_some(Load { cpu, net, run_queue, memory, paging, disk: 0 })
+    numbers.next().is_none().then_some(LoadReport { cpu, net, run_queue, memory, paging, disk: 0 })
 }
 
 #[cfg(test)]
@@ -217,7 +217,7 @@ mod tests {
         }
 
         /// Waits for the next event and its result.
-        fn next(&mut self) -> (Said, Option<Load>) {
+        fn next(&mut self) -> (Said, Option<LoadReport>) {
             let (number, said) = self.said.recv().unwrap();
             (said, self.program.said(number, said, self.now))
         }
@@ -226,9 +226,9 @@ mod tests {
     #[test]
     fn lines_are_loads_and_the_program_is_restarted_after_its_end() {
         let mut stage = Stage::new("echo 1 2 3 4 5; echo ' 100 0 0 0 0 '");
-        let first = Load { run_queue: 1, cpu: 2, memory: 3, paging: 4, net: 5, disk: 0 };
+        let first = LoadReport { run_queue: 1, cpu: 2, memory: 3, paging: 4, net: 5, disk: 0 };
         assert_eq!(stage.next().1, Some(first));
-        assert_eq!(stage.next().1, Some(Load { run_queue: 100, ..Load::default() }));
+        assert_eq!(stage.next().1, Some(LoadReport { run_queue: 100, ..LoadReport::default() }));
         assert_eq!(stage.next(), (Said::End, None));
         stage.tick(PAUSE - Duration::from_millis(1));
         assert!(stage.program.run.is_none(), "not before the pause is over");

@@ -4,7 +4,7 @@
 //! cms protocol 3, sections space numbers and space on servers.
 
 use base::{LogicalPath, Owner};
-use cluster::tree::Space;
+use cluster::tree::SpaceReport;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::{Backend, FileSystemUsage};
@@ -49,7 +49,7 @@ impl Default for SpaceRules {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Judged {
     /// The space in the form in which nodes exchange it.
-    pub(super) space: Space,
+    pub(super) space: SpaceReport,
     /// Set if there is too little space for new files.
     pub(super) full: bool,
     /// A full server accepts new files again from this number of free MB on.
@@ -59,7 +59,7 @@ pub(super) struct Judged {
 impl Judged {
     /// Logs that the server became full, or has space again.
     pub(super) fn tell_change(&self) {
-        let Space { free_mb, minimum_mb, file_systems, .. } = self.space;
+        let SpaceReport { free_mb, minimum_mb, file_systems, .. } = self.space;
         if !self.full {
             tracing::info!(free_mb, minimum_mb, "there is space for new files again");
         } else if file_systems == 0 {
@@ -105,7 +105,7 @@ impl SpaceRules {
         // A full server reports less than the minimum, even if a little more is free already.
         let told_free = if full { free.min(minimum.saturating_sub(1)) } else { free };
         let told = |mb: u64| u32::try_from(mb.min(MB_MAX)).unwrap_or(i32::MAX as u32);
-        let space = Space {
+        let space = SpaceReport {
             total_mb: told(total),
             free_mb: told(told_free),
             minimum_mb: told(minimum),
@@ -182,7 +182,7 @@ mod tests {
         // A file system that two exports share counts once.
         let systems = [system(1, 1000, 100), system(2, 500, 300), system(1, 1000, 100)];
         let judged = rules.judge(&systems, false);
-        let expected = Space {
+        let expected = SpaceReport {
             total_mb: 1500 * 1024,
             free_mb: 300 * 1024,
             minimum_mb: 1000 * 1024 * 2 / 100,
