@@ -6,7 +6,7 @@ use crate::printer::out;
 use anyhow::bail;
 use base::shown;
 use clap::Subcommand;
-use server::admin::{LiveServer, Request, ask, live_servers, running_servers};
+use server::admin::{AdminRequest, LiveServer, ask, live_servers, running_servers};
 use status::Found;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
@@ -109,22 +109,22 @@ impl Admin {
         let socket = self.which.socket()?;
         let is_status = matches!(self.command, Command::Status);
         let request = match self.command {
-            Command::Status | Command::List => Request::Status {},
-            Command::LogLevel { levels } => Request::LogLevel { levels },
-            Command::Reload => Request::Reload {},
-            Command::Drain => Request::Drain {},
+            Command::Status | Command::List => AdminRequest::Status {},
+            Command::LogLevel { levels } => AdminRequest::LogLevel { levels },
+            Command::Reload => AdminRequest::Reload {},
+            Command::Drain => AdminRequest::Drain {},
             Command::Unfinished(Unfinished::List { path }) => {
-                Request::Unfinished { below: path.as_deref().map(escaped) }
+                AdminRequest::Unfinished { below: path.as_deref().map(escaped) }
             }
             Command::Unfinished(Unfinished::Clear { path, force }) => {
-                Request::ClearUnfinished { path: escaped(&path), force }
+                AdminRequest::ClearUnfinished { path: escaped(&path), force }
             }
-            Command::Checkpoint(Checkpoint::List) => Request::Checkpoints {},
+            Command::Checkpoint(Checkpoint::List) => AdminRequest::Checkpoints {},
             Command::Checkpoint(Checkpoint::Apply { path, force }) => {
-                Request::ResolveCheckpoint { path: escaped(&path), undo: true, force }
+                AdminRequest::ResolveCheckpoint { path: escaped(&path), undo: true, force }
             }
             Command::Checkpoint(Checkpoint::Discard { path }) => {
-                Request::ResolveCheckpoint { path: escaped(&path), undo: false, force: false }
+                AdminRequest::ResolveCheckpoint { path: escaped(&path), undo: false, force: false }
             }
         };
         let answer = ask(&socket, &request)?;

@@ -8,8 +8,8 @@ use crate::admin::Which;
 use crate::printer::{err, out};
 use clap::Subcommand;
 use serde_json::Value;
-use server::admin::{OrderAnswer, Request, ask};
-use server::cluster::{Order, Survey, survey};
+use server::admin::{AdminRequest, OrderAnswer, ask};
+use server::cluster::{NodeOrder, TreeSurvey, survey};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -83,23 +83,23 @@ impl Cluster {
         let mut wait = None;
         let (order, node) = match self.command {
             Command::Status { here, wide } => {
-                let own = serde_json::from_value(ask(&socket, &Request::ClusterStatus {})?)?;
+                let own = serde_json::from_value(ask(&socket, &AdminRequest::ClusterStatus {})?)?;
                 let tree = match here {
-                    true => Survey { root: own, missing: Vec::new() },
+                    true => TreeSurvey { root: own, missing: Vec::new() },
                     false => survey(own, &door::ClientPort),
                 };
                 show(&tree, self.json, wide)?;
                 return Ok(ExitCode::SUCCESS);
             }
-            Command::Suspend(node) => (Order::Suspend, node),
-            Command::Resume(node) => (Order::Resume, node),
+            Command::Suspend(node) => (NodeOrder::Suspend, node),
+            Command::Resume(node) => (NodeOrder::Resume, node),
             Command::Drain(drain) => {
                 wait = drain.wait;
-                (Order::Drain, drain.node)
+                (NodeOrder::Drain, drain.node)
             }
-            Command::Undrain(node) => (Order::Undrain, node),
+            Command::Undrain(node) => (NodeOrder::Undrain, node),
         };
-        let answer = ask(&socket, &Request::ClusterOrder { order, node: node.node })?;
+        let answer = ask(&socket, &AdminRequest::ClusterOrder { order, node: node.node })?;
         if self.json {
             out().json(&answer);
         }
@@ -116,7 +116,7 @@ impl Cluster {
     }
 }
 
-fn show(tree: &Survey, json: bool, wide: bool) -> anyhow::Result<()> {
+fn show(tree: &TreeSurvey, json: bool, wide: bool) -> anyhow::Result<()> {
     if json {
         let mut value: Value = serde_json::to_value(&tree.root)?;
         value["missing"] = tree.missing.clone().into();

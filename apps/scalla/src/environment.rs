@@ -9,7 +9,7 @@ use client::copy::CopyOptions;
 use client::{Client, Settings};
 use config::LogFormat;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use server::log::{Levels, Log, LogSettings, Retention, Target};
+use server::log::{ActiveLog, Levels, LogDestination, LogSettings, Retention};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::printer::err;
@@ -61,7 +61,7 @@ pub(crate) fn copy_options(settings: &Settings) -> CopyOptions {
 pub(crate) struct Ground {
     pub(crate) runtime: Runtime,
     /// Writes the remaining lines when dropped.
-    pub(crate) log: Option<Log>,
+    pub(crate) log: Option<ActiveLog>,
 }
 
 /// Creates the runtime. One thread drives all connections, unless `ParallelEvtLoop` is set. A
@@ -101,7 +101,7 @@ fn allow_descriptors() {
 }
 
 /// Creates the log that `XRD_LOGLEVEL` requests, in `XRD_LOGFILE` or on standard error.
-fn log(detail: u8) -> Option<Log> {
+fn log(detail: u8) -> Option<ActiveLog> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let level = match (detail, variable("XRD_LOGLEVEL")) {
         (0, None) => return None,
@@ -120,11 +120,11 @@ fn log(detail: u8) -> Option<Log> {
         _ => "trace",
     };
     let target = match variable("XRD_LOGFILE") {
-        Some(path) => Target::File { path: path.into(), retention: Retention::External },
-        None => Target::Stderr,
+        Some(path) => LogDestination::File { path: path.into(), retention: Retention::External },
+        None => LogDestination::Stderr,
     };
     let levels = Levels::parse(level).ok()?;
-    let begun = Log::start(LogSettings { target, format: LogFormat::Text, precise: true, levels });
+    let begun = ActiveLog::start(LogSettings { target, format: LogFormat::Text, precise: true, levels });
     begun.map_err(|error| err().line(format_args!("scalla: warning: XRD_LOGFILE: {error}"))).ok()
 }
 

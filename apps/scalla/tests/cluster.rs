@@ -5,7 +5,7 @@ mod support;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use server::admin::{Request, ask};
+use server::admin::{AdminRequest, ask};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 use support::codes::request;
@@ -15,7 +15,7 @@ use support::{Client, PATIENCE, Scratch, Server, names, program, run, stderr, st
 /// Returns the cluster status of the node with this admin directory.
 fn cluster(scratch: &Scratch, name: &str) -> Value {
     let socket = scratch.path(name).join(".scalla/xrootd.sock");
-    ask(&socket, &Request::ClusterStatus {}).unwrap_or_default()
+    ask(&socket, &AdminRequest::ClusterStatus {}).unwrap_or_default()
 }
 
 /// Waits until the status of the node fulfils a condition, and returns the status.

@@ -2,7 +2,7 @@
 //! no failure.
 
 use crate::raw::{
-    CLONE, CREATING, Client, DIRLIST, FATTR, PGREAD, PING, PREPARE, QUERY, READ, READING, READV, STATX,
+    CLONE, CREATING, DIRLIST, FATTR, PGREAD, PING, PREPARE, QUERY, READ, READING, READV, RawClient, STATX,
     WRITE, WRITEV, announcing, handshake, login, open, range, request,
 };
 use crate::site::BIG_BYTES;
@@ -51,9 +51,9 @@ pub(crate) const ALL: [Campaign; 19] = [
 ];
 
 /// Stays for a while with connections that do nothing more, then leaves all at once.
-fn stay(clients: Vec<Client>) {
+fn stay(clients: Vec<RawClient>) {
     std::thread::sleep(STAY);
-    clients.into_iter().for_each(Client::vanish);
+    clients.into_iter().for_each(RawClient::vanish);
 }
 
 /// Eight connections send a list of a million paths; each waits for the answer or the end.
@@ -63,7 +63,7 @@ fn long_list(port: u16, code: u16, kind: u8) -> Result<()> {
     body[1] = kind;
     let mut clients = Vec::new();
     for _ in 0..8 {
-        let mut client = Client::login(port)?;
+        let mut client = RawClient::login(port)?;
         client.stream.set_write_timeout(Some(Duration::from_secs(20)))?;
         client.push(&request(code, body, &list));
         clients.push(client);
@@ -72,7 +72,7 @@ fn long_list(port: u16, code: u16, kind: u8) -> Result<()> {
         // Refused, cut off or answered.
         client.reply().ok();
     }
-    clients.into_iter().for_each(Client::vanish);
+    clients.into_iter().for_each(RawClient::vanish);
     Ok(())
 }
 
@@ -96,7 +96,7 @@ fn vector(handle: [u8; 4]) -> Vec<u8> {
 fn unread(port: u16, connections: usize, requests: usize, one: fn([u8; 4]) -> Vec<u8>) -> Result<()> {
     let mut clients = Vec::new();
     for _ in 0..connections {
-        let mut client = Client::login(port)?;
+        let mut client = RawClient::login(port)?;
         let handle = client.open("/big", READING)?;
         let bytes = one(handle);
         let _took = (0..requests).take_while(|_| client.push(&bytes)).count();
@@ -121,7 +121,7 @@ fn attributes(port: u16) -> Result<()> {
     let bytes = request(FATTR, body, &payload);
     let mut clients = Vec::new();
     for _ in 0..8 {
-        let mut client = Client::login(port)?;
+        let mut client = RawClient::login(port)?;
         let _took = (0..50).take_while(|_| client.push(&bytes)).count();
         clients.push(client);
     }
@@ -131,7 +131,7 @@ fn attributes(port: u16) -> Result<()> {
 
 /// One client opens one file as often as the server lets it.
 fn opens(port: u16) -> Result<()> {
-    let mut client = Client::login(port)?;
+    let mut client = RawClient::login(port)?;
     let bytes = open("/small", READING);
     'all: for _ in 0..65_536 / 64 {
         if !client.push(&bytes.repeat(64)) {
@@ -152,7 +152,7 @@ fn half_arguments(port: u16) -> Result<()> {
     let half = vec![b'/'; ARGUMENT_BYTES / 2];
     let mut clients = Vec::new();
     for _ in 0..200 {
-        let mut client = Client::login(port)?;
+        let mut client = RawClient::login(port)?;
         client.push(&announcing(STATX, [0; 16], ARGUMENT_BYTES, &half));
         clients.push(client);
     }
@@ -165,7 +165,7 @@ fn slow_login(port: u16) -> Result<()> {
     let bytes = [handshake(), login()].concat();
     let mut clients = Vec::new();
     for _ in 0..200 {
-        clients.push(Client::silent(port)?);
+        clients.push(RawClient::silent(port)?);
     }
     for byte in bytes.chunks(1).take(3) {
         for client in &mut clients {
@@ -182,7 +182,7 @@ fn login_flood(port: u16) -> Result<()> {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(move || {
-                (0..250).filter_map(|_| Client::login(port).ok()).for_each(Client::vanish);
+                (0..250).filter_map(|_| RawClient::login(port).ok()).for_each(RawClient::vanish);
             });
         }
     });
@@ -193,7 +193,7 @@ fn login_flood(port: u16) -> Result<()> {
 fn silent_flood(port: u16) -> Result<()> {
     let mut clients = Vec::new();
     for _ in 0..800 {
-        clients.push(Client::silent(port)?);
+        clients.push(RawClient::silent(port)?);
     }
     stay(clients);
     Ok(())
@@ -203,11 +203,11 @@ fn silent_flood(port: u16) -> Result<()> {
 fn bound_stall(port: u16) -> Result<()> {
     let (mut mains, mut others) = (Vec::new(), Vec::new());
     for _ in 0..8 {
-        let mut main = Client::login(port)?;
+        let mut main = RawClient::login(port)?;
         let handle = main.open("/big", READING)?;
         let mut paths = Vec::new();
         for _ in 0..4 {
-            let (client, path) = Client::bound(&main, port)?;
+            let (client, path) = RawClient::bound(&main, port)?;
             others.push(client);
             paths.push(path);
         }
@@ -217,7 +217,7 @@ fn bound_stall(port: u16) -> Result<()> {
         }
         mains.push(main);
     }
-    mains.into_iter().for_each(Client::vanish);
+    mains.into_iter().for_each(RawClient::vanish);
     stay(others);
     Ok(())
 }
@@ -226,7 +226,7 @@ fn bound_stall(port: u16) -> Result<()> {
 fn clones(port: u16) -> Result<()> {
     let mut clients = Vec::new();
     for number in 0..8 {
-        let mut client = Client::login(port)?;
+        let mut client = RawClient::login(port)?;
         let source = client.open("/big", READING)?;
         let target = client.open(&format!("/clone-{number}"), CREATING)?;
         let mut list = Vec::new();
@@ -242,14 +242,14 @@ fn clones(port: u16) -> Result<()> {
         }
         clients.push(client);
     }
-    clients.into_iter().for_each(Client::vanish);
+    clients.into_iter().for_each(RawClient::vanish);
     Ok(())
 }
 
 /// Vector writes with as many elements as there may be, and away in the middle of one.
 fn writev(port: u16) -> Result<()> {
     for number in 0..16 {
-        let mut client = Client::login(port)?;
+        let mut client = RawClient::login(port)?;
         let handle = client.open(&format!("/vector-{number}"), CREATING)?;
         let mut list = Vec::new();
         for item in 0..1024u64 {
@@ -271,14 +271,14 @@ fn missing_opens(port: u16) -> Result<()> {
     while Instant::now() < until {
         let mut clients = Vec::new();
         for _ in 0..100 {
-            clients.push(Client::login(port)?);
+            clients.push(RawClient::login(port)?);
         }
         for _ in 0..5 {
             for client in &mut clients {
                 client.push(&bytes);
             }
         }
-        clients.into_iter().for_each(Client::vanish);
+        clients.into_iter().for_each(RawClient::vanish);
     }
     Ok(())
 }
@@ -300,7 +300,7 @@ fn leave_midway(port: u16) -> Result<()> {
     .concat();
     for _ in 0..3 {
         for end in 1..=conversation.len() {
-            let mut client = Client::silent(port)?;
+            let mut client = RawClient::silent(port)?;
             client.push(conversation.get(..end).unwrap_or_default());
             client.vanish();
         }

@@ -1,6 +1,6 @@
 //! The well-behaved client: small reads and stats, one after the other, each timed.
 
-use crate::raw::{Client, READ, READING, STAT, range, request};
+use crate::raw::{READ, READING, RawClient, STAT, range, request};
 use anyhow::Result;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ impl Latencies {
 }
 
 /// Works until it is over. The reply of each request is checked.
-pub(crate) fn work(client: &mut Client, over: &AtomicBool) -> Result<Latencies> {
+pub(crate) fn work(client: &mut RawClient, over: &AtomicBool) -> Result<Latencies> {
     let handle = client.open("/small", READING)?;
     let mut latencies = Latencies::default();
     while !over.load(Ordering::Relaxed) {
@@ -52,7 +52,7 @@ pub(crate) fn work(client: &mut Client, over: &AtomicBool) -> Result<Latencies> 
 }
 
 /// Works for a time.
-pub(crate) fn work_for(client: &mut Client, time: Duration) -> Result<Latencies> {
+pub(crate) fn work_for(client: &mut RawClient, time: Duration) -> Result<Latencies> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let working = scope.spawn(|| work(client, &over));

@@ -18,8 +18,8 @@ use anyhow::{Context, Result, bail};
 use campaigns::{ALL, Campaign};
 use clap::Parser;
 use cluster::campaigns::{ALL as CLUSTER, ClusterCampaign, Scale};
-use process::Holdings;
-use raw::Client;
+use process::ProcessUsage;
+use raw::RawClient;
 use site::Site;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -120,7 +120,7 @@ fn raise_descriptors() {
 /// Plays one campaign against a server of its own; returns the broken bounds.
 fn play(campaign: &Campaign, program: &Path) -> Result<Vec<String>> {
     let mut site = Site::start(program)?;
-    let mut client = Client::login(site.port)?;
+    let mut client = RawClient::login(site.port)?;
     let mut control = good::work_for(&mut client, CONTROL)?;
     let before = site.holdings()?;
     site.process.reset_peak();
@@ -165,7 +165,7 @@ fn play(campaign: &Campaign, program: &Path) -> Result<Vec<String>> {
 }
 
 /// Waits until the server's holdings are as before; returns the final holdings and the broken bounds.
-fn settle(site: &Site, before: &Holdings) -> Result<(Holdings, Vec<String>)> {
+fn settle(site: &Site, before: &ProcessUsage) -> Result<(ProcessUsage, Vec<String>)> {
     let until = Instant::now() + SETTLED_MAX;
     loop {
         let now = site.holdings()?;
@@ -177,7 +177,7 @@ fn settle(site: &Site, before: &Holdings) -> Result<(Holdings, Vec<String>)> {
     }
 }
 
-fn excess(now: &Holdings, before: &Holdings) -> Vec<String> {
+fn excess(now: &ProcessUsage, before: &ProcessUsage) -> Vec<String> {
     let mut faults = Vec::new();
     let mut check = |what: &str, now: u64, most: u64| {
         if now > most {

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 /// The resources that a server holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Holdings {
+pub(crate) struct ProcessUsage {
     /// Resident memory.
     pub(crate) memory: u64,
     pub(crate) descriptors: usize,
@@ -32,7 +32,11 @@ impl Scratch {
     }
 
     /// Asks a process of this directory over its admin socket.
-    pub(crate) fn ask(&self, socket: &str, request: &server::admin::Request) -> Result<serde_json::Value> {
+    pub(crate) fn ask(
+        &self,
+        socket: &str,
+        request: &server::admin::AdminRequest,
+    ) -> Result<serde_json::Value> {
         server::admin::ask(&self.0.join(socket), request)
             .map_err(|error| anyhow::anyhow!("the answer over {socket}: {error}"))
     }
@@ -45,12 +49,12 @@ impl Drop for Scratch {
 }
 
 /// A process. Dropping it kills it.
-pub(crate) struct Process {
+pub(crate) struct ServerProcess {
     log: PathBuf,
     child: Child,
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts the program in a directory; returns when its port for clients, which is returned, is open.
     pub(crate) fn start(
         program: &Path,
@@ -129,7 +133,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.kill();
     }

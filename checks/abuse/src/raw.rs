@@ -77,12 +77,12 @@ pub(crate) fn open(path: &str, options: u16) -> Vec<u8> {
 }
 
 /// A connection.
-pub(crate) struct Client {
+pub(crate) struct RawClient {
     pub(crate) stream: TcpStream,
     session: Vec<u8>,
 }
 
-impl Client {
+impl RawClient {
     /// Connects and sends nothing.
     pub(crate) fn silent(port: u16) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port)).context("cannot connect")?;

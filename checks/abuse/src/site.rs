@@ -1,6 +1,6 @@
 //! The server under test and its files.
 
-use crate::process::{Holdings, Process, Scratch};
+use crate::process::{ProcessUsage, Scratch, ServerProcess};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ const ENTRIES: usize = 2000;
 /// A server and its directory. Dropping it ends both.
 pub(crate) struct Site {
     pub(crate) port: u16,
-    pub(crate) process: Process,
+    pub(crate) process: ServerProcess,
     scratch: Scratch,
 }
 
@@ -30,13 +30,14 @@ impl Site {
             fs::write(directory.join(format!("data/many/a-file-with-a-longer-name-{number}")), "")?;
         }
         let arguments = ["serve", "data", "--port", "0", "--admin-path", "admin"];
-        let (process, port) = Process::start(program, &scratch, "server", &arguments)?;
+        let (process, port) = ServerProcess::start(program, &scratch, "server", &arguments)?;
         Ok(Self { port, process, scratch })
     }
 
-    pub(crate) fn holdings(&self) -> Result<Holdings> {
-        let status = self.scratch.ask("admin/.scalla/xrootd.sock", &server::admin::Request::Status {})?;
-        Ok(Holdings {
+    pub(crate) fn holdings(&self) -> Result<ProcessUsage> {
+        let status =
+            self.scratch.ask("admin/.scalla/xrootd.sock", &server::admin::AdminRequest::Status {})?;
+        Ok(ProcessUsage {
             memory: self.process.memory()?,
             descriptors: self.process.descriptors()?,
             threads: self.process.threads()?,

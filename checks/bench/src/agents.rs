@@ -8,12 +8,12 @@ use cluster::tree::{
     Address, ChildSettings, Extensions, LoginMessage, Mode, NodeId, ParentSettings, SpaceReport,
 };
 use server::SystemClock;
-use server::cluster::{Cluster, Role, Settings};
+use server::cluster::{ClusterThread, NodeRole, Settings};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::children::Running;
+use crate::children::ChildServer;
 use crate::figures::{Figure, Figures};
 use crate::servers::Server;
 
@@ -32,7 +32,7 @@ const FORMED: &str = "formed";
 
 /// Kind of the nodes of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum Kind {
+pub(crate) enum AgentKind {
     Manager,
     Supervisor,
     Server,
@@ -40,21 +40,21 @@ pub(crate) enum Kind {
 
 /// Runs `count` nodes until killed. A manager prints `port N`. The others log in to the one at
 /// `manager`, and print a line when all of them have a place.
-pub(crate) fn serve(kind: Kind, count: usize, manager: u16) -> anyhow::Result<()> {
+pub(crate) fn serve(kind: AgentKind, count: usize, manager: u16) -> anyhow::Result<()> {
     let start = |number| {
         let settings = settings(kind, number, manager);
         // No client connects to the data ports, but they are part of a node's identity.
         let port = u16::try_from(10_000 + number % 50_000).unwrap_or(u16::MAX);
-        Cluster::start(settings, Arc::new(SystemClock::new()), port, None, &base::Supervisor::default())
+        ClusterThread::start(settings, Arc::new(SystemClock::new()), port, None, &base::Supervisor::default())
     };
-    let nodes: Vec<Cluster> = (0..count).map(start).collect::<Result<_, _>>()?;
-    if kind == Kind::Manager {
-        let port = nodes.first().and_then(Cluster::address).context("a manager without a port")?.port();
+    let nodes: Vec<ClusterThread> = (0..count).map(start).collect::<Result<_, _>>()?;
+    if kind == AgentKind::Manager {
+        let port = nodes.first().and_then(ClusterThread::address).context("a manager without a port")?.port();
         println!("port {port}");
     } else {
         // A node with a place usually keeps it, so each node is awaited only once.
         for node in &nodes {
-            let has_place = |engine: &mut server::cluster::Engine| {
+            let has_place = |engine: &mut server::cluster::ClusterEngine| {
                 engine.node().memberships().iter().all(|m| m.is_attached())
             };
             while node.look(has_place) != Some(true) {
@@ -68,11 +68,11 @@ pub(crate) fn serve(kind: Kind, count: usize, manager: u16) -> anyhow::Result<()
     }
 }
 
-fn settings(kind: Kind, number: usize, manager: u16) -> Settings {
+fn settings(kind: AgentKind, number: usize, manager: u16) -> Settings {
     let (role, letter, mode) = match kind {
-        Kind::Manager => (Role::Manager, 'm', Mode::MANAGER),
-        Kind::Supervisor => (Role::Supervisor, 'u', Mode::SERVER | Mode::MANAGER),
-        Kind::Server => (Role::Server, 's', Mode::SERVER),
+        AgentKind::Manager => (NodeRole::Manager, 'm', Mode::MANAGER),
+        AgentKind::Supervisor => (NodeRole::Supervisor, 'u', Mode::SERVER | Mode::MANAGER),
+        AgentKind::Server => (NodeRole::Server, 's', Mode::SERVER),
     };
     let mut settings = Settings::new(role);
     settings.listen.address = Some([127, 0, 0, 1].into());
@@ -83,7 +83,7 @@ fn settings(kind: Kind, number: usize, manager: u16) -> Settings {
         parent.extensions = Extensions::ALL;
         settings.parent = Some(parent);
     }
-    if kind != Kind::Manager {
+    if kind != AgentKind::Manager {
         let login = LoginMessage {
             version: 3,
             mode: mode | Mode::BLREDIR | Mode::NOSTAGE,
@@ -102,20 +102,20 @@ fn settings(kind: Kind, number: usize, manager: u16) -> Settings {
 /// has a place. Servers start first, which is the harder order.
 pub(crate) fn form(manager: &Server, folder: &Path) -> anyhow::Result<Figures> {
     let start = Instant::now();
-    let kinds =
-        std::iter::repeat_n((Kind::Server, SERVERS), PROCESSES).chain([(Kind::Supervisor, SUPERVISORS)]);
+    let kinds = std::iter::repeat_n((AgentKind::Server, SERVERS), PROCESSES)
+        .chain([(AgentKind::Supervisor, SUPERVISORS)]);
     let mut agents = Vec::new();
     for (number, (kind, count)) in kinds.enumerate() {
         let log = folder.join(format!("agents-{number}.log"));
         let own = std::env::current_exe().context("cannot determine the path of this program")?;
         let mut command = std::process::Command::new(own);
         command.args(["--agents", &count.to_string(), "--agents-are"]).arg(match kind {
-            Kind::Manager => bail!("an agent cannot be a manager here"),
-            Kind::Supervisor => "supervisor",
-            Kind::Server => "server",
+            AgentKind::Manager => bail!("an agent cannot be a manager here"),
+            AgentKind::Supervisor => "supervisor",
+            AgentKind::Server => "server",
         });
         command.args(["--manager", &manager.address().port().to_string()]);
-        agents.push((Running::start(command, &log, false)?, log));
+        agents.push((ChildServer::start(command, &log, false)?, log));
     }
     for (agent, log) in &mut agents {
         agent.wait_for(log, |text| text.contains(FORMED).then_some(()))?;

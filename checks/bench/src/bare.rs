@@ -24,11 +24,11 @@ const SENDFILE_BYTES_MIN: usize = 16 << 10;
 const FRAME_PAGES: usize = 62;
 
 /// The directory whose files are read.
-pub(crate) struct Tree(OwnedFd);
+pub(crate) struct ServedDirectory(OwnedFd);
 
 /// State of a connection, which can open one file at a time.
 #[derive(Default)]
-pub(crate) struct Opened {
+pub(crate) struct BareFile {
     file: Option<File>,
     /// Offset and length of a range to send.
     range: Option<(u64, usize)>,
@@ -36,7 +36,7 @@ pub(crate) struct Opened {
     pages: Option<(StreamId, u64, usize)>,
 }
 
-impl Tree {
+impl ServedDirectory {
     pub(crate) fn open(folder: &Path) -> anyhow::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(folder, flags, Mode::empty());
@@ -57,9 +57,9 @@ fn relative(path: &[u8]) -> &[u8] {
     &path[from..]
 }
 
-impl Opened {
+impl BareFile {
     /// Opens a file for reading, or an unnamed file for writing. Returns whether this succeeded.
-    pub(crate) fn open(&mut self, tree: &Tree, path: &[u8], writes: bool) -> bool {
+    pub(crate) fn open(&mut self, tree: &ServedDirectory, path: &[u8], writes: bool) -> bool {
         let opened = if writes {
             let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
             openat(&tree.0, ".", flags, Mode::RUSR | Mode::WUSR)

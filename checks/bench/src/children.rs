@@ -56,11 +56,11 @@ pub(crate) fn giving_way(program: &Path, cpu: u32) -> Command {
 }
 
 /// A server that is killed on drop.
-pub(crate) struct Running {
+pub(crate) struct ChildServer {
     child: Child,
 }
 
-impl Running {
+impl ChildServer {
     /// Starts the server with its output in a file.
     pub(crate) fn start(mut command: Command, log: &Path, as_user: bool) -> anyhow::Result<Self> {
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -92,7 +92,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildServer {
     fn drop(&mut self) {
         // The server may have ended already.
         self.child.kill().ok();

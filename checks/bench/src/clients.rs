@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::children::{CLIENT_CPU, pinned, run};
 use crate::data::Data;
 use crate::figures::{Figure, Figures};
-use crate::servers::{Server, Side};
+use crate::servers::{Server, ServerSide};
 
 /// Number and size of the files of a recursive copy.
 pub(crate) const FILES: &str = "10000";
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The task of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Errand {
+pub(crate) enum ClientTask {
     /// Copies 2 GiB from tmpfs to tmpfs, with additional connections.
     Download { streams: u32 },
     /// Copies in the other direction.
@@ -50,12 +50,12 @@ pub(crate) enum Errand {
 
 /// The number of source servers of a file, and of additional connections to each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct From {
+pub(crate) struct SourceServers {
     pub(crate) servers: usize,
     pub(crate) streams: u64,
 }
 
-impl From {
+impl SourceServers {
     /// Returns the maximum rate of the servers in bytes per second.
     fn rate(self) -> u64 {
         // The connection for requests carries data only if it is the only one.
@@ -69,10 +69,10 @@ impl From {
 }
 
 /// Runs a task with the client of a side.
-pub(crate) fn errand(data: &Data, errand: Errand, server: &Server) -> anyhow::Result<Figures> {
-    let ours = server.side == Side::Ours;
+pub(crate) fn errand(data: &Data, errand: ClientTask, server: &Server) -> anyhow::Result<Figures> {
+    let ours = server.side == ServerSide::Ours;
     match errand {
-        Errand::Download { streams } => {
+        ClientTask::Download { streams } => {
             let target = data.downloaded();
             let done = timed(copy(data, ours, streams, &server.url("/copy"), &target)?);
             let whole = fs::metadata(&target).map(|meta| meta.len()).unwrap_or(0);
@@ -82,7 +82,7 @@ pub(crate) fn errand(data: &Data, errand: Errand, server: &Server) -> anyhow::Re
             }
             done
         }
-        Errand::Upload { streams } => {
+        ClientTask::Upload { streams } => {
             let target = data.tree(true).join("out/copy");
             fs::remove_file(&target).ok();
             let url = server.url("/out/copy");
@@ -90,7 +90,7 @@ pub(crate) fn errand(data: &Data, errand: Errand, server: &Server) -> anyhow::Re
             fs::remove_file(&target).ok();
             done
         }
-        Errand::Folder => {
+        ClientTask::Folder => {
             let target = data.downloaded();
             fs::create_dir(&target).with_context(|| format!("cannot create {}", target.display()))?;
             let mut command = client(data, ours);
@@ -108,7 +108,7 @@ pub(crate) fn errand(data: &Data, errand: Errand, server: &Server) -> anyhow::Re
             }
             done
         }
-        Errand::List => {
+        ClientTask::List => {
             let program = if ours { xrdfs(data)? } else { PathBuf::from("/usr/bin/xrdfs") };
             let mut sum = Figures::new();
             for _ in 0..STARTS {
@@ -174,7 +174,7 @@ fn used() -> anyhow::Result<u64> {
 }
 
 /// Copies from limited servers and returns the share of their maximum rate.
-pub(crate) fn gather(data: &Data, from: From, server: &Server) -> anyhow::Result<Figures> {
+pub(crate) fn gather(data: &Data, from: SourceServers, server: &Server) -> anyhow::Result<Figures> {
     let (name, bytes) = from.file();
     let ports = server.ports().into_iter().take(from.servers);
     let hosts: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();

@@ -13,9 +13,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::children::{run, user};
-use crate::clients::{self, Errand};
-use crate::rows::{Load, Row};
-use crate::site::{self, Files};
+use crate::clients::{self, ClientTask};
+use crate::rows::{Row, RowLoad};
+use crate::site::{self, OpenedFiles};
 
 /// Prefix of the names of our directories; the process number follows.
 const PREFIX: &str = "scalla-bench-";
@@ -64,8 +64,8 @@ impl Data {
         fs::copy(program, data.program()).with_context(|| format!("cannot copy {}", program.display()))?;
         let parts = || rows.iter().flat_map(|row| row.load.arguments()).flatten();
         let uses = |path: &str| parts().any(|part| part == path);
-        let loads = |wanted: fn(&Load) -> bool| rows.iter().any(|row| wanted(&row.load));
-        if uses("/big") || loads(|load| matches!(load, Load::Mixed | Load::Busy)) {
+        let loads = |wanted: fn(&RowLoad) -> bool| rows.iter().any(|row| wanted(&row.load));
+        if uses("/big") || loads(|load| matches!(load, RowLoad::Mixed | RowLoad::Busy)) {
             data.generate(&data.tree(false).join("big"), &["--size", BIG])?;
         }
         if uses("/stream") {
@@ -74,34 +74,36 @@ impl Data {
         if uses(crate::slow::FILE) {
             data.generate(&data.tree(false).join("slow"), &["--size", SLOW])?;
         }
-        if uses("/cold") || loads(|load| matches!(load, Load::Mixed)) {
+        if uses("/cold") || loads(|load| matches!(load, RowLoad::Mixed)) {
             data.generate(&data.cold(), &["--size", BIG])?;
         }
         if uses("/many") || uses("/many/f%d") {
             data.generate(&data.tree(false).join("many/f%d"), &["--size", "100", "--files", MANY])?;
         }
-        if loads(|load| matches!(load, Load::Located(_) | Load::Missing | Load::Restart)) {
-            let new = rows.iter().filter(|row| matches!(row.load, Load::Located(Files::New)));
+        if loads(|load| matches!(load, RowLoad::Located(_) | RowLoad::Missing | RowLoad::Restart)) {
+            let new = rows.iter().filter(|row| matches!(row.load, RowLoad::Located(OpenedFiles::New)));
             site::spread(&data, new.map(|_| measurements).sum())?;
         }
-        if loads(|load| matches!(load, Load::Misses)) {
+        if loads(|load| matches!(load, RowLoad::Misses)) {
             site::spread_widely(&data, 2 * measurements)?;
         }
-        let large = |load: &Load| match load {
-            Load::Download | Load::Upload => true,
-            Load::Errand(errand) => matches!(errand, Errand::Download { .. } | Errand::Upload { .. }),
+        let large = |load: &RowLoad| match load {
+            RowLoad::Download | RowLoad::Upload => true,
+            RowLoad::Errand(errand) => {
+                matches!(errand, ClientTask::Download { .. } | ClientTask::Upload { .. })
+            }
             _ => false,
         };
         if rows.iter().any(|row| large(&row.load)) {
             data.generate(&data.copied(), &["--size", LONG])?;
         }
-        if loads(|load| matches!(load, Load::Errand(Errand::Folder) | Load::Crowd(_))) {
+        if loads(|load| matches!(load, RowLoad::Errand(ClientTask::Folder) | RowLoad::Crowd(_))) {
             let folder = data.tree(true).join("small");
             make_folder(&folder)?;
             data.generate(&folder.join("f%d"), &["--size", clients::FILE_BYTES, "--files", clients::FILES])?;
         }
         for row in rows {
-            if let Load::Gather(from) = row.load {
+            if let RowLoad::Gather(from) = row.load {
                 let (name, bytes) = from.file();
                 data.generate(&data.tree(true).join(name), &["--size", &bytes.to_string()])?;
             }

@@ -113,13 +113,13 @@ pub(crate) type Figures = BTreeMap<Figure, f64>;
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Goal {
     pub(crate) figure: Figure,
-    pub(crate) bound: Bound,
+    pub(crate) bound: GoalBound,
     pub(crate) basis: Basis,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Bound {
+pub(crate) enum GoalBound {
     AtLeast(f64),
     AtMost(f64),
 }
@@ -137,12 +137,12 @@ pub(crate) enum Basis {
 impl Goal {
     /// Requires that our figure is at least `times` theirs.
     pub(crate) const fn at_least(figure: Figure, times: f64) -> Self {
-        Self { figure, bound: Bound::AtLeast(times), basis: Basis::Ratio }
+        Self { figure, bound: GoalBound::AtLeast(times), basis: Basis::Ratio }
     }
 
     /// Requires that our figure is at most `times` theirs.
     pub(crate) const fn at_most(figure: Figure, times: f64) -> Self {
-        Self { figure, bound: Bound::AtMost(times), basis: Basis::Ratio }
+        Self { figure, bound: GoalBound::AtMost(times), basis: Basis::Ratio }
     }
 
     /// Returns the goal for our figure itself.
@@ -152,8 +152,8 @@ impl Goal {
 
     pub(crate) fn is_met(&self, value: f64) -> bool {
         match self.bound {
-            Bound::AtLeast(limit) => value >= limit,
-            Bound::AtMost(limit) => value <= limit,
+            GoalBound::AtLeast(limit) => value >= limit,
+            GoalBound::AtMost(limit) => value <= limit,
         }
     }
 
@@ -168,8 +168,8 @@ impl Goal {
     /// Returns the goal as text: `CPU at most 0.60`.
     pub(crate) fn text(&self) -> String {
         let (word, limit) = match self.bound {
-            Bound::AtLeast(limit) => ("at least", limit),
-            Bound::AtMost(limit) => ("at most", limit),
+            GoalBound::AtLeast(limit) => ("at least", limit),
+            GoalBound::AtMost(limit) => ("at most", limit),
         };
         format!("{} {word} {}", self.figure.name(), self.show(limit))
     }

@@ -5,7 +5,7 @@
 //! is answered, so that the same generator can be used. All requests received by one call are
 //! answered by one send. With a directory it is the bare server ([`crate::bare`]).
 
-use crate::bare::{Opened, Tree};
+use crate::bare::{BareFile, ServedDirectory};
 use anyhow::Context;
 use client::{Interest, Poller, Readiness};
 use rustix::io::Errno;
@@ -27,21 +27,21 @@ const ENDLESS: u64 = 1 << 40;
 /// Duration of busy polling before the loop sleeps.
 const POLLING_TIME: Duration = Duration::from_micros(50);
 
-struct Connection {
+struct FloorConnection {
     socket: TcpStream,
     greeted: bool,
     /// Bytes of an incomplete request.
     input: Vec<u8>,
     /// A write whose payload is being received.
-    written: Option<Written>,
-    opened: Opened,
+    written: Option<PendingWrite>,
+    opened: BareFile,
     output: Vec<u8>,
     sent: usize,
     wants_room: bool,
 }
 
 /// A write that is answered when its payload is complete.
-struct Written {
+struct PendingWrite {
     streamid: StreamId,
     /// Offset of the next bytes.
     offset: u64,
@@ -51,13 +51,13 @@ struct Written {
 /// Serves until killed; prints `port N` when it listens. With `polling` it polls briefly before it
 /// sleeps, as our server does with adaptive polling.
 pub(crate) fn serve(folder: Option<&Path>, polling: bool) -> anyhow::Result<()> {
-    let tree = folder.map(Tree::open).transpose()?;
+    let tree = folder.map(ServedDirectory::open).transpose()?;
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
     listener.set_nonblocking(true)?;
     let mut poller = Poller::new()?;
     poller.add(&listener, LISTENER, Interest::Read)?;
     println!("port {}", listener.local_addr()?.port());
-    let mut connections: Slab<Connection> = Slab::new();
+    let mut connections: Slab<FloorConnection> = Slab::new();
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut ready: Vec<Readiness> = Vec::new();
     let mut last = Instant::now();
@@ -75,7 +75,7 @@ pub(crate) fn serve(folder: Option<&Path>, polling: bool) -> anyhow::Result<()> 
                     socket.set_nodelay(true)?;
                     let entry = connections.vacant_entry();
                     poller.add(&socket, entry.key() as u64, Interest::Read)?;
-                    entry.insert(Connection::new(socket));
+                    entry.insert(FloorConnection::new(socket));
                 }
             } else if let Some(connection) = connections.get_mut(ready.token as usize) {
                 let open = !ready.readable || connection.receive(&mut buffer, tree.as_ref());
@@ -87,14 +87,14 @@ pub(crate) fn serve(folder: Option<&Path>, polling: bool) -> anyhow::Result<()> 
     }
 }
 
-impl Connection {
+impl FloorConnection {
     fn new(socket: TcpStream) -> Self {
         Self {
             socket,
             greeted: false,
             input: Vec::new(),
             written: None,
-            opened: Opened::default(),
+            opened: BareFile::default(),
             output: Vec::new(),
             sent: 0,
             wants_room: false,
@@ -102,7 +102,7 @@ impl Connection {
     }
 
     /// Answers the received requests; returns `false` at the end of the connection.
-    fn receive(&mut self, buffer: &mut [u8], tree: Option<&Tree>) -> bool {
+    fn receive(&mut self, buffer: &mut [u8], tree: Option<&ServedDirectory>) -> bool {
         let count = match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
             Ok((count, _)) if count > 0 => count,
             Err(Errno::AGAIN | Errno::INTR) => return true,
@@ -124,7 +124,7 @@ impl Connection {
     }
 
     /// Answers the complete requests and removes them from the front.
-    fn answer(&mut self, input: &mut &[u8], tree: Option<&Tree>) {
+    fn answer(&mut self, input: &mut &[u8], tree: Option<&ServedDirectory>) {
         loop {
             if let Some(written) = &mut self.written {
                 let (piece, rest) = input.split_at(written.left.min(input.len()));
@@ -155,7 +155,7 @@ impl Connection {
                     Ok(Request::Write(write)) => u64::try_from(write.offset).unwrap_or(0),
                     _ => 0,
                 };
-                self.written = Some(Written { streamid: header.streamid, offset, left: bytes });
+                self.written = Some(PendingWrite { streamid: header.streamid, offset, left: bytes });
                 continue;
             }
             let Some((payload, rest)) = rest.split_at_checked(bytes) else { return };
@@ -164,7 +164,7 @@ impl Connection {
         }
     }
 
-    fn reply(&mut self, header: &RequestHeader, payload: &[u8], tree: Option<&Tree>) {
+    fn reply(&mut self, header: &RequestHeader, payload: &[u8], tree: Option<&ServedDirectory>) {
         let streamid = header.streamid;
         let size = |bytes: i32| usize::try_from(bytes).unwrap_or(0);
         match (Request::decode(header, payload), tree) {
@@ -284,7 +284,7 @@ mod tests {
             .encode(StreamId([5, 6]), &mut bytes);
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         for cut in 1..=bytes.len() {
-            let mut connection = Connection::new(socket.try_clone().unwrap());
+            let mut connection = FloorConnection::new(socket.try_clone().unwrap());
             for piece in bytes.chunks(cut) {
                 let mut whole = std::mem::take(&mut connection.input);
                 whole.extend_from_slice(piece);
@@ -300,14 +300,14 @@ mod tests {
     }
 
     /// Returns the reply of the bare server to a request on an open file.
-    fn answer_of(tree: &Tree, request: &Request<'_>, payload: &[u8], length: usize) -> Vec<u8> {
+    fn answer_of(tree: &ServedDirectory, request: &Request<'_>, payload: &[u8], length: usize) -> Vec<u8> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
         server.set_nonblocking(true).unwrap();
         let poller = Poller::new().unwrap();
         poller.add(&server, 0, Interest::Read).unwrap();
-        let mut connection = Connection::new(server);
+        let mut connection = FloorConnection::new(server);
         connection.greeted = true;
         assert!(connection.opened.open(tree, b"//data?a=b", matches!(request, Request::Write(_))));
         let mut bytes = Vec::new();
@@ -332,7 +332,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let data: Vec<u8> = (0..1_000_000_u32).map(|i| (i * 31 % 251) as u8).collect();
         std::fs::write(folder.join("data"), &data).unwrap();
-        let tree = Tree::open(&folder).unwrap();
+        let tree = ServedDirectory::open(&folder).unwrap();
         let fhandle = FileHandle::default();
         // Sizes that are copied, and sizes that use sendfile.
         for (offset, length) in [(5, 3000), (4096, 65_536), (100, 800_000)] {

@@ -38,7 +38,7 @@ impl Processors {
 
 /// Properties of the machine that affect results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Machine {
+pub(crate) struct TestMachine {
     processor: String,
     processors: usize,
     memory_bytes: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Machine {
     load_average_after: String,
 }
 
-impl Machine {
+impl TestMachine {
     /// Collects the properties of this machine and of the exported directory.
     pub(crate) fn look(disk: &Path) -> Self {
         let read = |path: &str| read_to_string(path).unwrap_or_default();

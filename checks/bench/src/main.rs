@@ -50,7 +50,7 @@ mod slow;
 use anyhow::{Context, bail};
 use clap::Parser;
 use data::Data;
-use machine::Machine;
+use machine::TestMachine;
 use measure::Measure;
 use report::Results;
 use rows::Row;
@@ -112,7 +112,7 @@ pub(crate) struct Options {
     agents: Option<usize>,
     /// Kind of the cluster nodes.
     #[arg(long, hide = true)]
-    agents_are: Option<agents::Kind>,
+    agents_are: Option<agents::AgentKind>,
     /// Cluster port of their manager, on this host.
     #[arg(long, hide = true, default_value_t = 0)]
     manager: u16,
@@ -217,7 +217,7 @@ fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<Results> {
         bail!("server and generator need one processor each, but this machine has only one");
     }
     children::allow_descriptors()?;
-    let machine = Machine::look(&options.disk);
+    let machine = TestMachine::look(&options.disk);
     eprint!("{}", machine.text());
     let data = Data::make(&program, &options.disk, &rows, outcome::measurements(options.pairs()))?;
     let mut fleet = Fleet::new(&data, &options.ours);

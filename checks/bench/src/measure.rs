@@ -19,9 +19,9 @@ use crate::cold::Evictor;
 use crate::data::Data;
 use crate::figures::{Figure, Figures};
 use crate::process::Usage;
-use crate::rows::{Beside, How, Load, Row};
-use crate::servers::{Server, Side};
-use crate::site::{self, Files};
+use crate::rows::{Beside, Row, RowLoad, RowMethod};
+use crate::servers::{Server, ServerSide};
+use crate::site::{self, OpenedFiles};
 
 /// Maximum time of a run beyond its own duration, for example for making ten thousand connections.
 const SLACK: Duration = Duration::from_secs(120);
@@ -63,43 +63,43 @@ impl Measure<'_> {
     /// Measures a load once.
     pub(crate) fn once(&self, row: &Row, server: &Server) -> anyhow::Result<Figures> {
         match (&row.load, server.side, &row.floor) {
-            (_, Side::Floor, Some(arguments)) => figures(&self.timed(arguments, server)?.finish()?),
-            (Load::Bench(arguments), ..) => figures(&self.timed(arguments, server)?.finish()?),
-            (Load::Download, ..) => {
+            (_, ServerSide::Floor, Some(arguments)) => figures(&self.timed(arguments, server)?.finish()?),
+            (RowLoad::Bench(arguments), ..) => figures(&self.timed(arguments, server)?.finish()?),
+            (RowLoad::Download, ..) => {
                 let target = self.data.downloaded();
                 let copied = self.copy(server, &server.url("/copy"), &target.to_string_lossy());
                 fs::remove_file(&target).ok();
                 copied
             }
-            (Load::Upload, ..) => {
+            (RowLoad::Upload, ..) => {
                 let copied =
                     self.copy(server, &self.data.copied().to_string_lossy(), &server.url("/out/copy"));
                 fs::remove_file(self.data.uploaded()).ok();
                 copied
             }
-            (Load::Mixed, ..) => self.mixed(server),
-            (Load::Busy, ..) => self.busy(server),
-            (Load::Beside(both), ..) => self.beside(both, server),
-            (Load::Located(Files::Known), ..) => self.located_again(server),
-            (Load::Located(files), ..) => self.located_first(server, *files == Files::Placed),
-            (Load::Missing, ..) => missing(server),
-            (Load::Misses, ..) => self.misses(server),
-            (Load::Errand(errand), ..) => clients::errand(self.data, *errand, server),
-            (Load::Gather(from), ..) => clients::gather(self.data, *from, server),
-            (Load::Crowd(count), Side::Ours, _) => clients::crowd(*count, server),
-            (Load::Crowd(_), ..) => Ok(Figures::new()),
-            (Load::Restart, Side::Ours, _) => site::restart(self.data),
-            (Load::Restart, ..) => Ok(Figures::new()),
-            (Load::Formation, ..) => agents::form(server, &self.data.run_folder("agents")?),
+            (RowLoad::Mixed, ..) => self.mixed(server),
+            (RowLoad::Busy, ..) => self.busy(server),
+            (RowLoad::Beside(both), ..) => self.beside(both, server),
+            (RowLoad::Located(OpenedFiles::Known), ..) => self.located_again(server),
+            (RowLoad::Located(files), ..) => self.located_first(server, *files == OpenedFiles::Placed),
+            (RowLoad::Missing, ..) => missing(server),
+            (RowLoad::Misses, ..) => self.misses(server),
+            (RowLoad::Errand(errand), ..) => clients::errand(self.data, *errand, server),
+            (RowLoad::Gather(from), ..) => clients::gather(self.data, *from, server),
+            (RowLoad::Crowd(count), ServerSide::Ours, _) => clients::crowd(*count, server),
+            (RowLoad::Crowd(_), ..) => Ok(Figures::new()),
+            (RowLoad::Restart, ServerSide::Ours, _) => site::restart(self.data),
+            (RowLoad::Restart, ..) => Ok(Figures::new()),
+            (RowLoad::Formation, ..) => agents::form(server, &self.data.run_folder("agents")?),
         }
     }
 
     /// Starts a load for the duration of a measurement.
-    fn timed(&self, arguments: &[String], server: &Server) -> anyhow::Result<Bench> {
+    fn timed(&self, arguments: &[String], server: &Server) -> anyhow::Result<BenchProcess> {
         self.timed_by(arguments, server, pinned)
     }
 
-    fn timed_by(&self, arguments: &[String], server: &Server, by: Starter) -> anyhow::Result<Bench> {
+    fn timed_by(&self, arguments: &[String], server: &Server, by: Starter) -> anyhow::Result<BenchProcess> {
         let mut arguments = arguments.to_vec();
         let warmup = if self.quick { Duration::from_millis(200) } else { WARMUP.min(self.time / 2) };
         let milliseconds = |time: Duration| format!("{}ms", time.as_millis());
@@ -109,14 +109,14 @@ impl Measure<'_> {
     }
 
     /// Starts `scalla bench`; the second argument is the path.
-    fn bench(&self, arguments: &[String], server: &Server, by: Starter) -> anyhow::Result<Bench> {
+    fn bench(&self, arguments: &[String], server: &Server, by: Starter) -> anyhow::Result<BenchProcess> {
         let [kind, path, options @ ..] = arguments else { bail!("a load has a kind and a path") };
         let mut command = by(&self.program, CLIENT_CPU);
         command.args(["bench", kind, &server.url(path)]).args(options).arg("--json");
         for pid in server.pids() {
             command.args(["--server-pid", &pid.to_string()]);
         }
-        Ok(Bench { awaited: Awaited::start(command, self.time + SLACK)? })
+        Ok(BenchProcess { awaited: Awaited::start(command, self.time + SLACK)? })
     }
 
     /// Measures `xrdcp`.
@@ -162,15 +162,15 @@ impl Measure<'_> {
     fn beside(&self, both: &Beside, server: &Server) -> anyhow::Result<Figures> {
         let alone = figures(&self.timed(&both.watched, server)?.finish()?)?;
         let _evictor = match both.how {
-            How::Cold => Some(Evictor::start(&self.data.cold())?),
-            How::Slow | How::GivesWay => None,
+            RowMethod::Cold => Some(Evictor::start(&self.data.cold())?),
+            RowMethod::Slow | RowMethod::GivesWay => None,
         };
-        let by: Starter = if both.how == How::GivesWay { giving_way } else { pinned };
+        let by: Starter = if both.how == RowMethod::GivesWay { giving_way } else { pinned };
         let before = from_storage(server);
         let other = self.timed_by(&both.other, server, by)?;
         let watched = self.timed(&both.watched, server)?;
         let (watched, other) = (watched.finish()?, other.finish()?);
-        if both.how == How::Cold {
+        if both.how == RowMethod::Cold {
             was_cold(&other, before, server)?;
         }
         let mut figures = figures(&watched)?;
@@ -217,7 +217,7 @@ impl Measure<'_> {
     /// them are sent from one processor on which the opens have priority, so that only delays of
     /// the manager are measured.
     fn misses(&self, server: &Server) -> anyhow::Result<Figures> {
-        let opens = || -> anyhow::Result<Bench> {
+        let opens = || -> anyhow::Result<BenchProcess> {
             let path = site::new_files(self.data, false)?;
             let files = site::FIRST_FILES.to_string();
             let arguments = ["open", &path, "--files", &files, "--sequential", "--operations", &files];
@@ -286,11 +286,11 @@ fn from_storage(server: &Server) -> Option<u64> {
 }
 
 /// A running `scalla bench`.
-struct Bench {
+struct BenchProcess {
     awaited: Awaited,
 }
 
-impl Bench {
+impl BenchProcess {
     /// Returns its report, or an error if any operation failed.
     fn finish(self) -> anyhow::Result<Value> {
         let output = self.awaited.wait()?;

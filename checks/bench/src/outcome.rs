@@ -10,7 +10,7 @@ use crate::figures::{Basis, Figure, Figures, Goal};
 use crate::machine::Processors;
 use crate::measure::Measure;
 use crate::rows::Row;
-use crate::servers::{Fleet, Side};
+use crate::servers::{Fleet, ServerSide};
 
 /// Maximum share of other guests of the host during a run; above it the run is repeated.
 const STOLEN_MAX: f64 = 0.05;
@@ -20,7 +20,7 @@ const AGAIN_MAX: u32 = 1;
 
 /// The results of a load.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Outcome {
+pub(crate) struct LoadOutcome {
     pub(crate) name: String,
     pub(crate) title: String,
     /// Lines of our server's configuration; below them additional lines of theirs.
@@ -46,8 +46,8 @@ fn lines(lines: &[&str]) -> Vec<String> {
 }
 
 /// Measures a load in interleaved pairs.
-pub(crate) fn of(row: &Row, fleet: &mut Fleet<'_>, measure: &Measure<'_>, pairs: u32) -> Outcome {
-    let mut outcome = Outcome {
+pub(crate) fn of(row: &Row, fleet: &mut Fleet<'_>, measure: &Measure<'_>, pairs: u32) -> LoadOutcome {
+    let mut outcome = LoadOutcome {
         name: row.name.clone(),
         title: row.title.clone(),
         ours_configuration: lines(&row.setting.ours),
@@ -70,7 +70,7 @@ fn measured(
     fleet: &mut Fleet<'_>,
     measure: &Measure<'_>,
     pairs: u32,
-    outcome: &mut Outcome,
+    outcome: &mut LoadOutcome,
 ) -> anyhow::Result<()> {
     for pair in 0..pairs {
         let mut servers: Vec<_> = fleet.with(&row.setting)?.iter().collect();
@@ -80,15 +80,15 @@ fn measured(
         }
         for server in servers {
             let into = match server.side {
-                Side::Ours => &mut outcome.ours,
-                Side::Theirs => &mut outcome.theirs,
-                Side::Floor if row.floor.is_some() => &mut outcome.floor,
-                Side::Bare if row.bare => &mut outcome.bare,
-                Side::Floor | Side::Bare => continue,
+                ServerSide::Ours => &mut outcome.ours,
+                ServerSide::Theirs => &mut outcome.theirs,
+                ServerSide::Floor if row.floor.is_some() => &mut outcome.floor,
+                ServerSide::Bare if row.bare => &mut outcome.bare,
+                ServerSide::Floor | ServerSide::Bare => continue,
             };
             let side = format!("{:?}", server.side).to_lowercase();
             // A measurement of a fresh server must not begin with a comparison of data.
-            if pair == 0 && server.side == Side::Ours && !row.setting.fresh {
+            if pair == 0 && server.side == ServerSide::Ours && !row.setting.fresh {
                 measure
                     .verify(row, server)
                     .map_err(|error| error.context(format!("{side}, data compared")))?;
@@ -112,7 +112,7 @@ fn undisturbed(mut once: impl FnMut() -> anyhow::Result<Figures>) -> anyhow::Res
     }
 }
 
-impl Outcome {
+impl LoadOutcome {
     /// Returns the figures that both sides have.
     pub(crate) fn figures(&self) -> BTreeSet<Figure> {
         let of = |runs: &[Figures]| -> BTreeSet<Figure> {
@@ -121,22 +121,22 @@ impl Outcome {
         of(&self.ours).intersection(&of(&self.theirs)).copied().collect()
     }
 
-    pub(crate) fn runs(&self, side: Side) -> &[Figures] {
+    pub(crate) fn runs(&self, side: ServerSide) -> &[Figures] {
         match side {
-            Side::Ours => &self.ours,
-            Side::Theirs => &self.theirs,
-            Side::Floor => &self.floor,
-            Side::Bare => &self.bare,
+            ServerSide::Ours => &self.ours,
+            ServerSide::Theirs => &self.theirs,
+            ServerSide::Floor => &self.floor,
+            ServerSide::Bare => &self.bare,
         }
     }
 
     /// Returns the median of the runs.
-    pub(crate) fn median(&self, side: Side, figure: Figure) -> Option<f64> {
+    pub(crate) fn median(&self, side: ServerSide, figure: Figure) -> Option<f64> {
         median(self.runs(side).iter().filter_map(|run| run.get(&figure).copied()).collect())
     }
 
     /// Returns the median of the ratios of each run of `side` to the run of `to` in the same pair.
-    pub(crate) fn ratio(&self, side: Side, to: Side, figure: Figure) -> Option<f64> {
+    pub(crate) fn ratio(&self, side: ServerSide, to: ServerSide, figure: Figure) -> Option<f64> {
         let pairs = self.runs(side).iter().zip(self.runs(to));
         let ratio = |(one, other): (&Figures, &Figures)| Some(one.get(&figure)? / other.get(&figure)?);
         median(pairs.filter_map(ratio).filter(|ratio| ratio.is_finite()).collect())
@@ -151,20 +151,20 @@ impl Outcome {
 
     /// Returns the value for a goal and whether it is met; `None` if it was not measured.
     pub(crate) fn judge(&self, goal: &Goal) -> Option<(f64, bool)> {
-        let value = self.asked(goal, Side::Ours)?;
+        let value = self.asked(goal, ServerSide::Ours)?;
         Some((value, goal.is_met(value)))
     }
 
     /// Returns the value of the bare server, or otherwise of the floor, for a goal. If that value
     /// misses the goal, the kernel is the reason.
     pub(crate) fn floor_of(&self, goal: &Goal) -> Option<f64> {
-        let side = if self.bare.is_empty() { Side::Floor } else { Side::Bare };
+        let side = if self.bare.is_empty() { ServerSide::Floor } else { ServerSide::Bare };
         self.asked(goal, side)
     }
 
-    fn asked(&self, goal: &Goal, side: Side) -> Option<f64> {
+    fn asked(&self, goal: &Goal, side: ServerSide) -> Option<f64> {
         match goal.basis {
-            Basis::Ratio => self.ratio(side, Side::Theirs, goal.figure),
+            Basis::Ratio => self.ratio(side, ServerSide::Theirs, goal.figure),
             Basis::Ours => self.median(side, goal.figure),
         }
     }
@@ -181,10 +181,10 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn outcome(ours: &[f64], theirs: &[f64]) -> Outcome {
+    fn outcome(ours: &[f64], theirs: &[f64]) -> LoadOutcome {
         let runs =
             |values: &[f64]| values.iter().map(|value| Figures::from([(Figure::Cpu, *value)])).collect();
-        Outcome {
+        LoadOutcome {
             name: String::new(),
             title: String::new(),
             ours_configuration: Vec::new(),
@@ -209,8 +209,8 @@ mod tests {
     fn ratios_are_taken_pair_by_pair() {
         // A disturbance doubled both values of the second pair and one of the third.
         let outcome = outcome(&[1.0, 2.0, 2.0], &[2.0, 4.0, 2.0]);
-        assert_eq!(outcome.ratio(Side::Ours, Side::Theirs, Figure::Cpu), Some(0.5));
-        assert_eq!(outcome.median(Side::Ours, Figure::Cpu), Some(2.0));
+        assert_eq!(outcome.ratio(ServerSide::Ours, ServerSide::Theirs, Figure::Cpu), Some(0.5));
+        assert_eq!(outcome.median(ServerSide::Ours, Figure::Cpu), Some(2.0));
         let goal = Goal::at_most(Figure::Cpu, 0.5);
         assert_eq!(outcome.judge(&goal), Some((0.5, true)));
         assert_eq!(outcome.judge(&Goal::at_most(Figure::P99, 0.5)), None);
@@ -218,6 +218,6 @@ mod tests {
 
     #[test]
     fn a_division_by_zero_is_not_a_ratio() {
-        assert_eq!(outcome(&[1.0], &[0.0]).ratio(Side::Ours, Side::Theirs, Figure::Cpu), None);
+        assert_eq!(outcome(&[1.0], &[0.0]).ratio(ServerSide::Ours, ServerSide::Theirs, Figure::Cpu), None);
     }
 }

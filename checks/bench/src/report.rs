@@ -9,21 +9,21 @@ use std::fs;
 use std::path::Path;
 
 use crate::figures::{Basis, Figure, Goal};
-use crate::machine::Machine;
-use crate::outcome::Outcome;
+use crate::machine::TestMachine;
+use crate::outcome::LoadOutcome;
 use crate::rows::Row;
-use crate::servers::Side;
+use crate::servers::ServerSide;
 
 /// All results and the parameters of the measurement.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
-    pub(crate) machine: Machine,
+    pub(crate) machine: TestMachine,
     pub(crate) version: String,
     pub(crate) pairs: u32,
     pub(crate) seconds: f64,
     /// Arguments of our server in every load.
     pub(crate) ours_arguments: Vec<String>,
-    pub(crate) loads: Vec<Outcome>,
+    pub(crate) loads: Vec<LoadOutcome>,
 }
 
 /// Figures in the columns of the table.
@@ -42,7 +42,7 @@ pub(crate) fn list(rows: &[Row]) -> String {
 }
 
 /// Returns a line for each goal of a load.
-pub(crate) fn progress(outcome: &Outcome) -> String {
+pub(crate) fn progress(outcome: &LoadOutcome) -> String {
     let mut out = String::new();
     for goal in judged(outcome) {
         writeln!(out, "    {goal}").ok();
@@ -51,7 +51,7 @@ pub(crate) fn progress(outcome: &Outcome) -> String {
 }
 
 /// Returns the texts about the goals of a load.
-fn judged(outcome: &Outcome) -> Vec<String> {
+fn judged(outcome: &LoadOutcome) -> Vec<String> {
     if let Some(error) = &outcome.error {
         return vec![format!("FAILED: {error}")];
     }
@@ -71,12 +71,12 @@ fn judged(outcome: &Outcome) -> Vec<String> {
 }
 
 /// Returns the values for a goal that are not in a column of the table.
-fn beside(outcome: &Outcome, goal: &Goal) -> String {
+fn beside(outcome: &LoadOutcome, goal: &Goal) -> String {
     let value = |side| outcome.median(side, goal.figure).map(|value| goal.figure.show(value));
     if COLUMNS.contains(&goal.figure) {
         return String::new();
     }
-    match (goal.basis, value(Side::Ours), value(Side::Theirs)) {
+    match (goal.basis, value(ServerSide::Ours), value(ServerSide::Theirs)) {
         (Basis::Ratio, Some(ours), Some(theirs)) => format!(" (ours {ours}, theirs {theirs})"),
         (Basis::Ours, _, Some(theirs)) => format!(" (theirs {theirs})"),
         _ => String::new(),
@@ -84,7 +84,7 @@ fn beside(outcome: &Outcome, goal: &Goal) -> String {
 }
 
 /// Returns the table for a terminal.
-pub(crate) fn text(outcomes: &[Outcome]) -> String {
+pub(crate) fn text(outcomes: &[LoadOutcome]) -> String {
     let rows = table(outcomes);
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
@@ -99,7 +99,7 @@ pub(crate) fn text(outcomes: &[Outcome]) -> String {
 }
 
 /// Returns the rows of the table, the heading first.
-fn table(outcomes: &[Outcome]) -> Vec<Vec<String>> {
+fn table(outcomes: &[LoadOutcome]) -> Vec<Vec<String>> {
     let mut heading = vec!["load".to_owned()];
     for figure in COLUMNS {
         let name = figure.name();
@@ -119,12 +119,16 @@ fn table(outcomes: &[Outcome]) -> Vec<Vec<String>> {
             let ratio = |side, to| {
                 outcome.ratio(side, to, figure).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
             };
-            row.extend([value(Side::Ours), value(Side::Theirs), ratio(Side::Ours, Side::Theirs)]);
+            row.extend([
+                value(ServerSide::Ours),
+                value(ServerSide::Theirs),
+                ratio(ServerSide::Ours, ServerSide::Theirs),
+            ]);
             if figure != Figure::P99 {
                 row.extend([
-                    value(Side::Floor),
-                    ratio(Side::Ours, Side::Floor),
-                    ratio(Side::Theirs, Side::Floor),
+                    value(ServerSide::Floor),
+                    ratio(ServerSide::Ours, ServerSide::Floor),
+                    ratio(ServerSide::Theirs, ServerSide::Floor),
                 ]);
             }
         }
@@ -160,7 +164,7 @@ fn json(results: &Results) -> anyhow::Result<Value> {
     let mut json = serde_json::to_value(results)?;
     let loads = json.get_mut("loads").and_then(Value::as_array_mut);
     for (load, outcome) in loads.into_iter().flatten().zip(&results.loads) {
-        let ratio = |figure| outcome.ratio(Side::Ours, Side::Theirs, figure);
+        let ratio = |figure| outcome.ratio(ServerSide::Ours, ServerSide::Theirs, figure);
         let ratios: BTreeMap<_, _> =
             outcome.figures().into_iter().map(|figure| (figure, ratio(figure))).collect();
         let judged = outcome.goals.iter().map(|goal| {
@@ -219,18 +223,18 @@ pub(crate) fn markdown(results: &Results) -> String {
 }
 
 /// Returns the costs of loads compared with the bare server, the heading first.
-fn bare(outcomes: &[Outcome]) -> Vec<Vec<String>> {
+fn bare(outcomes: &[LoadOutcome]) -> Vec<Vec<String>> {
     let heading = ["load", "ours", "bare", "theirs", "bare/theirs", "ours more than bare"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for outcome in outcomes.iter().filter(|outcome| !outcome.bare.is_empty()) {
         let show = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| Figure::Cpu.show(value));
-        let ratio = outcome.ratio(Side::Bare, Side::Theirs, Figure::Cpu);
+        let ratio = outcome.ratio(ServerSide::Bare, ServerSide::Theirs, Figure::Cpu);
         let value = |side| show(outcome.median(side, Figure::Cpu));
         rows.push(vec![
             format!("`{}`", outcome.name),
-            value(Side::Ours),
-            value(Side::Bare),
-            value(Side::Theirs),
+            value(ServerSide::Ours),
+            value(ServerSide::Bare),
+            value(ServerSide::Theirs),
             ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
             show(outcome.more_than_bare(Figure::Cpu)),
         ]);
@@ -239,7 +243,7 @@ fn bare(outcomes: &[Outcome]) -> Vec<Vec<String>> {
 }
 
 /// Returns the number of goals met, and the loads that miss one.
-fn summary(outcomes: &[Outcome]) -> String {
+fn summary(outcomes: &[LoadOutcome]) -> String {
     let (mut met, mut all, mut missed) = (0, 0, Vec::new());
     for outcome in outcomes {
         let judged: Vec<_> = outcome.goals.iter().map(|goal| outcome.judge(goal)).collect();
@@ -257,7 +261,7 @@ fn summary(outcomes: &[Outcome]) -> String {
 }
 
 /// Returns a row for each goal, the heading first.
-fn goals(outcomes: &[Outcome]) -> Vec<Vec<String>> {
+fn goals(outcomes: &[LoadOutcome]) -> Vec<Vec<String>> {
     let mut rows =
         vec![["load", "goal", "is", "met", "the floor is", "ours", "theirs"].map(str::to_owned).to_vec()];
     for outcome in outcomes {
@@ -274,7 +278,7 @@ fn goals(outcomes: &[Outcome]) -> Vec<Vec<String>> {
             };
             let name = format!("`{}`", outcome.name);
             let floor = outcome.floor_of(goal).map_or_else(|| "-".to_owned(), |value| goal.show(value));
-            let values = [value(Side::Ours), value(Side::Theirs)];
+            let values = [value(ServerSide::Ours), value(ServerSide::Theirs)];
             rows.push([name, goal.text(), is, met.to_owned(), floor].into_iter().chain(values).collect());
         }
     }
@@ -298,7 +302,7 @@ mod tests {
 
     fn results() -> Results {
         let runs = |cpu: f64| vec![Figures::from([(Figure::Cpu, cpu), (Figure::Throughput, 1e6 / cpu)])];
-        let outcome = |name: &str, ours, error: Option<&str>| Outcome {
+        let outcome = |name: &str, ours, error: Option<&str>| LoadOutcome {
             name: name.to_owned(),
             title: "reads".to_owned(),
             ours_configuration: vec!["scalla.polling on".to_owned()],
@@ -311,7 +315,7 @@ mod tests {
             error: error.map(str::to_owned),
         };
         Results {
-            machine: Machine::look(Path::new("/")),
+            machine: TestMachine::look(Path::new("/")),
             version: "1.2.3".to_owned(),
             pairs: 5,
             seconds: 3.0,

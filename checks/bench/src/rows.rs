@@ -4,10 +4,10 @@
 //! one processor each. The files are in the page cache of a disk's file system unless a load names
 //! tmpfs.
 
-use crate::clients::{Errand, From};
+use crate::clients::{ClientTask, SourceServers};
 use crate::figures::{Figure, Goal};
 use crate::servers::POLLING;
-use crate::site::{self, Files};
+use crate::site::{self, OpenedFiles};
 
 /// A load with its goals and setting.
 #[derive(Debug)]
@@ -16,18 +16,18 @@ pub(crate) struct Row {
     pub(crate) name: String,
     /// Human-readable description.
     pub(crate) title: String,
-    pub(crate) load: Load,
+    pub(crate) load: RowLoad,
     /// Arguments of `scalla bench` for the corresponding load of the floor.
     pub(crate) floor: Option<Vec<String>>,
     /// The load is also measured with the bare server.
     pub(crate) bare: bool,
     pub(crate) goals: Vec<Goal>,
-    pub(crate) setting: Setting,
+    pub(crate) setting: RowSetting,
 }
 
 /// The setting in which the servers are started.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Setting {
+pub(crate) struct RowSetting {
     /// Lines of our server's configuration; it has no configuration file if there are none.
     pub(crate) ours: Vec<&'static str>,
     /// Additional lines of XRootD's configuration.
@@ -64,7 +64,7 @@ pub(crate) enum Cast {
 }
 
 #[derive(Debug)]
-pub(crate) enum Load {
+pub(crate) enum RowLoad {
     /// `scalla bench` with these arguments; the path of the URL is the second one.
     Bench(Vec<String>),
     /// `xrdcp` of a file from tmpfs to tmpfs.
@@ -78,15 +78,15 @@ pub(crate) enum Load {
     /// One load alone, and then with another one.
     Beside(Beside),
     /// Opens that a manager redirects.
-    Located(Files),
+    Located(OpenedFiles),
     /// A query of a manager for a missing file.
     Missing,
     /// First opens at a manager alone, and then with many concurrent queries for missing files.
     Misses,
     /// A task of a client; it compares clients instead of servers.
-    Errand(Errand),
+    Errand(ClientTask),
     /// A read of a file from several servers.
-    Gather(From),
+    Gather(SourceServers),
     /// This number of open files in one client.
     Crowd(usize),
     /// The formation of a cluster of a thousand nodes.
@@ -100,12 +100,12 @@ pub(crate) enum Load {
 pub(crate) struct Beside {
     pub(crate) watched: Vec<String>,
     pub(crate) other: Vec<String>,
-    pub(crate) how: How,
+    pub(crate) how: RowMethod,
 }
 
 /// The kind of the other load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum How {
+pub(crate) enum RowMethod {
     /// The file is on slow storage.
     Slow,
     /// The file is kept out of the page cache.
@@ -115,7 +115,7 @@ pub(crate) enum How {
     GivesWay,
 }
 
-impl Load {
+impl RowLoad {
     /// Returns the parts of the load that are arguments of `scalla bench`.
     pub(crate) fn arguments(&self) -> Vec<&[String]> {
         match self {
@@ -148,18 +148,18 @@ pub(crate) fn bench(name: &str, title: &str, kind: &str, path: &str, options: &s
     Row {
         name: name.to_owned(),
         title: title.to_owned(),
-        load: Load::Bench(arguments),
+        load: RowLoad::Bench(arguments),
         floor: None,
         bare: false,
         goals: goals.to_vec(),
-        setting: Setting::default(),
+        setting: RowSetting::default(),
     }
 }
 
 impl Row {
     /// Adds the floor with the same load.
     fn floor(mut self) -> Self {
-        if let Load::Bench(arguments) = &self.load {
+        if let RowLoad::Bench(arguments) = &self.load {
             self.floor = Some(arguments.clone());
         }
         self
@@ -216,17 +216,17 @@ pub(crate) fn all() -> Vec<Row> {
 /// Returns loads of our client compared with `xrdcp` and `xrdfs`, at our server and some at theirs.
 fn clients() -> Vec<Row> {
     let client = |name: &str, title: &str, errand, cast, goals: &[Goal]| Row {
-        load: Load::Errand(errand),
-        setting: Setting { tmpfs: true, cast, ..Setting::default() },
+        load: RowLoad::Errand(errand),
+        setting: RowSetting { tmpfs: true, cast, ..RowSetting::default() },
         ..bench(name, title, "", "", "", goals)
     };
     let copy = [Goal::at_most(Figure::Wall, 0.7), Goal::at_most(Figure::ClientCpu, 0.5)];
     let mut rows = Vec::new();
     for (way, title, errand) in [
-        ("download", "2 GiB", Errand::Download { streams: 0 }),
-        ("download-s4", "2 GiB with four more connections", Errand::Download { streams: 4 }),
-        ("upload", "2 GiB", Errand::Upload { streams: 0 }),
-        ("upload-s4", "2 GiB with four more connections", Errand::Upload { streams: 4 }),
+        ("download", "2 GiB", ClientTask::Download { streams: 0 }),
+        ("download-s4", "2 GiB with four more connections", ClientTask::Download { streams: 4 }),
+        ("upload", "2 GiB", ClientTask::Upload { streams: 0 }),
+        ("upload-s4", "2 GiB with four more connections", ClientTask::Upload { streams: 4 }),
     ] {
         let kind = way.trim_end_matches("-s4");
         let title = |whose| format!("{kind} of {title}, tmpfs to tmpfs, {whose} server");
@@ -235,13 +235,13 @@ fn clients() -> Vec<Row> {
     }
     let fifth = [Goal::at_most(Figure::Wall, 0.2)];
     let title = |whose| format!("10,000 files of 10 KiB recursively, {whose} server");
-    rows.push(client("cp-files", &title("our"), Errand::Folder, Cast::Clients, &fifth));
-    rows.push(client("cp-files-theirs", &title("their"), Errand::Folder, Cast::TheirClients, &fifth));
+    rows.push(client("cp-files", &title("our"), ClientTask::Folder, Cast::Clients, &fifth));
+    rows.push(client("cp-files-theirs", &title("their"), ClientTask::Folder, Cast::TheirClients, &fifth));
     let half = [Goal::at_most(Figure::Wall, 0.5)];
     rows.push(client(
         "ls-start",
         "a listing of a few names by a new process",
-        Errand::List,
+        ClientTask::List,
         Cast::Clients,
         &half,
     ));
@@ -251,8 +251,8 @@ fn clients() -> Vec<Row> {
             Goal::at_most(Figure::Threads, 8.0).of_ours(),
         ];
         let title = format!("{files} files open and read at once in one client");
-        let row = client(name, &title, Errand::List, Cast::Clients, &goals);
-        rows.push(Row { load: Load::Crowd(files), ..row });
+        let row = client(name, &title, ClientTask::List, Cast::Clients, &goals);
+        rows.push(Row { load: RowLoad::Crowd(files), ..row });
     }
     rows
 }
@@ -265,8 +265,8 @@ fn sources() -> Vec<Row> {
         let title = format!("a file from {servers} limited server(s), {streams} more connections to each");
         let goals = [Goal::at_least(Figure::OfSum, 0.9).of_ours()];
         Row {
-            load: Load::Gather(From { servers, streams }),
-            setting: Setting { tmpfs: true, cast: Cast::Limited, ..Setting::default() },
+            load: RowLoad::Gather(SourceServers { servers, streams }),
+            setting: RowSetting { tmpfs: true, cast: Cast::Limited, ..RowSetting::default() },
             ..bench(&name, &title, "", "", "", &goals)
         }
     };
@@ -390,8 +390,8 @@ fn vectors_and_pages() -> Vec<Row> {
         rows.push(row.floor_with("read", &format!("-s {size} -c 8 --discard")).bare());
     }
     rows.push(Row {
-        load: Load::Download,
-        setting: Setting { tmpfs: true, ..Setting::default() },
+        load: RowLoad::Download,
+        setting: RowSetting { tmpfs: true, ..RowSetting::default() },
         ..bench(
             "xrdcp-download",
             "xrdcp of 2 GiB, from tmpfs to tmpfs",
@@ -423,7 +423,7 @@ fn writes() -> Vec<Row> {
         }
     }
     let upload = bench("xrdcp-upload", "xrdcp of 2 GiB, from tmpfs to disk", "", "", "", &goals);
-    rows.push(Row { load: Load::Upload, ..upload }.theirs(WITHOUT_ASYNC));
+    rows.push(Row { load: RowLoad::Upload, ..upload }.theirs(WITHOUT_ASYNC));
     rows
 }
 
@@ -476,7 +476,7 @@ fn crowds() -> Vec<Row> {
             Goal::at_least(Figure::BesideThroughput, rate),
             Goal::at_most(Figure::P99, tail),
         ];
-        Row { load: Load::Mixed, ..bench(name, title, "", "", "", &goals) }
+        Row { load: RowLoad::Mixed, ..bench(name, title, "", "", "", &goals) }
     };
     vec![
         mixed("mixed", "cached reads of 2k on 8 connections beside uncached 4k on 16", 2.0, 0.25),
@@ -491,7 +491,7 @@ fn crowds() -> Vec<Row> {
         )
         .fresh(),
         Row {
-            load: Load::Busy,
+            load: RowLoad::Busy,
             bare: true,
             ..bench(
                 "busy-2k",
@@ -510,7 +510,7 @@ fn crowds() -> Vec<Row> {
 fn neighbours() -> Vec<Row> {
     const CACHED: &str = "read /big -s 2k -c 64";
     let row = |name, title, watched: &str, other: &str, how, times| {
-        let load = Load::Beside(Beside { watched: words(watched), other: words(other), how });
+        let load = RowLoad::Beside(Beside { watched: words(watched), other: words(other), how });
         let goals = [Goal::at_most(Figure::Rise, times).of_ours()];
         Row { load, ..bench(name, title, "", "", "", &goals) }
     };
@@ -519,12 +519,12 @@ fn neighbours() -> Vec<Row> {
         "cached reads of 2k on 64 connections beside 64 that read 4k of a file whose storage answers in 50 ms",
         CACHED,
         "read /slow -s 4k -c 64 --align 4k",
-        How::Slow,
+        RowMethod::Slow,
         2.0,
     );
-    let cold = |name, title, other| row(name, title, CACHED, other, How::Cold, 2.0);
+    let cold = |name, title, other| row(name, title, CACHED, other, RowMethod::Cold, 2.0);
     vec![
-        Row { setting: Setting { cast: Cast::Slow, ..Setting::default() }, ..slow },
+        Row { setting: RowSetting { cast: Cast::Slow, ..RowSetting::default() }, ..slow },
         cold(
             "slow-disk",
             "the same beside 64 that read 4k of an uncached file on disk",
@@ -535,7 +535,7 @@ fn neighbours() -> Vec<Row> {
             "reads of 2k on one connection beside one with 1,000 in flight",
             "read /big -s 2k",
             "read /big -s 2k -d 1000",
-            How::GivesWay,
+            RowMethod::GivesWay,
             3.0,
         ),
     ]

@@ -9,10 +9,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
-use crate::children::{Running, SERVER_CPU, pinned};
+use crate::children::{ChildServer, SERVER_CPU, pinned};
 use crate::clients;
 use crate::data::Data;
-use crate::rows::{Cast, Setting};
+use crate::rows::{Cast, RowSetting};
 use crate::site;
 
 /// Path of the server of the Debian package.
@@ -22,7 +22,7 @@ pub(crate) const POLLING: &str = "scalla.polling on";
 
 /// A compared server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Side {
+pub(crate) enum ServerSide {
     Ours,
     Theirs,
     Floor,
@@ -32,22 +32,22 @@ pub(crate) enum Side {
 
 /// A running server.
 pub(crate) struct Server {
-    _running: Vec<Running>,
+    _running: Vec<ChildServer>,
     pids: Vec<u32>,
     port: u16,
     /// Ports of additional servers with the same files.
     others: Vec<u16>,
-    pub(crate) side: Side,
+    pub(crate) side: ServerSide,
 }
 
 impl Server {
     /// Creates a server of several processes, of which `pids` are measured; all end on drop.
     /// Returns `None` without `pids`.
-    pub(crate) fn of(running: Vec<Running>, pids: Vec<u32>, port: u16, side: Side) -> Option<Self> {
+    pub(crate) fn of(running: Vec<ChildServer>, pids: Vec<u32>, port: u16, side: ServerSide) -> Option<Self> {
         (!pids.is_empty()).then_some(Self { _running: running, pids, port, others: Vec::new(), side })
     }
 
-    fn alone(running: Running, port: u16, side: Side) -> Self {
+    fn alone(running: ChildServer, port: u16, side: ServerSide) -> Self {
         Self { pids: vec![running.pid()], _running: vec![running], port, others: Vec::new(), side }
     }
 
@@ -71,7 +71,7 @@ impl Server {
     }
 
     /// Returns the server for the client of another side.
-    fn on(self, side: Side) -> Self {
+    fn on(self, side: ServerSide) -> Self {
         Self { side, ..self }
     }
 
@@ -86,7 +86,7 @@ pub(crate) struct Fleet<'d> {
     data: &'d Data,
     /// Additional arguments of our server in every load.
     arguments: &'d [String],
-    running: Option<(Setting, Vec<Server>)>,
+    running: Option<(RowSetting, Vec<Server>)>,
 }
 
 impl<'d> Fleet<'d> {
@@ -95,8 +95,8 @@ impl<'d> Fleet<'d> {
     }
 
     /// Returns servers with this setting; reuses the running ones if possible.
-    pub(crate) fn with(&mut self, setting: &Setting) -> anyhow::Result<&[Server]> {
-        let same = |(running, _): &(Setting, Vec<Server>)| running == setting && !setting.fresh;
+    pub(crate) fn with(&mut self, setting: &RowSetting) -> anyhow::Result<&[Server]> {
+        let same = |(running, _): &(RowSetting, Vec<Server>)| running == setting && !setting.fresh;
         if !self.running.as_ref().is_some_and(same) {
             self.running = None;
             let servers = match setting.cast {
@@ -104,19 +104,22 @@ impl<'d> Fleet<'d> {
                 Cast::Large => vec![site::start_large(self.data)?],
                 Cast::Slow => vec![self.slow(setting)?],
                 Cast::Clients => {
-                    vec![self.ours(setting, "ours")?, self.ours(setting, "ours-too")?.on(Side::Theirs)]
+                    vec![self.ours(setting, "ours")?, self.ours(setting, "ours-too")?.on(ServerSide::Theirs)]
                 }
                 Cast::TheirClients => {
-                    vec![self.theirs(setting, "theirs")?.on(Side::Ours), self.theirs(setting, "theirs-too")?]
+                    vec![
+                        self.theirs(setting, "theirs")?.on(ServerSide::Ours),
+                        self.theirs(setting, "theirs-too")?,
+                    ]
                 }
                 Cast::Limited => vec![self.limited(setting)?],
                 Cast::Clusters => vec![
-                    site::start(self.data, Side::Ours, Side::Ours)?,
-                    site::start(self.data, Side::Theirs, Side::Theirs)?,
+                    site::start(self.data, ServerSide::Ours, ServerSide::Ours)?,
+                    site::start(self.data, ServerSide::Theirs, ServerSide::Theirs)?,
                 ],
                 Cast::Managers => vec![
-                    site::start(self.data, Side::Ours, Side::Theirs)?,
-                    site::start(self.data, Side::Theirs, Side::Theirs)?,
+                    site::start(self.data, ServerSide::Ours, ServerSide::Theirs)?,
+                    site::start(self.data, ServerSide::Theirs, ServerSide::Theirs)?,
                 ],
                 Cast::Servers => {
                     vec![
@@ -132,7 +135,7 @@ impl<'d> Fleet<'d> {
         self.running.as_ref().map(|(_, servers)| servers.as_slice()).context("no servers")
     }
 
-    fn ours(&self, setting: &Setting, name: &str) -> anyhow::Result<Server> {
+    fn ours(&self, setting: &RowSetting, name: &str) -> anyhow::Result<Server> {
         let folder = self.data.run_folder(name)?;
         let log = folder.join("log");
         let mut command = pinned(&self.data.program(), SERVER_CPU);
@@ -145,16 +148,16 @@ impl<'d> Fleet<'d> {
             command.arg("--config").arg(file);
         }
         command.args(self.arguments);
-        let mut running = Running::start(command, &log, true).context("our server")?;
+        let mut running = ChildServer::start(command, &log, true).context("our server")?;
         let port = running.wait_for(&log, |text| {
             let (_, rest) = text.split_once("listening on ")?;
             let (address, _) = rest.split_once(',')?;
             address.rsplit_once(':')?.1.trim().parse().ok()
         })?;
-        Ok(Server::alone(running, port, Side::Ours))
+        Ok(Server::alone(running, port, ServerSide::Ours))
     }
 
-    fn theirs(&self, setting: &Setting, name: &str) -> anyhow::Result<Server> {
+    fn theirs(&self, setting: &RowSetting, name: &str) -> anyhow::Result<Server> {
         let folder = self.data.run_folder(name)?;
         let (log, file) = (folder.join("log"), folder.join("xrootd.cfg"));
         let (tree, work) = (self.data.tree(setting.tmpfs), folder.display());
@@ -169,19 +172,19 @@ impl<'d> Fleet<'d> {
         let port = free_port()?;
         let mut command = pinned(Path::new(XROOTD), SERVER_CPU);
         command.arg("-c").arg(&file).args(["-p", &port.to_string()]).current_dir(&folder);
-        let mut running = Running::start(command, &log, true).context("their server")?;
+        let mut running = ChildServer::start(command, &log, true).context("their server")?;
         running.wait_for(&log, |text| text.contains("initialization completed").then_some(()))?;
-        Ok(Server::alone(running, port, Side::Theirs))
+        Ok(Server::alone(running, port, ServerSide::Theirs))
     }
 
-    fn floor(&self, setting: &Setting) -> anyhow::Result<Server> {
-        self.own("floor", Side::Floor, |command, _| {
+    fn floor(&self, setting: &RowSetting) -> anyhow::Result<Server> {
+        self.own("floor", ServerSide::Floor, |command, _| {
             command.arg("--floor").args(polls(setting).then_some("--polling"));
         })
     }
 
-    fn bare(&self, setting: &Setting) -> anyhow::Result<Server> {
-        self.own("bare", Side::Bare, |command, _| {
+    fn bare(&self, setting: &RowSetting) -> anyhow::Result<Server> {
+        self.own("bare", ServerSide::Bare, |command, _| {
             command
                 .arg("--bare")
                 .arg(self.data.tree(setting.tmpfs))
@@ -190,22 +193,22 @@ impl<'d> Fleet<'d> {
     }
 
     fn root(&self) -> anyhow::Result<Server> {
-        self.own("root", Side::Ours, |command, _| {
+        self.own("root", ServerSide::Ours, |command, _| {
             command.args(["--agents", "1", "--agents-are", "manager"]);
         })
     }
 
-    fn slow(&self, setting: &Setting) -> anyhow::Result<Server> {
-        self.own("slow", Side::Ours, |command, folder| {
+    fn slow(&self, setting: &RowSetting) -> anyhow::Result<Server> {
+        self.own("slow", ServerSide::Ours, |command, folder| {
             command.arg("--slow").arg(self.data.tree(setting.tmpfs)).arg(folder);
         })
     }
 
     /// Starts several limited servers, which are treated as one.
-    fn limited(&self, setting: &Setting) -> anyhow::Result<Server> {
+    fn limited(&self, setting: &RowSetting) -> anyhow::Result<Server> {
         let mut all: Vec<Server> = Vec::new();
         for number in 0..clients::LIMITED {
-            all.push(self.own(&format!("limited-{number}"), Side::Ours, |command, folder| {
+            all.push(self.own(&format!("limited-{number}"), ServerSide::Ours, |command, folder| {
                 let rates = [clients::CONNECTION_RATE, clients::SERVER_RATE].map(|rate| rate.to_string());
                 command.arg("--limited").arg(self.data.tree(setting.tmpfs)).arg(folder).args(rates);
             })?);
@@ -214,11 +217,16 @@ impl<'d> Fleet<'d> {
         let pids = all.iter().map(Server::pid).collect();
         let port = all.first().map_or(0, |server| server.port);
         let running = all.into_iter().flat_map(|server| server._running).collect();
-        Ok(Server { _running: running, pids, port, others, side: Side::Ours })
+        Ok(Server { _running: running, pids, port, others, side: ServerSide::Ours })
     }
 
     /// Starts a server that is part of this program.
-    fn own(&self, name: &str, side: Side, told: impl Fn(&mut Command, &Path)) -> anyhow::Result<Server> {
+    fn own(
+        &self,
+        name: &str,
+        side: ServerSide,
+        told: impl Fn(&mut Command, &Path),
+    ) -> anyhow::Result<Server> {
         let folder = self.data.run_folder(name)?;
         let log = folder.join("log");
         let own = std::env::current_exe().context("cannot determine the path of this program")?;
@@ -226,14 +234,14 @@ impl<'d> Fleet<'d> {
         told(&mut command, &folder);
         // The user of the servers may be unable to execute this program.
         let mut running =
-            Running::start(command, &log, false).with_context(|| format!("the server `{name}`"))?;
+            ChildServer::start(command, &log, false).with_context(|| format!("the server `{name}`"))?;
         let port = running.wait_for(&log, |text| text.strip_prefix("port ")?.lines().next()?.parse().ok())?;
         Ok(Server::alone(running, port, side))
     }
 }
 
 /// Reports whether our server uses polling.
-fn polls(setting: &Setting) -> bool {
+fn polls(setting: &RowSetting) -> bool {
     setting.ours.contains(&POLLING)
 }
 

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use wire::xroot::ErrorCode;
 
-use crate::children::{Running, SERVER_CPU, pinned, run};
+use crate::children::{ChildServer, SERVER_CPU, pinned, run};
 use crate::data::Data;
 use crate::figures::{Figure, Figures, Goal};
-use crate::rows::{CPU, Cast, Load, Row, Setting, THROUGHPUT, bench};
-use crate::servers::{Server, Side, XROOTD, free_port};
+use crate::rows::{CPU, Cast, Row, RowLoad, RowSetting, THROUGHPUT, bench};
+use crate::servers::{Server, ServerSide, XROOTD, free_port};
 
 const CMSD: &str = "/usr/bin/cmsd";
 
@@ -31,7 +31,7 @@ const MANAGER: &str = "manager";
 
 /// A manager and its servers.
 #[derive(Clone, Copy)]
-struct Cell {
+struct CellPlan {
     /// Directory of the trees of the servers.
     trees: &'static str,
     servers: usize,
@@ -39,10 +39,10 @@ struct Cell {
     lines: &'static str,
 }
 
-const SMALL: Cell = Cell { trees: "cluster", servers: 4, lines: "" };
+const SMALL: CellPlan = CellPlan { trees: "cluster", servers: 4, lines: "" };
 
 /// The maximum number of servers of a manager without supervisors. They list all their names.
-const LARGE: Cell = Cell { trees: "large", servers: 64, lines: "scalla.inventory complete\n" };
+const LARGE: CellPlan = CellPlan { trees: "large", servers: 64, lines: "scalla.inventory complete\n" };
 
 /// Number of files that are opened before the measurement.
 pub(crate) const KNOWN_FILES: usize = 10_000;
@@ -58,13 +58,13 @@ pub(crate) const FIRST_FILES: usize = 4096;
 const FORMATION: Duration = Duration::from_secs(60);
 
 /// Returns the directory of a server of a cluster.
-fn tree(data: &Data, cell: Cell, server: usize) -> PathBuf {
+fn tree(data: &Data, cell: CellPlan, server: usize) -> PathBuf {
     data.tree(false).join(format!("{}/{server}", cell.trees))
 }
 
 /// The state of files before a manager is queried for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Files {
+pub(crate) enum OpenedFiles {
     /// Queried before.
     Known,
     /// Not queried before.
@@ -82,69 +82,69 @@ const FIRST: [Goal; 1] = [Goal::at_most(Figure::P50, 0.5)];
 
 /// Returns the loads that measure a manager.
 pub(crate) fn rows() -> Vec<Row> {
-    let setting = Setting { cast: Cast::Clusters, ..Setting::default() };
+    let setting = RowSetting { cast: Cast::Clusters, ..RowSetting::default() };
     let row = |name, title, load, goals: &[Goal]| Row {
         load,
         setting: setting.clone(),
         ..bench(name, title, "", "", "", goals)
     };
     let mixed = |name, title, load, goals: &[Goal]| Row {
-        setting: Setting { cast: Cast::Managers, ..Setting::default() },
+        setting: RowSetting { cast: Cast::Managers, ..RowSetting::default() },
         ..row(name, title, load, goals)
     };
     vec![
         row(
             "redirect-known-c64",
             "opens sent on by a manager of four servers, files it knows, 64 connections",
-            Load::Located(Files::Known),
+            RowLoad::Located(OpenedFiles::Known),
             &KNOWN,
         ),
         row(
             "redirect-first-c8",
             "the same, files nobody has asked for, there when the servers started, 8 connections",
-            Load::Located(Files::New),
+            RowLoad::Located(OpenedFiles::New),
             &FIRST,
         ),
         row(
             "redirect-placed-c8",
             "the same, files put on the servers' disks since, of which no server was told either",
-            Load::Located(Files::Placed),
+            RowLoad::Located(OpenedFiles::Placed),
             &FIRST,
         ),
         row(
             "redirect-missing",
             "stat of a file that does not exist, one connection",
-            Load::Missing,
+            RowLoad::Missing,
             &[Goal::at_most(Figure::P50, 20_000.0).of_ours()],
         ),
         mixed(
             "redirect-known-mixed-c64",
             "as redirect-known-c64, but the servers below either manager are real ones",
-            Load::Located(Files::Known),
+            RowLoad::Located(OpenedFiles::Known),
             &KNOWN,
         ),
         mixed(
             "redirect-first-mixed-c8",
             "as redirect-first-c8, but the servers below either manager are real ones",
-            Load::Located(Files::New),
+            RowLoad::Located(OpenedFiles::New),
             &FIRST,
         ),
         misses(),
         Row {
-            setting: Setting { cast: Cast::Root, ..Setting::default() },
+            setting: RowSetting { cast: Cast::Root, ..RowSetting::default() },
             ..row(
                 "restart",
                 "our manager of four servers killed and started again, until it sends a client on",
-                Load::Restart,
+                RowLoad::Restart,
                 &[Goal::at_most(Figure::Wall, 1.0).of_ours()],
             )
         },
         Row {
-            setting: Setting { cast: Cast::Root, fresh: true, ..Setting::default() },
+            setting: RowSetting { cast: Cast::Root, fresh: true, ..RowSetting::default() },
             ..row(
                 "formation-1000",
                 "1,000 nodes started at once find their places, servers first",
-                Load::Formation,
+                RowLoad::Formation,
                 &[Goal::at_most(Figure::Wall, 5.0).of_ours()],
             )
         },
@@ -157,8 +157,8 @@ fn misses() -> Row {
     let title = "files that no server has, our manager of 64 servers that list all names, 8 connections, 64 in flight on each; \
                  latencies are of first opens by another connection beside them";
     Row {
-        load: Load::Misses,
-        setting: Setting { cast: Cast::Large, ..Setting::default() },
+        load: RowLoad::Misses,
+        setting: RowSetting { cast: Cast::Large, ..RowSetting::default() },
         ..bench("misses-of-64", title, "", "", "", &goals)
     }
 }
@@ -179,7 +179,7 @@ fn new_folder(number: u32) -> String {
     format!("new{number}")
 }
 
-fn fill(data: &Data, cell: Cell, folder: &str, files: usize) -> anyhow::Result<()> {
+fn fill(data: &Data, cell: CellPlan, folder: &str, files: usize) -> anyhow::Result<()> {
     for server in 0..cell.servers {
         fs::create_dir_all(tree(data, cell, server).join(folder))?;
     }
@@ -207,43 +207,43 @@ pub(crate) fn new_files(data: &Data, placed: bool) -> anyhow::Result<String> {
 }
 
 /// The common parameters of the nodes of a cluster.
-struct Plan {
+struct NodePlan {
     folder: PathBuf,
     configuration: PathBuf,
     /// Port of the manager for clients.
     port: u16,
-    cell: Cell,
+    cell: CellPlan,
 }
 
-fn plan(data: &Data, folder: &str, cell: Cell) -> anyhow::Result<Plan> {
+fn plan(data: &Data, folder: &str, cell: CellPlan) -> anyhow::Result<NodePlan> {
     let folder = data.run_folder(folder)?;
     let (port, cluster_port) = (free_port()?, free_port()?);
     let file = folder.join("cluster.cfg");
     fs::write(&file, configuration(data, cell, &folder, port, cluster_port))
         .with_context(|| format!("cannot write {}", file.display()))?;
-    Ok(Plan { folder, configuration: file, port, cell })
+    Ok(NodePlan { folder, configuration: file, port, cell })
 }
 
-impl Plan {
-    fn node(&self, data: &Data, side: Side, name: &str) -> anyhow::Result<Vec<Running>> {
+impl NodePlan {
+    fn node(&self, data: &Data, side: ServerSide, name: &str) -> anyhow::Result<Vec<ChildServer>> {
         match side {
-            Side::Ours => Ok(vec![ours(data, &self.folder, &self.configuration, name)?]),
+            ServerSide::Ours => Ok(vec![ours(data, &self.folder, &self.configuration, name)?]),
             _ => theirs(&self.folder, &self.configuration, name),
         }
     }
 
-    fn servers(&self, data: &Data, side: Side) -> anyhow::Result<Vec<Running>> {
+    fn servers(&self, data: &Data, side: ServerSide) -> anyhow::Result<Vec<ChildServer>> {
         let servers = (0..self.cell.servers).map(|number| self.node(data, side, &format!("s{number}")));
         Ok(servers.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 }
 
 /// Starts a manager above servers and waits until it knows all of them.
-pub(crate) fn start(data: &Data, manager: Side, servers: Side) -> anyhow::Result<Server> {
-    let whose = |side| if side == Side::Ours { "ours" } else { "theirs" };
+pub(crate) fn start(data: &Data, manager: ServerSide, servers: ServerSide) -> anyhow::Result<Server> {
+    let whose = |side| if side == ServerSide::Ours { "ours" } else { "theirs" };
     let plan = plan(data, &format!("cluster-{}-above-{}", whose(manager), whose(servers)), SMALL)?;
     let mut all = plan.node(data, manager, MANAGER)?;
-    let pids = all.iter().map(Running::pid).collect();
+    let pids = all.iter().map(ChildServer::pid).collect();
     all.append(&mut plan.servers(data, servers)?);
     await_servers(&plan)?;
     Server::of(all, pids, plan.port, manager).context("a cluster without a process")
@@ -253,11 +253,11 @@ pub(crate) fn start(data: &Data, manager: Side, servers: Side) -> anyhow::Result
 /// of all servers. It does not find a file created afterwards on their disks.
 pub(crate) fn start_large(data: &Data) -> anyhow::Result<Server> {
     let plan = plan(data, "large-cluster", LARGE)?;
-    let mut all = plan.node(data, Side::Ours, MANAGER)?;
-    let pids = all.iter().map(Running::pid).collect();
-    all.append(&mut plan.servers(data, Side::Ours)?);
+    let mut all = plan.node(data, ServerSide::Ours, MANAGER)?;
+    let pids = all.iter().map(ChildServer::pid).collect();
+    all.append(&mut plan.servers(data, ServerSide::Ours)?);
     await_servers(&plan)?;
-    let server = Server::of(all, pids, plan.port, Side::Ours).context("a cluster without a process")?;
+    let server = Server::of(all, pids, plan.port, ServerSide::Ours).context("a cluster without a process")?;
     let until = Instant::now() + FORMATION;
     for number in 0.. {
         let folder = format!("hidden{number}");
@@ -284,13 +284,13 @@ pub(crate) fn is_missing(error: SessionError) -> bool {
 /// until it redirects a client to a file.
 pub(crate) fn restart(data: &Data) -> anyhow::Result<Figures> {
     let plan = plan(data, "restarted-cluster", SMALL)?;
-    let manager = plan.node(data, Side::Ours, MANAGER)?;
-    let _servers = plan.servers(data, Side::Ours)?;
+    let manager = plan.node(data, ServerSide::Ours, MANAGER)?;
+    let _servers = plan.servers(data, ServerSide::Ours)?;
     await_servers(&plan)?;
     // Killed, as in a crash.
     drop(manager);
     let start = Instant::now();
-    let _manager = plan.node(data, Side::Ours, MANAGER)?;
+    let _manager = plan.node(data, ServerSide::Ours, MANAGER)?;
     let address = SocketAddr::from(([127, 0, 0, 1], plan.port));
     let mut session = Session::connect(&[address], &Login::of_process("bench"), FORMATION)?;
     match session.open("/known/f1", OpenOptions::READ, 0) {
@@ -303,7 +303,7 @@ pub(crate) fn restart(data: &Data) -> anyhow::Result<Figures> {
 
 /// Returns the configuration of all nodes and of both XRootD programs. Without `cms.delay startup`,
 /// an XRootD manager waits 90 s for servers that it knew before.
-fn configuration(data: &Data, cell: Cell, folder: &Path, port: u16, cluster_port: u16) -> String {
+fn configuration(data: &Data, cell: CellPlan, folder: &Path, port: u16, cluster_port: u16) -> String {
     let work = folder.display();
     let mut text = format!(
         "all.export /\nall.adminpath {work}\nall.pidpath {work}\nxrd.network nodnr\n\
@@ -324,7 +324,7 @@ fn configuration(data: &Data, cell: Cell, folder: &Path, port: u16, cluster_port
     text
 }
 
-fn ours(data: &Data, folder: &Path, file: &Path, node: &str) -> anyhow::Result<Running> {
+fn ours(data: &Data, folder: &Path, file: &Path, node: &str) -> anyhow::Result<ChildServer> {
     // The name of the program selects XRootD's command line and configuration.
     let link = folder.join("xrootd");
     if !link.exists() {
@@ -333,19 +333,19 @@ fn ours(data: &Data, folder: &Path, file: &Path, node: &str) -> anyhow::Result<R
     let log = folder.join(format!("{node}.log"));
     let mut command = pinned(&link, SERVER_CPU);
     command.arg("-c").arg(file).args(["-n", node]).current_dir(folder);
-    let mut running = Running::start(command, &log, true)?;
+    let mut running = ChildServer::start(command, &log, true)?;
     running.wait_for(&log, |text| text.contains(STARTED).then_some(()))?;
     Ok(running)
 }
 
 /// Starts cmsd first, because an xrootd that does not find it retries only after seconds.
-fn theirs(folder: &Path, file: &Path, node: &str) -> anyhow::Result<Vec<Running>> {
+fn theirs(folder: &Path, file: &Path, node: &str) -> anyhow::Result<Vec<ChildServer>> {
     let mut pair = Vec::new();
     for (program, name) in [(CMSD, "cmsd"), (XROOTD, "xrootd")] {
         let log = folder.join(format!("{node}.{name}.log"));
         let mut command = pinned(Path::new(program), SERVER_CPU);
         command.arg("-c").arg(file).args(["-n", node]).current_dir(folder);
-        let mut running = Running::start(command, &log, true)?;
+        let mut running = ChildServer::start(command, &log, true)?;
         running.wait_for(&log, |text| text.contains(STARTED).then_some(()))?;
         pair.push(running);
     }
@@ -353,7 +353,7 @@ fn theirs(folder: &Path, file: &Path, node: &str) -> anyhow::Result<Vec<Running>
 }
 
 /// Waits until the manager lists every server.
-fn await_servers(plan: &Plan) -> anyhow::Result<()> {
+fn await_servers(plan: &NodePlan) -> anyhow::Result<()> {
     let port = plan.port;
     let until = Instant::now() + FORMATION;
     loop {

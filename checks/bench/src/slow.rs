@@ -6,7 +6,7 @@
 use anyhow::{Context, bail};
 use base::LogicalPath;
 use config::{Evaluation, Files, Folder, Load, Overrides, Port, Strictness};
-use server::Running;
+use server::RunningServer;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn wait(port: u16) -> ! {
     }
 }
 
-fn running(tree: &Path, work: &Path, told: impl FnOnce(&Rules)) -> anyhow::Result<Running> {
+fn running(tree: &Path, work: &Path, told: impl FnOnce(&Rules)) -> anyhow::Result<RunningServer> {
     let request = Load {
         file: None,
         evaluation: Evaluation {
@@ -64,7 +64,7 @@ fn running(tree: &Path, work: &Path, told: impl FnOnce(&Rules)) -> anyhow::Resul
     if !loaded.report.is_ok() {
         bail!("{}", loaded.report);
     }
-    Ok(Running::listen_over(&loaded.effective, |posix| {
+    Ok(RunningServer::listen_over(&loaded.effective, |posix| {
         let slow = Faulty::new(posix);
         told(slow.rules());
         Arc::new(slow)

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use cluster::RetryReason;
 
-use crate::host::Host;
+use crate::host::SimHost;
 use crate::lot::Lot;
-use crate::talk::{Name, Request, Told, Wish};
+use crate::talk::{ClientRequest, HostReply, Name, RequestedAction};
 
 /// The number of redirects after which a client reports a loop, equal to that of real clients.
 pub const REDIRECTS_MAX: u32 = 16;
@@ -33,7 +33,7 @@ const AGAIN: Duration = Duration::from_secs(3);
 
 /// The result of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum ClientResult {
     /// Success.
     Done,
     /// The file does not exist.
@@ -48,7 +48,7 @@ pub enum End {
 
 /// The next step of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum ClientStep {
     /// Sends its request after a pause, and stops waiting for the answer after a timeout.
     Send {
         /// The host.
@@ -64,18 +64,18 @@ pub enum Step {
         patience: Duration,
     },
     /// Ends.
-    End(End),
+    End(ClientResult),
 }
 
 /// One operation of a client.
 #[derive(Clone, Debug)]
-pub struct Operation {
+pub struct ClientOperation {
     /// Its number.
     pub number: u32,
     /// The client of the operation: by default one without other operations.
     pub client: usize,
     /// The operation.
-    pub wish: Wish,
+    pub wish: RequestedAction,
     /// Its path.
     pub path: Name,
     /// The time of its start.
@@ -99,7 +99,7 @@ pub struct Operation {
     /// The sum of requested waits.
     pub waited: Duration,
     /// The time of its end and its result.
-    pub end: Option<(Duration, End)>,
+    pub end: Option<(Duration, ClientResult)>,
     /// The time to reach the first host that a manager redirects to.
     pub slow: Duration,
     /// The time to reach any redirect target.
@@ -112,9 +112,9 @@ pub struct Operation {
     returns: u32,
 }
 
-impl Operation {
+impl ClientOperation {
     /// Creates an operation of a client that begins at the first of these managers.
-    pub fn new(number: u32, wish: Wish, path: Name, managers: Vec<usize>, near: usize) -> Self {
+    pub fn new(number: u32, wish: RequestedAction, path: Name, managers: Vec<usize>, near: usize) -> Self {
         Self {
             number,
             client: number as usize,
@@ -158,9 +158,9 @@ impl Operation {
     }
 
     /// Returns the request for the current host.
-    pub fn request(&self) -> Request {
-        let tried: Vec<String> = self.tried.iter().map(|host| Host::name(*host)).collect();
-        Request {
+    pub fn request(&self) -> ClientRequest {
+        let tried: Vec<String> = self.tried.iter().map(|host| SimHost::name(*host)).collect();
+        ClientRequest {
             operation: self.number,
             attempt: self.attempt,
             client: self.client,
@@ -172,65 +172,68 @@ impl Operation {
     }
 
     /// Returns the first step, also of a new start.
-    pub fn first(&self) -> Step {
+    pub fn first(&self) -> ClientStep {
         self.send(self.manager(), Duration::ZERO)
     }
 
-    fn send(&self, to: usize, after: Duration) -> Step {
-        Step::Send { to, after, patience: PATIENCE }
+    fn send(&self, to: usize, after: Duration) -> ClientStep {
+        ClientStep::Send { to, after, patience: PATIENCE }
     }
 
     /// Returns the step after this answer.
-    pub fn told(&mut self, told: Told, now: Duration, lot: &mut Lot) -> Step {
+    pub fn told(&mut self, told: HostReply, now: Duration, lot: &mut Lot) -> ClientStep {
         if now >= self.until {
-            return Step::End(End::Failed(format!("gave up, last told {told:?} by {}", self.at)));
+            return ClientStep::End(ClientResult::Failed(format!(
+                "gave up, last told {told:?} by {}",
+                self.at
+            )));
         }
         match told {
-            Told::Redirect(to) => {
+            HostReply::Redirect(to) => {
                 self.redirects += 1;
                 if self.redirects > REDIRECTS_MAX {
-                    return Step::End(End::Loop);
+                    return ClientStep::End(ClientResult::Loop);
                 }
                 let arrives = !self.managers.contains(&to);
                 let after = if arrives { std::mem::take(&mut self.slow) } else { Duration::ZERO };
                 self.send(to, after.max(self.distance))
             }
-            Told::Wait(time) => {
+            HostReply::Wait(time) => {
                 // Real clients count from the first request; a wait is not part of a loop.
                 self.waited += time;
                 self.send(self.at, time + lot.time(Duration::from_millis(50)))
             }
-            Told::Later => Step::Stay { patience: PATIENCE_LATER },
-            Told::Done | Told::Listed(_) => Step::End(End::Done),
-            Told::Lost if self.at_root() => {
+            HostReply::Later => ClientStep::Stay { patience: PATIENCE_LATER },
+            HostReply::Done | HostReply::Listed(_) => ClientStep::End(ClientResult::Done),
+            HostReply::Lost if self.at_root() => {
                 self.root += 1;
                 (self.redirects, self.returns) = (0, 0);
                 self.tried.clear();
                 self.send(self.manager(), PAUSE + lot.time(PAUSE))
             }
-            Told::Lost => self.go_back(RetryReason::Server),
-            Told::Missing if !self.at_root() => self.go_back(RetryReason::Missing),
-            Told::Failed(_) if !self.at_root() => self.go_back(RetryReason::Server),
-            Told::Missing => Step::End(End::Missing),
-            Told::Exists => Step::End(End::Exists),
+            HostReply::Lost => self.go_back(RetryReason::Server),
+            HostReply::Missing if !self.at_root() => self.go_back(RetryReason::Missing),
+            HostReply::Failed(_) if !self.at_root() => self.go_back(RetryReason::Server),
+            HostReply::Missing => ClientStep::End(ClientResult::Missing),
+            HostReply::Exists => ClientStep::End(ClientResult::Exists),
             // All hosts failed: a client that needs the file retries.
-            Told::Failed(_) if self.reason == RetryReason::Server && !self.tried.is_empty() => {
+            HostReply::Failed(_) if self.reason == RetryReason::Server && !self.tried.is_empty() => {
                 (self.redirects, self.returns) = (0, 0);
                 self.tried.clear();
                 self.restarts += 1;
                 self.send(self.manager(), AGAIN)
             }
-            Told::Failed(code) => Step::End(End::Failed(format!("{code:?}"))),
+            HostReply::Failed(code) => ClientStep::End(ClientResult::Failed(format!("{code:?}"))),
         }
     }
 
     /// Returns to the manager with the list of tried hosts.
-    fn go_back(&mut self, reason: RetryReason) -> Step {
+    fn go_back(&mut self, reason: RetryReason) -> ClientStep {
         self.returns += 1;
         // A client counts redirects from its last start at the manager; tried hosts stay recorded.
         self.redirects = 0;
         if self.returns > RETURNS_MAX {
-            return Step::End(End::Loop);
+            return ClientStep::End(ClientResult::Loop);
         }
         // Real clients do so, too, even if the host is in the list already.
         self.tried.push(self.at);

@@ -9,10 +9,10 @@ use std::time::Duration;
 use cluster::STEPS_MAX;
 
 use crate::formation::Formation;
-use crate::host::{Kind, Machine};
+use crate::host::{HostKind, HostProcess};
 use crate::lot::Lot;
 use crate::own::Sabotage;
-use crate::talk::{Name, Wish};
+use crate::talk::{Name, RequestedAction};
 use crate::world::{Weather, World};
 
 /// The power of two of the largest crowd.
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Results of one world, or of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Outcome {
+pub struct CrowdOutcome {
     /// Requests.
     pub requests: usize,
     /// The most requests that waited at a manager at once.
@@ -41,7 +41,7 @@ pub struct Outcome {
     pub steps_most: u64,
 }
 
-impl Outcome {
+impl CrowdOutcome {
     /// Returns the sums of two results, and the larger of their maxima.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -56,7 +56,7 @@ impl Outcome {
 impl World {
     /// Checks the cost of an event for its host, and the work in its queue.
     pub(crate) fn judge_work(&mut self, index: usize) {
-        let Some(Machine::Own(own)) = &mut self.hosts[index].machine else { return };
+        let Some(HostProcess::Own(own)) = &mut self.hosts[index].machine else { return };
         let error = own.costly.take().or_else(|| own.turns.as_ref().and_then(|turns| turns.error()));
         if let Some(error) = error {
             self.wrong.push(format!("host {index}: {error}"));
@@ -92,7 +92,7 @@ fn happen(world: &mut World, lot: &mut Lot, server: usize, paths: u64) {
 ///
 /// # Errors
 /// A violation of an invariant.
-pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
+pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<CrowdOutcome, String> {
     let mut lot = Lot::new(seed ^ 0xc20d5);
     let weather = Weather { faulty_per_million: 0, ..Weather::default() };
     let servers = if lot.happens(50_000) { 60 } else { 1 + lot.below(6) as usize };
@@ -106,7 +106,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
         manager.sabotage = sabotage;
     }
     world.run(Duration::from_secs(40), |_| false);
-    let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Server).collect();
+    let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == HostKind::Server).collect();
     let any =
         |lot: &mut Lot| servers.get(lot.below(servers.len() as u64) as usize).copied().unwrap_or_default();
     world.hang(any(&mut lot), true);
@@ -114,12 +114,12 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
     let paths = if lot.happens(500_000) { 1 } else { 1 + lot.below(crowd) };
     let creators = lot.below(3) * 500_000;
     for _ in 0..crowd {
-        let wish = if lot.happens(creators) { Wish::Create } else { Wish::Read };
+        let wish = if lot.happens(creators) { RequestedAction::Create } else { RequestedAction::Read };
         let path: Name = format!("/crowd/{}", lot.below(paths)).into_bytes().into();
         let at = world.now + lot.time(WITHIN);
         world.begin(wish, &path, &[0], at, PATIENCE);
     }
-    let mut outcome = Outcome { requests: crowd as usize, ..Outcome::default() };
+    let mut outcome = CrowdOutcome { requests: crowd as usize, ..CrowdOutcome::default() };
     for _ in 0..EVENTS {
         let next = world.now + lot.time(PAUSE);
         world.run(next, |_| false);
@@ -147,19 +147,19 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
 }
 
 /// Returns the number of requests that wait at the manager, and the most steps of one event so far.
-fn observed(world: &World) -> Outcome {
-    let Some(Machine::Own(own)) = world.hosts.first().and_then(|host| host.machine.as_ref()) else {
-        return Outcome::default();
+fn observed(world: &World) -> CrowdOutcome {
+    let Some(HostProcess::Own(own)) = world.hosts.first().and_then(|host| host.machine.as_ref()) else {
+        return CrowdOutcome::default();
     };
     let waiting = own.stats().map_or(0, |stats| stats.waiters + stats.held);
-    Outcome { requests: 0, waiting_most: waiting, steps_most: own.steps_most }
+    CrowdOutcome { requests: 0, waiting_most: waiting, steps_most: own.steps_most }
 }
 
 /// Runs the histories of these seeds on all processors.
 ///
 /// # Errors
 /// The errors of the first few failed seeds.
-pub fn run_all(seeds: &[u64]) -> Result<Outcome, String> {
+pub fn run_all(seeds: &[u64]) -> Result<CrowdOutcome, String> {
     let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
-    Ok(outcomes.into_iter().fold(Outcome::default(), Outcome::plus))
+    Ok(outcomes.into_iter().fold(CrowdOutcome::default(), CrowdOutcome::plus))
 }

@@ -12,9 +12,9 @@ use cluster::{
     LocationResolver, Policy, RequestToken, ResolveSettings, SelectOptions,
 };
 
-use crate::host::Host;
+use crate::host::SimHost;
 use crate::lot::Lot;
-use crate::talk::{Request, Told, Wish};
+use crate::talk::{ClientRequest, HostReply, RequestedAction};
 
 /// The default number of locations of a host: few, so that evictions occur.
 pub(crate) const LOCATIONS_MAX: usize = 8192;
@@ -47,9 +47,9 @@ impl Desk {
     }
 
     /// Returns the answer of the loop of the client's connection, if it has one.
-    pub(crate) fn warm(&mut self, request: &Request, now: Duration) -> Option<ClusterAnswer> {
+    pub(crate) fn warm(&mut self, request: &ClientRequest, now: Duration) -> Option<ClusterAnswer> {
         match request.wish {
-            Wish::Locate => self.reader.locate(&request.path, LocateFlags::default(), now),
+            RequestedAction::Locate => self.reader.locate(&request.path, LocateFlags::default(), now),
             _ if request.tried.is_empty() => {
                 self.reader.select(&request.path, options(request), now, &mut self.lot)
             }
@@ -60,37 +60,41 @@ impl Desk {
     /// Returns the answer of the resolver, if it has one at once.
     pub(crate) fn cold(
         &mut self,
-        request: &Request,
+        request: &ClientRequest,
         token: RequestToken,
         now: Duration,
         orders: &mut Vec<cluster::ResolverAction>,
     ) -> Option<ClusterAnswer> {
         let (path, tried) = (&request.path, request.tried.as_bytes());
         match request.wish {
-            Wish::Locate => self.resolver.locate(token, path, LocateFlags::default(), now, orders),
+            RequestedAction::Locate => self.resolver.locate(token, path, LocateFlags::default(), now, orders),
             _ => self.resolver.select(token, path, options(request), tried, now, orders),
         }
     }
 }
 
-fn options(request: &Request) -> SelectOptions {
+fn options(request: &ClientRequest) -> SelectOptions {
     let (intent, name_only) = match request.wish {
-        Wish::Read | Wish::Locate => (Intent::Read, false),
-        Wish::Create => (Intent::Create, false),
-        Wish::Remove | Wish::Rename(_) => (Intent::Update, true),
+        RequestedAction::Read | RequestedAction::Locate => (Intent::Read, false),
+        RequestedAction::Create => (Intent::Create, false),
+        RequestedAction::Remove | RequestedAction::Rename(_) => (Intent::Update, true),
     };
     SelectOptions { intent, name_only, reason: request.reason, ..SelectOptions::default() }
 }
 
 /// Returns the resolver's answer in the form for the client.
-pub(crate) fn told(answer: ClusterAnswer) -> Told {
+pub(crate) fn told(answer: ClusterAnswer) -> HostReply {
     match answer {
-        ClusterAnswer::Redirect { host, .. } => Host::index(&host).map_or(Told::Lost, Told::Redirect),
-        ClusterAnswer::Wait(time) => Told::Wait(time),
-        ClusterAnswer::Located(list) => Told::Listed(list.iter().filter_map(|one| host_of(one.ip)).collect()),
-        ClusterAnswer::Error(ErrorCode::NO_ENTRY, _) => Told::Missing,
-        ClusterAnswer::Error(ErrorCode::RW_CONFLICT, _) => Told::Exists,
-        ClusterAnswer::Error(code, _) => Told::Failed(code),
+        ClusterAnswer::Redirect { host, .. } => {
+            SimHost::index(&host).map_or(HostReply::Lost, HostReply::Redirect)
+        }
+        ClusterAnswer::Wait(time) => HostReply::Wait(time),
+        ClusterAnswer::Located(list) => {
+            HostReply::Listed(list.iter().filter_map(|one| host_of(one.ip)).collect())
+        }
+        ClusterAnswer::Error(ErrorCode::NO_ENTRY, _) => HostReply::Missing,
+        ClusterAnswer::Error(ErrorCode::RW_CONFLICT, _) => HostReply::Exists,
+        ClusterAnswer::Error(code, _) => HostReply::Failed(code),
     }
 }
 

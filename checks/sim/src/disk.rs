@@ -9,7 +9,7 @@ use crate::talk::Name;
 
 /// A file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct File {
+pub struct DiskFile {
     /// The operation that created it; `None` for a file of the start or from outside.
     pub maker: Option<u32>,
     /// The time of its creation, by the host's clock.
@@ -20,7 +20,7 @@ pub struct File {
 
 /// The state that a process stores for the next one on its host.
 #[derive(Clone, Default, Debug)]
-pub struct Record {
+pub struct LeaseState {
     /// Of a parent: children that may hold leases.
     pub lessees: BTreeSet<u64>,
     /// Of a child: the time for which clients with leases may arrive. A real process stores the end
@@ -30,9 +30,9 @@ pub struct Record {
 
 /// The files of one host.
 #[derive(Clone, Default, Debug)]
-pub struct Disk {
+pub struct HostDisk {
     /// By path.
-    pub files: BTreeMap<Name, File>,
+    pub files: BTreeMap<Name, DiskFile>,
     /// Removed files, with the time by the host's clock, and whether the node did not report the
     /// removal.
     pub removed: BTreeMap<Name, (Duration, bool)>,
@@ -40,7 +40,7 @@ pub struct Disk {
     pub hangs: bool,
 }
 
-impl Disk {
+impl HostDisk {
     /// Reports whether it holds a file.
     pub fn has(&self, path: &[u8]) -> bool {
         self.files.contains_key(path)
@@ -48,7 +48,7 @@ impl Disk {
 
     /// Adds a file; the node reports it.
     pub fn put(&mut self, path: &Name, maker: Option<u32>, since: Duration) {
-        self.files.insert(path.clone(), File { maker, since, is_quiet: false });
+        self.files.insert(path.clone(), DiskFile { maker, since, is_quiet: false });
         self.removed.remove(path);
     }
 

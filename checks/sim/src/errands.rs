@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use crate::client::{End, Operation};
+use crate::client::{ClientOperation, ClientResult};
 use crate::formation::Formation;
-use crate::host::{Host, Kind, Machine};
+use crate::host::{HostKind, HostProcess, SimHost};
 use crate::lot::Lot;
 use crate::own::Manner;
-use crate::talk::{Name, Wish};
+use crate::talk::{Name, RequestedAction};
 use crate::world::World;
 use cluster::tree::limits;
 
@@ -72,7 +72,7 @@ impl Errands {
     /// Places files on servers, and sets the behaviour of nodes, before the world runs.
     pub fn prepare(world: &mut World, formation: &Formation, lot: &mut Lot) -> Self {
         let managers: Vec<usize> = (0..formation.managers).collect();
-        let leaf = |host: &usize| matches!(world.kind(*host), Kind::Server | Kind::RealServer);
+        let leaf = |host: &usize| matches!(world.kind(*host), HostKind::Server | HostKind::RealServer);
         let mut servers: Vec<usize> = (0..world.len()).filter(leaf).collect();
         let mut errands = Self {
             managers,
@@ -127,19 +127,19 @@ impl Errands {
         for _ in 0..OPERATIONS {
             let at = lot.time(end);
             let (wish, path) = match lot.below(20) {
-                0..11 => (Wish::Read, self.path(lot)),
-                11..13 => (Wish::Locate, self.path(lot)),
+                0..11 => (RequestedAction::Read, self.path(lot)),
+                11..13 => (RequestedAction::Locate, self.path(lot)),
                 13..17 => {
                     let path = self.fresh();
                     self.paths.push(path.clone());
-                    (Wish::Create, path)
+                    (RequestedAction::Create, path)
                 }
-                17 => (Wish::Create, self.path(lot)),
-                18 => (Wish::Remove, self.path(lot)),
+                17 => (RequestedAction::Create, self.path(lot)),
+                18 => (RequestedAction::Remove, self.path(lot)),
                 _ => {
                     let to = self.fresh();
                     self.paths.push(to.clone());
-                    (Wish::Rename(to), self.path(lot))
+                    (RequestedAction::Rename(to), self.path(lot))
                 }
             };
             world.begin(wish, &path, &self.managers, at, PATIENCE);
@@ -188,15 +188,19 @@ impl Errands {
         if let Some(wrong) = world.wrong.first() {
             return Err(wrong.clone());
         }
-        let bad = |operation: &&Operation| {
-            !matches!(operation.end, Some((_, End::Done | End::Missing | End::Exists)))
+        let bad = |operation: &&ClientOperation| {
+            !matches!(
+                operation.end,
+                Some((_, ClientResult::Done | ClientResult::Missing | ClientResult::Exists))
+            )
         };
         // A real supervisor without children keeps clients that came to it before; real nodes are
         // not tested.
-        let kept = |operation: &&Operation| match world.hosts.get(operation.at).map(|host| &host.machine) {
-            Some(Some(Machine::Real(node))) => operation.waited >= PATIENCE / 2 && !node.serves(),
-            _ => false,
-        };
+        let kept =
+            |operation: &&ClientOperation| match world.hosts.get(operation.at).map(|host| &host.machine) {
+                Some(Some(HostProcess::Real(node))) => operation.waited >= PATIENCE / 2 && !node.serves(),
+                _ => false,
+            };
         match world.operations.iter().skip(first).find(|operation| bad(operation) && !kept(operation)) {
             Some(operation) => {
                 Err(format!("no good end: {}; {}", brief(operation), world.state_of(operation.at)))
@@ -216,22 +220,26 @@ impl Errands {
             let name = path.clone();
             let holds = |honest| {
                 let path = name.clone();
-                move |host: &Host| (host.manner == Manner::Honest) == honest && host.disk.has(&path)
+                move |host: &SimHost| (host.manner == Manner::Honest) == honest && host.disk.has(&path)
             };
             let ends = match (world.hosts.iter().any(holds(true)), world.hosts.iter().any(holds(false))) {
-                (true, _) => vec![End::Done],
-                (false, false) => vec![End::Missing],
-                (false, true) => vec![End::Done, End::Missing],
+                (true, _) => vec![ClientResult::Done],
+                (false, false) => vec![ClientResult::Missing],
+                (false, true) => vec![ClientResult::Done, ClientResult::Missing],
             };
             for manager in &managers {
-                world.begin(Wish::Read, &path, &[*manager], world.now, PATIENCE);
+                world.begin(RequestedAction::Read, &path, &[*manager], world.now, PATIENCE);
                 expected.push(ends.clone());
             }
         }
         for _ in 0..4 {
             let path = self.fresh();
-            world.begin(Wish::Create, &path, &managers, world.now, PATIENCE);
-            expected.push(if claims { vec![End::Exists, End::Done] } else { vec![End::Done] });
+            world.begin(RequestedAction::Create, &path, &managers, world.now, PATIENCE);
+            expected.push(if claims {
+                vec![ClientResult::Exists, ClientResult::Done]
+            } else {
+                vec![ClientResult::Done]
+            });
         }
         let found = if self.silence { FOUND_SILENT } else { FOUND_OWN };
         let end = world.now + found;
@@ -241,8 +249,9 @@ impl Errands {
         // kept.
         let mut open =
             world.operations.iter().skip(first).zip(&expected).filter(|(one, _)| one.end.is_none());
-        let is_kept =
-            |(one, ends): (&Operation, &Vec<End>)| *ends == [End::Missing] && world.keeps_places(one.at);
+        let is_kept = |(one, ends): (&ClientOperation, &Vec<ClientResult>)| {
+            *ends == [ClientResult::Missing] && world.keeps_places(one.at)
+        };
         if self.silence && open.all(is_kept) {
             let end = world.now + limits::DROP;
             world.run(end, |world| world.unfinished().next().is_none());
@@ -262,10 +271,10 @@ impl Errands {
         let hosts = 0..world.len();
         let below = |host: usize, parent: usize| world.parents_of(host, world.now).contains(&parent);
         let idle = hosts.clone().find(|host| {
-            world.kind(*host) == Kind::Supervisor && hosts.clone().any(|child| below(child, *host))
+            world.kind(*host) == HostKind::Supervisor && hosts.clone().any(|child| below(child, *host))
         });
         let others = self.servers.iter().any(|server| below(*server, 0));
-        let Some(idle) = idle.filter(|_| world.kind(0) == Kind::Manager && others) else { return Ok(()) };
+        let Some(idle) = idle.filter(|_| world.kind(0) == HostKind::Manager && others) else { return Ok(()) };
         let first = world.operations.len();
         world.suspend(idle, true);
         let heard = world.now + Duration::from_secs(65);
@@ -274,18 +283,22 @@ impl Errands {
         let claims = world.hosts.iter().any(|host| host.manner == Manner::Claims);
         for _ in 0..2 {
             let path = self.fresh();
-            world.begin(Wish::Create, &path, &managers, world.now, PATIENCE);
+            world.begin(RequestedAction::Create, &path, &managers, world.now, PATIENCE);
         }
         // A child that claims every file is expected for as long as no client is redirected there.
         if !claims {
             let nowhere = self.fresh();
-            world.begin(Wish::Read, &nowhere, &managers, world.now, PATIENCE);
+            world.begin(RequestedAction::Read, &nowhere, &managers, world.now, PATIENCE);
         }
         let end = world.now + if self.silence { FOUND_SILENT } else { CARRIES_ON };
         world.run(end, |world| world.unfinished().next().is_none());
         Self::sound(world, first).map_err(|error| format!("{idle} is out of use: {error}"))?;
         for operation in world.operations.iter().skip(first) {
-            let wanted = if operation.wish == Wish::Read { End::Missing } else { End::Done };
+            let wanted = if operation.wish == RequestedAction::Read {
+                ClientResult::Missing
+            } else {
+                ClientResult::Done
+            };
             if !claims && !matches!(&operation.end, Some((_, end)) if *end == wanted) {
                 return Err(format!("{idle} is out of use: {}", brief(operation)));
             }
@@ -300,7 +313,7 @@ impl Errands {
     fn come_and_go(&mut self, world: &mut World) -> Result<(), String> {
         let supervised = |server: &usize| {
             let parents = world.parents_of(*server, world.now);
-            parents.iter().any(|parent| world.kind(*parent) == Kind::Supervisor)
+            parents.iter().any(|parent| world.kind(*parent) == HostKind::Supervisor)
         };
         let server = self.servers.iter().copied().find(supervised);
         let Some(server) = server.filter(|_| world.honest()) else { return Ok(()) };
@@ -308,7 +321,13 @@ impl Errands {
         let managers = self.managers.clone();
         for after in [5, 12] {
             let path = self.fresh();
-            world.begin(Wish::Create, &path, &managers, world.now + Duration::from_secs(after), PATIENCE);
+            world.begin(
+                RequestedAction::Create,
+                &path,
+                &managers,
+                world.now + Duration::from_secs(after),
+                PATIENCE,
+            );
         }
         for _ in 0..12 {
             world.crash(server, false);
@@ -322,7 +341,7 @@ impl Errands {
             .operations
             .iter()
             .skip(first)
-            .find(|operation| !matches!(operation.end, Some((_, End::Done))))
+            .find(|operation| !matches!(operation.end, Some((_, ClientResult::Done))))
         {
             Some(operation) => Err(format!("{server} comes and goes: {}", brief(operation))),
             None => Ok(()),
@@ -343,7 +362,7 @@ impl Errands {
             if links > LINKS_MAX && host.kind.is_own() {
                 return Err(format!("{:?}: host {index} has {links} connections of its own", world.now));
             }
-            let Some(Machine::Own(own)) = &host.machine else { continue };
+            let Some(HostProcess::Own(own)) = &host.machine else { continue };
             let Some(stats) = own.stats() else { continue };
             let waiting = stats.waiters + stats.held;
             if stats.queries > paths || waiting > paths + open * ATTEMPTS_MAX {
@@ -358,7 +377,7 @@ impl Errands {
         let step = world.now + Duration::from_secs(40);
         world.run(step, |_| false);
         for (index, host) in world.hosts.iter().enumerate() {
-            let Some(Machine::Own(own)) = &host.machine else { continue };
+            let Some(HostProcess::Own(own)) = &host.machine else { continue };
             let Some(stats) = own.stats() else { continue };
             if stats.queries + stats.waiters + stats.held + own.waiting() > 0 {
                 return Err(format!("host {index} still has {stats:?}, {} wait", own.waiting()));
@@ -382,7 +401,7 @@ impl Errands {
     }
 }
 
-fn brief(operation: &Operation) -> String {
+fn brief(operation: &ClientOperation) -> String {
     format!(
         "operation {} {:?} {} began {:?}, {} requests, tried {:?}, at {}, waited {:?}: {:?}",
         operation.number,
@@ -411,7 +430,7 @@ mod tests {
         // All queries are sent at once and take 2 ms.
         for number in 0..30 {
             let path: Name = format!("/data/nowhere{number}").into_bytes().into();
-            world.begin(Wish::Read, &path, &[0], world.now, PATIENCE);
+            world.begin(RequestedAction::Read, &path, &[0], world.now, PATIENCE);
         }
         let asked = world.now + Duration::from_millis(2);
         world.run(asked, |_| false);

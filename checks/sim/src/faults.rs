@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use crate::counts::Counts;
 use crate::errands::Errands;
-use crate::formation::{Formation, Order};
-use crate::host::Kind;
+use crate::formation::{Formation, StartOrder};
+use crate::host::HostKind;
 use crate::lot::Lot;
 use crate::occurred::Occurred;
 use crate::own::Sabotage;
 use crate::shape::Shape;
-use crate::troubles::Troubles;
+use crate::troubles::HostFaults;
 use crate::world::{Weather, World};
 
 /// The duration of the faults.
@@ -38,7 +38,7 @@ const MESSAGES_PER_NODE_AND_SECOND: f64 = 8.0;
 
 /// The parameters and results of one seed.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct FaultOutcome {
     /// The seed.
     pub seed: u64,
     /// The formation.
@@ -60,7 +60,7 @@ fn draw(lot: &mut Lot) -> Formation {
     let mut formation = Formation::new(servers, needed + lot.below(4) as usize);
     formation.managers = 1 + lot.below(2) as usize;
     formation.within = lot.time(Duration::from_secs(20)) + Duration::from_millis(100);
-    formation.order = if lot.happens(500_000) { Order::Random } else { Order::SupervisorsLast };
+    formation.order = if lot.happens(500_000) { StartOrder::Random } else { StartOrder::SupervisorsLast };
     formation.weather = Weather {
         jitter: lot.time(Duration::from_millis(20)),
         faulty_per_million: lot.below(100_000),
@@ -82,7 +82,7 @@ fn draw(lot: &mut Lot) -> Formation {
 ///
 /// # Errors
 /// A violated invariant, with the seed.
-pub fn run(seed: u64) -> Result<Outcome, String> {
+pub fn run(seed: u64) -> Result<FaultOutcome, String> {
     let mut lot = Lot::new(seed ^ 0x5eed);
     let formation = draw(&mut lot);
     let failed = |error| format!("seed {seed}: {error} ({formation:?})");
@@ -107,7 +107,7 @@ pub struct Minutes {
 }
 
 /// Runs the minutes of these seeds on all processors; `tell` is called with the result of each.
-pub fn run_all(seeds: &[u64], tell: impl Fn(&Result<Outcome, String>) + Sync) -> Minutes {
+pub fn run_all(seeds: &[u64], tell: impl Fn(&Result<FaultOutcome, String>) + Sync) -> Minutes {
     let (next, minutes) = (AtomicUsize::new(0), Mutex::new(Minutes::default()));
     let work = || {
         while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -140,7 +140,7 @@ pub fn run_all(seeds: &[u64], tell: impl Fn(&Result<Outcome, String>) + Sync) ->
 /// # Errors
 ///
 /// A violated invariant.
-pub fn spoiled(seed: u64, sabotage: Sabotage, kind: Kind, which: usize) -> Result<Outcome, String> {
+pub fn spoiled(seed: u64, sabotage: Sabotage, kind: HostKind, which: usize) -> Result<FaultOutcome, String> {
     let mut lot = Lot::new(seed ^ 0x5eed);
     let formation = Formation {
         real_manager: false,
@@ -165,7 +165,7 @@ struct Minute {
     lot: Lot,
     errands: Errands,
     flood: Option<usize>,
-    troubles: Option<Troubles>,
+    troubles: Option<HostFaults>,
     /// The restarts, with their times.
     returns: Vec<(Duration, usize)>,
     /// The time at which the split of the network ends.
@@ -181,7 +181,7 @@ impl Minute {
         let mut errands = Errands::prepare(&mut world, &formation, &mut lot);
         let flood = lot.happens(60_000).then(|| {
             let managers: Vec<usize> = (0..formation.managers).collect();
-            world.add(Kind::Flood, &managers, lot.time(BAD))
+            world.add(HostKind::Flood, &managers, lot.time(BAD))
         });
         errands.begin(&mut world, &mut lot, BAD);
         let returns = Vec::new();
@@ -192,7 +192,7 @@ impl Minute {
             lot,
             errands,
             flood,
-            troubles: Troubles::draw(seed),
+            troubles: HostFaults::draw(seed),
             returns,
             heals: None,
             splits: 0,
@@ -201,7 +201,7 @@ impl Minute {
         }
     }
 
-    fn run(mut self) -> Result<Outcome, String> {
+    fn run(mut self) -> Result<FaultOutcome, String> {
         self.bad_weather()?;
         let occurred = Occurred::of(&self.world, self.splits, self.flaps, self.cut_off);
         let world = &mut self.world;
@@ -222,7 +222,7 @@ impl Minute {
         self.errands.verify(&mut self.world)?;
         self.judge()?;
         let Self { seed, formation, world, .. } = self;
-        Ok(Outcome { seed, formation, occurred, healed, shape, counts: world.counts })
+        Ok(FaultOutcome { seed, formation, occurred, healed, shape, counts: world.counts })
     }
 
     /// Waits until every node is back, and returns the tree of the first manager.
@@ -352,7 +352,7 @@ impl Minute {
 
 impl World {
     /// Returns the role of a host.
-    pub fn kind(&self, host: usize) -> Kind {
+    pub fn kind(&self, host: usize) -> HostKind {
         self.hosts[host].kind
     }
 }

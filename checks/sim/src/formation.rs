@@ -6,13 +6,13 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::counts::Counts;
-use crate::host::Kind;
+use crate::host::HostKind;
 use crate::shape::{Shape, least_height};
 use crate::world::{Weather, World};
 
 /// The order in which nodes start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum StartOrder {
     /// Random.
     Random,
     /// All servers before the first supervisor.
@@ -31,7 +31,7 @@ pub struct Formation {
     /// All nodes start within this time.
     pub within: Duration,
     /// The order of the start.
-    pub order: Order,
+    pub order: StartOrder,
     /// The manager is a real one.
     pub real_manager: bool,
     /// The percentage of servers that are real nodes.
@@ -51,7 +51,7 @@ impl Formation {
             supervisors,
             managers: 1,
             within: Duration::from_secs(30),
-            order: Order::Random,
+            order: StartOrder::Random,
             real_manager: false,
             real_servers_percent: 0,
             real_supervisors_percent: 0,
@@ -62,7 +62,7 @@ impl Formation {
     /// Starts the supervisors after the last server.
     #[must_use]
     pub fn supervisors_last(self) -> Self {
-        Self { order: Order::SupervisorsLast, ..self }
+        Self { order: StartOrder::SupervisorsLast, ..self }
     }
 
     /// Reports whether real nodes are among ours.
@@ -75,21 +75,25 @@ impl Formation {
         let mut world = World::new(seed, self.weather);
         let managers: Vec<usize> = (0..self.managers).collect();
         for _ in 0..self.managers {
-            let kind = if self.real_manager { Kind::RealManager } else { Kind::Manager };
+            let kind = if self.real_manager { HostKind::RealManager } else { HostKind::Manager };
             world.add(kind, &managers, Duration::ZERO);
         }
         let count = self.servers + self.supervisors;
         let mut times: Vec<Duration> = (0..count).map(|_| world.lot.time(self.within)).collect();
-        if self.order == Order::SupervisorsLast {
+        if self.order == StartOrder::SupervisorsLast {
             times.sort();
         }
         for (number, at) in times.into_iter().enumerate() {
             let kind = if number < self.servers {
-                if world.lot.below(100) < self.real_servers_percent { Kind::RealServer } else { Kind::Server }
+                if world.lot.below(100) < self.real_servers_percent {
+                    HostKind::RealServer
+                } else {
+                    HostKind::Server
+                }
             } else if world.lot.below(100) < self.real_supervisors_percent {
-                Kind::RealSupervisor
+                HostKind::RealSupervisor
             } else {
-                Kind::Supervisor
+                HostKind::Supervisor
             };
             world.add(kind, &managers, at);
         }
@@ -101,7 +105,7 @@ impl Formation {
     /// # Errors
     ///
     /// A description of the missing nodes at the end of `patience`.
-    pub fn run(&self, seed: u64, patience: Duration) -> Result<Report, String> {
+    pub fn run(&self, seed: u64, patience: Duration) -> Result<FormationReport, String> {
         let mut world = self.world(seed);
         let end = self.within + patience;
         // Connections fall silent later than nodes get their places, so the first complete tree
@@ -123,7 +127,7 @@ impl Formation {
             }
         }
         let shape = shape.map_err(|error| format!("seed {seed}: {error}"))?;
-        Ok(Report {
+        Ok(FormationReport {
             formation: *self,
             seed,
             after: world.now.saturating_sub(self.within),
@@ -136,7 +140,7 @@ impl Formation {
 
 /// The result.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct FormationReport {
     /// The formation.
     pub formation: Formation,
     /// The seed that reproduces it.
@@ -155,7 +159,7 @@ pub struct Report {
 pub const HEAD: &str = "| servers | supervisors | managers | order | complete after the last start | levels (least) \
                         | logins per node | messages per node | faults | real time |\n|---|---|---|---|---|---|---|---|---|---|";
 
-impl Report {
+impl FormationReport {
     /// A row of that table, without the real time.
     pub fn row(&self) -> String {
         let (formation, nodes) =
@@ -165,7 +169,7 @@ impl Report {
             formation.servers,
             formation.supervisors,
             formation.managers,
-            if formation.order == Order::Random { "random" } else { "supervisors last" },
+            if formation.order == StartOrder::Random { "random" } else { "supervisors last" },
             self.after.as_secs_f64(),
             self.shape.height,
             self.least_height().unwrap_or_default(),
@@ -186,7 +190,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for FormationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (formation, counts) = (&self.formation, &self.counts);
         let nodes = (formation.servers + formation.supervisors) as f64;

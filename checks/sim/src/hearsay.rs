@@ -10,7 +10,7 @@ use std::time::Duration;
 use cluster::StateAsk;
 use cluster::tree::ConnectionId;
 
-use crate::talk::{Deed, Files, Name, Request, Told, Wish};
+use crate::talk::{ClientRequest, Deed, FileMessage, HostReply, Name, RequestedAction};
 
 /// The query timeout, and the wait of clients for it.
 const LOOKUP: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ const SUSPENDED: Duration = Duration::from_secs(30);
 
 /// A child as a target of queries.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Child {
+pub(crate) struct RealChild {
     /// Its connection.
     pub(crate) link: ConnectionId,
     /// The number of its host.
@@ -33,7 +33,7 @@ pub(crate) struct Child {
 }
 
 #[derive(Default, Debug)]
-struct Known {
+struct KnownLocation {
     have: BTreeSet<ConnectionId>,
     asked: BTreeSet<ConnectionId>,
     until: Duration,
@@ -42,14 +42,14 @@ struct Known {
 /// The location cache of a real parent.
 #[derive(Default, Debug)]
 pub(crate) struct Hearsay {
-    known: BTreeMap<Name, Known>,
+    known: BTreeMap<Name, KnownLocation>,
     children: BTreeSet<ConnectionId>,
 }
 
 impl Hearsay {
     /// Sets the current children. Reports whether any of them is new, so that the knowledge of
     /// parents is stale.
-    pub(crate) fn follow(&mut self, children: &[Child]) -> bool {
+    pub(crate) fn follow(&mut self, children: &[RealChild]) -> bool {
         let now: BTreeSet<ConnectionId> = children.iter().map(|child| child.link).collect();
         let fresh = now.iter().any(|link| !self.children.contains(link));
         if now != self.children {
@@ -74,12 +74,12 @@ impl Hearsay {
     fn ask(&mut self, path: &Name, ask: StateAsk, now: Duration, out: &mut Vec<Deed>) -> bool {
         let known = self.known.entry(path.clone()).or_default();
         if ask.refresh {
-            *known = Known::default();
+            *known = KnownLocation::default();
         }
         for link in &self.children {
             if known.asked.insert(*link) {
                 known.until = now + LOOKUP;
-                out.push(Deed::Files(*link, Files::State { path: path.clone(), ask }));
+                out.push(Deed::Files(*link, FileMessage::State { path: path.clone(), ask }));
             }
         }
         !known.have.is_empty()
@@ -108,41 +108,43 @@ impl Hearsay {
     /// Handles a client's request.
     pub(crate) fn serve(
         &mut self,
-        request: &Request,
-        children: &[Child],
+        request: &ClientRequest,
+        children: &[RealChild],
         now: Duration,
         out: &mut Vec<Deed>,
-    ) -> Told {
+    ) -> HostReply {
         if !children.iter().any(|child| child.serves) {
-            return Told::Wait(SERVICE);
+            return HostReply::Wait(SERVICE);
         }
         let tried: BTreeSet<&str> = request.tried.split(',').collect();
         let path = &request.path;
         self.ask(path, StateAsk::default(), now, out);
-        let Some(known) = self.known.get_mut(path) else { return Told::Missing };
+        let Some(known) = self.known.get_mut(path) else { return HostReply::Missing };
         let open = now < known.until;
-        let holders: Vec<Child> =
+        let holders: Vec<RealChild> =
             children.iter().filter(|child| known.have.contains(&child.link)).copied().collect();
         let among = match request.wish {
-            Wish::Locate if !holders.is_empty() => {
-                return Told::Listed(holders.iter().map(|child| child.host).collect());
+            RequestedAction::Locate if !holders.is_empty() => {
+                return HostReply::Listed(holders.iter().map(|child| child.host).collect());
             }
-            _ if open && (holders.is_empty() || request.wish != Wish::Read) => return Told::Wait(LOOKUP),
-            Wish::Create if !holders.is_empty() => return Told::Exists,
-            Wish::Create => children,
+            _ if open && (holders.is_empty() || request.wish != RequestedAction::Read) => {
+                return HostReply::Wait(LOOKUP);
+            }
+            RequestedAction::Create if !holders.is_empty() => return HostReply::Exists,
+            RequestedAction::Create => children,
             _ => &holders,
         };
-        let fit = |child: &&Child| !tried.contains(crate::host::Host::name(child.host).as_str());
+        let fit = |child: &&RealChild| !tried.contains(crate::host::SimHost::name(child.host).as_str());
         let mut fit = among.iter().filter(fit).peekable();
         if fit.peek().is_none() {
-            return if open { Told::Wait(LOOKUP) } else { Told::Missing };
+            return if open { HostReply::Wait(LOOKUP) } else { HostReply::Missing };
         }
-        let Some(child) = fit.find(|child| child.serves) else { return Told::Wait(SUSPENDED) };
-        if request.wish == Wish::Create {
+        let Some(child) = fit.find(|child| child.serves) else { return HostReply::Wait(SUSPENDED) };
+        if request.wish == RequestedAction::Create {
             // Later clients are redirected there too, and a second creator is refused.
             known.have.insert(child.link);
         }
-        Told::Redirect(child.host)
+        HostReply::Redirect(child.host)
     }
 }
 
@@ -151,14 +153,14 @@ mod tests {
     use super::*;
     use cluster::RetryReason;
 
-    fn create(tried: &str) -> Request {
+    fn create(tried: &str) -> ClientRequest {
         let path: Name = Name::from(&b"/new"[..]);
         let tried = tried.to_owned();
-        Request {
+        ClientRequest {
             operation: 0,
             attempt: 0,
             client: 0,
-            wish: Wish::Create,
+            wish: RequestedAction::Create,
             path,
             tried,
             reason: RetryReason::Missing,
@@ -168,19 +170,23 @@ mod tests {
     #[test]
     fn who_does_not_serve_is_asked_but_gets_no_clients() {
         let (empty, serving) = (ConnectionId::accepted(1), ConnectionId::accepted(2));
-        let idle = Child { link: empty, host: 1, serves: false };
-        let busy = Child { link: serving, host: 2, serves: true };
+        let idle = RealChild { link: empty, host: 1, serves: false };
+        let busy = RealChild { link: serving, host: 2, serves: true };
         let mut hearsay = Hearsay::default();
         let mut out = Vec::new();
-        let mut ask = |hearsay: &mut Hearsay, children: &[Child], tried: &str, seconds| {
+        let mut ask = |hearsay: &mut Hearsay, children: &[RealChild], tried: &str, seconds| {
             hearsay.follow(children);
             hearsay.serve(&create(tried), children, Duration::from_secs(seconds), &mut out)
         };
-        assert_eq!(ask(&mut hearsay, &[idle], "", 0), Told::Wait(SERVICE));
-        assert_eq!(ask(&mut hearsay, &[idle, busy], "", 0), Told::Wait(LOOKUP));
-        assert_eq!(ask(&mut hearsay, &[idle, busy], "n2", 6), Told::Wait(SUSPENDED));
-        assert_eq!(ask(&mut hearsay, &[idle, busy], "", 6), Told::Redirect(2));
-        assert_eq!(ask(&mut hearsay, &[idle, busy], "n2", 6), Told::Exists, "what it was chosen for it has");
+        assert_eq!(ask(&mut hearsay, &[idle], "", 0), HostReply::Wait(SERVICE));
+        assert_eq!(ask(&mut hearsay, &[idle, busy], "", 0), HostReply::Wait(LOOKUP));
+        assert_eq!(ask(&mut hearsay, &[idle, busy], "n2", 6), HostReply::Wait(SUSPENDED));
+        assert_eq!(ask(&mut hearsay, &[idle, busy], "", 6), HostReply::Redirect(2));
+        assert_eq!(
+            ask(&mut hearsay, &[idle, busy], "n2", 6),
+            HostReply::Exists,
+            "what it was chosen for it has"
+        );
         assert_eq!(out.len(), 2, "both are asked, once");
     }
 }

@@ -12,13 +12,13 @@ use cluster::tree::{
 use cluster::{CacheSettings, NameChangeSet, WINDOW};
 
 use crate::desk::LOCATIONS_MAX;
-use crate::disk::{Disk, Record};
+use crate::disk::{HostDisk, LeaseState};
 use crate::flood::Flood;
 use crate::legacy::Legacy;
 use crate::lot::Lot;
-use crate::own::{Manner, Own, Sabotage, Turns};
+use crate::own::{Manner, OwnProcess, Sabotage, WorkTurns};
 use crate::stranger::Stranger;
-use crate::talk::{Deed, Files, Order, Request};
+use crate::talk::{ChangeOrder, ClientRequest, Deed, FileMessage};
 
 /// The port of every node.
 pub const PORT: u16 = 1213;
@@ -28,7 +28,7 @@ pub const DATA_PORT: u16 = 1094;
 
 /// The role of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum HostKind {
     /// Root of the tree, one of our own.
     Manager,
     /// Inner node, one of our own.
@@ -47,7 +47,7 @@ pub enum Kind {
     Stranger,
 }
 
-impl Kind {
+impl HostKind {
     /// Reports whether it is one of our own nodes.
     pub const fn is_own(self) -> bool {
         matches!(self, Self::Manager | Self::Supervisor | Self::Server)
@@ -65,9 +65,9 @@ impl Kind {
 }
 
 /// The process of a host.
-pub enum Machine {
+pub enum HostProcess {
     /// One of our own nodes.
-    Own(Box<Own>),
+    Own(Box<OwnProcess>),
     /// A model of a real one.
     Real(Box<Legacy>),
     /// A hostile program.
@@ -76,8 +76,8 @@ pub enum Machine {
     Stranger(Box<Stranger>),
 }
 
-impl Machine {
-    pub(crate) fn start(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+impl HostProcess {
+    pub(crate) fn start(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
         match self {
             Self::Own(own) => own.start(disk, now, out),
             Self::Real(node) => plain(out, |out| node.start(now, out)),
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    pub(crate) fn handle(&mut self, event: NodeEvent, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub(crate) fn handle(&mut self, event: NodeEvent, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
         match self {
             Self::Own(own) => own.handle(event, disk, now, out),
             Self::Real(node) => {
@@ -101,8 +101,8 @@ impl Machine {
     pub(crate) fn files(
         &mut self,
         link: ConnectionId,
-        message: Files,
-        disk: &mut Disk,
+        message: FileMessage,
+        disk: &mut HostDisk,
         now: Duration,
         out: &mut Vec<Deed>,
     ) {
@@ -113,7 +113,13 @@ impl Machine {
         }
     }
 
-    pub(crate) fn serve(&mut self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub(crate) fn serve(
+        &mut self,
+        request: &ClientRequest,
+        disk: &mut HostDisk,
+        now: Duration,
+        out: &mut Vec<Deed>,
+    ) {
         match self {
             Self::Own(own) => own.serve(request, disk, now, out),
             Self::Real(node) => node.serve(request, disk, now, out),
@@ -121,7 +127,7 @@ impl Machine {
         }
     }
 
-    pub(crate) fn tick(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub(crate) fn tick(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
         match self {
             Self::Own(own) => own.tick(disk, now, out),
             Self::Real(node) => {
@@ -142,16 +148,16 @@ fn plain(out: &mut Vec<Deed>, act: impl FnOnce(&mut Vec<NodeAction>)) {
 }
 
 /// One host.
-pub struct Host {
+pub struct SimHost {
     index: usize,
     /// Its role.
-    pub kind: Kind,
+    pub kind: HostKind,
     managers: Vec<usize>,
     rate: f64,
     /// The number of its crashes.
     pub(crate) epoch: u32,
     /// Its process; `None` while it is down.
-    pub machine: Option<Machine>,
+    pub machine: Option<HostProcess>,
     pub(crate) timer: Option<Duration>,
     pub(crate) outward: Vec<(ConnectionId, u32)>,
     pub(crate) remembered: Option<Address>,
@@ -159,7 +165,7 @@ pub struct Host {
     /// The time at which the youngest received message was sent, and its connection.
     pub(crate) newest: (Duration, u32),
     /// Its files.
-    pub disk: Disk,
+    pub disk: HostDisk,
     /// The time at which a parent last accepted it.
     pub(crate) seated: Duration,
     /// The last parent that accepted it, with the epoch of that parent.
@@ -175,7 +181,7 @@ pub struct Host {
     /// The pause between two turns of its thread; `None`: all work is done at once.
     pub(crate) pace: Option<Duration>,
     /// The orders of a stranger.
-    pub(crate) errand: Vec<Order>,
+    pub(crate) errand: Vec<ChangeOrder>,
     /// Changes of names that a manager forwards for redirectors.
     pub forwarded: NameChangeSet,
     /// The window and the size of its location cache.
@@ -183,7 +189,7 @@ pub struct Host {
     /// A manager has no record of an earlier run.
     pub first_start: bool,
     /// The state that its process stores for the next one.
-    pub(crate) record: Record,
+    pub(crate) record: LeaseState,
     /// The period in which it is frozen.
     still: (Duration, Duration),
     /// The time for which its clock has been stopped.
@@ -194,8 +200,8 @@ pub struct Host {
     pub(crate) draining: bool,
 }
 
-impl Host {
-    pub(crate) fn new(index: usize, kind: Kind, managers: Vec<usize>, rate: f64) -> Self {
+impl SimHost {
+    pub(crate) fn new(index: usize, kind: HostKind, managers: Vec<usize>, rate: f64) -> Self {
         Self {
             index,
             kind,
@@ -208,7 +214,7 @@ impl Host {
             remembered: None,
             placed: false,
             newest: (Duration::ZERO, 0),
-            disk: Disk::default(),
+            disk: HostDisk::default(),
             seated: Duration::ZERO,
             seat: None,
             missed: None,
@@ -220,7 +226,7 @@ impl Host {
             forwarded: NameChangeSet::NONE,
             cache: CacheSettings { locations_max: LOCATIONS_MAX, ..CacheSettings::default() },
             first_start: false,
-            record: Record::default(),
+            record: LeaseState::default(),
             still: (Duration::ZERO, Duration::ZERO),
             slept: Duration::ZERO,
             suspended: false,
@@ -254,9 +260,9 @@ impl Host {
 
     /// Stores the state that its process needs after a crash.
     pub(crate) fn note_record(&mut self) {
-        if let Some(Machine::Own(own)) = &self.machine {
+        if let Some(HostProcess::Own(own)) = &self.machine {
             let record = own.record();
-            self.record = Record { leases: self.record.leases.max(record.leases), ..record };
+            self.record = LeaseState { leases: self.record.leases.max(record.leases), ..record };
         }
     }
 
@@ -292,10 +298,10 @@ impl Host {
     /// Returns the deadline of its process.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let local = match self.machine.as_ref()? {
-            Machine::Own(own) => own.deadline()?,
-            Machine::Real(node) => node.deadline()?,
-            Machine::Flood(flood) => flood.deadline(),
-            Machine::Stranger(stranger) => stranger.deadline()?,
+            HostProcess::Own(own) => own.deadline()?,
+            HostProcess::Real(node) => node.deadline()?,
+            HostProcess::Flood(flood) => flood.deadline(),
+            HostProcess::Stranger(stranger) => stranger.deadline()?,
         };
         // One step later, because rounding must not wake it early.
         Some(local.div_f64(self.rate) + self.slept + Duration::from_nanos(100))
@@ -303,7 +309,10 @@ impl Host {
 
     pub(crate) fn accepts(&self) -> bool {
         self.machine.is_some()
-            && !matches!(self.kind, Kind::Server | Kind::RealServer | Kind::Flood | Kind::Stranger)
+            && !matches!(
+                self.kind,
+                HostKind::Server | HostKind::RealServer | HostKind::Flood | HostKind::Stranger
+            )
     }
 
     pub(crate) fn number(&self, link: ConnectionId) -> Option<u32> {
@@ -325,17 +334,17 @@ impl Host {
     /// Reports whether it has a place in the tree; never for a manager.
     pub(crate) fn placed(&self) -> bool {
         match &self.machine {
-            Some(Machine::Own(own)) => {
+            Some(HostProcess::Own(own)) => {
                 own.node.memberships().iter().any(|membership| membership.is_attached())
             }
-            Some(Machine::Real(node)) => node.is_attached(),
-            Some(Machine::Flood(_) | Machine::Stranger(_)) | None => false,
+            Some(HostProcess::Real(node)) => node.is_attached(),
+            Some(HostProcess::Flood(_) | HostProcess::Stranger(_)) | None => false,
         }
     }
 
     /// Checks that a node has managers or one inner node as parents, never both.
     pub(crate) fn check_places(&self) {
-        if let Some(Machine::Own(own)) = &self.machine {
+        if let Some(HostProcess::Own(own)) = &self.machine {
             for membership in own.node.memberships() {
                 let (roots, inner) = (membership.attached_roots().count(), membership.inner().is_some());
                 assert!(!(inner && roots > 0), "host {} is in two places", self.index);
@@ -344,28 +353,28 @@ impl Host {
     }
 
     pub(crate) fn dies(&self) -> bool {
-        matches!(&self.machine, Some(Machine::Real(node)) if node.is_dead())
+        matches!(&self.machine, Some(HostProcess::Real(node)) if node.is_dead())
     }
 
     /// Returns the connections to its parents.
     pub(crate) fn parent_links(&self) -> Vec<ConnectionId> {
         match &self.machine {
-            Some(Machine::Own(own)) => {
+            Some(HostProcess::Own(own)) => {
                 own.node.memberships().iter().flat_map(|m| m.parents().map(|(link, _)| link)).collect()
             }
-            Some(Machine::Real(node)) => node.parent_links(),
-            Some(Machine::Flood(_) | Machine::Stranger(_)) | None => Vec::new(),
+            Some(HostProcess::Real(node)) => node.parent_links(),
+            Some(HostProcess::Flood(_) | HostProcess::Stranger(_)) | None => Vec::new(),
         }
     }
 
     /// Returns the connections of its children.
     pub(crate) fn child_links(&self) -> Vec<ConnectionId> {
         match &self.machine {
-            Some(Machine::Own(own)) => own.node.members().map_or_else(Vec::new, |members| {
+            Some(HostProcess::Own(own)) => own.node.members().map_or_else(Vec::new, |members| {
                 members.members().filter_map(|(_, member)| member.link).collect()
             }),
-            Some(Machine::Real(node)) => node.child_links(),
-            Some(Machine::Flood(_) | Machine::Stranger(_)) | None => Vec::new(),
+            Some(HostProcess::Real(node)) => node.child_links(),
+            Some(HostProcess::Flood(_) | HostProcess::Stranger(_)) | None => Vec::new(),
         }
     }
 
@@ -389,28 +398,28 @@ impl Host {
 
     fn id(&self) -> NodeId {
         let kind = match self.kind {
-            Kind::Manager | Kind::RealManager => 'm',
-            Kind::Supervisor | Kind::RealSupervisor => 'u',
-            Kind::Server | Kind::RealServer | Kind::Flood | Kind::Stranger => 's',
+            HostKind::Manager | HostKind::RealManager => 'm',
+            HostKind::Supervisor | HostKind::RealSupervisor => 'u',
+            HostKind::Server | HostKind::RealServer | HostKind::Flood | HostKind::Stranger => 's',
         };
         NodeId::compose(kind, &format!("anon@{}", Self::name(self.index)), None, "1213n0")
     }
 
     /// Creates the process that runs here from now on.
-    pub(crate) fn machine(&self, lot: &mut Lot, now: Duration) -> Machine {
+    pub(crate) fn machine(&self, lot: &mut Lot, now: Duration) -> HostProcess {
         let now = self.local(now);
         let managers: Vec<Address> = self.managers.iter().map(|index| Self::address(*index)).collect();
-        if self.kind == Kind::Flood {
-            return Machine::Flood(Box::new(Flood::new(managers, self.login(), Lot::new(lot.draw()))));
+        if self.kind == HostKind::Flood {
+            return HostProcess::Flood(Box::new(Flood::new(managers, self.login(), Lot::new(lot.draw()))));
         }
-        if self.kind == Kind::Stranger {
+        if self.kind == HostKind::Stranger {
             let stranger = Stranger::new(managers, self.login(), self.errand.clone(), Lot::new(lot.draw()));
-            return Machine::Stranger(Box::new(stranger));
+            return HostProcess::Stranger(Box::new(stranger));
         }
         if !self.kind.is_own() {
             let parent = self.kind.is_supervisor() || self.kind.is_manager();
             let managers = if self.kind.is_manager() { Vec::new() } else { managers };
-            return Machine::Real(Box::new(Legacy::new(managers, self.login(), parent)));
+            return HostProcess::Real(Box::new(Legacy::new(managers, self.login(), parent)));
         }
         let parent = |acceptor| {
             let mut settings = ParentSettings::new(acceptor, self.id(), Self::address(self.index));
@@ -422,8 +431,8 @@ impl Host {
         };
         let mut child = ChildSettings::new(managers, self.login());
         let (parent, children) = match self.kind {
-            Kind::Manager => (Some(parent(AcceptorRole::Manager)), Vec::new()),
-            Kind::Supervisor => (Some(parent(AcceptorRole::Supervisor)), vec![child]),
+            HostKind::Manager => (Some(parent(AcceptorRole::Manager)), Vec::new()),
+            HostKind::Supervisor => (Some(parent(AcceptorRole::Supervisor)), vec![child]),
             _ => {
                 child.remembered.clone_from(&self.remembered);
                 (None, vec![child])
@@ -436,14 +445,14 @@ impl Host {
             Some(Sabotage::Hoards) => CacheSettings { window: WINDOW, nowhere: None, ..self.cache.clone() },
             _ => self.cache.clone(),
         };
-        let own = Own::new(node, inner.then_some(has_parents), own, &cache, lot);
-        let record = Record {
+        let own = OwnProcess::new(node, inner.then_some(has_parents), own, &cache, lot);
+        let record = LeaseState {
             leases: self.record.leases.map(|until| until.saturating_sub(now)).filter(|time| !time.is_zero()),
             lessees: self.record.lessees.clone(),
         };
         let mut own = own.with(self.manner, self.inventory, self.sabotage).after(&record, now);
         own.forwarded = self.forwarded;
-        own.turns = self.pace.map(|pace| Box::new(Turns::new(pace)));
-        Machine::Own(Box::new(own))
+        own.turns = self.pace.map(|pace| Box::new(WorkTurns::new(pace)));
+        HostProcess::Own(Box::new(own))
     }
 }

@@ -10,10 +10,10 @@ use cluster::tree::{
     SpaceReport, StatusMessage,
 };
 
-use crate::disk::Disk;
-use crate::hearsay::{Child, Hearsay};
-use crate::host::Host;
-use crate::talk::{Deed, Files, Request, Told, Wish};
+use crate::disk::HostDisk;
+use crate::hearsay::{Hearsay, RealChild};
+use crate::host::SimHost;
+use crate::talk::{ClientRequest, Deed, FileMessage, HostReply, RequestedAction};
 
 /// After a lost or refused membership, when the list names nobody else.
 const PAUSE: Duration = Duration::from_secs(9);
@@ -29,14 +29,14 @@ const PING: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
-struct Listed {
+struct ListedParent {
     source: Address,
     address: Address,
     level: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum RealPhase {
     Idle,
     Connecting,
     Asking,
@@ -62,9 +62,9 @@ pub struct Legacy {
     login: LoginMessage,
     target: Address,
     level: u32,
-    list: Vec<Listed>,
+    list: Vec<ListedParent>,
     next: usize,
-    phase: Phase,
+    phase: RealPhase,
     link: Option<ConnectionId>,
     links: u64,
     due: Duration,
@@ -88,7 +88,7 @@ impl Legacy {
             level: 0,
             list: Vec::new(),
             next: 0,
-            phase: Phase::Idle,
+            phase: RealPhase::Idle,
             link: None,
             links: 0,
             due: Duration::ZERO,
@@ -108,7 +108,7 @@ impl Legacy {
 
     /// Whether it has a parent.
     pub fn is_attached(&self) -> bool {
-        self.phase == Phase::Attached
+        self.phase == RealPhase::Attached
     }
 
     /// The connection to its parent.
@@ -138,13 +138,13 @@ impl Legacy {
         self.links += 1;
         let link = ConnectionId::outward(self.links);
         self.link = Some(link);
-        self.phase = Phase::Connecting;
+        self.phase = RealPhase::Connecting;
         self.due = now + CONNECT;
         out.push(NodeAction::Connect { link, address: self.target.clone() });
     }
 
     /// The entry at the pointer; at the end none, and the pointer is at the start again.
-    fn advance(&mut self) -> Option<Listed> {
+    fn advance(&mut self) -> Option<ListedParent> {
         let entry = self.list.get(self.next).cloned();
         self.next = if entry.is_some() { self.next + 1 } else { 0 };
         entry
@@ -152,7 +152,7 @@ impl Legacy {
 
     fn leave(&mut self, now: Duration, pause: Duration, at_once: bool, out: &mut Vec<NodeAction>) {
         self.link = None;
-        self.phase = Phase::Idle;
+        self.phase = RealPhase::Idle;
         if let Some(entry) = self.advance() {
             (self.target, self.level) = (entry.address, entry.level);
             self.due = if at_once { now } else { now + NEXT };
@@ -185,7 +185,7 @@ impl Legacy {
             }
             let at = self.list.iter().skip(self.next).position(|entry| entry.level > level);
             let at = at.map_or(self.list.len(), |at| at + self.next);
-            self.list.insert(at, Listed { source: source.clone(), address, level });
+            self.list.insert(at, ListedParent { source: source.clone(), address, level });
         }
     }
 
@@ -193,20 +193,20 @@ impl Legacy {
     pub fn tick(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         if now >= self.due && self.root.is_some() {
             match self.phase {
-                Phase::Idle => self.connect(now, out),
-                Phase::Connecting => {
+                RealPhase::Idle => self.connect(now, out),
+                RealPhase::Connecting => {
                     self.close(out);
                     self.leave(now, ROOT, false, out);
                 }
-                Phase::Asking => {
+                RealPhase::Asking => {
                     self.close(out);
                     self.leave(now, PAUSE, true, out);
                 }
-                Phase::Attached if now >= self.heard + 3 * PING => {
+                RealPhase::Attached if now >= self.heard + 3 * PING => {
                     self.close(out);
                     self.leave(now, PAUSE, true, out);
                 }
-                Phase::Attached => self.due = self.heard + 3 * PING,
+                RealPhase::Attached => self.due = self.heard + 3 * PING,
             }
         }
         let mut silent = Vec::new();
@@ -235,7 +235,7 @@ impl Legacy {
                 self.guests.push(Guest { link, peer, slot: None, serves: true, heard: now, pinged: now });
             }
             NodeEvent::Connected { link } if self.link == Some(link) => {
-                self.phase = Phase::Asking;
+                self.phase = RealPhase::Asking;
                 self.due = now + PING;
                 let mut login = self.login.clone();
                 self.said = self.serves();
@@ -249,7 +249,7 @@ impl Legacy {
             }
             NodeEvent::Message { link, message } => self.guest_says(link, message, now, out),
             NodeEvent::Closed { link } if self.link == Some(link) => match self.phase {
-                Phase::Connecting => self.leave(now, ROOT, false, out),
+                RealPhase::Connecting => self.leave(now, ROOT, false, out),
                 _ => self.leave(now, PAUSE, true, out),
             },
             NodeEvent::Closed { link } => self.guest_gone(link),
@@ -261,7 +261,7 @@ impl Legacy {
         self.heard = now;
         match message {
             NodeMessage::Reply(_) => {
-                self.phase = Phase::Attached;
+                self.phase = RealPhase::Attached;
                 self.due = now + 3 * PING;
             }
             NodeMessage::Try { hosts, permanent } => {
@@ -279,7 +279,7 @@ impl Legacy {
                 self.leave(now, if refusal.banned { BANNED } else { PAUSE }, false, out);
             }
             // Before the reply a real node takes nothing for a ping: it would end the connection.
-            NodeMessage::Ping if self.phase == Phase::Attached => {
+            NodeMessage::Ping if self.phase == RealPhase::Attached => {
                 out.extend(self.link.map(|link| NodeAction::Send { link, message: NodeMessage::Pong }));
             }
             NodeMessage::Ping => panic!("a real node was pinged before its login was answered"),
@@ -397,10 +397,14 @@ impl Legacy {
         self.guest_gone(link);
     }
 
-    fn children(&self) -> Vec<Child> {
+    fn children(&self) -> Vec<RealChild> {
         let seated = self.guests.iter().filter(|guest| guest.slot.is_some());
         let child = |guest: &Guest| {
-            Some(Child { link: guest.link, host: Host::index(&guest.peer.host)?, serves: guest.serves })
+            Some(RealChild {
+                link: guest.link,
+                host: SimHost::index(&guest.peer.host)?,
+                serves: guest.serves,
+            })
         };
         seated.filter_map(child).collect()
     }
@@ -429,8 +433,8 @@ impl Legacy {
     pub(crate) fn files(
         &mut self,
         link: ConnectionId,
-        message: Files,
-        disk: &Disk,
+        message: FileMessage,
+        disk: &HostDisk,
         now: Duration,
         out: &mut Vec<Deed>,
     ) {
@@ -441,7 +445,7 @@ impl Legacy {
         }
         let parents = self.parent_links();
         let news = match message {
-            Files::State { path, ask } => {
+            FileMessage::State { path, ask } => {
                 let here = if self.parent.is_some() {
                     self.hearsay.state(&path, ask, now, out)
                 } else {
@@ -450,23 +454,23 @@ impl Legacy {
                 if here {
                     out.push(Deed::Files(
                         link,
-                        Files::Have { path, pending: false, draining: false, leased: None },
+                        FileMessage::Have { path, pending: false, draining: false, leased: None },
                     ));
                 }
                 return;
             }
-            Files::Have { path, pending, .. } => self.hearsay.have(link, &path).then_some(Files::Have {
-                path,
-                pending,
-                draining: false,
-                leased: None,
-            }),
-            Files::Gone { path } => self.hearsay.gone(link, &path).then_some(Files::Gone { path }),
-            Files::NotHere { .. }
-            | Files::InventoryWanted
-            | Files::Inventory { .. }
-            | Files::Order(_)
-            | Files::Lease { .. } => {
+            FileMessage::Have { path, pending, .. } => self
+                .hearsay
+                .have(link, &path)
+                .then_some(FileMessage::Have { path, pending, draining: false, leased: None }),
+            FileMessage::Gone { path } => {
+                self.hearsay.gone(link, &path).then_some(FileMessage::Gone { path })
+            }
+            FileMessage::NotHere { .. }
+            | FileMessage::InventoryWanted
+            | FileMessage::Inventory { .. }
+            | FileMessage::Order(_)
+            | FileMessage::Lease { .. } => {
                 panic!("a real node got a message of our own")
             }
         };
@@ -476,8 +480,14 @@ impl Legacy {
     }
 
     /// A client's request.
-    pub(crate) fn serve(&mut self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) {
-        let Request { operation, attempt, .. } = *request;
+    pub(crate) fn serve(
+        &mut self,
+        request: &ClientRequest,
+        disk: &mut HostDisk,
+        now: Duration,
+        out: &mut Vec<Deed>,
+    ) {
+        let ClientRequest { operation, attempt, .. } = *request;
         let told = if self.parent.is_some() {
             self.hearsay.serve(request, &self.children(), now, out)
         } else {
@@ -486,38 +496,52 @@ impl Legacy {
         out.push(Deed::Tell { operation, attempt, told });
     }
 
-    fn perform(&self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) -> Told {
+    fn perform(
+        &self,
+        request: &ClientRequest,
+        disk: &mut HostDisk,
+        now: Duration,
+        out: &mut Vec<Deed>,
+    ) -> HostReply {
         let path = &request.path;
         let parents = self.parent_links();
-        let tell = |message: Files, out: &mut Vec<Deed>| {
+        let tell = |message: FileMessage, out: &mut Vec<Deed>| {
             out.extend(parents.iter().map(|link| Deed::Files(*link, message.clone())));
         };
         let file = disk.files.get(path).copied();
         match (&request.wish, file) {
-            (Wish::Create, None) => {
+            (RequestedAction::Create, None) => {
                 disk.put(path, Some(request.operation), now);
                 out.push(Deed::Made(path.clone()));
-                tell(Files::Have { path: path.clone(), pending: false, draining: false, leased: None }, out);
-                Told::Done
+                tell(
+                    FileMessage::Have { path: path.clone(), pending: false, draining: false, leased: None },
+                    out,
+                );
+                HostReply::Done
             }
             (_, None) => {
-                tell(Files::Gone { path: path.clone() }, out);
-                Told::Missing
+                tell(FileMessage::Gone { path: path.clone() }, out);
+                HostReply::Missing
             }
-            (Wish::Create, Some(file)) if file.maker != Some(request.operation) => Told::Exists,
-            (Wish::Remove, Some(_)) => {
+            (RequestedAction::Create, Some(file)) if file.maker != Some(request.operation) => {
+                HostReply::Exists
+            }
+            (RequestedAction::Remove, Some(_)) => {
                 disk.remove(path, now, false);
-                tell(Files::Gone { path: path.clone() }, out);
-                Told::Done
+                tell(FileMessage::Gone { path: path.clone() }, out);
+                HostReply::Done
             }
-            (Wish::Rename(to), Some(file)) => {
+            (RequestedAction::Rename(to), Some(file)) => {
                 disk.remove(path, now, false);
                 disk.put(to, file.maker, now);
-                tell(Files::Gone { path: path.clone() }, out);
-                tell(Files::Have { path: to.clone(), pending: false, draining: false, leased: None }, out);
-                Told::Done
+                tell(FileMessage::Gone { path: path.clone() }, out);
+                tell(
+                    FileMessage::Have { path: to.clone(), pending: false, draining: false, leased: None },
+                    out,
+                );
+                HostReply::Done
             }
-            _ => Told::Done,
+            _ => HostReply::Done,
         }
     }
 
@@ -525,9 +549,9 @@ impl Legacy {
     pub(crate) fn changed(&self, path: &crate::talk::Name, here: bool, out: &mut Vec<Deed>) {
         let path = path.clone();
         let message = if here {
-            Files::Have { path, pending: false, draining: false, leased: None }
+            FileMessage::Have { path, pending: false, draining: false, leased: None }
         } else {
-            Files::Gone { path }
+            FileMessage::Gone { path }
         };
         out.extend(self.parent_links().into_iter().map(|link| Deed::Files(link, message.clone())));
     }

@@ -6,10 +6,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::client::End;
+use crate::client::ClientResult;
 use crate::formation::Formation;
-use crate::host::Kind;
-use crate::talk::{Name, Wish};
+use crate::host::HostKind;
+use crate::talk::{Name, RequestedAction};
 use crate::world::{Weather, World};
 
 /// Files that are looked for.
@@ -54,7 +54,7 @@ impl Cost {
 
 /// The cost of look-ups in one tree.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct LocationReport {
     /// The tree.
     pub formation: Formation,
     /// Levels below the manager.
@@ -71,7 +71,7 @@ pub struct Report {
     pub create: Cost,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for LocationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes = (self.formation.servers + self.formation.supervisors) as f64;
         write!(
@@ -117,7 +117,12 @@ fn name(text: &str, number: usize) -> Name {
 }
 
 /// Runs one operation to its end.
-fn one(world: &mut World, wish: Wish, path: &Name, expected: &End) -> Result<Cost, String> {
+fn one(
+    world: &mut World,
+    wish: RequestedAction,
+    path: &Name,
+    expected: &ClientResult,
+) -> Result<Cost, String> {
     let (began, files) = (world.now, world.counts.files);
     let number = world.begin(wish, path, &[0], began, PATIENCE) as usize;
     world.run(began + PATIENCE, |world| {
@@ -135,7 +140,12 @@ fn one(world: &mut World, wish: Wish, path: &Name, expected: &End) -> Result<Cos
 }
 
 /// Returns the maximum cost of consecutive operations.
-fn most(world: &mut World, wish: &Wish, text: &str, expected: &End) -> Result<Cost, String> {
+fn most(
+    world: &mut World,
+    wish: &RequestedAction,
+    text: &str,
+    expected: &ClientResult,
+) -> Result<Cost, String> {
     let mut most = Cost::default();
     for number in 0..FILES {
         let cost = one(world, wish.clone(), &name(text, number), expected)?;
@@ -146,7 +156,7 @@ fn most(world: &mut World, wish: &Wish, text: &str, expected: &End) -> Result<Co
     Ok(most)
 }
 
-fn scatter(world: &mut World, fit: impl Fn(Kind) -> bool) {
+fn scatter(world: &mut World, fit: impl Fn(HostKind) -> bool) {
     let servers: Vec<usize> = (0..world.len()).filter(|host| fit(world.kind(*host))).collect();
     for number in 0..FILES {
         let at = world.lot.below(servers.len() as u64) as usize;
@@ -161,20 +171,20 @@ fn scatter(world: &mut World, fit: impl Fn(Kind) -> bool) {
 /// # Errors
 ///
 /// An unexpected result.
-pub fn locate(servers: usize, supervisors: usize, seed: u64) -> Result<Report, String> {
+pub fn locate(servers: usize, supervisors: usize, seed: u64) -> Result<LocationReport, String> {
     let formation =
         still(Formation { within: Duration::from_secs(5), ..Formation::new(servers, supervisors) });
     let mut world = formed(&formation, seed)?;
     let height = world.shape(0)?.height;
-    scatter(&mut world, |kind| kind == Kind::Server);
-    let report = Report {
+    scatter(&mut world, |kind| kind == HostKind::Server);
+    let report = LocationReport {
         formation,
         height,
-        cold: most(&mut world, &Wish::Read, "file", &End::Done)?,
-        warm: most(&mut world, &Wish::Read, "file", &End::Done)?,
-        missing: most(&mut world, &Wish::Read, "nowhere", &End::Missing)?,
-        missing_again: most(&mut world, &Wish::Read, "nowhere", &End::Missing)?,
-        create: most(&mut world, &Wish::Create, "new", &End::Done)?,
+        cold: most(&mut world, &RequestedAction::Read, "file", &ClientResult::Done)?,
+        warm: most(&mut world, &RequestedAction::Read, "file", &ClientResult::Done)?,
+        missing: most(&mut world, &RequestedAction::Read, "nowhere", &ClientResult::Missing)?,
+        missing_again: most(&mut world, &RequestedAction::Read, "nowhere", &ClientResult::Missing)?,
+        create: most(&mut world, &RequestedAction::Create, "new", &ClientResult::Done)?,
     };
     match world.wrong.first() {
         Some(wrong) => Err(wrong.clone()),
@@ -207,7 +217,7 @@ pub struct FirstStart {
     /// The slowest open of a file on a server of the start.
     pub present: Duration,
     /// The results for files on late servers.
-    pub late: Vec<End>,
+    pub late: Vec<ClientResult>,
     /// The time after which a missing file was reported as missing.
     pub missing: Duration,
 }
@@ -220,7 +230,7 @@ pub struct FirstStart {
 /// An unexpected result.
 pub fn first_start(servers: usize, late: Duration, first: bool, seed: u64) -> Result<FirstStart, String> {
     let mut world = formed(&still(Formation::new(servers, 0)), seed)?;
-    let all: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Server).collect();
+    let all: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == HostKind::Server).collect();
     let (slow, quick) = all.split_at(all.len() / 8);
     for number in 0..FILES {
         for (hosts, text) in [(slow, "late"), (quick, "file")] {
@@ -238,7 +248,7 @@ pub fn first_start(servers: usize, late: Duration, first: bool, seed: u64) -> Re
     world.start(0);
     let began = world.now;
     let ask = |world: &mut World, text: &str, number| {
-        world.begin(Wish::Read, &name(text, number), &[0], began, PATIENCE) as usize
+        world.begin(RequestedAction::Read, &name(text, number), &[0], began, PATIENCE) as usize
     };
     let present: Vec<usize> = (0..FILES).map(|number| ask(&mut world, "file", number)).collect();
     let absent: Vec<usize> = (0..FILES).map(|number| ask(&mut world, "late", number)).collect();
@@ -253,14 +263,14 @@ pub fn first_start(servers: usize, late: Duration, first: bool, seed: u64) -> Re
     let mut longest = Duration::ZERO;
     for number in present {
         let (at, end) = ended(number)?;
-        if end != End::Done {
+        if end != ClientResult::Done {
             return Err(format!("a file that is there: {end:?}"));
         }
         longest = longest.max(at - began);
     }
     let late = absent.into_iter().map(|number| Ok(ended(number)?.1)).collect::<Result<_, String>>()?;
     let (at, end) = ended(missing)?;
-    if end != End::Missing {
+    if end != ClientResult::Missing {
         return Err(format!("a file that is nowhere: {end:?}"));
     }
     Ok(FirstStart { present: longest, late, missing: at - began })
@@ -278,7 +288,7 @@ pub fn restart(formation: Formation, down: Duration, inventory: bool, seed: u64)
     for host in &mut world.hosts {
         host.inventory = inventory;
     }
-    scatter(&mut world, |kind| kind == Kind::Server);
+    scatter(&mut world, |kind| kind == HostKind::Server);
     world.crash(0, false);
     let up = world.now + down;
     world.run(up, |_| false);
@@ -286,14 +296,14 @@ pub fn restart(formation: Formation, down: Duration, inventory: bool, seed: u64)
     let began = world.now;
     let ask = |world: &mut World, wish, path: &Name| world.begin(wish, path, &[0], began, PATIENCE) as usize;
     let opens: Vec<usize> =
-        (0..FILES).map(|number| ask(&mut world, Wish::Read, &name("file", number))).collect();
-    let missing = ask(&mut world, Wish::Read, &name("nowhere", 0));
-    let create = ask(&mut world, Wish::Create, &name("new", 0));
+        (0..FILES).map(|number| ask(&mut world, RequestedAction::Read, &name("file", number))).collect();
+    let missing = ask(&mut world, RequestedAction::Read, &name("nowhere", 0));
+    let create = ask(&mut world, RequestedAction::Create, &name("new", 0));
     world.run(began + PATIENCE, |world| world.unfinished().next().is_none());
     if let Some(wrong) = world.wrong.first() {
         return Err(wrong.clone());
     }
-    let took = |number: usize, expected: End| match world.operations.get(number) {
+    let took = |number: usize, expected: ClientResult| match world.operations.get(number) {
         Some(operation) if operation.end.as_ref().is_some_and(|(_, end)| *end == expected) => {
             Ok(operation.end.as_ref().map_or(Duration::MAX, |(at, _)| *at - began))
         }
@@ -301,7 +311,11 @@ pub fn restart(formation: Formation, down: Duration, inventory: bool, seed: u64)
     };
     let mut open = Duration::ZERO;
     for number in opens {
-        open = open.max(took(number, End::Done)?);
+        open = open.max(took(number, ClientResult::Done)?);
     }
-    Ok(Restart { open, missing: took(missing, End::Missing)?, create: took(create, End::Done)? })
+    Ok(Restart {
+        open,
+        missing: took(missing, ClientResult::Missing)?,
+        create: took(create, ClientResult::Done)?,
+    })
 }

@@ -16,7 +16,7 @@ use sim::faults;
 use sim::formation::{self, Formation};
 use sim::location;
 use sim::orders;
-use sim::placement::{self, Outcome, Trouble};
+use sim::placement::{self, PlacementFault, PlacementOutcome};
 use sim::queues;
 use sim::windows;
 
@@ -128,10 +128,10 @@ fn placements(seeds: &[u64]) -> bool {
         "\n| new files, {} seeds | created | sent back | found missing | gave up | real |\n|---|---|---|---|---|---|",
         seeds.len()
     );
-    for trouble in Trouble::ALL {
+    for trouble in PlacementFault::ALL {
         let start = Instant::now();
         match placement::run_all(seeds, trouble) {
-            Ok(Outcome { created, repeated, missing, failed }) => {
+            Ok(PlacementOutcome { created, repeated, missing, failed }) => {
                 let real = start.elapsed().as_secs_f64();
                 println!("| {trouble:?} | {created} | {repeated} | {missing} | {failed} | {real:.1} s |");
             }

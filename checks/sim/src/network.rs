@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cluster::tree::{ConnectionId, NodeEvent, NodeMessage, PeerAddress};
 
-use crate::host::{Host, Machine};
-use crate::talk::{Files, Talk};
+use crate::host::{HostProcess, SimHost};
+use crate::talk::{FileMessage, Talk};
 use crate::world::{What, World};
 
 /// The longest stall of a connection: some ends treat it as dead meanwhile, others do not.
@@ -19,7 +19,7 @@ const LATE: u32 = 10;
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
+pub(crate) struct ConnectionEnd {
     pub(crate) host: u32,
     pub(crate) epoch: u32,
     pub(crate) link: ConnectionId,
@@ -31,14 +31,14 @@ pub(crate) struct End {
 
 /// A connection: the end that requested it, and the other.
 #[derive(Clone, Debug)]
-pub(crate) struct Link {
-    pub(crate) ends: [End; 2],
+pub(crate) struct SimConnection {
+    pub(crate) ends: [ConnectionEnd; 2],
     pub(crate) silent: bool,
     /// The period of its stall.
     pub(crate) stall: (Duration, Duration),
 }
 
-impl Link {
+impl SimConnection {
     /// Reports whether it stalled at that time or within `margin` before.
     pub(crate) fn stood_still(&self, at: Duration, margin: Duration) -> bool {
         let (from, until) = self.stall;
@@ -163,13 +163,14 @@ impl World {
         (end.epoch, end.open) = (epoch, true);
         let at = self.now + self.weather.latency;
         self.schedule(at, What::Made { link });
-        let peer = PeerAddress { ip: Host::ip(from.host as usize), host: Host::name(from.host as usize) };
+        let peer =
+            PeerAddress { ip: SimHost::ip(from.host as usize), host: SimHost::name(from.host as usize) };
         self.deliver(link, 1, |end| NodeEvent::Accepted { link: end.link, peer });
     }
 
     /// Returns the end at which a message arrives now, if it does.
-    fn receiver(&mut self, link: u32, to: usize) -> Option<End> {
-        let Link { ends, silent, .. } = &self.links[link as usize];
+    fn receiver(&mut self, link: u32, to: usize) -> Option<ConnectionEnd> {
+        let SimConnection { ends, silent, .. } = &self.links[link as usize];
         let end = ends[to];
         if *silent {
             self.counts.lost += 1;
@@ -189,7 +190,7 @@ impl World {
         Some(end)
     }
 
-    pub(crate) fn deliver(&mut self, link: u32, to: usize, event: impl FnOnce(&End) -> NodeEvent) {
+    pub(crate) fn deliver(&mut self, link: u32, to: usize, event: impl FnOnce(&ConnectionEnd) -> NodeEvent) {
         let Some(end) = self.receiver(link, to) else { return };
         let event = event(&end);
         self.with(end.host as usize, |machine, disk, now, out| machine.handle(event, disk, now, out));
@@ -213,7 +214,7 @@ impl World {
         }
     }
 
-    fn deliver_files(&mut self, link: u32, to: usize, message: Files) {
+    fn deliver_files(&mut self, link: u32, to: usize, message: FileMessage) {
         let Some(end) = self.receiver(link, to) else { return };
         self.with(end.host as usize, |machine, disk, now, out| {
             machine.files(end.link, message, disk, now, out);
@@ -238,7 +239,7 @@ impl World {
 
     fn arrival(&mut self, link: u32, to: usize) -> Duration {
         let mut at = self.now + self.weather.latency + self.lot.time(self.weather.jitter);
-        let Link { ends, stall, .. } = &mut self.links[link as usize];
+        let SimConnection { ends, stall, .. } = &mut self.links[link as usize];
         if self.now < stall.1 {
             // It follows all messages that were in transit at the beginning of the stall.
             at = at.max(stall.1 + Duration::from_nanos(1));
@@ -250,7 +251,7 @@ impl World {
 
     pub(crate) fn tell_end(&mut self, link: u32, to: usize) {
         let at = self.arrival(link, to);
-        let Link { ends, silent, .. } = &self.links[link as usize];
+        let SimConnection { ends, silent, .. } = &self.links[link as usize];
         if !silent && !self.cut(ends[0].host, ends[1].host) {
             self.schedule(at, What::Ended { link, to });
         }
@@ -261,14 +262,15 @@ impl World {
         let number = self.links.len() as u32;
         let host = &mut self.hosts[index];
         host.outward.push((link, number));
-        let end = |host: u32, epoch, link, open| End { host, epoch, link, open, last: Duration::ZERO };
-        let target = Host::index(to).filter(|target| *target < self.hosts.len());
+        let end =
+            |host: u32, epoch, link, open| ConnectionEnd { host, epoch, link, open, last: Duration::ZERO };
+        let target = SimHost::index(to).filter(|target| *target < self.hosts.len());
         let epoch = self.hosts[index].epoch;
         let near = end(index as u32, epoch, link, true);
         // An unknown host is one that is never up: the timeout of the process ends the attempt.
         let far = end(target.unwrap_or(index) as u32, 0, ConnectionId::accepted(u64::from(number)), false);
         let stall = (Duration::MAX, Duration::ZERO);
-        self.links.push(Link { ends: [near, far], silent: target.is_none(), stall });
+        self.links.push(SimConnection { ends: [near, far], silent: target.is_none(), stall });
         let at = self.now + self.weather.latency + self.lot.time(self.weather.jitter);
         self.schedule(at, What::Arrive { link: number });
         if self.lot.happens(self.weather.faulty_per_million) {
@@ -314,7 +316,7 @@ impl World {
 
     /// Reports whether all places of a parent of our own are taken.
     fn is_full(&self, index: usize) -> bool {
-        let Some(Machine::Own(own)) = &self.hosts[index].machine else { return false };
+        let Some(HostProcess::Own(own)) = &self.hosts[index].machine else { return false };
         own.node.members().is_some_and(|members| members.used().len() == cluster::CELL_SLOTS)
     }
 

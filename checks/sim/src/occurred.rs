@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::counts::Counts;
-use crate::host::{Host, Kind};
+use crate::host::{HostKind, SimHost};
 use crate::own::Manner;
 use crate::world::World;
 
@@ -22,8 +22,8 @@ impl Occurred {
         let Counts { unanswered, crashed, quietly, returned, still, hung, suspended, .. } = world.counts;
         let Counts { drained, apart, parked, .. } = world.counts;
         let hosts =
-            |fits: &dyn Fn(&Host) -> bool| world.hosts.iter().filter(|host| fits(host)).count() as u64;
-        let manner = |manner| hosts(&move |host: &Host| host.manner == manner);
+            |fits: &dyn Fn(&SimHost) -> bool| world.hosts.iter().filter(|host| fits(host)).count() as u64;
+        let manner = |manner| hosts(&move |host: &SimHost| host.manner == manner);
         let [managers, supervisors, servers, real] = crashed;
         Self([
             ("messages lost", lost),
@@ -55,7 +55,7 @@ impl Occurred {
             ("servers drained", drained),
             ("pairs of hosts cut off from each other alone", apart),
             ("managers crashed while nodes waited for a place", parked),
-            ("storms of logins", hosts(&|host| host.kind == Kind::Flood)),
+            ("storms of logins", hosts(&|host| host.kind == HostKind::Flood)),
         ])
     }
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use cluster::{NameChange, NameChangeSet};
 
-use crate::client::End;
+use crate::client::ClientResult;
 use crate::formation::Formation;
-use crate::host::{Kind, Machine};
+use crate::host::{HostKind, HostProcess};
 use crate::lot::Lot;
 use crate::own::Sabotage;
 use crate::stranger::Guise;
-use crate::talk::{Deed, Files, Name, Order, Wish};
+use crate::talk::{ChangeOrder, Deed, FileMessage, Name, RequestedAction};
 use crate::world::{Weather, World};
 
 /// Orders of one history, each for a name of its own.
@@ -33,7 +33,7 @@ const REST: Duration = Duration::from_secs(2);
 
 /// Results of one world, or of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Outcome {
+pub struct StrangerOutcome {
     /// Orders that were refused.
     pub refused: usize,
     /// Orders that were carried out.
@@ -42,7 +42,7 @@ pub struct Outcome {
     pub forgotten: usize,
 }
 
-impl Outcome {
+impl StrangerOutcome {
     /// Returns the sum of two results.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -59,7 +59,7 @@ fn name(kind: &str, number: usize) -> Name {
 }
 
 /// Returns a small tree with files, and the orders for it.
-fn formed(seed: u64, sabotage: Option<Sabotage>) -> (World, NameChangeSet, Vec<Order>) {
+fn formed(seed: u64, sabotage: Option<Sabotage>) -> (World, NameChangeSet, Vec<ChangeOrder>) {
     let mut lot = Lot::new(seed ^ 0x0bde5);
     let weather = Weather { faulty_per_million: 0, drift_per_million: 0, ..Weather::default() };
     let (servers, supervisors) = (1 + lot.below(4) as usize, lot.below(3) as usize);
@@ -71,9 +71,9 @@ fn formed(seed: u64, sabotage: Option<Sabotage>) -> (World, NameChangeSet, Vec<O
         let at = world.lot.time(within);
         if supervisors > 0 {
             let inner: Vec<usize> =
-                (0..world.len()).filter(|host| world.kind(*host) == Kind::Supervisor).collect();
+                (0..world.len()).filter(|host| world.kind(*host) == HostKind::Supervisor).collect();
             world.add(
-                Kind::Server,
+                HostKind::Server,
                 inner.get(number % supervisors..=number % supervisors).unwrap_or_default(),
                 at,
             );
@@ -81,29 +81,30 @@ fn formed(seed: u64, sabotage: Option<Sabotage>) -> (World, NameChangeSet, Vec<O
     }
     let forwarded = NameChange::ALL.into_iter().filter(|_| lot.happens(400_000)).collect();
     for host in &mut world.hosts {
-        host.forwarded = if host.kind == Kind::Manager { forwarded } else { NameChangeSet::NONE };
-        host.sabotage = sabotage.filter(|_| host.kind == Kind::Manager);
+        host.forwarded = if host.kind == HostKind::Manager { forwarded } else { NameChangeSet::NONE };
+        host.sabotage = sabotage.filter(|_| host.kind == HostKind::Manager);
     }
-    let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Server).collect();
+    let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == HostKind::Server).collect();
     for number in 0..ORDERS {
         for _ in 0..=lot.below(2) {
             let server = servers.get(lot.below(servers.len() as u64) as usize).copied().unwrap_or_default();
             world.change(server, &name("f", number), true, false);
         }
     }
-    let inner: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) != Kind::Server).collect();
+    let inner: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) != HostKind::Server).collect();
     let mut chance = Lot::new(seed ^ 0xc41d);
     let orders = (0..ORDERS).map(|number| {
         let change = NameChange::ALL[lot.below(NameChange::ALL.len() as u64) as usize];
-        Order {
+        ChangeOrder {
             change,
             path: name(if change == NameChange::Mkdir { "d" } else { "f" }, number),
             to: (change == NameChange::Mv).then(|| name("to", number)),
             relays_left: if lot.happens(150_000) { 0 } else { RELAYS },
         }
     });
-    let (errand, of_children): (Vec<Order>, Vec<Order>) = orders.partition(|_| chance.happens(700_000));
-    let stranger = world.add(Kind::Stranger, &inner, Duration::from_secs(70));
+    let (errand, of_children): (Vec<ChangeOrder>, Vec<ChangeOrder>) =
+        orders.partition(|_| chance.happens(700_000));
+    let stranger = world.add(HostKind::Stranger, &inner, Duration::from_secs(70));
     if let Some(host) = world.hosts.get_mut(stranger) {
         host.errand = errand;
     }
@@ -112,7 +113,7 @@ fn formed(seed: u64, sabotage: Option<Sabotage>) -> (World, NameChangeSet, Vec<O
 }
 
 /// Sends orders of children that only parents may send.
-fn order_upward(world: &mut World, orders: &[Order]) -> Vec<(Guise, Order)> {
+fn order_upward(world: &mut World, orders: &[ChangeOrder]) -> Vec<(Guise, ChangeOrder)> {
     let mut sent = Vec::new();
     for order in orders {
         let children: Vec<usize> =
@@ -121,7 +122,7 @@ fn order_upward(world: &mut World, orders: &[Order]) -> Vec<(Guise, Order)> {
         let Some(child) = children.get(at).copied() else { continue };
         let links = world.hosts[child].parent_links();
         world.with(child, |_, _, _, out| {
-            out.extend(links.into_iter().map(|link| Deed::Files(link, Files::Order(order.clone()))));
+            out.extend(links.into_iter().map(|link| Deed::Files(link, FileMessage::Order(order.clone()))));
         });
         sent.push((Guise::Child, order.clone()));
     }
@@ -136,16 +137,18 @@ fn names(world: &World) -> Vec<(usize, Vec<Name>)> {
 /// Reads a path at each manager. Returns whether it exists, and the number of messages about files.
 fn read(world: &mut World, path: &Name) -> Result<(bool, u64), String> {
     let before = world.counts.files;
-    let managers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Manager).collect();
+    let managers: Vec<usize> =
+        (0..world.len()).filter(|host| world.kind(*host) == HostKind::Manager).collect();
     let mut is_there = None;
     for manager in managers {
         let number =
-            world.begin_slow(Wish::Read, path, vec![manager], world.now, PATIENCE, Duration::ZERO) as usize;
+            world.begin_slow(RequestedAction::Read, path, vec![manager], world.now, PATIENCE, Duration::ZERO)
+                as usize;
         let end = world.now + PATIENCE;
         world.run(end, |world| world.operations.get(number).is_none_or(|one| one.end.is_some()));
         let found = match world.operations.get(number).and_then(|one| one.end.as_ref()) {
-            Some((_, End::Done)) => true,
-            Some((_, End::Missing)) => false,
+            Some((_, ClientResult::Done)) => true,
+            Some((_, ClientResult::Missing)) => false,
             end => return Err(format!("a reader of {}: {end:?}", String::from_utf8_lossy(path))),
         };
         if is_there.is_some_and(|before| before != found) {
@@ -160,12 +163,16 @@ fn read(world: &mut World, path: &Name) -> Result<(bool, u64), String> {
 ///
 /// # Errors
 /// A violation of an invariant.
-pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
+pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<StrangerOutcome, String> {
     let (mut world, forwarded, of_children) = formed(seed, sabotage);
     check(&mut world, forwarded, &of_children).map_err(|error| format!("seed {seed}: {error}"))
 }
 
-fn check(world: &mut World, forwarded: NameChangeSet, of_children: &[Order]) -> Result<Outcome, String> {
+fn check(
+    world: &mut World,
+    forwarded: NameChangeSet,
+    of_children: &[ChangeOrder],
+) -> Result<StrangerOutcome, String> {
     let victims: Vec<Name> = (0..ORDERS).flat_map(|number| [name("f", number), name("d", number)]).collect();
     for path in &victims {
         read(world, path)?;
@@ -175,7 +182,7 @@ fn check(world: &mut World, forwarded: NameChangeSet, of_children: &[Order]) -> 
     let given = world.now.max(Duration::from_secs(70)) + Duration::from_secs(1) * ORDERS as u32;
     world.run(given + REST, |_| false);
     let mut sent = match world.hosts.last().and_then(|host| host.machine.as_ref()) {
-        Some(Machine::Stranger(stranger)) => stranger.sent.clone(),
+        Some(HostProcess::Stranger(stranger)) => stranger.sent.clone(),
         _ => Vec::new(),
     };
     sent.extend(order_upward(world, of_children));
@@ -187,7 +194,7 @@ fn check(world: &mut World, forwarded: NameChangeSet, of_children: &[Order]) -> 
     if let Some(wrong) = world.wrong.first() {
         return Err(wrong.clone());
     }
-    let mut outcome = Outcome::default();
+    let mut outcome = StrangerOutcome::default();
     for (guise, order) in &sent {
         judge(world, &before, forwarded, *guise, order, &mut outcome)
             .map_err(|error| format!("{guise:?}, {order:?}: {error}"))?;
@@ -201,8 +208,8 @@ fn judge(
     before: &[(usize, Vec<Name>)],
     forwarded: NameChangeSet,
     guise: Guise,
-    order: &Order,
-    outcome: &mut Outcome,
+    order: &ChangeOrder,
+    outcome: &mut StrangerOutcome,
 ) -> Result<(), String> {
     let had = |path: &Name| -> Vec<usize> {
         before.iter().filter(|(_, names)| names.contains(path)).map(|(host, _)| *host).collect()
@@ -242,7 +249,7 @@ fn judge(
 ///
 /// # Errors
 /// The errors of the first few failed seeds.
-pub fn run_all(seeds: &[u64]) -> Result<Outcome, String> {
+pub fn run_all(seeds: &[u64]) -> Result<StrangerOutcome, String> {
     let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
-    Ok(outcomes.into_iter().fold(Outcome::default(), Outcome::plus))
+    Ok(outcomes.into_iter().fold(StrangerOutcome::default(), StrangerOutcome::plus))
 }

@@ -22,12 +22,12 @@ use cluster::{
 };
 
 use crate::desk::{Desk, told};
-use crate::disk::{Disk, Record};
+use crate::disk::{HostDisk, LeaseState};
 use crate::host::DATA_PORT;
 use crate::lot::Lot;
-use crate::talk::{Deed, Files, Name};
+use crate::talk::{Deed, FileMessage, Name};
 
-pub(crate) use turns::Turns;
+pub(crate) use turns::WorkTurns;
 
 /// Paths in one message of an inventory.
 const PATHS_PER_MESSAGE: usize = 500;
@@ -96,7 +96,7 @@ const fn client_token(operation: u32, attempt: u32) -> RequestToken {
 }
 
 /// A process of our own.
-pub struct Own {
+pub struct OwnProcess {
     /// Its node in the tree.
     pub node: ClusterNode,
     desk: Option<Box<Desk>>,
@@ -113,7 +113,7 @@ pub struct Own {
     /// Queries of parents for a hung disk.
     unanswered: Vec<(ConnectionId, Name)>,
     /// Work that waits for the thread of this process; without it all work is done at once.
-    pub(crate) turns: Option<Box<Turns>>,
+    pub(crate) turns: Option<Box<WorkTurns>>,
     /// The most requests and queries that one event looked at.
     pub(crate) steps_most: u64,
     /// The first event that exceeded the limit.
@@ -126,7 +126,7 @@ pub struct Own {
     granted: Option<Duration>,
 }
 
-impl Own {
+impl OwnProcess {
     /// Creates a node. Clients reach a node with children at `own`; `above` reports whether it has
     /// parents.
     pub fn new(
@@ -171,7 +171,7 @@ impl Own {
     /// Sets the state of an earlier run: the lessees of a parent, or the time for which a child
     /// expects clients with leases.
     #[must_use]
-    pub fn after(mut self, record: &Record, now: Duration) -> Self {
+    pub fn after(mut self, record: &LeaseState, now: Duration) -> Self {
         if self.does(Sabotage::Forgets) {
             return self;
         }
@@ -187,9 +187,9 @@ impl Own {
     }
 
     /// Returns the state for the next run.
-    pub fn record(&self) -> Record {
+    pub fn record(&self) -> LeaseState {
         let lessees = self.desk.as_ref().map(|desk| desk.resolver.lessees()).unwrap_or_default();
-        Record { lessees, leases: self.granted }
+        LeaseState { lessees, leases: self.granted }
     }
 
     /// Returns the counts of a parent.
@@ -222,17 +222,17 @@ impl Own {
     }
 
     /// Starts the process.
-    pub fn start(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn start(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
         self.tree(disk, now, out, |node, now, actions| node.start(now, actions));
     }
 
     /// Handles an event of the tree.
-    pub fn handle(&mut self, event: NodeEvent, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn handle(&mut self, event: NodeEvent, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
         self.tree(disk, now, out, |node, now, actions| node.handle(event, now, actions));
     }
 
     /// Does the work that is due.
-    pub fn tick(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn tick(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
         self.tree(disk, now, out, ClusterNode::tick);
         if self.does(Sabotage::Reports) {
             let status =
@@ -250,7 +250,7 @@ impl Own {
     /// Calls the node, and passes the effects to the desk.
     fn tree(
         &mut self,
-        disk: &Disk,
+        disk: &HostDisk,
         now: Duration,
         out: &mut Vec<Deed>,
         act: impl FnOnce(&mut ClusterNode, Duration, &mut Vec<NodeAction>),
@@ -270,7 +270,7 @@ impl Own {
                 });
                 let wants = member.filter(|member| inventory::is_wanted(member, change));
                 let link = wants.and_then(|member| member.link);
-                out.extend(link.map(|link| Deed::Files(link, Files::InventoryWanted)));
+                out.extend(link.map(|link| Deed::Files(link, FileMessage::InventoryWanted)));
             }
             if let NodeAction::JoinedBelow { nodes } = &action {
                 self.desk(now, out, |desk, _| {
@@ -333,11 +333,13 @@ impl Own {
                 let Some(members) = self.node.members() else { return };
                 let ask = StateAsk { refresh, quiet: false, via_meta };
                 let links = to.iter().filter_map(|slot| members.member(slot)?.link);
-                out.extend(links.map(|link| Deed::Files(link, Files::State { path: path.clone(), ask })));
+                out.extend(
+                    links.map(|link| Deed::Files(link, FileMessage::State { path: path.clone(), ask })),
+                );
             }
             cluster::ResolverAction::Lease { slot, path, time, number } => {
                 let link = self.node.members().and_then(|members| members.member(slot)?.link);
-                out.extend(link.map(|link| Deed::Files(link, Files::Lease { path, time, number })));
+                out.extend(link.map(|link| Deed::Files(link, FileMessage::Lease { path, time, number })));
             }
             // Nodes here do not see the shared file system of their servers.
             cluster::ResolverAction::Look { path: _ } => {}
@@ -360,9 +362,9 @@ impl Own {
             cluster::ResolverAction::Announce { path, pending } => {
                 let draining = self.drains(&path, now);
                 let leased = if pending { self.lease_number(&path, now) } else { None };
-                self.tell_parents(&Files::Have { path, pending, draining, leased }, out);
+                self.tell_parents(&FileMessage::Have { path, pending, draining, leased }, out);
             }
-            cluster::ResolverAction::Retract { path } => self.tell_parents(&Files::Gone { path }, out),
+            cluster::ResolverAction::Retract { path } => self.tell_parents(&FileMessage::Gone { path }, out),
         }
     }
 
@@ -370,10 +372,10 @@ impl Own {
         self.node.memberships().iter().flat_map(|membership| membership.parents())
     }
 
-    fn tell_parents(&self, message: &Files, out: &mut Vec<Deed>) {
+    fn tell_parents(&self, message: &FileMessage, out: &mut Vec<Deed>) {
         let for_peer = |(link, extensions): (ConnectionId, Extensions)| {
             let mut message = message.clone();
-            if let Files::Have { leased, .. } = &mut message {
+            if let FileMessage::Have { leased, .. } = &mut message {
                 leased.take_if(|_| !extensions.contains(Extensions::LEASES));
             }
             Deed::Files(link, message)
@@ -395,7 +397,7 @@ impl Own {
                 let draining = extensions.is_own() && self.drains(&path, now);
                 let tells = pending && extensions.contains(Extensions::LEASES);
                 let leased = if tells { self.lease_number(&path, now) } else { None };
-                out.push(Deed::Files(link, Files::Have { path, pending, draining, leased }));
+                out.push(Deed::Files(link, FileMessage::Have { path, pending, draining, leased }));
             }
             // A real parent has no such reply; a missing one means absence.
             StateReply::NotHere if extensions.contains(Extensions::NOT_HERE) => {
@@ -404,16 +406,16 @@ impl Own {
                     None => self.leases.has_ended(&path, now),
                 };
                 if ended {
-                    out.push(Deed::Files(link, Files::Gone { path: path.clone() }));
+                    out.push(Deed::Files(link, FileMessage::Gone { path: path.clone() }));
                 }
-                out.push(Deed::Files(link, Files::NotHere { path }));
+                out.push(Deed::Files(link, FileMessage::NotHere { path }));
             }
             StateReply::NotHere => {}
         }
     }
 
     /// Suspends the node by order of the administrator, or resumes it.
-    pub fn suspend(&mut self, suspended: bool, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn suspend(&mut self, suspended: bool, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
         self.tree(disk, now, out, |node, now, actions| {
             if node.members().is_some() {
                 node.suspend(suspended, now, actions);
@@ -425,12 +427,12 @@ impl Own {
     }
 
     /// Drains this server by order of the administrator, or ends that.
-    pub fn drain(&mut self, draining: bool, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn drain(&mut self, draining: bool, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
         self.tree(disk, now, out, |node, _, actions| node.set_draining(draining, actions));
     }
 
     /// Answers the queries of parents after a disk hung. Clients have gone elsewhere.
-    pub fn revived(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn revived(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
         for (link, path) in std::mem::take(&mut self.unanswered) {
             self.look(link, path, disk, now, out);
         }
@@ -438,7 +440,7 @@ impl Own {
     }
 
     /// Sends the inventory to new parents of our own.
-    fn greet(&mut self, disk: &Disk, out: &mut Vec<Deed>) {
+    fn greet(&mut self, disk: &HostDisk, out: &mut Vec<Deed>) {
         if !self.inventory || disk.hangs {
             return;
         }
@@ -453,10 +455,12 @@ impl Own {
 
     /// Handles a parent's request for the inventory: a server sends its own, an inner node asks its
     /// children.
-    fn inventory_wanted(&self, link: ConnectionId, disk: &Disk, out: &mut Vec<Deed>) {
+    fn inventory_wanted(&self, link: ConnectionId, disk: &HostDisk, out: &mut Vec<Deed>) {
         match self.node.members() {
             Some(members) => {
-                out.extend(inventory::sources(members).map(|link| Deed::Files(link, Files::InventoryWanted)));
+                out.extend(
+                    inventory::sources(members).map(|link| Deed::Files(link, FileMessage::InventoryWanted)),
+                );
             }
             None if self.inventory && !disk.hangs => list(link, disk, out),
             None => {}
@@ -464,8 +468,8 @@ impl Own {
     }
 
     /// Forwards the inventory of a child to the parents that accept it.
-    fn pass_on_inventory(&self, link: ConnectionId, message: &Files, out: &mut Vec<Deed>) {
-        let Files::Inventory { .. } = message else { return };
+    fn pass_on_inventory(&self, link: ConnectionId, message: &FileMessage, out: &mut Vec<Deed>) {
+        let FileMessage::Inventory { .. } = message else { return };
         let members = self.node.members();
         let child = members.and_then(|members| members.member(self.node.slot(link)?));
         if child.is_some_and(inventory::is_passed_on) {
@@ -479,29 +483,29 @@ impl Own {
     pub fn files(
         &mut self,
         link: ConnectionId,
-        message: Files,
-        disk: &mut Disk,
+        message: FileMessage,
+        disk: &mut HostDisk,
         now: Duration,
         out: &mut Vec<Deed>,
     ) {
-        let state = matches!(message, Files::State { .. });
+        let state = matches!(message, FileMessage::State { .. });
         self.handle(NodeEvent::Heard { link, state }, disk, now, out);
-        if let Files::Lease { path, time, number } = message {
+        if let FileMessage::Lease { path, time, number } = message {
             return self.lease(link, &path, time, number, now, out);
         }
-        if let Files::State { path, ask } = message {
+        if let FileMessage::State { path, ask } = message {
             self.asked(link, path, ask, disk, now, out);
             return;
         }
-        if let Files::InventoryWanted = message {
+        if let FileMessage::InventoryWanted = message {
             return self.inventory_wanted(link, disk, out);
         }
-        if let Files::Order(order) = message {
+        if let FileMessage::Order(order) = message {
             return self.ordered(link, order, disk, now, out);
         }
         let Some(slot) = self.node.slot(link) else { return };
         self.pass_on_inventory(link, &message, out);
-        if let Files::Inventory { paths, last } = message {
+        if let FileMessage::Inventory { paths, last } = message {
             for path in paths {
                 self.desk(now, out, |desk, orders| {
                     desk.resolver.inventory(slot, &path, false, now, orders);
@@ -513,18 +517,20 @@ impl Own {
             return;
         }
         self.desk(now, out, |desk, orders| match message {
-            Files::Have { path, leased: Some(number), .. } => {
+            FileMessage::Have { path, leased: Some(number), .. } => {
                 desk.resolver.have_leased(slot, &path, number, now, orders);
             }
-            Files::Have { path, draining: true, .. } => desk.resolver.have_draining(slot, &path, now, orders),
-            Files::Have { path, pending, .. } => desk.resolver.have(slot, &path, pending, now, orders),
-            Files::Gone { path } => desk.resolver.gone(slot, &path, now, orders),
-            Files::NotHere { path } => desk.resolver.not_here(slot, &path, now, orders),
-            Files::Inventory { .. }
-            | Files::State { .. }
-            | Files::Lease { .. }
-            | Files::Order(_)
-            | Files::InventoryWanted => {}
+            FileMessage::Have { path, draining: true, .. } => {
+                desk.resolver.have_draining(slot, &path, now, orders)
+            }
+            FileMessage::Have { path, pending, .. } => desk.resolver.have(slot, &path, pending, now, orders),
+            FileMessage::Gone { path } => desk.resolver.gone(slot, &path, now, orders),
+            FileMessage::NotHere { path } => desk.resolver.not_here(slot, &path, now, orders),
+            FileMessage::Inventory { .. }
+            | FileMessage::State { .. }
+            | FileMessage::Lease { .. }
+            | FileMessage::Order(_)
+            | FileMessage::InventoryWanted => {}
         });
     }
 
@@ -534,7 +540,7 @@ impl Own {
         link: ConnectionId,
         path: Name,
         ask: StateAsk,
-        disk: &Disk,
+        disk: &HostDisk,
         now: Duration,
         out: &mut Vec<Deed>,
     ) {
@@ -556,7 +562,7 @@ impl Own {
     }
 
     /// Answers a parent's query at a server.
-    fn look(&mut self, link: ConnectionId, path: Name, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    fn look(&mut self, link: ConnectionId, path: Name, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
         let has = disk.has(&path) && !self.does(Sabotage::Denies);
         let here = self.manner == Manner::Claims || has;
         let pending = !here && self.lease_number(&path, now).is_some();
@@ -569,15 +575,15 @@ impl Own {
 }
 
 /// Returns the message for a file that exists here.
-fn here(path: &Name) -> Files {
-    Files::Have { path: path.clone(), pending: false, draining: false, leased: None }
+fn here(path: &Name) -> FileMessage {
+    FileMessage::Have { path: path.clone(), pending: false, draining: false, leased: None }
 }
 
 /// Sends the inventory to a parent.
-fn list(link: ConnectionId, disk: &Disk, out: &mut Vec<Deed>) {
+fn list(link: ConnectionId, disk: &HostDisk, out: &mut Vec<Deed>) {
     let paths: Vec<Name> = disk.files.keys().cloned().collect();
     let parts = paths.chunks(PATHS_PER_MESSAGE).map(<[Name]>::to_vec);
-    let say = |paths, last| Deed::Files(link, Files::Inventory { paths, last });
+    let say = |paths, last| Deed::Files(link, FileMessage::Inventory { paths, last });
     out.extend(parts.map(|paths| say(paths, false)));
     out.push(say(Vec::new(), true));
 }

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use crate::client::End;
+use crate::client::ClientResult;
 use crate::formation::Formation;
-use crate::host::Kind;
+use crate::host::HostKind;
 use crate::lot::Lot;
 use crate::own::Sabotage;
-use crate::talk::{Name, Wish};
+use crate::talk::{Name, RequestedAction};
 use crate::world::{Weather, World};
 
 /// The number of histories in one world, each of one file.
@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(200);
 
 /// The results of one world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Outcome {
+pub struct PlacementOutcome {
     /// Existing files.
     pub created: usize,
     /// Creators that were sent back because they came too late, or had to wait for another one.
@@ -57,7 +57,7 @@ pub struct Outcome {
     pub failed: usize,
 }
 
-impl Outcome {
+impl PlacementOutcome {
     /// Returns the sum of two worlds.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -72,7 +72,7 @@ impl Outcome {
 
 /// The faults while clients create files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum PlacementFault {
     /// Servers are suspended briefly.
     Suspensions,
     /// Connections between nodes are cut while clients reach all of them, and processes are
@@ -85,24 +85,28 @@ pub enum Trouble {
     Growth,
 }
 
-impl Trouble {
+impl PlacementFault {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Suspensions, Self::Outages, Self::Branches, Self::Growth];
 }
 
 /// Returns a small tree of random shape.
-fn formed(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> World {
+fn formed(seed: u64, trouble: PlacementFault, sabotage: Option<Sabotage>) -> World {
     let mut lot = Lot::new(seed);
     let mut between = |least: usize, most: usize| least + lot.below((most - least + 1) as u64) as usize;
     let (managers, servers, supervisors) = match trouble {
-        Trouble::Suspensions | Trouble::Outages => (between(1, 3), between(2, 5), between(0, 3)),
-        Trouble::Branches => (between(1, 3), between(2, 5), between(1, 3)),
-        Trouble::Growth => (between(2, 3), between(1, 2), between(0, 1)),
+        PlacementFault::Suspensions | PlacementFault::Outages => {
+            (between(1, 3), between(2, 5), between(0, 3))
+        }
+        PlacementFault::Branches => (between(1, 3), between(2, 5), between(1, 3)),
+        PlacementFault::Growth => (between(2, 3), between(1, 2), between(0, 1)),
     };
     // Some servers are below supervisors: in one third of the worlds none, in another third all.
     let below: Vec<bool> = match (trouble, seed % 3) {
-        (Trouble::Outages | Trouble::Growth, _) | (Trouble::Suspensions, 0) => vec![false; servers],
-        (Trouble::Branches, 0) | (_, 1) => (0..servers).map(|_| between(0, 1) > 0).collect(),
+        (PlacementFault::Outages | PlacementFault::Growth, _) | (PlacementFault::Suspensions, 0) => {
+            vec![false; servers]
+        }
+        (PlacementFault::Branches, 0) | (_, 1) => (0..servers).map(|_| between(0, 1) > 0).collect(),
         _ => vec![true; servers],
     };
     let lower = below.iter().filter(|below| **below).count();
@@ -114,12 +118,14 @@ fn formed(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> World {
     for _ in 0..lower {
         let supervisor = managers + servers - lower + between(0, supervisors - 1);
         let at = world.lot.time(within);
-        world.add(Kind::Server, &[supervisor], at);
+        world.add(HostKind::Server, &[supervisor], at);
     }
     for host in &mut world.hosts {
         let concerns = match sabotage {
-            Some(Sabotage::Forgets) => trouble != Trouble::Branches || host.kind == Kind::Supervisor,
-            _ => host.kind == Kind::Server,
+            Some(Sabotage::Forgets) => {
+                trouble != PlacementFault::Branches || host.kind == HostKind::Supervisor
+            }
+            _ => host.kind == HostKind::Server,
         };
         if concerns {
             host.sabotage = sabotage;
@@ -130,23 +136,23 @@ fn formed(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> World {
 }
 
 /// Returns all hosts of this kind.
-fn of_kind(world: &World, kind: Kind) -> Vec<usize> {
+fn of_kind(world: &World, kind: HostKind) -> Vec<usize> {
     (0..world.len()).filter(|host| world.kind(*host) == kind).collect()
 }
 
 /// Lets clients create and read one file. Creators use a new name for each file, as those of a
 /// batch system do.
-fn clients(world: &mut World, trouble: Trouble, path: &Name) {
-    let managers = of_kind(world, Kind::Manager);
-    let is_flat = trouble == Trouble::Outages || managers.len() == 1;
+fn clients(world: &mut World, trouble: PlacementFault, path: &Name) {
+    let managers = of_kind(world, HostKind::Manager);
+    let is_flat = trouble == PlacementFault::Outages || managers.len() == 1;
     let distance = if is_flat { Duration::ZERO } else { DISTANCE };
     let began = world.now;
     let creators = 1 + world.lot.below(3);
     for number in 0..creators + world.lot.below(8) {
-        let wish = if number < creators { Wish::Create } else { Wish::Read };
+        let wish = if number < creators { RequestedAction::Create } else { RequestedAction::Read };
         let mut order = managers.clone();
         world.lot.shuffle(&mut order);
-        let slow = if wish == Wish::Create && world.lot.below(3) > 0 {
+        let slow = if wish == RequestedAction::Create && world.lot.below(3) > 0 {
             world.lot.time(ARRIVAL_MAX)
         } else {
             Duration::ZERO
@@ -161,10 +167,10 @@ fn clients(world: &mut World, trouble: Trouble, path: &Name) {
 
 /// Adds servers while clients create files. Each reaches some managers later than others.
 fn grow(world: &mut World, sabotage: Option<Sabotage>) {
-    let managers = of_kind(world, Kind::Manager);
+    let managers = of_kind(world, HostKind::Manager);
     for _ in 0..2 + world.lot.below(5) {
         let at = world.now + world.lot.time(WITHIN);
-        let server = world.add(Kind::Server, &managers, at);
+        let server = world.add(HostKind::Server, &managers, at);
         if let Some(host) = world.hosts.get_mut(server) {
             host.sabotage = sabotage;
         }
@@ -240,9 +246,13 @@ fn restart(world: &mut World, host: usize) {
 ///
 /// # Errors
 /// A file that was created twice, or a client without an answer.
-pub fn run(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
+pub fn run(
+    seed: u64,
+    trouble: PlacementFault,
+    sabotage: Option<Sabotage>,
+) -> Result<PlacementOutcome, String> {
     let mut world = formed(seed, trouble, sabotage);
-    if trouble == Trouble::Growth {
+    if trouble == PlacementFault::Growth {
         grow(&mut world, sabotage);
     }
     let paths: Vec<Name> =
@@ -250,20 +260,20 @@ pub fn run(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> Result<Ou
     for path in &paths {
         clients(&mut world, trouble, path);
     }
-    let servers = of_kind(&world, Kind::Server);
-    let nodes = [servers.clone(), of_kind(&world, Kind::Supervisor)].concat();
+    let servers = of_kind(&world, HostKind::Server);
+    let nodes = [servers.clone(), of_kind(&world, HostKind::Supervisor)].concat();
     match trouble {
-        Trouble::Suspensions => suspensions(&mut world, &servers),
-        Trouble::Outages => outages(&mut world, &servers),
-        Trouble::Branches => outages(&mut world, &nodes),
-        Trouble::Growth => {}
+        PlacementFault::Suspensions => suspensions(&mut world, &servers),
+        PlacementFault::Outages => outages(&mut world, &servers),
+        PlacementFault::Branches => outages(&mut world, &nodes),
+        PlacementFault::Growth => {}
     }
     let end = world.now + WITHIN + PATIENCE + Duration::from_secs(60);
     world.run(end, |world| world.unfinished().next().is_none());
     if let Some(operation) = world.unfinished().next() {
         return Err(format!("seed {seed}: no end: {operation:?}"));
     }
-    let mut outcome = Outcome::default();
+    let mut outcome = PlacementOutcome::default();
     for path in &paths {
         let holders: Vec<usize> = (0..world.len())
             .filter(|host| world.hosts.get(*host).is_some_and(|host| host.disk.has(path)))
@@ -276,15 +286,15 @@ pub fn run(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> Result<Ou
     }
     for operation in &world.operations {
         match operation.end.as_ref().map(|(_, end)| end) {
-            Some(End::Done | End::Exists) => {}
-            Some(End::Missing) if operation.wish == Wish::Read => outcome.missing += 1,
+            Some(ClientResult::Done | ClientResult::Exists) => {}
+            Some(ClientResult::Missing) if operation.wish == RequestedAction::Read => outcome.missing += 1,
             // A client may have been at a manager without servers.
-            Some(_) if trouble != Trouble::Suspensions => outcome.failed += 1,
+            Some(_) if trouble != PlacementFault::Suspensions => outcome.failed += 1,
             end => return Err(format!("seed {seed}: {end:?}: {operation:?}")),
         }
-        outcome.repeated += usize::from(operation.wish == Wish::Create && operation.requests > 3);
+        outcome.repeated += usize::from(operation.wish == RequestedAction::Create && operation.requests > 3);
     }
-    if trouble == Trouble::Suspensions && outcome.created != FILES_PER_WORLD {
+    if trouble == PlacementFault::Suspensions && outcome.created != FILES_PER_WORLD {
         return Err(format!("seed {seed}: only {} of {FILES_PER_WORLD} files exist", outcome.created));
     }
     Ok(outcome)
@@ -294,10 +304,10 @@ pub fn run(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> Result<Ou
 ///
 /// # Errors
 /// The errors of the first few failed seeds.
-pub fn run_all(seeds: &[u64], trouble: Trouble) -> Result<Outcome, String> {
+pub fn run_all(seeds: &[u64], trouble: PlacementFault) -> Result<PlacementOutcome, String> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let share = seeds.len().div_ceil(threads).max(1);
-    let results: Vec<Result<Outcome, String>> = std::thread::scope(|scope| {
+    let results: Vec<Result<PlacementOutcome, String>> = std::thread::scope(|scope| {
         let part = |seeds: &[u64]| {
             let seeds = seeds.to_vec();
             scope.spawn(move || seeds.into_iter().map(|seed| run(seed, trouble, None)).collect::<Vec<_>>())
@@ -318,5 +328,5 @@ pub fn run_all(seeds: &[u64], trouble: Trouble) -> Result<Outcome, String> {
             wrong[..wrong.len().min(5)].join("\n")
         ));
     }
-    Ok(results.into_iter().flatten().fold(Outcome::default(), Outcome::plus))
+    Ok(results.into_iter().flatten().fold(PlacementOutcome::default(), PlacementOutcome::plus))
 }

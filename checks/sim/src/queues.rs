@@ -12,12 +12,12 @@ use std::time::Duration;
 use cluster::work_queue::{CHANGES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX};
 use cluster::{WorkBatch, WorkQueue};
 
-use crate::client::End;
+use crate::client::ClientResult;
 use crate::formation::Formation;
-use crate::host::{Kind, Machine};
+use crate::host::{HostKind, HostProcess};
 use crate::lot::Lot;
 use crate::own::Sabotage;
-use crate::talk::{Name, Wish};
+use crate::talk::{Name, RequestedAction};
 use crate::world::{Weather, World};
 
 /// The maximum number of requests of one greedy client.
@@ -44,7 +44,7 @@ const MANY_PUSHES: usize = 100_000;
 
 /// Results of one world, or of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Outcome {
+pub struct QueueOutcome {
     /// Answered requests.
     pub answered: usize,
     /// Storms of changes.
@@ -55,7 +55,7 @@ pub struct Outcome {
     pub refused: usize,
 }
 
-impl Outcome {
+impl QueueOutcome {
     /// Returns the sum of two results.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -92,7 +92,7 @@ fn clients(world: &mut World, lot: &mut Lot) {
         number += 1;
         let path: Name = format!("/sought/{number}").into_bytes().into();
         let at = world.now + lot.time(WITHIN);
-        world.begin(Wish::Read, &path, &[0], at, PATIENCE);
+        world.begin(RequestedAction::Read, &path, &[0], at, PATIENCE);
         if let (Some(client), Some(operation)) = (client, world.operations.last_mut()) {
             operation.client = client;
         }
@@ -125,7 +125,7 @@ fn storm(world: &mut World, lot: &mut Lot, server: usize) -> Vec<Name> {
     let known = world.now + KNOWN_WITHIN;
     world.run(known, |_| false);
     for path in &sample {
-        world.begin(Wish::Read, path, &[0], world.now, PATIENCE);
+        world.begin(RequestedAction::Read, path, &[0], world.now, PATIENCE);
     }
     let located = world.now + KNOWN_WITHIN;
     world.run(located, |_| false);
@@ -141,14 +141,14 @@ fn storm(world: &mut World, lot: &mut Lot, server: usize) -> Vec<Name> {
 ///
 /// # Errors
 /// A violation of an invariant.
-pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
+pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<QueueOutcome, String> {
     let mut lot = Lot::new(seed ^ 0x9e0e5);
     let refused = bare(&mut lot, false).map_err(|error| format!("seed {seed}: {error}"))?;
     let mut world = formed(seed, &mut lot, sabotage);
-    let mut outcome = Outcome { refused, ..Outcome::default() };
+    let mut outcome = QueueOutcome { refused, ..QueueOutcome::default() };
     clients(&mut world, &mut lot);
     let mut sample = Vec::new();
-    let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Server).collect();
+    let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == HostKind::Server).collect();
     if lot.happens(250_000) {
         outcome.storms = 1;
         let server = servers.get(lot.below(servers.len() as u64) as usize).copied().unwrap_or_default();
@@ -157,7 +157,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
     let known = world.now + 2 * KNOWN_WITHIN;
     world.run(known, |_| false);
     for path in &sample {
-        world.begin(Wish::Read, path, &[0], world.now, PATIENCE);
+        world.begin(RequestedAction::Read, path, &[0], world.now, PATIENCE);
     }
     let end = world.now + 3 * PATIENCE;
     world.run(end, |world| world.unfinished().next().is_none());
@@ -165,18 +165,18 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-fn judge(world: &World, outcome: &mut Outcome) -> Result<(), String> {
+fn judge(world: &World, outcome: &mut QueueOutcome) -> Result<(), String> {
     if let Some(wrong) = world.wrong.first() {
         return Err(wrong.clone());
     }
     for operation in &world.operations {
         match operation.end.as_ref().map(|(_, end)| end) {
-            Some(End::Done | End::Missing) => outcome.answered += 1,
+            Some(ClientResult::Done | ClientResult::Missing) => outcome.answered += 1,
             end => return Err(format!("{end:?}: {operation:?}")),
         }
     }
     for host in &world.hosts {
-        if let Some(Machine::Own(own)) = &host.machine {
+        if let Some(HostProcess::Own(own)) = &host.machine {
             outcome.resets += own.turns.as_ref().map_or(0, |turns| turns.resets);
         }
     }
@@ -223,7 +223,7 @@ pub fn bare(lot: &mut Lot, keeps: bool) -> Result<usize, String> {
 ///
 /// # Errors
 /// The errors of the first few failed seeds.
-pub fn run_all(seeds: &[u64]) -> Result<Outcome, String> {
+pub fn run_all(seeds: &[u64]) -> Result<QueueOutcome, String> {
     let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
-    Ok(outcomes.into_iter().fold(Outcome::default(), Outcome::plus))
+    Ok(outcomes.into_iter().fold(QueueOutcome::default(), QueueOutcome::plus))
 }

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use crate::client::{Operation, Step};
-use crate::host::{Kind, Machine};
+use crate::client::{ClientOperation, ClientStep};
+use crate::host::{HostKind, HostProcess};
 use crate::own::Manner;
-use crate::talk::{Name, Told, Wish};
+use crate::talk::{HostReply, Name, RequestedAction};
 use crate::world::{What, World};
 
 /// The time after which a file is known to all nodes concerned, if it stays in place and the tree
@@ -29,7 +29,7 @@ impl World {
     /// number of the operation.
     pub fn begin(
         &mut self,
-        wish: Wish,
+        wish: RequestedAction,
         path: &Name,
         managers: &[usize],
         at: Duration,
@@ -48,7 +48,7 @@ impl World {
     /// reach the server that it is redirected to.
     pub fn begin_slow(
         &mut self,
-        wish: Wish,
+        wish: RequestedAction,
         path: &Name,
         managers: Vec<usize>,
         at: Duration,
@@ -57,9 +57,9 @@ impl World {
     ) -> u32 {
         let number = self.operations.len() as u32;
         let near = self.lot.below(self.hosts.len() as u64) as usize;
-        let mut operation = Operation::new(number, wish, path.clone(), managers, near);
+        let mut operation = ClientOperation::new(number, wish, path.clone(), managers, near);
         (operation.began, operation.until, operation.slow) = (at, at.saturating_add(patience), slow);
-        let Step::Send { to, patience, .. } = operation.first() else { return number };
+        let ClientStep::Send { to, patience, .. } = operation.first() else { return number };
         operation.patience = at + patience;
         self.schedule(operation.patience, What::Patience { operation: number, attempt: 0 });
         self.operations.push(operation);
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    fn operation(&mut self, number: u32, attempt: u32) -> Option<&mut Operation> {
+    fn operation(&mut self, number: u32, attempt: u32) -> Option<&mut ClientOperation> {
         let found = self.operations.get_mut(number as usize)?;
         (found.attempt == attempt && found.end.is_none()).then_some(found)
     }
@@ -101,7 +101,7 @@ impl World {
                 // The client's own timeout ends it.
                 0 => return,
                 1 => {
-                    let told = Told::Lost;
+                    let told = HostReply::Lost;
                     return self
                         .schedule(self.now + latency, What::Told { operation: number, attempt, told });
                 }
@@ -125,15 +125,15 @@ impl World {
         }
         if lost || !up {
             let at = self.now + self.weather.latency;
-            self.schedule(at, What::Told { operation: number, attempt, told: Told::Lost });
+            self.schedule(at, What::Told { operation: number, attempt, told: HostReply::Lost });
         }
     }
 
     /// Sends the answer of a host to a client.
-    pub(crate) fn tell(&mut self, host: usize, number: u32, attempt: u32, told: Told) {
+    pub(crate) fn tell(&mut self, host: usize, number: u32, attempt: u32, told: HostReply) {
         if self.known_within.is_some() {
             self.judge_location(host, number, &told);
-        } else if told == Told::Missing {
+        } else if told == HostReply::Missing {
             self.judge_missing(host, number, attempt);
         }
         self.trace_client(number, &format!("told {told:?} by {host}"));
@@ -146,24 +146,24 @@ impl World {
     }
 
     /// Delivers an answer to a client.
-    pub(crate) fn told(&mut self, number: u32, attempt: u32, told: Told) {
+    pub(crate) fn told(&mut self, number: u32, attempt: u32, told: HostReply) {
         let now = self.now;
         let mut lot = self.lot.clone();
         let Some(operation) = self.operation(number, attempt) else { return };
-        if operation.at_root() && matches!(told, Told::Redirect(_)) {
+        if operation.at_root() && matches!(told, HostReply::Redirect(_)) {
             operation.decided = now;
         }
         let step = operation.told(told, now, &mut lot);
         match step {
-            Step::Send { to, after, patience } => {
+            ClientStep::Send { to, after, patience } => {
                 operation.attempt += 1;
                 operation.patience = now + after + patience;
                 let (attempt, until) = (operation.attempt, operation.patience);
                 self.schedule(now + after, What::Send { operation: number, attempt, host: to as u32 });
                 self.schedule(until, What::Patience { operation: number, attempt });
             }
-            Step::Stay { patience } => operation.patience = now + patience,
-            Step::End(end) => operation.end = Some((now, end)),
+            ClientStep::Stay { patience } => operation.patience = now + patience,
+            ClientStep::End(end) => operation.end = Some((now, end)),
         }
         self.lot = lot;
     }
@@ -176,7 +176,7 @@ impl World {
             let until = operation.patience;
             return self.schedule(until, What::Patience { operation: number, attempt });
         }
-        self.told(number, attempt, Told::Lost);
+        self.told(number, attempt, HostReply::Lost);
     }
 
     /// Disconnects the clients at a host that crashed.
@@ -186,14 +186,14 @@ impl World {
             self.operations.iter().filter(|operation| operation.end.is_none() && operation.at == host);
         let lost: Vec<(u32, u32)> = waiting.map(|operation| (operation.number, operation.attempt)).collect();
         for (operation, attempt) in lost {
-            self.schedule(at, What::Told { operation, attempt, told: Told::Lost });
+            self.schedule(at, What::Told { operation, attempt, told: HostReply::Lost });
         }
     }
 
     /// Checks a manager's answer that a file is missing: no server that has been in its tree for a
     /// while may have it.
     fn judge_missing(&mut self, host: usize, number: u32, attempt: u32) {
-        if !matches!(self.hosts[host].kind, Kind::Manager) {
+        if !matches!(self.hosts[host].kind, HostKind::Manager) {
             return;
         }
         let Some(operation) = self.operation(number, attempt) else { return };
@@ -269,7 +269,7 @@ impl World {
         }
         self.parents_of(index, at).into_iter().any(|parent| {
             let kind = self.hosts[parent].kind;
-            parent == manager || (kind == Kind::Supervisor && self.belongs(parent, manager, at))
+            parent == manager || (kind == HostKind::Supervisor && self.belongs(parent, manager, at))
         })
     }
 
@@ -328,16 +328,16 @@ impl World {
         }
         if told {
             self.with(index, |machine, disk, now, out| match machine {
-                Machine::Own(own) => own.changed(path, disk, now, out),
-                Machine::Real(node) => node.changed(path, here, out),
-                Machine::Flood(_) | Machine::Stranger(_) => {}
+                HostProcess::Own(own) => own.changed(path, disk, now, out),
+                HostProcess::Real(node) => node.changed(path, here, out),
+                HostProcess::Flood(_) | HostProcess::Stranger(_) => {}
             });
         }
     }
 
     /// Describes the state of a host of our own for an error message.
     pub fn state_of(&self, host: usize) -> String {
-        let Some(Machine::Own(own)) = self.hosts.get(host).and_then(|host| host.machine.as_ref()) else {
+        let Some(HostProcess::Own(own)) = self.hosts.get(host).and_then(|host| host.machine.as_ref()) else {
             return format!("host {host} is none of our own");
         };
         let Some(members) = own.node.members() else { return format!("host {host} is a server") };
@@ -357,14 +357,14 @@ impl World {
 
     /// Reports whether a host of our own keeps places for lost children.
     pub fn keeps_places(&self, host: usize) -> bool {
-        let Some(Machine::Own(own)) = self.hosts.get(host).and_then(|host| host.machine.as_ref()) else {
+        let Some(HostProcess::Own(own)) = self.hosts.get(host).and_then(|host| host.machine.as_ref()) else {
             return false;
         };
         own.node.members().is_some_and(|members| members.used() != members.online())
     }
 
     /// Returns the operations that have not ended.
-    pub fn unfinished(&self) -> impl Iterator<Item = &Operation> {
+    pub fn unfinished(&self) -> impl Iterator<Item = &ClientOperation> {
         self.operations.iter().filter(|operation| operation.end.is_none())
     }
 }
@@ -378,7 +378,7 @@ mod tests {
     fn who_takes_in_the_node_above_it_is_noticed() {
         let mut world = Formation { within: Duration::from_secs(1), ..Formation::new(80, 1) }.world(1);
         world.run(Duration::from_secs(10), |_| false);
-        let supervisor = (0..world.len()).find(|host| world.kind(*host) == Kind::Supervisor).unwrap();
+        let supervisor = (0..world.len()).find(|host| world.kind(*host) == HostKind::Supervisor).unwrap();
         assert_eq!(world.ancestors(supervisor), [0]);
         let below = (0..world.len()).find(|host| world.ancestors(*host) == [supervisor, 0]).unwrap();
         for (parent, child) in [(0, supervisor), (supervisor, below), (0, below)] {

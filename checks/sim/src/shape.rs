@@ -6,7 +6,7 @@ use std::collections::{HashSet, VecDeque};
 
 use cluster::CELL_SLOTS;
 
-use crate::host::{Kind, Machine};
+use crate::host::{HostKind, HostProcess};
 use crate::world::World;
 
 /// A valid tree.
@@ -34,15 +34,15 @@ impl World {
                 let child = end.host as usize;
                 let confirmed = end.epoch == self.hosts[child].epoch
                     && self.hosts[child].parent_links().contains(&end.link);
-                Child { host: child, confirmed, inner: self.hosts[child].kind.is_supervisor() }
+                ShapeChild { host: child, confirmed, inner: self.hosts[child].kind.is_supervisor() }
             };
             self.hosts[parent].child_links().into_iter().map(child).collect()
         };
         let (shape, seen) = tree(manager, children)?;
-        let is_up = |host: &crate::host::Host| {
+        let is_up = |host: &crate::host::SimHost| {
             host.machine.is_some()
                 && !host.kind.is_manager()
-                && !matches!(host.kind, Kind::Flood | Kind::Stranger)
+                && !matches!(host.kind, HostKind::Flood | HostKind::Stranger)
         };
         let up = self.hosts.iter().filter(|host| is_up(host)).count();
         if shape.nodes == up {
@@ -64,7 +64,7 @@ impl World {
     ///
     /// The stale state.
     pub fn remembers_too_much(&self, manager: usize) -> Result<(), String> {
-        let Some(Machine::Own(own)) = &self.hosts[manager].machine else { return Ok(()) };
+        let Some(HostProcess::Own(own)) = &self.hosts[manager].machine else { return Ok(()) };
         let Some(members) = own.node.members() else { return Ok(()) };
         let supervisors = self.hosts.iter().filter(|host| host.kind.is_supervisor()).count();
         let (cells, waiting) = (members.directory().entries().len(), members.waiting());
@@ -77,7 +77,7 @@ impl World {
 }
 
 /// A child in the view of its parent.
-struct Child {
+struct ShapeChild {
     host: usize,
     /// The child confirms the parent.
     confirmed: bool,
@@ -85,7 +85,7 @@ struct Child {
 }
 
 /// Returns the tree from `root` down, and its nodes.
-fn tree(root: usize, children: impl Fn(usize) -> Vec<Child>) -> Result<(Shape, HashSet<usize>), String> {
+fn tree(root: usize, children: impl Fn(usize) -> Vec<ShapeChild>) -> Result<(Shape, HashSet<usize>), String> {
     let mut seen = HashSet::from([root]);
     let mut open = VecDeque::from([(root, 0)]);
     let mut shape = Shape { nodes: 0, height: 0, widest: 0 };
@@ -95,7 +95,7 @@ fn tree(root: usize, children: impl Fn(usize) -> Vec<Child>) -> Result<(Shape, H
             return Err(format!("host {parent} has {} children", children.len()));
         }
         shape.widest = shape.widest.max(children.len());
-        for Child { host, confirmed, inner } in children {
+        for ShapeChild { host, confirmed, inner } in children {
             if !confirmed {
                 return Err(format!("host {parent} has {host} as a child, but not the other way round"));
             }
@@ -135,8 +135,11 @@ mod tests {
     fn below(cells: &[(usize, &[usize])], strangers: &[usize]) -> Result<Shape, String> {
         let children = |parent: usize| {
             let cell = cells.iter().find(|(of, _)| *of == parent).map_or(&[][..], |(_, cell)| *cell);
-            let child =
-                |host: &usize| Child { host: *host, confirmed: !strangers.contains(host), inner: *host < 10 };
+            let child = |host: &usize| ShapeChild {
+                host: *host,
+                confirmed: !strangers.contains(host),
+                inner: *host < 10,
+            };
             cell.iter().map(child).collect()
         };
         tree(0, children).map(|(shape, _)| shape)

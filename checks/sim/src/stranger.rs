@@ -6,7 +6,7 @@ use std::time::Duration;
 use cluster::tree::{Address, ConnectionId, LoginMessage, Mode, NodeAction, NodeEvent, NodeMessage};
 
 use crate::lot::Lot;
-use crate::talk::{Deed, Files, Order};
+use crate::talk::{ChangeOrder, Deed, FileMessage};
 
 /// The time between two connections.
 const EVERY: Duration = Duration::from_millis(200);
@@ -26,19 +26,19 @@ pub(crate) enum Guise {
 pub struct Stranger {
     nodes: Vec<Address>,
     login: LoginMessage,
-    orders: Vec<Order>,
+    orders: Vec<ChangeOrder>,
     lot: Lot,
     links: u64,
     due: Option<Duration>,
     /// The order of each connection.
-    given: Vec<(ConnectionId, Order)>,
+    given: Vec<(ConnectionId, ChangeOrder)>,
     /// The sent orders, with their logins.
-    pub(crate) sent: Vec<(Guise, Order)>,
+    pub(crate) sent: Vec<(Guise, ChangeOrder)>,
 }
 
 impl Stranger {
     /// Creates a peer with these orders for these nodes.
-    pub(crate) fn new(nodes: Vec<Address>, login: LoginMessage, orders: Vec<Order>, lot: Lot) -> Self {
+    pub(crate) fn new(nodes: Vec<Address>, login: LoginMessage, orders: Vec<ChangeOrder>, lot: Lot) -> Self {
         let (given, sent) = (Vec::new(), Vec::new());
         Self { nodes, login, orders, lot, links: 0, due: Some(Duration::ZERO), given, sent }
     }
@@ -76,7 +76,7 @@ impl Stranger {
             let message = NodeMessage::Login(Box::new(login));
             out.push(Deed::Tree(NodeAction::Send { link, message }));
         }
-        out.push(Deed::Files(link, Files::Order(order.clone())));
+        out.push(Deed::Files(link, FileMessage::Order(order.clone())));
         self.sent.push((guise, order));
     }
 }

@@ -16,12 +16,12 @@ pub enum Talk {
     /// About the tree.
     Tree(NodeMessage),
     /// About files.
-    Files(Files),
+    Files(FileMessage),
 }
 
 /// A message about files.
 #[derive(Clone, PartialEq)]
-pub enum Files {
+pub enum FileMessage {
     /// A parent's query for a path.
     State {
         /// The path.
@@ -61,7 +61,7 @@ pub enum Files {
     },
     /// An order to change names at all servers; from a parent, or from a stranger without
     /// permission.
-    Order(Order),
+    Order(ChangeOrder),
     /// A request for the inventory; from a parent, among our own nodes only.
     InventoryWanted,
     /// A part of the inventory; among our own nodes only.
@@ -73,7 +73,7 @@ pub enum Files {
     },
 }
 
-impl fmt::Debug for Files {
+impl fmt::Debug for FileMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::State { ask, .. } => write!(f, "state{}", if ask.refresh { " (refresh)" } else { "" }),
@@ -93,7 +93,7 @@ impl fmt::Debug for Files {
     }
 }
 
-impl Files {
+impl FileMessage {
     /// Reports whether it is about this path.
     pub fn concerns(&self, wanted: &str) -> bool {
         match self {
@@ -111,7 +111,7 @@ impl Files {
 
 /// An order to change names.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Order {
+pub struct ChangeOrder {
     /// The change.
     pub change: NameChange,
     /// The name that changes.
@@ -125,7 +125,7 @@ pub struct Order {
 
 /// The operation of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wish {
+pub enum RequestedAction {
     /// Read the file.
     Read,
     /// Create the file; it must not exist.
@@ -140,7 +140,7 @@ pub enum Wish {
 
 /// A client's request, as it arrives at a host.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct ClientRequest {
     /// Number of the operation.
     pub operation: u32,
     /// Number of the request within the operation.
@@ -148,7 +148,7 @@ pub struct Request {
     /// The client.
     pub client: usize,
     /// The operation.
-    pub wish: Wish,
+    pub wish: RequestedAction,
     /// The path.
     pub path: Name,
     /// The tried hosts, in the form of `tried`.
@@ -159,7 +159,7 @@ pub struct Request {
 
 /// The answer to a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum HostReply {
     /// A redirect to this host.
     Redirect(usize),
     /// A wait of this time.
@@ -186,7 +186,7 @@ pub enum Deed {
     /// About the tree.
     Tree(NodeAction),
     /// A message about files over this connection.
-    Files(ConnectionId, Files),
+    Files(ConnectionId, FileMessage),
     /// The answer to a client's request.
     Tell {
         /// Number of the operation.
@@ -194,7 +194,7 @@ pub enum Deed {
         /// Number of the request within it.
         attempt: u32,
         /// The answer.
-        told: Told,
+        told: HostReply,
     },
     /// A client has created a file here.
     Made(Name),

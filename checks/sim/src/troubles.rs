@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::host::{Kind, Machine};
+use crate::host::{HostKind, HostProcess};
 use crate::lot::Lot;
 use crate::world::World;
 
@@ -24,7 +24,7 @@ const APART: Duration = Duration::from_secs(30);
 
 /// A fault that ends by itself after a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kept {
+enum HostFault {
     Disk,
     Order,
     Drain,
@@ -33,16 +33,16 @@ enum Kept {
 
 /// The faults of a bad minute.
 #[derive(Debug)]
-pub struct Troubles {
+pub struct HostFaults {
     lot: Lot,
     /// The end and the host of each fault.
-    over: Vec<(Duration, Kept, usize)>,
+    over: Vec<(Duration, HostFault, usize)>,
     /// Disks that have hung. They do not hang again, because the server would count as
     /// unresponsive.
     hung: Vec<usize>,
 }
 
-impl Troubles {
+impl HostFaults {
     /// Returns the faults of a seed, if it has any.
     pub fn draw(seed: u64) -> Option<Self> {
         let mut lot = Lot::new(seed ^ 0x7_0b1e);
@@ -55,30 +55,30 @@ impl Troubles {
         let host = self.lot.below(world.len() as u64) as usize;
         let kind = world.kind(host);
         match self.lot.below(10) {
-            0 | 1 if kind != Kind::Flood => {
+            0 | 1 if kind != HostKind::Flood => {
                 let until = (world.now + self.lot.time(STILL)).min(end);
                 world.stand_still(host, until, self.lot.happens(500_000));
             }
-            2 | 3 if kind == Kind::Server && !self.hung.contains(&host) => {
+            2 | 3 if kind == HostKind::Server && !self.hung.contains(&host) => {
                 world.hang(host, true);
                 self.hung.push(host);
-                self.over.push((world.now + self.lot.time(HANGS), Kept::Disk, host));
+                self.over.push((world.now + self.lot.time(HANGS), HostFault::Disk, host));
             }
             4 | 5 => {
                 let inner: Vec<usize> =
-                    (0..world.len()).filter(|host| world.kind(*host) == Kind::Supervisor).collect();
+                    (0..world.len()).filter(|host| world.kind(*host) == HostKind::Supervisor).collect();
                 let inner = inner.get(self.lot.below(inner.len() as u64) as usize).copied();
                 let chosen = if self.lot.happens(500_000) { inner } else { Some(host) };
-                let chosen =
-                    chosen.filter(|host| matches!(world.kind(*host), Kind::Supervisor | Kind::Server));
+                let chosen = chosen
+                    .filter(|host| matches!(world.kind(*host), HostKind::Supervisor | HostKind::Server));
                 if let Some(host) = chosen {
                     world.suspend(host, true);
-                    self.over.push((world.now + self.lot.time(ORDERED), Kept::Order, host));
+                    self.over.push((world.now + self.lot.time(ORDERED), HostFault::Order, host));
                 }
             }
-            8 if kind == Kind::Server => {
+            8 if kind == HostKind::Server => {
                 world.drain(host, true);
-                self.over.push((world.now + self.lot.time(ORDERED), Kept::Drain, host));
+                self.over.push((world.now + self.lot.time(ORDERED), HostFault::Drain, host));
             }
             9 => {
                 // A node that is separated from an inner one, while the manager reaches both.
@@ -87,7 +87,7 @@ impl Troubles {
                     .collect();
                 if let Some(other) = inner.get(self.lot.below(inner.len() as u64) as usize) {
                     world.set_apart(host, *other, true);
-                    self.over.push((world.now + self.lot.time(APART), Kept::Apart(*other), host));
+                    self.over.push((world.now + self.lot.time(APART), HostFault::Apart(*other), host));
                 }
             }
             6 | 7 if world.has_waiting(0) => {
@@ -102,10 +102,10 @@ impl Troubles {
     pub fn pass(&mut self, world: &mut World, now: Duration) {
         for (_, kept, host) in self.over.extract_if(.., |(until, _, _)| *until <= now) {
             match kept {
-                Kept::Disk => world.hang(host, false),
-                Kept::Order => world.suspend(host, false),
-                Kept::Drain => world.drain(host, false),
-                Kept::Apart(other) => world.set_apart(host, other, false),
+                HostFault::Disk => world.hang(host, false),
+                HostFault::Order => world.suspend(host, false),
+                HostFault::Drain => world.drain(host, false),
+                HostFault::Apart(other) => world.set_apart(host, other, false),
             }
         }
     }
@@ -130,7 +130,7 @@ impl World {
         self.hosts[index].disk.hangs = hangs;
         if !hangs {
             self.with(index, |machine, disk, now, out| {
-                if let Machine::Own(own) = machine {
+                if let HostProcess::Own(own) = machine {
                     own.revived(disk, now, out);
                 }
             });
@@ -145,7 +145,7 @@ impl World {
         }
         host.suspended = suspended;
         self.with(index, |machine, disk, now, out| {
-            if let Machine::Own(own) = machine {
+            if let HostProcess::Own(own) = machine {
                 own.suspend(suspended, disk, now, out);
             }
         });
@@ -156,7 +156,7 @@ impl World {
         self.counts.drained += u64::from(draining && !self.hosts[index].draining);
         self.hosts[index].draining = draining;
         self.with(index, |machine, disk, now, out| {
-            if let Machine::Own(own) = machine {
+            if let HostProcess::Own(own) = machine {
                 own.drain(draining, disk, now, out);
             }
         });
@@ -175,7 +175,7 @@ impl World {
     /// Reports whether logins are parked at a host of our own.
     pub(crate) fn has_waiting(&self, index: usize) -> bool {
         match self.hosts.get(index).and_then(|host| host.machine.as_ref()) {
-            Some(Machine::Own(own)) => own.node.members().is_some_and(|members| members.waiting() > 0),
+            Some(HostProcess::Own(own)) => own.node.members().is_some_and(|members| members.waiting() > 0),
             _ => false,
         }
     }

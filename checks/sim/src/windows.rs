@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use cluster::{CacheSettings, WINDOW_TICKS};
 
-use crate::client::End;
+use crate::client::ClientResult;
 use crate::formation::Formation;
-use crate::host::{Kind, Machine};
+use crate::host::{HostKind, HostProcess};
 use crate::lot::Lot;
 use crate::own::Sabotage;
-use crate::talk::{Name, Told, Wish};
+use crate::talk::{HostReply, Name, RequestedAction};
 use crate::world::{Weather, World};
 
 /// The time for reports to reach the top, with the queries that they cause: at most four round
@@ -52,7 +52,7 @@ const OUTAGE_MAX: Duration = Duration::from_secs(8);
 
 /// Results of one world, or of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Outcome {
+pub struct WindowOutcome {
     /// Readers that found their file.
     pub found: usize,
     /// Readers that received "not found".
@@ -63,7 +63,7 @@ pub struct Outcome {
     pub evicted: u64,
 }
 
-impl Outcome {
+impl WindowOutcome {
     /// Returns the sum of two results.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -96,16 +96,17 @@ fn formed(seed: u64, scale: u32, sabotage: Option<Sabotage>) -> World {
     let within = Duration::from_secs(2);
     let formation = Formation { managers, within, weather, ..Formation::new(upper, supervisors) };
     let mut world = formation.world(seed);
-    let inner: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Supervisor).collect();
+    let inner: Vec<usize> =
+        (0..world.len()).filter(|host| world.kind(*host) == HostKind::Supervisor).collect();
     for number in 0..lower {
         let at = world.lot.time(within);
         let supervisor = inner.get(number % inner.len().max(1)).copied().unwrap_or_default();
-        world.add(Kind::Server, &[supervisor], at);
+        world.add(HostKind::Server, &[supervisor], at);
     }
     for host in &mut world.hosts {
         host.cache = cache(&mut lot, scale);
         host.inventory = lot.happens(300_000);
-        let is_inner = host.kind != Kind::Server;
+        let is_inner = host.kind != HostKind::Server;
         host.sabotage = sabotage.filter(|_| is_inner);
     }
     world.known_within = Some(NEWS);
@@ -114,7 +115,7 @@ fn formed(seed: u64, scale: u32, sabotage: Option<Sabotage>) -> World {
 }
 
 /// One history while it lasts.
-struct History {
+struct WindowHistory {
     world: World,
     lot: Lot,
     scale: u32,
@@ -124,7 +125,7 @@ struct History {
     fillers: u64,
 }
 
-impl History {
+impl WindowHistory {
     fn path(&mut self) -> Name {
         format!("/store/{}", self.lot.below(PATHS)).into_bytes().into()
     }
@@ -133,7 +134,7 @@ impl History {
         self.servers.get(self.lot.below(self.servers.len() as u64) as usize).copied().unwrap_or_default()
     }
 
-    fn client(&mut self, wish: Wish, path: &Name, after: Duration) {
+    fn client(&mut self, wish: RequestedAction, path: &Name, after: Duration) {
         let mut managers = self.managers.clone();
         self.lot.shuffle(&mut managers);
         let at = self.world.now + after;
@@ -144,7 +145,7 @@ impl History {
     fn readers(&mut self, path: &Name, after: Duration) {
         for manager in self.managers.clone() {
             let at = self.world.now + after;
-            self.world.begin_slow(Wish::Read, path, vec![manager], at, PATIENCE, Duration::ZERO);
+            self.world.begin_slow(RequestedAction::Read, path, vec![manager], at, PATIENCE, Duration::ZERO);
         }
     }
 
@@ -183,7 +184,11 @@ impl History {
             10 => self.change(false, false),
             11 => {
                 let path = self.path();
-                let wish = if self.lot.happens(500_000) { Wish::Remove } else { Wish::Rename(self.path()) };
+                let wish = if self.lot.happens(500_000) {
+                    RequestedAction::Remove
+                } else {
+                    RequestedAction::Rename(self.path())
+                };
                 self.client(wish, &path, Duration::ZERO);
             }
             12 if self.has_outages => self.outage(),
@@ -193,34 +198,34 @@ impl History {
                     self.fillers += 1;
                     let path: Name = format!("/nowhere/{}", self.fillers).into_bytes().into();
                     let after = self.lot.time(FILLERS_WITHIN);
-                    self.client(Wish::Read, &path, after);
+                    self.client(RequestedAction::Read, &path, after);
                 }
             }
             _ => {}
         }
         let path = self.path();
-        self.client(Wish::Read, &path, Duration::ZERO);
+        self.client(RequestedAction::Read, &path, Duration::ZERO);
         let next = self.world.now + self.lot.time(PAUSE * self.scale);
         self.world.run(next, |world| !world.wrong.is_empty());
     }
 
     /// Returns the sums of the counts.
-    fn outcome(&self) -> Result<Outcome, String> {
+    fn outcome(&self) -> Result<WindowOutcome, String> {
         if let Some(wrong) = self.world.wrong.first() {
             return Err(wrong.clone());
         }
-        let mut outcome = Outcome::default();
+        let mut outcome = WindowOutcome::default();
         for operation in &self.world.operations {
             match operation.end.as_ref().map(|(_, end)| end) {
-                Some(End::Done) => outcome.found += 1,
-                Some(End::Missing) => outcome.missing += 1,
+                Some(ClientResult::Done) => outcome.found += 1,
+                Some(ClientResult::Missing) => outcome.missing += 1,
                 // A client may have been at a manager without servers.
-                Some(End::Failed(_)) if self.has_outages => {}
+                Some(ClientResult::Failed(_)) if self.has_outages => {}
                 end => return Err(format!("{end:?}: {operation:?}")),
             }
         }
         for host in &self.world.hosts {
-            if let Some(Machine::Own(own)) = &host.machine
+            if let Some(HostProcess::Own(own)) = &host.machine
                 && let Some(stats) = own.stats()
             {
                 outcome.expired += stats.cache.expired;
@@ -235,14 +240,14 @@ impl History {
 ///
 /// # Errors
 /// A violation of the invariant, or a client without an answer.
-pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
+pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<WindowOutcome, String> {
     let scale = if seed.is_multiple_of(DAYS_EVERY) { DAYS } else { 1 };
     let world = formed(seed, scale, sabotage);
     let of = |kind| (0..world.len()).filter(|host| world.kind(*host) == kind).collect();
-    let (managers, servers) = (of(Kind::Manager), of(Kind::Server));
+    let (managers, servers) = (of(HostKind::Manager), of(HostKind::Server));
     let has_outages = sabotage.is_none() && seed.is_multiple_of(3);
     let lot = Lot::new(seed ^ 0x0dd);
-    let mut history = History { world, lot, scale, managers, servers, has_outages, fillers: 0 };
+    let mut history = WindowHistory { world, lot, scale, managers, servers, has_outages, fillers: 0 };
     for _ in 0..STEPS {
         history.step();
     }
@@ -255,9 +260,9 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
 ///
 /// # Errors
 /// The errors of the first few failed seeds.
-pub fn run_all(seeds: &[u64]) -> Result<Outcome, String> {
+pub fn run_all(seeds: &[u64]) -> Result<WindowOutcome, String> {
     let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
-    Ok(outcomes.into_iter().fold(Outcome::default(), Outcome::plus))
+    Ok(outcomes.into_iter().fold(WindowOutcome::default(), WindowOutcome::plus))
 }
 
 /// Returns a window with the step in which it ends.
@@ -276,7 +281,7 @@ impl World {
             let nowhere = cache.nowhere.map(|time| time + Duration::from_secs(2));
             (window, nowhere.map_or(window, |time| time.min(window)))
         };
-        let inner = (0..self.len()).filter(|one| self.kind(*one) == Kind::Supervisor && *one != host);
+        let inner = (0..self.len()).filter(|one| self.kind(*one) == HostKind::Supervisor && *one != host);
         let below = inner
             .map(times)
             .fold((Duration::ZERO, Duration::ZERO), |most, one| (most.0.max(one.0), most.1.max(one.1)));
@@ -286,17 +291,19 @@ impl World {
     }
 
     /// Checks the answer of an inner node to a reader by the current contents of the disks.
-    pub(crate) fn judge_location(&mut self, host: usize, number: u32, told: &Told) {
+    pub(crate) fn judge_location(&mut self, host: usize, number: u32, told: &HostReply) {
         let Some(operation) = self.operations.get(number as usize) else { return };
-        if operation.wish != Wish::Read || !operation.tried().is_empty() {
+        if operation.wish != RequestedAction::Read || !operation.tried().is_empty() {
             return;
         }
         let path = operation.path.clone();
         let error = match (self.kind(host), told) {
-            (Kind::Manager, Told::Missing) => self
+            (HostKind::Manager, HostReply::Missing) => self
                 .holder(host, &path)
                 .map(|holder| format!("{host} reports that it is missing; {holder} has it")),
-            (Kind::Manager | Kind::Supervisor, Told::Redirect(to)) if self.is_long_gone(host, *to, &path) => {
+            (HostKind::Manager | HostKind::Supervisor, HostReply::Redirect(to))
+                if self.is_long_gone(host, *to, &path) =>
+            {
                 Some(format!("{host} redirects to {to}, where it is gone"))
             }
             _ => None,
@@ -323,7 +330,8 @@ impl World {
     fn is_long_gone(&self, host: usize, to: usize, path: &Name) -> bool {
         let (window, _) = self.forgotten_after(host);
         let below = |index: &usize| {
-            self.kind(*index) == Kind::Server && (*index == to || self.hosts[*index].homes().contains(&to))
+            self.kind(*index) == HostKind::Server
+                && (*index == to || self.hosts[*index].homes().contains(&to))
         };
         let mut servers = (0..self.len()).filter(below).peekable();
         if servers.peek().is_none() || !self.belongs(to, host, self.now) {

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use cluster::tree::{ChildChange, NodeAction, NodeEvent, Notice};
 
-use crate::client::Operation;
+use crate::client::ClientOperation;
 use crate::counts::Counts;
-use crate::disk::Disk;
-use crate::host::{Host, Kind, Machine};
+use crate::disk::HostDisk;
+use crate::host::{HostKind, HostProcess, SimHost};
 use crate::lot::Lot;
-use crate::network::Link;
-use crate::talk::{Deed, Talk, Told};
+use crate::network::SimConnection;
+use crate::talk::{Deed, HostReply, Talk};
 
 /// The properties of the network.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,7 @@ pub(crate) enum What {
     Told {
         operation: u32,
         attempt: u32,
-        told: Told,
+        told: HostReply,
     },
     /// A client's timeout passes.
     Patience {
@@ -138,8 +138,8 @@ pub struct World {
     pub lot: Lot,
     /// The current properties of the network.
     pub weather: Weather,
-    pub(crate) hosts: Vec<Host>,
-    pub(crate) links: Vec<Link>,
+    pub(crate) hosts: Vec<SimHost>,
+    pub(crate) links: Vec<SimConnection>,
     queue: BinaryHeap<Reverse<Scheduled>>,
     scheduled: u64,
     /// The group of each host while the network is split.
@@ -148,7 +148,7 @@ pub struct World {
     pub(crate) apart: Vec<(u32, u32)>,
     deeds: Vec<Deed>,
     /// The operations of clients.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<ClientOperation>,
     /// A path whose messages are printed on the standard output.
     pub trace: Option<String>,
     /// Each answer to a reader is checked by the rules of `windows`; reports of changes arrive
@@ -190,11 +190,11 @@ impl World {
     }
 
     /// Adds a host that starts at `at`, and returns its number.
-    pub fn add(&mut self, kind: Kind, managers: &[usize], at: Duration) -> usize {
+    pub fn add(&mut self, kind: HostKind, managers: &[usize], at: Duration) -> usize {
         let index = self.hosts.len();
         let drift = self.weather.drift_per_million;
         let rate = 1.0 + (self.lot.below(2 * drift + 1) as f64 - drift as f64) / 1e6;
-        self.hosts.push(Host::new(index, kind, managers.to_vec(), rate));
+        self.hosts.push(SimHost::new(index, kind, managers.to_vec(), rate));
         self.split.push(0);
         self.schedule(at, What::Start(index as u32));
         index
@@ -282,10 +282,10 @@ impl World {
             return;
         }
         let what = match host.kind {
-            Kind::Manager | Kind::RealManager => Some(0),
-            Kind::Supervisor | Kind::RealSupervisor => Some(1),
-            Kind::Server | Kind::RealServer => Some(2),
-            Kind::Flood | Kind::Stranger => None,
+            HostKind::Manager | HostKind::RealManager => Some(0),
+            HostKind::Supervisor | HostKind::RealSupervisor => Some(1),
+            HostKind::Server | HostKind::RealServer => Some(2),
+            HostKind::Flood | HostKind::Stranger => None,
         };
         for kind in what.into_iter().chain(what.filter(|_| !host.kind.is_own()).map(|_| 3)) {
             self.counts.crashed[kind] += 1;
@@ -351,13 +351,13 @@ impl World {
     pub(crate) fn with(
         &mut self,
         index: usize,
-        act: impl FnOnce(&mut Machine, &mut Disk, Duration, &mut Vec<Deed>),
+        act: impl FnOnce(&mut HostProcess, &mut HostDisk, Duration, &mut Vec<Deed>),
     ) {
         let host = &mut self.hosts[index];
         let local = host.local(self.now);
         let Some(machine) = &mut host.machine else { return };
         let before = host.placed;
-        let mut is_noted = matches!(host.kind, Kind::Server | Kind::Supervisor);
+        let mut is_noted = matches!(host.kind, HostKind::Server | HostKind::Supervisor);
         let mut deeds = std::mem::take(&mut self.deeds);
         act(machine, &mut host.disk, local, &mut deeds);
         for deed in deeds.drain(..) {
@@ -418,9 +418,9 @@ impl World {
 
     /// Records that a parent has accepted a child.
     fn seated(&mut self, index: usize, slot: cluster::Slot) {
-        let Some(Machine::Own(own)) = &self.hosts[index].machine else { return };
+        let Some(HostProcess::Own(own)) = &self.hosts[index].machine else { return };
         let member = own.node.members().and_then(|members| members.member(slot));
-        let child = member.and_then(|member| Host::index(member.data.host()));
+        let child = member.and_then(|member| SimHost::index(member.data.host()));
         if let Some(child) = child.filter(|child| *child < self.hosts.len()) {
             self.hosts[child].seated = self.now;
             self.hosts[child].seat = Some((index, self.hosts[index].epoch));

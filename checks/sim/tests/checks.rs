@@ -4,7 +4,7 @@
 //! A check that detects no fault would prove nothing.
 
 use sim::faults;
-use sim::host::Kind;
+use sim::host::HostKind;
 use sim::own::Sabotage;
 
 /// The number of seeds in which the fault may show.
@@ -12,7 +12,7 @@ const SEEDS: u64 = 12;
 
 /// Gives some nodes of some worlds this fault: it is detected in at least one world, and only by
 /// these errors.
-fn noticed(sabotage: Sabotage, kind: Kind, which: usize, words: &[&str]) {
+fn noticed(sabotage: Sabotage, kind: HostKind, which: usize, words: &[&str]) {
     let mut seen = 0;
     for seed in 1..=SEEDS {
         let Err(error) = faults::spoiled(seed, sabotage, kind, which) else { continue };
@@ -27,31 +27,31 @@ fn noticed(sabotage: Sabotage, kind: Kind, which: usize, words: &[&str]) {
 
 #[test]
 fn a_file_that_is_there_and_is_not_found() {
-    noticed(Sabotage::Denies, Kind::Server, 1, &["is missing;", "was made at"]);
+    noticed(Sabotage::Denies, HostKind::Server, 1, &["is missing;", "was made at"]);
 }
 
 #[test]
 fn a_client_that_runs_in_circles() {
-    noticed(Sabotage::Circles, Kind::Server, 1, &["Loop"]);
+    noticed(Sabotage::Circles, HostKind::Server, 1, &["Loop"]);
 }
 
 #[test]
 fn a_client_that_gets_no_answer() {
-    noticed(Sabotage::Swallows, Kind::Manager, 1, &["no good end"]);
+    noticed(Sabotage::Swallows, HostKind::Manager, 1, &["no good end"]);
 }
 
 #[test]
 fn a_node_that_does_not_come_back() {
-    noticed(Sabotage::Stays, Kind::Server, 7, &["nodes are in the tree; missing"]);
+    noticed(Sabotage::Stays, HostKind::Server, 7, &["nodes are in the tree; missing"]);
 }
 
 #[test]
 fn memory_that_grows() {
-    noticed(Sabotage::Keeps, Kind::Manager, 1, &["still has"]);
+    noticed(Sabotage::Keeps, HostKind::Manager, 1, &["still has"]);
 }
 
 #[test]
 fn messages_without_end() {
-    noticed(Sabotage::Chatters, Kind::Server, 1, &["messages about files, more than"]);
-    noticed(Sabotage::Reports, Kind::Server, 1, &["messages, more than"]);
+    noticed(Sabotage::Chatters, HostKind::Server, 1, &["messages about files, more than"]);
+    noticed(Sabotage::Reports, HostKind::Server, 1, &["messages, more than"]);
 }

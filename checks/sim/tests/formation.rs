@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use sim::formation::{Formation, Report};
+use sim::formation::{Formation, FormationReport};
 
 /// The time from the last start to the complete tree, with connections that fall silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn form(formation: Formation) -> Report {
+fn form(formation: Formation) -> FormationReport {
     let report = formation.run(1, PATIENCE).expect("a complete tree");
     println!("{report}");
     assert_eq!(Some(report.shape.height), report.least_height(), "no deeper than it must be");

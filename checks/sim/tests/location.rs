@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use cluster::tree::limits;
-use sim::client::End;
+use sim::client::ClientResult;
 use sim::formation::Formation;
-use sim::location::{self, Report, Restart};
+use sim::location::{self, LocationReport, Restart};
 
-fn locate(servers: usize, supervisors: usize) -> Report {
+fn locate(servers: usize, supervisors: usize) -> LocationReport {
     let report = location::locate(servers, supervisors, 1).expect("everything found");
     println!("{report}");
     let (levels, nodes) = (report.height as f64, (servers + supervisors) as u64);
@@ -61,12 +61,12 @@ fn a_restarted_manager_serves_in_under_a_second() {
 fn at_the_first_start_of_a_cluster_nothing_is_missing_that_comes_late() {
     let late = Duration::from_secs(11);
     let first = location::first_start(40, late, true, 1).expect("everything answered");
-    assert!(first.late.iter().all(|end| *end == End::Done), "{first:?}");
+    assert!(first.late.iter().all(|end| *end == ClientResult::Done), "{first:?}");
     assert!(first.present < Duration::from_secs(1), "what is there is found at once: {first:?}");
     assert!(first.missing >= limits::FIRST_START && first.missing < Duration::from_secs(18), "{first:?}");
     // With a record of an earlier run the manager does not wait for that time.
     let later = location::first_start(40, late, false, 1).expect("everything answered");
-    assert!(later.late.iter().all(|end| *end == End::Missing), "{later:?}");
+    assert!(later.late.iter().all(|end| *end == ClientResult::Missing), "{later:?}");
     assert!(later.missing < Duration::from_secs(4), "{later:?}");
 }
 

@@ -2,7 +2,7 @@
 //! that.
 
 use sim::own::Sabotage;
-use sim::placement::{self, Trouble};
+use sim::placement::{self, PlacementFault};
 
 /// The number of seeds, each with ten histories.
 const SEEDS: u64 = 1000;
@@ -19,7 +19,7 @@ fn seeds() -> Vec<u64> {
 #[test]
 fn a_file_is_created_once_whoever_comes_late_and_whoever_asks_in_between() {
     let seeds = seeds();
-    let outcome = placement::run_all(&seeds, Trouble::Suspensions).unwrap();
+    let outcome = placement::run_all(&seeds, PlacementFault::Suspensions).unwrap();
     println!("{outcome:?}");
     assert!(outcome.repeated > 0 && outcome.missing > 0, "{outcome:?}");
 }
@@ -27,7 +27,7 @@ fn a_file_is_created_once_whoever_comes_late_and_whoever_asks_in_between() {
 #[test]
 fn a_file_is_created_once_whoever_loses_a_connection_or_is_restarted_in_between() {
     let seeds = seeds();
-    let outcome = placement::run_all(&seeds, Trouble::Outages).unwrap();
+    let outcome = placement::run_all(&seeds, PlacementFault::Outages).unwrap();
     println!("{outcome:?}");
     assert!(outcome.repeated > 0 && outcome.missing > 0, "{outcome:?}");
 }
@@ -35,7 +35,7 @@ fn a_file_is_created_once_whoever_loses_a_connection_or_is_restarted_in_between(
 #[test]
 fn a_file_is_created_once_below_supervisors_that_are_lost_or_restarted_in_between() {
     let seeds = seeds();
-    let outcome = placement::run_all(&seeds, Trouble::Branches).unwrap();
+    let outcome = placement::run_all(&seeds, PlacementFault::Branches).unwrap();
     println!("{outcome:?}");
     assert!(outcome.repeated > 0 && outcome.missing > 0, "{outcome:?}");
 }
@@ -43,12 +43,12 @@ fn a_file_is_created_once_below_supervisors_that_are_lost_or_restarted_in_betwee
 #[test]
 fn a_file_is_created_once_while_new_servers_reach_one_manager_after_the_other() {
     let seeds = seeds();
-    let outcome = placement::run_all(&seeds, Trouble::Growth).unwrap();
+    let outcome = placement::run_all(&seeds, PlacementFault::Growth).unwrap();
     println!("{outcome:?}");
     assert!(outcome.repeated > 0 && outcome.missing > 0, "{outcome:?}");
 }
 
-fn noticed(trouble: Trouble, sabotage: Sabotage) {
+fn noticed(trouble: PlacementFault, sabotage: Sabotage) {
     let is_second = |error: String| error.contains("was created at");
     let noticed = |seed| placement::run(seed, trouble, Some(sabotage)).is_err_and(is_second);
     assert!((1..=SPOILED_SEEDS).any(noticed), "{sabotage:?} went unnoticed");
@@ -56,26 +56,26 @@ fn noticed(trouble: Trouble, sabotage: Sabotage) {
 
 #[test]
 fn a_server_that_ignores_the_end_of_its_lease_is_noticed() {
-    noticed(Trouble::Suspensions, Sabotage::Ignores);
+    noticed(PlacementFault::Suspensions, Sabotage::Ignores);
 }
 
 #[test]
 fn a_server_that_conceals_its_leases_is_noticed() {
-    noticed(Trouble::Suspensions, Sabotage::Conceals);
-    noticed(Trouble::Growth, Sabotage::Conceals);
+    noticed(PlacementFault::Suspensions, Sabotage::Conceals);
+    noticed(PlacementFault::Growth, Sabotage::Conceals);
 }
 
 #[test]
 fn a_server_that_does_not_end_its_lease_for_a_later_one_is_noticed() {
-    noticed(Trouble::Growth, Sabotage::Clings);
+    noticed(PlacementFault::Growth, Sabotage::Clings);
 }
 
 #[test]
 fn a_node_that_forgets_what_an_earlier_run_knew_is_noticed() {
-    noticed(Trouble::Outages, Sabotage::Forgets);
+    noticed(PlacementFault::Outages, Sabotage::Forgets);
 }
 
 #[test]
 fn a_supervisor_that_forgets_what_an_earlier_run_knew_is_noticed() {
-    noticed(Trouble::Branches, Sabotage::Forgets);
+    noticed(PlacementFault::Branches, Sabotage::Forgets);
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::tree::{Finding, Tree, join, parent};
+use crate::tree::{SourceTree, TidyFinding, join, parent};
 
 const RULE: &str = "arrows";
 
@@ -75,7 +75,7 @@ fn known(room: &str) -> bool {
 }
 
 /// Checks every manifest of the tree.
-pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn check(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     let shared = workspace_paths(tree);
     for (path, text) in tree.ending("Cargo.toml") {
@@ -84,7 +84,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             continue;
         }
         if !known(room) {
-            findings.push(Finding::new(
+            findings.push(TidyFinding::new(
                 path,
                 1,
                 RULE,
@@ -95,7 +95,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         let manifest: toml::Table = match text.parse() {
             Ok(manifest) => manifest,
             Err(error) => {
-                findings.push(Finding::new(path, 1, RULE, format!("not a manifest: {error}")));
+                findings.push(TidyFinding::new(path, 1, RULE, format!("not a manifest: {error}")));
                 continue;
             }
         };
@@ -104,7 +104,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             let test_only = kind == "dev-dependencies" && DRIVEN.contains(&room) && wanted != "checks";
             if wanted != room && !test_only && !allowed(room, &wanted) {
                 let message = format!("`{room}` must not depend on `{wanted}` ({kind})");
-                findings.push(Finding::new(path, line_of(text, kind, name), RULE, message));
+                findings.push(TidyFinding::new(path, line_of(text, kind, name), RULE, message));
             }
         }
     }
@@ -112,7 +112,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Returns the crates of the workspace by the names under which it shares them: name -> crate.
-fn workspace_paths(tree: &Tree) -> BTreeMap<String, String> {
+fn workspace_paths(tree: &SourceTree) -> BTreeMap<String, String> {
     let Some(Ok(root)) = tree.text("Cargo.toml").map(str::parse::<toml::Table>) else {
         return BTreeMap::new();
     };
@@ -178,8 +178,8 @@ mod tests {
         base = { path = \"crates/base\" }\nnet = { path = \"crates/net\" }\nwire = { path = \"crates/wire\" }\n\
         logical = { path = \"crates/logical\" }\nlibc = \"0.2\"\n";
 
-    fn findings(path: &str, manifest: &str) -> Vec<Finding> {
-        check(&Tree::of(&[("Cargo.toml", ROOT), (path, manifest)]))
+    fn findings(path: &str, manifest: &str) -> Vec<TidyFinding> {
+        check(&SourceTree::of(&[("Cargo.toml", ROOT), (path, manifest)]))
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         let found = findings("crates/wire/Cargo.toml", manifest);
         assert_eq!(
             found,
-            [Finding::new(
+            [TidyFinding::new(
                 "crates/wire/Cargo.toml",
                 5,
                 RULE,

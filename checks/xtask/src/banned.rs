@@ -19,7 +19,7 @@ use syn::visit::{self, Visit};
 
 use crate::arrows::{UNSAFE_ROOMS, room};
 use crate::modules::{Module, Modules, is_test};
-use crate::tree::Finding;
+use crate::tree::TidyFinding;
 
 const RULE: &str = "banned";
 
@@ -36,11 +36,11 @@ const PRINTER: &str = "/printer/";
 const PRINTING_MACROS: [&str; 4] = ["print", "println", "eprint", "eprintln"];
 const UNFINISHED_MACROS: [&str; 2] = ["todo", "unimplemented"];
 
-pub(crate) fn check(modules: &Modules) -> Vec<Finding> {
+pub(crate) fn check(modules: &Modules) -> Vec<TidyFinding> {
     modules.iter().flat_map(check_module).collect()
 }
 
-fn check_module(module: &Module) -> Vec<Finding> {
+fn check_module(module: &Module) -> Vec<TidyFinding> {
     let room = room(&module.path);
     let mut search = Search {
         path: &module.path,
@@ -65,12 +65,12 @@ struct Search<'a> {
     prints: bool,
     /// Within a loop that ends when a condition holds.
     asks_again: bool,
-    findings: Vec<Finding>,
+    findings: Vec<TidyFinding>,
 }
 
 impl Search<'_> {
     fn found(&mut self, line: usize, message: impl Into<String>) {
-        self.findings.push(Finding::new(self.path, line, RULE, message));
+        self.findings.push(TidyFinding::new(self.path, line, RULE, message));
     }
 
     /// Runs `inside`, marked as test code if the attributes are those of test code.
@@ -282,13 +282,13 @@ fn mentions(attribute: &syn::Attribute, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Tree;
+    use crate::tree::SourceTree;
 
     /// Returns the lines of the findings in a library file of a crate.
     fn lines(room: &str, text: &str) -> Vec<usize> {
         let manifest = format!("crates/{room}/Cargo.toml");
         let source = format!("crates/{room}/src/lib.rs");
-        let tree = Tree::of(&[(&manifest, "[package]\nname = \"x\"\n"), (&source, text)]);
+        let tree = SourceTree::of(&[(&manifest, "[package]\nname = \"x\"\n"), (&source, text)]);
         let modules = Modules::of(&tree);
         assert_eq!(modules.findings, []);
         check(&modules).into_iter().map(|finding| finding.line).collect()
@@ -353,7 +353,7 @@ mod tests {
                     e.print();\n rustix::stdio::stdout();\n}\n#[test]\nfn t() {\n println!(\"x\");\n}";
         assert_eq!(lines("scalla", text), [1, 3, 4, 5, 6, 7]);
         assert_eq!(lines("server", text), [0; 0]);
-        let tree = Tree::of(&[
+        let tree = SourceTree::of(&[
             ("apps/scalla/Cargo.toml", "[package]\nname = \"x\"\n"),
             ("apps/scalla/src/main.rs", "mod printer;\n"),
             ("apps/scalla/src/printer/mod.rs", text),

@@ -13,7 +13,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
 use crate::modules::{Module, Modules, is_test};
-use crate::tree::{Finding, Tree};
+use crate::tree::{SourceTree, TidyFinding};
 
 const RULE: &str = "conformance";
 const PAGE: &str = "docs/conformance.md";
@@ -25,11 +25,11 @@ const ERROR_CODES: std::ops::RangeInclusive<u16> = 3000..=3035;
 
 /// Names of tests that passed.
 #[derive(Default)]
-pub(crate) struct Ran {
+pub(crate) struct TestResults {
     passed: BTreeSet<String>,
 }
 
-impl Ran {
+impl TestResults {
     /// Parses outputs of `cargo test` and `pytest -v`.
     pub(crate) fn parse(outputs: &[String]) -> Self {
         let mut ran = Self::default();
@@ -62,9 +62,9 @@ fn binary_name(running: &str) -> Option<String> {
     file.rsplit_once('-').map(|(name, _)| name.to_owned())
 }
 
-pub(crate) fn check(tree: &Tree, modules: &Modules, ran: Option<&Ran>) -> Vec<Finding> {
+pub(crate) fn check(tree: &SourceTree, modules: &Modules, ran: Option<&TestResults>) -> Vec<TidyFinding> {
     let Some(page) = tree.text(PAGE) else {
-        return vec![Finding::new(PAGE, 1, RULE, "this page is missing")];
+        return vec![TidyFinding::new(PAGE, 1, RULE, "this page is missing")];
     };
     let existing = existing(tree, modules);
     let mut findings = Vec::new();
@@ -82,13 +82,18 @@ pub(crate) fn check(tree: &Tree, modules: &Modules, ran: Option<&Ran>) -> Vec<Fi
         }
         let named: Vec<&str> = row.split('`').skip(1).step_by(2).filter(|name| name.contains("::")).collect();
         if named.is_empty() {
-            findings.push(Finding::new(PAGE, line_number, RULE, "this row names no test"));
+            findings.push(TidyFinding::new(PAGE, line_number, RULE, "this row names no test"));
         }
         for name in named {
             if !existing.contains(name) {
-                findings.push(Finding::new(PAGE, line_number, RULE, format!("no test is called `{name}`")));
+                findings.push(TidyFinding::new(
+                    PAGE,
+                    line_number,
+                    RULE,
+                    format!("no test is called `{name}`"),
+                ));
             } else if ran.is_some_and(|ran| !ran.passed.contains(name)) {
-                findings.push(Finding::new(
+                findings.push(TidyFinding::new(
                     PAGE,
                     line_number,
                     RULE,
@@ -102,7 +107,7 @@ pub(crate) fn check(tree: &Tree, modules: &Modules, ran: Option<&Ran>) -> Vec<Fi
 }
 
 /// Returns findings for codes that begin no row of the chapters on requests and errors.
-fn missing_codes(page: &str) -> Vec<Finding> {
+fn missing_codes(page: &str) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (chapter, codes) in [("## Requests", REQUEST_CODES), ("## Errors", ERROR_CODES)] {
         let lines = page.lines().skip_while(|line| *line != chapter).skip(1);
@@ -110,7 +115,7 @@ fn missing_codes(page: &str) -> Vec<Finding> {
         for code in codes {
             let begins = |row: &&&str| row.trim_start_matches(['|', ' ']).starts_with(&code.to_string());
             if !rows.iter().any(|row| begins(&row)) {
-                findings.push(Finding::new(
+                findings.push(TidyFinding::new(
                     PAGE,
                     1,
                     RULE,
@@ -123,7 +128,7 @@ fn missing_codes(page: &str) -> Vec<Finding> {
 }
 
 /// Returns the names of all tests in the tree.
-fn existing(tree: &Tree, modules: &Modules) -> BTreeSet<String> {
+fn existing(tree: &SourceTree, modules: &Modules) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for module in modules.iter() {
         names.extend(tests_of(module));
@@ -197,8 +202,8 @@ mod tests {
         [gw1] [ 20%] PASSED checks/interop/test_cp.py::test_download[ours]\n\
         checks/interop/test_cp.py::test_lost[ours] FAILED\n";
 
-    fn tree(page: &str) -> Tree {
-        Tree::of(&[
+    fn tree(page: &str) -> SourceTree {
+        SourceTree::of(&[
             ("crates/wire/Cargo.toml", "[package]\nname = \"scalla-wire\"\n[lib]\nname = \"wire\"\n"),
             ("crates/wire/src/lib.rs", "mod read;"),
             (
@@ -213,7 +218,7 @@ mod tests {
     }
 
     /// Returns the findings about rows, without those about codes that a short sample lacks.
-    fn messages(page: &str, ran: Option<&Ran>) -> Vec<(usize, String)> {
+    fn messages(page: &str, ran: Option<&TestResults>) -> Vec<(usize, String)> {
         let tree = tree(page);
         let found = check(&tree, &Modules::of(&tree), ran);
         let about_rows = found.into_iter().filter(|finding| !finding.message.contains("begins with"));
@@ -226,7 +231,7 @@ mod tests {
 
     #[test]
     fn outputs_of_both_test_runners_are_parsed() {
-        let ran = Ran::parse(&[CARGO.to_owned(), PYTEST.to_owned()]);
+        let ran = TestResults::parse(&[CARGO.to_owned(), PYTEST.to_owned()]);
         let expected = [
             "checks/interop/test_cp.py::test_download",
             "checks/interop/test_cp.py::test_upload",
@@ -254,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_named_test_must_have_passed_in_the_run() {
-        let ran = Ran::parse(&[CARGO.to_owned(), PYTEST.to_owned()]);
+        let ran = TestResults::parse(&[CARGO.to_owned(), PYTEST.to_owned()]);
         assert_eq!(messages(&page("`wire::read::tests::decodes`"), Some(&ran)), []);
         assert_eq!(messages(&page("`wire::read::tests::broken`"), Some(&ran)).len(), 1);
         assert_eq!(messages(&page("`checks/interop/test_cp.py::test_lost`"), Some(&ran)).len(), 1);
@@ -268,7 +273,7 @@ mod tests {
         assert!(!missing("no row of `## Requests` begins with 3013"));
         assert!(missing("no row of `## Requests` begins with 3012"));
         assert!(missing("no row of `## Errors` begins with 3035"));
-        let none = Tree::of(&[]);
+        let none = SourceTree::of(&[]);
         assert_eq!(check(&none, &Modules::of(&none), None).len(), 1);
     }
 }

@@ -7,18 +7,18 @@
 use std::collections::BTreeSet;
 
 use crate::modules::Modules;
-use crate::tree::{Finding, Tree, join, parent};
+use crate::tree::{SourceTree, TidyFinding, join, parent};
 
 const RULE: &str = "dead";
 
 /// Pages at which a reader starts.
 const FRONT_PAGES: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
 
-pub(crate) fn check(tree: &Tree, modules: &Modules) -> Vec<Finding> {
+pub(crate) fn check(tree: &SourceTree, modules: &Modules) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (path, _) in tree.ending(".rs") {
         if !modules.contains(path) {
-            findings.push(Finding::new(path, 1, RULE, "no target of the workspace reaches this file"));
+            findings.push(TidyFinding::new(path, 1, RULE, "no target of the workspace reaches this file"));
         }
     }
     documents(tree, &mut findings);
@@ -26,7 +26,7 @@ pub(crate) fn check(tree: &Tree, modules: &Modules) -> Vec<Finding> {
     findings
 }
 
-fn documents(tree: &Tree, findings: &mut Vec<Finding>) {
+fn documents(tree: &SourceTree, findings: &mut Vec<TidyFinding>) {
     let mut open: Vec<&str> = FRONT_PAGES.iter().copied().filter(|page| tree.contains(page)).collect();
     let mut linked: BTreeSet<String> = open.iter().map(|page| (*page).to_owned()).collect();
     let mut next = Vec::new();
@@ -45,7 +45,7 @@ fn documents(tree: &Tree, findings: &mut Vec<Finding>) {
     }
     for (page, text) in tree.ending(".md") {
         if page.starts_with("docs/") && !linked.contains(page) {
-            findings.push(Finding::new(
+            findings.push(TidyFinding::new(
                 page,
                 1,
                 RULE,
@@ -57,7 +57,7 @@ fn documents(tree: &Tree, findings: &mut Vec<Finding>) {
             let read_by_us =
                 ["rs", "toml", "md", "py", "json"].iter().any(|ending| path.ends_with(&format!(".{ending}")));
             if read_by_us && !tree.contains(&path) && !tree.has_folder(&path) {
-                findings.push(Finding::new(
+                findings.push(TidyFinding::new(
                     page,
                     line,
                     RULE,
@@ -84,7 +84,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-fn python(tree: &Tree, findings: &mut Vec<Finding>) {
+fn python(tree: &SourceTree, findings: &mut Vec<TidyFinding>) {
     for (path, _) in tree.ending(".py") {
         let folder = parent(path);
         let name = path.rsplit('/').next().unwrap_or_default();
@@ -97,7 +97,7 @@ fn python(tree: &Tree, findings: &mut Vec<Finding>) {
             siblings.any(|(_, text)| mentions_module(text, module, name))
         };
         if !is_root && !imported() {
-            findings.push(Finding::new(path, 1, RULE, "no test imports or starts this file"));
+            findings.push(TidyFinding::new(path, 1, RULE, "no test imports or starts this file"));
         }
     }
 }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     fn dead(files: &[(&str, &str)]) -> Vec<(String, usize)> {
-        let tree = Tree::of(files);
+        let tree = SourceTree::of(files);
         let found = check(&tree, &Modules::of(&tree));
         found.into_iter().map(|finding| (finding.path, finding.line)).collect()
     }

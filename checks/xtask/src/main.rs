@@ -22,7 +22,7 @@ mod shape;
 mod tree;
 
 use anyhow::{Context, bail};
-use tree::{Finding, Tree};
+use tree::{SourceTree, TidyFinding};
 
 const USAGE: &str = "usage: cargo xtask tidy [--ran FILE...]\n  \
     --ran FILE   output of `cargo test` or `pytest -v`: tests named in docs/conformance.md must have passed there";
@@ -43,7 +43,7 @@ fn tidy(arguments: &[String]) -> anyhow::Result<()> {
         Some(_) => bail!("{USAGE}"),
     };
     let root = tree::root()?;
-    let tree = Tree::read(&root).with_context(|| format!("reading the tree at {}", root.display()))?;
+    let tree = SourceTree::read(&root).with_context(|| format!("reading the tree at {}", root.display()))?;
     let ran = match ran_files {
         None => None,
         Some(files) => {
@@ -51,7 +51,7 @@ fn tidy(arguments: &[String]) -> anyhow::Result<()> {
             for file in files {
                 outputs.push(std::fs::read_to_string(file).with_context(|| format!("reading {file}"))?);
             }
-            Some(conformance::Ran::parse(&outputs))
+            Some(conformance::TestResults::parse(&outputs))
         }
     };
     let findings = check(&tree, ran.as_ref());
@@ -63,7 +63,7 @@ fn tidy(arguments: &[String]) -> anyhow::Result<()> {
 }
 
 /// Returns all findings, ordered by path and line.
-fn check(tree: &Tree, ran: Option<&conformance::Ran>) -> Vec<Finding> {
+fn check(tree: &SourceTree, ran: Option<&conformance::TestResults>) -> Vec<TidyFinding> {
     let modules = modules::Modules::of(tree);
     let mut findings = modules.findings.clone();
     findings.extend(arrows::check(tree));
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_tree_of_this_repository_is_read() {
-        let tree = Tree::read(&tree::root().expect("root")).expect("tree");
+        let tree = SourceTree::read(&tree::root().expect("root")).expect("tree");
         assert!(tree.text("Cargo.toml").is_some());
         assert!(tree.text("checks/xtask/src/main.rs").is_some());
         assert!(tree.files().all(|(path, _)| !path.starts_with("target/") && !path.starts_with(".git/")));

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
 
-use crate::tree::{Finding, Tree, join, parent};
+use crate::tree::{SourceTree, TidyFinding, join, parent};
 
 const RULE: &str = "modules";
 
@@ -31,11 +31,11 @@ pub(crate) struct Modules {
     /// The root files of the targets.
     roots: BTreeSet<String>,
     /// Files that do not parse, and `mod` declarations without a file.
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Vec<TidyFinding>,
 }
 
 impl Modules {
-    pub(crate) fn of(tree: &Tree) -> Self {
+    pub(crate) fn of(tree: &SourceTree) -> Self {
         let manifests = tree.ending("Cargo.toml");
         let targets: Vec<_> = manifests.flat_map(|(path, text)| targets(tree, path, text)).collect();
         let roots = targets.iter().map(|target| target.root.clone()).collect();
@@ -56,7 +56,7 @@ impl Modules {
 
     /// Adds a file and the modules that it declares. `folder` is the directory of the files of its
     /// modules.
-    fn enter(&mut self, tree: &Tree, path: &str, name: String, test_only: bool, folder: &str) {
+    fn enter(&mut self, tree: &SourceTree, path: &str, name: String, test_only: bool, folder: &str) {
         if let Some(known) = self.modules.get_mut(path) {
             // The file is reached a second time. If it is not only compiled for tests, the stricter
             // rules apply.
@@ -68,7 +68,7 @@ impl Modules {
             Ok(syntax) => syntax,
             Err(error) => {
                 let line = error.span().start().line;
-                self.findings.push(Finding::new(path, line, RULE, format!("does not parse: {error}")));
+                self.findings.push(TidyFinding::new(path, line, RULE, format!("does not parse: {error}")));
                 return;
             }
         };
@@ -77,7 +77,7 @@ impl Modules {
         for include in included(&syntax) {
             if let Some(file) = join(parent(path), &include) {
                 let name = name.clone();
-                declared.files.push(Child {
+                declared.files.push(ModuleDeclaration {
                     candidates: vec![file],
                     name,
                     test_only,
@@ -103,7 +103,7 @@ impl Modules {
                 None if child.line == 0 => {}
                 None => {
                     let message = format!("no file for this module: {}", child.candidates.join(" or "));
-                    self.findings.push(Finding::new(path, child.line, RULE, message));
+                    self.findings.push(TidyFinding::new(path, child.line, RULE, message));
                 }
             }
         }
@@ -111,7 +111,7 @@ impl Modules {
 }
 
 /// A declared module with a file of its own.
-struct Child {
+struct ModuleDeclaration {
     candidates: Vec<String>,
     name: String,
     test_only: bool,
@@ -122,7 +122,7 @@ struct Child {
 
 #[derive(Default)]
 struct Declared {
-    files: Vec<Child>,
+    files: Vec<ModuleDeclaration>,
 }
 
 impl Declared {
@@ -145,7 +145,7 @@ impl Declared {
                     };
                     let line = module.ident.span().start().line;
                     let (name, test_only) = (inner_name, inner_test);
-                    self.files.push(Child { candidates, name, test_only, by_path, line });
+                    self.files.push(ModuleDeclaration { candidates, name, test_only, by_path, line });
                 }
             }
         }
@@ -215,7 +215,7 @@ fn asks_for_test(condition: &proc_macro2::TokenStream) -> bool {
 }
 
 /// The root file of a target.
-struct Target {
+struct RootFile {
     root: String,
     name: String,
     test_only: bool,
@@ -223,7 +223,7 @@ struct Target {
 
 /// Returns the targets of a manifest: the explicit ones, and those that Cargo finds by their
 /// location.
-fn targets(tree: &Tree, manifest: &str, text: &str) -> Vec<Target> {
+fn targets(tree: &SourceTree, manifest: &str, text: &str) -> Vec<RootFile> {
     let folder = parent(manifest);
     let Ok(manifest) = text.parse::<toml::Table>() else { return Vec::new() };
     let Some(package) = manifest.get("package").and_then(|package| package.get("name")?.as_str()) else {
@@ -234,16 +234,16 @@ fn targets(tree: &Tree, manifest: &str, text: &str) -> Vec<Target> {
     let lib_field = |field: &str| lib.and_then(|lib| lib.get(field)?.as_str());
     let lib_name = lib_field("name").unwrap_or(package).replace('-', "_");
     let mut found = vec![
-        Target { root: at(lib_field("path").unwrap_or("src/lib.rs")), name: lib_name, test_only: false },
-        Target { root: at("src/main.rs"), name: package.replace('-', "_"), test_only: false },
-        Target { root: at("build.rs"), name: "build".to_owned(), test_only: false },
+        RootFile { root: at(lib_field("path").unwrap_or("src/lib.rs")), name: lib_name, test_only: false },
+        RootFile { root: at("src/main.rs"), name: package.replace('-', "_"), test_only: false },
+        RootFile { root: at("build.rs"), name: "build".to_owned(), test_only: false },
     ];
     for (kind, test_only) in [("bin", false), ("example", false), ("test", true), ("bench", true)] {
         let listed = manifest.get(kind).and_then(toml::Value::as_array).into_iter().flatten();
         for target in listed {
             let name = target.get("name").and_then(toml::Value::as_str).unwrap_or(package).replace('-', "_");
             if let Some(path) = target.get("path").and_then(toml::Value::as_str) {
-                found.push(Target { root: at(path), name, test_only });
+                found.push(RootFile { root: at(path), name, test_only });
             }
         }
         let place = match kind {
@@ -259,7 +259,7 @@ fn targets(tree: &Tree, manifest: &str, text: &str) -> Vec<Target> {
                 Some((name, "main.rs")) => name,
                 Some(_) => continue,
             };
-            found.push(Target { root: path.to_owned(), name: name.replace('-', "_"), test_only });
+            found.push(RootFile { root: path.to_owned(), name: name.replace('-', "_"), test_only });
         }
     }
     found.retain(|target| tree.contains(&target.root));
@@ -273,7 +273,7 @@ mod tests {
     const MANIFEST: &str = "[package]\nname = \"scalla-a\"\n[lib]\nname = \"a\"\n";
 
     fn summary(files: &[(&str, &str)]) -> Vec<(String, String, bool)> {
-        let modules = Modules::of(&Tree::of(files));
+        let modules = Modules::of(&SourceTree::of(files));
         assert_eq!(modules.findings, []);
         modules.iter().map(|module| (module.path.clone(), module.name.clone(), module.test_only)).collect()
     }
@@ -327,11 +327,11 @@ mod tests {
     #[test]
     fn a_module_without_a_file_and_a_file_that_does_not_parse_are_found() {
         let files = [("crates/a/Cargo.toml", MANIFEST), ("crates/a/src/lib.rs", "\nmod gone;\n")];
-        let modules = Modules::of(&Tree::of(&files));
+        let modules = Modules::of(&SourceTree::of(&files));
         assert_eq!(modules.findings.len(), 1);
         assert_eq!((modules.findings[0].line, modules.findings[0].path.as_str()), (2, "crates/a/src/lib.rs"));
         let files = [("crates/a/Cargo.toml", MANIFEST), ("crates/a/src/lib.rs", "fn (")];
-        assert_eq!(Modules::of(&Tree::of(&files)).findings.len(), 1);
+        assert_eq!(Modules::of(&SourceTree::of(&files)).findings.len(), 1);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::modules::Modules;
-use crate::tree::Finding;
+use crate::tree::TidyFinding;
 
 const RULE: &str = "names";
 
@@ -19,11 +19,11 @@ const WITH_MODULE: [&str; 6] = ["Builder", "Config", "Error", "Options", "Result
 /// Number of names in the message of a finding, the most repeated ones first.
 const LISTED: usize = 12;
 
-pub(crate) fn check(modules: &Modules) -> Vec<Finding> {
+pub(crate) fn check(modules: &Modules) -> Vec<TidyFinding> {
     check_share(modules, REPEATED_PERCENT_MAX)
 }
 
-fn check_share(modules: &Modules, percent_max: usize) -> Vec<Finding> {
+fn check_share(modules: &Modules, percent_max: usize) -> Vec<TidyFinding> {
     let mut files: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for module in modules.iter().filter(|module| !module.test_only) {
         for name in type_names(&module.syntax.items) {
@@ -45,7 +45,7 @@ fn check_share(modules: &Modules, percent_max: usize) -> Vec<Finding> {
         worst.join(", ")
     );
     let place = repeated.first().and_then(|(_, files)| files.first()).copied().unwrap_or_default();
-    vec![Finding::new(place, 1, RULE, message)]
+    vec![TidyFinding::new(place, 1, RULE, message)]
 }
 
 /// Returns the names of the types that a file defines at its top level.
@@ -62,13 +62,13 @@ fn type_names(items: &[syn::Item]) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Tree;
+    use crate::tree::SourceTree;
 
     const MANIFEST: (&str, &str) = ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n");
 
-    fn findings(files: &[(&str, &str)], percent_max: usize) -> Vec<Finding> {
+    fn findings(files: &[(&str, &str)], percent_max: usize) -> Vec<TidyFinding> {
         let files: Vec<_> = std::iter::once(MANIFEST).chain(files.iter().copied()).collect();
-        check_share(&Modules::of(&Tree::of(&files)), percent_max)
+        check_share(&Modules::of(&SourceTree::of(&files)), percent_max)
     }
 
     #[test]

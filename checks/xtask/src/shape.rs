@@ -6,7 +6,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 use crate::modules::Modules;
-use crate::tree::{Finding, Tree};
+use crate::tree::{SourceTree, TidyFinding};
 
 const RULE: &str = "shape";
 const FILE_LINES_MAX: usize = 600;
@@ -15,16 +15,21 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// follow.
 const EXCUSE: &str = "// tidy: long because ";
 
-pub(crate) fn check(tree: &Tree, modules: &Modules) -> Vec<Finding> {
+pub(crate) fn check(tree: &SourceTree, modules: &Modules) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (path, text) in tree.ending(".rs") {
         if !text.trim_start().starts_with("//!") {
-            findings.push(Finding::new(path, 1, RULE, "lacks a file head (`//!`) that states its purpose"));
+            findings.push(TidyFinding::new(
+                path,
+                1,
+                RULE,
+                "lacks a file head (`//!`) that states its purpose",
+            ));
         }
         let lines = text.lines().count();
         if lines > FILE_LINES_MAX {
             let message = format!("{lines} lines, at most {FILE_LINES_MAX}: split it by responsibility");
-            findings.push(Finding::new(path, FILE_LINES_MAX, RULE, message));
+            findings.push(TidyFinding::new(path, FILE_LINES_MAX, RULE, message));
         }
     }
     for module in modules.iter() {
@@ -38,7 +43,7 @@ pub(crate) fn check(tree: &Tree, modules: &Modules) -> Vec<Finding> {
 struct Functions<'a> {
     path: &'a str,
     lines: &'a [&'a str],
-    findings: &'a mut Vec<Finding>,
+    findings: &'a mut Vec<TidyFinding>,
 }
 
 impl Functions<'_> {
@@ -48,7 +53,7 @@ impl Functions<'_> {
         let length = end + 1 - signature;
         if length > FUNCTION_LINES_MAX && !self.excused(whole) && !self.excused(signature) {
             let message = format!("`{name}` has {length} lines, at most {FUNCTION_LINES_MAX}");
-            self.findings.push(Finding::new(self.path, signature, RULE, message));
+            self.findings.push(TidyFinding::new(self.path, signature, RULE, message));
         }
     }
 
@@ -86,9 +91,11 @@ impl<'ast> Visit<'ast> for Functions<'_> {
 mod tests {
     use super::*;
 
-    fn findings(text: &str) -> Vec<Finding> {
-        let tree =
-            Tree::of(&[("crates/a/Cargo.toml", "[package]\nname = \"a\"\n"), ("crates/a/src/lib.rs", text)]);
+    fn findings(text: &str) -> Vec<TidyFinding> {
+        let tree = SourceTree::of(&[
+            ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n"),
+            ("crates/a/src/lib.rs", text),
+        ]);
         check(&tree, &Modules::of(&tree))
     }
 

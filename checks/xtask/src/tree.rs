@@ -14,20 +14,20 @@ const READ: [&str; 5] = ["rs", "toml", "md", "py", "json"];
 
 /// A violation of a rule.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Finding {
+pub(crate) struct TidyFinding {
     pub(crate) path: String,
     pub(crate) line: usize,
     pub(crate) rule: &'static str,
     pub(crate) message: String,
 }
 
-impl Finding {
+impl TidyFinding {
     pub(crate) fn new(path: &str, line: usize, rule: &'static str, message: impl Into<String>) -> Self {
         Self { path: path.to_owned(), line, rule, message: message.into() }
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for TidyFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: [{}] {}", self.path, self.line, self.rule, self.message)
     }
@@ -35,11 +35,11 @@ impl fmt::Display for Finding {
 
 /// All files that a rule may read. JSON files (recorded bytes) are listed with an empty text.
 #[derive(Default)]
-pub(crate) struct Tree {
+pub(crate) struct SourceTree {
     files: BTreeMap<String, String>,
 }
 
-impl Tree {
+impl SourceTree {
     /// Reads the files below `root`.
     pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
         let mut tree = Self::default();

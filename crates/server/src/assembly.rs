@@ -4,8 +4,8 @@
 //! and do not evaluate directives.
 
 use crate::VERSION;
-use crate::adapters::{Outbound, Puller, Runner, SystemNames};
-use crate::cluster::Role;
+use crate::adapters::{Outbound, ProgramPuller, Puller, SystemNames};
+use crate::cluster::NodeRole;
 use crate::process;
 use base::{DescriptorBudget, LogicalPath};
 use config::{AddressFamily, ChecksumKind, Effective, KeepAlive};
@@ -62,7 +62,7 @@ fn connections_max(descriptors: u64) -> usize {
 }
 
 /// Returns the configuration of the xroot door.
-pub(crate) fn door(effective: &Effective, port: u16, role: Option<Role>) -> xroot::Config {
+pub(crate) fn door(effective: &Effective, port: u16, role: Option<NodeRole>) -> xroot::Config {
     let limit = &effective.protocol.prepare_limit;
     let instance = effective.instance.as_deref().unwrap_or(config::ANONYMOUS);
     xroot::Config {
@@ -100,19 +100,19 @@ fn memory_bytes(effective: &Effective) -> usize {
 
 /// Returns the flags that describe this server to clients. Clients return to a manager after
 /// another server has failed. Source: xroot protocol, kXR_protocol.
-fn flags(role: Option<Role>) -> ServerFlags {
+fn flags(role: Option<NodeRole>) -> ServerFlags {
     let able = ServerFlags::SUPPOSC | ServerFlags::SUPPGRW;
     able | match role {
-        None | Some(Role::Server) => ServerFlags::IS_SERVER,
-        Some(Role::Manager) => ServerFlags::IS_MANAGER,
-        Some(Role::Supervisor) => ServerFlags::IS_MANAGER | ServerFlags::ATTR_SUPER,
-        Some(Role::MetaManager) => ServerFlags::IS_MANAGER | ServerFlags::ATTR_META,
+        None | Some(NodeRole::Server) => ServerFlags::IS_SERVER,
+        Some(NodeRole::Manager) => ServerFlags::IS_MANAGER,
+        Some(NodeRole::Supervisor) => ServerFlags::IS_MANAGER | ServerFlags::ATTR_SUPER,
+        Some(NodeRole::MetaManager) => ServerFlags::IS_MANAGER | ServerFlags::ATTR_META,
     }
 }
 
 /// Returns the replies to `query config`. A key that is missing here is echoed, which means that it
 /// has no value.
-fn answers(effective: &Effective, role: Option<Role>) -> Vec<(String, String)> {
+fn answers(effective: &Effective, role: Option<NodeRole>) -> Vec<(String, String)> {
     let xattr = &effective.logical.xattr;
     let (name, value) = if xattr.enabled { (xattr.name_bytes_max, xattr.value_bytes_max) } else { (0, 0) };
     let mut answers = vec![
@@ -144,12 +144,12 @@ fn answers(effective: &Effective, role: Option<Role>) -> Vec<(String, String)> {
 }
 
 /// Returns the role as `query config role` reports it.
-fn role_name(role: Option<Role>) -> &'static str {
+fn role_name(role: Option<NodeRole>) -> &'static str {
     match role {
-        None | Some(Role::Server) => "server",
-        Some(Role::Manager) => "manager",
-        Some(Role::Supervisor) => "supervisor",
-        Some(Role::MetaManager) => "meta manager",
+        None | Some(NodeRole::Server) => "server",
+        Some(NodeRole::Manager) => "manager",
+        Some(NodeRole::Supervisor) => "supervisor",
+        Some(NodeRole::MetaManager) => "meta manager",
     }
 }
 
@@ -250,7 +250,7 @@ pub(crate) fn third_party(
         log_success: copies.log_success,
     };
     let fetcher: Arc<dyn logical::Fetcher> = match &copies.program {
-        Some(program) => Arc::new(Runner::new(program.clone(), copies.scan, copies.echo, outbound)),
+        Some(program) => Arc::new(ProgramPuller::new(program.clone(), copies.scan, copies.echo, outbound)),
         None => Arc::new(Puller::new(outbound)),
     };
     logical::ThirdPartyParts { settings, fetcher, names: Arc::new(SystemNames) }

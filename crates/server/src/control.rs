@@ -9,13 +9,16 @@
 
 mod repairs;
 
-use crate::admin::{AdminSocket, Call, LevelsAnswer, OrderAnswer, ReloadAnswer, Request, Response, Status};
-use crate::cluster::{Order, Whom};
+use crate::admin::{
+    AdminCall, AdminRequest, AdminResponse, AdminSocket, LevelsAnswer, OrderAnswer, ReloadAnswer,
+    ServerStatus,
+};
+use crate::cluster::{NodeOrder, OrderTarget};
 use crate::daemon::complain;
-use crate::log::{Levels, Log};
+use crate::log::{ActiveLog, Levels};
 use crate::process::{AdminFolder, PidFile};
 use crate::reload::Difference;
-use crate::{Running, VERSION};
+use crate::{RunningServer, VERSION};
 use base::{Fault, Identity};
 use config::{Effective, Files, Load, Severity};
 use jiff::Zoned;
@@ -50,12 +53,12 @@ pub(crate) struct Reloading {
 
 /// A runtime that receives signals. It is created before the server is announced as ready, because
 /// an earlier signal would kill it.
-pub(crate) struct Ear {
+pub(crate) struct SignalRuntime {
     runtime: Runtime,
     signals: Signals,
 }
 
-impl Ear {
+impl SignalRuntime {
     pub(crate) fn new() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let signals = runtime.block_on(async { Signals::new() })?;
@@ -65,8 +68,8 @@ impl Ear {
 
 /// A server that has started, with all parts that end with it.
 pub(crate) struct Control {
-    pub(crate) ear: Ear,
-    pub(crate) running: Running,
+    pub(crate) ear: SignalRuntime,
+    pub(crate) running: RunningServer,
     pub(crate) effective: Effective,
     pub(crate) admin: AdminSocket,
     pub(crate) folder: AdminFolder,
@@ -75,10 +78,10 @@ pub(crate) struct Control {
 }
 
 /// The state of the loop below.
-struct Watch {
-    running: Running,
+struct ControlLoop {
+    running: RunningServer,
     effective: Effective,
-    log: Log,
+    log: ActiveLog,
     reloading: Reloading,
     started: Zoned,
     since: Instant,
@@ -105,9 +108,9 @@ impl Signals {
 
 impl Control {
     /// Serves until asked to end.
-    pub(crate) fn run(self, log: Log) -> ExitCode {
+    pub(crate) fn run(self, log: ActiveLog) -> ExitCode {
         let Self { ear, running, effective, admin, folder, pid_files, reloading } = self;
-        let mut watch = Watch {
+        let mut watch = ControlLoop {
             running,
             effective,
             log,
@@ -139,7 +142,7 @@ impl Control {
     }
 }
 
-impl Watch {
+impl ControlLoop {
     async fn serve(
         &mut self,
         admin: AdminSocket,
@@ -193,47 +196,47 @@ impl Watch {
         None
     }
 
-    fn answer(&mut self, call: Call) {
+    fn answer(&mut self, call: AdminCall) {
         if repairs::is_repair(&call.request) {
             return repairs::answer(self.running.logical(), call);
         }
         let response = match call.request {
-            Request::Status {} => Response::Status(Box::new(self.status())),
-            Request::LogLevel { levels: None } => self.levels(),
-            Request::LogLevel { levels: Some(text) } => match Levels::parse(&text) {
+            AdminRequest::Status {} => AdminResponse::Status(Box::new(self.status())),
+            AdminRequest::LogLevel { levels: None } => self.levels(),
+            AdminRequest::LogLevel { levels: Some(text) } => match Levels::parse(&text) {
                 Ok(levels) => {
                     tracing::info!("log level {levels} (was {})", self.log.levels());
                     self.log.set_levels(levels);
                     self.levels()
                 }
-                Err(error) => Response::failed(error),
+                Err(error) => AdminResponse::failed(error),
             },
-            Request::Reload {} => self.reload_and_log(),
-            Request::Unfinished { .. }
-            | Request::ClearUnfinished { .. }
-            | Request::Checkpoints {}
-            | Request::ResolveCheckpoint { .. } => Response::failed("an order about files"),
-            Request::ClusterStatus {} => self.cluster_status(),
-            Request::ClusterOrder { order, node } => self.cluster_order(order, node),
-            Request::Drain {} => {
+            AdminRequest::Reload {} => self.reload_and_log(),
+            AdminRequest::Unfinished { .. }
+            | AdminRequest::ClearUnfinished { .. }
+            | AdminRequest::Checkpoints {}
+            | AdminRequest::ResolveCheckpoint { .. } => AdminResponse::failed("an order about files"),
+            AdminRequest::ClusterStatus {} => self.cluster_status(),
+            AdminRequest::ClusterOrder { order, node } => self.cluster_order(order, node),
+            AdminRequest::Drain {} => {
                 if self.drain.is_none() {
                     self.told_to_end("admin drain");
                 }
-                Response::Draining
+                AdminResponse::Draining
             }
         };
         // The caller may no longer be waiting.
         call.answer.send(response).ok();
     }
 
-    fn levels(&self) -> Response {
-        Response::Levels(LevelsAnswer { levels: self.log.levels().to_string() })
+    fn levels(&self) -> AdminResponse {
+        AdminResponse::Levels(LevelsAnswer { levels: self.log.levels().to_string() })
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> ServerStatus {
         let (effective, running) = (&self.effective, &self.running);
         let (refused, files) = (running.refused(), running.files());
-        Status {
+        ServerStatus {
             version: VERSION.to_owned(),
             program: effective.program.clone(),
             instance: effective.instance.clone().unwrap_or_else(|| config::ANONYMOUS.to_owned()),
@@ -262,40 +265,42 @@ impl Watch {
         }
     }
 
-    fn cluster_status(&self) -> Response {
+    fn cluster_status(&self) -> AdminResponse {
         let status = self.running.cluster().map(|cluster| cluster.look(|engine| engine.status()));
         match status {
             Some(Some(mut status)) => {
                 if status.host.is_empty() {
                     status.host.clone_from(&self.effective.host);
                 }
-                Response::Cluster(Box::new(status))
+                AdminResponse::Cluster(Box::new(status))
             }
-            Some(None) => Response::failed("the cluster's thread does not answer; see the log"),
-            None => Response::failed(ALONE),
+            Some(None) => AdminResponse::failed("the cluster's thread does not answer; see the log"),
+            None => AdminResponse::failed(ALONE),
         }
     }
 
     /// Carries out an order for a cluster node. Orders for this node and for a child are kept over
     /// restarts.
-    fn cluster_order(&self, order: Order, node: Option<String>) -> Response {
-        let Some(cluster) = self.running.cluster() else { return Response::failed(ALONE) };
+    fn cluster_order(&self, order: NodeOrder, node: Option<String>) -> AdminResponse {
+        let Some(cluster) = self.running.cluster() else { return AdminResponse::failed(ALONE) };
         let wanted = node.clone();
         let mut state = order.state();
         let address = match cluster.look(move |engine| engine.find(wanted.as_deref())) {
-            None => return Response::failed("the cluster's thread does not answer; see the log"),
-            Some(Err(why)) => return Response::failed(why),
-            Some(Ok(Whom::Child(slot, name))) => {
+            None => return AdminResponse::failed("the cluster's thread does not answer; see the log"),
+            Some(Err(why)) => return AdminResponse::failed(why),
+            Some(Ok(OrderTarget::Child(slot, name))) => {
                 if cluster.order_child(order, slot) != Some(true) {
-                    return Response::failed(format!("{name} has left"));
+                    return AdminResponse::failed(format!("{name} has left"));
                 }
                 // A parent has one way to keep clients away from a child.
-                state = if order.takes_out() { Order::Drain.state() } else { state };
+                state = if order.takes_out() { NodeOrder::Drain.state() } else { state };
                 Some(name)
             }
-            Some(Ok(Whom::Own)) => {
+            Some(Ok(OrderTarget::Own)) => {
                 if let Err(error) = order.keep(&self.effective.admin_folder()) {
-                    return Response::failed(format!("the order cannot be kept for the next start: {error}"));
+                    return AdminResponse::failed(format!(
+                        "the order cannot be kept for the next start: {error}"
+                    ));
                 }
                 cluster.order(order);
                 None
@@ -303,16 +308,16 @@ impl Watch {
         };
         let name = address.clone().or(node).unwrap_or_else(|| "this node".to_owned());
         tracing::info!("cluster: by order of the administrator {name} is {state}");
-        Response::Ordered(OrderAnswer { node: name, state: state.to_owned(), address })
+        AdminResponse::Ordered(OrderAnswer { node: name, state: state.to_owned(), address })
     }
 
-    fn reload_and_log(&mut self) -> Response {
+    fn reload_and_log(&mut self) -> AdminResponse {
         if let Err(error) = self.log.reopen() {
             tracing::error!("cannot open the log again, the old file stays in use: {error}");
         }
         let response = self.reload();
         match &response {
-            Response::Reload(answer) => {
+            AdminResponse::Reload(answer) => {
                 let list =
                     |names: &[String]| if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
                 tracing::info!("configuration read again; changed now: {}", list(&answer.applied));
@@ -321,7 +326,7 @@ impl Watch {
                     tracing::warn!("needs a restart to change: {}", list(&answer.need_restart));
                 }
             }
-            Response::Failed(failure) => {
+            AdminResponse::Failed(failure) => {
                 tracing::error!("the configuration stays as it was: {}", failure.error);
             }
             _ => {}
@@ -331,11 +336,11 @@ impl Watch {
 
     /// Applies the settings that can change while serving. Changes nothing if the new
     /// configuration has errors.
-    fn reload(&mut self) -> Response {
+    fn reload(&mut self) -> AdminResponse {
         let config::Loaded { effective: mut new, report } = config::load(&self.reloading.load, &Files);
         if !report.is_ok() {
             let errors: Vec<_> = report.errors().map(ToString::to_string).collect();
-            return Response::failed(errors.join("\n"));
+            return AdminResponse::failed(errors.join("\n"));
         }
         if new.process.admin_path.origin.is_default() {
             new.process.admin_path = self.effective.process.admin_path.clone();
@@ -347,7 +352,7 @@ impl Watch {
         self.running.reconfigure(&new);
         crate::reload::take_over(&mut self.effective, &new);
         let warnings = report.problems().iter().filter(|problem| problem.severity == Severity::Warning);
-        Response::Reload(ReloadAnswer {
+        AdminResponse::Reload(ReloadAnswer {
             applied: difference.live,
             need_restart: difference.restart,
             warnings: warnings.map(ToString::to_string).collect(),

@@ -6,14 +6,14 @@
 
 use crate::adapters::host_name;
 use crate::admin::AdminSocket;
-use crate::control::{Control, Ear, Reloading};
+use crate::control::{Control, Reloading, SignalRuntime};
 use crate::error::StartError;
-use crate::log::{Levels, Log, LogSettings, Retention, Target};
+use crate::log::{ActiveLog, Levels, LogDestination, LogSettings, Retention};
 use crate::process::{
-    self, AdminFolder, Detached, EnvironmentFile, Outcome, PidFile, User, enter_home, port_owner,
+    self, AdminFolder, DetachOutcome, Detached, EnvironmentFile, PidFile, User, enter_home, port_owner,
     state_folder,
 };
-use crate::{Running, VERSION};
+use crate::{RunningServer, VERSION};
 use base::Supervisor;
 use config::{Effective, Files, Load, Loaded, Problem, Role, Severity, Strictness};
 use std::io::Write;
@@ -83,8 +83,8 @@ pub fn run(mut launch: Launch) -> ExitCode {
 pub(crate) fn begin(launch: &mut Launch, program: &str) -> Result<Option<Detached>, ExitCode> {
     process::keep_name();
     let detached = match launch.background.then(process::detach).transpose() {
-        Ok(Some(Outcome::Parent(status))) => return Err(ExitCode::from(status)),
-        Ok(Some(Outcome::Server(detached))) => Some(detached),
+        Ok(Some(DetachOutcome::Parent(status))) => return Err(ExitCode::from(status)),
+        Ok(Some(DetachOutcome::Server(detached))) => Some(detached),
         Ok(None) => None,
         Err(error) => {
             let error = StartError::System { what: "the background process", source: error };
@@ -134,7 +134,7 @@ pub(crate) fn complain(text: &str) {
 
 /// Performs all steps up to the log, which belongs to the user of the service like everything after
 /// it.
-pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Control, Log), StartError> {
+pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Control, ActiveLog), StartError> {
     let Loaded { mut effective, report } = configuration(launch)?;
     process::apply_environment(&effective.environment)
         .map_err(|source| StartError::System { what: "the environment of setenv", source })?;
@@ -184,10 +184,10 @@ fn serve(
         path: folder.control().path().join(socket),
         source,
     })?;
-    let ear = Ear::new().map_err(|source| StartError::System { what: "signals", source })?;
-    let running = Running::start(&effective, listener, supervisor)?;
+    let ear = SignalRuntime::new().map_err(|source| StartError::System { what: "signals", source })?;
+    let running = RunningServer::start(&effective, listener, supervisor)?;
     if let Some(cluster) = running.cluster() {
-        for order in crate::cluster::Order::kept(&effective.admin_folder()) {
+        for order in crate::cluster::NodeOrder::kept(&effective.admin_folder()) {
             tracing::warn!("cluster: by order of the administrator this node is {}", order.state());
             cluster.order(order);
         }
@@ -229,17 +229,19 @@ pub(crate) fn open_log(
     effective: &Effective,
     path: Option<PathBuf>,
     supervisor: &Supervisor,
-) -> Result<Log, StartError> {
+) -> Result<ActiveLog, StartError> {
     let target = match (&launch.log, path) {
-        (LogTarget::File { retention, .. }, Some(path)) => Target::File { path, retention: *retention },
-        _ if launch.background => Target::Nowhere,
-        _ => Target::Stderr,
+        (LogTarget::File { retention, .. }, Some(path)) => {
+            LogDestination::File { path, retention: *retention }
+        }
+        _ if launch.background => LogDestination::Nowhere,
+        _ => LogDestination::Stderr,
     };
     let named = match &target {
-        Target::File { path, .. } => path.clone(),
+        LogDestination::File { path, .. } => path.clone(),
         _ => PathBuf::from("the error output"),
     };
-    if target == Target::Nowhere {
+    if target == LogDestination::Nowhere {
         complain(&format!(
             "{}: warning: in the background without a log file nothing is logged; name one (-l)\n",
             effective.program
@@ -251,7 +253,7 @@ pub(crate) fn open_log(
         precise: launch.precise,
         levels: launch.levels.clone().with_traces(effective),
     };
-    Log::start_supervised(settings, supervisor).map_err(|source| StartError::File {
+    ActiveLog::start_supervised(settings, supervisor).map_err(|source| StartError::File {
         what: "log",
         path: named,
         source,
@@ -340,8 +342,8 @@ pub(crate) fn write_files(
 }
 
 /// Returns the log line with the address, the role of the server, and its files and directories.
-fn start_line(launch: &Launch, effective: &Effective, running: &Running) -> String {
-    let part = match running.cluster().and_then(crate::cluster::Cluster::address) {
+fn start_line(launch: &Launch, effective: &Effective, running: &RunningServer) -> String {
+    let part = match running.cluster().and_then(crate::cluster::ClusterThread::address) {
         Some(nodes) => {
             format!("{} of the nodes that join at port {}", effective.cluster.role.name(), nodes.port())
         }
@@ -373,7 +375,7 @@ fn print(text: &str) {
 }
 
 /// Prints two lines on the exports and the address, and a third with an example command.
-fn announce(effective: &Effective, running: &Running) {
+fn announce(effective: &Effective, running: &RunningServer) {
     let address = running.address();
     let exports = crate::running::describe_exports(effective);
     let host = if effective.host.is_empty() { "localhost" } else { &effective.host };
@@ -381,7 +383,7 @@ fn announce(effective: &Effective, running: &Running) {
         config::PORT_DEFAULT => format!("root://{host}/"),
         port => format!("root://{host}:{port}/"),
     };
-    if let Some(nodes) = running.cluster().and_then(crate::cluster::Cluster::address) {
+    if let Some(nodes) = running.cluster().and_then(crate::cluster::ClusterThread::address) {
         let (role, port) = (*effective.cluster.role, nodes.port());
         let (who, hint) = match role {
             Role::MetaManager => {

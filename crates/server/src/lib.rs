@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `daemon` | [`run`]: a server as a process, from the command line to its exit status |
 //! | `stand_in` | [`stand_in`]: the stand-in for a `cmsd` process beside a server |
-//! | `running` | [`Running`]: the connected objects, open port; also for tests |
+//! | `running` | [`RunningServer`]: the connected objects, open port; also for tests |
 //! | `assembly` | from the effective configuration to the configuration of each crate |
 //! | [`cluster`] | the cluster node in this process |
 //! | `control` | signals and the admin socket, drain and reload |
@@ -35,7 +35,7 @@ pub use adapters::{SystemClock, host_name};
 pub use daemon::{Launch, LogTarget, run};
 pub use error::StartError;
 pub use process::default_admin_folder;
-pub use running::{Refused, Running};
+pub use running::{RefusedCounts, RunningServer};
 pub use stand_in::{APPEARANCE, stand_in};
 
 /// The version, as `-v` and `query config version` report it.

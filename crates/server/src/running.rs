@@ -1,13 +1,14 @@
 //! A server that serves: connects all components and opens the port.
 //!
-//! In-process tests start one with [`Running::listen`], on another storage with
-//! [`Running::listen_over`]; programs use [`crate::daemon`].
+//! In-process tests start one with [`RunningServer::listen`], on another storage with
+//! [`RunningServer::listen_over`]; programs use [`crate::daemon`].
 
 use crate::adapters::{
-    Doorkeeper, Handoff, Leased, Movable, Redirector, Redirects, SystemClock, SystemUsers, install_rings,
+    Doorkeeper, Handoff, LeasedCreation, ReaderRedirectFileSystem, Redirector, StaticRedirects, SystemClock,
+    SystemUsers, install_rings,
 };
 use crate::assembly;
-use crate::cluster::{self, Cluster};
+use crate::cluster::{self, ClusterThread};
 use crate::error::StartError;
 use crate::process::{port_owner, raise_descriptors};
 use base::{Identity, Supervisor};
@@ -28,8 +29,8 @@ use vfs::FileSystem;
 const CLOSING_MAX: Duration = Duration::from_secs(10);
 
 /// A server that serves. Dropping it closes the port. Open connections continue until they end, so
-/// [`Running::drain`] must be called first if that matters.
-pub struct Running {
+/// [`RunningServer::drain`] must be called first if that matters.
+pub struct RunningServer {
     address: SocketAddr,
     loops: Arc<Loops>,
     refusals: Arc<Refusals>,
@@ -37,22 +38,22 @@ pub struct Running {
     /// The files that are served; `None` for a redirector.
     logical: Option<Arc<Logical>>,
     /// The node of the cluster; `None` for a server that stands alone.
-    cluster: Option<Cluster>,
+    cluster: Option<ClusterThread>,
     xroot: Arc<xroot::Door>,
-    acceptor: Option<Acceptor>,
+    acceptor: Option<PortAcceptor>,
     supervisor: Supervisor,
 }
 
 /// Accepts connections, on the first loop. The port is open until `open` is dropped. It is closed
 /// once the other end of `told` is dropped.
-struct Acceptor {
+struct PortAcceptor {
     open: oneshot::Sender<()>,
     told: std::sync::mpsc::Receiver<()>,
 }
 
 /// Numbers of connections refused since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refused {
+pub struct RefusedCounts {
     /// Connections above the maximum number.
     pub full: u64,
     /// Connections from a host that is not allowed.
@@ -61,7 +62,7 @@ pub struct Refused {
     pub unknown: u64,
 }
 
-impl Running {
+impl RunningServer {
     /// Opens the port that `effective` names and serves. Blocks while the journals of earlier runs
     /// are replayed.
     ///
@@ -143,17 +144,17 @@ impl Running {
             true => Some(self::logical(effective, address.port(), |posix| posix)?),
             false => logical.clone(),
         };
-        let start = |settings| Cluster::start(settings, clock, address.port(), seen, &supervisor);
+        let start = |settings| ClusterThread::start(settings, clock, address.port(), seen, &supervisor);
         let cluster = cluster.map(start).transpose()?;
-        let files: Arc<dyn FileSystem> = match (&logical, cluster.as_ref().and_then(Cluster::front)) {
+        let files: Arc<dyn FileSystem> = match (&logical, cluster.as_ref().and_then(ClusterThread::front)) {
             (_, Some(front)) => {
                 let name = format!("{}:{}", effective.host, address.port());
                 Redirector::new(front.clone(), forwarding, Prepares::new(&name, &SystemClock::new()))
             }
             (Some(logical), None) => match &cluster {
                 Some(cluster) => {
-                    let leased = Leased::before(logical.clone(), cluster.leases().clone());
-                    Movable::before(leased, cluster.moving().clone())
+                    let leased = LeasedCreation::before(logical.clone(), cluster.leases().clone());
+                    ReaderRedirectFileSystem::before(leased, cluster.moving().clone())
                 }
                 None => logical.clone(),
             },
@@ -167,7 +168,7 @@ impl Running {
         let rules = effective.protocol.redirects.iter().map(|rule| rule.value.clone()).collect();
         let copies = effective.logical.third_party.value.as_ref();
         let files = Handoff::before(files, copies.map(|copies| copies.redirects.clone()).unwrap_or_default());
-        let files = Redirects::before(files, rules, &effective.host);
+        let files = StaticRedirects::before(files, rules, &effective.host);
         let mut door = assembly::door(effective, address.port(), role);
         door.open_files = logical.clone().map(count_open_files);
         let xroot = Arc::new(xroot::Door::new(door, files));
@@ -179,7 +180,7 @@ impl Running {
             let keeper = keeper.clone();
             Box::pin(async move { keeper.admits(address).await })
         });
-        let acceptor = Acceptor::start(listener, loops.clone(), doors, admission, refusals.clone())
+        let acceptor = PortAcceptor::start(listener, loops.clone(), doors, admission, refusals.clone())
             .map_err(system("a thread"))?;
         let acceptor = Some(acceptor);
         Ok(Self { address, loops, refusals, doorkeeper, logical, cluster, xroot, acceptor, supervisor })
@@ -217,14 +218,14 @@ impl Running {
     }
 
     /// Returns the cluster node; `None` for a server that stands alone.
-    pub fn cluster(&self) -> Option<&Cluster> {
+    pub fn cluster(&self) -> Option<&ClusterThread> {
         self.cluster.as_ref()
     }
 
     /// Returns the numbers of refused connections.
-    pub fn refused(&self) -> Refused {
+    pub fn refused(&self) -> RefusedCounts {
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        Refused {
+        RefusedCounts {
             full: count(&self.refusals.full),
             denied: count(&self.refusals.denied),
             unknown: count(&self.refusals.unknown),
@@ -272,13 +273,13 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         self.close_port();
     }
 }
 
-impl Acceptor {
+impl PortAcceptor {
     fn start(
         listener: Listener,
         loops: Arc<Loops>,

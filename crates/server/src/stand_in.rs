@@ -8,10 +8,10 @@
 //! believe that a node runs that does not.
 
 use crate::VERSION;
-use crate::admin::{AdminError, Request, ask};
+use crate::admin::{AdminError, AdminRequest, ask};
 use crate::daemon::{self, Launch};
 use crate::error::StartError;
-use crate::log::Log;
+use crate::log::ActiveLog;
 use crate::process::{self, Detached, User, control_folder, enter_home, state_folder};
 use config::Effective;
 use std::io;
@@ -35,7 +35,7 @@ const FOREIGN: [(&str, &str); 3] =
 
 /// The result of a search in an admin directory.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum AdminSocketOwner {
     /// No server yet.
     Nobody,
     /// A scalla server, with its description.
@@ -58,7 +58,7 @@ pub fn stand_in(mut launch: Launch) -> ExitCode {
 }
 
 /// Opens the log, switches the user and finds the directory of the server.
-fn start(launch: &Launch) -> Result<(Log, Effective), StartError> {
+fn start(launch: &Launch) -> Result<(ActiveLog, Effective), StartError> {
     let mut effective = daemon::configuration(launch)?.effective;
     let user = launch.user.as_deref().map(User::find).transpose()?;
     if effective.process.admin_path.origin.is_default() {
@@ -76,7 +76,7 @@ fn start(launch: &Launch) -> Result<(Log, Effective), StartError> {
 }
 
 /// Searches the server, then waits for a signal to end.
-fn stay(launch: &Launch, mut log: Log, effective: &Effective, detached: Option<Detached>) -> ExitCode {
+fn stay(launch: &Launch, mut log: ActiveLog, effective: &Effective, detached: Option<Detached>) -> ExitCode {
     let instance = daemon::instance(effective);
     let who = format!("{CMSD} {instance}@{}", effective.host);
     tracing::info!("++++++ {who} initialization started.");
@@ -103,7 +103,7 @@ fn wait(
     launch: &Launch,
     effective: &Effective,
     who: &str,
-    log: &mut Log,
+    log: &mut ActiveLog,
     detached: Option<Detached>,
 ) -> Result<(), StartError> {
     let admin = effective.admin_folder();
@@ -147,12 +147,12 @@ async fn appearance(admin: &Path, who: &str, limit: Duration) -> Result<(), Star
     loop {
         // The call may block, because this process has no other work meanwhile.
         match look(admin) {
-            Found::Ours(note) => {
+            AdminSocketOwner::Ours(note) => {
                 tracing::info!("------ {who} initialization completed: {note} is the cluster node.");
                 return Ok(());
             }
-            Found::Other(text) => return Err(StartError::Cluster(text)),
-            Found::Nobody => {}
+            AdminSocketOwner::Other(text) => return Err(StartError::Cluster(text)),
+            AdminSocketOwner::Nobody => {}
         }
         if !said {
             tracing::info!("waiting for the scalla server of this instance on {}", admin.display());
@@ -171,15 +171,19 @@ async fn appearance(admin: &Path, who: &str, limit: Duration) -> Result<(), Star
 }
 
 /// Returns the program that serves this admin directory.
-fn look(admin: &Path) -> Found {
+fn look(admin: &Path) -> AdminSocketOwner {
     let socket = control_folder(admin).join(format!("{XROOTD}.sock"));
-    match ask(&socket, &Request::Status {}) {
+    match ask(&socket, &AdminRequest::Status {}) {
         Ok(status) => {
             let number = |name: &str| status[name].as_u64().unwrap_or_default();
-            return Found::Ours(format!("scalla (pid {}, port {})", number("pid"), number("port")));
+            return AdminSocketOwner::Ours(format!(
+                "scalla (pid {}, port {})",
+                number("pid"),
+                number("port")
+            ));
         }
         Err(AdminError::Denied(path)) => {
-            return Found::Other(format!(
+            return AdminSocketOwner::Other(format!(
                 "{} belongs to a server of another user; run this as that user (-R), or name an admin folder of its own (-a)",
                 path.display()
             ));
@@ -187,7 +191,7 @@ fn look(admin: &Path) -> Found {
         // The server may be starting or ending.
         Err(AdminError::NoServer(_) | AdminError::Broken(_)) => {}
         Err(AdminError::Garbled(_) | AdminError::Refused(_)) => {
-            return Found::Other(format!(
+            return AdminSocketOwner::Other(format!(
                 "the process that listens at {} is not a scalla server; stop it",
                 socket.display()
             ));
@@ -195,8 +199,8 @@ fn look(admin: &Path) -> Found {
     }
     let foreign = FOREIGN.iter().map(|(name, program)| (admin.join(name), *program));
     match foreign.into_iter().find(|(path, _)| is_alive(path)) {
-        Some((path, program)) => Found::Other(alien(&path, program)),
-        None => Found::Nobody,
+        Some((path, program)) => AdminSocketOwner::Other(alien(&path, program)),
+        None => AdminSocketOwner::Nobody,
     }
 }
 
@@ -231,15 +235,19 @@ mod tests {
     #[test]
     fn running_xrootd_daemons_are_distinguished_from_stale_sockets() {
         let folder = folder("others");
-        assert_eq!(look(&folder), Found::Nobody);
+        assert_eq!(look(&folder), AdminSocketOwner::Nobody);
         for (name, word) in [(".olb/olbd.nimda", "stop it"), (".xrootd/admin", "own cmsd beside it")] {
             let path = folder.join(name);
             let listener = UnixListener::bind(&path).unwrap();
-            let Found::Other(text) = look(&folder) else { panic!("{name}") };
+            let AdminSocketOwner::Other(text) = look(&folder) else { panic!("{name}") };
             assert!(text.contains(name) && text.contains(word), "{text}");
             drop(listener);
             assert!(path.exists());
-            assert_eq!(look(&folder), Found::Nobody, "a socket that nobody listens at is no daemon");
+            assert_eq!(
+                look(&folder),
+                AdminSocketOwner::Nobody,
+                "a socket that nobody listens at is no daemon"
+            );
         }
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -4,7 +4,7 @@
 
 use base::Identity;
 use config::{Effective, Folder, Port, Setting};
-use server::{Running, StartError};
+use server::{RunningServer, StartError};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ impl Drop for Scratch {
     }
 }
 
-fn drain(running: &mut Running) -> Vec<Identity> {
+fn drain(running: &mut RunningServer) -> Vec<Identity> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(running.drain(Duration::from_secs(30)))
 }
@@ -54,7 +54,7 @@ fn greet(address: SocketAddr) -> TcpStream {
 #[test]
 fn a_server_serves_and_closes_its_port_when_drained() {
     let scratch = Scratch::new("serve");
-    let mut running = Running::listen(&scratch.configuration()).unwrap();
+    let mut running = RunningServer::listen(&scratch.configuration()).unwrap();
     let address = running.address();
     let _client = greet(address);
     assert_eq!(running.connections(), 1);
@@ -65,10 +65,10 @@ fn a_server_serves_and_closes_its_port_when_drained() {
 #[test]
 fn a_port_is_served_once() {
     let scratch = Scratch::new("port");
-    let mut running = Running::listen(&scratch.configuration()).unwrap();
+    let mut running = RunningServer::listen(&scratch.configuration()).unwrap();
     let mut second = scratch.configuration();
     second.network.port = Setting::from_command_line(Port::Number(running.address().port()));
-    match Running::listen(&second) {
+    match RunningServer::listen(&second) {
         Err(StartError::Port { port, owner, .. }) => {
             assert_eq!(port, running.address().port());
             assert_eq!(owner.map(|owner| owner.pid), Some(std::process::id()));
@@ -82,7 +82,7 @@ fn a_port_is_served_once() {
 #[test]
 fn connections_of_another_protocol_are_closed_and_counted() {
     let scratch = Scratch::new("protocol");
-    let mut running = Running::listen(&scratch.configuration()).unwrap();
+    let mut running = RunningServer::listen(&scratch.configuration()).unwrap();
     let mut stream = TcpStream::connect(("127.0.0.1", running.address().port())).unwrap();
     stream.write_all(b"EHLO somebody.example.org, how are you\r\n").unwrap();
     assert_eq!(stream.read(&mut [0; 16]).unwrap_or(0), 0);
@@ -95,7 +95,7 @@ fn the_error_names_the_object_that_cannot_be_served() {
     let scratch = Scratch::new("missing");
     let mut effective = scratch.configuration();
     effective.storage.local_root = Setting::from_command_line(Some(scratch.0.join("nowhere")));
-    let error = Running::listen(&effective).err().map(|error| error.to_string()).unwrap_or_default();
+    let error = RunningServer::listen(&effective).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(error.contains("/nowhere: no such file or directory"), "{error}");
 }
 
@@ -112,7 +112,7 @@ fn a_server_does_not_start_on_journals_that_another_user_planted() {
         std::os::unix::fs::chown(folder.join(name), Some(65_534), None).unwrap();
         for planted in [folder.join(name), folder.clone()] {
             std::os::unix::fs::chown(&planted, Some(65_534), None).unwrap();
-            let Err(error) = Running::listen(&scratch.configuration()) else { panic!("it runs") };
+            let Err(error) = RunningServer::listen(&scratch.configuration()) else { panic!("it runs") };
             let text = error.to_string();
             let owner = "belongs to nobody (uid 65534), but this server runs as root (uid 0); start it as";
             assert!(text.contains(&format!("{} {owner}", planted.display())), "{text}");

@@ -2,13 +2,13 @@
 
 use base::shown;
 use serde_json::{Value, json};
-use server::admin::{LiveServer, Request, Status, ask};
+use server::admin::{AdminRequest, LiveServer, ServerStatus, ask};
 use std::fmt::Write;
 
 use crate::files::text::human;
 
 /// Formats the status of a server, one line per topic.
-pub(super) fn topics(status: &Status) -> String {
+pub(super) fn topics(status: &ServerStatus) -> String {
     let uptime = jiff::SignedDuration::from_secs(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));
     let configuration = match &status.config_file {
         Some(file) => format!("configuration {file}"),
@@ -74,7 +74,7 @@ pub(super) fn topics(status: &Status) -> String {
 }
 
 /// Formats the number of refused connections and the reasons.
-fn refused(status: &Status) -> String {
+fn refused(status: &ServerStatus) -> String {
     let (full, denied, unknown) = (status.refused_full, status.refused_denied, status.refused_unknown);
     match full + denied + unknown {
         0 => "0".to_owned(),
@@ -85,12 +85,12 @@ fn refused(status: &Status) -> String {
 /// A running server: its location, and its status reply or the reason why there is none.
 pub(super) struct Found {
     server: LiveServer,
-    status: Result<Status, String>,
+    status: Result<ServerStatus, String>,
 }
 
 impl Found {
     pub(super) fn ask(server: LiveServer) -> Self {
-        let answer = ask(&server.socket, &Request::Status {}).map_err(|error| error.to_string());
+        let answer = ask(&server.socket, &AdminRequest::Status {}).map_err(|error| error.to_string());
         let status =
             answer.and_then(|answer| serde_json::from_value(answer).map_err(|error| error.to_string()));
         Self { server, status }
@@ -147,7 +147,7 @@ pub(super) fn list(servers: &[Found]) -> String {
 mod tests {
     use super::*;
 
-    fn status() -> Status {
+    fn status() -> ServerStatus {
         let answer = json!({
             "version": "v0.1.0", "program": "xrootd", "instance": "anon", "pid": 812, "host": "disk1", "port": 1094,
             "exports": ["/a", "/b (read-only)"], "config_file": null, "started": "2026-11-23T10:00:00+01:00",
@@ -171,7 +171,7 @@ now       4 files open, 1 of them for writing, 1 unfinished, 0 with a checkpoint
 log       info
 ";
         assert_eq!(topics(&status()), expected);
-        let hostile = Status { host: "a\u{1b}[2J\nstate  x".to_owned(), draining: true, ..status() };
+        let hostile = ServerStatus { host: "a\u{1b}[2J\nstate  x".to_owned(), draining: true, ..status() };
         let text = topics(&hostile);
         assert_eq!(text.lines().count(), 7);
         assert!(text.contains("@a\\u001b[2J\\nstate  x,") && text.contains("state     drains"), "{text}");

@@ -4,7 +4,7 @@ use super::door;
 use crate::printer::{err, out};
 use anyhow::{Context, bail};
 use serde_json::json;
-use server::admin::{Request, ask};
+use server::admin::{AdminRequest, ask};
 use server::cluster::{Activity, NodeStatus, survey};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ impl Place<'_> {
     /// Counts the open files and clients at the node, or at all servers below it.
     fn left(&self) -> anyhow::Result<Activity> {
         let Some(address) = self.child else {
-            let status = ask(self.socket, &Request::Status {})?;
+            let status = ask(self.socket, &AdminRequest::Status {})?;
             let figure = |name: &str| status[name].as_u64().unwrap_or_default();
             return Ok(Activity {
                 open_files: figure("open_files"),
@@ -87,7 +87,7 @@ impl Place<'_> {
 
     /// Returns the servers whose files are counted: the child, or those below it.
     fn servers(&self, address: &str) -> anyhow::Result<Vec<String>> {
-        let own: NodeStatus = serde_json::from_value(ask(self.socket, &Request::ClusterStatus {})?)?;
+        let own: NodeStatus = serde_json::from_value(ask(self.socket, &AdminRequest::ClusterStatus {})?)?;
         let is_leaf = |status: &NodeStatus| {
             status.children.iter().any(|child| child.address == address && child.cluster_address.is_none())
         };

@@ -263,7 +263,7 @@ impl Drop for Background {
 /// Returns the status of the server with this admin directory.
 pub(crate) fn status(admin: &Path) -> serde_json::Value {
     let socket = admin.join(".scalla/xrootd.sock");
-    server::admin::ask(&socket, &server::admin::Request::Status {}).unwrap()
+    server::admin::ask(&socket, &server::admin::AdminRequest::Status {}).unwrap()
 }
 
 /// Reports whether this test is run by root.

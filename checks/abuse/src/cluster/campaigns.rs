@@ -1,12 +1,12 @@
 //! Hostile clients and nodes of a cluster, and the figures of others beside them: the latency of first opens of another client,
 //! the time until a new file is found, the memory of a server. A control run without them takes each time first.
 
-use super::Cluster;
+use super::TestCluster;
 use super::noise::Noise;
 use super::opens::{first_opens, is_redirected};
 use super::visitor::{Visitor, reset, stats};
 use crate::good::Latencies;
-use crate::raw::{CREATING, Client, READING, STAT, open, request};
+use crate::raw::{CREATING, READING, RawClient, STAT, open, request};
 use anyhow::Result;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -80,10 +80,13 @@ impl Scale {
 /// A campaign against a cluster.
 pub(crate) struct ClusterCampaign {
     pub(crate) name: &'static str,
-    run: fn(&Path, Scale) -> Result<Outcome>,
+    run: fn(&Path, Scale) -> Result<ClusterCampaignOutcome>,
 }
 
-const fn campaign(name: &'static str, run: fn(&Path, Scale) -> Result<Outcome>) -> ClusterCampaign {
+const fn campaign(
+    name: &'static str,
+    run: fn(&Path, Scale) -> Result<ClusterCampaignOutcome>,
+) -> ClusterCampaign {
     ClusterCampaign { name, run }
 }
 
@@ -106,12 +109,12 @@ impl ClusterCampaign {
 
 /// Figures in words, and the limits that are broken.
 #[derive(Default)]
-struct Outcome {
+struct ClusterCampaignOutcome {
     figures: Vec<String>,
     faults: Vec<String>,
 }
 
-impl Outcome {
+impl ClusterCampaignOutcome {
     fn note(&mut self, figure: String) {
         self.figures.push(figure);
     }
@@ -151,9 +154,9 @@ impl Outcome {
 }
 
 /// Two clients open one missing path at a server, without a pause between the requests.
-fn missing_opens(program: &Path, scale: Scale) -> Result<Outcome> {
-    let mut cluster = Cluster::start(program, 1)?;
-    let mut outcome = Outcome::default();
+fn missing_opens(program: &Path, scale: Scale) -> Result<ClusterCampaignOutcome> {
+    let mut cluster = TestCluster::start(program, 1)?;
+    let mut outcome = ClusterCampaignOutcome::default();
     let control = time_until_found(&mut cluster, "/made-before")?;
     let server = cluster.server(0)?;
     let port = server.port;
@@ -163,7 +166,7 @@ fn missing_opens(program: &Path, scale: Scale) -> Result<Outcome> {
     let requests = open(&path, READING).repeat(64);
     let mut noise = Noise::default();
     for _ in 0..2 {
-        let client = Client::login(port)?;
+        let client = RawClient::login(port)?;
         client.stream.set_write_timeout(None)?;
         noise.discard(client.stream.try_clone()?)?;
         noise.repeat(client.stream, requests.clone(), 64)?;
@@ -196,10 +199,10 @@ fn missing_opens(program: &Path, scale: Scale) -> Result<Outcome> {
 
 /// The time from the creation of a file at the server, of which the manager has reported that it is missing, until the manager
 /// sends a client there.
-fn time_until_found(cluster: &mut Cluster, path: &str) -> Result<Duration> {
-    let mut reader = Client::login(cluster.port)?;
+fn time_until_found(cluster: &mut TestCluster, path: &str) -> Result<Duration> {
+    let mut reader = RawClient::login(cluster.port)?;
     anyhow::ensure!(!is_redirected(&mut reader, path)?, "{path} is found before it is made");
-    let mut maker = Client::login(cluster.server(0)?.port)?;
+    let mut maker = RawClient::login(cluster.server(0)?.port)?;
     maker.open(path, CREATING)?;
     let begun = Instant::now();
     while !is_redirected(&mut reader, path)? {
@@ -210,13 +213,13 @@ fn time_until_found(cluster: &mut Cluster, path: &str) -> Result<Duration> {
 
 /// One server is lost, and connections have requests for missing names in flight, which the manager holds until the server is
 /// back or has been away for long.
-fn held_requests(program: &Path, scale: Scale) -> Result<Outcome> {
-    let mut cluster = Cluster::start(program, 2)?;
+fn held_requests(program: &Path, scale: Scale) -> Result<ClusterCampaignOutcome> {
+    let mut cluster = TestCluster::start(program, 2)?;
     let (control, paths) = (cluster.put_files(0, OPENS)?, cluster.put_files(0, OPENS)?);
     let control = first_opens(cluster.port, &control)?;
     let mut clients = Vec::new();
     for number in 0..scale.held / IN_FLIGHT {
-        let client = Client::login(cluster.port)?;
+        let client = RawClient::login(cluster.port)?;
         client.stream.set_write_timeout(None)?;
         let stat = |n| request(STAT, [0; 16], format!("/held/{number}/{n}").as_bytes());
         clients.push((client, (0..IN_FLIGHT).flat_map(stat).collect::<Vec<u8>>()));
@@ -244,14 +247,14 @@ fn held_requests(program: &Path, scale: Scale) -> Result<Outcome> {
         "the requests were not held long enough to measure"
     );
     cluster.check_alive()?;
-    let mut outcome = Outcome::default();
+    let mut outcome = ClusterCampaignOutcome::default();
     outcome.note(format!("{} requests held", scale.held));
     outcome.judge_opens(beside, control, scale);
     Ok(outcome)
 }
 
 /// Visitors of the cluster port ask for the state of a manager with many children.
-fn stats_flood(program: &Path, scale: Scale) -> Result<Outcome> {
+fn stats_flood(program: &Path, scale: Scale) -> Result<ClusterCampaignOutcome> {
     flood_cluster_port(program, scale, |port, noise| {
         for _ in 0..VISITORS {
             let mut visitor = Visitor::redirector(port)?;
@@ -269,7 +272,7 @@ fn stats_flood(program: &Path, scale: Scale) -> Result<Outcome> {
 }
 
 /// A node has the manager ask again for all that it knows of it, without a pause between the frames.
-fn reset_flood(program: &Path, scale: Scale) -> Result<Outcome> {
+fn reset_flood(program: &Path, scale: Scale) -> Result<ClusterCampaignOutcome> {
     flood_cluster_port(program, scale, |port, noise| {
         let node = Visitor::node(port, NODES)?;
         noise.discard(node.sender()?)?;
@@ -281,8 +284,8 @@ fn flood_cluster_port(
     program: &Path,
     scale: Scale,
     flood: impl FnOnce(u16, &mut Noise) -> Result<()>,
-) -> Result<Outcome> {
-    let mut cluster = Cluster::start(program, 1)?;
+) -> Result<ClusterCampaignOutcome> {
+    let mut cluster = TestCluster::start(program, 1)?;
     let (control, paths) = (cluster.put_files(0, OPENS)?, cluster.put_files(0, OPENS)?);
     let mut nodes = Noise::default();
     for number in 0..NODES {
@@ -302,7 +305,7 @@ fn flood_cluster_port(
     noise.check()?;
     nodes.check()?;
     cluster.check_alive()?;
-    let mut outcome = Outcome::default();
+    let mut outcome = ClusterCampaignOutcome::default();
     outcome.note(format!("{rate:.0} requests/s"));
     outcome.judge_opens(beside, control, scale);
     Ok(outcome)

@@ -5,9 +5,9 @@ mod noise;
 mod opens;
 mod visitor;
 
-use crate::process::{Process, Scratch};
+use crate::process::{Scratch, ServerProcess};
 use anyhow::{Context, Result, bail};
-use server::admin::Request;
+use server::admin::AdminRequest;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,12 +19,12 @@ const REACHED_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A manager and its servers. Dropping it ends all of them.
-pub(crate) struct Cluster {
+pub(crate) struct TestCluster {
     /// The port of the manager for clients.
     port: u16,
     /// The port of the manager for nodes.
     node_port: u16,
-    manager: Process,
+    manager: ServerProcess,
     servers: Vec<DataServer>,
     scratch: Scratch,
     /// Directories of new files that were made.
@@ -33,7 +33,7 @@ pub(crate) struct Cluster {
 
 struct DataServer {
     port: u16,
-    process: Process,
+    process: ServerProcess,
     is_killed: bool,
 }
 
@@ -45,13 +45,13 @@ impl DataServer {
     }
 }
 
-impl Cluster {
+impl TestCluster {
     /// Starts a manager and as many servers; returns when it serves with all of them.
     fn start(program: &Path, servers: usize) -> Result<Self> {
         let scratch = Scratch::create()?;
         let common = ["--port", "0", "--admin-path", "admin"];
         let arguments = [&["manager", "--cluster-port", "0", "--instance", "manager"], &common[..]].concat();
-        let (manager, port) = Process::start(program, &scratch, "manager", &arguments)?;
+        let (manager, port) = ServerProcess::start(program, &scratch, "manager", &arguments)?;
         let mut cluster = Self { port, node_port: 0, manager, servers: Vec::new(), scratch, folders: 0 };
         let status = cluster.status()?;
         let address = status["cluster_address"].as_str().context("cluster_address")?;
@@ -63,7 +63,7 @@ impl Cluster {
             // They take files on small disks too.
             let own = ["serve", &name, "--instance", &name, "--manager", &parent, "--min-free", "1m"];
             let arguments = [&own, &common[..]].concat();
-            let (process, port) = Process::start(program, &cluster.scratch, &name, &arguments)?;
+            let (process, port) = ServerProcess::start(program, &cluster.scratch, &name, &arguments)?;
             cluster.servers.push(DataServer { port, process, is_killed: false });
         }
         cluster.await_children("serving", servers)?;
@@ -72,7 +72,7 @@ impl Cluster {
 
     /// The state of the manager.
     fn status(&self) -> Result<serde_json::Value> {
-        self.scratch.ask("admin/manager/.scalla/xrootd.sock", &Request::ClusterStatus {})
+        self.scratch.ask("admin/manager/.scalla/xrootd.sock", &AdminRequest::ClusterStatus {})
     }
 
     /// Waits until `count` children are in a state.

@@ -1,7 +1,7 @@
 //! First opens: a client asks a manager for existing files that no client has asked for.
 
 use crate::good::Latencies;
-use crate::raw::{Client, READING, open};
+use crate::raw::{READING, RawClient, open};
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Opens each file at the manager, which must send the client on.
 pub(crate) fn first_opens(port: u16, paths: &[String]) -> Result<Latencies> {
-    let mut client = Client::login(port)?;
+    let mut client = RawClient::login(port)?;
     let mut latencies = Latencies::default();
     for path in paths {
         let begun = Instant::now();
@@ -28,7 +28,7 @@ pub(crate) fn first_opens(port: u16, paths: &[String]) -> Result<Latencies> {
 }
 
 /// Reports whether the manager sends a client on to a file; `false` if there is no such file.
-pub(crate) fn is_redirected(client: &mut Client, path: &str) -> Result<bool> {
+pub(crate) fn is_redirected(client: &mut RawClient, path: &str) -> Result<bool> {
     client.send(&open(path, READING))?;
     match client.reply()? {
         (REDIRECT, _) => Ok(true),

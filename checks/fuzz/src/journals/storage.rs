@@ -20,7 +20,7 @@ const TOO_LARGE: i32 = 27;
 
 pub(super) struct OneFile;
 
-struct File;
+struct JournalFile;
 
 fn found<T>(path: &LogicalPath, there: T) -> io::Result<T> {
     if path.as_bytes() == PATH { Ok(there) } else { Err(io::Error::from_raw_os_error(NOT_FOUND)) }
@@ -54,7 +54,7 @@ fn unsupported<T>() -> io::Result<T> {
 
 impl Backend for OneFile {
     fn open(&self, path: &LogicalPath, _how: &OpenHow) -> io::Result<Arc<dyn StoredFile>> {
-        found(path, Arc::new(File))
+        found(path, Arc::new(JournalFile))
     }
     fn open_now(&self, _path: &LogicalPath, _how: &OpenHow) -> Now<Arc<dyn StoredFile>> {
         Now::WouldBlock
@@ -109,7 +109,7 @@ impl Backend for OneFile {
     }
 }
 
-impl StoredFile for File {
+impl StoredFile for JournalFile {
     fn read_now(&self, _offset: u64, _into: &mut [u8]) -> Now<usize> {
         Now::Done(Ok(0))
     }

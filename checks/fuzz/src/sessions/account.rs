@@ -19,12 +19,12 @@ const STATUS_BYTES: usize = STATUS_FRAME_BYTES - RESPONSE_HEADER_BYTES;
 
 /// Outstanding replies by streamid.
 #[derive(Default)]
-pub(super) struct Account {
+pub(super) struct ReplyAccount {
     owed: BTreeMap<[u8; 2], i64>,
     greeted: bool,
 }
 
-impl Account {
+impl ReplyAccount {
     /// Records a request at the front of `input`.
     pub(super) fn request(&mut self, input: &[u8], todo: &Todo) {
         if !std::mem::replace(&mut self.greeted, true) {

@@ -20,8 +20,8 @@ use wire::xroot::frames::{FrameBytes, response_bytes};
 use wire::xroot::header::SessionId;
 use wire::xroot::limits::HANDSHAKE_REPLY_BYTES;
 
-use super::account::Account;
-use super::files::{Access, CountingFile, Use};
+use super::account::ReplyAccount;
+use super::files::{CountingFile, FileAccess, FileUse};
 use super::reads::PendingRead;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -29,13 +29,13 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PAGES_MAX: usize = 3;
 
 /// A call that waits for an answer.
-struct Asked {
+struct PendingCall {
     call: CallId,
-    about: About,
+    about: PendingCallKind,
     told_later: bool,
 }
 
-enum About {
+enum PendingCallKind {
     Operation(Operation),
     File(Arc<dyn OpenFile>, FileOperation),
     /// Any call that is answered with a text or without a value.
@@ -43,7 +43,7 @@ enum About {
 }
 
 /// Data that the session expects on a connection.
-struct Expected {
+struct ExpectedData {
     receive: Receive,
     /// Number of bytes that have not been received yet.
     missing: usize,
@@ -66,23 +66,23 @@ impl Outlets for Outputs {
     }
 }
 
-pub(super) struct Driver {
+pub(super) struct FuzzDriver {
     pub(super) session: Session,
     pub(super) out: Outputs,
     input: Vec<u8>,
-    asked: Vec<Asked>,
-    expected: Vec<Expected>,
+    asked: Vec<PendingCall>,
+    expected: Vec<ExpectedData>,
     pub(super) reads: Vec<PendingRead>,
     bound: BTreeSet<u8>,
     files: Vec<Arc<CountingFile>>,
-    account: Account,
+    account: ReplyAccount,
     pages: usize,
     pub(super) started_reads: usize,
     closed: bool,
     greeted: bool,
 }
 
-impl Driver {
+impl FuzzDriver {
     pub(super) fn new(settings: Settings) -> Self {
         let peer = Peer { address: Some(HERE), host: "client.example.org".to_owned() };
         let session = Session::new(SessionId([7; 16]), Arc::new(settings), peer);
@@ -95,7 +95,7 @@ impl Driver {
             reads: Vec::new(),
             bound: BTreeSet::new(),
             files: Vec::new(),
-            account: Account::default(),
+            account: ReplyAccount::default(),
             pages: 0,
             started_reads: 0,
             closed: false,
@@ -109,7 +109,7 @@ impl Driver {
         if self.closed {
             return;
         }
-        let bound = |expected: &&mut Expected| expected.receive.link != LinkId::CONTROL;
+        let bound = |expected: &&mut ExpectedData| expected.receive.link != LinkId::CONTROL;
         for expected in self.expected.iter_mut().filter(bound).filter(|expected| !expected.receive.held) {
             expected.missing = expected.missing.saturating_sub(bytes.len());
         }
@@ -166,34 +166,36 @@ impl Driver {
         match todo {
             Todo::Nothing => {}
             Todo::Close => self.closed = true,
-            Todo::Call(call, operation) => self.ask(call, About::Operation(operation)),
+            Todo::Call(call, operation) => self.ask(call, PendingCallKind::Operation(operation)),
             Todo::FileCall(call, file, operation) => {
                 begin_uses(&uses_of(&file, &operation));
-                self.ask(call, About::File(file, operation));
+                self.ask(call, PendingCallKind::File(file, operation));
             }
             Todo::Read(task) | Todo::ReadWithHints(task, _) => self.read(&task),
             Todo::ReadVector(task) => self.read_vector(task),
             Todo::Receive(receive) => self.expect(receive),
             Todo::Proceed(call) => self.proceed(call),
             Todo::Bind { .. } => self.end(),
-            Todo::EndSession { call, .. } | Todo::Statistics { call, .. } => self.ask(call, About::Other),
+            Todo::EndSession { call, .. } | Todo::Statistics { call, .. } => {
+                self.ask(call, PendingCallKind::Other)
+            }
         }
     }
 
-    fn ask(&mut self, call: CallId, about: About) {
+    fn ask(&mut self, call: CallId, about: PendingCallKind) {
         let used = self.asked.iter().any(|asked| asked.call == call)
             || self.expected.iter().any(|expected| expected.receive.call == call);
         assert!(!used, "{call:?} is used twice concurrently");
-        self.asked.push(Asked { call, about, told_later: false });
+        self.asked.push(PendingCall { call, about, told_later: false });
     }
 
     /// Lists the ranges that a read uses.
-    pub(super) fn uses_of_reads(&self, elements: &[ReadElement]) -> Vec<Use> {
+    pub(super) fn uses_of_reads(&self, elements: &[ReadElement]) -> Vec<FileUse> {
         let uses = elements.iter().map(|element| {
             let Some(file) = self.session.file(element.file) else {
                 panic!("a read of a file that is not open")
             };
-            Use::new(file, Access::Read(element.offset, element.length as u64))
+            FileUse::new(file, FileAccess::Read(element.offset, element.length as u64))
         });
         uses.collect()
     }
@@ -204,7 +206,7 @@ impl Driver {
             begin_uses(&uses_of_data(&receive));
         }
         let missing = receive.length;
-        self.expected.push(Expected { receive, missing });
+        self.expected.push(ExpectedData { receive, missing });
     }
 
     /// Starts a write that was held. Its connection may be lost by then.
@@ -223,7 +225,7 @@ impl Driver {
             return;
         }
         let asked = self.asked.swap_remove(usize::from(which) % self.asked.len());
-        let releases = matches!(asked.about, About::File(_, FileOperation::Abandon));
+        let releases = matches!(asked.about, PendingCallKind::File(_, FileOperation::Abandon));
         let answer = match how % 8 {
             1 => Answer::error(ErrorKind::NotFound, "no such file"),
             2 if !releases => Answer::Wait { seconds: u32::from(how), text: "later".to_owned() },
@@ -233,7 +235,7 @@ impl Driver {
             4 => Answer::DONE,
             _ => Answer::Value(self.value(&asked.about, how)),
         };
-        if let About::File(file, operation) = &asked.about {
+        if let PendingCallKind::File(file, operation) = &asked.about {
             end_uses(&uses_of(file, operation));
             if matches!(operation, FileOperation::Close { .. } | FileOperation::Abandon) {
                 let again = matches!(answer, Answer::Wait { .. } | Answer::Redirect(_));
@@ -246,31 +248,32 @@ impl Driver {
     }
 
     /// Returns a value of the kind that the operation requires.
-    fn value(&mut self, about: &About, how: u8) -> Value {
+    fn value(&mut self, about: &PendingCallKind, how: u8) -> Value {
         let text = || Value::Text(b"text".to_vec());
         match about {
-            About::Operation(Operation::Open(_, request)) => {
+            PendingCallKind::Operation(Operation::Open(_, request)) => {
                 let file = CountingFile::open(request.write);
                 self.files.push(file.clone());
                 Value::Opened(Opened { file, stat: request.stat.then(stat) })
             }
-            About::Operation(Operation::Stat(_)) | About::File(_, FileOperation::Stat) => Value::Stat(stat()),
-            About::Operation(Operation::StatSpace(_)) => Value::Space(SpaceFigures::default()),
-            About::Operation(Operation::StatMany(targets)) => {
+            PendingCallKind::Operation(Operation::Stat(_))
+            | PendingCallKind::File(_, FileOperation::Stat) => Value::Stat(stat()),
+            PendingCallKind::Operation(Operation::StatSpace(_)) => Value::Space(SpaceFigures::default()),
+            PendingCallKind::Operation(Operation::StatMany(targets)) => {
                 let stat = BriefStat::new(FileKind::File, false);
                 Value::BriefStats(targets.cursor().filter_map(Result::ok).map(|_| stat).collect())
             }
-            About::Operation(Operation::List(..) | Operation::ListMore(_)) => self.listing(how),
-            About::Operation(Operation::Attributes(_, work))
-            | About::File(_, FileOperation::Attributes(work)) => attributes(work),
-            About::Operation(Operation::Checksum(_)) => {
+            PendingCallKind::Operation(Operation::List(..) | Operation::ListMore(_)) => self.listing(how),
+            PendingCallKind::Operation(Operation::Attributes(_, work))
+            | PendingCallKind::File(_, FileOperation::Attributes(work)) => attributes(work),
+            PendingCallKind::Operation(Operation::Checksum(_)) => {
                 Value::Checksum { algorithm: "adler32".to_owned(), hex: "091e01de".to_owned() }
             }
-            About::File(_, FileOperation::Checkpoint(CheckpointWork::Query)) => {
+            PendingCallKind::File(_, FileOperation::Checkpoint(CheckpointWork::Query)) => {
                 Value::CheckpointSize { max: 1 << 20, used: 0 }
             }
-            About::Operation(_) | About::Other => text(),
-            About::File(..) => Value::Nothing,
+            PendingCallKind::Operation(_) | PendingCallKind::Other => text(),
+            PendingCallKind::File(..) => Value::Nothing,
         }
     }
 
@@ -305,7 +308,7 @@ impl Driver {
     }
 
     fn settle(&mut self, index: usize, how: u8) {
-        let Expected { receive, .. } = self.expected.swap_remove(index);
+        let ExpectedData { receive, .. } = self.expected.swap_remove(index);
         if !receive.held {
             end_uses(&uses_of_data(&receive));
         }
@@ -411,16 +414,17 @@ impl Driver {
 }
 
 /// Lists the ranges that expected data changes.
-fn uses_of_data(receive: &Receive) -> Vec<Use> {
+fn uses_of_data(receive: &Receive) -> Vec<FileUse> {
     let length = receive.length as u64;
     match &receive.into {
-        Destination::File { file, offset } => vec![Use::new(file, Access::Write(*offset, length))],
+        Destination::File { file, offset } => vec![FileUse::new(file, FileAccess::Write(*offset, length))],
         Destination::Pages { file, offset } => {
             let data = digest_length(*offset, receive.length);
-            vec![Use::new(file, Access::Write(*offset, data))]
+            vec![FileUse::new(file, FileAccess::Write(*offset, data))]
         }
         Destination::Vector(extents) => {
-            let to_use = |e: &session::Extent| Use::new(&e.file, Access::Write(e.offset, e.length as u64));
+            let to_use =
+                |e: &session::Extent| FileUse::new(&e.file, FileAccess::Write(e.offset, e.length as u64));
             extents.iter().map(to_use).collect()
         }
         Destination::Discard => Vec::new(),
@@ -437,34 +441,34 @@ fn digest_length(offset: u64, length: usize) -> u64 {
 }
 
 /// Lists the files that an operation uses, and how.
-fn uses_of(file: &Arc<dyn OpenFile>, operation: &FileOperation) -> Vec<Use> {
+fn uses_of(file: &Arc<dyn OpenFile>, operation: &FileOperation) -> Vec<FileUse> {
     let access = match operation {
-        FileOperation::Close { .. } | FileOperation::Abandon => Access::Close,
-        FileOperation::Query { .. } => Access::Nothing,
+        FileOperation::Close { .. } | FileOperation::Abandon => FileAccess::Close,
+        FileOperation::Query { .. } => FileAccess::Nothing,
         FileOperation::Stat
         | FileOperation::Sync
         | FileOperation::Checkpoint(CheckpointWork::Query)
         | FileOperation::Attributes(AttributeWork::Get(_) | AttributeWork::List { .. }) => {
-            Access::Read(0, u64::MAX)
+            FileAccess::Read(0, u64::MAX)
         }
-        _ => Access::Write(0, u64::MAX),
+        _ => FileAccess::Write(0, u64::MAX),
     };
-    let mut uses = vec![Use::new(file, access)];
+    let mut uses = vec![FileUse::new(file, access)];
     if let FileOperation::CloneFrom(ranges) = operation {
         let sources = ranges.iter().filter(|range| !Arc::ptr_eq(&range.source, file));
-        uses.extend(sources.map(|range| Use::new(&range.source, Access::Read(0, u64::MAX))));
+        uses.extend(sources.map(|range| FileUse::new(&range.source, FileAccess::Read(0, u64::MAX))));
     }
     uses
 }
 
 /// Begins all uses of one operation, which do not conflict with each other.
-pub(super) fn begin_uses(uses: &[Use]) {
-    uses.iter().for_each(Use::check);
-    uses.iter().for_each(Use::begin);
+pub(super) fn begin_uses(uses: &[FileUse]) {
+    uses.iter().for_each(FileUse::check);
+    uses.iter().for_each(FileUse::begin);
 }
 
-pub(super) fn end_uses(uses: &[Use]) {
-    uses.iter().for_each(Use::end);
+pub(super) fn end_uses(uses: &[FileUse]) {
+    uses.iter().for_each(FileUse::end);
 }
 
 fn attributes(work: &AttributeWork) -> Value {

@@ -15,7 +15,7 @@ const RELEASED: u8 = 2;
 
 /// A kind of access to a file; ranges are an offset and a length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Access {
+pub(super) enum FileAccess {
     /// An access that conflicts with no other one.
     Nothing,
     Read(u64, u64),
@@ -24,7 +24,7 @@ pub(super) enum Access {
     Close,
 }
 
-impl Access {
+impl FileAccess {
     fn disturbs(self, other: Self) -> bool {
         let overlap = |a: u64, b: u64, c: u64, d: u64| a < c.saturating_add(d) && c < a.saturating_add(b);
         match (self, other) {
@@ -38,13 +38,13 @@ impl Access {
 }
 
 /// The use of a file by an operation.
-pub(super) struct Use {
+pub(super) struct FileUse {
     file: Arc<dyn OpenFile>,
-    access: Access,
+    access: FileAccess,
 }
 
-impl Use {
-    pub(super) fn new(file: &Arc<dyn OpenFile>, access: Access) -> Self {
+impl FileUse {
+    pub(super) fn new(file: &Arc<dyn OpenFile>, access: FileAccess) -> Self {
         Self { file: file.clone(), access }
     }
 
@@ -53,7 +53,7 @@ impl Use {
         let file = CountingFile::of(&self.file);
         assert_eq!(file.state.load(Ordering::Relaxed), OPEN, "a file that is not open is used");
         let uses = file.uses();
-        assert!(self.access != Access::Close || uses.is_empty(), "a file is closed while it is in use");
+        assert!(self.access != FileAccess::Close || uses.is_empty(), "a file is closed while it is in use");
         let other = uses.iter().find(|other| self.access.disturbs(**other));
         assert!(other.is_none(), "{:?} and {other:?} run concurrently", self.access);
     }
@@ -61,7 +61,7 @@ impl Use {
     pub(super) fn begin(&self) {
         let file = CountingFile::of(&self.file);
         file.uses().push(self.access);
-        if self.access == Access::Close {
+        if self.access == FileAccess::Close {
             file.state.store(CLOSING, Ordering::Relaxed);
         }
     }
@@ -80,7 +80,7 @@ pub(super) struct CountingFile {
     path: LogicalPath,
     writable: bool,
     state: AtomicU8,
-    uses: Mutex<Vec<Access>>,
+    uses: Mutex<Vec<FileAccess>>,
 }
 
 impl CountingFile {
@@ -97,7 +97,7 @@ impl CountingFile {
         }
     }
 
-    fn uses(&self) -> MutexGuard<'_, Vec<Access>> {
+    fn uses(&self) -> MutexGuard<'_, Vec<FileAccess>> {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -20,7 +20,7 @@ mod driver;
 mod files;
 mod reads;
 
-use driver::Driver;
+use driver::FuzzDriver;
 use session::{Settings, Signing};
 use wire::xroot::codes::{RequestCode, SecurityLevel};
 
@@ -35,8 +35,8 @@ use wire::xroot::codes::{RequestCode, SecurityLevel};
 /// | 6    | which u8, how u8 | a call is deferred, or the next frame of a read is sent     |
 /// | 7    | which u8         | 7: the control connection is lost; else bytes arrive singly |
 pub fn target(data: &[u8]) {
-    let mut steps = Steps { rest: data };
-    let mut driver = Driver::new(settings(data));
+    let mut steps = StepReader { rest: data };
+    let mut driver = FuzzDriver::new(settings(data));
     while let Some(step) = steps.byte() {
         match step % 8 {
             0..=2 => {
@@ -153,11 +153,11 @@ pub fn pipelined_seed(number: u32) -> Vec<u8> {
     steps
 }
 
-struct Steps<'a> {
+struct StepReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Steps<'a> {
+impl<'a> StepReader<'a> {
     fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;

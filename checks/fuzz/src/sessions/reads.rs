@@ -7,8 +7,8 @@ use base::{Error, ErrorKind};
 use session::{LinkId, Outlets, ReadElement, ReadReply, ReadTask, ReadVectorTask, Todo};
 use vfs::{Redirect, Spot};
 
-use super::driver::{Driver, begin_uses, end_uses};
-use super::files::Use;
+use super::driver::{FuzzDriver, begin_uses, end_uses};
+use super::files::FileUse;
 
 /// Maximum length in bytes of a read that is answered immediately.
 const SMALL_BYTES_MAX: usize = 1024;
@@ -20,18 +20,18 @@ const DATA: u8 = 0xda;
 /// A read in progress.
 pub(super) struct PendingRead {
     reply: ReadReply,
-    uses: Vec<Use>,
-    kind: Kind,
+    uses: Vec<FileUse>,
+    kind: ReadKind,
 }
 
-enum Kind {
+enum ReadKind {
     Range { offset: u64, paged: bool },
     Vector(Vec<ReadElement>),
 }
 
 /// The way in which a read continues.
 #[derive(Clone, Copy)]
-enum How {
+enum ReadResult {
     Data,
     Short,
     End,
@@ -39,7 +39,7 @@ enum How {
     Elsewhere,
 }
 
-impl How {
+impl ReadResult {
     fn of(number: usize) -> Self {
         match number % 5 {
             0 => Self::Data,
@@ -68,7 +68,7 @@ fn elsewhere() -> Redirect {
     Redirect { host: "h".to_owned(), port: 1094, cgi: String::new() }
 }
 
-impl Driver {
+impl FuzzDriver {
     /// Starts a read; every second one cannot be answered immediately.
     pub(super) fn read(&mut self, task: &ReadTask) {
         assert!(self.session.is_bound(task.link), "a reply for a connection that is not bound");
@@ -77,17 +77,17 @@ impl Driver {
         begin_uses(&uses);
         let is_small = !task.paged && task.length <= SMALL_BYTES_MAX;
         let Some(how) = self.at_once().filter(|_| is_small) else {
-            let kind = Kind::Range { offset: task.offset, paged: task.paged };
+            let kind = ReadKind::Range { offset: task.offset, paged: task.paged };
             let reply = self.session.read_began(task);
             return self.reads.push(PendingRead { reply, uses, kind });
         };
         end_uses(&uses);
-        if let How::Elsewhere = how {
+        if let ReadResult::Elsewhere = how {
             return self.session.read_redirected(task, &elsewhere(), &mut self.out);
         }
         let out = self.out.link(task.link);
         let answered = task.answer(out, |out| match how {
-            How::Failure => Spot::Failed(failure()),
+            ReadResult::Failure => Spot::Failed(failure()),
             how => {
                 let there = how.there(task.length);
                 out.resize(out.len() + there, DATA);
@@ -101,25 +101,25 @@ impl Driver {
     pub(super) fn read_vector(&mut self, task: ReadVectorTask) {
         let uses = self.uses_of_reads(&task.elements);
         begin_uses(&uses);
-        if let Some(How::Elsewhere) = self.at_once() {
+        if let Some(ReadResult::Elsewhere) = self.at_once() {
             end_uses(&uses);
             return self.session.vector_read_redirected(&task, &elsewhere(), &mut self.out);
         }
         let reply = self.session.vector_read_began(&task);
         assert_eq!(reply.left(), task.elements.len());
-        self.reads.push(PendingRead { reply, uses, kind: Kind::Vector(task.elements) });
+        self.reads.push(PendingRead { reply, uses, kind: ReadKind::Vector(task.elements) });
     }
 
-    fn at_once(&mut self) -> Option<How> {
+    fn at_once(&mut self) -> Option<ReadResult> {
         self.started_reads += 1;
-        self.started_reads.is_multiple_of(2).then(|| How::of(self.started_reads / 2))
+        self.started_reads.is_multiple_of(2).then(|| ReadResult::of(self.started_reads / 2))
     }
 
     /// Sends the next frame of a read, which may be the last one.
     pub(super) fn go_on_reading(&mut self, which: usize, how: usize) {
         let mut read = self.reads.swap_remove(which % self.reads.len());
-        let how = How::of(how);
-        if let How::Failure | How::Elsewhere = how {
+        let how = ReadResult::of(how);
+        if let ReadResult::Failure | ReadResult::Elsewhere = how {
             end_uses(&read.uses);
             self.session.read_failed(read.reply, &failure(), &mut self.out);
         } else if frame(&mut read, how, self.out.link(LinkId::CONTROL)) {
@@ -144,12 +144,12 @@ impl Driver {
 }
 
 /// Appends the next frame; returns whether it is the last one.
-fn frame(read: &mut PendingRead, how: How, out: &mut Vec<u8>) -> bool {
+fn frame(read: &mut PendingRead, how: ReadResult, out: &mut Vec<u8>) -> bool {
     let left = read.reply.left();
     let wanted = left.min(FRAME_BYTES_MAX);
     let there = how.there(wanted);
     match &mut read.kind {
-        Kind::Range { offset, paged: true } => {
+        ReadKind::Range { offset, paged: true } => {
             let frame = read.reply.page_frame(*offset, (wanted, there), there);
             out.extend_from_slice(&frame.header);
             out.resize(out.len() + there, DATA);
@@ -157,7 +157,7 @@ fn frame(read: &mut PendingRead, how: How, out: &mut Vec<u8>) -> bool {
             assert!(frame.is_last || (there == wanted && read.reply.left() > 0), "the reply never ends");
             frame.is_last
         }
-        Kind::Range { paged: false, .. } => {
+        ReadKind::Range { paged: false, .. } => {
             let frame = read.reply.frame(wanted, there);
             out.extend_from_slice(&frame.header);
             out.resize(out.len() + there, DATA);
@@ -165,7 +165,7 @@ fn frame(read: &mut PendingRead, how: How, out: &mut Vec<u8>) -> bool {
             assert!(frame.is_last || (there == wanted && read.reply.left() > 0), "the reply never ends");
             frame.is_last
         }
-        Kind::Vector(elements) => {
+        ReadKind::Vector(elements) => {
             let mut data = Vec::new();
             let rest = elements.split_off(elements.len().min(2));
             for element in elements.iter() {

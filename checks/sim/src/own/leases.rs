@@ -5,10 +5,10 @@ use std::time::Duration;
 use cluster::tree::{ConnectionId, Extensions};
 use cluster::{EXPECTED_FOR, LeaseNumber};
 
-use super::{Own, Sabotage};
-use crate::talk::{Deed, Files, Name};
+use super::{OwnProcess, Sabotage};
+use crate::talk::{Deed, FileMessage, Name};
 
-impl Own {
+impl OwnProcess {
     /// Reports the running leases to new parents.
     pub(super) fn report_leases(&mut self, now: Duration, out: &mut Vec<Deed>) {
         let parents: Vec<(ConnectionId, Extensions)> = self.parents().collect();
@@ -70,6 +70,6 @@ impl Own {
 }
 
 /// Returns the message for a file that a client is about to create here.
-fn leased(path: &Name, number: LeaseNumber) -> Files {
-    Files::Have { path: path.clone(), pending: true, draining: false, leased: Some(number) }
+fn leased(path: &Name, number: LeaseNumber) -> FileMessage {
+    FileMessage::Have { path: path.clone(), pending: true, draining: false, leased: Some(number) }
 }

@@ -6,17 +6,17 @@ use std::time::Duration;
 use cluster::tree::{AcceptorRole, ConnectionId, Extensions};
 use cluster::{LoginClass, NameChange, OrderPermit, PeerOrder};
 
-use super::{Own, Sabotage, here};
-use crate::disk::Disk;
-use crate::talk::{Deed, Files, Order};
+use super::{OwnProcess, Sabotage, here};
+use crate::disk::HostDisk;
+use crate::talk::{ChangeOrder, Deed, FileMessage};
 
-impl Own {
+impl OwnProcess {
     /// Handles an order to change names.
     pub(super) fn ordered(
         &mut self,
         link: ConnectionId,
-        order: Order,
-        disk: &mut Disk,
+        order: ChangeOrder,
+        disk: &mut HostDisk,
         now: Duration,
         out: &mut Vec<Deed>,
     ) {
@@ -51,7 +51,7 @@ impl Own {
         }
     }
 
-    fn forget(&mut self, order: &Order) {
+    fn forget(&mut self, order: &ChangeOrder) {
         if let Some(desk) = &mut self.desk {
             match &order.to {
                 Some(to) => desk.resolver.rename(&order.path, to),
@@ -60,21 +60,21 @@ impl Own {
         }
     }
 
-    fn pass_on(&mut self, _permit: OrderPermit, order: Order, out: &mut Vec<Deed>) {
+    fn pass_on(&mut self, _permit: OrderPermit, order: ChangeOrder, out: &mut Vec<Deed>) {
         self.forget(&order);
         let (Some(desk), Some(members)) = (&self.desk, self.node.members()) else { return };
         let Some(relays_left) = order.relays_left.checked_sub(1) else { return };
         let slots = desk.resolver.order_receivers(Some(&order.path));
         let links = slots.iter().filter_map(|slot| members.member(slot)?.link);
-        let order = Order { relays_left, ..order };
-        out.extend(links.map(|link| Deed::Files(link, Files::Order(order.clone()))));
+        let order = ChangeOrder { relays_left, ..order };
+        out.extend(links.map(|link| Deed::Files(link, FileMessage::Order(order.clone()))));
     }
 
     fn carry_out(
         &mut self,
         _permit: OrderPermit,
-        order: &Order,
-        disk: &mut Disk,
+        order: &ChangeOrder,
+        disk: &mut HostDisk,
         now: Duration,
         out: &mut Vec<Deed>,
     ) {
@@ -83,12 +83,12 @@ impl Own {
         match (order.change, &order.to) {
             (NameChange::Rm, _) if was_here => {
                 disk.remove(path, now, false);
-                self.tell_parents(&Files::Gone { path: path.clone() }, out);
+                self.tell_parents(&FileMessage::Gone { path: path.clone() }, out);
             }
             (NameChange::Mv, Some(to)) if was_here => {
                 disk.remove(path, now, false);
                 disk.put(to, None, now);
-                self.tell_parents(&Files::Gone { path: path.clone() }, out);
+                self.tell_parents(&FileMessage::Gone { path: path.clone() }, out);
                 self.tell_parents(&here(to), out);
             }
             (NameChange::Mkdir, _) if !was_here => {

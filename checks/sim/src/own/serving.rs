@@ -6,16 +6,22 @@ use std::time::Duration;
 
 use cluster::{CreationOutcome, ErrorCode, OVERTAKEN, Permit};
 
-use super::{Own, Sabotage, client_token, here};
+use super::{OwnProcess, Sabotage, client_token, here};
 use crate::desk::told;
-use crate::disk::Disk;
-use crate::host::Host;
-use crate::talk::{Deed, Files, Name, Request, Told, Wish};
+use crate::disk::HostDisk;
+use crate::host::SimHost;
+use crate::talk::{ClientRequest, Deed, FileMessage, HostReply, Name, RequestedAction};
 
-impl Own {
+impl OwnProcess {
     /// Handles a client's request.
-    pub fn serve(&mut self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) {
-        let Request { operation, attempt, .. } = *request;
+    pub fn serve(
+        &mut self,
+        request: &ClientRequest,
+        disk: &mut HostDisk,
+        now: Duration,
+        out: &mut Vec<Deed>,
+    ) {
+        let ClientRequest { operation, attempt, .. } = *request;
         if self.desk.is_none() {
             if disk.hangs {
                 return;
@@ -35,8 +41,8 @@ impl Own {
     }
 
     /// Passes a client's request to the resolver.
-    pub(super) fn ask(&mut self, request: &Request, now: Duration, out: &mut Vec<Deed>) {
-        let Request { operation, attempt, .. } = *request;
+    pub(super) fn ask(&mut self, request: &ClientRequest, now: Duration, out: &mut Vec<Deed>) {
+        let ClientRequest { operation, attempt, .. } = *request;
         let mut answer = None;
         self.desk(now, out, |desk, orders| {
             let token = client_token(operation, attempt);
@@ -47,26 +53,32 @@ impl Own {
             }
         });
         // A request that was answered meanwhile no longer waits: its answer is among the actions.
-        let told = answer.map_or(Told::Later, told);
+        let told = answer.map_or(HostReply::Later, told);
         out.push(Deed::Tell { operation, attempt, told });
     }
 
     /// Executes a request at the server itself.
-    fn perform(&mut self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) -> Told {
+    fn perform(
+        &mut self,
+        request: &ClientRequest,
+        disk: &mut HostDisk,
+        now: Duration,
+        out: &mut Vec<Deed>,
+    ) -> HostReply {
         if self.does(Sabotage::Circles) {
-            return Told::Redirect(0);
+            return HostReply::Redirect(0);
         }
         let path = &request.path;
         let file = disk.files.get(path).copied();
         let Some(file) = file else {
-            if request.wish == Wish::Create {
+            if request.wish == RequestedAction::Create {
                 let permit = self.leases.begin(path, now);
                 if permit == Permit::Later && !self.does(Sabotage::Ignores) {
-                    return Told::Wait(OVERTAKEN);
+                    return HostReply::Wait(OVERTAKEN);
                 }
                 if permit == Permit::Refused && !self.does(Sabotage::Ignores) {
-                    let door = self.node.door().and_then(|door| Host::index(door.host()));
-                    return door.map_or(Told::Failed(ErrorCode::SERVER_ERROR), Told::Redirect);
+                    let door = self.node.door().and_then(|door| SimHost::index(door.host()));
+                    return door.map_or(HostReply::Failed(ErrorCode::SERVER_ERROR), HostReply::Redirect);
                 }
                 if permit == Permit::Leased {
                     self.leases.end(path, CreationOutcome::Created, now);
@@ -74,39 +86,39 @@ impl Own {
                 disk.put(path, Some(request.operation), now);
                 out.push(Deed::Made(path.clone()));
                 self.name_changed(path, disk, now, out);
-                return Told::Done;
+                return HostReply::Done;
             }
             // The node that redirected the client here gets a report, unless another client is
             // about to create the file.
             if self.lease_number(path, now).is_some() {
-                return Told::Missing;
+                return HostReply::Missing;
             }
             if let Some(turns) = &mut self.turns {
                 turns.name_missed(path, now);
             } else {
-                self.tell_parents(&Files::Gone { path: path.clone() }, out);
+                self.tell_parents(&FileMessage::Gone { path: path.clone() }, out);
             }
-            return Told::Missing;
+            return HostReply::Missing;
         };
         match &request.wish {
-            Wish::Read => Told::Done,
-            Wish::Create if file.maker == Some(request.operation) => Told::Done,
-            Wish::Create => Told::Exists,
-            Wish::Remove | Wish::Rename(_) => {
+            RequestedAction::Read => HostReply::Done,
+            RequestedAction::Create if file.maker == Some(request.operation) => HostReply::Done,
+            RequestedAction::Create => HostReply::Exists,
+            RequestedAction::Remove | RequestedAction::Rename(_) => {
                 disk.remove(path, now, false);
                 self.name_changed(path, disk, now, out);
-                if let Wish::Rename(to) = &request.wish {
+                if let RequestedAction::Rename(to) = &request.wish {
                     disk.put(to, file.maker, now);
                     self.name_changed(to, disk, now, out);
                 }
-                Told::Done
+                HostReply::Done
             }
-            Wish::Locate => Told::Listed(Vec::new()),
+            RequestedAction::Locate => HostReply::Listed(Vec::new()),
         }
     }
 
     /// Records a change of the disk without a client, and notifies parents.
-    pub fn changed(&mut self, path: &Name, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn changed(&mut self, path: &Name, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
         if disk.has(path) {
             self.leases.exists(path);
         }
@@ -114,7 +126,7 @@ impl Own {
     }
 
     /// Records that a name was created or removed. Parents are notified at once or by the thread.
-    pub(super) fn name_changed(&mut self, path: &Name, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub(super) fn name_changed(&mut self, path: &Name, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
         match &mut self.turns {
             Some(turns) => turns.name_changed(path, now),
             None => self.report(path, disk, out),
@@ -122,8 +134,8 @@ impl Own {
     }
 
     /// Reports the state of a path to parents.
-    pub(super) fn report(&self, path: &Name, disk: &Disk, out: &mut Vec<Deed>) {
-        let message = if disk.has(path) { here(path) } else { Files::Gone { path: path.clone() } };
+    pub(super) fn report(&self, path: &Name, disk: &HostDisk, out: &mut Vec<Deed>) {
+        let message = if disk.has(path) { here(path) } else { FileMessage::Gone { path: path.clone() } };
         self.tell_parents(&message, out);
     }
 }

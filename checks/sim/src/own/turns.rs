@@ -9,16 +9,16 @@ use base::LogicalPath;
 use cluster::work_queue::{CHANGES_MAX, MISSES_MAX, REQUEST_BYTES_MAX, REQUESTS_AT_ONCE, REQUESTS_MAX};
 use cluster::{WorkBatch, WorkQueue};
 
-use super::{Own, Sabotage};
-use crate::disk::Disk;
-use crate::talk::{Deed, Name, Request, Told};
+use super::{OwnProcess, Sabotage};
+use crate::disk::HostDisk;
+use crate::talk::{ClientRequest, Deed, HostReply, Name};
 
 /// The delay before a client retries that was refused by a full queue.
 const BUSY: Duration = Duration::from_secs(5);
 
 /// A request with its arrival.
-struct Arrival {
-    request: Request,
+struct QueuedRequest {
+    request: ClientRequest,
     /// The last turn before its arrival.
     turn: u64,
     /// Earlier waiting requests of the same client.
@@ -26,8 +26,8 @@ struct Arrival {
 }
 
 /// The work queue of a process, and the turns of its thread.
-pub(crate) struct Turns {
-    queue: WorkQueue<(), (), Arrival>,
+pub(crate) struct WorkTurns {
+    queue: WorkQueue<(), (), QueuedRequest>,
     pace: Duration,
     /// The time of the next turn, if there is work.
     at: Option<Duration>,
@@ -44,7 +44,7 @@ pub(crate) struct Turns {
     unfair: Option<String>,
 }
 
-impl Turns {
+impl WorkTurns {
     /// Creates a queue of which a batch is taken every `pace`.
     pub(crate) fn new(pace: Duration) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl Turns {
 
     /// Checks a request that is taken. During the wait of the `ahead + 1`st request of its client,
     /// each other client may have had at most as many.
-    fn note_taken(&mut self, arrival: &Arrival) {
+    fn note_taken(&mut self, arrival: &QueuedRequest) {
         let client = arrival.request.client;
         if let Some(count) = self.waiting.get_mut(&client) {
             *count -= 1;
@@ -118,27 +118,27 @@ impl Turns {
     }
 }
 
-impl Own {
+impl OwnProcess {
     /// Adds a request of a client.
-    pub(super) fn enqueue(&mut self, request: &Request, now: Duration) -> Told {
+    pub(super) fn enqueue(&mut self, request: &ClientRequest, now: Duration) -> HostReply {
         let in_line = self.does(Sabotage::Lines);
-        let Some(turns) = &mut self.turns else { return Told::Later };
+        let Some(turns) = &mut self.turns else { return HostReply::Later };
         let bytes = request.path.len() + request.tried.len();
         let ahead = turns.waiting.get(&request.client).copied().unwrap_or_default();
-        let arrival = Arrival { request: request.clone(), turn: turns.turns, ahead };
+        let arrival = QueuedRequest { request: request.clone(), turn: turns.turns, ahead };
         let client = if in_line { 0 } else { request.client };
         if turns.queue.add_request(client, bytes, arrival).is_err() {
             turns.refused += 1;
-            return Told::Wait(BUSY);
+            return HostReply::Wait(BUSY);
         }
         *turns.waiting.entry(request.client).or_default() += 1;
         turns.clients_most = turns.clients_most.max(turns.waiting.len() as u64);
         turns.arm(now);
-        Told::Later
+        HostReply::Later
     }
 
     /// Takes a batch of work if it is due.
-    pub(super) fn take_turn(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+    pub(super) fn take_turn(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
         let Some(turns) = self.turns.as_mut().filter(|turns| turns.at.is_some_and(|at| at <= now)) else {
             return;
         };

@@ -28,35 +28,35 @@ const UNKNOWN_BELIEVED: Duration = Duration::from_secs(60);
 
 /// The cached names of addresses, with the time of the look-up. `None` if the address has no
 /// confirmed name.
-type Names = HashMap<IpAddr, (Option<Arc<str>>, Instant)>;
+type NameCache = HashMap<IpAddr, (Option<Arc<str>>, Instant)>;
 
 /// The admission rules, which a reload replaces, and the cache of names.
 pub(crate) struct Doorkeeper {
-    rules: RwLock<Arc<Rules>>,
-    names: Mutex<Names>,
+    rules: RwLock<Arc<AdmissionRules>>,
+    names: Mutex<NameCache>,
     lookups: Semaphore,
     /// Permits of connections that need the name of one address: the first looks it up, the others
     /// find it in the cache.
-    askers: Turns<IpAddr>,
-    networks: Turns<IpAddr>,
-    resolver: Resolver,
+    askers: KeyedLimit<IpAddr>,
+    networks: KeyedLimit<IpAddr>,
+    resolver: HostResolver,
 }
 
 /// A limit of concurrent operations for each key.
-struct Turns<K> {
+struct KeyedLimit<K> {
     turns: usize,
     keys: Mutex<HashMap<K, Arc<Semaphore>>>,
 }
 
 /// A permit for a key. The last one of a key removes its entry.
-struct Turn<'a, K: Eq + Hash + Copy> {
-    turns: &'a Turns<K>,
+struct KeyPermit<'a, K: Eq + Hash + Copy> {
+    turns: &'a KeyedLimit<K>,
     key: K,
     semaphore: Option<Arc<Semaphore>>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl<K: Eq + Hash + Copy> Turns<K> {
+impl<K: Eq + Hash + Copy> KeyedLimit<K> {
     fn new(turns: usize) -> Self {
         Self { turns, keys: Mutex::default() }
     }
@@ -65,17 +65,17 @@ impl<K: Eq + Hash + Copy> Turns<K> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn take(&self, key: K) -> Turn<'_, K> {
+    async fn take(&self, key: K) -> KeyPermit<'_, K> {
         let semaphore =
             self.keys().entry(key).or_insert_with(|| Arc::new(Semaphore::new(self.turns))).clone();
         // Created before the wait, so that a cancelled wait removes its entry too.
-        let mut turn = Turn { turns: self, key, semaphore: Some(semaphore.clone()), permit: None };
+        let mut turn = KeyPermit { turns: self, key, semaphore: Some(semaphore.clone()), permit: None };
         turn.permit = semaphore.acquire_owned().await.ok();
         turn
     }
 }
 
-impl<K: Eq + Hash + Copy> Drop for Turn<'_, K> {
+impl<K: Eq + Hash + Copy> Drop for KeyPermit<'_, K> {
     fn drop(&mut self) {
         let mut keys = self.turns.keys();
         self.permit = None;
@@ -96,7 +96,7 @@ fn network_of(address: IpAddr) -> IpAddr {
 
 /// The functions that look up names and addresses. They block.
 #[derive(Clone, Copy)]
-struct Resolver {
+struct HostResolver {
     /// Returns the name of an address if it resolves back to the address.
     name: fn(IpAddr) -> Option<String>,
     /// Returns the addresses of a name.
@@ -104,29 +104,29 @@ struct Resolver {
 }
 
 /// The part of the configuration that decides.
-struct Rules {
+struct AdmissionRules {
     allow: Vec<HostPattern>,
     by_name: bool,
     believed: Duration,
     /// The cached addresses of the plain names in the rules, and the time at which they are stale.
-    named: Named,
+    named: AllowedAddresses,
 }
 
-type Named = tokio::sync::Mutex<Option<(Arc<HashSet<IpAddr>>, Instant)>>;
+type AllowedAddresses = tokio::sync::Mutex<Option<(Arc<HashSet<IpAddr>>, Instant)>>;
 
-impl Rules {
+impl AdmissionRules {
     fn new(network: &Network) -> Arc<Self> {
         Arc::new(Self {
             allow: network.allow.iter().map(|pattern| pattern.value.clone()).collect(),
             by_name: network.resolve_names.value,
             believed: network.name_cache.value,
-            named: Named::default(),
+            named: AllowedAddresses::default(),
         })
     }
 
     /// Returns the addresses that are allowed by name. The first caller looks them up while the
     /// others wait.
-    async fn named(&self, resolver: Resolver) -> Option<Arc<HashSet<IpAddr>>> {
+    async fn named(&self, resolver: HostResolver) -> Option<Arc<HashSet<IpAddr>>> {
         let hosts: Vec<String> = self.allow.iter().filter_map(|p| p.host().map(str::to_owned)).collect();
         if hosts.is_empty() {
             return None;
@@ -153,23 +153,23 @@ impl Rules {
 
 impl Doorkeeper {
     pub(crate) fn new(network: &Network) -> Self {
-        Self::with_resolver(network, Resolver { name: confirmed_name, addresses: addresses_of })
+        Self::with_resolver(network, HostResolver { name: confirmed_name, addresses: addresses_of })
     }
 
-    fn with_resolver(network: &Network, resolver: Resolver) -> Self {
+    fn with_resolver(network: &Network, resolver: HostResolver) -> Self {
         Self {
-            rules: RwLock::new(Rules::new(network)),
+            rules: RwLock::new(AdmissionRules::new(network)),
             names: Mutex::default(),
             lookups: Semaphore::new(LOOKUPS_MAX),
-            askers: Turns::new(1),
-            networks: Turns::new(LOOKUPS_PER_NETWORK),
+            askers: KeyedLimit::new(1),
+            networks: KeyedLimit::new(LOOKUPS_PER_NETWORK),
             resolver,
         }
     }
 
     /// Replaces the rules, for connections from now on.
     pub(crate) fn set(&self, network: &Network) {
-        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Rules::new(network);
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = AdmissionRules::new(network);
     }
 
     /// Reports whether this address may connect.
@@ -215,7 +215,7 @@ impl Doorkeeper {
         holds(since).then_some(name)
     }
 
-    fn names(&self) -> MutexGuard<'_, Names> {
+    fn names(&self) -> MutexGuard<'_, NameCache> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -265,7 +265,7 @@ mod tests {
         known.iter().map(|text| text.parse().unwrap()).collect()
     }
 
-    const RESOLVER: Resolver = Resolver { name: named, addresses };
+    const RESOLVER: HostResolver = HostResolver { name: named, addresses };
 
     #[test]
     fn without_rules_all_hosts_are_admitted() {
@@ -303,7 +303,7 @@ mod tests {
         }
         let keeper = Doorkeeper::with_resolver(
             &network(&["*.example.org"], true),
-            Resolver { name: counting, addresses },
+            HostResolver { name: counting, addresses },
         );
         assert!(admits(&keeper, "10.0.0.1") && admits(&keeper, "10.0.0.1"));
         assert_eq!(ASKED.load(Ordering::Relaxed), 1);
@@ -321,7 +321,7 @@ mod tests {
             drop(OPEN.1.wait_while(OPEN.0.lock().unwrap(), |open| !*open).unwrap());
             None
         }
-        let resolver = Resolver { name: slow, addresses };
+        let resolver = HostResolver { name: slow, addresses };
         let keeper = Arc::new(Doorkeeper::with_resolver(&network(&["*.example.org"], true), resolver));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {

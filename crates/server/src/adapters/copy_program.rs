@@ -9,7 +9,7 @@
 //! the name and the open file of the destination are compared before the program starts, while it
 //! runs and after it. A copy whose file was renamed or replaced fails.
 
-use super::fetcher::{Pull, SharedThreads, until_cancelled};
+use super::fetcher::{PullCancel, SharedThreads, until_cancelled};
 use super::outbound::{ClientOutbound, Outbound};
 use base::{Error, ErrorKind};
 use config::{CopyProgram, CopyScan};
@@ -39,7 +39,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const LINE_BYTES_MAX: usize = 1024;
 
 /// Runs the program.
-pub(crate) struct Runner {
+pub(crate) struct ProgramPuller {
     program: CopyProgram,
     scan: CopyScan,
     echo: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Runner {
     outbound: Outbound,
 }
 
-impl Runner {
+impl ProgramPuller {
     pub(crate) fn new(program: CopyProgram, scan: CopyScan, echo: bool, outbound: Outbound) -> Self {
         Self { program, scan, echo, threads: SharedThreads::default(), outbound }
     }
@@ -78,10 +78,10 @@ fn source_url(fetch: &Fetch, source: &str) -> String {
     format!("xroot://{source}/{path}?{more}tpc.key={key}&tpc.org={origin}")
 }
 
-impl Fetcher for Runner {
+impl Fetcher for ProgramPuller {
     fn start(&self, fetch: Fetch, sink: Arc<dyn Sink>, finish: Finish) -> Box<dyn Running> {
         let (cancel, cancelled) = watch::channel(false);
-        let running = Box::new(Pull(cancel));
+        let running = Box::new(PullCancel(cancel));
         let Some(threads) = self.threads.get() else {
             finish.done(Err(Error::new(ErrorKind::NoMemory, "there are no threads for it")));
             return running;
@@ -103,7 +103,7 @@ impl Fetcher for Runner {
             };
             let command = Self::command(&program, &fetch, &source, &path);
             let name = program.path.display().to_string();
-            let run = Run { name, scan, echo, size: fetch.size, path };
+            let run = CopyProgramRun { name, scan, echo, size: fetch.size, path };
             finish.done(run.run(command, cancelled, sink.as_ref()).await);
         });
         running
@@ -156,7 +156,7 @@ fn bytes_of(sink: &dyn Sink, path: &Path) -> Result<u64, Error> {
 }
 
 /// One run of the program.
-struct Run {
+struct CopyProgramRun {
     name: String,
     scan: CopyScan,
     echo: bool,
@@ -165,7 +165,7 @@ struct Run {
     path: PathBuf,
 }
 
-impl Run {
+impl CopyProgramRun {
     async fn run(
         self,
         mut command: Command,
@@ -351,7 +351,7 @@ mod tests {
         let arguments = ["-c", &script, "sh"].map(str::to_owned).to_vec();
         let program = CopyProgram { path: "/bin/sh".into(), arguments };
         let runner =
-            Runner::new(program, CopyScan::All, false, Outbound::new(CopySources::default(), "here"));
+            ProgramPuller::new(program, CopyScan::All, false, Outbound::new(CopySources::default(), "here"));
         let fetch = Fetch {
             source: "127.0.0.1:1".to_owned(),
             path: "/theirs".to_owned(),

@@ -85,9 +85,9 @@ impl Threads {
 }
 
 /// The handle that cancels a pull.
-pub(super) struct Pull(pub(super) watch::Sender<bool>);
+pub(super) struct PullCancel(pub(super) watch::Sender<bool>);
 
-impl Running for Pull {
+impl Running for PullCancel {
     fn cancel(&self) {
         self.0.send_replace(true);
     }
@@ -98,11 +98,11 @@ impl Fetcher for Puller {
         let (cancel, mut cancelled) = watch::channel(false);
         let Some(threads) = self.threads.get() else {
             finish.done(Err(Error::new(ErrorKind::NoMemory, "there are no threads for it")));
-            return Box::new(Pull(cancel));
+            return Box::new(PullCancel(cancel));
         };
         let outbound = self.outbound.for_client(fetch.client_address);
         threads.spawn(async move {
-            let writer = Writer::new(sink.clone());
+            let writer = PullWriter::new(sink.clone());
             let result = tokio::select! {
                 biased;
                 () = until_cancelled(&mut cancelled) => {
@@ -114,14 +114,14 @@ impl Fetcher for Puller {
             let written = writer.drain().await;
             finish.done(result.and_then(|fetched| written.map(|()| fetched)));
         });
-        Box::new(Pull(cancel))
+        Box::new(PullCancel(cancel))
     }
 }
 
 async fn pull(
     fetch: &Fetch,
     outbound: ClientOutbound,
-    writer: &Writer,
+    writer: &PullWriter,
     sink: &dyn Sink,
 ) -> Result<Fetched, Error> {
     let resolver = outbound.resolver();
@@ -232,26 +232,26 @@ impl<T> Drop for Abort<T> {
 }
 
 /// A read in flight.
-struct Piece {
+struct PullRead {
     offset: u64,
     length: usize,
     read: Abort<Result<Bytes, client::Error>>,
 }
 
 /// Reads the whole file, several pieces ahead.
-async fn read(file: &File, size: u64, streams: u32, writer: &Writer) -> Result<(), Error> {
+async fn read(file: &File, size: u64, streams: u32, writer: &PullWriter) -> Result<(), Error> {
     let ahead = (READS_MIN + 2 * streams as usize).min(PIECES_MAX);
-    let mut reads: VecDeque<Piece> = VecDeque::new();
+    let mut reads: VecDeque<PullRead> = VecDeque::new();
     let mut next = 0;
     loop {
         while reads.len() < ahead && next < size {
             let length = usize::try_from(size - next).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
             let (file, offset) = (file.clone(), next);
             let piece = tokio::spawn(async move { file.read_pages(offset, length).await });
-            reads.push_back(Piece { offset, length, read: Abort(piece) });
+            reads.push_back(PullRead { offset, length, read: Abort(piece) });
             next += length as u64;
         }
-        let Some(Piece { offset, length, mut read }) = reads.pop_front() else { return Ok(()) };
+        let Some(PullRead { offset, length, mut read }) = reads.pop_front() else { return Ok(()) };
         let data = (&mut read.0).await.map_err(|_| broken_off())?.map_err(|e| failed(&e))?;
         if data.len() != length {
             let text = format!("read: the file has {size} bytes, and ends at {}", offset + data.len() as u64);
@@ -262,13 +262,13 @@ async fn read(file: &File, size: u64, streams: u32, writer: &Writer) -> Result<(
 }
 
 /// Writes several pieces at a time.
-struct Writer {
+struct PullWriter {
     sink: Arc<dyn Sink>,
     places: Arc<Semaphore>,
     failure: Arc<Mutex<Option<Error>>>,
 }
 
-impl Writer {
+impl PullWriter {
     fn new(sink: Arc<dyn Sink>) -> Self {
         Self { sink, places: Arc::new(Semaphore::new(PIECES_MAX)), failure: Arc::default() }
     }

@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vfs::{Answer, Caller, FileSystem, Mailbox, Operation, Redirect, ReplyTo, Started, Target, Token};
 
 /// A file system whose new files need leases.
-pub(crate) struct Leased {
+pub(crate) struct LeasedCreation {
     behind: Arc<dyn FileSystem>,
     leases: Arc<SharedLeases>,
 }
 
-impl Leased {
+impl LeasedCreation {
     pub(crate) fn before(behind: Arc<dyn FileSystem>, leases: Arc<SharedLeases>) -> Arc<dyn FileSystem> {
         Arc::new(Self { behind, leases })
     }
@@ -39,7 +39,7 @@ fn outcome(answer: &Answer) -> CreationOutcome {
     }
 }
 
-impl FileSystem for Leased {
+impl FileSystem for LeasedCreation {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         let permit = created(&operation).map(|target| self.leases.begin(&target.path));
         let creation = match permit {
@@ -48,7 +48,7 @@ impl FileSystem for Leased {
             Some(CreationPermit::Refused(door)) => return Started::Done(too_late(door)),
             Some(CreationPermit::Leased(creation)) => creation,
         };
-        let passage = Arc::new(Passage { creation: Mutex::new(Some(creation)), to: reply.clone() });
+        let passage = Arc::new(CreationReply { creation: Mutex::new(Some(creation)), to: reply.clone() });
         let started = self.behind.start(caller, operation, &reply.through(passage.clone()));
         if let Started::Done(answer) = &started {
             passage.end(answer);
@@ -75,12 +75,12 @@ fn later() -> Answer {
 
 /// The receiver of the answer to a creation, which ends the lease and passes the answer on to the
 /// client.
-struct Passage {
+struct CreationReply {
     creation: Mutex<Option<Creation>>,
     to: ReplyTo,
 }
 
-impl Passage {
+impl CreationReply {
     fn end(&self, answer: &Answer) {
         let creation = self.creation.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(creation) = creation {
@@ -89,7 +89,7 @@ impl Passage {
     }
 }
 
-impl Mailbox for Passage {
+impl Mailbox for CreationReply {
     fn deliver(&self, _: Token, answer: Answer) {
         self.end(&answer);
         self.to.defer().send(answer);

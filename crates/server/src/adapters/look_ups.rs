@@ -31,12 +31,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
 /// The addresses of a host, or the reason of the failure.
-type Found = Result<Vec<SocketAddr>, String>;
+type LookupResult = Result<Vec<SocketAddr>, String>;
 
 /// A name and the client host for which it is looked up. Client hosts do not share look-ups,
 /// because one may have used up its permits.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Query {
+struct LookupKey {
     client: ClientHost,
     host: String,
     port: u16,
@@ -44,9 +44,9 @@ struct Query {
 
 /// The look-ups of a server.
 #[derive(Clone)]
-pub(crate) struct LookUps(Arc<Inner>);
+pub(crate) struct HostLookups(Arc<LookupTable>);
 
-struct Inner {
+struct LookupTable {
     resolve: Box<Resolve>,
     patience: Duration,
     /// The permits of all clients.
@@ -54,23 +54,23 @@ struct Inner {
     /// The permits of each client host that has look-ups in progress or waiting.
     by_host: Mutex<HashMap<ClientHost, Arc<Semaphore>>>,
     /// Look-ups in progress, with the receivers of their results.
-    shared: Mutex<HashMap<Query, Vec<oneshot::Sender<Found>>>>,
+    shared: Mutex<HashMap<LookupKey, Vec<oneshot::Sender<LookupResult>>>>,
     threads: Arc<Pool>,
 }
 
-impl Default for LookUps {
+impl Default for HostLookups {
     /// Uses the name service of the system.
     fn default() -> Self {
         Self::new(PATIENCE, |host, port| (host, port).to_socket_addrs().map(Iterator::collect))
     }
 }
 
-impl LookUps {
+impl HostLookups {
     pub(crate) fn new(
         patience: Duration,
         resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(LookupTable {
             resolve: Box::new(resolve),
             patience,
             all: Arc::new(Semaphore::new(LOOK_UPS_MAX)),
@@ -84,12 +84,12 @@ impl LookUps {
     ///
     /// The error contains the reason of the failure. A look-up also fails if no permit for this
     /// client, or for any client, became free in time.
-    pub(crate) async fn resolve(&self, client: Option<IpAddr>, host: &str, port: u16) -> Found {
+    pub(crate) async fn resolve(&self, client: Option<IpAddr>, host: &str, port: u16) -> LookupResult {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let query = Query { client: ClientHost::from(client), host: host.to_owned(), port };
+        let query = LookupKey { client: ClientHost::from(client), host: host.to_owned(), port };
         loop {
             let (answered, look_up) = self.join(&query);
             let begins = look_up.is_some();
@@ -106,7 +106,7 @@ impl LookUps {
     }
 
     /// Subscribes to the result of a look-up. Also returns the look-up if it is new.
-    fn join(&self, query: &Query) -> (oneshot::Receiver<Found>, Option<LookUp>) {
+    fn join(&self, query: &LookupKey) -> (oneshot::Receiver<LookupResult>, Option<PendingLookup>) {
         let (answer, answered) = oneshot::channel();
         let mut shared = self.shared();
         if let Some(waiting) = shared.get_mut(query) {
@@ -118,11 +118,11 @@ impl LookUps {
             return (answered, None);
         }
         shared.insert(query.clone(), vec![answer]);
-        (answered, Some(LookUp { look_ups: self.clone(), query: query.clone(), has_ended: false }))
+        (answered, Some(PendingLookup { look_ups: self.clone(), query: query.clone(), has_ended: false }))
     }
 
     /// Runs a look-up on a thread as soon as there is a permit.
-    async fn begin(&self, look_up: LookUp) {
+    async fn begin(&self, look_up: PendingLookup) {
         match self.wait_for_place(look_up.query.client).await {
             Err(why) => look_up.end(Err(why)),
             Ok(place) => {
@@ -140,11 +140,11 @@ impl LookUps {
 
     /// Waits for a permit of the client's host first, so that few of its look-ups wait for one of
     /// the permits of all clients.
-    async fn wait_for_place(&self, client: ClientHost) -> Result<Place, String> {
-        let host = HostPlaces::of(self, client);
+    async fn wait_for_place(&self, client: ClientHost) -> Result<LookupPermit, String> {
+        let host = HostPermits::of(self, client);
         let of_host = self.take(&host.places, LOOK_UPS_PER_HOST_MAX, "for this client").await?;
         let of_all = self.take(&self.0.all, LOOK_UPS_MAX, "for clients of this server").await?;
-        Ok(Place { _of_all: of_all, _of_host: of_host, host })
+        Ok(LookupPermit { _of_all: of_all, _of_host: of_host, host })
     }
 
     async fn take(
@@ -162,7 +162,7 @@ impl LookUps {
         })
     }
 
-    fn shared(&self) -> MutexGuard<'_, HashMap<Query, Vec<oneshot::Sender<Found>>>> {
+    fn shared(&self) -> MutexGuard<'_, HashMap<LookupKey, Vec<oneshot::Sender<LookupResult>>>> {
         self.0.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -172,21 +172,21 @@ impl LookUps {
 
     /// Returns the resolver for the requests of this client.
     pub(crate) fn for_client(&self, client: Option<IpAddr>) -> Arc<dyn Resolver> {
-        Arc::new(ClientLookUps { look_ups: self.clone(), client })
+        Arc::new(ClientLookups { look_ups: self.clone(), client })
     }
 }
 
 /// A look-up in progress. If it is dropped before its end, its receivers get no result.
-struct LookUp {
-    look_ups: LookUps,
-    query: Query,
+struct PendingLookup {
+    look_ups: HostLookups,
+    query: LookupKey,
     /// Set after the query was removed from the table, where the next look-up of the same name may
     /// exist already.
     has_ended: bool,
 }
 
-impl LookUp {
-    fn end(mut self, found: Found) {
+impl PendingLookup {
+    fn end(mut self, found: LookupResult) {
         self.has_ended = true;
         let waiting = self.look_ups.shared().remove(&self.query);
         // The receiver may have been dropped.
@@ -194,7 +194,7 @@ impl LookUp {
     }
 }
 
-impl Drop for LookUp {
+impl Drop for PendingLookup {
     fn drop(&mut self) {
         if !self.has_ended {
             let waiting = self.look_ups.shared().remove(&self.query);
@@ -205,13 +205,13 @@ impl Drop for LookUp {
 
 /// The permit of one look-up, until it is dropped. The semaphore permits are dropped before the
 /// entry of the host.
-struct Place {
+struct LookupPermit {
     _of_all: OwnedSemaphorePermit,
     _of_host: OwnedSemaphorePermit,
-    host: HostPlaces,
+    host: HostPermits,
 }
 
-impl Place {
+impl LookupPermit {
     /// Looks up a name and releases the permit. May block.
     fn resolve(self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         (self.host.look_ups.0.resolve)(host, port)
@@ -219,14 +219,14 @@ impl Place {
 }
 
 /// The permits of one client host, which are kept while they are in use.
-struct HostPlaces {
-    look_ups: LookUps,
+struct HostPermits {
+    look_ups: HostLookups,
     host: ClientHost,
     places: Arc<Semaphore>,
 }
 
-impl HostPlaces {
-    fn of(look_ups: &LookUps, host: ClientHost) -> Self {
+impl HostPermits {
+    fn of(look_ups: &HostLookups, host: ClientHost) -> Self {
         let places = look_ups.by_host().entry(host).or_insert_with(new_host).clone();
         Self { look_ups: look_ups.clone(), host, places }
     }
@@ -236,7 +236,7 @@ fn new_host() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(LOOK_UPS_PER_HOST_MAX))
 }
 
-impl Drop for HostPlaces {
+impl Drop for HostPermits {
     fn drop(&mut self) {
         /// The table and this value.
         const LAST_USERS: usize = 2;
@@ -248,12 +248,12 @@ impl Drop for HostPlaces {
 }
 
 /// The look-ups for one client.
-struct ClientLookUps {
-    look_ups: LookUps,
+struct ClientLookups {
+    look_ups: HostLookups,
     client: Option<IpAddr>,
 }
 
-impl Resolver for ClientLookUps {
+impl Resolver for ClientLookups {
     fn resolve(&self, host: &str, port: u16) -> Resolving {
         let (look_ups, client, host) = (self.look_ups.clone(), self.client, host.to_owned());
         Box::pin(async move { look_ups.resolve(client, &host, port).await })
@@ -296,14 +296,14 @@ mod tests {
         format!("slow{}.example.org", NAMES.fetch_add(1, Ordering::SeqCst))
     }
 
-    fn start() -> (Arc<Service>, LookUps, Runtime) {
+    fn start() -> (Arc<Service>, HostLookups, Runtime) {
         start_with(Duration::from_millis(1))
     }
 
-    fn start_with(patience: Duration) -> (Arc<Service>, LookUps, Runtime) {
+    fn start_with(patience: Duration) -> (Arc<Service>, HostLookups, Runtime) {
         let service = Arc::new(Service::default());
         let inside = service.clone();
-        let look_ups = LookUps::new(patience, move |host, port| inside.resolve(host, port));
+        let look_ups = HostLookups::new(patience, move |host, port| inside.resolve(host, port));
         (service, look_ups, Builder::new_current_thread().enable_time().build().unwrap())
     }
 
@@ -312,7 +312,7 @@ mod tests {
     }
 
     /// Starts a look-up of a slow name, or its wait for a permit, and cancels it immediately.
-    async fn cancel_one(look_ups: &LookUps, from: &str) {
+    async fn cancel_one(look_ups: &HostLookups, from: &str) {
         let name = slow_name();
         tokio::select! {
             biased;
@@ -322,7 +322,7 @@ mod tests {
     }
 
     /// Returns the error of a look-up that gets no permit.
-    async fn refusal(look_ups: &LookUps, from: &str) -> String {
+    async fn refusal(look_ups: &HostLookups, from: &str) -> String {
         look_ups.resolve(client(from), &slow_name(), 1094).await.unwrap_err()
     }
 

@@ -9,7 +9,7 @@
 //! clients begin at nodes of our own, which know that a draining server still serves files without
 //! another copy.
 
-use super::scout::{self, Found};
+use super::scout::{self, FoundCopy};
 use base::{Cgi, ErrorKind, Identity, LogicalPath, Rng};
 use cluster::tree::Address;
 use std::collections::{HashMap, VecDeque};
@@ -34,50 +34,50 @@ const FILES_MAX: usize = 65_536;
 pub(super) const MARK: &str = "scalla.mover";
 
 /// A function that searches another copy of a file, beginning at a node. It blocks.
-type Ask = dyn Fn(&Address, &LogicalPath, &str) -> Option<Found> + Send + Sync;
+type FindCopy = dyn Fn(&Address, &LogicalPath, &str) -> Option<FoundCopy> + Send + Sync;
 
 /// The switch for redirection, and the node where clients begin.
-pub(crate) struct Moving {
+pub(crate) struct ReaderRedirect {
     /// Set if clients that open a file are redirected.
     opening: AtomicBool,
     /// Set if clients that read a file are redirected. It is read before each read, without the
     /// lock.
     reading: AtomicBool,
-    state: Mutex<State>,
-    ask: Box<Ask>,
+    state: Mutex<ReaderRedirectState>,
+    ask: Box<FindCopy>,
     mark: String,
 }
 
 #[derive(Default)]
-struct State {
+struct ReaderRedirectState {
     door: Option<Address>,
     /// Clients that were redirected, by a hash of the client and the path.
     away: HashMap<u64, Instant>,
     hasher: RandomState,
-    files: HashMap<LogicalPath, Copy>,
+    files: HashMap<LogicalPath, CopySearch>,
     /// Files whose other copies are to be searched, and whether a thread does it.
     questions: VecDeque<LogicalPath>,
     asking: bool,
 }
 
 /// The cache entry for other copies of a file.
-enum Copy {
+enum CopySearch {
     /// A search is in progress.
     Asked,
     /// The result of the search, until it is stale.
-    Known { found: Option<Found>, until: Instant },
+    Known { found: Option<FoundCopy>, until: Instant },
 }
 
-impl Default for Moving {
+impl Default for ReaderRedirect {
     fn default() -> Self {
         Self::asking(Box::new(scout::find))
     }
 }
 
-impl Moving {
-    fn asking(ask: Box<Ask>) -> Self {
+impl ReaderRedirect {
+    fn asking(ask: Box<FindCopy>) -> Self {
         let mut secret = [0; 16];
-        crate::cluster::SystemLot.fill(&mut secret);
+        crate::cluster::OsRng.fill(&mut secret);
         let mark = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         let (opening, reading) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { opening, reading, state: Mutex::default(), ask, mark }
@@ -100,7 +100,7 @@ impl Moving {
         state.door = door;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReaderRedirectState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,7 +121,7 @@ impl Moving {
     fn elsewhere(self: &Arc<Self>, who: &Identity, path: &LogicalPath, size: u64) -> Option<Redirect> {
         let mut state = self.state();
         match state.files.get(path) {
-            Some(Copy::Known { found, until }) if *until > Instant::now() => {
+            Some(CopySearch::Known { found, until }) if *until > Instant::now() => {
                 let found = found.as_ref().filter(|found| found.size == size)?;
                 let at = found.direct.then(|| found.at.clone());
                 let key = state.key(who, path);
@@ -131,7 +131,7 @@ impl Moving {
                     None => door,
                 })
             }
-            Some(Copy::Asked) => None,
+            Some(CopySearch::Asked) => None,
             _ => {
                 self.question(state, path);
                 None
@@ -140,8 +140,8 @@ impl Moving {
     }
 
     /// Queues a search for another copy.
-    fn question(self: &Arc<Self>, mut state: MutexGuard<'_, State>, path: &LogicalPath) {
-        state.learn(path.clone(), Copy::Asked);
+    fn question(self: &Arc<Self>, mut state: MutexGuard<'_, ReaderRedirectState>, path: &LogicalPath) {
+        state.learn(path.clone(), CopySearch::Asked);
         state.questions.push_back(path.clone());
         if state.asking {
             return;
@@ -172,14 +172,14 @@ impl Moving {
             let until = Instant::now() + BELIEVED;
             let mut state = me.state();
             // A client that returned meanwhile has already set a newer result.
-            if matches!(state.files.get(&path), Some(Copy::Asked)) {
-                state.learn(path, Copy::Known { found, until });
+            if matches!(state.files.get(&path), Some(CopySearch::Asked)) {
+                state.learn(path, CopySearch::Known { found, until });
             }
         }
     }
 }
 
-impl State {
+impl ReaderRedirectState {
     fn key(&self, who: &Identity, path: &LogicalPath) -> u64 {
         self.hasher.hash_one((who.user(), who.pid, who.host(), path))
     }
@@ -198,16 +198,16 @@ impl State {
     /// not lead all clients there, so later clients are redirected to that server directly.
     /// Otherwise, or if that was tried, readers of this file are not redirected for a while.
     fn came_back(&mut self, path: &LogicalPath) {
-        if let Some(Copy::Known { found: Some(found), .. }) = self.files.get_mut(path)
+        if let Some(CopySearch::Known { found: Some(found), .. }) = self.files.get_mut(path)
             && !found.direct
         {
             found.direct = true;
             return;
         }
-        self.learn(path.clone(), Copy::Known { found: None, until: Instant::now() + BACK });
+        self.learn(path.clone(), CopySearch::Known { found: None, until: Instant::now() + BACK });
     }
 
-    fn learn(&mut self, path: LogicalPath, copy: Copy) {
+    fn learn(&mut self, path: LogicalPath, copy: CopySearch) {
         if self.files.len() >= FILES_MAX {
             self.files.clear();
             self.questions.clear();
@@ -217,13 +217,13 @@ impl State {
 }
 
 /// A file system whose readers can be redirected.
-pub(crate) struct Movable {
+pub(crate) struct ReaderRedirectFileSystem {
     behind: Arc<dyn FileSystem>,
-    moving: Arc<Moving>,
+    moving: Arc<ReaderRedirect>,
 }
 
-impl Movable {
-    pub(crate) fn before(behind: Arc<dyn FileSystem>, moving: Arc<Moving>) -> Arc<dyn FileSystem> {
+impl ReaderRedirectFileSystem {
+    pub(crate) fn before(behind: Arc<dyn FileSystem>, moving: Arc<ReaderRedirect>) -> Arc<dyn FileSystem> {
         Arc::new(Self { behind, moving })
     }
 
@@ -239,7 +239,7 @@ fn is_for_copy(cgi: &Cgi) -> bool {
     cgi.get("tpc.key").is_some()
 }
 
-impl FileSystem for Movable {
+impl FileSystem for ReaderRedirectFileSystem {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         match &operation {
             Operation::Open(target, request) if self.moving.opening.load(Ordering::Relaxed) => {
@@ -275,14 +275,14 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// The test supplies the results of searches.
-    fn moving() -> (Arc<Moving>, Receiver<String>, Sender<Option<Found>>) {
+    fn moving() -> (Arc<ReaderRedirect>, Receiver<String>, Sender<Option<FoundCopy>>) {
         let ((say, asked), (answer, answers)) = (channel(), channel());
         let (say, answers) = (Mutex::new(say), Mutex::new(answers));
         let ask = move |door: &Address, path: &LogicalPath, _: &str| {
             say.lock().unwrap().send(format!("{door} {}", path.text())).unwrap();
             answers.lock().unwrap().recv().unwrap()
         };
-        (Arc::new(Moving::asking(Box::new(ask))), asked, answer)
+        (Arc::new(ReaderRedirect::asking(Box::new(ask))), asked, answer)
     }
 
     fn who(pid: u32) -> Identity {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     /// Waits until the queue of searches is empty.
-    fn settled(moving: &Moving) {
+    fn settled(moving: &ReaderRedirect) {
         while moving.state().asking {
             std::thread::yield_now();
         }
@@ -305,7 +305,7 @@ mod tests {
         let (moving, asked, answer) = moving();
         let door = Address::new("::1", 1094);
         moving.set(true, false, Some(door.clone()));
-        let found = |size, direct| Some(Found { size, at: ("there".to_owned(), 7), direct });
+        let found = |size, direct| Some(FoundCopy { size, at: ("there".to_owned(), 7), direct });
         let files = [
             (path("/both"), found(10, false)),
             (path("/other"), found(11, false)),
@@ -336,9 +336,9 @@ mod tests {
         moving.set(false, true, Some(Address::new("m", 1094)));
         let file = path("/f");
         moving.elsewhere(&who(1), &file, 10);
-        answer.send(Some(Found { size: 10, at: ("there".to_owned(), 7), direct: false })).unwrap();
+        answer.send(Some(FoundCopy { size: 10, at: ("there".to_owned(), 7), direct: false })).unwrap();
         settled(&moving);
-        let sent = |moving: &Arc<Moving>| moving.elsewhere(&who(1), &file, 10).map(|to| to.host);
+        let sent = |moving: &Arc<ReaderRedirect>| moving.elsewhere(&who(1), &file, 10).map(|to| to.host);
         assert_eq!(sent(&moving).as_deref(), Some("m"));
         assert_eq!(moving.away(&who(1), &file), None, "it is back: the door leads here, too");
         assert_eq!(sent(&moving).as_deref(), Some("there"), "so it goes to that server itself");

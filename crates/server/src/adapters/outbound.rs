@@ -11,7 +11,7 @@
 //! hosts would use. A remote client therefore cannot reach a service that listens on the loopback
 //! interface only.
 
-use super::look_ups::LookUps;
+use super::look_ups::HostLookups;
 use client::Resolver;
 use config::{CopySource, CopySources};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub(crate) struct Outbound {
     rules: CopySources,
     own_name: OwnName,
-    look_ups: LookUps,
+    look_ups: HostLookups,
 }
 
 /// The name of this host.
@@ -40,7 +40,7 @@ impl OwnName {
 
 /// Networks in which an address means another host, or another service, than elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Network {
+enum AddressClass {
     Loopback,
     LinkLocal,
     /// One of the private networks, by its number.
@@ -50,49 +50,49 @@ enum Network {
     Public,
 }
 
-fn network(address: IpAddr) -> Network {
+fn network(address: IpAddr) -> AddressClass {
     match address.to_canonical() {
         IpAddr::V4(address) => network_v4(address),
         IpAddr::V6(address) => network_v6(address),
     }
 }
 
-fn network_v4(address: Ipv4Addr) -> Network {
+fn network_v4(address: Ipv4Addr) -> AddressClass {
     match address.octets() {
-        [127, ..] => Network::Loopback,
-        [169, 254, ..] => Network::LinkLocal,
-        [10, ..] => Network::Private(0),
-        [172, 16..=31, ..] => Network::Private(1),
-        [192, 168, ..] => Network::Private(2),
+        [127, ..] => AddressClass::Loopback,
+        [169, 254, ..] => AddressClass::LinkLocal,
+        [10, ..] => AddressClass::Private(0),
+        [172, 16..=31, ..] => AddressClass::Private(1),
+        [192, 168, ..] => AddressClass::Private(2),
         // Addresses between a provider and its customers.
-        [100, 64..=127, ..] => Network::Private(3),
-        [0 | 224..=255, ..] => Network::Nobody,
-        _ => Network::Public,
+        [100, 64..=127, ..] => AddressClass::Private(3),
+        [0 | 224..=255, ..] => AddressClass::Nobody,
+        _ => AddressClass::Public,
     }
 }
 
-fn network_v6(address: Ipv6Addr) -> Network {
+fn network_v6(address: Ipv6Addr) -> AddressClass {
     let embedded = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
         network_v4(Ipv4Addr::new(a, b, c, d))
     };
     match address.segments() {
-        [0, 0, 0, 0, 0, 0, 0, 1] => Network::Loopback,
-        [0, 0, 0, 0, 0, 0, 0, 0] | [0xff00..=0xffff, ..] => Network::Nobody,
-        [0xfe80..=0xfebf, ..] => Network::LinkLocal,
-        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Network::Private(4),
+        [0, 0, 0, 0, 0, 0, 0, 1] => AddressClass::Loopback,
+        [0, 0, 0, 0, 0, 0, 0, 0] | [0xff00..=0xffff, ..] => AddressClass::Nobody,
+        [0xfe80..=0xfebf, ..] => AddressClass::LinkLocal,
+        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => AddressClass::Private(4),
         // IPv4 addresses behind a translator.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] | [0, 0, 0, 0, 0, 0, high, low] => {
             embedded(high, low)
         }
-        _ => Network::Public,
+        _ => AddressClass::Public,
     }
 }
 
 impl Outbound {
     /// Creates the policy of a server on the host with this name.
     pub(crate) fn new(rules: CopySources, own_name: &str) -> Self {
-        Self { rules, own_name: OwnName(own_name.into()), look_ups: LookUps::default() }
+        Self { rules, own_name: OwnName(own_name.into()), look_ups: HostLookups::default() }
     }
 
     /// Returns the policy for one client, with the current interfaces of this host.
@@ -114,7 +114,7 @@ pub(crate) struct ClientOutbound {
     policy: Outbound,
     client: Option<IpAddr>,
     /// Networks that the client reaches without this server, or that contain this server.
-    near: Vec<Network>,
+    near: Vec<AddressClass>,
     /// Addresses at which other hosts reach this one.
     outside: Vec<IpAddr>,
 }
@@ -123,14 +123,15 @@ impl ClientOutbound {
     fn new(policy: Outbound, own: Vec<IpAddr>, client: Option<IpAddr>) -> Self {
         let client = client.map(|address| address.to_canonical());
         let is_here = client.is_some_and(|client| client.is_loopback() || own.contains(&client));
-        let mut near: Vec<Network> = client.into_iter().map(network).collect();
+        let mut near: Vec<AddressClass> = client.into_iter().map(network).collect();
         // Each host has loopback addresses, and with IPv6 link-local addresses, so they grant no
         // access.
-        let is_local = |address: &IpAddr| matches!(network(*address), Network::Loopback | Network::LinkLocal);
+        let is_local =
+            |address: &IpAddr| matches!(network(*address), AddressClass::Loopback | AddressClass::LinkLocal);
         let (local, outside): (Vec<_>, Vec<_>) = own.into_iter().partition(is_local);
         near.extend(outside.iter().map(|address| network(*address)));
         if is_here {
-            near.push(Network::Loopback);
+            near.push(AddressClass::Loopback);
             near.extend(local.into_iter().map(network));
         }
         Self { policy, client, near, outside }
@@ -145,7 +146,7 @@ impl ClientOutbound {
     /// reason of a refusal.
     pub(crate) fn choose(&self, host: &str, address: IpAddr) -> Result<Vec<IpAddr>, String> {
         let Err(refused) = self.check(host, address) else { return Ok(vec![address]) };
-        if network(address) != Network::Loopback || !self.policy.own_name.is(host) {
+        if network(address) != AddressClass::Loopback || !self.policy.own_name.is(host) {
             return Err(refused);
         }
         let outside = self.outside.iter().copied().filter(|own| self.check(host, *own).is_ok());
@@ -159,13 +160,13 @@ impl ClientOutbound {
         let network = network(address);
         let text = address.to_canonical().to_string();
         let fits = |rule: &CopySource| match rule {
-            CopySource::Loopback => network == Network::Loopback,
-            CopySource::LinkLocal => network == Network::LinkLocal,
-            CopySource::Private => matches!(network, Network::Private(_)),
+            CopySource::Loopback => network == AddressClass::Loopback,
+            CopySource::LinkLocal => network == AddressClass::LinkLocal,
+            CopySource::Private => matches!(network, AddressClass::Private(_)),
             CopySource::Host(pattern) => pattern.matches(host) || pattern.matches(&text),
         };
         let refused = |why: &str| Err(format!("{text} {why} (scalla.tpcsource)"));
-        if network == Network::Nobody {
+        if network == AddressClass::Nobody {
             return refused("is no address of a host");
         }
         if self.policy.rules.deny.iter().any(fits) {
@@ -178,10 +179,10 @@ impl ClientOutbound {
             return refused("is not among the allowed sources");
         }
         match network {
-            Network::Public => Ok(()),
+            AddressClass::Public => Ok(()),
             near if self.near.contains(&near) => Ok(()),
-            Network::Loopback => refused("is a loopback address"),
-            Network::LinkLocal => refused("is a link-local address"),
+            AddressClass::Loopback => refused("is a loopback address"),
+            AddressClass::LinkLocal => refused("is a link-local address"),
             _ => refused("is in a private network that this server is not in"),
         }
     }

@@ -15,7 +15,7 @@
 //! and the client waits for it. No cgi is added to the redirect, because clients pass on their own,
 //! including `tried` and `triedrc`.
 
-use crate::cluster::{Engine, Forward, Front, PrepareBatch, SpaceFor, client_permit};
+use crate::cluster::{ClusterEngine, ClusterFront, Forward, PrepareBatch, SpaceFor, client_permit};
 use base::{Cgi, ErrorKind};
 use cluster::{
     ClientAffinity, ClientOrigin, ClusterAnswer, ErrorCode, Intent, LocateFlags, LocatedChild, Net,
@@ -43,7 +43,7 @@ const MEGABYTE: u64 = 1 << 20;
 
 /// Redirects clients to the nodes that the cluster selects.
 pub(crate) struct Redirector {
-    front: Arc<Front>,
+    front: Arc<ClusterFront>,
     forwarding: Forwarding,
     prepares: Prepares,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Redirector {
 impl Redirector {
     /// Creates a file system that redirects clients according to `front`. `forwarding` contains the
     /// name changes that all servers perform, `prepares` the requests whose paths are split here.
-    pub(crate) fn new(front: Arc<Front>, forwarding: Forwarding, prepares: Prepares) -> Arc<Self> {
+    pub(crate) fn new(front: Arc<ClusterFront>, forwarding: Forwarding, prepares: Prepares) -> Arc<Self> {
         Arc::new(Self { front, forwarding, prepares })
     }
 
@@ -65,7 +65,7 @@ impl Redirector {
         reply: &ReplyTo,
     ) -> Started {
         let first = targets.first().path.without_slash();
-        let preparation = Preparation {
+        let preparation = PrepareForwarding {
             front: self.front.clone(),
             caller: caller.clone(),
             batch: PrepareBatch {
@@ -99,7 +99,13 @@ impl Redirector {
         Some(Started::Pending)
     }
 
-    fn select(&self, caller: &Arc<Caller>, target: &Target, purpose: Purpose, reply: &ReplyTo) -> Started {
+    fn select(
+        &self,
+        caller: &Arc<Caller>,
+        target: &Target,
+        purpose: LocationPurpose,
+        reply: &ReplyTo,
+    ) -> Started {
         let options = purpose.options(caller, &target.cgi);
         let tried = target.cgi.get("tried").unwrap_or_default();
         let path = target.path.as_bytes();
@@ -147,7 +153,7 @@ impl Redirector {
     ) -> Started {
         let later: Reply = reply.defer();
         let path = target.path.without_slash();
-        let work = move |engine: &mut Engine| {
+        let work = move |engine: &mut ClusterEngine| {
             let space = engine.space_for(path.as_bytes()).unwrap_or_default();
             later.send(vfs::Answer::Value(say(space)));
         };
@@ -158,8 +164,8 @@ impl Redirector {
 }
 
 /// A list of paths to prepare, which is passed to the cluster in portions.
-struct Preparation {
-    front: Arc<Front>,
+struct PrepareForwarding {
+    front: Arc<ClusterFront>,
     caller: Arc<Caller>,
     batch: PrepareBatch,
     cursor: TargetCursor,
@@ -170,7 +176,7 @@ struct Preparation {
     reply: Reply,
 }
 
-impl Preparation {
+impl PrepareForwarding {
     /// Passes the next portion to the cluster thread. If refused, the reply is dropped, which
     /// answers the request.
     fn go_on(mut self) {
@@ -245,7 +251,7 @@ impl FileSystem for Redirector {
 
 /// The requirements of a request for the node to which it is redirected.
 #[derive(Clone, Copy, Default)]
-struct Purpose {
+struct LocationPurpose {
     intent: Intent,
     name_only: bool,
     refresh: bool,
@@ -253,7 +259,7 @@ struct Purpose {
     replica: bool,
 }
 
-impl Purpose {
+impl LocationPurpose {
     const READ: Self =
         Self { intent: Intent::Read, name_only: false, refresh: false, online: false, replica: false };
     const CHANGE_NAME: Self = Self { intent: Intent::Update, name_only: true, ..Self::READ };
@@ -301,30 +307,30 @@ impl Purpose {
 }
 
 /// Returns the requirements of an operation and its path; `None` if no node can be selected for it.
-fn purpose(operation: &Operation) -> Option<(Purpose, &Target)> {
+fn purpose(operation: &Operation) -> Option<(LocationPurpose, &Target)> {
     Some(match operation {
-        Operation::Open(target, request) => (Purpose::open(request), target),
+        Operation::Open(target, request) => (LocationPurpose::open(request), target),
         Operation::Stat(target)
         | Operation::List(target, _)
         | Operation::Checksum(target)
         | Operation::CancelChecksum(target)
-        | Operation::QueryAttributes(target) => (Purpose::READ, target),
-        Operation::StatMany(targets) => (Purpose::READ, targets.first()),
-        Operation::MakeDirectory { target, .. } => (Purpose::MAKE_NAME, target),
+        | Operation::QueryAttributes(target) => (LocationPurpose::READ, target),
+        Operation::StatMany(targets) => (LocationPurpose::READ, targets.first()),
+        Operation::MakeDirectory { target, .. } => (LocationPurpose::MAKE_NAME, target),
         Operation::RemoveDirectory(target)
         | Operation::Remove(target)
         | Operation::Rename { from: target, .. }
-        | Operation::ChangeMode { target, .. } => (Purpose::CHANGE_NAME, target),
-        Operation::Truncate { target, .. } => (Purpose::UPDATE, target),
+        | Operation::ChangeMode { target, .. } => (LocationPurpose::CHANGE_NAME, target),
+        Operation::Truncate { target, .. } => (LocationPurpose::UPDATE, target),
         Operation::Attributes(target, AttributeWork::Get(_) | AttributeWork::List { .. }) => {
-            (Purpose::READ, target)
+            (LocationPurpose::READ, target)
         }
-        Operation::Attributes(target, _) => (Purpose::UPDATE, target),
+        Operation::Attributes(target, _) => (LocationPurpose::UPDATE, target),
         Operation::Prepare(request, targets) => {
-            let purpose = if request.write { Purpose::UPDATE } else { Purpose::READ };
-            (Purpose { refresh: false, ..purpose }, targets.first())
+            let purpose = if request.write { LocationPurpose::UPDATE } else { LocationPurpose::READ };
+            (LocationPurpose { refresh: false, ..purpose }, targets.first())
         }
-        Operation::QueryPrepare { targets, .. } => (Purpose::READ, targets.as_ref()?.first()),
+        Operation::QueryPrepare { targets, .. } => (LocationPurpose::READ, targets.as_ref()?.first()),
         Operation::Locate(..)
         | Operation::StatSpace(_)
         | Operation::QuerySpace(_)

@@ -16,14 +16,14 @@ use vfs::{
 };
 
 /// A file system with redirection in front of it.
-pub(crate) struct Redirects {
+pub(crate) struct StaticRedirects {
     rules: Vec<Rule>,
     /// The name of this server, for `tried` and for the meaning of "local".
     host: String,
     behind: Arc<dyn FileSystem>,
 }
 
-impl Redirects {
+impl StaticRedirects {
     /// Returns `behind` itself without rules.
     pub(crate) fn before(behind: Arc<dyn FileSystem>, rules: Vec<Rule>, host: &str) -> Arc<dyn FileSystem> {
         if rules.is_empty() {
@@ -66,7 +66,7 @@ impl Redirects {
     }
 }
 
-impl FileSystem for Redirects {
+impl FileSystem for StaticRedirects {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         if let Some(redirect) = self.at_once(caller, &operation) {
             return Started::Done(Answer::Redirect(redirect));
@@ -74,7 +74,7 @@ impl FileSystem for Redirects {
         let Some(redirect) = self.when_missing(caller, &operation) else {
             return self.behind.start(caller, operation, reply);
         };
-        let waiting = Arc::new(Waiting { redirect, reply: Mutex::new(Some(reply.defer())) });
+        let waiting = Arc::new(PendingRedirect { redirect, reply: Mutex::new(Some(reply.defer())) });
         let token = Token { owner: reply.owner().0, call: 0 };
         let detour = ReplyTo::new(waiting.clone(), token);
         match self.behind.start(caller, operation, &detour) {
@@ -93,12 +93,12 @@ impl FileSystem for Redirects {
 }
 
 /// An operation that may be redirected after it has failed.
-struct Waiting {
+struct PendingRedirect {
     redirect: Redirect,
     reply: Mutex<Option<Reply>>,
 }
 
-impl Mailbox for Waiting {
+impl Mailbox for PendingRedirect {
     fn deliver(&self, _: Token, answer: Answer) {
         let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
         let answer = match answer {
@@ -242,7 +242,7 @@ mod tests {
         let caller = Arc::new(Caller::new(identity, true, false));
         let got = Arc::new(Got::default());
         let reply = ReplyTo::new(got.clone(), Token { owner: 1, call: 1 });
-        let files = Redirects::before(Arc::new(Almost), rules, "vm.example.org");
+        let files = StaticRedirects::before(Arc::new(Almost), rules, "vm.example.org");
         let answer = match files.start(&caller, operation, &reply) {
             Started::Done(answer) => answer,
             _ => got.0.lock().unwrap().pop().expect("an answer"),

@@ -24,7 +24,7 @@ const CELLS_MAX: usize = 8;
 
 /// Another copy of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Found {
+pub(super) struct FoundCopy {
     /// The size in bytes.
     pub(super) size: u64,
     /// The server that has it, as the redirect named it.
@@ -35,7 +35,7 @@ pub(super) struct Found {
 }
 
 /// The path of a search.
-struct Way {
+struct SearchPath {
     /// The targets of the redirects, as they were named.
     hops: Vec<(String, u16)>,
     /// The reply of the last target.
@@ -49,7 +49,7 @@ struct Way {
 /// The node at the door does not know of an inner node that has the file only here. If a redirect
 /// leads back through such a node, the search asks the door for other nodes, like a client whose
 /// request failed there.
-pub(super) fn find(door: &Address, path: &LogicalPath, mark: &str) -> Option<Found> {
+pub(super) fn find(door: &Address, path: &LogicalPath, mark: &str) -> Option<FoundCopy> {
     let mut tried: Vec<String> = Vec::new();
     while tried.len() <= CELLS_MAX {
         let mut target = format!("{}?{MARK}={mark}", path.text());
@@ -60,10 +60,10 @@ pub(super) fn find(door: &Address, path: &LogicalPath, mark: &str) -> Option<Fou
                 vec!["resel"; tried.len()].join(",")
             ));
         }
-        let Way { hops, answer } = follow(door, &target);
+        let SearchPath { hops, answer } = follow(door, &target);
         match (answer, hops.as_slice()) {
             (Ok(Some(size)), [.., last]) => {
-                return Some(Found { size, at: last.clone(), direct: !tried.is_empty() });
+                return Some(FoundCopy { size, at: last.clone(), direct: !tried.is_empty() });
             }
             (Err(SessionError::Failed { .. }), [inner, _, ..]) => {
                 tried.push(format!("{}:{}", inner.0, inner.1))
@@ -78,7 +78,7 @@ pub(super) fn find(door: &Address, path: &LogicalPath, mark: &str) -> Option<Fou
 }
 
 /// Requests the status of a file and follows redirects.
-fn follow(door: &Address, target: &str) -> Way {
+fn follow(door: &Address, target: &str) -> SearchPath {
     let mut hops = Vec::new();
     let mut at = (door.host().to_owned(), door.port());
     loop {
@@ -87,7 +87,7 @@ fn follow(door: &Address, target: &str) -> Way {
                 at = (bare(&host), port);
                 hops.push((host, port));
             }
-            answer => return Way { hops, answer },
+            answer => return SearchPath { hops, answer },
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The client side of the admin socket. It blocks, because it is used by command line programs
 //! only; servers use `socket`.
 
-use super::message::{LINE_BYTES_MAX, Request};
+use super::message::{AdminRequest, LINE_BYTES_MAX};
 use super::socket::reachable;
 use crate::process::{control_folder, folder_of_lock, states};
 use base::shown;
@@ -71,7 +71,7 @@ pub struct LiveServer {
 ///
 /// # Errors
 /// See [`AdminError`].
-pub fn ask(socket: &Path, request: &Request) -> Result<serde_json::Value, AdminError> {
+pub fn ask(socket: &Path, request: &AdminRequest) -> Result<serde_json::Value, AdminError> {
     let stream = connect(socket).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AdminError::NoServer(socket.to_owned()),
         io::ErrorKind::PermissionDenied => AdminError::Denied(socket.to_owned()),
@@ -94,11 +94,11 @@ fn connect(socket: &Path) -> io::Result<UnixStream> {
 
 /// Returns the deadline of an answer. The walk through a tree has none; it ends when either process
 /// ends.
-fn answer_timeout(request: &Request) -> Option<Duration> {
-    (!matches!(request, Request::Unfinished { below: Some(_) })).then_some(ANSWER_TIMEOUT)
+fn answer_timeout(request: &AdminRequest) -> Option<Duration> {
+    (!matches!(request, AdminRequest::Unfinished { below: Some(_) })).then_some(ANSWER_TIMEOUT)
 }
 
-fn exchange(stream: &UnixStream, request: &Request) -> io::Result<String> {
+fn exchange(stream: &UnixStream, request: &AdminRequest) -> io::Result<String> {
     stream.set_read_timeout(answer_timeout(request))?;
     let mut text = serde_json::to_string(request)?;
     text.push('\n');

@@ -1,6 +1,6 @@
 //! Requests and responses of the admin socket.
 
-use crate::cluster::{NodeStatus, Order};
+use crate::cluster::{NodeOrder, NodeStatus};
 use serde::{Deserialize, Serialize};
 
 /// Longest line in either direction, in bytes.
@@ -9,7 +9,7 @@ pub(super) const LINE_BYTES_MAX: usize = 256 * 1024;
 /// A request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Request {
+pub enum AdminRequest {
     /// Report the state of the server.
     Status {},
     /// Report the log levels. With `levels`: change them.
@@ -54,7 +54,7 @@ pub enum Request {
     /// Take a node out of use, or into use again.
     ClusterOrder {
         /// The order.
-        order: Order,
+        order: NodeOrder,
         /// The node; this one if it is `None`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<String>,
@@ -63,7 +63,7 @@ pub enum Request {
 
 /// The state and counters of a server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Status {
+pub struct ServerStatus {
     /// The version, as `query config version` returns it.
     pub version: String,
     /// The program name under which it runs: `xrootd`.
@@ -188,29 +188,29 @@ fn is_zero(number: &usize) -> bool {
 
 /// The reason why a request failed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Failure {
+pub struct AdminFailure {
     /// The error message: operation, object, reason and remedy.
     pub error: String,
 }
 
 /// A response, encoded as one object with `ok` beside its own fields.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Response {
-    /// The response to [`Request::Status`].
-    Status(Box<Status>),
-    /// The response to [`Request::LogLevel`].
+pub enum AdminResponse {
+    /// The response to [`AdminRequest::ServerStatus`].
+    Status(Box<ServerStatus>),
+    /// The response to [`AdminRequest::LogLevel`].
     Levels(LevelsAnswer),
-    /// The response to [`Request::Reload`].
+    /// The response to [`AdminRequest::Reload`].
     Reload(ReloadAnswer),
-    /// The response to [`Request::Drain`].
+    /// The response to [`AdminRequest::Drain`].
     Draining,
-    /// The response to [`Request::ClusterStatus`].
+    /// The response to [`AdminRequest::ClusterStatus`].
     Cluster(Box<NodeStatus>),
-    /// The response to [`Request::ClusterOrder`].
+    /// The response to [`AdminRequest::ClusterOrder`].
     Ordered(OrderAnswer),
-    /// The response to [`Request::Unfinished`] and [`Request::Checkpoints`].
+    /// The response to [`AdminRequest::Unfinished`] and [`AdminRequest::Checkpoints`].
     Files(FileList),
-    /// The response to [`Request::ClearUnfinished`] and [`Request::ResolveCheckpoint`].
+    /// The response to [`AdminRequest::ClearUnfinished`] and [`AdminRequest::ResolveCheckpoint`].
     Resolved {
         /// The path.
         path: String,
@@ -218,13 +218,13 @@ pub enum Response {
         state: String,
     },
     /// The request failed.
-    Failed(Failure),
+    Failed(AdminFailure),
 }
 
-impl Response {
+impl AdminResponse {
     /// Creates the response for a failure.
     pub fn failed(error: impl std::fmt::Display) -> Self {
-        Self::Failed(Failure { error: error.to_string() })
+        Self::Failed(AdminFailure { error: error.to_string() })
     }
 
     /// Returns the object that is sent over the socket.
@@ -253,18 +253,18 @@ mod tests {
     #[test]
     fn requests_are_one_flat_object() {
         let table = [
-            (r#"{"command":"status"}"#, Some(Request::Status {})),
-            (r#"{"command":"reload"}"#, Some(Request::Reload {})),
-            (r#"{"command":"drain"}"#, Some(Request::Drain {})),
-            (r#"{"command":"log-level"}"#, Some(Request::LogLevel { levels: None })),
+            (r#"{"command":"status"}"#, Some(AdminRequest::Status {})),
+            (r#"{"command":"reload"}"#, Some(AdminRequest::Reload {})),
+            (r#"{"command":"drain"}"#, Some(AdminRequest::Drain {})),
+            (r#"{"command":"log-level"}"#, Some(AdminRequest::LogLevel { levels: None })),
             (
                 r#"{"command":"log-level","levels":"info"}"#,
-                Some(Request::LogLevel { levels: Some("info".into()) }),
+                Some(AdminRequest::LogLevel { levels: Some("info".into()) }),
             ),
-            (r#"{"command":"cluster-status"}"#, Some(Request::ClusterStatus {})),
+            (r#"{"command":"cluster-status"}"#, Some(AdminRequest::ClusterStatus {})),
             (
                 r#"{"command":"cluster-order","order":"drain","node":"h:1"}"#,
-                Some(Request::ClusterOrder { order: Order::Drain, node: Some("h:1".into()) }),
+                Some(AdminRequest::ClusterOrder { order: NodeOrder::Drain, node: Some("h:1".into()) }),
             ),
             (r#"{"command":"cluster-order","order":"shoot"}"#, None),
             (r#"{"command":"dance"}"#, None),
@@ -272,14 +272,14 @@ mod tests {
             ("status", None),
         ];
         for (line, expected) in table {
-            assert_eq!(serde_json::from_str::<Request>(line).ok(), expected, "{line}");
+            assert_eq!(serde_json::from_str::<AdminRequest>(line).ok(), expected, "{line}");
         }
     }
 
     #[test]
     fn answers_say_whether_it_was_done() {
-        let failed = Response::failed("no such level").to_json().to_string();
+        let failed = AdminResponse::failed("no such level").to_json().to_string();
         assert_eq!(failed, r#"{"error":"no such level","ok":false}"#);
-        assert_eq!(Response::Draining.to_json().to_string(), r#"{"ok":true}"#);
+        assert_eq!(AdminResponse::Draining.to_json().to_string(), r#"{"ok":true}"#);
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `message` | [`Request`] and [`Response`] |
+//! | `message` | [`AdminRequest`] and [`AdminResponse`] |
 //! | `socket` | the server side: the socket of mode 0600 and its connections |
 //! | `client` | the client side: [`ask`] |
 
@@ -20,7 +20,7 @@ mod socket;
 
 pub use client::{AdminError, LiveServer, ask, live_servers, running_servers};
 pub use message::{
-    Failure, FileList, FileState, LevelsAnswer, OrderAnswer, ReloadAnswer, Request, Response, Status,
-    UnreadablePath,
+    AdminFailure, AdminRequest, AdminResponse, FileList, FileState, LevelsAnswer, OrderAnswer, ReloadAnswer,
+    ServerStatus, UnreadablePath,
 };
-pub use socket::{AdminSocket, Call};
+pub use socket::{AdminCall, AdminSocket};

@@ -1,7 +1,7 @@
 //! The server side of the admin socket. It passes requests to `control` over a channel, because
 //! they are answered on the thread that handles signals.
 
-use super::message::{LINE_BYTES_MAX, Request, Response};
+use super::message::{AdminRequest, AdminResponse, LINE_BYTES_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -30,11 +30,11 @@ const SOCKET_PATH_MAX: usize = 107;
 
 /// A request that waits for its answer.
 #[derive(Debug)]
-pub struct Call {
+pub struct AdminCall {
     /// The request.
-    pub request: Request,
+    pub request: AdminRequest,
     /// The channel of the answer.
-    pub answer: oneshot::Sender<Response>,
+    pub answer: oneshot::Sender<AdminResponse>,
 }
 
 /// An open admin socket.
@@ -63,7 +63,7 @@ impl AdminSocket {
     ///
     /// # Errors
     /// The socket cannot be registered with the reactor.
-    pub async fn serve(self, calls: mpsc::Sender<Call>) -> io::Result<()> {
+    pub async fn serve(self, calls: mpsc::Sender<AdminCall>) -> io::Result<()> {
         let listener = UnixListener::from_std(self.listener)?;
         let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
@@ -83,7 +83,7 @@ impl AdminSocket {
     }
 }
 
-async fn converse(stream: UnixStream, calls: &mpsc::Sender<Call>) -> io::Result<()> {
+async fn converse(stream: UnixStream, calls: &mpsc::Sender<AdminCall>) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     loop {
@@ -99,7 +99,7 @@ async fn converse(stream: UnixStream, calls: &mpsc::Sender<Call>) -> io::Result<
                 // Work for a disconnected client is cancelled.
                 () = hung_up(write.as_ref()) => return Ok(()),
             },
-            Err(error) => Response::failed(format!("not a request: {error}")),
+            Err(error) => AdminResponse::failed(format!("not a request: {error}")),
         };
         let mut text = response.to_json().to_string();
         text.push('\n');
@@ -110,12 +110,12 @@ async fn converse(stream: UnixStream, calls: &mpsc::Sender<Call>) -> io::Result<
     }
 }
 
-async fn ask_server(request: Request, calls: &mpsc::Sender<Call>) -> Response {
+async fn ask_server(request: AdminRequest, calls: &mpsc::Sender<AdminCall>) -> AdminResponse {
     let (answer, answered) = oneshot::channel();
-    if calls.send(Call { request, answer }).await.is_err() {
-        return Response::failed("the server is ending");
+    if calls.send(AdminCall { request, answer }).await.is_err() {
+        return AdminResponse::failed("the server is ending");
     }
-    answered.await.unwrap_or_else(|_| Response::failed("the server is ending"))
+    answered.await.unwrap_or_else(|_| AdminResponse::failed("the server is ending"))
 }
 
 /// Waits until the client has closed the connection. A client that has only closed its sending side
@@ -160,7 +160,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     /// Sends a request over a served connection and returns the resulting call.
-    async fn begin(is_last: bool) -> (Client, Call, JoinHandle<()>) {
+    async fn begin(is_last: bool) -> (Client, AdminCall, JoinHandle<()>) {
         let (mut client, served) = Client::pair().unwrap();
         let request = b"{\"command\":\"unfinished\",\"below\":\"/x\"}\n";
         client.write_all(request).unwrap();
@@ -185,7 +185,7 @@ mod tests {
     async fn a_client_that_closed_its_sending_side_gets_its_answer() {
         // The first check happens together with the request.
         let (mut client, call, conversation) = begin(true).await;
-        call.answer.send(Response::Draining).unwrap();
+        call.answer.send(AdminResponse::Draining).unwrap();
         conversation.await.unwrap();
         let mut text = String::new();
         client.read_to_string(&mut text).unwrap();

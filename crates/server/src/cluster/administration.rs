@@ -10,7 +10,7 @@ use storage::PrivateDirectory;
 /// An order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Order {
+pub enum NodeOrder {
     /// Accept no clients.
     Suspend,
     /// Accept clients again.
@@ -22,7 +22,7 @@ pub enum Order {
     Undrain,
 }
 
-impl Order {
+impl NodeOrder {
     /// Reports whether the order takes a node out of use.
     #[must_use]
     pub const fn takes_out(self) -> bool {
@@ -72,7 +72,7 @@ impl Order {
 
 /// The target of an order.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Whom {
+pub(crate) enum OrderTarget {
     /// This node.
     Own,
     /// A child, by its slot.
@@ -84,7 +84,7 @@ impl NodeStatus {
     ///
     /// # Errors
     /// The error message if no node matches, or several do.
-    pub(super) fn find(&self, name: &str) -> Result<Whom, String> {
+    pub(super) fn find(&self, name: &str) -> Result<OrderTarget, String> {
         let status = self;
         // The host name alone also names other nodes on that host.
         let own = name == "self"
@@ -97,9 +97,9 @@ impl NodeStatus {
         let hosts: Vec<&ChildStatus> = status.children.iter().filter(by_host).collect();
         let found = if exact.is_empty() { hosts } else { exact };
         match found.as_slice() {
-            _ if own => Ok(Whom::Own),
-            [one] => Ok(Whom::Child(one.slot, one.address.clone())),
-            [] if status.host.eq_ignore_ascii_case(name) => Ok(Whom::Own),
+            _ if own => Ok(OrderTarget::Own),
+            [one] => Ok(OrderTarget::Child(one.slot, one.address.clone())),
+            [] if status.host.eq_ignore_ascii_case(name) => Ok(OrderTarget::Own),
             [] => {
                 let names: Vec<&str> = status.children.iter().map(|child| child.address.as_str()).collect();
                 let above = status.parents.iter().chain(&status.managers).next();
@@ -179,9 +179,9 @@ mod tests {
             children: vec![child(1, "a"), child(2, "b"), child(3, "2")],
             ..NodeStatus::default()
         };
-        assert_eq!(status.find("b"), Ok(Whom::Child(2, "disk2:1094".to_owned())));
-        assert_eq!(status.find("3"), Ok(Whom::Child(3, "disk3:1094".to_owned())));
-        assert_eq!(status.find("man"), Ok(Whom::Own));
+        assert_eq!(status.find("b"), Ok(OrderTarget::Child(2, "disk2:1094".to_owned())));
+        assert_eq!(status.find("3"), Ok(OrderTarget::Child(3, "disk3:1094".to_owned())));
+        assert_eq!(status.find("man"), Ok(OrderTarget::Own));
         // The slot of one child is the name of the other.
         assert_eq!(status.find("2"), Err("2 may be disk2:1094 or disk3:1094; name one of them".to_owned()));
     }
@@ -189,13 +189,13 @@ mod tests {
     #[test]
     fn what_is_out_of_use_stays_so() {
         let admin = std::env::temp_dir().join(format!("scalla-orders-{}", std::process::id()));
-        Order::Resume.keep(&admin).unwrap();
-        assert_eq!(Order::kept(&admin).count(), 0);
-        Order::Drain.keep(&admin).unwrap();
-        Order::Suspend.keep(&admin).unwrap();
-        assert_eq!(Order::kept(&admin).collect::<Vec<_>>(), [Order::Suspend, Order::Drain]);
-        Order::Resume.keep(&admin).unwrap();
-        assert_eq!(Order::kept(&admin).collect::<Vec<_>>(), [Order::Drain]);
+        NodeOrder::Resume.keep(&admin).unwrap();
+        assert_eq!(NodeOrder::kept(&admin).count(), 0);
+        NodeOrder::Drain.keep(&admin).unwrap();
+        NodeOrder::Suspend.keep(&admin).unwrap();
+        assert_eq!(NodeOrder::kept(&admin).collect::<Vec<_>>(), [NodeOrder::Suspend, NodeOrder::Drain]);
+        NodeOrder::Resume.keep(&admin).unwrap();
+        assert_eq!(NodeOrder::kept(&admin).collect::<Vec<_>>(), [NodeOrder::Drain]);
         std::fs::remove_dir_all(&admin).unwrap();
     }
 }

@@ -7,12 +7,12 @@ use tokio::sync::Notify;
 
 /// The time for which the timer is set, and a notification that makes it check again.
 #[derive(Default)]
-pub(super) struct Alarm {
+pub(super) struct ThreadTimer {
     armed_for: Option<Duration>,
     rearm: Rc<Notify>,
 }
 
-impl Alarm {
+impl ThreadTimer {
     /// Returns the notification, which is sent if the deadline may be earlier than before.
     pub(super) fn bell(&self) -> Rc<Notify> {
         self.rearm.clone()

@@ -3,7 +3,7 @@
 //! The table maps the token of a request to its origin, because answers arrive later and in any
 //! order.
 
-use super::pending_order::Order;
+use super::pending_order::PendingOrder;
 use cluster::tree::ConnectionId;
 use cluster::{ClusterAnswer, LocateFlags, RequestToken, SelectOptions, Slot};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,11 +19,11 @@ const PARENT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A callback that delivers an answer to the origin. If it is dropped uncalled, it reports that by
 /// itself.
-pub(super) type Tell = Box<dyn FnOnce(ClusterAnswer) + Send>;
+pub(super) type AnswerCallback = Box<dyn FnOnce(ClusterAnswer) + Send>;
 
 /// The kind of a request.
 #[derive(Debug)]
-pub(super) enum Wish {
+pub(super) enum LocationQuery {
     /// A node for the client.
     Select {
         /// The conditions of the selection.
@@ -38,9 +38,9 @@ pub(super) enum Wish {
 }
 
 /// The origin of a request.
-pub(super) enum Asker {
+pub(super) enum RequestOrigin {
     /// A client of this process.
-    Client(Arc<Caller>, Tell),
+    Client(Arc<Caller>, AnswerCallback),
     /// A redirector, over a connection.
     Redirector {
         /// The connection.
@@ -53,11 +53,11 @@ pub(super) enum Asker {
         takes_later: bool,
     },
     /// An order that waits for the answer.
-    Order(Box<Order>),
+    Order(Box<PendingOrder>),
 }
 
 /// A query of a parent for a path.
-pub(super) struct Parent {
+pub(super) struct ParentQuery {
     /// The connection.
     pub(super) link: ConnectionId,
     /// The number that the answer must contain.
@@ -75,11 +75,11 @@ const CHECKED_PER_REQUEST: usize = 2;
 
 /// All pending requests.
 #[derive(Default)]
-pub(super) struct Askers {
+pub(super) struct PendingRequests {
     last: u64,
-    clients: BTreeMap<u64, Asker>,
+    clients: BTreeMap<u64, RequestOrigin>,
     /// With the deadline of each. Tokens rise, and so do the deadlines.
-    parents: BTreeMap<u64, (Duration, Parent)>,
+    parents: BTreeMap<u64, (Duration, ParentQuery)>,
     /// Deadlines after which redirectors treat a missing reply as a lost manager. These also rise
     /// with the tokens.
     unanswered_redirectors: BTreeMap<u64, Duration>,
@@ -89,7 +89,7 @@ pub(super) struct Askers {
     checked: u64,
 }
 
-impl Askers {
+impl PendingRequests {
     /// Returns a new token.
     pub(super) fn token(&mut self) -> RequestToken {
         self.last += 1;
@@ -97,8 +97,8 @@ impl Askers {
     }
 
     /// Adds a request. Returns the removed requests of clients that have disconnected.
-    pub(super) fn wait(&mut self, token: RequestToken, asker: Asker) -> Vec<RequestToken> {
-        if let Asker::Redirector { link, .. } = &asker {
+    pub(super) fn wait(&mut self, token: RequestToken, asker: RequestOrigin) -> Vec<RequestToken> {
+        if let RequestOrigin::Redirector { link, .. } = &asker {
             self.by_link.entry(*link).or_default().insert(token.0);
         }
         self.clients.insert(token.0, asker);
@@ -110,7 +110,7 @@ impl Askers {
     pub(super) fn wait_with_deadline(
         &mut self,
         token: RequestToken,
-        asker: Asker,
+        asker: RequestOrigin,
         until: Duration,
     ) -> Vec<RequestToken> {
         self.unanswered_redirectors.insert(token.0, until);
@@ -118,7 +118,7 @@ impl Askers {
     }
 
     /// Removes a redirector's request whose deadline has passed.
-    pub(super) fn next_overdue(&mut self, now: Duration) -> Option<(RequestToken, Asker)> {
+    pub(super) fn next_overdue(&mut self, now: Duration) -> Option<(RequestToken, RequestOrigin)> {
         let (token, _) = self.unanswered_redirectors.first_key_value().filter(|(_, until)| **until <= now)?;
         let token = RequestToken(*token);
         self.take(token).map(|asker| (token, asker))
@@ -129,21 +129,21 @@ impl Askers {
         self.unanswered_redirectors.first_key_value().map(|(_, until)| *until)
     }
 
-    pub(super) fn wait_above(&mut self, token: RequestToken, parent: Parent, now: Duration) {
+    pub(super) fn wait_above(&mut self, token: RequestToken, parent: ParentQuery, now: Duration) {
         self.by_link.entry(parent.link).or_default().insert(token.0);
         self.parents.insert(token.0, (now + PARENT_PATIENCE, parent));
     }
 
-    pub(super) fn take(&mut self, token: RequestToken) -> Option<Asker> {
+    pub(super) fn take(&mut self, token: RequestToken) -> Option<RequestOrigin> {
         self.unanswered_redirectors.remove(&token.0);
         let asker = self.clients.remove(&token.0)?;
-        if let Asker::Redirector { link, .. } = &asker {
+        if let RequestOrigin::Redirector { link, .. } = &asker {
             self.unlink(*link, token);
         }
         Some(asker)
     }
 
-    pub(super) fn take_above(&mut self, token: RequestToken) -> Option<Parent> {
+    pub(super) fn take_above(&mut self, token: RequestToken) -> Option<ParentQuery> {
         let (_, parent) = self.parents.remove(&token.0)?;
         self.unlink(parent.link, token);
         Some(parent)
@@ -174,8 +174,8 @@ impl Askers {
     /// Reports whether the client of a request has disconnected.
     pub(super) fn is_gone(&self, token: RequestToken) -> bool {
         match self.clients.get(&token.0) {
-            Some(Asker::Client(caller, _)) => caller.has_left(),
-            Some(Asker::Redirector { .. } | Asker::Order(_)) | None => false,
+            Some(RequestOrigin::Client(caller, _)) => caller.has_left(),
+            Some(RequestOrigin::Redirector { .. } | RequestOrigin::Order(_)) | None => false,
         }
     }
 
@@ -189,7 +189,7 @@ impl Askers {
         for (token, asker) in next {
             checked = *token;
             count += 1;
-            if matches!(asker, Asker::Client(caller, _) if caller.has_left()) {
+            if matches!(asker, RequestOrigin::Client(caller, _) if caller.has_left()) {
                 gone.push(RequestToken(*token));
             }
         }
@@ -219,17 +219,17 @@ mod tests {
         Arc::new(Caller::new(base::Identity::new(&told, 1, None, "host"), true, false))
     }
 
-    fn client(caller: &Arc<Caller>) -> Asker {
-        Asker::Client(caller.clone(), Box::new(|_| {}))
+    fn client(caller: &Arc<Caller>) -> RequestOrigin {
+        RequestOrigin::Client(caller.clone(), Box::new(|_| {}))
     }
 
-    fn redirector(link: ConnectionId) -> Asker {
-        Asker::Redirector { link, streamid: StreamId::NONE, promised: None, takes_later: true }
+    fn redirector(link: ConnectionId) -> RequestOrigin {
+        RequestOrigin::Redirector { link, streamid: StreamId::NONE, promised: None, takes_later: true }
     }
 
     #[test]
     fn requests_of_clients_that_left_do_not_pile_up() {
-        let mut askers = Askers::default();
+        let mut askers = PendingRequests::default();
         let stays = caller();
         let mut gone = 0;
         for number in 0..1000 {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_closed_connection_removes_only_its_own_requests() {
-        let mut askers = Askers::default();
+        let mut askers = PendingRequests::default();
         let (one, other) = (ConnectionId::accepted(1), ConnectionId::accepted(2));
         let tokens: Vec<RequestToken> = (0..4).map(|_| askers.token()).collect();
         for (token, link) in tokens.iter().zip([one, other, one, other]) {

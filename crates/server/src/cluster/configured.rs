@@ -2,9 +2,9 @@
 //!
 //! It queries the name server for managers and for roles that need it. It runs once, at the start.
 
-use super::health::{HealthSettings, ListFile, LoadSource, SpaceRules};
-use super::identity::Identity;
-use super::settings::{Listen, OperationProgram, Role, Settings};
+use super::health::{HealthSettings, ListFile, LoadMeasurement, SpaceLimits};
+use super::identity::OwnNodeId;
+use super::settings::{Listen, NodeRole, OperationProgram, Settings};
 use crate::adapters::Doorkeeper;
 use crate::error::StartError;
 use base::LogicalPath;
@@ -41,7 +41,7 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
     if !cluster.takes_part() {
         return Ok(None);
     }
-    let identity = Identity::of(effective)?;
+    let identity = OwnNodeId::of(effective)?;
     let role = role(*cluster.role);
     let own = own_entry(effective);
     let mut settings = Settings::new(role);
@@ -83,12 +83,12 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
     Ok(Some(settings))
 }
 
-fn role(role: config::Role) -> Role {
+fn role(role: config::Role) -> NodeRole {
     match role {
-        config::Role::MetaManager => Role::MetaManager,
-        config::Role::Manager => Role::Manager,
-        config::Role::Supervisor => Role::Supervisor,
-        config::Role::Server => Role::Server,
+        config::Role::MetaManager => NodeRole::MetaManager,
+        config::Role::Manager => NodeRole::Manager,
+        config::Role::Supervisor => NodeRole::Supervisor,
+        config::Role::Server => NodeRole::Server,
     }
 }
 
@@ -163,7 +163,7 @@ fn nobody(effective: &Effective) -> StartError {
 /// Returns the settings towards children.
 fn parent(
     effective: &Effective,
-    identity: &Identity,
+    identity: &OwnNodeId,
     own: Option<&ManagerAddress>,
     listen: Listen,
 ) -> Option<ParentSettings> {
@@ -200,7 +200,7 @@ fn parent(
 }
 
 /// Returns the settings towards parents: one membership for each site.
-fn children(effective: &Effective, identity: &Identity) -> Result<Vec<ChildSettings>, StartError> {
+fn children(effective: &Effective, identity: &OwnNodeId) -> Result<Vec<ChildSettings>, StartError> {
     let cluster = &effective.cluster;
     let mut parents: Vec<&ManagerAddress> = cluster.parents().iter().map(|setting| &setting.value).collect();
     let subcluster = cluster.subcluster.value.as_ref().filter(|_| *cluster.role == config::Role::Manager);
@@ -235,7 +235,7 @@ fn addresses(manager: &ManagerAddress) -> Vec<Address> {
     all.iter().map(|ip| Address::new(&ip.to_string(), manager.port)).collect()
 }
 
-fn login(effective: &Effective, identity: &Identity, subman: bool) -> Result<LoginMessage, StartError> {
+fn login(effective: &Effective, identity: &OwnNodeId, subman: bool) -> Result<LoginMessage, StartError> {
     let cluster = &effective.cluster;
     let mut mode = Mode::BLREDIR | Mode::NOSTAGE;
     mode |= match *cluster.role {
@@ -410,13 +410,13 @@ fn health(effective: &Effective) -> HealthSettings {
     let interval = &cluster.load_interval;
     let load = match &*cluster.load_source {
         config::LoadSource::Program(command) => {
-            LoadSource::Program { command: command.clone(), interval: interval.value }
+            LoadMeasurement::Program { command: command.clone(), interval: interval.value }
         }
-        config::LoadSource::Own if interval.origin.is_default() => LoadSource::default(),
-        config::LoadSource::Own => LoadSource::Own { interval: interval.value },
+        config::LoadSource::Own if interval.origin.is_default() => LoadMeasurement::default(),
+        config::LoadSource::Own => LoadMeasurement::Own { interval: interval.value },
     };
     let space = &cluster.space;
-    let rules = SpaceRules {
+    let rules = SpaceLimits {
         recalculate: *space.recalculate,
         least_percent: space.least.percent,
         least_bytes: space.least.bytes,

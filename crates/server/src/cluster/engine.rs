@@ -11,20 +11,20 @@
 //! other. The engine itself makes no decisions. There is one thread, so everything here is borrowed
 //! briefly and never across an await point.
 
-use super::alarm::Alarm;
-use super::askers::{Asker, Parent, Wish};
+use super::alarm::ThreadTimer;
+use super::askers::{LocationQuery, ParentQuery, RequestOrigin};
 use super::figures;
 use super::forward::Forward;
-use super::line::{Line, Stage};
+use super::line::{ConnectionStage, NodeConnection};
 use super::location_driver::{LocationDriver, refuse_request, respond_with};
-use super::pending_order::Client;
+use super::pending_order::OrderOrigin;
 use super::rights;
 use super::server_driver::ServerDriver;
 use super::settings::Settings;
-use super::status::{CachedText, View};
+use super::status::{CachedText, StatusInputs};
 use super::tree_driver::{TreeDriver, TreeEffect};
 use super::{orders, parent_messages, prepares};
-use crate::adapters::Moving;
+use crate::adapters::ReaderRedirect;
 use base::LogicalPath;
 use cluster::tree::{Address, ClusterNode, ConnectionId, Extensions, NodeEvent, from_frame};
 use cluster::{
@@ -45,7 +45,7 @@ use wire::cms::{Frame, Message as Wire, Splitter, StreamId};
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// The engine as shared by the tasks of its thread.
-pub(super) type SharedEngine = Rc<RefCell<Engine>>;
+pub(super) type SharedEngine = Rc<RefCell<ClusterEngine>>;
 
 /// The state of the frames that arrived over a connection, after one turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ pub(super) enum Frames {
 
 /// Operations that take time outside the work of the thread. The engine receives their outcome
 /// later.
-pub(super) trait Outside {
+pub(super) trait BackgroundOperations {
     /// Connects to a parent.
     fn connect(&self, link: ConnectionId, address: Address);
     /// Looks up the addresses of a child.
@@ -68,16 +68,16 @@ pub(super) trait Outside {
 }
 
 /// The drivers, and the effects that pass between them.
-pub struct Engine {
+pub struct ClusterEngine {
     settings: Rc<Settings>,
     pub(super) tree: TreeDriver,
     /// Set for a node with children.
     pub(super) location: Option<LocationDriver>,
     /// Set for a server.
     pub(super) server: Option<ServerDriver>,
-    outside: Box<dyn Outside>,
+    outside: Box<dyn BackgroundOperations>,
     /// Shared with the code that opens files: reports whether clients are redirected elsewhere.
-    moving: Arc<Moving>,
+    moving: Arc<ReaderRedirect>,
     /// Set if the administrator has suspended this node, so that it accepts no clients.
     pub(super) suspended: bool,
     /// Set if the administrator is draining this node, so that it accepts no new clients.
@@ -87,7 +87,7 @@ pub struct Engine {
     drained: bool,
     /// The text of the last answer to `stats`.
     status_text: CachedText,
-    alarm: Alarm,
+    alarm: ThreadTimer,
     sweep_at: Duration,
 }
 
@@ -98,12 +98,12 @@ pub(super) struct Drivers {
     pub(super) server: Option<ServerDriver>,
 }
 
-impl Engine {
+impl ClusterEngine {
     pub(super) fn new(
         settings: Rc<Settings>,
         drivers: Drivers,
-        moving: Arc<Moving>,
-        outside: impl FnOnce(Weak<RefCell<Self>>) -> Box<dyn Outside>,
+        moving: Arc<ReaderRedirect>,
+        outside: impl FnOnce(Weak<RefCell<Self>>) -> Box<dyn BackgroundOperations>,
     ) -> SharedEngine {
         let Drivers { tree, location, server } = drivers;
         let sweep_at = tree.now();
@@ -119,7 +119,7 @@ impl Engine {
                 draining: false,
                 drained: false,
                 status_text: CachedText::default(),
-                alarm: Alarm::default(),
+                alarm: ThreadTimer::default(),
                 sweep_at,
             })
         })
@@ -217,8 +217,8 @@ impl Engine {
     }
 
     /// Returns the state from which the status is built.
-    pub(super) fn view(&self) -> View<'_> {
-        View {
+    pub(super) fn view(&self) -> StatusInputs<'_> {
+        StatusInputs {
             settings: &self.settings,
             tree: &self.tree,
             resolver: self.resolver(),
@@ -251,7 +251,7 @@ impl Engine {
         due
     }
 
-    pub(super) const fn alarm(&self) -> &Alarm {
+    pub(super) const fn alarm(&self) -> &ThreadTimer {
         &self.alarm
     }
 
@@ -310,11 +310,11 @@ impl Engine {
         self.route();
     }
 
-    pub(super) fn line(&mut self, link: ConnectionId) -> Option<&mut Line> {
+    pub(super) fn line(&mut self, link: ConnectionId) -> Option<&mut NodeConnection> {
         self.tree.line(link)
     }
 
-    pub(super) fn stage(&self, link: ConnectionId) -> Option<Stage> {
+    pub(super) fn stage(&self, link: ConnectionId) -> Option<ConnectionStage> {
         self.tree.stage(link)
     }
 
@@ -352,7 +352,7 @@ impl Engine {
                 }
                 Ok(None) => return Frames::AllTaken,
                 Err(error) => {
-                    if stage == Stage::Asking {
+                    if stage == ConnectionStage::Asking {
                         self.tree.fails(link, || format!("what it says is no answer to a login: {error}"));
                     } else {
                         tracing::warn!("{} breaks the protocol: {error}", self.tree.name_of(link));
@@ -364,14 +364,14 @@ impl Engine {
         }
     }
 
-    fn frame(&mut self, link: ConnectionId, stage: Stage, frame: &Frame<'_>) {
-        if stage == Stage::Asking {
+    fn frame(&mut self, link: ConnectionId, stage: ConnectionStage, frame: &Frame<'_>) {
+        if stage == ConnectionStage::Asking {
             return self.tree.login_answered(link, frame);
         }
         match Wire::decode(&frame.header, frame.payload) {
             Ok(message) => match from_frame(&message) {
                 Some(message) => self.tree.message(link, stage, message),
-                None if stage == Stage::Anonymous => self.tree.ended(link),
+                None if stage == ConnectionStage::Anonymous => self.tree.ended(link),
                 None => {
                     let state = matches!(message, Wire::State(_));
                     self.tree.event(NodeEvent::Heard { link, state });
@@ -382,16 +382,24 @@ impl Engine {
                 tracing::debug!("{} sent what cannot be read: {error}", self.tree.name_of(link));
                 self.tree.event(NodeEvent::Heard { link, state: false });
                 match stage {
-                    Stage::Anonymous => self.tree.ended(link),
-                    Stage::Redirector => refuse_request(&mut self.tree, link, frame.header.streamid),
-                    Stage::Asking | Stage::Node => {}
+                    ConnectionStage::Anonymous => self.tree.ended(link),
+                    ConnectionStage::Redirector => {
+                        refuse_request(&mut self.tree, link, frame.header.streamid)
+                    }
+                    ConnectionStage::Asking | ConnectionStage::Node => {}
                 }
             }
         }
     }
 
     /// Handles a message that does not concern the tree.
-    fn about_files(&mut self, link: ConnectionId, stage: Stage, frame: &Frame<'_>, message: &Wire<'_>) {
+    fn about_files(
+        &mut self,
+        link: ConnectionId,
+        stage: ConnectionStage,
+        frame: &Frame<'_>,
+        message: &Wire<'_>,
+    ) {
         match rights::login_class(link, stage) {
             LoginClass::Redirector => self.redirector_asks(link, frame, message),
             LoginClass::Parent => match message {
@@ -420,9 +428,9 @@ impl Engine {
         let (path, wish) = match message {
             Wire::Select(select) => {
                 let tried = select.avoid.unwrap_or_default().into();
-                (select.path, Wish::Select { options: SelectOptions::from(select.options), tried })
+                (select.path, LocationQuery::Select { options: SelectOptions::from(select.options), tried })
             }
-            Wire::Locate(locate) => (locate.path, Wish::Locate(LocateFlags::from(locate.options))),
+            Wire::Locate(locate) => (locate.path, LocationQuery::Locate(LocateFlags::from(locate.options))),
             Wire::Stats(modifier) if !modifier.contains(StatsModifier::SIZE) => {
                 let now = self.tree.now();
                 let mut cached = std::mem::take(&mut self.status_text);
@@ -445,7 +453,7 @@ impl Engine {
             _ => true,
         };
         if let Some(location) = &mut self.location {
-            let asker = Asker::Redirector { link, streamid, promised: None, takes_later };
+            let asker = RequestOrigin::Redirector { link, streamid, promised: None, takes_later };
             location.ask(&mut self.tree, path, &wish, asker);
         }
     }
@@ -454,7 +462,7 @@ impl Engine {
     fn parent_asks(&mut self, link: ConnectionId, streamid: StreamId, state: &State<'_>) {
         let definite = state.modifier.contains(StateModifier::DEFINITE)
             && self.tree.extensions(link).contains(Extensions::NOT_HERE);
-        let parent = Parent { link, streamid, path: state.path.into(), definite };
+        let parent = ParentQuery { link, streamid, path: state.path.into(), definite };
         match (&mut self.location, &mut self.server) {
             (Some(location), _) => location.parent_asks(&mut self.tree, parent, state.modifier),
             (None, Some(server)) => server.parent_asks(&mut self.tree, parent, state.modifier),
@@ -508,7 +516,8 @@ impl Engine {
                 prepares::prepare(location, &mut self.tree, prepare, None);
             }
             (Some(location), _, message) => {
-                let client = if redirector { Client::Redirector(link, streamid) } else { Client::Nobody };
+                let client =
+                    if redirector { OrderOrigin::Redirector(link, streamid) } else { OrderOrigin::Nobody };
                 if let Some(forward) = Forward::of_message(message) {
                     orders::change_names(location, &mut self.tree, permit, forward, client);
                 }

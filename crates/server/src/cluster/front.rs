@@ -1,10 +1,10 @@
 //! Interface of client connections to the cluster. Cached locations are answered on the event loop,
 //! all others by the cluster thread.
 
-use super::askers::{Tell, Wish};
-use super::engine::Engine;
+use super::askers::{AnswerCallback, LocationQuery};
+use super::engine::ClusterEngine;
 use super::forward::Forward;
-use super::inbox::{Inbox, Request};
+use super::inbox::{Inbox, InboxRequest};
 use base::{Clock, Rng, SplitMix64};
 use cluster::{ClusterAnswer, LocateFlags, LocationReader, OrderPermit, ResolverShared, SelectOptions};
 use std::cell::RefCell;
@@ -23,7 +23,7 @@ thread_local! {
 }
 
 /// Answers queries of connections for nodes and locations of files.
-pub(crate) struct Front {
+pub(crate) struct ClusterFront {
     number: u64,
     shared: Arc<ResolverShared>,
     clock: Arc<dyn Clock>,
@@ -34,7 +34,7 @@ pub(crate) struct Front {
     busy: Duration,
 }
 
-impl Front {
+impl ClusterFront {
     pub(super) fn new(
         shared: Arc<ResolverShared>,
         clock: Arc<dyn Clock>,
@@ -54,14 +54,14 @@ impl Front {
         path: &[u8],
         options: SelectOptions,
         tried: &[u8],
-        tell: impl FnOnce() -> Tell,
+        tell: impl FnOnce() -> AnswerCallback,
     ) -> Option<ClusterAnswer> {
         if tried.is_empty()
             && let Some(answer) = self.read(|reader, now, lot| reader.select(path, options, now, lot))
         {
             return Some(answer);
         }
-        self.ask(caller, path, Wish::Select { options, tried: tried.into() }, tell())
+        self.ask(caller, path, LocationQuery::Select { options, tried: tried.into() }, tell())
     }
 
     /// Returns the locations of a path; `*` and `*<path>` as in the protocol.
@@ -70,12 +70,12 @@ impl Front {
         caller: &Arc<Caller>,
         path: &[u8],
         options: LocateFlags,
-        tell: impl FnOnce() -> Tell,
+        tell: impl FnOnce() -> AnswerCallback,
     ) -> Option<ClusterAnswer> {
         if let Some(answer) = self.read(|reader, now, _| reader.locate(path, options, now)) {
             return Some(answer);
         }
-        self.ask(caller, path, Wish::Locate(options), tell())
+        self.ask(caller, path, LocationQuery::Locate(options), tell())
     }
 
     /// Forwards a name change to all servers; `tell` receives the outcome. Returns `false` if the
@@ -91,14 +91,24 @@ impl Front {
     }
 
     /// Runs `work` on the cluster thread for a client. Returns `false` if it cannot take more now.
-    pub(crate) fn with(&self, caller: &Arc<Caller>, work: impl FnOnce(&mut Engine) + Send + 'static) -> bool {
-        self.inbox.request(caller, Request::Order(Box::new(work))).is_ok()
+    pub(crate) fn with(
+        &self,
+        caller: &Arc<Caller>,
+        work: impl FnOnce(&mut ClusterEngine) + Send + 'static,
+    ) -> bool {
+        self.inbox.request(caller, InboxRequest::Order(Box::new(work))).is_ok()
     }
 
-    fn ask(&self, caller: &Arc<Caller>, path: &[u8], wish: Wish, tell: Tell) -> Option<ClusterAnswer> {
-        let question = Request::Ask { path: path.into(), wish, caller: caller.clone(), tell };
+    fn ask(
+        &self,
+        caller: &Arc<Caller>,
+        path: &[u8],
+        wish: LocationQuery,
+        tell: AnswerCallback,
+    ) -> Option<ClusterAnswer> {
+        let question = InboxRequest::Ask { path: path.into(), wish, caller: caller.clone(), tell };
         // If the thread has ended with the process, the request is dropped, which answers it.
-        if let Err(Request::Ask { tell, .. }) = self.inbox.request(caller, question) {
+        if let Err(InboxRequest::Ask { tell, .. }) = self.inbox.request(caller, question) {
             tell(ClusterAnswer::Wait(self.busy));
         }
         None
@@ -133,14 +143,14 @@ impl Front {
 /// Returns random numbers for the selection of a node. They need not be unpredictable.
 fn lot() -> SplitMix64 {
     let mut seed = [0; 8];
-    SystemLot.fill(&mut seed);
+    OsRng.fill(&mut seed);
     SplitMix64::new(u64::from_ne_bytes(seed))
 }
 
 /// Unpredictable random numbers, from which the key of the cache is made.
-pub(crate) struct SystemLot;
+pub(crate) struct OsRng;
 
-impl Rng for SystemLot {
+impl Rng for OsRng {
     fn fill(&mut self, into: &mut [u8]) {
         // No supported kernel lacks random numbers.
         if rustix::rand::getrandom(&mut *into, rustix::rand::GetRandomFlags::empty()) != Ok(into.len()) {

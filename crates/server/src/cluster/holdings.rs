@@ -7,8 +7,8 @@
 //! order, so an event only triggers a stat; the result of the stat is reported (decision 029).
 
 use super::kept::aside;
-use super::line::Outbox;
-use super::looking::{Looking, Waiting, Wanted};
+use super::line::ConnectionOutbox;
+use super::looking::{PendingStat, PendingStats, StatReason};
 use base::LogicalPath;
 use cluster::tree::Extensions;
 use cluster::{LookupDecision, LookupLimiter, LookupLimits};
@@ -31,27 +31,27 @@ const INVENTORY_WAITING_MAX: usize = 256 * 1024;
 const INVENTORY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A stat and its result.
-pub(super) type Looked = (LogicalPath, u64, Presence);
+pub(super) type StatResult = (LogicalPath, u64, Presence);
 
 /// A callback for results of stats, on any thread.
-pub(super) type Results = Arc<dyn Fn(Vec<Looked>) + Send + Sync>;
+pub(super) type StatCallback = Arc<dyn Fn(Vec<StatResult>) + Send + Sync>;
 
 /// The outcome of a request for the state of a path.
-pub(super) struct Finding {
+pub(super) struct PathState {
     pub(super) path: LogicalPath,
     /// The state; `None` if no stat was made because too many wait.
     pub(super) presence: Option<Presence>,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: StatReason,
 }
 
 /// The files of this server, and the requests that wait for stats.
-pub(super) struct Holdings {
+pub(super) struct ServerFiles {
     logical: Arc<Logical>,
-    results: Results,
-    looking: Looking,
+    results: StatCallback,
+    looking: PendingStats,
     /// Rate limit of stats, and the names known to be absent.
     looks: LookupLimiter,
-    findings: VecDeque<Finding>,
+    findings: VecDeque<PathState>,
     /// Number of the last stat.
     last: u64,
     /// Number of times that the inventories of parents became invalid.
@@ -60,12 +60,12 @@ pub(super) struct Holdings {
     later: Vec<(LogicalPath, u64)>,
 }
 
-impl Holdings {
-    pub(super) fn new(logical: Arc<Logical>, results: Results, rules: LookupLimits) -> Self {
+impl ServerFiles {
+    pub(super) fn new(logical: Arc<Logical>, results: StatCallback, rules: LookupLimits) -> Self {
         Self {
             logical,
             results,
-            looking: Looking::default(),
+            looking: PendingStats::default(),
             looks: LookupLimiter::new(rules),
             findings: VecDeque::new(),
             last: 0,
@@ -90,23 +90,23 @@ impl Holdings {
     }
 
     /// Removes the next finding.
-    pub(super) fn next_finding(&mut self) -> Option<Finding> {
+    pub(super) fn next_finding(&mut self) -> Option<PathState> {
         self.findings.pop_front()
     }
 
     /// Stats a path, now or later. A result in memory is a finding immediately.
-    pub(super) fn look_at(&mut self, path: LogicalPath, wanted: Wanted, now: Duration) {
+    pub(super) fn look_at(&mut self, path: LogicalPath, wanted: StatReason, now: Duration) {
         if let Some(waiting) = self.looking.get_mut(&path) {
             return waiting.add(wanted);
         }
         let look = match wanted {
-            Wanted::Answer(_) | Wanted::Machine => self.looks.want(path.as_bytes(), now),
-            Wanted::News | Wanted::Folder => LookupDecision::Now,
+            StatReason::Answer(_) | StatReason::Machine => self.looks.want(path.as_bytes(), now),
+            StatReason::News | StatReason::Folder => LookupDecision::Now,
         };
         match look {
             LookupDecision::Now => self.begin(path, vec![wanted], now),
             LookupDecision::Later => {
-                self.looking.insert(path, Waiting { number: None, wanted: vec![wanted] })
+                self.looking.insert(path, PendingStat { number: None, wanted: vec![wanted] })
             }
             LookupDecision::Missing => self.found(path, Some(Presence::NotHere), wanted),
             LookupDecision::Refused => {
@@ -116,7 +116,7 @@ impl Holdings {
         }
     }
 
-    fn begin(&mut self, path: LogicalPath, wanted: Vec<Wanted>, now: Duration) {
+    fn begin(&mut self, path: LogicalPath, wanted: Vec<StatReason>, now: Duration) {
         if let Some(presence) = self.logical.look_now(&path) {
             return wanted.into_iter().for_each(|wanted| self.seen(&path, presence, wanted, now));
         }
@@ -126,7 +126,7 @@ impl Holdings {
         }
         self.last += 1;
         self.later.push((path.clone(), self.last));
-        self.looking.insert(path, Waiting { number: Some(self.last), wanted });
+        self.looking.insert(path, PendingStat { number: Some(self.last), wanted });
     }
 
     /// Starts the queued stats that the rate limit permits.
@@ -153,7 +153,7 @@ impl Holdings {
     /// answers their requests.
     pub(super) fn changed(&mut self, path: &LogicalPath, now: Duration) {
         let waiting = self.looking.remove(path);
-        self.look_at(path.clone(), Wanted::News, now);
+        self.look_at(path.clone(), StatReason::News, now);
         for wanted in waiting.map(|waiting| waiting.wanted).unwrap_or_default() {
             self.look_at(path.clone(), wanted, now);
         }
@@ -184,9 +184,9 @@ impl Holdings {
         }
     }
 
-    fn seen(&mut self, path: &LogicalPath, presence: Presence, wanted: Wanted, now: Duration) {
-        let asked = matches!(wanted, Wanted::Answer(_) | Wanted::Machine);
-        if let (Wanted::Folder, Presence::NotHere) = (&wanted, presence)
+    fn seen(&mut self, path: &LogicalPath, presence: Presence, wanted: StatReason, now: Duration) {
+        let asked = matches!(wanted, StatReason::Answer(_) | StatReason::Machine);
+        if let (StatReason::Folder, Presence::NotHere) = (&wanted, presence)
             && self.logical.exports(path)
         {
             self.looks.missing(path.as_bytes(), now);
@@ -197,22 +197,28 @@ impl Holdings {
             && presence == Presence::NotHere
             && let Some(Ok(folder)) = cluster::folder(path.as_bytes()).map(LogicalPath::parse)
         {
-            self.look_at(folder, Wanted::Folder, now);
+            self.look_at(folder, StatReason::Folder, now);
         }
     }
 
-    fn found(&mut self, path: LogicalPath, presence: Option<Presence>, wanted: Wanted) {
-        if !matches!(wanted, Wanted::Folder) {
-            self.findings.push_back(Finding { path, presence, wanted });
+    fn found(&mut self, path: LogicalPath, presence: Option<Presence>, wanted: StatReason) {
+        if !matches!(wanted, StatReason::Folder) {
+            self.findings.push_back(PathState { path, presence, wanted });
         }
     }
 
     /// Starts to send an inventory to a parent, with at most `most` files. `complete` includes all
     /// other names, because nothing is created except through this server (decision 002).
-    pub(super) fn tell_all(&self, outbox: Rc<Outbox>, peer: Extensions, most: usize, complete: bool) {
+    pub(super) fn tell_all(
+        &self,
+        outbox: Rc<ConnectionOutbox>,
+        peer: Extensions,
+        most: usize,
+        complete: bool,
+    ) {
         let complete = complete && peer.contains(Extensions::COMPLETE);
         let logical = self.logical.clone();
-        let (give, given) = mpsc::channel::<Part>(2);
+        let (give, given) = mpsc::channel::<InventoryBatch>(2);
         aside("inventory", move || collect(&logical, most, complete, &give));
         tokio::task::spawn_local(tell_all(outbox, peer, given, self.voided.clone(), self.voided.get()));
     }
@@ -224,13 +230,13 @@ impl Holdings {
 }
 
 /// Paths of an inventory, and the bits that end it if they are the last.
-type Part = (PathBatch, InventoryModifier);
+type InventoryBatch = (PathBatch, InventoryModifier);
 
 /// Sends the inventory to a parent at the speed of the parent.
 async fn tell_all(
-    outbox: Rc<Outbox>,
+    outbox: Rc<ConnectionOutbox>,
     peer: Extensions,
-    mut given: mpsc::Receiver<Part>,
+    mut given: mpsc::Receiver<InventoryBatch>,
     voided: Rc<Cell<u64>>,
     before: u64,
 ) {
@@ -257,7 +263,7 @@ async fn tell_all(
 
 /// Walks over all files, or all names, and sends their paths in batches. Ends when the receiver is
 /// dropped.
-fn collect(logical: &Logical, most: usize, complete: bool, give: &mpsc::Sender<Part>) {
+fn collect(logical: &Logical, most: usize, complete: bool, give: &mpsc::Sender<InventoryBatch>) {
     let mut batch = PathBatch::default();
     let mut count = 0;
     let mut whole = true;

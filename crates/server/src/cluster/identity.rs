@@ -20,12 +20,12 @@ const NAME_MAX: usize = 32;
 
 /// The id of a node, and the directory in which it is stored.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
+pub(crate) struct OwnNodeId {
     id: NodeId,
     folder: PathBuf,
 }
 
-impl Identity {
+impl OwnNodeId {
     /// Returns the identity of the node of this configuration. An id that is not configured is read
     /// from the admin directory, or created there.
     ///

@@ -1,9 +1,9 @@
 //! The work queue of the cluster thread ([`cluster::WorkQueue`]) behind a lock, with a notification
 //! that wakes the thread.
 
-use super::askers::{Tell, Wish};
-use super::engine::Engine;
-use super::holdings::Looked;
+use super::askers::{AnswerCallback, LocationQuery};
+use super::engine::ClusterEngine;
+use super::holdings::StatResult;
 use base::LogicalPath;
 use cluster::WorkQueue;
 use logical::Events;
@@ -12,29 +12,29 @@ use tokio::sync::Notify;
 use vfs::Caller;
 
 /// Work that is done on the cluster thread.
-pub(super) type Job = Box<dyn FnOnce(&mut Engine) + Send>;
+pub(super) type Job = Box<dyn FnOnce(&mut ClusterEngine) + Send>;
 
 /// The request of a client to the cluster thread.
-pub(super) enum Request {
+pub(super) enum InboxRequest {
     /// A location query.
     Ask {
         /// The path.
         path: Box<[u8]>,
         /// The kind of the query.
-        wish: Wish,
+        wish: LocationQuery,
         /// The client.
         caller: Arc<Caller>,
         /// Receives the answer.
-        tell: Tell,
+        tell: AnswerCallback,
     },
     /// An operation, which produces its own answer.
     Order(Job),
 }
 
-impl Request {
+impl InboxRequest {
     fn bytes(&self) -> usize {
         match self {
-            Self::Ask { path, wish: Wish::Select { tried, .. }, .. } => path.len() + tried.len(),
+            Self::Ask { path, wish: LocationQuery::Select { tried, .. }, .. } => path.len() + tried.len(),
             Self::Ask { path, .. } => path.len(),
             Self::Order(_) => 0,
         }
@@ -43,8 +43,8 @@ impl Request {
 
 /// The work that the thread takes in one turn.
 #[derive(Default)]
-pub(super) struct Turn {
-    pub(super) work: cluster::WorkBatch<Looked, Job, Request>,
+pub(super) struct InboxBatch {
+    pub(super) work: cluster::WorkBatch<StatResult, Job, InboxRequest>,
     /// Set if the thread must end.
     pub(super) is_stopped: bool,
 }
@@ -52,20 +52,20 @@ pub(super) struct Turn {
 /// Work for the cluster thread.
 #[derive(Default)]
 pub(super) struct Inbox {
-    content: Mutex<Content>,
+    content: Mutex<InboxContent>,
     bell: Notify,
 }
 
 #[derive(Default)]
-struct Content {
-    work: WorkQueue<Looked, Job, Request>,
+struct InboxContent {
+    work: WorkQueue<StatResult, Job, InboxRequest>,
     is_stopped: bool,
     /// Set if the thread has ended.
     is_closed: bool,
 }
 
 impl Inbox {
-    fn content(&self) -> MutexGuard<'_, Content> {
+    fn content(&self) -> MutexGuard<'_, InboxContent> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -80,7 +80,7 @@ impl Inbox {
 
     /// Adds the request of a client. Returns it if the queue is full. A request that arrives after
     /// the end of the thread is dropped, which answers it.
-    pub(super) fn request(&self, caller: &Arc<Caller>, request: Request) -> Result<(), Request> {
+    pub(super) fn request(&self, caller: &Arc<Caller>, request: InboxRequest) -> Result<(), InboxRequest> {
         // The address identifies the client for as long as one of its requests is queued.
         let client = Arc::as_ptr(caller) as usize;
         let bytes = request.bytes();
@@ -96,7 +96,7 @@ impl Inbox {
     }
 
     /// Adds the results of disk look-ups.
-    pub(super) fn looked(&self, looked: Vec<Looked>) {
+    pub(super) fn looked(&self, looked: Vec<StatResult>) {
         self.change(|content| content.work.add_looked(looked));
     }
 
@@ -110,7 +110,7 @@ impl Inbox {
         self.change(|content| content.is_stopped = true);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Content)) {
+    fn change(&self, change: impl FnOnce(&mut InboxContent)) {
         let mut content = self.content();
         if !content.is_closed {
             change(&mut content);
@@ -120,7 +120,7 @@ impl Inbox {
     }
 
     /// Takes the next work of all classes.
-    pub(super) fn take(&self, turn: &mut Turn) {
+    pub(super) fn take(&self, turn: &mut InboxBatch) {
         let mut content = self.content();
         content.work.take(&mut turn.work);
         turn.is_stopped |= content.is_stopped;
@@ -128,7 +128,7 @@ impl Inbox {
 
     /// Waits until there is work.
     pub(super) async fn wait(&self) {
-        let is_idle = |content: MutexGuard<'_, Content>| content.work.is_empty() && !content.is_stopped;
+        let is_idle = |content: MutexGuard<'_, InboxContent>| content.work.is_empty() && !content.is_stopped;
         while is_idle(self.content()) {
             self.bell.notified().await;
         }
@@ -137,7 +137,7 @@ impl Inbox {
     fn close(&self) {
         let left = {
             let mut content = self.content();
-            std::mem::replace(&mut *content, Content { is_closed: true, ..Content::default() })
+            std::mem::replace(&mut *content, InboxContent { is_closed: true, ..InboxContent::default() })
         };
         // This happens outside of the lock, because requests that are dropped answer.
         drop(left);
@@ -200,7 +200,7 @@ mod tests {
         let (caller, answered) = (caller(), Arc::<AtomicUsize>::default());
         let order = || {
             let answers = Answers(answered.clone());
-            Request::Order(Box::new(move |_| drop(answers)))
+            InboxRequest::Order(Box::new(move |_| drop(answers)))
         };
         let receiver = Receiver(inbox.clone());
         assert!(inbox.request(&caller, order()).is_ok());

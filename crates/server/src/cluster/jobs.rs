@@ -1,24 +1,24 @@
 //! Jobs of other threads for the engine: for clients, the storage, the administrator, and the
 //! threads that measure health.
 
-use super::administration::Whom;
-use super::askers::{Asker, Wish};
-use super::engine::Engine;
+use super::administration::OrderTarget;
+use super::askers::{LocationQuery, RequestOrigin};
+use super::engine::ClusterEngine;
 use super::figures::{self, SpaceFor};
 use super::forward::Forward;
-use super::health::Report;
-use super::holdings::Looked;
+use super::health::HealthReport;
+use super::holdings::StatResult;
 use super::orders;
-use super::pending_order::Client;
+use super::pending_order::OrderOrigin;
 use super::prepares::{self, PrepareBatch};
 use super::status::NodeStatus;
 use base::LogicalPath;
 use cluster::{ClusterAnswer, OrderPermit, Slot};
 use vfs::Target;
 
-impl Engine {
+impl ClusterEngine {
     /// Handles the query of a client for a node or for the locations of a file.
-    pub(super) fn ask(&mut self, path: &[u8], wish: &Wish, asker: Asker) {
+    pub(super) fn ask(&mut self, path: &[u8], wish: &LocationQuery, asker: RequestOrigin) {
         if let Some(location) = &mut self.location {
             location.ask(&mut self.tree, path, wish, asker);
         }
@@ -33,7 +33,7 @@ impl Engine {
         tell: impl FnOnce(Result<(), ClusterAnswer>) + Send + 'static,
     ) {
         if let Some(location) = &mut self.location {
-            let client = Client::Here(Box::new(tell));
+            let client = OrderOrigin::Here(Box::new(tell));
             orders::change_names(location, &mut self.tree, permit, forward, client);
         }
     }
@@ -58,11 +58,11 @@ impl Engine {
     }
 
     /// Applies a measurement of this node.
-    pub(super) fn apply_health_report(&mut self, report: Report) {
+    pub(super) fn apply_health_report(&mut self, report: HealthReport) {
         self.tree.drive(|node, now, out| match report {
-            Report::Load { load, tell } => node.set_load(load, tell, out),
-            Report::Space { space, full: _, tell } => node.set_space(space, tell, out),
-            Report::List(list) => node.set_blacklist(list, now, out),
+            HealthReport::Load { load, tell } => node.set_load(load, tell, out),
+            HealthReport::Space { space, full: _, tell } => node.set_space(space, tell, out),
+            HealthReport::List(list) => node.set_blacklist(list, now, out),
         });
     }
 
@@ -73,7 +73,7 @@ impl Engine {
     }
 
     /// Handles the results of disk look-ups.
-    pub(super) fn looked(&mut self, looked: impl Iterator<Item = Looked>) {
+    pub(super) fn looked(&mut self, looked: impl Iterator<Item = StatResult>) {
         for (path, number, presence) in looked {
             match (&mut self.location, &mut self.server) {
                 (Some(location), _) => location.looked_at(&mut self.tree, &path, number, presence),
@@ -116,8 +116,8 @@ impl Engine {
     ///
     /// # Errors
     /// The error message if no node matches, or several do.
-    pub(crate) fn find(&self, name: Option<&str>) -> Result<Whom, String> {
-        name.map_or(Ok(Whom::Own), |name| self.status().find(name))
+    pub(crate) fn find(&self, name: Option<&str>) -> Result<OrderTarget, String> {
+        name.map_or(Ok(OrderTarget::Own), |name| self.status().find(name))
     }
 
     /// Suspends this node, so that it accepts no clients, or resumes it.

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::PrivateDirectory;
 
 /// A file that is kept up to date. Without a path nothing is written.
-pub(super) struct Kept(Option<Arc<Shared>>);
+pub(super) struct StateFile(Option<Arc<StateFileWriter>>);
 
-struct Shared {
+struct StateFileWriter {
     file: PathBuf,
     /// The content to be written; `Some(None)` removes the file. `None` if the file is up to date.
     next: Mutex<Option<Option<String>>>,
@@ -27,9 +27,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Kept {
+impl StateFile {
     pub(super) fn new(file: Option<PathBuf>) -> Self {
-        Self(file.map(|file| Arc::new(Shared { file, next: Mutex::default(), writing: Mutex::default() })))
+        Self(file.map(|file| {
+            Arc::new(StateFileWriter { file, next: Mutex::default(), writing: Mutex::default() })
+        }))
     }
 
     /// Schedules the file to be replaced by `content`, or removed without one.
@@ -41,28 +43,28 @@ impl Kept {
 }
 
 /// The files that a node keeps for its next start.
-pub(super) struct Records {
+pub(super) struct NodeStateFiles {
     /// The address of its parent in the tree.
-    pub(super) place: Kept,
+    pub(super) place: StateFile,
     /// Ids of child nodes that are out of use.
-    pub(super) out_of_use: Kept,
+    pub(super) out_of_use: StateFile,
     /// The mark that the cluster was complete once; `None` after it is written.
-    formed: Option<Kept>,
+    formed: Option<StateFile>,
     /// Numbers of child nodes that may have leases of this one, and the numbers that were written
     /// last.
-    lessees: (Kept, BTreeSet<u64>),
+    lessees: (StateFile, BTreeSet<u64>),
     /// The time until which clients may arrive that have leases of a node with children.
     pub(super) leases: LeaseRecord,
 }
 
-impl Records {
+impl NodeStateFiles {
     /// Creates the records. All files lie beside the place file; without one nothing is kept.
     pub(super) fn new(place: Option<&Path>) -> Self {
         Self {
-            place: Kept::new(place.map(Path::to_owned)),
-            out_of_use: Kept::new(place.map(drained_file)),
-            formed: Some(Kept::new(place.map(formed_file))),
-            lessees: (Kept::new(place.map(lessees_file)), BTreeSet::new()),
+            place: StateFile::new(place.map(Path::to_owned)),
+            out_of_use: StateFile::new(place.map(drained_file)),
+            formed: Some(StateFile::new(place.map(formed_file))),
+            lessees: (StateFile::new(place.map(lessees_file)), BTreeSet::new()),
             leases: LeaseRecord::new(place),
         }
     }
@@ -120,7 +122,7 @@ fn lessees_file(place: &Path) -> PathBuf {
     place.with_file_name("lessees")
 }
 
-impl Shared {
+impl StateFileWriter {
     fn write(&self) {
         let _alone = lock(&self.writing);
         // Another thread may have written this content, and its successor, too.
@@ -185,9 +187,12 @@ mod tests {
     fn the_last_content_remains() {
         let folder = std::env::temp_dir().join(format!("scalla-kept-{}", std::process::id()));
         let file = folder.join("place");
-        let shared =
-            Arc::new(Shared { file: file.clone(), next: Mutex::default(), writing: Mutex::default() });
-        let kept = Kept(Some(shared.clone()));
+        let shared = Arc::new(StateFileWriter {
+            file: file.clone(),
+            next: Mutex::default(),
+            writing: Mutex::default(),
+        });
+        let kept = StateFile(Some(shared.clone()));
         let writing = lock(&shared.writing);
         for number in 0..20 {
             kept.keep(Some(number.to_string()));
@@ -200,6 +205,6 @@ mod tests {
         shared.write();
         assert!(!file.exists() && read(&file).is_none());
         std::fs::remove_dir_all(&folder).unwrap();
-        Kept::new(None).keep(Some("nowhere".to_owned()));
+        StateFile::new(None).keep(Some("nowhere".to_owned()));
     }
 }

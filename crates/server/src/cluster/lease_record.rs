@@ -1,7 +1,7 @@
 //! The record on disk of the time until which clients may arrive with leases of a node, because the
 //! next run of the node does not know the leases (decision 001).
 
-use super::kept::{self, Kept};
+use super::kept::{self, StateFile};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ const RECORD_AHEAD: Duration = Duration::from_secs(10);
 
 /// The record of one node.
 pub(super) struct LeaseRecord {
-    kept: Kept,
+    kept: StateFile,
     /// The recorded time of day.
     until: Duration,
 }
@@ -24,7 +24,7 @@ impl Default for LeaseRecord {
 impl LeaseRecord {
     /// Creates the record, which lies beside the place file; without one nothing is recorded.
     pub(super) fn new(place: Option<&Path>) -> Self {
-        Self { kept: Kept::new(place.map(file)), until: Duration::ZERO }
+        Self { kept: StateFile::new(place.map(file)), until: Duration::ZERO }
     }
 
     /// Extends the record for a new lease.

@@ -16,14 +16,14 @@ use std::time::Duration;
 pub(crate) struct SharedLeases {
     /// Set if the table was ever used, so that most servers need no lock for the check.
     is_known: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<SharedLeasesState>,
     clock: Arc<dyn Clock>,
     /// Wakes the cluster's thread to end expired leases.
     end_soon: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
-struct State {
+struct SharedLeasesState {
     leases: cluster::Leases,
     /// The node where clients begin.
     door: Option<Address>,
@@ -75,7 +75,7 @@ impl SharedLeases {
         end_soon: Box<dyn Fn() + Send + Sync>,
         place: Option<&Path>,
     ) -> Arc<Self> {
-        let mut state = State::default();
+        let mut state = SharedLeasesState::default();
         if let Some(time) = place.and_then(|place| LeaseRecord::read(place, clock.today())) {
             state.leases.recover(time, clock.now());
         }
@@ -92,7 +92,7 @@ impl SharedLeases {
         state.leases.set_plain_parent(has_plain_parent);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SharedLeasesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

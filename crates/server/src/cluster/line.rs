@@ -1,7 +1,7 @@
 //! State of one connection of the engine: its stage, the extensions of the peer, and the output
 //! queue.
 //!
-//! Outgoing frames are put into an [`Outbox`], which a task of the connection empties. It is
+//! Outgoing frames are put into an [`ConnectionOutbox`], which a task of the connection empties. It is
 //! bounded, so that a peer that does not read loses its connection instead of exhausting the
 //! memory.
 
@@ -16,7 +16,7 @@ use wire::cms::{Code, Phase};
 
 /// The stage of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
+pub(super) enum ConnectionStage {
     /// Accepted; the peer has not logged in.
     Anonymous,
     /// This node connects to a parent: the connection is not made yet, or the login is not
@@ -28,7 +28,7 @@ pub(super) enum Stage {
     Redirector,
 }
 
-impl Stage {
+impl ConnectionStage {
     /// Returns the stage of a connection that was just made or accepted.
     pub(super) const fn first(link: ConnectionId) -> Self {
         if link.is_outward() { Self::Asking } else { Self::Anonymous }
@@ -65,8 +65,8 @@ impl Stage {
 }
 
 /// One connection.
-pub(super) struct Line {
-    pub(super) stage: Stage,
+pub(super) struct NodeConnection {
+    pub(super) stage: ConnectionStage,
     /// The address of a peer that connected to this node.
     pub(super) ip: Option<IpAddr>,
     /// For a child, its other addresses, reported by it or found by its name. For a connection to a
@@ -78,14 +78,14 @@ pub(super) struct Line {
     pub(super) failure: Option<String>,
     /// The protocol extensions that both ends support.
     pub(super) extensions: Extensions,
-    pub(super) outbox: Rc<Outbox>,
+    pub(super) outbox: Rc<ConnectionOutbox>,
     /// Promised answers to a redirector.
     pub(super) promises: Promises,
     tasks: Vec<AbortHandle>,
 }
 
-impl Line {
-    pub(super) fn new(stage: Stage, ip: Option<IpAddr>) -> Self {
+impl NodeConnection {
+    pub(super) fn new(stage: ConnectionStage, ip: Option<IpAddr>) -> Self {
         Self {
             stage,
             ip,
@@ -101,7 +101,7 @@ impl Line {
 
     /// Creates a connection to a parent.
     pub(super) fn to_parent(goal: Address) -> Self {
-        Self { goal: Some(goal), ..Self::new(Stage::Asking, None) }
+        Self { goal: Some(goal), ..Self::new(ConnectionStage::Asking, None) }
     }
 
     /// Reports whether the connection is established.
@@ -111,7 +111,8 @@ impl Line {
 
     /// Applies the mode from the login of the peer.
     pub(super) fn logged_in(&mut self, mode: Mode) {
-        self.stage = if mode.contains(Mode::DIRECTOR) { Stage::Redirector } else { Stage::Node };
+        self.stage =
+            if mode.contains(Mode::DIRECTOR) { ConnectionStage::Redirector } else { ConnectionStage::Node };
     }
 
     /// Adds a task that ends with the connection.
@@ -121,7 +122,7 @@ impl Line {
 
     /// Closes the connection. The outbox is still sent if the peer reads it soon; the sending task
     /// lives until then.
-    pub(super) fn close(self) -> Rc<Outbox> {
+    pub(super) fn close(self) -> Rc<ConnectionOutbox> {
         for task in &self.tasks {
             task.abort();
         }
@@ -161,21 +162,21 @@ impl Promises {
 
 /// The output queue of a connection.
 #[derive(Default)]
-pub(super) struct Outbox {
-    content: RefCell<Content>,
+pub(super) struct ConnectionOutbox {
+    content: RefCell<OutboxContent>,
     bell: Notify,
     end: Notify,
 }
 
 #[derive(Default)]
-struct Content {
+struct OutboxContent {
     bytes: Vec<u8>,
     /// Taken by the sending task, but not sent yet.
     under_way: usize,
     closed: bool,
 }
 
-impl Outbox {
+impl ConnectionOutbox {
     /// Lets `write` append frames. Returns the number of bytes that wait now.
     pub(super) fn put<E>(&self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<usize, E> {
         let mut content = self.content.borrow_mut();
@@ -238,7 +239,11 @@ mod tests {
 
     #[test]
     fn a_visitor_that_asks_for_the_state_of_the_node_has_one_answer_in_a_turn() {
-        let answers = |code| Stage::Redirector.frames_at_once().div_ceil(Stage::Redirector.frame_cost(code));
+        let answers = |code| {
+            ConnectionStage::Redirector
+                .frames_at_once()
+                .div_ceil(ConnectionStage::Redirector.frame_cost(code))
+        };
         assert_eq!((answers(Code::STATS), answers(Code::SELECT)), (1, 4));
     }
 
@@ -253,7 +258,7 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn what_was_put_is_sent_before_the_end_and_counted_until_then() {
-        let outbox = Outbox::default();
+        let outbox = ConnectionOutbox::default();
         let put = |bytes: &[u8]| {
             outbox.put(|out| {
                 out.extend_from_slice(bytes);

@@ -7,13 +7,13 @@
 //! Clients of this process receive no interim reply while they wait. Redirectors wait only briefly:
 //! see [`cluster::late_answer`].
 
-use super::askers::{Asker, Askers, Parent, Wish};
-use super::holdings::Holdings;
-use super::line::{Line, Stage};
-use super::looking::Wanted;
-use super::parent_messages::{self, Here};
-use super::pending_order::Order;
-use super::settings::{Role, Settings};
+use super::askers::{LocationQuery, ParentQuery, PendingRequests, RequestOrigin};
+use super::holdings::ServerFiles;
+use super::line::{ConnectionStage, NodeConnection};
+use super::looking::StatReason;
+use super::parent_messages::{self, LocalPathState};
+use super::pending_order::PendingOrder;
+use super::settings::{NodeRole, Settings};
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
 use cluster::tree::{ChildChange, ConnectionId, Extensions, inventory};
@@ -38,14 +38,14 @@ const CHECKED_AT_ONCE: usize = 4096;
 pub(super) struct LocationDriver {
     resolver: LocationResolver,
     settings: Rc<Settings>,
-    askers: Askers,
+    askers: PendingRequests,
     /// The files that all servers share; set for a redirector that looks them up itself.
-    shared_files: Option<Holdings>,
+    shared_files: Option<ServerFiles>,
     /// Paths that the machine wants looked up in the shared files. The request is recorded before
     /// its look-up starts.
     wanted_looks: VecDeque<Arc<[u8]>>,
     /// Orders whose location query is answered. The engine passes them on.
-    answered_orders: VecDeque<(Order, ClusterAnswer)>,
+    answered_orders: VecDeque<(PendingOrder, ClusterAnswer)>,
     actions: Vec<ResolverAction>,
     /// Set if the administrator has suspended this node, so that it accepts no clients.
     suspended: bool,
@@ -54,13 +54,13 @@ pub(super) struct LocationDriver {
 impl LocationDriver {
     pub(super) fn new(
         resolver: LocationResolver,
-        shared_files: Option<Holdings>,
+        shared_files: Option<ServerFiles>,
         settings: Rc<Settings>,
     ) -> Self {
         Self {
             resolver,
             settings,
-            askers: Askers::default(),
+            askers: PendingRequests::default(),
             shared_files,
             wanted_looks: VecDeque::new(),
             answered_orders: VecDeque::new(),
@@ -86,7 +86,7 @@ impl LocationDriver {
 
     /// Returns the time at which [`Self::tick`] has work.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
-        let looks = self.shared_files.as_ref().and_then(Holdings::next_deadline);
+        let looks = self.shared_files.as_ref().and_then(ServerFiles::next_deadline);
         [self.resolver.next_deadline(), looks, self.askers.deadline()].into_iter().flatten().min()
     }
 
@@ -223,22 +223,30 @@ impl LocationDriver {
     }
 
     /// Passes a request to the machine.
-    pub(super) fn ask(&mut self, tree: &mut TreeDriver, path: &[u8], wish: &Wish, asker: Asker) {
+    pub(super) fn ask(
+        &mut self,
+        tree: &mut TreeDriver,
+        path: &[u8],
+        wish: &LocationQuery,
+        asker: RequestOrigin,
+    ) {
         if self.suspended {
             let wait = self.settings.policy.waits.service;
             return self.deliver(tree, asker, ClusterAnswer::Wait(wait));
         }
         let token = self.askers.token();
         let answer = self.resolve(tree, |resolver, now, out| match wish {
-            Wish::Select { options, tried } => resolver.select(token, path, *options, tried, now, out),
-            Wish::Locate(options) => resolver.locate(token, path, *options, now, out),
-            Wish::Reserve(holder) => resolver.reserve(token, path, *holder, now, out),
+            LocationQuery::Select { options, tried } => {
+                resolver.select(token, path, *options, tried, now, out)
+            }
+            LocationQuery::Locate(options) => resolver.locate(token, path, *options, now, out),
+            LocationQuery::Reserve(holder) => resolver.reserve(token, path, *holder, now, out),
         });
         if let Some(answer) = answer {
             return self.deliver(tree, asker, answer);
         }
         let gone = match &asker {
-            Asker::Redirector { .. } => {
+            RequestOrigin::Redirector { .. } => {
                 self.askers.wait_with_deadline(token, asker, tree.now() + ANSWER_OVERDUE)
             }
             _ => self.askers.wait(token, asker),
@@ -251,7 +259,7 @@ impl LocationDriver {
     fn answer_overdue(&mut self, tree: &mut TreeDriver) {
         let now = tree.now();
         while let Some((token, asker)) = self.askers.next_overdue(now) {
-            let Asker::Redirector { link, streamid, takes_later, .. } = asker else { continue };
+            let RequestOrigin::Redirector { link, streamid, takes_later, .. } = asker else { continue };
             let id = match tree.line(link) {
                 Some(line) if takes_later && !streamid.is_none() => line.promises.one_more(),
                 _ => None,
@@ -260,7 +268,7 @@ impl LocationDriver {
                 LateAnswer::Promise(id) => {
                     let promise = Response::now(WireAnswer::Waitresp { id: id.value() });
                     tree.put(link, |_, out| promise.encode(streamid, out));
-                    let asker = Asker::Redirector { link, streamid, takes_later, promised: Some(id) };
+                    let asker = RequestOrigin::Redirector { link, streamid, takes_later, promised: Some(id) };
                     let gone = self.askers.wait(token, asker);
                     self.resolver.abandon(gone);
                 }
@@ -273,18 +281,18 @@ impl LocationDriver {
     }
 
     /// Delivers an answer to its requester.
-    fn deliver(&mut self, tree: &mut TreeDriver, asker: Asker, answer: ClusterAnswer) {
+    fn deliver(&mut self, tree: &mut TreeDriver, asker: RequestOrigin, answer: ClusterAnswer) {
         match asker {
-            Asker::Client(_, tell) => tell(answer),
-            Asker::Order(order) => self.answered_orders.push_back((*order, answer)),
-            Asker::Redirector { link, streamid, promised, .. } => {
+            RequestOrigin::Client(_, tell) => tell(answer),
+            RequestOrigin::Order(order) => self.answered_orders.push_back((*order, answer)),
+            RequestOrigin::Redirector { link, streamid, promised, .. } => {
                 respond(tree, link, streamid, promised, &answer);
             }
         }
     }
 
     /// Removes the next order whose location query is answered.
-    pub(super) fn next_answered_order(&mut self) -> Option<(Order, ClusterAnswer)> {
+    pub(super) fn next_answered_order(&mut self) -> Option<(PendingOrder, ClusterAnswer)> {
         self.answered_orders.pop_front()
     }
 
@@ -341,7 +349,12 @@ impl LocationDriver {
     }
 
     /// Handles the question of a parent about whether a path exists here.
-    pub(super) fn parent_asks(&mut self, tree: &mut TreeDriver, parent: Parent, modifier: StateModifier) {
+    pub(super) fn parent_asks(
+        &mut self,
+        tree: &mut TreeDriver,
+        parent: ParentQuery,
+        modifier: StateModifier,
+    ) {
         let quiet = modifier.contains(StateModifier::NO_REPLY);
         if quiet {
             renew_access_time(tree, self.resolver.cell().connected(), &parent.path);
@@ -350,7 +363,7 @@ impl LocationDriver {
             refresh: modifier.contains(StateModifier::REFRESH),
             quiet,
             // The parents of a manager are meta managers.
-            via_meta: modifier.contains(StateModifier::META) || self.settings.role == Role::Manager,
+            via_meta: modifier.contains(StateModifier::META) || self.settings.role == NodeRole::Manager,
         };
         let token = self.askers.token();
         match self.resolve(tree, |resolver, now, out| resolver.state(token, &parent.path, ask, now, out)) {
@@ -361,7 +374,7 @@ impl LocationDriver {
     }
 
     /// Sends a parent the reply to its question.
-    fn answer_parent(&mut self, tree: &mut TreeDriver, parent: &Parent, reply: StateReply) {
+    fn answer_parent(&mut self, tree: &mut TreeDriver, parent: &ParentQuery, reply: StateReply) {
         match reply {
             StateReply::Have { pending } => {
                 let here = self.here(&parent.path, pending, tree.now());
@@ -375,12 +388,12 @@ impl LocationDriver {
     }
 
     /// Returns the state of a path in the form reported to parents.
-    fn here(&mut self, path: &[u8], pending: bool, now: Duration) -> Here {
+    fn here(&mut self, path: &[u8], pending: bool, now: Duration) -> LocalPathState {
         let lease = if pending { self.resolver.lease_number(path, now) } else { None };
         if let Some(number) = lease {
-            return Here::Leased(number);
+            return LocalPathState::Leased(number);
         }
-        Here::Present(match (pending, self.resolver.is_draining(path, now)) {
+        LocalPathState::Present(match (pending, self.resolver.is_draining(path, now)) {
             (true, _) => HaveModifier::PENDING,
             (false, true) => HaveModifier::ONLINE | HaveModifier::DRAINING,
             (false, false) => HaveModifier::ONLINE,
@@ -421,7 +434,7 @@ impl LocationDriver {
     /// waits for it.
     fn pass_on_inventory(&self, tree: &mut TreeDriver, frame: &Frame<'_>) {
         for link in tree.parents() {
-            let room = |line: &mut Line| {
+            let room = |line: &mut NodeConnection| {
                 line.extensions.contains(Extensions::INVENTORY)
                     && line.outbox.waiting() < self.settings.outbox_bytes_max / 2
             };
@@ -439,7 +452,7 @@ impl LocationDriver {
         let now = tree.now();
         while let (Some(path), Some(files)) = (self.wanted_looks.pop_front(), &mut self.shared_files) {
             match LogicalPath::parse(&path) {
-                Ok(path) => files.look_at(path.without_slash(), Wanted::Machine, now),
+                Ok(path) => files.look_at(path.without_slash(), StatReason::Machine, now),
                 Err(_) => self.looked_up(tree, &path, LookupOutcome::Unknown),
             }
             self.take_findings(tree);
@@ -464,7 +477,7 @@ impl LocationDriver {
     }
 
     fn take_findings(&mut self, tree: &mut TreeDriver) {
-        while let Some(finding) = self.shared_files.as_mut().and_then(Holdings::next_finding) {
+        while let Some(finding) = self.shared_files.as_mut().and_then(ServerFiles::next_finding) {
             let sight = match finding.presence {
                 Some(Presence::Here { pending }) => LookupOutcome::Here { pending },
                 Some(Presence::NotHere) => LookupOutcome::NotHere,
@@ -516,7 +529,7 @@ pub(super) fn respond_with(
     promised: Option<MessageId>,
     answer: WireAnswer<'_>,
 ) {
-    if streamid.is_none() || tree.stage(link) != Some(Stage::Redirector) {
+    if streamid.is_none() || tree.stage(link) != Some(ConnectionStage::Redirector) {
         return;
     }
     match promised {

@@ -4,7 +4,7 @@
 //! Each file system has a share of that ([`storage::LookLimit`]), so that three that hang leave
 //! space for others.
 
-use super::askers::Parent;
+use super::askers::ParentQuery;
 use base::LogicalPath;
 use std::collections::HashMap;
 
@@ -22,59 +22,59 @@ const WANTED_MAX: usize = 256;
 
 /// The stats in progress.
 #[derive(Default)]
-pub(super) struct Looking {
-    paths: HashMap<LogicalPath, Waiting>,
+pub(super) struct PendingStats {
+    paths: HashMap<LogicalPath, PendingStat>,
     bytes: usize,
 }
 
-impl Looking {
+impl PendingStats {
     /// Reports whether the limits permit one more stat.
     pub(super) fn has_room(&self) -> bool {
         self.paths.len() < LOOKING_MAX && self.bytes < LOOKING_BYTES_MAX
     }
 
-    pub(super) fn get(&self, path: &LogicalPath) -> Option<&Waiting> {
+    pub(super) fn get(&self, path: &LogicalPath) -> Option<&PendingStat> {
         self.paths.get(path)
     }
 
-    pub(super) fn get_mut(&mut self, path: &LogicalPath) -> Option<&mut Waiting> {
+    pub(super) fn get_mut(&mut self, path: &LogicalPath) -> Option<&mut PendingStat> {
         self.paths.get_mut(path)
     }
 
-    pub(super) fn insert(&mut self, path: LogicalPath, waiting: Waiting) {
+    pub(super) fn insert(&mut self, path: LogicalPath, waiting: PendingStat) {
         let bytes = path.as_bytes().len();
         if self.paths.insert(path, waiting).is_none() {
             self.bytes += bytes;
         }
     }
 
-    pub(super) fn remove(&mut self, path: &LogicalPath) -> Option<Waiting> {
+    pub(super) fn remove(&mut self, path: &LogicalPath) -> Option<PendingStat> {
         let waiting = self.paths.remove(path)?;
         self.bytes -= path.as_bytes().len();
         Some(waiting)
     }
 
     /// Removes the started stats and returns them.
-    pub(super) fn take_begun(&mut self) -> Vec<(LogicalPath, Waiting)> {
-        let begun = |_: &LogicalPath, waiting: &mut Waiting| waiting.number.is_some();
-        let taken: Vec<(LogicalPath, Waiting)> = self.paths.extract_if(begun).collect();
+    pub(super) fn take_begun(&mut self) -> Vec<(LogicalPath, PendingStat)> {
+        let begun = |_: &LogicalPath, waiting: &mut PendingStat| waiting.number.is_some();
+        let taken: Vec<(LogicalPath, PendingStat)> = self.paths.extract_if(begun).collect();
         self.bytes -= taken.iter().map(|(path, _)| path.as_bytes().len()).sum::<usize>();
         taken
     }
 }
 
 /// A stat and the requests that wait for it.
-pub(super) struct Waiting {
+pub(super) struct PendingStat {
     /// The number of the stat; `None` while it is queued.
     pub(super) number: Option<u64>,
-    pub(super) wanted: Vec<Wanted>,
+    pub(super) wanted: Vec<StatReason>,
 }
 
-impl Waiting {
+impl PendingStat {
     /// Adds a request. A duplicate is answered once, so that the list does not grow while a disk
     /// hangs.
-    pub(super) fn add(&mut self, wanted: Wanted) {
-        let has_room = self.wanted.len() < WANTED_MAX || !matches!(wanted, Wanted::Answer(_));
+    pub(super) fn add(&mut self, wanted: StatReason) {
+        let has_room = self.wanted.len() < WANTED_MAX || !matches!(wanted, StatReason::Answer(_));
         if has_room && !self.wanted.iter().any(|other| other.is_same(&wanted)) {
             self.wanted.push(wanted);
         }
@@ -82,9 +82,9 @@ impl Waiting {
 }
 
 /// The reason of a stat.
-pub(super) enum Wanted {
+pub(super) enum StatReason {
     /// The query of a parent.
-    Answer(Parent),
+    Answer(ParentQuery),
     /// The query of the location machine.
     Machine,
     /// A name was created or removed, and parents receive its state.
@@ -93,7 +93,7 @@ pub(super) enum Wanted {
     Folder,
 }
 
-impl Wanted {
+impl StatReason {
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Answer(one), Self::Answer(other)) => {
@@ -111,17 +111,17 @@ mod tests {
     use cluster::tree::ConnectionId;
     use wire::cms::StreamId;
 
-    fn asked(link: u64, streamid: u8, definite: bool) -> Wanted {
+    fn asked(link: u64, streamid: u8, definite: bool) -> StatReason {
         let (link, streamid) = (ConnectionId::accepted(link), StreamId([streamid; 4]));
-        Wanted::Answer(Parent { link, streamid, path: Box::from(b"/f".as_slice()), definite })
+        StatReason::Answer(ParentQuery { link, streamid, path: Box::from(b"/f".as_slice()), definite })
     }
 
     #[test]
     fn duplicate_requests_wait_once() {
-        let mut waiting = Waiting { number: Some(1), wanted: vec![asked(1, 1, true)] };
+        let mut waiting = PendingStat { number: Some(1), wanted: vec![asked(1, 1, true)] };
         for _ in 0..3 {
             let all = [asked(1, 1, true), asked(1, 1, false), asked(1, 2, true), asked(2, 1, true)];
-            let others = [Wanted::Machine, Wanted::News, Wanted::Folder];
+            let others = [StatReason::Machine, StatReason::News, StatReason::Folder];
             all.into_iter().chain(others).for_each(|wanted| waiting.add(wanted));
         }
         assert_eq!(waiting.wanted.len(), 7);
@@ -130,16 +130,16 @@ mod tests {
     #[test]
     fn looks_at_a_disk_that_hangs_are_bounded_by_number_and_by_bytes() {
         for name_bytes in [8, 3000] {
-            let mut looking = Looking::default();
+            let mut looking = PendingStats::default();
             let path =
                 |number: usize| LogicalPath::parse(format!("/{number:0name_bytes$}").as_bytes()).unwrap();
             let mut count = 0;
             while looking.has_room() {
-                looking.insert(path(count), Waiting { number: Some(1), wanted: vec![Wanted::News] });
+                looking.insert(path(count), PendingStat { number: Some(1), wanted: vec![StatReason::News] });
                 count += 1;
             }
             assert!(count <= LOOKING_MAX && looking.bytes < LOOKING_BYTES_MAX + 3001);
-            looking.insert(path(0), Waiting { number: None, wanted: Vec::new() });
+            looking.insert(path(0), PendingStat { number: None, wanted: Vec::new() });
             assert!(looking.remove(&path(1)).is_some() && looking.remove(&path(1)).is_none());
             assert_eq!(looking.take_begun().len(), count - 2);
             assert_eq!(looking.bytes, name_bytes + 1);

@@ -9,9 +9,9 @@
 //! | `health` | load, space and the list of nodes that may join, measured on another thread |
 //! | `operations` | operations on names that a parent forwards, performed here |
 //! | `settings` | [`Settings`] of the node |
-//! | `thread` | [`Cluster`]: the thread of the node, and its interface for other threads |
-//! | `front` | `Front`: answers client connections from the cache, or passes them to the thread |
-//! | `engine` | [`Engine`]: passes each event to the driver it concerns |
+//! | `thread` | [`ClusterThread`]: the thread of the node, and its interface for other threads |
+//! | `front` | `ClusterFront`: answers client connections from the cache, or passes them to the thread |
+//! | `engine` | [`ClusterEngine`]: passes each event to the driver it concerns |
 //! | `jobs` | jobs of other threads for the engine |
 //! | `tree_driver` | drives the tree machine over the connections |
 //! | `location_driver` | drives the location machine of a node with children |
@@ -71,18 +71,18 @@ mod thread;
 mod tree_driver;
 mod troubles;
 
-pub(crate) use administration::Whom;
-pub use administration::{Order, short};
+pub(crate) use administration::OrderTarget;
+pub use administration::{NodeOrder, short};
 pub(crate) use configured::configured;
-pub use engine::Engine;
+pub use engine::ClusterEngine;
 pub use figures::SpaceFor;
 pub(crate) use forward::Forward;
-pub(crate) use front::{Front, SystemLot};
-pub use health::{HealthSettings, ListFile, LoadSource, SpaceRules};
+pub(crate) use front::{ClusterFront, OsRng};
+pub use health::{HealthSettings, ListFile, LoadMeasurement, SpaceLimits};
 pub(crate) use leases::{Creation, CreationPermit, SharedLeases};
 pub(crate) use prepares::PrepareBatch;
 pub(crate) use rights::client_permit;
-pub use settings::{INVENTORY_MAX, Listen, OUTBOX_BYTES_MAX, OperationProgram, Role, Settings};
+pub use settings::{INVENTORY_MAX, Listen, NodeRole, OUTBOX_BYTES_MAX, OperationProgram, Settings};
 pub use status::{Activity, CacheStatus, ChildStatus, LoadStatus, NodeStatus, SpaceStatus, show_age};
-pub use survey::{AskClientPort, DoorStatus, Survey, ask as ask_node, survey};
-pub use thread::Cluster;
+pub use survey::{AskClientPort, DoorStatus, TreeSurvey, ask as ask_node, survey};
+pub use thread::ClusterThread;

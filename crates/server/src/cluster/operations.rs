@@ -32,11 +32,11 @@ pub(crate) struct Executor {
     programs: Vec<OperationProgram>,
     local_root: PathBuf,
     pool: Arc<Pool>,
-    log: Arc<Log>,
+    log: Arc<ProgramLog>,
 }
 
 /// An operation with its name for programs and logs.
-struct Order {
+struct NameOperation {
     name: &'static str,
     /// Mode or size, as it was sent.
     figure: Option<String>,
@@ -46,12 +46,12 @@ struct Order {
 
 /// Logs the outcomes.
 #[derive(Default)]
-struct Log {
+struct ProgramLog {
     next: AtomicU64,
     waiting: Mutex<HashMap<u64, String>>,
 }
 
-impl Log {
+impl ProgramLog {
     fn outcome(what: &str, answer: &Answer) {
         match answer {
             // The cancelled prepare request belonged to another server, or is finished.
@@ -74,7 +74,7 @@ impl Log {
     }
 }
 
-impl Mailbox for Log {
+impl Mailbox for ProgramLog {
     fn deliver(&self, token: Token, answer: Answer) {
         let what = self.waiting().remove(&token.call);
         Self::outcome(what.as_deref().unwrap_or("an operation"), &answer);
@@ -105,7 +105,7 @@ impl Executor {
         true
     }
 
-    fn start(&self, order: Order) {
+    fn start(&self, order: NameOperation) {
         let paths: Vec<String> = order.paths.iter().map(|path| path.text().into_owned()).collect();
         let what = format!("{} {}", order.name, paths.join(" "));
         let program = self.programs.iter().find(|program| program.operations.contains(&order.name));
@@ -120,7 +120,7 @@ impl Executor {
         }
     }
 
-    fn call(&self, program: &OperationProgram, order: &Order, what: String) {
+    fn call(&self, program: &OperationProgram, order: &NameOperation, what: String) {
         let Some((name, arguments)) = program.program.split_first() else { return };
         let mut command = Command::new(name);
         command.args(arguments).arg(order.name).args(&order.figure);
@@ -147,27 +147,27 @@ impl Executor {
 
 /// Returns the order in a message; `None` if it contains no order, an error if it cannot be
 /// decoded.
-fn order(message: &Message<'_>) -> Option<Result<Order, String>> {
+fn order(message: &Message<'_>) -> Option<Result<NameOperation, String>> {
     Some(match message {
         Message::Chmod(m) => path("chmod", m.path, m.opaque).and_then(|(place, path)| {
             let mode = m.permissions().map_err(|error| error.to_string())?;
             let operation = Operation::ChangeMode { target: place, mode };
-            Ok(Order { name: "chmod", figure: Some(text(m.mode)), paths: vec![path], operation })
+            Ok(NameOperation { name: "chmod", figure: Some(text(m.mode)), paths: vec![path], operation })
         }),
         Message::Mkdir(m) => directory("mkdir", m, false),
         Message::Mkpath(m) => directory("mkpath", m, true),
         Message::Mv(m) => path("mv", m.old, m.old_opaque).and_then(|(from, old)| {
             let (to, new) = path("mv", m.new, m.new_opaque)?;
             let operation = Operation::Rename { from, to };
-            Ok(Order { name: "mv", figure: None, paths: vec![old, new], operation })
+            Ok(NameOperation { name: "mv", figure: None, paths: vec![old, new], operation })
         }),
-        Message::Rm(m) => path("rm", m.path, m.opaque).map(|(place, path)| Order {
+        Message::Rm(m) => path("rm", m.path, m.opaque).map(|(place, path)| NameOperation {
             name: "rm",
             figure: None,
             paths: vec![path],
             operation: Operation::Remove(place),
         }),
-        Message::Rmdir(m) => path("rmdir", m.path, m.opaque).map(|(place, path)| Order {
+        Message::Rmdir(m) => path("rmdir", m.path, m.opaque).map(|(place, path)| NameOperation {
             name: "rmdir",
             figure: None,
             paths: vec![path],
@@ -176,9 +176,9 @@ fn order(message: &Message<'_>) -> Option<Result<Order, String>> {
         Message::Trunc(m) => path("trunc", m.path, m.opaque).and_then(|(place, path)| {
             let size = m.size_bytes().map_err(|error| error.to_string())?;
             let operation = Operation::Truncate { target: place, size };
-            Ok(Order { name: "trunc", figure: Some(text(m.size)), paths: vec![path], operation })
+            Ok(NameOperation { name: "trunc", figure: Some(text(m.size)), paths: vec![path], operation })
         }),
-        Message::Prepadd(m) => path("prepare", m.path, m.opaque).map(|(place, path)| Order {
+        Message::Prepadd(m) => path("prepare", m.path, m.opaque).map(|(place, path)| NameOperation {
             name: "prepare",
             figure: None,
             paths: vec![path],
@@ -195,7 +195,7 @@ fn order(message: &Message<'_>) -> Option<Result<Order, String>> {
                 place.into(),
             ),
         }),
-        Message::Prepdel(m) => Ok(Order {
+        Message::Prepdel(m) => Ok(NameOperation {
             name: CANCEL,
             figure: Some(text(m.reqid)),
             paths: Vec::new(),
@@ -209,11 +209,11 @@ fn directory(
     name: &'static str,
     m: &wire::cms::message::ModeChange<'_>,
     parents: bool,
-) -> Result<Order, String> {
+) -> Result<NameOperation, String> {
     let (target, path) = path(name, m.path, m.opaque)?;
     let mode = m.permissions().map_err(|error| error.to_string())?;
     let operation = Operation::MakeDirectory { target, mode, parents };
-    Ok(Order { name, figure: Some(text(m.mode)), paths: vec![path], operation })
+    Ok(NameOperation { name, figure: Some(text(m.mode)), paths: vec![path], operation })
 }
 
 fn path(name: &str, path: &[u8], opaque: Option<&[u8]>) -> Result<(Target, LogicalPath), String> {

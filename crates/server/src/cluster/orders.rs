@@ -3,10 +3,10 @@
 //! A name change goes to all children that may write the path, once it is known that no node has
 //! the new name. A prepare request goes to the server that is selected for the file.
 
-use super::askers::{Asker, Wish};
+use super::askers::{LocationQuery, RequestOrigin};
 use super::forward::Forward;
 use super::location_driver::{LocationDriver, respond, respond_with};
-use super::pending_order::{Client, NameCheck, Order};
+use super::pending_order::{NameCheck, OrderOrigin, PendingOrder};
 use super::prepares;
 use super::tree_driver::TreeDriver;
 use cluster::{ClusterAnswer, ErrorCode, LocateFlags, OrderPermit};
@@ -21,7 +21,7 @@ pub(super) fn change_names(
     tree: &mut TreeDriver,
     _permit: OrderPermit,
     forward: Forward,
-    client: Client,
+    client: OrderOrigin,
 ) {
     match &forward.must_be_free {
         Some(_) => {
@@ -38,16 +38,16 @@ fn ask(
     location: &mut LocationDriver,
     tree: &mut TreeDriver,
     forward: Forward,
-    client: Client,
+    client: OrderOrigin,
     check: NameCheck,
 ) {
-    let first = || Wish::Locate(LocateFlags { asap: true, ..LocateFlags::default() });
+    let first = || LocationQuery::Locate(LocateFlags { asap: true, ..LocateFlags::default() });
     let (path, wish) = match check {
         NameCheck::Holder => (forward.path.clone(), first()),
-        NameCheck::Lease(holder) => (forward.must_be_free.clone(), Wish::Reserve(holder)),
+        NameCheck::Lease(holder) => (forward.must_be_free.clone(), LocationQuery::Reserve(holder)),
         NameCheck::Free => (forward.must_be_free.clone(), first()),
     };
-    let asker = Asker::Order(Box::new(Order::Names { forward, client, check }));
+    let asker = RequestOrigin::Order(Box::new(PendingOrder::Names { forward, client, check }));
     location.ask(tree, &path.unwrap_or_default(), &wish, asker);
 }
 
@@ -55,12 +55,12 @@ fn ask(
 pub(super) fn go_on(
     location: &mut LocationDriver,
     tree: &mut TreeDriver,
-    order: Order,
+    order: PendingOrder,
     answer: ClusterAnswer,
 ) {
     let (forward, client, check) = match order {
-        Order::Names { forward, client, check } => (forward, client, check),
-        Order::Prepare(preparation) => return prepares::server_chosen(tree, &preparation, answer),
+        PendingOrder::Names { forward, client, check } => (forward, client, check),
+        PendingOrder::Prepare(preparation) => return prepares::server_chosen(tree, &preparation, answer),
     };
     match (check, answer) {
         (NameCheck::Holder, ClusterAnswer::Located(holders)) => {
@@ -94,7 +94,7 @@ pub(super) fn go_on(
     }
 }
 
-fn pass_on(location: &mut LocationDriver, tree: &mut TreeDriver, forward: &Forward, client: Client) {
+fn pass_on(location: &mut LocationDriver, tree: &mut TreeDriver, forward: &Forward, client: OrderOrigin) {
     forward.forget.iter().for_each(|path| location.forget(path));
     let slots = location.resolver().order_receivers(forward.path.as_deref());
     if slots.is_empty() && forward.frame.is_some() {
@@ -107,14 +107,18 @@ fn pass_on(location: &mut LocationDriver, tree: &mut TreeDriver, forward: &Forwa
     outcome(tree, client, Ok(()));
 }
 
-fn outcome(tree: &mut TreeDriver, client: Client, outcome: Result<(), ClusterAnswer>) {
+fn outcome(tree: &mut TreeDriver, client: OrderOrigin, outcome: Result<(), ClusterAnswer>) {
     match (client, outcome) {
-        (Client::Here(tell), outcome) => tell(outcome),
-        (Client::Redirector(link, streamid), Ok(())) => {
+        (OrderOrigin::Here(tell), outcome) => tell(outcome),
+        (OrderOrigin::Redirector(link, streamid), Ok(())) => {
             respond_with(tree, link, streamid, None, WireAnswer::Data { value: 0, text: None });
         }
-        (Client::Redirector(link, streamid), Err(answer)) => respond(tree, link, streamid, None, &answer),
-        (Client::Nobody, Ok(())) => {}
-        (Client::Nobody, Err(answer)) => tracing::debug!("an order of a parent was not done: {answer:?}"),
+        (OrderOrigin::Redirector(link, streamid), Err(answer)) => {
+            respond(tree, link, streamid, None, &answer)
+        }
+        (OrderOrigin::Nobody, Ok(())) => {}
+        (OrderOrigin::Nobody, Err(answer)) => {
+            tracing::debug!("an order of a parent was not done: {answer:?}")
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! They are in one file, because the content depends on the extensions of each parent: XRootD nodes
 //! receive only messages that they support.
 
-use super::askers::Parent;
+use super::askers::ParentQuery;
 use super::tree_driver::TreeDriver;
 use cluster::LeaseNumber;
 use cluster::tree::{ConnectionId, Extensions};
@@ -14,7 +14,7 @@ use wire::cms::{Message as Wire, StreamId};
 
 /// The state of a path at this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Here {
+pub(super) enum LocalPathState {
     /// It exists, or is pending.
     Present(HaveModifier),
     /// A client is expected to create it.
@@ -22,7 +22,7 @@ pub(super) enum Here {
 }
 
 /// Answers a query of a parent: the path is here.
-pub(super) fn here(tree: &mut TreeDriver, parent: &Parent, here: Here) {
+pub(super) fn here(tree: &mut TreeDriver, parent: &ParentQuery, here: LocalPathState) {
     tree.put(parent.link, |peer, out| report(&parent.path, here, peer).encode(parent.streamid, peer, out));
 }
 
@@ -31,7 +31,7 @@ pub(super) fn here(tree: &mut TreeDriver, parent: &Parent, here: Here) {
 ///
 /// `has_ended` is set if the path was leased. A parent that does not know that the lease has ended
 /// would take the answer for one that is older than the lease.
-pub(super) fn not_here(tree: &mut TreeDriver, parent: &Parent, has_ended: bool) {
+pub(super) fn not_here(tree: &mut TreeDriver, parent: &ParentQuery, has_ended: bool) {
     if !parent.definite {
         return;
     }
@@ -43,7 +43,7 @@ pub(super) fn not_here(tree: &mut TreeDriver, parent: &Parent, has_ended: bool) 
 }
 
 /// Reports to all parents, without a query, that a path is here now.
-pub(super) fn announce(tree: &mut TreeDriver, path: &[u8], here: Here) {
+pub(super) fn announce(tree: &mut TreeDriver, path: &[u8], here: LocalPathState) {
     for link in tree.parents() {
         tree.put(link, |peer, out| report(path, here, peer).encode(StreamId::NONE, peer, out));
     }
@@ -79,20 +79,20 @@ pub(super) fn report_leases(
 pub(super) fn report_lease(tree: &mut TreeDriver, parent: ConnectionId, path: &[u8], number: LeaseNumber) {
     if tree.extensions(parent).contains(Extensions::LEASES) {
         tree.put(parent, |peer, out| {
-            report(path, Here::Leased(number), peer).encode(StreamId::NONE, peer, out)
+            report(path, LocalPathState::Leased(number), peer).encode(StreamId::NONE, peer, out)
         });
     }
 }
 
 /// Composes a report without the extensions that the peer does not support.
-fn report(path: &[u8], here: Here, peer: Extensions) -> Wire<'_> {
+fn report(path: &[u8], here: LocalPathState, peer: Extensions) -> Wire<'_> {
     let modifier = match here {
-        Here::Leased(number) if peer.contains(Extensions::LEASES) => {
+        LocalPathState::Leased(number) if peer.contains(Extensions::LEASES) => {
             return Wire::Lease(Lease { number: number.0, milliseconds: 0, path });
         }
-        Here::Leased(_) => HaveModifier::PENDING,
-        Here::Present(modifier) if peer.is_own() => modifier,
-        Here::Present(modifier) => modifier.without(HaveModifier::DRAINING),
+        LocalPathState::Leased(_) => HaveModifier::PENDING,
+        LocalPathState::Present(modifier) if peer.is_own() => modifier,
+        LocalPathState::Present(modifier) => modifier.without(HaveModifier::DRAINING),
     };
     Wire::Have(Have { modifier, path })
 }

@@ -13,12 +13,12 @@ use wire::cms::flags::PrepaddModifier;
 
 /// A callback that delivers the outcome of an order to its client: `Ok` after it was forwarded,
 /// otherwise the reason.
-pub(super) type Tell = Box<dyn FnOnce(Result<(), ClusterAnswer>) + Send>;
+pub(super) type OrderCallback = Box<dyn FnOnce(Result<(), ClusterAnswer>) + Send>;
 
 /// The origin of an order, which gets the outcome.
-pub(super) enum Client {
+pub(super) enum OrderOrigin {
     /// A client of this process.
-    Here(Tell),
+    Here(OrderCallback),
     /// A client of this redirector.
     Redirector(ConnectionId, StreamId),
     /// A parent, which expects no outcome.
@@ -39,29 +39,29 @@ pub(super) enum NameCheck {
 
 /// An order that waits for the result of a query: the new name is free, or a node is chosen to
 /// prepare a file.
-pub(super) enum Order {
+pub(super) enum PendingOrder {
     /// A change of names.
     Names {
         /// The request that is forwarded to children.
         forward: Forward,
         /// The origin of the order.
-        client: Client,
+        client: OrderOrigin,
         /// The current query.
         check: NameCheck,
     },
     /// The preparation of a file by the chosen node.
-    Prepare(Preparation),
+    Prepare(PendingPrepare),
 }
 
 /// A path that waits for its server.
-pub(super) struct Preparation {
+pub(super) struct PendingPrepare {
     pub(super) path: Box<[u8]>,
     pub(super) frame: Vec<u8>,
     pub(super) modifier: PrepaddModifier,
     pub(super) batch: Option<Rc<RefCell<Batch>>>,
 }
 
-impl Preparation {
+impl PendingPrepare {
     pub(super) fn settle(&self, outcome: Result<(), ClusterAnswer>) {
         if let Some(batch) = &self.batch {
             batch.borrow_mut().done(outcome);
@@ -74,11 +74,11 @@ pub(super) struct Batch {
     left: usize,
     taken: bool,
     refused: Option<ClusterAnswer>,
-    tell: Option<Tell>,
+    tell: Option<OrderCallback>,
 }
 
 impl Batch {
-    pub(super) fn new(paths: usize, tell: Tell) -> Self {
+    pub(super) fn new(paths: usize, tell: OrderCallback) -> Self {
         Self { left: paths, taken: false, refused: None, tell: Some(tell) }
     }
 
@@ -108,7 +108,7 @@ mod tests {
     fn outcome(outcomes: Vec<Result<(), ClusterAnswer>>) -> Option<Result<(), ClusterAnswer>> {
         let heard = Arc::new(Mutex::new(None));
         let hears = heard.clone();
-        let tell: Tell = Box::new(move |outcome| *hears.lock().unwrap() = Some(outcome));
+        let tell: OrderCallback = Box::new(move |outcome| *hears.lock().unwrap() = Some(outcome));
         let mut batch = Batch::new(outcomes.len(), tell);
         let last = outcomes.len() - 1;
         for (number, outcome) in outcomes.into_iter().enumerate() {

@@ -2,9 +2,9 @@
 //! Files that are no longer needed are reported to all servers, because any of them may have a
 //! copy. Source: cms protocol 3, sections prepare and modifiers.
 
-use super::askers::{Asker, Wish};
+use super::askers::{LocationQuery, RequestOrigin};
 use super::location_driver::{LocationDriver, renew_access_time};
-use super::pending_order::{Batch, Order, Preparation, Tell};
+use super::pending_order::{Batch, OrderCallback, PendingOrder, PendingPrepare};
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
 use cluster::{ClusterAnswer, ErrorCode, SelectOptions};
@@ -35,7 +35,7 @@ pub(super) fn for_client(
     tree: &mut TreeDriver,
     whole: &PrepareBatch,
     targets: &[Target],
-    tell: Tell,
+    tell: OrderCallback,
 ) {
     let PrepareBatch { request, ident, id, first } = whole;
     let batch = Rc::new(RefCell::new(Batch::new(targets.len(), tell)));
@@ -74,7 +74,7 @@ pub(super) fn prepare(
 ) {
     let mut frame = Vec::new();
     let encoded = Wire::Prepadd(*message).encode(StreamId::NONE, Extensions::NONE, &mut frame);
-    let preparation = Preparation { path: message.path.into(), frame, modifier: message.modifier, batch };
+    let preparation = PendingPrepare { path: message.path.into(), frame, modifier: message.modifier, batch };
     if let Err(error) = encoded {
         let answer =
             ClusterAnswer::Error(ErrorCode::INVALID, format!("it cannot be passed on: {error}").into());
@@ -87,12 +87,17 @@ pub(super) fn prepare(
     let write = message.modifier.contains(PrepaddModifier::WRITE);
     let intent = if write { cluster::Intent::Update } else { cluster::Intent::Read };
     let options = SelectOptions { intent, ..SelectOptions::default() };
-    let wish = Wish::Select { options, tried: Box::default() };
-    location.ask(tree, message.path, &wish, Asker::Order(Box::new(Order::Prepare(preparation))));
+    let wish = LocationQuery::Select { options, tried: Box::default() };
+    location.ask(
+        tree,
+        message.path,
+        &wish,
+        RequestOrigin::Order(Box::new(PendingOrder::Prepare(preparation))),
+    );
 }
 
 /// Handles the choice of a server for a path, or its failure.
-pub(super) fn server_chosen(tree: &mut TreeDriver, preparation: &Preparation, answer: ClusterAnswer) {
+pub(super) fn server_chosen(tree: &mut TreeDriver, preparation: &PendingPrepare, answer: ClusterAnswer) {
     let ClusterAnswer::Redirect { slot: Some(slot), .. } = answer else {
         tracing::debug!("no server prepares {}: {answer:?}", String::from_utf8_lossy(&preparation.path));
         return preparation.settle(Err(answer));

@@ -1,19 +1,19 @@
 //! The inputs of the decision on orders ([`cluster::OrderPermit`]): the class of a login, and the
 //! changes that `ofs.forward` allows.
 
-use super::line::Stage;
+use super::line::ConnectionStage;
 use cluster::tree::ConnectionId;
 use cluster::{LoginClass, NameChange, NameChangeSet, OrderPermit};
 use config::{ForwardWay, Forwarding};
 use vfs::Operation;
 
 /// Returns the class of the peer of a connection.
-pub(super) const fn login_class(link: ConnectionId, stage: Stage) -> LoginClass {
+pub(super) const fn login_class(link: ConnectionId, stage: ConnectionStage) -> LoginClass {
     match stage {
-        Stage::Anonymous | Stage::Asking => LoginClass::Visitor,
-        Stage::Redirector => LoginClass::Redirector,
-        Stage::Node if link.is_outward() => LoginClass::Parent,
-        Stage::Node => LoginClass::Child,
+        ConnectionStage::Anonymous | ConnectionStage::Asking => LoginClass::Visitor,
+        ConnectionStage::Redirector => LoginClass::Redirector,
+        ConnectionStage::Node if link.is_outward() => LoginClass::Parent,
+        ConnectionStage::Node => LoginClass::Child,
     }
 }
 
@@ -69,9 +69,9 @@ mod tests {
     #[test]
     fn the_class_is_that_of_the_login() {
         let (accepted, outward) = (ConnectionId::accepted(1), ConnectionId::outward(1));
-        assert_eq!(login_class(accepted, Stage::Node), LoginClass::Child);
-        assert_eq!(login_class(outward, Stage::Node), LoginClass::Parent);
-        assert_eq!(login_class(outward, Stage::Asking), LoginClass::Visitor);
-        assert_eq!(login_class(accepted, Stage::Redirector), LoginClass::Redirector);
+        assert_eq!(login_class(accepted, ConnectionStage::Node), LoginClass::Child);
+        assert_eq!(login_class(outward, ConnectionStage::Node), LoginClass::Parent);
+        assert_eq!(login_class(outward, ConnectionStage::Asking), LoginClass::Visitor);
+        assert_eq!(login_class(accepted, ConnectionStage::Redirector), LoginClass::Redirector);
     }
 }

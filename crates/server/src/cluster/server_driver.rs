@@ -3,12 +3,12 @@
 //! It answers the questions of its parents from its disks, reports names that appear and disappear,
 //! keeps the leases that parents grant, and carries out their orders.
 
-use super::askers::Parent;
-use super::holdings::{Finding, Holdings};
+use super::askers::ParentQuery;
+use super::holdings::{PathState, ServerFiles};
 use super::leases::SharedLeases;
-use super::looking::Wanted;
+use super::looking::StatReason;
 use super::operations::Executor;
-use super::parent_messages::{self, Here};
+use super::parent_messages::{self, LocalPathState};
 use super::settings::Settings;
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
@@ -27,7 +27,7 @@ const LIST_PAUSE: Duration = Duration::from_secs(10);
 /// parents' orders.
 pub(super) struct ServerDriver {
     /// `None`: the node is a member that has no files.
-    holdings: Option<Holdings>,
+    holdings: Option<ServerFiles>,
     executor: Option<Executor>,
     /// Files that clients are expected to create here.
     leases: Arc<SharedLeases>,
@@ -41,7 +41,7 @@ pub(super) struct ServerDriver {
 
 impl ServerDriver {
     pub(super) fn new(
-        holdings: Option<Holdings>,
+        holdings: Option<ServerFiles>,
         executor: Option<Executor>,
         leases: Arc<SharedLeases>,
         settings: &Settings,
@@ -52,7 +52,7 @@ impl ServerDriver {
 
     /// Returns the time at which [`Self::tick`] has work.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
-        let looks = self.holdings.as_ref().and_then(Holdings::next_deadline);
+        let looks = self.holdings.as_ref().and_then(ServerFiles::next_deadline);
         [looks, self.leases.next_deadline(), self.list_at].into_iter().flatten().min()
     }
 
@@ -80,7 +80,12 @@ impl ServerDriver {
     }
 
     /// Handles the question of a parent about whether a path exists here.
-    pub(super) fn parent_asks(&mut self, tree: &mut TreeDriver, parent: Parent, modifier: StateModifier) {
+    pub(super) fn parent_asks(
+        &mut self,
+        tree: &mut TreeDriver,
+        parent: ParentQuery,
+        modifier: StateModifier,
+    ) {
         let parsed = LogicalPath::parse(&parent.path);
         // A question that asks for no reply gets none.
         if modifier.contains(StateModifier::NO_REPLY) {
@@ -93,7 +98,7 @@ impl ServerDriver {
             return self.answer_here(tree, &parent, true);
         }
         match parsed {
-            Ok(path) => self.look_at(tree, path.without_slash(), Wanted::Answer(parent)),
+            Ok(path) => self.look_at(tree, path.without_slash(), StatReason::Answer(parent)),
             Err(_) => self.answer_not_here(tree, &parent),
         }
     }
@@ -105,7 +110,7 @@ impl ServerDriver {
         self.leases.set_parents(tree.node().door(), tree.parents().iter().any(is_plain));
     }
 
-    fn look_at(&mut self, tree: &mut TreeDriver, path: LogicalPath, wanted: Wanted) {
+    fn look_at(&mut self, tree: &mut TreeDriver, path: LogicalPath, wanted: StatReason) {
         if let Some(holdings) = &mut self.holdings {
             holdings.look_at(path, wanted, tree.now());
             self.take_findings(tree);
@@ -127,24 +132,24 @@ impl ServerDriver {
     }
 
     fn take_findings(&mut self, tree: &mut TreeDriver) {
-        while let Some(finding) = self.holdings.as_mut().and_then(Holdings::next_finding) {
+        while let Some(finding) = self.holdings.as_mut().and_then(ServerFiles::next_finding) {
             self.report(tree, &finding);
         }
     }
 
-    fn report(&mut self, tree: &mut TreeDriver, finding: &Finding) {
+    fn report(&mut self, tree: &mut TreeDriver, finding: &PathState) {
         let path = finding.path.as_bytes();
         match (&finding.wanted, finding.presence) {
-            (Wanted::Answer(parent), Some(Presence::Here { pending })) => {
+            (StatReason::Answer(parent), Some(Presence::Here { pending })) => {
                 self.leases.exists(path);
                 self.answer_here(tree, parent, pending);
             }
             // A lease arrived during the look-up.
-            (Wanted::Answer(parent), Some(Presence::NotHere)) if self.leases.is_running(path) => {
+            (StatReason::Answer(parent), Some(Presence::NotHere)) if self.leases.is_running(path) => {
                 self.answer_here(tree, parent, true);
             }
-            (Wanted::Answer(parent), Some(Presence::NotHere)) => self.answer_not_here(tree, parent),
-            (Wanted::News, Some(Presence::Here { pending })) => {
+            (StatReason::Answer(parent), Some(Presence::NotHere)) => self.answer_not_here(tree, parent),
+            (StatReason::News, Some(Presence::Here { pending })) => {
                 self.leases.exists(path);
                 if let Some(holdings) = &mut self.holdings {
                     holdings.appeared(path);
@@ -153,35 +158,35 @@ impl ServerDriver {
                 parent_messages::announce(tree, path, here);
             }
             // The client that is expected to create the file may be on its way.
-            (Wanted::News, Some(Presence::NotHere)) if self.leases.is_running(path) => {}
-            (Wanted::News, Some(Presence::NotHere)) => parent_messages::retract(tree, path),
+            (StatReason::News, Some(Presence::NotHere)) if self.leases.is_running(path) => {}
+            (StatReason::News, Some(Presence::NotHere)) => parent_messages::retract(tree, path),
             // The look-up queue is full because a disk hangs, so the parents' knowledge of changed
             // names is void.
-            (Wanted::News, None) => self.reset(tree),
+            (StatReason::News, None) => self.reset(tree),
             // Parents rely on a report of each new name, unless a full list follows soon.
-            (Wanted::News, Some(Presence::Unknown)) if self.complete && self.list_at.is_none() => {
+            (StatReason::News, Some(Presence::Unknown)) if self.complete && self.list_at.is_none() => {
                 self.reset(tree);
             }
             // A parent does not take a missing reply for an absence. It asks again.
-            (Wanted::Answer(_) | Wanted::News, Some(Presence::Unknown | Presence::Overloaded))
-            | (Wanted::Answer(_), None) => {}
-            (Wanted::Machine | Wanted::Folder, _) => {}
+            (StatReason::Answer(_) | StatReason::News, Some(Presence::Unknown | Presence::Overloaded))
+            | (StatReason::Answer(_), None) => {}
+            (StatReason::Machine | StatReason::Folder, _) => {}
         }
     }
 
-    fn answer_here(&self, tree: &mut TreeDriver, parent: &Parent, pending: bool) {
+    fn answer_here(&self, tree: &mut TreeDriver, parent: &ParentQuery, pending: bool) {
         parent_messages::here(tree, parent, self.here(&parent.path, pending));
     }
 
-    fn answer_not_here(&self, tree: &mut TreeDriver, parent: &Parent) {
+    fn answer_not_here(&self, tree: &mut TreeDriver, parent: &ParentQuery) {
         parent_messages::not_here(tree, parent, self.leases.has_ended(&parent.path));
     }
 
     /// Returns the state of a path in the form reported to parents.
-    fn here(&self, path: &[u8], pending: bool) -> Here {
+    fn here(&self, path: &[u8], pending: bool) -> LocalPathState {
         let lease = if pending { self.leases.number(path) } else { None };
         let modifier = if pending { HaveModifier::PENDING } else { HaveModifier::ONLINE };
-        lease.map_or(Here::Present(modifier), Here::Leased)
+        lease.map_or(LocalPathState::Present(modifier), LocalPathState::Leased)
     }
 
     /// Handles the start or the end of a lease: a parent sends a client here to create a file.

@@ -18,7 +18,7 @@ pub const OUTBOX_BYTES_MAX: usize = 8 << 20;
 
 /// The role of a node in the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
+pub enum NodeRole {
     /// Root above managers: clients are redirected to managers.
     MetaManager,
     /// Root of a tree; its parents, if any, are meta managers.
@@ -29,7 +29,7 @@ pub enum Role {
     Server,
 }
 
-impl Role {
+impl NodeRole {
     /// Reports whether the role redirects clients: it has children and no files.
     pub const fn redirects(self) -> bool {
         !matches!(self, Self::Server)
@@ -71,7 +71,7 @@ pub struct OperationProgram {
 #[derive(Clone)]
 pub struct Settings {
     /// The role of the node.
-    pub role: Role,
+    pub role: NodeRole,
     /// Name of the instance, for display.
     pub instance: Option<String>,
     /// The endpoint to which children connect. It is only used by roles that have children; a
@@ -138,7 +138,7 @@ impl Settings {
 
     /// Returns the default settings of a role. The caller has to fill in the two sides of the tree
     /// machine.
-    pub fn new(role: Role) -> Self {
+    pub fn new(role: NodeRole) -> Self {
         Self {
             role,
             instance: None,

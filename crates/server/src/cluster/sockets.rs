@@ -1,10 +1,10 @@
 //! The sockets of the cluster's thread: the listening port, connections to parents, receiving and
 //! sending.
 //!
-//! The engine reaches them through the trait `Outside`, so that it contains no system calls itself.
+//! The engine reaches them through the trait `BackgroundOperations`, so that it contains no system calls itself.
 
-use super::engine::{Engine, Frames, Outside, SharedEngine};
-use super::line::Outbox;
+use super::engine::{BackgroundOperations, ClusterEngine, Frames, SharedEngine};
+use super::line::ConnectionOutbox;
 use super::settings::Listen;
 use cluster::tree::{Address, ConnectionId};
 use net::Admission;
@@ -94,9 +94,9 @@ pub(super) async fn accept(
 }
 
 /// Opens connections and looks up names for the engine.
-pub(super) struct Dialer(pub(super) Weak<RefCell<Engine>>);
+pub(super) struct Dialer(pub(super) Weak<RefCell<ClusterEngine>>);
 
-impl Outside for Dialer {
+impl BackgroundOperations for Dialer {
     fn connect(&self, link: ConnectionId, address: Address) {
         if let Some(engine) = self.0.upgrade() {
             // The task itself detects that the connection was removed.
@@ -238,18 +238,18 @@ async fn receive(engine: SharedEngine, link: ConnectionId, from: OwnedReadHalf) 
 
 thread_local! {
     /// The receive buffer of all connections, which share one thread.
-    static BUFFER: RefCell<Buffer> = RefCell::default();
+    static BUFFER: RefCell<ReceiveBuffer> = RefCell::default();
 }
 
-struct Buffer(Vec<u8>);
+struct ReceiveBuffer(Vec<u8>);
 
-impl Default for Buffer {
+impl Default for ReceiveBuffer {
     fn default() -> Self {
         Self(vec![0; READ_BYTES])
     }
 }
 
-impl Buffer {
+impl ReceiveBuffer {
     fn read(&mut self, from: &OwnedReadHalf, splitter: &mut Splitter) -> io::Result<usize> {
         let count = from.try_read(&mut self.0)?;
         splitter.push(self.0.get(..count).unwrap_or_default());
@@ -258,7 +258,12 @@ impl Buffer {
 }
 
 /// Sends the content of an outbox until it is closed, then the remainder within a deadline.
-async fn send(engine: Weak<RefCell<Engine>>, link: ConnectionId, outbox: Rc<Outbox>, mut to: OwnedWriteHalf) {
+async fn send(
+    engine: Weak<RefCell<ClusterEngine>>,
+    link: ConnectionId,
+    outbox: Rc<ConnectionOutbox>,
+    mut to: OwnedWriteHalf,
+) {
     let mut batch = Vec::new();
     let mut sending = std::pin::pin!(async {
         while outbox.take(&mut batch).await {

@@ -4,7 +4,7 @@
 //! It is reported over the admin socket and at the cluster port (`stats`), so that the whole tree
 //! can be walked from any node.
 
-use super::settings::{Role, Settings};
+use super::settings::{NodeRole, Settings};
 use super::tree_driver::TreeDriver;
 use crate::VERSION;
 use cluster::tree::{ClusterMember, LoadReport, Members, Membership, SpaceReport};
@@ -240,7 +240,7 @@ pub struct CacheStatus {
 }
 
 /// The inputs of the status of this node.
-pub(super) struct View<'a> {
+pub(super) struct StatusInputs<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tree: &'a TreeDriver,
     pub(super) resolver: Option<&'a LocationResolver>,
@@ -250,7 +250,7 @@ pub(super) struct View<'a> {
     pub(super) draining: bool,
 }
 
-impl View<'_> {
+impl StatusInputs<'_> {
     /// Returns the state of this node.
     pub(super) fn status(&self) -> NodeStatus {
         let node = self.tree.node();
@@ -405,12 +405,12 @@ fn sum(spaces: &[SpaceStatus]) -> SpaceStatus {
     SpaceStatus { total_mb, ..best.unwrap_or_default() }
 }
 
-const fn name(role: Role) -> &'static str {
+const fn name(role: NodeRole) -> &'static str {
     match role {
-        Role::MetaManager => "meta manager",
-        Role::Manager => "manager",
-        Role::Supervisor => "supervisor",
-        Role::Server => "server",
+        NodeRole::MetaManager => "meta manager",
+        NodeRole::Manager => "manager",
+        NodeRole::Supervisor => "supervisor",
+        NodeRole::Server => "server",
     }
 }
 

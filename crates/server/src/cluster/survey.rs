@@ -31,7 +31,7 @@ const LEVELS_MAX: usize = 6;
 
 /// A tree, and the nodes that did not answer.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Survey {
+pub struct TreeSurvey {
     /// The root, or the highest node that answers.
     pub root: NodeStatus,
     /// Nodes that did not answer, with the reason.
@@ -66,8 +66,8 @@ pub trait AskClientPort {
 
 /// Returns the tree to which `start` belongs.
 #[must_use]
-pub fn survey(start: NodeStatus, door: &dyn AskClientPort) -> Survey {
-    let mut walk = Walk { door, below: Vec::new(), seen: HashSet::new(), missing: Vec::new() };
+pub fn survey(start: NodeStatus, door: &dyn AskClientPort) -> TreeSurvey {
+    let mut walk = TreeWalk { door, below: Vec::new(), seen: HashSet::new(), missing: Vec::new() };
     let mut root = start;
     for _ in 0..LEVELS_MAX {
         // An XRootD parent does not report its own parents, but this node may know them.
@@ -82,11 +82,11 @@ pub fn survey(start: NodeStatus, door: &dyn AskClientPort) -> Survey {
     walk.seen.insert(root.id.clone());
     walk.descend(&mut root, LEVELS_MAX, false);
     walk.missing.dedup();
-    Survey { root, missing: walk.missing }
+    TreeSurvey { root, missing: walk.missing }
 }
 
 /// The state of a walk through a tree.
-struct Walk<'a> {
+struct TreeWalk<'a> {
     door: &'a dyn AskClientPort,
     /// The nodes on the path to the root. Their reports are kept even if an XRootD node is above
     /// them.
@@ -95,7 +95,7 @@ struct Walk<'a> {
     missing: Vec<String>,
 }
 
-impl Walk<'_> {
+impl TreeWalk<'_> {
     fn look<T>(&mut self, address: &str, found: io::Result<T>) -> Option<T> {
         found.map_err(|error| self.missing.push(format!("{address}: {error}"))).ok()
     }
@@ -220,7 +220,7 @@ impl NodeStatus {
 /// # Errors
 /// The node does not answer, or its answer is not that of a cluster node.
 pub fn ask(address: &str) -> io::Result<NodeStatus> {
-    let mut visit = Visit::begin(address)?;
+    let mut visit = RedirectorConnection::begin(address)?;
     let mut status = visit.login()?;
     if let Some(text) = visit.request(&Message::Stats(StatsModifier::NONE))?
         && let Ok(status) = serde_json::from_slice(&text)
@@ -269,13 +269,13 @@ fn plain(address: &str) -> String {
 }
 
 /// A connection that is logged in as a redirector.
-struct Visit {
+struct RedirectorConnection {
     stream: TcpStream,
     splitter: Splitter,
     last: u32,
 }
 
-impl Visit {
+impl RedirectorConnection {
     fn begin(address: &str) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name leads to no address");
         for address in address.to_socket_addrs()? {

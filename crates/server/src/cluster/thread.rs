@@ -1,22 +1,22 @@
 //! The thread of the cluster node: its start, its loop and its end.
 
-use super::askers::Asker;
-use super::engine::{Drivers, Engine, SharedEngine};
-use super::front::{Front, SystemLot};
+use super::askers::RequestOrigin;
+use super::engine::{ClusterEngine, Drivers, SharedEngine};
+use super::front::{ClusterFront, OsRng};
 use super::health::Health;
-use super::holdings::Holdings;
-use super::inbox::{Inbox, Job, Receiver, Request, StorageEvents, Turn};
-use super::kept::{Records, drained};
+use super::holdings::ServerFiles;
+use super::inbox::{Inbox, InboxBatch, InboxRequest, Job, Receiver, StorageEvents};
+use super::kept::{NodeStateFiles, drained};
 use super::lease_record::LeaseRecord;
 use super::leases::SharedLeases;
 use super::location_driver::LocationDriver;
 use super::mounts::Mounts;
 use super::operations::Executor;
 use super::server_driver::ServerDriver;
-use super::settings::{Role, Settings};
+use super::settings::{NodeRole, Settings};
 use super::sockets::{self, Dialer};
 use super::tree_driver::TreeDriver;
-use crate::adapters::Moving;
+use crate::adapters::ReaderRedirect;
 use crate::error::StartError;
 use base::{Clock, Supervisor};
 use cluster::tree::{Address, ClusterNode};
@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::task::LocalSet;
 
-/// Maximum time that a caller of [`Cluster::look`] waits for the thread.
+/// Maximum time that a caller of [`ClusterThread::look`] waits for the thread.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// Minimum delay of a wake-up that counts as late: the machine or the process was stopped, or is
@@ -44,12 +44,12 @@ const LATE: Duration = Duration::from_millis(250);
 const CATCH_UP: Duration = Duration::from_millis(100);
 
 /// The cluster node of this process, as seen by the rest of the process. Dropping it ends the node.
-pub struct Cluster {
+pub struct ClusterThread {
     inbox: Arc<Inbox>,
     address: Option<SocketAddr>,
-    front: Option<Arc<Front>>,
+    front: Option<Arc<ClusterFront>>,
     suspended: Arc<AtomicBool>,
-    moving: Arc<Moving>,
+    moving: Arc<ReaderRedirect>,
     leases: Arc<SharedLeases>,
     thread: Option<std::thread::JoinHandle<()>>,
     /// Dropped after the thread that it reports to.
@@ -57,19 +57,19 @@ pub struct Cluster {
 }
 
 /// The parts that exist before the thread.
-struct Parts {
+struct ClusterParts {
     settings: Settings,
     clock: Arc<dyn Clock>,
     listener: Option<std::net::TcpListener>,
     resolver: Option<LocationResolver>,
     logical: Option<Arc<Logical>>,
-    moving: Arc<Moving>,
+    moving: Arc<ReaderRedirect>,
     leases: Arc<SharedLeases>,
     inbox: Arc<Inbox>,
     supervisor: Supervisor,
 }
 
-impl Cluster {
+impl ClusterThread {
     /// Starts the node: opens its port if it has children, and starts to look for parents.
     ///
     /// Clients are served at `data_port`. `logical` has the files of a server; without it the node
@@ -104,19 +104,19 @@ impl Cluster {
         let front = resolver.as_ref().map(|resolver| {
             let busy = settings.policy.waits.lookup;
             let shared = resolver.shared().clone();
-            Arc::new(Front::new(shared, clock.clone(), inbox.clone(), suspended.clone(), busy))
+            Arc::new(ClusterFront::new(shared, clock.clone(), inbox.clone(), suspended.clone(), busy))
         });
         let health = Self::measure(&mut settings, logical.as_ref(), &inbox, supervisor)?;
-        let moving = Arc::<Moving>::default();
+        let moving = Arc::<ReaderRedirect>::default();
         let jobs = inbox.clone();
         let end_leases = move || {
             // If the queue refuses this job, the next deadline does the work.
-            jobs.job(Box::new(Engine::end_leases));
+            jobs.job(Box::new(ClusterEngine::end_leases));
         };
         let leases = SharedLeases::new(clock.clone(), Box::new(end_leases), settings.place_file.as_deref());
         let moves = moving.clone();
         let watched = supervisor.clone();
-        let parts = Parts {
+        let parts = ClusterParts {
             settings,
             clock,
             listener,
@@ -155,7 +155,7 @@ impl Cluster {
         let inbox = inbox.clone();
         let report = move |report| {
             // If the queue refuses this report, the next report replaces it.
-            inbox.job(Box::new(move |engine: &mut Engine| engine.apply_health_report(report)));
+            inbox.job(Box::new(move |engine: &mut ClusterEngine| engine.apply_health_report(report)));
         };
         // A redirector does not report the files that it sees as its own.
         let backend = logical.filter(|_| !settings.role.redirects()).map(|logical| logical.backend());
@@ -169,15 +169,18 @@ impl Cluster {
     }
 
     /// Returns the front, through which client connections query the cluster; `None` for a server.
-    pub(crate) fn front(&self) -> Option<&Arc<Front>> {
+    pub(crate) fn front(&self) -> Option<&Arc<ClusterFront>> {
         self.front.as_ref()
     }
 
     /// Runs `look` with the engine on its thread and waits for the result; `None` if the thread
     /// does not answer. It must not be called from an event loop of connections.
-    pub fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut Engine) -> T + Send + 'static) -> Option<T> {
+    pub fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut ClusterEngine) -> T + Send + 'static,
+    ) -> Option<T> {
         let (tell, told) = std::sync::mpsc::channel();
-        let work = move |engine: &mut Engine| {
+        let work = move |engine: &mut ClusterEngine| {
             // The caller may no longer be waiting.
             tell.send(look(engine)).ok();
         };
@@ -192,13 +195,13 @@ impl Cluster {
     /// Redirects clients elsewhere, or accepts them again. Files that no other node has are still
     /// served.
     pub fn drain(&self, draining: bool) {
-        let work = move |engine: &mut Engine| engine.drain(draining);
+        let work = move |engine: &mut ClusterEngine| engine.drain(draining);
         self.run(Box::new(work));
     }
 
     /// Returns the flag that the code that opens files checks: whether clients are redirected
     /// elsewhere.
-    pub(crate) fn moving(&self) -> &Arc<Moving> {
+    pub(crate) fn moving(&self) -> &Arc<ReaderRedirect> {
         &self.moving
     }
 
@@ -209,15 +212,15 @@ impl Cluster {
 
     /// Carries out an order of the administrator for the child in this slot and keeps it over
     /// restarts. Returns whether the child exists; `None` if the thread does not answer.
-    pub fn order_child(&self, order: super::Order, slot: u8) -> Option<bool> {
+    pub fn order_child(&self, order: super::NodeOrder, slot: u8) -> Option<bool> {
         self.look(move |engine| engine.drain_child(slot, order.takes_out()))
     }
 
     /// Carries out an order of the administrator for this node.
-    pub(crate) fn order(&self, order: super::Order) {
+    pub(crate) fn order(&self, order: super::NodeOrder) {
         match order {
-            super::Order::Suspend | super::Order::Resume => self.suspend(order.takes_out()),
-            super::Order::Drain | super::Order::Undrain => self.drain(order.takes_out()),
+            super::NodeOrder::Suspend | super::NodeOrder::Resume => self.suspend(order.takes_out()),
+            super::NodeOrder::Drain | super::NodeOrder::Undrain => self.drain(order.takes_out()),
         }
     }
 
@@ -225,12 +228,12 @@ impl Cluster {
     /// its parents, a manager to its clients.
     pub fn suspend(&self, suspended: bool) {
         self.suspended.store(suspended, Ordering::Relaxed);
-        let work = move |engine: &mut Engine| engine.suspend(suspended);
+        let work = move |engine: &mut ClusterEngine| engine.suspend(suspended);
         self.run(Box::new(work));
     }
 }
 
-impl Drop for Cluster {
+impl Drop for ClusterThread {
     fn drop(&mut self) {
         self.inbox.stop();
         if let Some(thread) = self.thread.take() {
@@ -248,7 +251,7 @@ fn complete(settings: &mut Settings, data_port: u16, cluster_port: Option<u16>) 
         parent.address = Address::new(parent.address.host(), port);
     }
     if let Some(parent) = &mut settings.parent
-        && settings.role != Role::Supervisor
+        && settings.role != NodeRole::Supervisor
     {
         parent.door.get_or_insert_with(|| Address::new(parent.address.host(), data_port));
     }
@@ -265,7 +268,7 @@ fn complete(settings: &mut Settings, data_port: u16, cluster_port: Option<u16>) 
         }
     }
     settings.resolve.has_parents = !settings.children.is_empty();
-    settings.resolve.supervises = settings.role == Role::Supervisor;
+    settings.resolve.supervises = settings.role == NodeRole::Supervisor;
 }
 
 /// Reads the address of the parent that this node had before its restart.
@@ -276,20 +279,20 @@ fn place(file: &std::path::Path) -> Option<Address> {
 }
 
 fn resolver(settings: &Settings, clock: &dyn Clock) -> LocationResolver {
-    let cache = Cache::new(&settings.cache, &mut SystemLot);
+    let cache = Cache::new(&settings.cache, &mut OsRng);
     let chooser = Chooser::new(settings.policy.clone());
     let mut cell = Cell::new(&settings.own_addresses);
     // No child has logged in yet.
     cell.set_quorum(false);
     let today = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default();
     let resolve = ResolveSettings { started: today.saturating_sub(clock.now()), ..settings.resolve };
-    LocationResolver::new(cell, cache, chooser, resolve, Box::new(SystemLot))
+    LocationResolver::new(cell, cache, chooser, resolve, Box::new(OsRng))
 }
 
 /// Restores the records of an earlier run into the location machine.
 fn recovered(mut resolver: LocationResolver, settings: &Settings, clock: &dyn Clock) -> LocationResolver {
     if let Some(place) = settings.place_file.as_deref() {
-        resolver.await_lessees(Records::lessees(place), clock.now());
+        resolver.await_lessees(NodeStateFiles::lessees(place), clock.now());
         let has_parents = settings.resolve.has_parents;
         if let Some(time) = LeaseRecord::read(place, clock.today()).filter(|_| has_parents) {
             resolver.recover_leases(time, clock.now());
@@ -299,15 +302,16 @@ fn recovered(mut resolver: LocationResolver, settings: &Settings, clock: &dyn Cl
 }
 
 /// Runs the thread.
-async fn run(parts: Parts) -> Result<(), String> {
-    let Parts { mut settings, clock, listener, resolver, logical, moving, leases, inbox, supervisor } = parts;
+async fn run(parts: ClusterParts) -> Result<(), String> {
+    let ClusterParts { mut settings, clock, listener, resolver, logical, moving, leases, inbox, supervisor } =
+        parts;
     let _receiver = Receiver(inbox.clone());
     let admission = settings.admission.take();
     let children = std::mem::take(&mut settings.children);
     if let (Some(parent), Some(place)) = (&mut settings.parent, &settings.place_file) {
-        parent.first_start &= !Records::has_formed(place);
+        parent.first_start &= !NodeStateFiles::has_formed(place);
     }
-    let mut node = ClusterNode::new(settings.parent.clone(), children, &mut SystemLot, clock.now());
+    let mut node = ClusterNode::new(settings.parent.clone(), children, &mut OsRng, clock.now());
     node.set_drained(settings.place_file.as_deref().map(drained).unwrap_or_default());
     node.set_blacklist(std::mem::take(&mut settings.blacklist), clock.now(), &mut Vec::new());
     let own = logical.clone().filter(|_| resolver.is_none());
@@ -320,8 +324,9 @@ async fn run(parts: Parts) -> Result<(), String> {
         settings.complete_inventory = settings.complete_inventory && watch_mounts(&inbox, &supervisor);
     }
     let results = inbox.clone();
-    let holdings = logical
-        .map(|logical| Holdings::new(logical, Arc::new(move |found| results.looked(found)), settings.looks));
+    let holdings = logical.map(|logical| {
+        ServerFiles::new(logical, Arc::new(move |found| results.looked(found)), settings.looks)
+    });
     let settings = Rc::new(settings);
     let tree = TreeDriver::new(node, settings.clone(), clock.clone());
     let drivers = match resolver {
@@ -334,7 +339,7 @@ async fn run(parts: Parts) -> Result<(), String> {
             Drivers { tree, location: None, server }
         }
     };
-    let engine = Engine::new(settings, drivers, moving, |engine| Box::new(Dialer(engine)));
+    let engine = ClusterEngine::new(settings, drivers, moving, |engine| Box::new(Dialer(engine)));
     if let Some(listener) = listener {
         if admission.is_none() {
             warn_unrestricted(engine.borrow().settings());
@@ -347,7 +352,7 @@ async fn run(parts: Parts) -> Result<(), String> {
             sockets::accept(engine.clone(), listener, admission),
         );
     }
-    let mut turn = Turn::default();
+    let mut turn = InboxBatch::default();
     // The values measured so far are sent with the first login.
     inbox.take(&mut turn);
     if work_off(&engine, &mut turn) {
@@ -429,7 +434,7 @@ fn guarded(what: &str, work: impl FnOnce()) {
 }
 
 /// Does one turn of the work submitted by other threads. Returns whether the thread must end.
-fn work_off(engine: &SharedEngine, turn: &mut Turn) -> bool {
+fn work_off(engine: &SharedEngine, turn: &mut InboxBatch) -> bool {
     let mut engine = engine.borrow_mut();
     let work = &mut turn.work;
     let storage = "news of the storage";
@@ -447,10 +452,10 @@ fn work_off(engine: &SharedEngine, turn: &mut Turn) -> bool {
     }
     for request in work.requests.drain(..) {
         guarded("a request", || match request {
-            Request::Ask { path, wish, caller, tell } => {
-                engine.ask(&path, &wish, Asker::Client(caller, tell));
+            InboxRequest::Ask { path, wish, caller, tell } => {
+                engine.ask(&path, &wish, RequestOrigin::Client(caller, tell));
             }
-            Request::Order(order) => engine.run(order),
+            InboxRequest::Order(order) => engine.run(order),
         });
     }
     for path in work.missed.drain(..) {

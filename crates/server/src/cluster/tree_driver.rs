@@ -4,10 +4,10 @@
 //! that the machine returns. Everything that concerns the files of this node or of its children is
 //! returned as an effect, which the engine passes on.
 
-use super::kept::Records;
-use super::line::{Line, Stage};
+use super::kept::NodeStateFiles;
+use super::line::{ConnectionStage, NodeConnection};
 use super::settings::Settings;
-use super::troubles::Troubles;
+use super::troubles::ProblemLog;
 use base::Clock;
 use cluster::tree::{
     self, Address, ChildChange, ClusterMember, ClusterNode, ConnectionId, Extensions, NodeAction, NodeEvent,
@@ -45,10 +45,10 @@ pub(super) struct TreeDriver {
     settings: Rc<Settings>,
     own_host: OwnHost,
     clock: Arc<dyn Clock>,
-    lines: HashMap<ConnectionId, Line>,
-    troubles: Troubles,
+    lines: HashMap<ConnectionId, NodeConnection>,
+    troubles: ProblemLog,
     /// State kept on disk for the next start.
-    records: Records,
+    records: NodeStateFiles,
     accepted: u64,
     /// Connections found broken while frames were put into their outboxes. Their ends are passed to
     /// the machine afterwards.
@@ -60,7 +60,7 @@ pub(super) struct TreeDriver {
 
 impl TreeDriver {
     pub(super) fn new(node: ClusterNode, settings: Rc<Settings>, clock: Arc<dyn Clock>) -> Self {
-        let records = Records::new(settings.place_file.as_deref());
+        let records = NodeStateFiles::new(settings.place_file.as_deref());
         let own_host = OwnHost {
             name: settings.own_name.clone(),
             addresses: settings.own_addresses.iter().map(SocketAddr::ip).collect(),
@@ -71,7 +71,7 @@ impl TreeDriver {
             own_host,
             clock,
             lines: HashMap::new(),
-            troubles: Troubles::default(),
+            troubles: ProblemLog::default(),
             records,
             accepted: 0,
             broken: Vec::new(),
@@ -175,7 +175,7 @@ impl TreeDriver {
     pub(super) fn accepted(&mut self, ip: IpAddr) -> ConnectionId {
         let link = ConnectionId::accepted(self.accepted);
         self.accepted += 1;
-        self.lines.insert(link, Line::new(Stage::first(link), Some(ip)));
+        self.lines.insert(link, NodeConnection::new(ConnectionStage::first(link), Some(ip)));
         let host = self.own_host.peer_name(ip);
         self.event(NodeEvent::Accepted { link, peer: PeerAddress { ip, host } });
         link
@@ -245,7 +245,7 @@ impl TreeDriver {
             _ => None,
         };
         if let (Some(extensions), Some(line)) = (accepted, self.lines.get_mut(&link)) {
-            line.stage = Stage::Node;
+            line.stage = ConnectionStage::Node;
             line.extensions = extensions;
         }
         self.event(NodeEvent::Message { link, message });
@@ -269,8 +269,8 @@ impl TreeDriver {
     }
 
     /// Handles a message about the tree.
-    pub(super) fn message(&mut self, link: ConnectionId, stage: Stage, message: NodeMessage) {
-        if let (Stage::Anonymous, NodeMessage::Login(login)) = (stage, &message)
+    pub(super) fn message(&mut self, link: ConnectionId, stage: ConnectionStage, message: NodeMessage) {
+        if let (ConnectionStage::Anonymous, NodeMessage::Login(login)) = (stage, &message)
             && let Some(line) = self.lines.get_mut(&link)
         {
             line.logged_in(login.mode);
@@ -279,7 +279,7 @@ impl TreeDriver {
             if let Some(host) = &login.host
                 && elsewhere
                 && login.interfaces.is_empty()
-                && line.stage == Stage::Node
+                && line.stage == ConnectionStage::Node
             {
                 self.effects.push_back(TreeEffect::LookUp(link, host.clone()));
             }
@@ -306,12 +306,12 @@ impl TreeDriver {
         self.own_host.interfaces(member, others.unwrap_or_default())
     }
 
-    pub(super) fn line(&mut self, link: ConnectionId) -> Option<&mut Line> {
+    pub(super) fn line(&mut self, link: ConnectionId) -> Option<&mut NodeConnection> {
         self.lines.get_mut(&link)
     }
 
     /// Returns the stage of a connection; `None` if the connection no longer exists.
-    pub(super) fn stage(&self, link: ConnectionId) -> Option<Stage> {
+    pub(super) fn stage(&self, link: ConnectionId) -> Option<ConnectionStage> {
         self.lines.get(&link).map(|line| line.stage)
     }
 
@@ -418,7 +418,7 @@ impl TreeDriver {
     fn perform(&mut self, action: NodeAction, now: Duration) {
         match action {
             NodeAction::Connect { link, address } => {
-                self.lines.insert(link, Line::to_parent(address.clone()));
+                self.lines.insert(link, NodeConnection::to_parent(address.clone()));
                 self.effects.push_back(TreeEffect::Connect(link, address));
             }
             NodeAction::Send { link, mut message } => {

@@ -4,7 +4,7 @@
 //! Each problem is logged once, and with growing pauses while it lasts, so that a permanent problem
 //! does not fill the log.
 
-use super::line::{Line, Stage};
+use super::line::{ConnectionStage, NodeConnection};
 use cluster::tree::limits::{REDIRECTORS_MAX, REDIRECTORS_PER_PEER_MAX};
 use cluster::tree::{Address, ClusterNode, Membership, RefusalReason};
 use std::collections::HashMap;
@@ -30,18 +30,18 @@ const REMEMBERED_MAX: usize = 1000;
 
 /// The reasons why managers did not accept this node, and the log lines already written.
 #[derive(Default)]
-pub(super) struct Troubles {
+pub(super) struct ProblemLog {
     reasons: HashMap<Address, String>,
     missed: Repeats<Address>,
     refused: Repeats<String>,
     /// Refused orders of redirectors, by host and operation.
     refused_orders: Repeats<(Option<IpAddr>, &'static str)>,
-    place: Place,
+    place: AttachmentLog,
 }
 
 /// The log state of this node's attachment.
 #[derive(Clone, Copy, PartialEq, Default)]
-enum Place {
+enum AttachmentLog {
     #[default]
     None,
     /// The node has a parent since this time.
@@ -51,10 +51,10 @@ enum Place {
 }
 
 /// The problems that were logged, with the time of the next line about each.
-struct Repeats<K>(HashMap<K, Said>);
+struct Repeats<K>(HashMap<K, RepeatedProblem>);
 
 #[derive(Clone, Copy)]
-struct Said {
+struct RepeatedProblem {
     again: Duration,
     pause: Duration,
     over: bool,
@@ -77,12 +77,13 @@ impl<K: std::hash::Hash + Eq> Repeats<K> {
             Some(said) if said.again > now => false,
             Some(said) => {
                 let pause = if said.over { PAUSE_MIN } else { (said.pause * 4).min(PAUSE_MAX) };
-                *said = Said { again: now + pause, pause, over: false };
+                *said = RepeatedProblem { again: now + pause, pause, over: false };
                 true
             }
             None if full => false,
             None => {
-                self.0.insert(what, Said { again: now + PAUSE_MIN, pause: PAUSE_MIN, over: false });
+                self.0
+                    .insert(what, RepeatedProblem { again: now + PAUSE_MIN, pause: PAUSE_MIN, over: false });
                 true
             }
         }
@@ -94,9 +95,9 @@ impl<K: std::hash::Hash + Eq> Repeats<K> {
     }
 }
 
-impl Troubles {
+impl ProblemLog {
     /// Handles a closed connection: records the reason why a manager did not keep this node.
-    pub(super) fn parted(&mut self, node: &ClusterNode, line: &mut Line, by_peer: bool) {
+    pub(super) fn parted(&mut self, node: &ClusterNode, line: &mut NodeConnection, by_peer: bool) {
         let Some(manager) = line.goal.take() else { return };
         let roots = node.memberships().iter().flat_map(Membership::managers);
         if !roots.into_iter().any(|root| *root == manager) {
@@ -104,12 +105,12 @@ impl Troubles {
         }
         let why = line.failure.take().unwrap_or_else(|| {
             match (line.stage, line.is_made(), by_peer) {
-                (Stage::Asking, false, _) => "it cannot be reached: no answer to the connection",
-                (Stage::Asking, true, true) => {
+                (ConnectionStage::Asking, false, _) => "it cannot be reached: no answer to the connection",
+                (ConnectionStage::Asking, true, true) => {
                     "it ends the connection instead of answering a login: is that its cluster port? (1094 is for \
                      clients, 1213 for nodes, unless chosen otherwise)"
                 }
-                (Stage::Asking, true, false) => "it does not answer a login",
+                (ConnectionStage::Asking, true, false) => "it does not answer a login",
                 _ => "it accepts the node and closes the connection immediately; its log may have the reason",
             }
             .to_owned()
@@ -119,8 +120,8 @@ impl Troubles {
 
     /// Records that the node has a parent or lost it.
     pub(super) fn attached(&mut self, attached: bool, now: Duration) {
-        let place = if attached { Place::New(now) } else { Place::None };
-        if std::mem::replace(&mut self.place, place) == Place::Told && !attached {
+        let place = if attached { AttachmentLog::New(now) } else { AttachmentLog::None };
+        if std::mem::replace(&mut self.place, place) == AttachmentLog::Told && !attached {
             tracing::warn!("cluster: this node has lost its parent and searches for a new one");
         }
     }
@@ -128,21 +129,21 @@ impl Troubles {
     /// Returns the time at which [`Self::complain`] has to log the attachment of this node.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         match self.place {
-            Place::New(since) => Some(since + LASTING),
-            Place::None | Place::Told => None,
+            AttachmentLog::New(since) => Some(since + LASTING),
+            AttachmentLog::None | AttachmentLog::Told => None,
         }
     }
 
     /// Logs the parent of this node and the managers that have not accepted it, if that is due.
     pub(super) fn complain(&mut self, node: &ClusterNode, now: Duration) {
         if self.next_deadline().is_some_and(|due| due <= now) {
-            self.place = Place::Told;
+            self.place = AttachmentLog::Told;
             let parents: Vec<String> = node.parent_addresses().map(ToString::to_string).collect();
             tracing::info!("cluster: this node has a place below {}", parents.join(", "));
         }
         for membership in node.memberships() {
             for manager in membership.attached_roots() {
-                if self.place == Place::Told && self.missed.over(manager) {
+                if self.place == AttachmentLog::Told && self.missed.over(manager) {
                     tracing::info!("cluster: the manager {manager} has accepted this node");
                 }
             }

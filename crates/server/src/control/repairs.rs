@@ -3,7 +3,7 @@
 //! Each runs in the pool of its file system and not on the thread that handles signals, because it
 //! waits for disks.
 
-use crate::admin::{Call, FileList, FileState, Request, Response, UnreadablePath};
+use crate::admin::{AdminCall, AdminRequest, AdminResponse, FileList, FileState, UnreadablePath};
 use base::{Error, LogicalPath, Owner};
 use logical::{
     BlockedFile, CheckpointBlock, CheckpointOrder, Cleared, ListReply, Logical, Unfinished, UnfinishedList,
@@ -23,44 +23,44 @@ const ANSWER_FILES_MAX: usize = 1000;
 const NO_FILES: &str = "this server has no files of its own";
 
 /// Reports whether a request is to be answered by [`answer`].
-pub(super) fn is_repair(request: &Request) -> bool {
+pub(super) fn is_repair(request: &AdminRequest) -> bool {
     matches!(
         request,
-        Request::Unfinished { .. }
-            | Request::ClearUnfinished { .. }
-            | Request::Checkpoints {}
-            | Request::ResolveCheckpoint { .. }
+        AdminRequest::Unfinished { .. }
+            | AdminRequest::ClearUnfinished { .. }
+            | AdminRequest::Checkpoints {}
+            | AdminRequest::ResolveCheckpoint { .. }
     )
 }
 
 /// Answers a request from the pool of its file system.
-pub(super) fn answer(logical: Option<&Arc<Logical>>, call: Call) {
-    let Call { request, answer } = call;
+pub(super) fn answer(logical: Option<&Arc<Logical>>, call: AdminCall) {
+    let AdminCall { request, answer } = call;
     let started = order(request).and_then(|order| Ok((order, logical.cloned().ok_or(NO_FILES)?)));
     // The client may have disconnected.
     match started {
         Ok((FileOrder::ListUnfinishedBelow(path), logical)) => {
-            logical.list_unfinished(&path, WalkLimits::default(), Asker(answer));
+            logical.list_unfinished(&path, WalkLimits::default(), RepairClient(answer));
         }
         Ok((order, logical)) => {
             let pool = logical.backend().pool(order.path()).clone();
             pool.run_surely(Owner::SERVER, Box::new(move || drop(answer.send(run(&logical, &order)))));
         }
-        Err(error) => drop(answer.send(Response::failed(error))),
+        Err(error) => drop(answer.send(AdminResponse::failed(error))),
     }
 }
 
 /// A client that waits for a list of unfinished files.
-struct Asker(oneshot::Sender<Response>);
+struct RepairClient(oneshot::Sender<AdminResponse>);
 
-impl ListReply for Asker {
+impl ListReply for RepairClient {
     fn is_awaited(&self) -> bool {
         !self.0.is_closed()
     }
 
     fn send(self, list: Result<UnfinishedList, Error>) {
-        let response =
-            list.map_or_else(|error| Response::failed(error.text), |list| Response::Files(found(list)));
+        let response = list
+            .map_or_else(|error| AdminResponse::failed(error.text), |list| AdminResponse::Files(found(list)));
         drop(self.0.send(response));
     }
 }
@@ -86,15 +86,15 @@ impl FileOrder {
     }
 }
 
-fn order(request: Request) -> Result<FileOrder, String> {
+fn order(request: AdminRequest) -> Result<FileOrder, String> {
     match request {
-        Request::Unfinished { below: None } => Ok(FileOrder::ListUnfinished),
-        Request::Unfinished { below: Some(below) } => parse(&below).map(FileOrder::ListUnfinishedBelow),
-        Request::ClearUnfinished { path, force } => {
+        AdminRequest::Unfinished { below: None } => Ok(FileOrder::ListUnfinished),
+        AdminRequest::Unfinished { below: Some(below) } => parse(&below).map(FileOrder::ListUnfinishedBelow),
+        AdminRequest::ClearUnfinished { path, force } => {
             parse(&path).map(|path| FileOrder::ClearUnfinished { path, force })
         }
-        Request::Checkpoints {} => Ok(FileOrder::ListCheckpoints),
-        Request::ResolveCheckpoint { path, undo, force } => {
+        AdminRequest::Checkpoints {} => Ok(FileOrder::ListCheckpoints),
+        AdminRequest::ResolveCheckpoint { path, undo, force } => {
             let order = if undo { CheckpointOrder::Apply { force } } else { CheckpointOrder::Discard };
             parse(&path).map(|path| FileOrder::ResolveCheckpoint { path, order })
         }
@@ -102,27 +102,31 @@ fn order(request: Request) -> Result<FileOrder, String> {
     }
 }
 
-fn run(logical: &Logical, order: &FileOrder) -> Response {
+fn run(logical: &Logical, order: &FileOrder) -> AdminResponse {
     match order {
-        FileOrder::ListUnfinished => Response::Files(list(logical.unfinished().into_iter().map(unfinished))),
+        FileOrder::ListUnfinished => {
+            AdminResponse::Files(list(logical.unfinished().into_iter().map(unfinished)))
+        }
         // It takes long, so it runs in steps elsewhere.
-        FileOrder::ListUnfinishedBelow(_) => Response::failed("an order that is done in steps"),
-        FileOrder::ListCheckpoints => Response::Files(list(logical.blocked_files().into_iter().map(blocked))),
+        FileOrder::ListUnfinishedBelow(_) => AdminResponse::failed("an order that is done in steps"),
+        FileOrder::ListCheckpoints => {
+            AdminResponse::Files(list(logical.blocked_files().into_iter().map(blocked)))
+        }
         FileOrder::ResolveCheckpoint { path, order } => match logical.resolve_checkpoint(path, *order) {
             Ok(Some(effect)) => resolved(path, &format!("as it was before the checkpoint; {effect}")),
             Ok(None) => resolved(path, "as it is; the checkpoint is kept aside"),
-            Err(error) => Response::failed(error.text),
+            Err(error) => AdminResponse::failed(error.text),
         },
         FileOrder::ClearUnfinished { path, force } => match logical.clear_unfinished(path, *force) {
             Ok(Cleared::Whole) => resolved(path, "whole"),
             Ok(Cleared::Record) => resolved(path, "no file is there; its record was ended"),
-            Err(error) => Response::failed(error.text),
+            Err(error) => AdminResponse::failed(error.text),
         },
     }
 }
 
-fn resolved(path: &LogicalPath, state: &str) -> Response {
-    Response::Resolved { path: path.escaped(), state: state.to_owned() }
+fn resolved(path: &LogicalPath, state: &str) -> AdminResponse {
+    AdminResponse::Resolved { path: path.escaped(), state: state.to_owned() }
 }
 
 fn parse(text: &str) -> Result<LogicalPath, String> {

@@ -16,14 +16,14 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 /// The format of text lines.
-pub(super) struct Text {
+pub(super) struct TextFormat {
     /// Writes microseconds in the time stamp.
     pub(super) precise: bool,
     /// Colours the level.
     pub(super) colours: bool,
 }
 
-impl<S, N> FormatEvent<S, N> for Text
+impl<S, N> FormatEvent<S, N> for TextFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -58,9 +58,9 @@ where
 
 /// The format of JSON lines. It escapes control characters itself, because JSON escapes only some
 /// of those that control terminals.
-pub(super) struct Json<F>(pub(super) F);
+pub(super) struct JsonFormat<F>(pub(super) F);
 
-impl<S, N, F> FormatEvent<S, N> for Json<F>
+impl<S, N, F> FormatEvent<S, N> for JsonFormat<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -135,8 +135,10 @@ mod tests {
         let writer = move || Sender(sink.clone());
         let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
         let layer = match json {
-            false => layer.event_format(Text { precise: false, colours: false }).boxed(),
-            true => layer.json().flatten_event(true).with_timer(JsonTime).map_event_format(Json).boxed(),
+            false => layer.event_format(TextFormat { precise: false, colours: false }).boxed(),
+            true => {
+                layer.json().flatten_event(true).with_timer(JsonTime).map_event_format(JsonFormat).boxed()
+            }
         };
         let subscriber = tracing_subscriber::registry().with(layer);
         tracing::subscriber::with_default(subscriber, || {

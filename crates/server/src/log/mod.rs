@@ -25,11 +25,11 @@ use std::sync::Mutex;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, reload};
-use writer::Writer;
+use writer::LogWriter;
 
 /// The destination of lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Target {
+pub enum LogDestination {
     /// The error output, for a server in the foreground.
     Stderr,
     /// A file, rotated at local midnight unless its retention is external.
@@ -47,7 +47,7 @@ pub enum Target {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogSettings {
     /// The destination.
-    pub target: Target,
+    pub target: LogDestination,
     /// The format: text or JSON.
     pub format: LogFormat,
     /// Time stamps with microseconds (`-z`).
@@ -57,13 +57,13 @@ pub struct LogSettings {
 }
 
 /// The log in force. Queued lines are written when it is dropped.
-pub struct Log {
-    writer: Option<Writer>,
+pub struct ActiveLog {
+    writer: Option<LogWriter>,
     filter: reload::Handle<tracing_subscriber::filter::Targets, Registry>,
     levels: Mutex<Levels>,
 }
 
-impl Log {
+impl ActiveLog {
     /// Opens the destination and captures all log events and panics of the process from now on.
     ///
     /// # Errors
@@ -72,20 +72,20 @@ impl Log {
         Self::start_supervised(settings, &Supervisor::default())
     }
 
-    /// Starts the log like [`Log::start`]. The writing thread reports to `supervisor` if it ends
+    /// Starts the log like [`ActiveLog::start`]. The writing thread reports to `supervisor` if it ends
     /// before the log does.
     ///
     /// # Errors
-    /// As [`Log::start`].
+    /// As [`ActiveLog::start`].
     pub fn start_supervised(settings: LogSettings, supervisor: &Supervisor) -> io::Result<Self> {
-        let colours = settings.target == Target::Stderr && io::IsTerminal::is_terminal(&io::stderr());
+        let colours = settings.target == LogDestination::Stderr && io::IsTerminal::is_terminal(&io::stderr());
         let writer = match settings.target {
-            Target::Stderr => Some(Writer::start(writer::Sink::Stderr, supervisor)?),
-            Target::File { path, retention } => {
+            LogDestination::Stderr => Some(LogWriter::start(writer::LogSink::Stderr, supervisor)?),
+            LogDestination::File { path, retention } => {
                 let file = LogFile::open(path, retention)?;
-                Some(Writer::start(writer::Sink::File(file), supervisor)?)
+                Some(LogWriter::start(writer::LogSink::File(file), supervisor)?)
             }
-            Target::Nowhere => None,
+            LogDestination::Nowhere => None,
         };
         let (filter, handle) = reload::Layer::new(settings.levels.filter());
         let lines = writer.as_ref().map(|writer| {
@@ -94,13 +94,13 @@ impl Log {
             let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer.queue());
             match settings.format {
                 LogFormat::Text => {
-                    lines.event_format(format::Text { precise: settings.precise, colours }).boxed()
+                    lines.event_format(format::TextFormat { precise: settings.precise, colours }).boxed()
                 }
                 LogFormat::Json => lines
                     .json()
                     .flatten_event(true)
                     .with_timer(format::JsonTime)
-                    .map_event_format(format::Json)
+                    .map_event_format(format::JsonFormat)
                     .boxed(),
             }
         });
@@ -130,7 +130,7 @@ impl Log {
     /// # Errors
     /// The name cannot be opened; then the old file stays in use.
     pub fn reopen(&self) -> io::Result<()> {
-        self.writer.as_ref().map_or(Ok(()), Writer::reopen)
+        self.writer.as_ref().map_or(Ok(()), LogWriter::reopen)
     }
 
     /// Drops the lines of all threads but this one from now on, so that the next line can be the

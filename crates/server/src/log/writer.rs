@@ -29,14 +29,14 @@ const BATCH_BYTES: usize = 64 * 1024;
 const GATHERING: Duration = Duration::from_millis(5);
 
 /// The target of the thread.
-pub(super) enum Sink {
+pub(super) enum LogSink {
     /// The error output.
     Stderr,
     /// A file that is rotated.
     File(LogFile),
 }
 
-enum Message {
+enum WriterMessage {
     Line(Vec<u8>),
     Reopen(SyncSender<io::Result<()>>),
     Flush(SyncSender<()>),
@@ -44,25 +44,25 @@ enum Message {
 }
 
 /// The thread that writes.
-pub(super) struct Writer {
-    queue: Queue,
+pub(super) struct LogWriter {
+    queue: LogQueue,
     thread: Option<JoinHandle<()>>,
 }
 
 /// A handle that queues lines from any thread.
 #[derive(Clone)]
-pub(super) struct Queue {
-    messages: SyncSender<Message>,
+pub(super) struct LogQueue {
+    messages: SyncSender<WriterMessage>,
     dropped: Arc<AtomicU64>,
     /// The only thread that may still log once the process ends because of a fault. It is read
     /// while a line is queued, so that no other thread queues a line after it was set.
     last_author: Arc<RwLock<Option<ThreadId>>>,
 }
 
-impl Writer {
-    pub(super) fn start(sink: Sink, supervisor: &Supervisor) -> io::Result<Self> {
+impl LogWriter {
+    pub(super) fn start(sink: LogSink, supervisor: &Supervisor) -> io::Result<Self> {
         let (messages, inbox) = sync_channel(QUEUED_LINES_MAX);
-        let queue = Queue { messages, dropped: Arc::default(), last_author: Arc::default() };
+        let queue = LogQueue { messages, dropped: Arc::default(), last_author: Arc::default() };
         let dropped = queue.dropped.clone();
         let supervisor = supervisor.clone();
         let run = move || {
@@ -75,14 +75,14 @@ impl Writer {
         Ok(Self { queue, thread: Some(thread) })
     }
 
-    pub(super) fn queue(&self) -> Queue {
+    pub(super) fn queue(&self) -> LogQueue {
         self.queue.clone()
     }
 
     pub(super) fn reopen(&self) -> io::Result<()> {
         let (tell, told) = sync_channel(1);
         let gone = |_| io::Error::other("the log's thread has ended");
-        self.queue.messages.send(Message::Reopen(tell)).map_err(|_| gone(()))?;
+        self.queue.messages.send(WriterMessage::Reopen(tell)).map_err(|_| gone(()))?;
         told.recv().map_err(|_| gone(()))?
     }
 
@@ -94,16 +94,16 @@ impl Writer {
 
     pub(super) fn flush(&self) {
         let (tell, told) = sync_channel(1);
-        if self.queue.messages.send(Message::Flush(tell)).is_ok() {
+        if self.queue.messages.send(WriterMessage::Flush(tell)).is_ok() {
             // An error means that the thread has ended, after it wrote all queued lines.
             told.recv().ok();
         }
     }
 }
 
-impl Drop for Writer {
+impl Drop for LogWriter {
     fn drop(&mut self) {
-        if self.queue.messages.send(Message::Stop).is_ok()
+        if self.queue.messages.send(WriterMessage::Stop).is_ok()
             && let Some(thread) = self.thread.take()
         {
             thread.join().ok();
@@ -112,12 +112,12 @@ impl Drop for Writer {
 }
 
 /// A line under construction, which is queued when it is complete.
-pub(super) struct Line {
-    queue: Queue,
+pub(super) struct LogLine {
+    queue: LogQueue,
     text: Vec<u8>,
 }
 
-impl Write for Line {
+impl Write for LogLine {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.text.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -128,30 +128,30 @@ impl Write for Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for LogLine {
     fn drop(&mut self) {
         let text = std::mem::take(&mut self.text);
         let author = self.queue.last_author.read().unwrap_or_else(PoisonError::into_inner);
         if author.is_some_and(|author| author != std::thread::current().id()) {
             return;
         }
-        if !text.is_empty() && self.queue.messages.try_send(Message::Line(text)).is_err() {
+        if !text.is_empty() && self.queue.messages.try_send(WriterMessage::Line(text)).is_err() {
             self.queue.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-impl<'a> MakeWriter<'a> for Queue {
-    type Writer = Line;
+impl<'a> MakeWriter<'a> for LogQueue {
+    type Writer = LogLine;
 
-    fn make_writer(&'a self) -> Line {
-        Line { queue: self.clone(), text: Vec::new() }
+    fn make_writer(&'a self) -> LogLine {
+        LogLine { queue: self.clone(), text: Vec::new() }
     }
 }
 
 /// Writes lines until the stop message. A log that cannot be written must not stop the server, so
 /// errors are ignored and the next line is tried again.
-fn serve(mut sink: Sink, inbox: &Receiver<Message>, dropped: &AtomicU64) {
+fn serve(mut sink: LogSink, inbox: &Receiver<WriterMessage>, dropped: &AtomicU64) {
     let mut batch = Vec::new();
     loop {
         let message = match inbox.recv_timeout(sink.until_rotation()) {
@@ -165,14 +165,14 @@ fn serve(mut sink: Sink, inbox: &Receiver<Message>, dropped: &AtomicU64) {
         let mut next = Some(message);
         while let Some(message) = next.take() {
             match message {
-                Message::Line(line) => batch.extend_from_slice(&line),
+                WriterMessage::Line(line) => batch.extend_from_slice(&line),
                 other => {
                     sink.write(&mut batch, dropped);
                     match other {
-                        Message::Line(_) => {}
-                        Message::Reopen(tell) => drop(tell.send(sink.reopen())),
-                        Message::Flush(tell) => drop(tell.send(())),
-                        Message::Stop => return,
+                        WriterMessage::Line(_) => {}
+                        WriterMessage::Reopen(tell) => drop(tell.send(sink.reopen())),
+                        WriterMessage::Flush(tell) => drop(tell.send(())),
+                        WriterMessage::Stop => return,
                     }
                 }
             }
@@ -185,7 +185,7 @@ fn serve(mut sink: Sink, inbox: &Receiver<Message>, dropped: &AtomicU64) {
     }
 }
 
-impl Sink {
+impl LogSink {
     fn write(&mut self, batch: &mut Vec<u8>, dropped: &AtomicU64) {
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
@@ -245,7 +245,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("many.log");
         let file = LogFile::open(path.clone(), super::super::Retention::All).unwrap();
-        let writer = Writer::start(Sink::File(file), &Supervisor::default()).unwrap();
+        let writer = LogWriter::start(LogSink::File(file), &Supervisor::default()).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let queue = writer.queue();
@@ -269,7 +269,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("last.log");
         let file = LogFile::open(path.clone(), super::super::Retention::All).unwrap();
-        let writer = Writer::start(Sink::File(file), &Supervisor::default()).unwrap();
+        let writer = LogWriter::start(LogSink::File(file), &Supervisor::default()).unwrap();
         let queue = writer.queue();
         let (started, start) = std::sync::mpsc::channel();
         let ended = std::sync::atomic::AtomicBool::new(false);
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_full_queue_drops_and_counts_instead_of_waiting() {
         let (messages, inbox) = sync_channel(2);
-        let queue = Queue { messages, dropped: Arc::default(), last_author: Arc::default() };
+        let queue = LogQueue { messages, dropped: Arc::default(), last_author: Arc::default() };
         for n in 0..5 {
             writeln!(queue.make_writer(), "{n}").unwrap();
         }

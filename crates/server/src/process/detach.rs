@@ -20,7 +20,7 @@ const MARK: &str = "SCALLA_DETACHED_BY";
 const READY: &[u8] = b"ready\n";
 
 /// The result of [`detach`].
-pub enum Outcome {
+pub enum DetachOutcome {
     /// This is the first process. The server runs or has failed; exit with this status.
     Parent(u8),
     /// This is the second process: start, then call [`Detached::ready`].
@@ -35,11 +35,11 @@ pub struct Detached(());
 ///
 /// # Errors
 /// The program cannot be started a second time.
-pub fn detach() -> io::Result<Outcome> {
+pub fn detach() -> io::Result<DetachOutcome> {
     if is_server() {
         // This fails only for the leader of a process group, which a newly started process is not.
         rustix::process::setsid().ok();
-        return Ok(Outcome::Server(Detached(())));
+        return Ok(DetachOutcome::Server(Detached(())));
     }
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_else(|| OsString::from("scalla"));
@@ -57,12 +57,12 @@ pub fn detach() -> io::Result<Outcome> {
     let ready = said.strip_suffix(READY);
     io::stdout().write_all(ready.unwrap_or(&said)).and_then(|()| io::stdout().flush()).ok();
     if ready.is_some() {
-        return Ok(Outcome::Parent(0));
+        return Ok(DetachOutcome::Parent(0));
     }
     let status = child.wait()?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     // A server that exits with 0 before it serves has not started either.
-    Ok(Outcome::Parent(u8::try_from(code).unwrap_or(1).max(1)))
+    Ok(DetachOutcome::Parent(u8::try_from(code).unwrap_or(1).max(1)))
 }
 
 /// Sets the process name shown by `ps` and `pgrep` to that of the link under which the program was

@@ -22,7 +22,7 @@ mod memory;
 mod port_owner;
 mod user;
 
-pub use detach::{Detached, Outcome, detach, keep_name};
+pub use detach::{DetachOutcome, Detached, detach, keep_name};
 pub use environment::apply_environment;
 pub use files::{EnvironmentFile, PidFile};
 pub use folders::{

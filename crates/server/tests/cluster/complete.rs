@@ -4,10 +4,10 @@
 use crate::NOT_FOUND;
 use crate::site::{Node, Site, until};
 use client::xroot::request::{Mv, Request};
-use server::cluster::Role;
+use server::cluster::NodeRole;
 
 fn complete_server(site: &Site, name: &str, manager: &Node) -> Node {
-    site.node_with(name, Role::Server, &[manager], |settings| settings.complete_inventory = true)
+    site.node_with(name, NodeRole::Server, &[manager], |settings| settings.complete_inventory = true)
 }
 
 fn has_complete_children(manager: &Node, count: usize) {

@@ -10,7 +10,9 @@ use client::xroot::flags::{MkdirOptions, OpenOptions, StatOptions, StatWants};
 use client::xroot::request::{Chmod, Mkdir, Mv, Query, Request, Rm, Rmdir, Stat, Truncate};
 use cluster::Weights;
 use config::{ForwardWay, Forwarding};
-use server::cluster::{HealthSettings, ListFile, LoadSource, OperationProgram, Role, Settings, SpaceRules};
+use server::cluster::{
+    HealthSettings, ListFile, LoadMeasurement, NodeRole, OperationProgram, Settings, SpaceLimits,
+};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
@@ -34,8 +36,8 @@ fn forwards(settings: &mut Settings) {
 #[test]
 fn names_change_on_all_servers_of_the_tree() {
     let site = Site::new();
-    let manager = site.node_with("manager", Role::Manager, &[], forwards);
-    let supervisor = site.node("supervisor", Role::Supervisor, &[&manager]);
+    let manager = site.node_with("manager", NodeRole::Manager, &[], forwards);
+    let supervisor = site.node("supervisor", NodeRole::Supervisor, &[&manager]);
     let near = site.server("near", &[&manager]);
     let far = site.server("far", &[&supervisor]);
     supervisor.has_children(1);
@@ -81,10 +83,10 @@ fn names_change_on_all_servers_of_the_tree() {
 #[test]
 fn a_program_of_the_site_carries_out_operations() {
     let site = Site::new();
-    let manager = site.node_with("manager", Role::Manager, &[], forwards);
+    let manager = site.node_with("manager", NodeRole::Manager, &[], forwards);
     let said = site.folder().join("said");
     let script = format!("echo \"$@\" >> {}", said.display());
-    let server = site.node_with("server", Role::Server, &[&manager], |settings| {
+    let server = site.node_with("server", NodeRole::Server, &[&manager], |settings| {
         let program = ["sh", "-c", &script, "xeq"].map(str::to_owned).to_vec();
         settings.programs = vec![OperationProgram { operations: vec!["rm"], program }];
         settings.local_root = "/the/root".into();
@@ -100,7 +102,7 @@ fn a_program_of_the_site_carries_out_operations() {
 }
 
 fn space(least_mb: u64, enough_mb: u64) -> HealthSettings {
-    let rules = SpaceRules {
+    let rules = SpaceLimits {
         recalculate: Duration::from_millis(50),
         least_percent: 0,
         least_bytes: least_mb << 20,
@@ -115,7 +117,7 @@ fn a_server_without_space_gets_no_new_files() {
     let site = Site::new();
     let manager = site.manager("manager");
     let server = |name: &str, least_mb: u64| {
-        site.node_with(name, Role::Server, &[&manager], |settings| {
+        site.node_with(name, NodeRole::Server, &[&manager], |settings| {
             settings.health = space(least_mb, least_mb)
         })
     };
@@ -133,7 +135,7 @@ fn a_server_without_space_gets_no_new_files() {
     // The lost server may have had the file, so the client must wait. A manager that has only the
     // full server reports that there is no space.
     let alone = site.manager("alone");
-    let _full = site.node_with("full2", Role::Server, &[&alone], |settings| {
+    let _full = site.node_with("full2", NodeRole::Server, &[&alone], |settings| {
         settings.health = space(1 << 30, 1 << 30);
     });
     alone.has_children(1);
@@ -144,7 +146,7 @@ fn a_server_without_space_gets_no_new_files() {
 fn space_is_added_up_over_the_tree() {
     let site = Site::new();
     let manager = site.manager("manager");
-    let supervisor = site.node("supervisor", Role::Supervisor, &[&manager]);
+    let supervisor = site.node("supervisor", NodeRole::Supervisor, &[&manager]);
     // These servers report the figures of the test harness: 1000 MB, of which 500 are free.
     let _near = site.server("near", &[&manager]);
     let _far: Vec<Node> = ["far1", "far2"].map(|name| site.server(name, &[&supervisor])).into();
@@ -186,24 +188,24 @@ fn space_is_added_up_over_the_tree() {
 #[test]
 fn clients_go_to_the_less_busy_server() {
     let site = Site::new();
-    let manager = site.node_with("manager", Role::Manager, &[], |settings| {
+    let manager = site.node_with("manager", NodeRole::Manager, &[], |settings| {
         settings.policy.weights = Weights { cpu: 100, ..Weights::default() };
         settings.policy.fuzz = 10;
     });
     let load = site.folder().join("load");
     std::fs::write(&load, "0 90 0 0 0\n").unwrap();
     let script = format!("while cat {}; do sleep 0.05; done", load.display());
-    let busy = site.node_with("busy", Role::Server, &[&manager], |settings| {
+    let busy = site.node_with("busy", NodeRole::Server, &[&manager], |settings| {
         let command = ["sh", "-c", &script].map(str::to_owned).to_vec();
         let interval = Duration::from_secs(180);
-        settings.health.load = Some(LoadSource::Program { command, interval });
+        settings.health.load = Some(LoadMeasurement::Program { command, interval });
         settings.health.fuzz = 10;
     });
     let idle = site.server("idle", &[&manager]);
     busy.put("/f", "1");
     idle.put("/f", "1");
     manager.has_children(2);
-    let cpu = |engine: &server::cluster::Engine| {
+    let cpu = |engine: &server::cluster::ClusterEngine| {
         let members = engine.node().members().unwrap().members();
         members.map(|(_, member)| member.load.cpu).max().unwrap()
     };
@@ -229,7 +231,8 @@ fn the_list_of_nodes_that_may_not_join_is_read_again() {
     let site = Site::new();
     let path = site.folder().join("cms.blacklist");
     let list = ListFile { path: path.clone(), white: false, check: Duration::from_millis(20) };
-    let manager = site.node_with("manager", Role::Manager, &[], |settings| settings.health.list = Some(list));
+    let manager =
+        site.node_with("manager", NodeRole::Manager, &[], |settings| settings.health.list = Some(list));
     let other = site.manager("other");
     let server = site.server("server", &[&manager]);
     server.put("/f", "1");
@@ -255,7 +258,7 @@ fn clients_of_a_draining_server_go_elsewhere_if_there_is_an_elsewhere() {
     let mut client = manager.client();
     client.locate("/both").unwrap();
     leaving.running.cluster().unwrap().drain(true);
-    let drains = |engine: &server::cluster::Engine| {
+    let drains = |engine: &server::cluster::ClusterEngine| {
         let members = engine.node().members().unwrap().members();
         members.filter(|(_, member)| member.condition.drains_itself).count()
     };
@@ -313,7 +316,7 @@ fn mute(manager: &Node, login: &[u8]) -> Vec<u8> {
 #[test]
 fn a_silent_node_is_pinged_and_then_lost() {
     let site = Site::new();
-    let manager = site.node_with("manager", Role::Manager, &[], |settings| {
+    let manager = site.node_with("manager", NodeRole::Manager, &[], |settings| {
         settings.parent.as_mut().unwrap().ping_own = Duration::from_millis(50);
     });
     let login = cluster::tree::NodeMessage::Login(Box::new(cluster::tree::LoginMessage {
@@ -352,7 +355,7 @@ fn a_silent_parent_is_left() {
         ..Default::default()
     });
     cluster::tree::encode(&message, extensions, &mut reply).unwrap();
-    let server = site.node_with("server", Role::Server, &[&manager], |settings| {
+    let server = site.node_with("server", NodeRole::Server, &[&manager], |settings| {
         settings.children[0].managers.push(cluster::tree::Address::new("127.0.0.1", port));
         settings.children[0].ping_own = Duration::from_millis(50);
     });
@@ -400,7 +403,7 @@ fn an_open_at_a_draining_server_finds_another_copy_or_comes_back() {
 #[test]
 fn a_disk_that_hangs_delays_only_the_files_it_may_have() {
     let site = Site::new();
-    let manager = site.node_with("manager", Role::Manager, &[], |settings| {
+    let manager = site.node_with("manager", NodeRole::Manager, &[], |settings| {
         settings.resolve.silence = Duration::from_millis(100);
         // The limit is longer than the wait of a client before its retry, because a path that no
         // client requests is not counted as unanswered.

@@ -12,7 +12,7 @@ mod site;
 mod wire_peer;
 
 use client::xroot::request::{Request, Rm};
-use server::cluster::Role;
+use server::cluster::NodeRole;
 use site::{Site, place, places};
 use wire::cms::flags::SelectOptions;
 use wire_peer::Peer;
@@ -110,7 +110,7 @@ fn a_client_that_returns_is_redirected_elsewhere() {
 fn through_a_supervisor_it_is_one_redirect_more() {
     let site = Site::new();
     let manager = site.manager("manager");
-    let supervisor = site.node("supervisor", Role::Supervisor, &[&manager]);
+    let supervisor = site.node("supervisor", NodeRole::Supervisor, &[&manager]);
     let server = site.server("a", &[&supervisor]);
     server.put("/deep/f", "deep");
     supervisor.has_children(1);
@@ -150,7 +150,7 @@ fn a_restarted_manager_knows_the_locations_of_files() {
 fn a_manager_that_comes_back_above_supervisors_knows_what_is_below_them() {
     let site = Site::new();
     let manager = site.manager("manager");
-    let supervisor = site.node("supervisor", Role::Supervisor, &[&manager]);
+    let supervisor = site.node("supervisor", NodeRole::Supervisor, &[&manager]);
     let server = site.server("a", &[&supervisor]);
     server.put("/deep/f", "deep");
     supervisor.has_children(1);
@@ -184,16 +184,17 @@ fn a_child_stays_out_of_use_when_its_manager_comes_back() {
     let place = |settings: &mut server::cluster::Settings| {
         settings.place_file = Some(site.folder().join("place"));
     };
-    let manager = site.node_with("manager", Role::Manager, &[], place);
+    let manager = site.node_with("manager", NodeRole::Manager, &[], place);
     let mut real = Peer::server(&manager, "s-real@there x", 1095);
     let own = site.server("own", &[&manager]);
     manager.has_children(2);
     for slot in 0..2 {
         assert!(
-            manager.running.cluster().unwrap().order_child(server::cluster::Order::Drain, slot) == Some(true)
+            manager.running.cluster().unwrap().order_child(server::cluster::NodeOrder::Drain, slot)
+                == Some(true)
         );
     }
-    let drained = |engine: &server::cluster::Engine| {
+    let drained = |engine: &server::cluster::ClusterEngine| {
         let members = engine.node().members().unwrap().members();
         members.filter(|(_, member)| member.condition.draining && member.link.is_some()).count() == 2
     };
@@ -210,7 +211,7 @@ fn a_child_stays_out_of_use_when_its_manager_comes_back() {
     manager.until("both are drained still", drained);
     for slot in 0..2 {
         assert!(
-            manager.running.cluster().unwrap().order_child(server::cluster::Order::Undrain, slot)
+            manager.running.cluster().unwrap().order_child(server::cluster::NodeOrder::Undrain, slot)
                 == Some(true)
         );
     }

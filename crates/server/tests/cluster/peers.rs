@@ -5,7 +5,7 @@ use crate::site::{Site, until};
 use crate::wire_peer::Peer;
 use cluster::tree::limits;
 use config::{ForwardWay, Forwarding};
-use server::cluster::Role;
+use server::cluster::NodeRole;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 use wire::cms::flags::{HaveModifier, RelayModifier, SelectOptions};
@@ -62,7 +62,7 @@ fn a_redirector_is_promised_an_answer_and_gets_it() {
 #[test]
 fn orders_of_unauthorized_peers_change_no_names() {
     let site = Site::new();
-    let manager = site.node_with("manager", Role::Manager, &[], |settings| {
+    let manager = site.node_with("manager", NodeRole::Manager, &[], |settings| {
         settings.forwarding = Forwarding { chmod: ForwardWay::OneWay, ..Forwarding::default() };
     });
     let server = site.server("server", &[&manager]);
@@ -217,8 +217,8 @@ fn a_node_that_does_not_read_is_disconnected() {
 #[test]
 fn a_meta_manager_sends_clients_to_the_manager_that_sends_them_on() {
     let site = Site::new();
-    let meta = site.node("meta", Role::MetaManager, &[]);
-    let managers = ["m1", "m2"].map(|name| site.node(name, Role::Manager, &[&meta]));
+    let meta = site.node("meta", NodeRole::MetaManager, &[]);
+    let managers = ["m1", "m2"].map(|name| site.node(name, NodeRole::Manager, &[&meta]));
     let [a, b] = [0, 1].map(|number| site.server(&format!("s{number}"), &[&managers[number]]));
     a.put("/at/a", "a");
     b.put("/at/b", "b");

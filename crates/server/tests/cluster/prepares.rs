@@ -5,7 +5,7 @@ use crate::site::{Client, Refusal, Site, until};
 use crate::wire_peer::Peer;
 use client::xroot::flags::{PrepareOptions, PrepareOptionsX};
 use client::xroot::request::{Prepare, Request};
-use server::cluster::Role;
+use server::cluster::NodeRole;
 use wire::cms::flags::{HaveModifier, PrepaddModifier, StateModifier, StatusModifier};
 use wire::cms::message::{Have, Status};
 use wire::cms::{Code, Message, StreamId};
@@ -112,7 +112,7 @@ fn evictions_are_sent_to_scalla_servers_only() {
 fn evictions_and_cancels_reach_scalla_servers_below_supervisors() {
     let site = Site::new();
     let manager = site.manager("manager");
-    let supervisor = site.node("supervisor", Role::Supervisor, &[&manager]);
+    let supervisor = site.node("supervisor", NodeRole::Supervisor, &[&manager]);
     let mut real = Peer::server(&supervisor, "s-real@there x", 1095);
     let mut own = Peer::own_server(&supervisor, "s-own@there x", 1096);
     for peer in [&mut real, &mut own] {
@@ -141,7 +141,7 @@ fn access_times_are_renewed_at_scalla_and_xrootd_servers_and_below_supervisors()
     const FRESH: PrepareOptions = PrepareOptions::FRESH;
     let site = Site::new();
     let manager = site.manager("manager");
-    let supervisor = site.node("supervisor", Role::Supervisor, &[&manager]);
+    let supervisor = site.node("supervisor", NodeRole::Supervisor, &[&manager]);
     let own = site.server("own", &[&supervisor]);
     own.put("/f", "1");
     let mut real = Peer::server(&supervisor, "s-real@there x", 1095);

@@ -4,7 +4,7 @@
 use crate::site::{Node, Site};
 use crate::wire_peer::Peer;
 use cluster::{LookupLimits, SharedFileSystem};
-use server::cluster::{Role, Settings};
+use server::cluster::{NodeRole, Settings};
 use std::num::NonZeroU32;
 use std::time::Duration;
 use wire::cms::flags::{HaveModifier, SelectOptions};
@@ -19,7 +19,7 @@ fn sees_itself(settings: &mut Settings) {
 
 /// Starts a manager that stats files itself, and an XRootD server that answers no query.
 fn manager_and_silent_server(site: &Site, rules: LookupLimits) -> (Node, Peer) {
-    let manager = site.node_with("shared", Role::Manager, &[], |settings| {
+    let manager = site.node_with("shared", NodeRole::Manager, &[], |settings| {
         sees_itself(settings);
         settings.looks = rules;
     });
@@ -49,7 +49,7 @@ fn the_manager_stats_files_itself_and_queries_no_server() {
 fn clients_create_read_and_remove_files_through_it() {
     let site = Site::new();
     // Equal names, so that both have the same directory.
-    let manager = site.node_with("shared", Role::Manager, &[], sees_itself);
+    let manager = site.node_with("shared", NodeRole::Manager, &[], sees_itself);
     let server = site.server_in("shared", "server", &[&manager]);
     manager.has_children(1);
     let mut client = manager.client();
@@ -120,7 +120,7 @@ fn a_server_answers_its_parents_at_the_configured_rate() {
         even: true,
         ..LookupLimits::default()
     };
-    let server = site.node_with("server", Role::Server, &[&manager], |settings| settings.looks = rules);
+    let server = site.node_with("server", NodeRole::Server, &[&manager], |settings| settings.looks = rules);
     manager.has_children(1);
     ["/a", "/b", "/c"].iter().for_each(|path| server.put(path, path));
     let mut redirector = Peer::redirector(&manager);

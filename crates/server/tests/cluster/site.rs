@@ -8,8 +8,8 @@ use cluster::tree::{
     Address, ChildSettings, Extensions, LoginMessage as NodeLogin, Mode, NodeId, ParentSettings,
 };
 use config::{Effective, Folder, Port, Setting};
-use server::Running;
-use server::cluster::{Engine, Role, Settings};
+use server::RunningServer;
+use server::cluster::{ClusterEngine, NodeRole, Settings};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Drop for Scratch {
 
 /// A running node.
 pub struct Node {
-    pub running: Running,
+    pub running: RunningServer,
     pub data: PathBuf,
 }
 
@@ -79,17 +79,17 @@ impl Site {
         (effective, data)
     }
 
-    fn settings(&self, name: &str, role: Role, parents: &[&Node]) -> Settings {
+    fn settings(&self, name: &str, role: NodeRole, parents: &[&Node]) -> Settings {
         let mut settings = Settings::new(role);
         settings.listen.address = Some([127, 0, 0, 1].into());
         let (letter, mode) = match role {
-            Role::Server => ('s', Mode::SERVER),
-            Role::Supervisor => ('u', Mode::SERVER | Mode::MANAGER),
-            Role::Manager | Role::MetaManager => ('m', Mode::MANAGER),
+            NodeRole::Server => ('s', Mode::SERVER),
+            NodeRole::Supervisor => ('u', Mode::SERVER | Mode::MANAGER),
+            NodeRole::Manager | NodeRole::MetaManager => ('m', Mode::MANAGER),
         };
         // Under a meta manager each manager has its own cluster; two managers of one cluster are
         // replicas of each other.
-        let cluster = if role == Role::Manager { name } else { "test" };
+        let cluster = if role == NodeRole::Manager { name } else { "test" };
         let id = NodeId::compose(letter, &format!("{name}@here"), None, cluster);
         settings.resolve.silence = self.silence;
         if role.redirects() {
@@ -113,7 +113,7 @@ impl Site {
         settings
     }
 
-    pub fn node(&self, name: &str, role: Role, parents: &[&Node]) -> Node {
+    pub fn node(&self, name: &str, role: NodeRole, parents: &[&Node]) -> Node {
         self.node_with(name, role, parents, |_| {})
     }
 
@@ -121,28 +121,28 @@ impl Site {
     pub fn node_with(
         &self,
         name: &str,
-        role: Role,
+        role: NodeRole,
         parents: &[&Node],
         change: impl FnOnce(&mut Settings),
     ) -> Node {
         let (effective, data) = self.effective(name, 0);
         let mut settings = self.settings(name, role, parents);
         change(&mut settings);
-        let running = Running::listen_in_cluster(&effective, settings).unwrap();
+        let running = RunningServer::listen_in_cluster(&effective, settings).unwrap();
         Node { running, data }
     }
 
     pub fn manager(&self, name: &str) -> Node {
-        self.node(name, Role::Manager, &[])
+        self.node(name, NodeRole::Manager, &[])
     }
 
     /// Starts a manager that buffers few bytes for a slow node.
     pub fn small_outboxes(&self, name: &str) -> Node {
-        self.node_with(name, Role::Manager, &[], |settings| settings.outbox_bytes_max = 64 * 1024)
+        self.node_with(name, NodeRole::Manager, &[], |settings| settings.outbox_bytes_max = 64 * 1024)
     }
 
     pub fn server(&self, name: &str, parents: &[&Node]) -> Node {
-        self.node(name, Role::Server, parents)
+        self.node(name, NodeRole::Server, parents)
     }
 
     /// Starts a server with the files of the node `of`.
@@ -150,8 +150,8 @@ impl Site {
         let (mut effective, _) = self.effective(name, 0);
         let (theirs, data) = self.effective(of, 0);
         effective.storage.local_root = theirs.storage.local_root;
-        let settings = self.settings(name, Role::Server, parents);
-        Node { running: Running::listen_in_cluster(&effective, settings).unwrap(), data }
+        let settings = self.settings(name, NodeRole::Server, parents);
+        Node { running: RunningServer::listen_in_cluster(&effective, settings).unwrap(), data }
     }
 
     /// Starts a server whose storage is wrapped by `wrap`.
@@ -162,8 +162,8 @@ impl Site {
         wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
     ) -> Node {
         let (effective, data) = self.effective(name, 0);
-        let settings = self.settings(name, Role::Server, parents);
-        Node { running: Running::listen_in_cluster_over(&effective, settings, wrap).unwrap(), data }
+        let settings = self.settings(name, NodeRole::Server, parents);
+        Node { running: RunningServer::listen_in_cluster_over(&effective, settings, wrap).unwrap(), data }
     }
 
     /// Starts a manager on the ports of one that has ended.
@@ -180,13 +180,13 @@ impl Site {
         change: impl FnOnce(&mut Settings),
     ) -> Node {
         let (effective, folder) = self.effective(name, data.port());
-        let mut settings = self.settings(name, Role::Manager, &[]);
+        let mut settings = self.settings(name, NodeRole::Manager, &[]);
         change(&mut settings);
         settings.listen.port = cluster.port();
         let until = Instant::now() + PATIENCE;
         loop {
             // The system may release the ports with a delay.
-            match Running::listen_in_cluster(&effective, settings.clone()) {
+            match RunningServer::listen_in_cluster(&effective, settings.clone()) {
                 Ok(running) => return Node { running, data: folder },
                 Err(error) => assert!(Instant::now() < until, "{error}"),
             }
@@ -204,12 +204,12 @@ impl Node {
         self.running.address().port()
     }
 
-    pub fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut Engine) -> T + Send + 'static) -> T {
+    pub fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut ClusterEngine) -> T + Send + 'static) -> T {
         self.running.cluster().unwrap().look(look).unwrap()
     }
 
     /// Waits until a condition of the node's engine is true.
-    pub fn until(&self, what: &str, is_so: impl Fn(&Engine) -> bool + Send + Clone + 'static) {
+    pub fn until(&self, what: &str, is_so: impl Fn(&ClusterEngine) -> bool + Send + Clone + 'static) {
         until(what, || {
             let is_so = is_so.clone();
             self.look(move |engine| is_so(engine))

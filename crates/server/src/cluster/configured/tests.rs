@@ -1,7 +1,7 @@
 //! Tests of the cluster settings that result from the text of a configuration.
 
 use super::*;
-use crate::cluster::health::LoadSource;
+use crate::cluster::health::LoadMeasurement;
 use config::{Evaluation, Load, Memory, Strictness, load};
 use std::path::PathBuf;
 
@@ -55,7 +55,7 @@ fn the_login_of_a_server_has_its_exports_and_its_id() {
         "all.manager m1.invalid:1213\nall.manager m2.invalid:1213\ncms.ping 30\ncms.vnid =v7\nall.sitename S\n\
          all.export /w\nall.export /r r/o\nall.export /cache cache\nall.export /l local\nall.export /g globalro\n",
     );
-    assert_eq!(settings.role, Role::Server);
+    assert_eq!(settings.role, NodeRole::Server);
     assert!(settings.parent.is_none() && settings.listen.port == 0);
     let [child] = settings.children.as_slice() else { panic!("{:?}", settings.children) };
     assert_eq!(
@@ -134,7 +134,7 @@ fn roles_have_their_parents_and_modes() {
     let sub = told("sub", "all.role manager\nall.manager 127.0.0.1:5006\nall.subcluster of top.invalid:9\n");
     assert!(sub.children[0].login.mode.contains(Mode::SUBMAN));
     let meta = told("meta", "all.role meta manager\nall.manager meta 127.0.0.1:5007\n");
-    assert_eq!((meta.role, meta.listen.port, meta.children.len()), (Role::MetaManager, 5007, 0));
+    assert_eq!((meta.role, meta.listen.port, meta.children.len()), (NodeRole::MetaManager, 5007, 0));
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn the_measurements_depend_on_the_role() {
         "all.manager m.invalid:1\ncms.space recalc 20 min 3% 4g 5% 6g\ncms.perf int 30 pgm /bin/p a\n\
          cms.blacklist\ncms.sched fuzz 5\nall.export /a\nall.export /l local\n",
     );
-    let program = LoadSource::Program {
+    let program = LoadMeasurement::Program {
         command: vec!["/bin/p".to_owned(), "a".to_owned()],
         interval: Duration::from_secs(30),
     };

@@ -17,14 +17,14 @@ mod program;
 mod space;
 
 pub use list::ListFile;
-pub use space::SpaceRules;
+pub use space::SpaceLimits;
 
 use base::{LogicalPath, Supervisor};
 use cluster::tree::{Blacklist, LoadReport, SpaceReport};
 use list::List;
 use load::Sampler;
-use program::{Program, Said};
-use space::Survey;
+use program::{LoadProgram, ProgramOutput};
+use space::SpaceSurvey;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ const IDLE: Duration = Duration::from_secs(3600);
 
 /// The source of the load figures.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LoadSource {
+pub enum LoadMeasurement {
     /// The counters of the system.
     Own {
         /// The interval between two readings.
@@ -57,7 +57,7 @@ pub enum LoadSource {
     },
 }
 
-impl Default for LoadSource {
+impl Default for LoadMeasurement {
     fn default() -> Self {
         Self::Own { interval: MEASURE }
     }
@@ -67,18 +67,18 @@ impl Default for LoadSource {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HealthSettings {
     /// The load, for nodes with files.
-    pub load: Option<LoadSource>,
+    pub load: Option<LoadMeasurement>,
     /// Loads that differ by no more than this are equal to parents (`cms.sched fuzz`).
     pub fuzz: u8,
     /// The space below these paths, for nodes with files.
-    pub space: Option<(SpaceRules, Vec<LogicalPath>)>,
+    pub space: Option<(SpaceLimits, Vec<LogicalPath>)>,
     /// The list of nodes that may join, for nodes with children.
     pub list: Option<ListFile>,
 }
 
 /// A change that is reported to the cluster's thread.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Report {
+pub(crate) enum HealthReport {
     /// The load of the node.
     Load {
         /// The load, with the filling of the disks.
@@ -100,15 +100,15 @@ pub(crate) enum Report {
 }
 
 /// An event that wakes the thread before its deadline.
-enum Wake {
-    Program(u64, Said),
+enum HealthWake {
+    Program(u64, ProgramOutput),
     Space(usize, Vec<FileSystemUsage>),
     Stop,
 }
 
 /// The thread that measures. It ends when this value is dropped.
 pub(crate) struct Health {
-    wake: Sender<Wake>,
+    wake: Sender<HealthWake>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -123,11 +123,11 @@ impl Health {
     pub(crate) fn start(
         settings: HealthSettings,
         backend: Option<&Arc<dyn Backend>>,
-        report: impl Fn(Report) + Send + 'static,
+        report: impl Fn(HealthReport) + Send + 'static,
         supervisor: &Supervisor,
     ) -> std::io::Result<Self> {
         let (ready, looked) = channel::<()>();
-        let mut watch = Watch::new(settings, backend, report);
+        let mut watch = HealthThread::new(settings, backend, report);
         let wake = watch.wake.clone();
         let supervisor = supervisor.clone();
         let run = move || {
@@ -147,7 +147,7 @@ impl Health {
 
 impl Drop for Health {
     fn drop(&mut self) {
-        let _ = self.wake.send(Wake::Stop);
+        let _ = self.wake.send(HealthWake::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -155,15 +155,15 @@ impl Drop for Health {
 }
 
 /// The state of the thread.
-struct Watch<R> {
+struct HealthThread<R> {
     report: R,
     fuzz: u8,
     sampler: Option<(Sampler, Duration)>,
-    program: Option<Program>,
-    survey: Option<(SpaceRules, Survey)>,
+    program: Option<LoadProgram>,
+    survey: Option<(SpaceLimits, SpaceSurvey)>,
     list: Option<List>,
-    wakes: Receiver<Wake>,
-    wake: Sender<Wake>,
+    wakes: Receiver<HealthWake>,
+    wake: Sender<HealthWake>,
     load: LoadReport,
     told_load: Option<LoadReport>,
     told_space: Option<(SpaceReport, bool)>,
@@ -173,19 +173,19 @@ struct Watch<R> {
     list_at: Option<Instant>,
 }
 
-impl<R: Fn(Report)> Watch<R> {
+impl<R: Fn(HealthReport)> HealthThread<R> {
     fn new(settings: HealthSettings, backend: Option<&Arc<dyn Backend>>, report: R) -> Self {
         let now = Instant::now();
         let (wake, wakes) = channel();
         let (sampler, program) = match settings.load {
             None => (None, None),
-            Some(LoadSource::Own { interval }) => (Some((Sampler::new(), interval)), None),
-            Some(LoadSource::Program { command, interval }) => {
-                (None, Some(Program::new(command, interval, now)))
+            Some(LoadMeasurement::Own { interval }) => (Some((Sampler::new(), interval)), None),
+            Some(LoadMeasurement::Program { command, interval }) => {
+                (None, Some(LoadProgram::new(command, interval, now)))
             }
         };
         let survey = settings.space.zip(backend).map(|((rules, exports), backend)| {
-            let survey = Survey::new(backend.clone(), exports, rules.recalculate);
+            let survey = SpaceSurvey::new(backend.clone(), exports, rules.recalculate);
             (rules, survey)
         });
         Self {
@@ -226,7 +226,7 @@ impl<R: Fn(Report)> Watch<R> {
             self.look(now);
             let due = self.deadline().map_or(IDLE, |at| at.saturating_duration_since(now));
             match self.wakes.recv_timeout(due) {
-                Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(HealthWake::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(wake) => self.woken(wake, Instant::now()),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -234,7 +234,7 @@ impl<R: Fn(Report)> Watch<R> {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let program = self.program.as_ref().map(Program::deadline);
+        let program = self.program.as_ref().map(LoadProgram::deadline);
         [self.measure_at, self.survey_at, self.list_at, program].into_iter().flatten().min()
     }
 
@@ -251,7 +251,7 @@ impl<R: Fn(Report)> Watch<R> {
         if let Some(program) = &mut self.program {
             let wake = self.wake.clone();
             program.tick(now, move |number, said| {
-                let _ = wake.send(Wake::Program(number, said));
+                let _ = wake.send(HealthWake::Program(number, said));
             });
         }
         if let Some((rules, survey)) = &mut self.survey
@@ -259,7 +259,7 @@ impl<R: Fn(Report)> Watch<R> {
         {
             let wake = self.wake.clone();
             survey.ask(move |number, systems| {
-                let _ = wake.send(Wake::Space(number, systems));
+                let _ = wake.send(HealthWake::Space(number, systems));
             });
             self.survey_at = Some(now + rules.recalculate);
             // Replies that are missing since the last round may be stale by now.
@@ -272,28 +272,28 @@ impl<R: Fn(Report)> Watch<R> {
         {
             self.list_at = Some(now + list.check_every());
             if let Some(list) = list.read() {
-                (self.report)(Report::List(list));
+                (self.report)(HealthReport::List(list));
             }
         }
     }
 
-    fn woken(&mut self, wake: Wake, now: Instant) {
+    fn woken(&mut self, wake: HealthWake, now: Instant) {
         match wake {
-            Wake::Program(number, said) => {
+            HealthWake::Program(number, said) => {
                 if let Some(program) = &mut self.program
                     && let Some(load) = program.said(number, said, now)
                 {
                     self.loaded(load);
                 }
             }
-            Wake::Space(number, systems) => {
+            HealthWake::Space(number, systems) => {
                 let complete =
                     self.survey.as_mut().is_some_and(|(_, survey)| survey.heard(number, systems, now));
                 if complete {
                     self.sum_up(now);
                 }
             }
-            Wake::Stop => {}
+            HealthWake::Stop => {}
         }
     }
 
@@ -304,7 +304,7 @@ impl<R: Fn(Report)> Watch<R> {
         if tell {
             self.told_load = Some(self.load);
         }
-        (self.report)(Report::Load { load: self.load, tell });
+        (self.report)(HealthReport::Load { load: self.load, tell });
     }
 
     fn sum_up(&mut self, now: Instant) {
@@ -323,7 +323,7 @@ impl<R: Fn(Report)> Watch<R> {
         if tell {
             self.told_space = Some(now_told);
         }
-        (self.report)(Report::Space { space: judged.space, full: judged.full, tell });
+        (self.report)(HealthReport::Space { space: judged.space, full: judged.full, tell });
     }
 }
 
@@ -344,7 +344,7 @@ mod tests {
         Arc::new(Posix::new(&Config::new(std::env::temp_dir())).unwrap())
     }
 
-    fn started(settings: HealthSettings, backend: &Arc<dyn Backend>) -> (Health, Receiver<Report>) {
+    fn started(settings: HealthSettings, backend: &Arc<dyn Backend>) -> (Health, Receiver<HealthReport>) {
         let (sender, reports) = channel();
         let report = move |report| {
             let _ = sender.send(report);
@@ -355,17 +355,17 @@ mod tests {
     #[test]
     fn the_first_reports_of_a_server() {
         // The test must not depend on the free space of the disk on which it runs.
-        let rules = SpaceRules { least_percent: 0, least_bytes: 0, ..SpaceRules::default() };
+        let rules = SpaceLimits { least_percent: 0, least_bytes: 0, ..SpaceLimits::default() };
         let settings = HealthSettings {
-            load: Some(LoadSource::Own { interval: Duration::from_secs(3600) }),
+            load: Some(LoadMeasurement::Own { interval: Duration::from_secs(3600) }),
             space: Some((rules, vec![LogicalPath::root()])),
             ..HealthSettings::default()
         };
         let (health, reports) = started(settings, &backend());
         // Both reports exist when `start` returns, before the node logs in to a manager.
-        let reports: Vec<Report> = reports.try_iter().collect();
-        assert!(matches!(reports.first(), Some(Report::Load { tell: true, .. })), "{reports:?}");
-        let Some(Report::Space { space, full: false, tell: true }) = reports.get(1) else {
+        let reports: Vec<HealthReport> = reports.try_iter().collect();
+        assert!(matches!(reports.first(), Some(HealthReport::Load { tell: true, .. })), "{reports:?}");
+        let Some(HealthReport::Space { space, full: false, tell: true }) = reports.get(1) else {
             panic!("no space: {reports:?}")
         };
         assert!(space.total_mb > 0 && space.is_writable() && space.file_systems == 1);
@@ -380,7 +380,7 @@ mod tests {
         std::fs::write(&path, "bad.site\n").unwrap();
         let command = ["sh", "-c", "echo 1 2 3 4 5; echo 1 2 3 4 9; echo 1 2 3 40 9; exec sleep 1000"];
         let settings = HealthSettings {
-            load: Some(LoadSource::Program {
+            load: Some(LoadMeasurement::Program {
                 command: command.map(str::to_owned).to_vec(),
                 interval: Duration::from_secs(180),
             }),
@@ -389,14 +389,16 @@ mod tests {
             ..HealthSettings::default()
         };
         let (health, reports) = started(settings, &backend());
-        let banned = |report: Report| match report {
-            Report::List(list) => list.rules.iter().map(|rule| rule.pattern.clone()).collect::<Vec<_>>(),
+        let banned = |report: HealthReport| match report {
+            HealthReport::List(list) => {
+                list.rules.iter().map(|rule| rule.pattern.clone()).collect::<Vec<_>>()
+            }
             other => panic!("{other:?}"),
         };
         assert_eq!(banned(reports.recv().unwrap()), ["bad.site"]);
         let load = |net, paging| LoadReport { run_queue: 1, cpu: 2, memory: 3, paging, net, disk: 0 };
         for (load, tell) in [(load(5, 4), true), (load(9, 4), false), (load(9, 40), true)] {
-            assert_eq!(reports.recv().unwrap(), Report::Load { load, tell });
+            assert_eq!(reports.recv().unwrap(), HealthReport::Load { load, tell });
         }
         std::fs::write(folder.join("cms.blacklist"), "bad.site\nworse.site\n").unwrap();
         let mut last = banned(reports.recv().unwrap());
@@ -412,7 +414,7 @@ mod tests {
     #[test]
     fn a_disk_that_fills_is_reported_and_one_that_hangs_has_no_space() {
         let faulty = Faulty::new(backend());
-        let rules = SpaceRules {
+        let rules = SpaceLimits {
             recalculate: Duration::from_millis(20),
             least_percent: 0,
             least_bytes: 50 << 20,
@@ -425,7 +427,7 @@ mod tests {
         controls.set_room(Some(100 << 20));
         let (_health, reports) = started(settings, &(Arc::new(faulty) as Arc<dyn Backend>));
         let next = || loop {
-            if let Report::Space { space, full, tell: true } = reports.recv().unwrap() {
+            if let HealthReport::Space { space, full, tell: true } = reports.recv().unwrap() {
                 return (space.free_mb, full);
             }
         };

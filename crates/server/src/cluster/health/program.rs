@@ -20,7 +20,7 @@ const LINE_BYTES_MAX: u64 = 256;
 
 /// An event of a run of the program, sent with the number of the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Said {
+pub(super) enum ProgramOutput {
     /// A line with a load.
     Load(LoadReport),
     /// The program ended, or wrote an invalid line.
@@ -29,10 +29,10 @@ pub(super) enum Said {
 
 /// The program, running or waiting for its start.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct LoadProgram {
     command: Vec<String>,
     interval: Duration,
-    run: Option<Run>,
+    run: Option<LoadProgramRun>,
     number: u64,
     start_at: Instant,
     /// Set after a failed start was logged, so that it is logged once.
@@ -40,12 +40,12 @@ pub(super) struct Program {
 }
 
 #[derive(Debug)]
-struct Run {
+struct LoadProgramRun {
     child: Child,
     heard: Instant,
 }
 
-impl Program {
+impl LoadProgram {
     /// Creates the record of a program. `command` is the program and its arguments; `interval` is
     /// the expected time between two lines.
     pub(super) fn new(command: Vec<String>, interval: Duration, now: Instant) -> Self {
@@ -62,7 +62,7 @@ impl Program {
 
     /// Starts the program if it is due, and ends it if it was silent for too long. `say` is called
     /// on another thread with the number of the run and each of its events, including its end.
-    pub(super) fn tick(&mut self, now: Instant, say: impl Fn(u64, Said) + Send + 'static) {
+    pub(super) fn tick(&mut self, now: Instant, say: impl Fn(u64, ProgramOutput) + Send + 'static) {
         if now < self.deadline() {
             return;
         }
@@ -76,18 +76,18 @@ impl Program {
 
     /// Handles an event of a run. Returns the load if the event has one and the run is the current
     /// one.
-    pub(super) fn said(&mut self, number: u64, said: Said, now: Instant) -> Option<LoadReport> {
+    pub(super) fn said(&mut self, number: u64, said: ProgramOutput, now: Instant) -> Option<LoadReport> {
         if number != self.number {
             return None;
         }
         let run = self.run.as_mut()?;
         match said {
-            Said::Load(load) => {
+            ProgramOutput::Load(load) => {
                 run.heard = now;
                 self.warned = false;
                 Some(load)
             }
-            Said::End => {
+            ProgramOutput::End => {
                 if !std::mem::replace(&mut self.warned, true) {
                     tracing::warn!(
                         program = %self.name(),
@@ -105,7 +105,7 @@ impl Program {
         self.command.first().map_or("", String::as_str)
     }
 
-    fn start(&mut self, now: Instant, say: impl Fn(u64, Said) + Send + 'static) {
+    fn start(&mut self, now: Instant, say: impl Fn(u64, ProgramOutput) + Send + 'static) {
         self.number += 1;
         self.start_at = now + PAUSE;
         let Some((program, arguments)) = self.command.split_first() else { return };
@@ -122,14 +122,14 @@ impl Program {
             let number = self.number;
             let output = child.stdout.take().ok_or_else(|| std::io::Error::other("no pipe"))?;
             let read = move || {
-                lines(output, |load| say(number, Said::Load(load)));
-                say(number, Said::End);
+                lines(output, |load| say(number, ProgramOutput::Load(load)));
+                say(number, ProgramOutput::End);
             };
             std::thread::Builder::new().name("load-program".into()).spawn(read)?;
             Ok(child)
         });
         match started {
-            Ok(child) => self.run = Some(Run { child, heard: now }),
+            Ok(child) => self.run = Some(LoadProgramRun { child, heard: now }),
             Err(error) if !std::mem::replace(&mut self.warned, true) => {
                 tracing::warn!(program = %self.name(), %error, "the program that measures the load cannot be started");
             }
@@ -152,7 +152,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for LoadProgram {
     fn drop(&mut self) {
         self.end(Instant::now());
     }
@@ -192,9 +192,9 @@ mod tests {
     const INTERVAL: Duration = Duration::from_secs(180);
 
     struct Stage {
-        program: Program,
-        sender: Sender<(u64, Said)>,
-        said: Receiver<(u64, Said)>,
+        program: LoadProgram,
+        sender: Sender<(u64, ProgramOutput)>,
+        said: Receiver<(u64, ProgramOutput)>,
         now: Instant,
     }
 
@@ -203,7 +203,7 @@ mod tests {
             let now = Instant::now();
             let command = ["sh", "-c", script].map(str::to_owned).to_vec();
             let (sender, said) = channel();
-            let mut stage = Self { program: Program::new(command, INTERVAL, now), sender, said, now };
+            let mut stage = Self { program: LoadProgram::new(command, INTERVAL, now), sender, said, now };
             stage.tick(Duration::ZERO);
             stage
         }
@@ -217,7 +217,7 @@ mod tests {
         }
 
         /// Waits for the next event and its result.
-        fn next(&mut self) -> (Said, Option<LoadReport>) {
+        fn next(&mut self) -> (ProgramOutput, Option<LoadReport>) {
             let (number, said) = self.said.recv().unwrap();
             (said, self.program.said(number, said, self.now))
         }
@@ -229,7 +229,7 @@ mod tests {
         let first = LoadReport { run_queue: 1, cpu: 2, memory: 3, paging: 4, net: 5, disk: 0 };
         assert_eq!(stage.next().1, Some(first));
         assert_eq!(stage.next().1, Some(LoadReport { run_queue: 100, ..LoadReport::default() }));
-        assert_eq!(stage.next(), (Said::End, None));
+        assert_eq!(stage.next(), (ProgramOutput::End, None));
         stage.tick(PAUSE - Duration::from_millis(1));
         assert!(stage.program.run.is_none(), "not before the pause is over");
         stage.tick(Duration::from_millis(1));
@@ -241,11 +241,11 @@ mod tests {
         for nonsense in ["1 2 3 4", "1 2 3 4 5 6", "1 2 3 4 101", "-1 2 3 4 5", "load 1", ""] {
             let mut stage = Stage::new(&format!("echo 9 9 9 9 9; echo '{nonsense}'; exec sleep 1000"));
             assert!(stage.next().1.is_some());
-            assert_eq!(stage.next(), (Said::End, None), "{nonsense:?}");
+            assert_eq!(stage.next(), (ProgramOutput::End, None), "{nonsense:?}");
             assert!(stage.program.run.is_none());
         }
         let mut stage = Stage::new("head -c 1000000 /dev/zero | tr '\\0' 1");
-        assert_eq!(stage.next(), (Said::End, None), "an endless line");
+        assert_eq!(stage.next(), (ProgramOutput::End, None), "an endless line");
     }
 
     #[test]
@@ -259,17 +259,17 @@ mod tests {
         // The pipe ends only after its last holder has closed it, so the background sleep has ended
         // too.
         let (number, said) = stage.said.recv().unwrap();
-        assert_eq!((said, stage.program.said(number, said, stage.now)), (Said::End, None));
+        assert_eq!((said, stage.program.said(number, said, stage.now)), (ProgramOutput::End, None));
         stage.tick(PAUSE);
         assert!(stage.program.run.is_some(), "it runs again");
-        assert!(stage.program.said(number, Said::End, stage.now).is_none());
+        assert!(stage.program.said(number, ProgramOutput::End, stage.now).is_none());
         assert!(stage.program.run.is_some(), "the end of an earlier run is not the end of this one");
     }
 
     #[test]
     fn a_missing_program() {
         let now = Instant::now();
-        let mut program = Program::new(vec!["/no/such/program".into()], INTERVAL, now);
+        let mut program = LoadProgram::new(vec!["/no/such/program".into()], INTERVAL, now);
         program.tick(now, |_, _| unreachable!("nothing runs"));
         assert_eq!(program.deadline(), now + PAUSE);
     }

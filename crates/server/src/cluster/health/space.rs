@@ -19,7 +19,7 @@ const MB_MAX: u64 = 0x7fff_ffff;
 /// The conditions under which a server is full (`cms.space`). Of a percentage and a number of bytes
 /// the larger one applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SpaceRules {
+pub struct SpaceLimits {
     /// The interval between two queries of the space.
     pub recalculate: Duration,
     /// The server is full if its emptiest file system has less free than this percentage of the
@@ -33,7 +33,7 @@ pub struct SpaceRules {
     pub enough_bytes: u64,
 }
 
-impl Default for SpaceRules {
+impl Default for SpaceLimits {
     fn default() -> Self {
         Self {
             recalculate: Duration::from_secs(12),
@@ -47,7 +47,7 @@ impl Default for SpaceRules {
 
 /// The sum of all file systems.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Judged {
+pub(super) struct SpaceState {
     /// The space in the form in which nodes exchange it.
     pub(super) space: SpaceReport,
     /// Set if there is too little space for new files.
@@ -56,7 +56,7 @@ pub(super) struct Judged {
     pub(super) enough_mb: u64,
 }
 
-impl Judged {
+impl SpaceState {
     /// Logs that the server became full, or has space again.
     pub(super) fn tell_change(&self) {
         let SpaceReport { free_mb, minimum_mb, file_systems, .. } = self.space;
@@ -76,10 +76,10 @@ impl Judged {
     }
 }
 
-impl SpaceRules {
+impl SpaceLimits {
     /// Sums up the file systems, of which duplicates count once. `was_full` is the previous
     /// judgement.
-    pub(super) fn judge(&self, systems: &[FileSystemUsage], was_full: bool) -> Judged {
+    pub(super) fn judge(&self, systems: &[FileSystemUsage], was_full: bool) -> SpaceState {
         let mut known: Vec<FileSystemUsage> = Vec::new();
         for system in systems {
             if known.iter().all(|other| other.number != system.number) {
@@ -112,28 +112,28 @@ impl SpaceRules {
             used_percent,
             file_systems: u16::try_from(known.len()).unwrap_or(u16::MAX),
         };
-        Judged { space, full, enough_mb: again }
+        SpaceState { space, full, enough_mb: again }
     }
 }
 
 /// Queries file systems for their space periodically.
-pub(super) struct Survey {
+pub(super) struct SpaceSurvey {
     backend: Arc<dyn Backend>,
-    exports: Vec<Asked>,
+    exports: Vec<ExportUsage>,
     recalculate: Duration,
 }
 
 /// An export and its last reply.
-struct Asked {
+struct ExportUsage {
     path: LogicalPath,
     heard: Option<(Instant, Vec<FileSystemUsage>)>,
     /// Set while a query is in progress.
     waiting: bool,
 }
 
-impl Survey {
+impl SpaceSurvey {
     pub(super) fn new(backend: Arc<dyn Backend>, exports: Vec<LogicalPath>, recalculate: Duration) -> Self {
-        let asked = |path| Asked { path, heard: None, waiting: false };
+        let asked = |path| ExportUsage { path, heard: None, waiting: false };
         Self { backend, exports: exports.into_iter().map(asked).collect(), recalculate }
     }
 
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn figures_of_several_file_systems() {
-        let rules = SpaceRules::default();
+        let rules = SpaceLimits::default();
         // A file system that two exports share counts once.
         let systems = [system(1, 1000, 100), system(2, 500, 300), system(1, 1000, 100)];
         let judged = rules.judge(&systems, false);
@@ -189,7 +189,7 @@ mod tests {
             used_percent: 40,
             file_systems: 2,
         };
-        assert_eq!(judged, Judged { space: expected, full: false, enough_mb: 1000 * 1024 * 5 / 100 });
+        assert_eq!(judged, SpaceState { space: expected, full: false, enough_mb: 1000 * 1024 * 5 / 100 });
         let small = rules.judge(&[system(1, 100, 50)], false);
         assert_eq!(small.space.minimum_mb, 10 * 1024, "ten gigabytes are more than two percent");
         let none = rules.judge(&[], false);
@@ -200,12 +200,12 @@ mod tests {
 
     #[test]
     fn with_a_minimum_of_zero_a_disk_that_answers_has_space() {
-        let next_to_nothing = SpaceRules {
+        let next_to_nothing = SpaceLimits {
             least_percent: 0,
             least_bytes: 1,
             enough_percent: 0,
             enough_bytes: MB,
-            ..SpaceRules::default()
+            ..SpaceLimits::default()
         };
         for (free, full) in [(2 * MB, false), (MB, false), (MB - 1, true)] {
             let judged = next_to_nothing.judge(&[FileSystemUsage { number: 1, total: GB, free }], true);
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn full_below_the_minimum_and_accepting_above_the_second_mark() {
-        let rules = SpaceRules { least_percent: 0, enough_percent: 0, ..SpaceRules::default() };
+        let rules = SpaceLimits { least_percent: 0, enough_percent: 0, ..SpaceLimits::default() };
         let mut full = false;
         for (free_gb, expected) in [(12, false), (10, false), (9, true), (10, true), (11, false), (10, false)]
         {
@@ -235,9 +235,9 @@ mod tests {
         let paths = ["/a", "/b"].map(|path| LogicalPath::parse(path.as_bytes()).unwrap());
         let root = std::env::temp_dir();
         let backend = storage::posix::Posix::new(&storage::posix::Config::new(root)).unwrap();
-        let mut survey = Survey::new(Arc::new(backend), paths.to_vec(), every);
+        let mut survey = SpaceSurvey::new(Arc::new(backend), paths.to_vec(), every);
         let (sender, said) = std::sync::mpsc::channel();
-        let ask = |survey: &mut Survey| {
+        let ask = |survey: &mut SpaceSurvey| {
             let sender = sender.clone();
             survey.ask(move |number, systems| {
                 let _ = sender.send((number, systems));
