@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::absent::{AbsentLessee, AbsentLessees, AbsentSlot};
+use crate::absent_lessees::{AbsentLessee, AbsentLessees, AbsentSlot};
 use crate::cache::Bounces;
 use crate::meters::Meters;
 use crate::paths::{ChildExport, PathTable};
@@ -365,8 +365,8 @@ impl Cell {
 
     /// Records that the child in `slot` reconnected: messages that it sent meanwhile may not have
     /// arrived.
-    pub fn doubt(&mut self, slot: Slot) {
-        self.bounces.doubt(slot);
+    pub fn invalidate(&mut self, slot: Slot) {
+        self.bounces.invalidate(slot);
         self.unlist(slot);
     }
 

@@ -1,6 +1,6 @@
 //! The names of children with complete inventories: see [`Inventories`] (decision 002).
 
-use crate::looks::folder;
+use crate::lookup_limiter::folder;
 use crate::slots::{CELL_SLOTS, Slot, SlotMask};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;

@@ -10,11 +10,11 @@
 //! | `meters` | [`Meters`]: load, free space and number of choices of each child |
 //! | `cell` | [`Cell`]: the children as input of selection |
 //! | `request` | [`SelectOptions`], [`LocateFlags`], [`ClusterAnswer`]: requests of clients and their answers |
-//! | `avoid` | [`TriedChildren`]: children that a client has tried |
-//! | `absent` | absent children that may hold leases |
+//! | `tried_children` | [`TriedChildren`]: children that a client has tried |
+//! | `absent_lessees` | absent children that may hold leases |
 //! | `lease_number` | [`LeaseNumber`]: the order of the leases of one path |
 //! | `leases` | [`Leases`]: files that clients are about to create at this node |
-//! | `looks` | [`LookupLimiter`]: rate limit of look-ups in a file system that all servers share |
+//! | `lookup_limiter` | [`LookupLimiter`]: rate limit of look-ups in a file system that all servers share |
 //! | `selection` | [`Chooser`]: the choice of one child for a client; [`Selection`] and its two kinds |
 //! | `order_permit` | [`OrderPermit`]: permissions for changes of names, by the peer that orders them |
 //! | [`work_queue`] | [`WorkQueue`]: work of other threads for the thread of a node, bounded and in classes |
@@ -24,8 +24,7 @@
 //! are results. So a test simulates an hour within a microsecond, and ten thousand nodes form a
 //! tree in one process.
 
-mod absent;
-mod avoid;
+mod absent_lessees;
 mod cache;
 mod cell;
 #[cfg(test)]
@@ -35,7 +34,7 @@ mod inventories;
 mod late_answer;
 mod lease_number;
 mod leases;
-mod looks;
+mod lookup_limiter;
 mod meters;
 mod order_permit;
 mod paths;
@@ -44,9 +43,9 @@ mod resolve;
 mod selection;
 mod slots;
 pub mod tree;
+mod tried_children;
 pub mod work_queue;
 
-pub use avoid::{TRIED_MAX, TriedChildren};
 pub use cache::{
     Bounces, Cache, CacheSettings, CacheStats, CachedLocation, LOCATIONS_MAX, PLACEMENT_HOLD, WINDOW,
     WINDOW_TICKS,
@@ -56,7 +55,7 @@ pub use interfaces::OwnHost;
 pub use late_answer::{ANSWER_OVERDUE, LateAnswer, late_answer};
 pub use lease_number::LeaseNumber;
 pub use leases::{CreationOutcome, EXPECTED_FOR, LEASE, Leases, OVERTAKEN, Permit};
-pub use looks::{LookupDecision, LookupLimiter, LookupLimits, folder};
+pub use lookup_limiter::{LookupDecision, LookupLimiter, LookupLimits, folder};
 pub use meters::{AccessKind, LoadFigures, Meters};
 pub use order_permit::{LoginClass, NameChange, NameChangeSet, OrderPermit, PeerOrder};
 pub use paths::{ChildExport, EXPORTS_MAX, ExportError, PathTable, Rights};
@@ -72,4 +71,5 @@ pub use selection::{
     AffinityPath, ByLoad, Chooser, ForeignTarget, Policy, RoundRobin, Selection, WaitTimes, Weights,
 };
 pub use slots::{CELL_SLOTS, Slot, SlotIter, SlotMask};
+pub use tried_children::{TRIED_MAX, TriedChildren};
 pub use work_queue::{WorkBatch, WorkQueue, WorkStats};

@@ -80,7 +80,7 @@ impl Model {
         if let Some(slot) = known.location.placed
             && now - known.since > HOLD
         {
-            known.location.doubt(slot.mask());
+            known.location.invalidate(slot.mask());
         }
         let placed = known.location.placed;
         change(&mut known.location);
@@ -90,7 +90,7 @@ impl Model {
     }
 
     fn bounce(&mut self, slot: SlotMask) {
-        self.known.values_mut().for_each(|known| known.location.doubt(slot));
+        self.known.values_mut().for_each(|known| known.location.invalidate(slot));
     }
 }
 

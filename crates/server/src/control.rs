@@ -153,8 +153,8 @@ impl ControlLoop {
         let mut admin = std::pin::pin!(admin.serve(calls));
         loop {
             tokio::select! {
-                Some(()) = signals.terminate.recv() => if let Some(code) = self.told_to_end("SIGTERM") { return Ok(code) },
-                Some(()) = signals.interrupt.recv() => if let Some(code) = self.told_to_end("SIGINT") { return Ok(code) },
+                Some(()) = signals.terminate.recv() => if let Some(code) = self.request_end("SIGTERM") { return Ok(code) },
+                Some(()) = signals.interrupt.recv() => if let Some(code) = self.request_end("SIGINT") { return Ok(code) },
                 Some(()) = signals.hang_up.recv() => {
                     self.reload_and_log();
                 }
@@ -181,7 +181,7 @@ impl ControlLoop {
     }
 
     /// Handles a request to end: the first one begins a drain, the second one ends the server.
-    fn told_to_end(&mut self, by: &str) -> Option<ExitCode> {
+    fn request_end(&mut self, by: &str) -> Option<ExitCode> {
         if self.drain.is_some() {
             tracing::warn!("a second {by} ends the server at once");
             list(&self.running.clients());
@@ -220,7 +220,7 @@ impl ControlLoop {
             AdminRequest::ClusterOrder { order, node } => self.cluster_order(order, node),
             AdminRequest::Drain {} => {
                 if self.drain.is_none() {
-                    self.told_to_end("admin drain");
+                    self.request_end("admin drain");
                 }
                 AdminResponse::Draining
             }

@@ -36,7 +36,7 @@ impl Bounces {
 
     /// Requires new queries to the slot, because its owner reconnected. Files that it is known to
     /// have stay known until it reports otherwise.
-    pub fn doubt(&mut self, slot: Slot) {
+    pub fn invalidate(&mut self, slot: Slot) {
         self.clock = self.clock.saturating_add(1);
         if let Some(last) = self.doubted.get_mut(slot.index()) {
             *last = self.clock;
@@ -54,7 +54,7 @@ impl Bounces {
     }
 
     /// Returns the slots whose owners reconnected after the clock showed `clock`.
-    pub fn doubted_since(&self, clock: u32) -> SlotMask {
+    pub fn invalidated_since(&self, clock: u32) -> SlotMask {
         self.later(&self.doubted, clock)
     }
 

@@ -171,7 +171,7 @@ impl CachedLocation {
     }
 
     /// Marks the state of these children as stale; they have to be queried again.
-    pub fn doubt(&mut self, slots: SlotMask) {
+    pub fn invalidate(&mut self, slots: SlotMask) {
         self.void(slots);
         self.unasked |= slots;
     }

@@ -325,16 +325,16 @@ impl CacheEntry {
     fn check(&mut self, at: &LookupContext<'_>) {
         let mut location = self.location();
         let bounced = at.bounces.since(self.clock);
-        location.unasked |= at.bounces.doubted_since(self.clock);
+        location.unasked |= at.bounces.invalidated_since(self.clock);
         self.clock = at.bounces.clock();
         let age = at.seconds.saturating_sub(self.since);
         if !bounced.is_empty() {
-            location.doubt(bounced);
+            location.invalidate(bounced);
         }
         if let Some(slot) = location.placed
             && u64::from(age) > PLACEMENT_HOLD.as_secs()
         {
-            location.doubt(slot.mask());
+            location.invalidate(slot.mask());
         }
         if location.failed.is_some_and(|slot| bounced.contains(slot))
             || u64::from(age) > FAILED_HOLD.as_secs()

@@ -94,8 +94,8 @@ impl LocationResolver {
                 if !fresh && before != member.link {
                     // The child reconnected, or an alternate took its place: messages on the old
                     // connection may be lost. Most likely its process was restarted, and works.
-                    self.mute.anew(slot);
-                    self.cell.doubt(slot);
+                    self.unresponsive.reset(slot);
+                    self.cell.invalidate(slot);
                     self.shared.publish(&self.cell);
                     self.lost(slot, now, actions);
                 }
@@ -117,7 +117,7 @@ impl LocationResolver {
         now: Duration,
         actions: &mut Vec<ResolverAction>,
     ) {
-        self.mute.anew(slot);
+        self.unresponsive.reset(slot);
         self.review_held();
         if self
             .cell
@@ -129,7 +129,7 @@ impl LocationResolver {
         self.cell.join(slot, child, exports);
         self.shared.publish(&self.cell);
         self.shared.inventories.clear(slot);
-        self.mute.left(slot);
+        self.unresponsive.left(slot);
         self.note_idle(slot, now);
         // Queries to its predecessor will not be answered.
         self.lost(slot, now, actions);
@@ -158,7 +158,7 @@ impl LocationResolver {
     /// may be unable to report the absence of files meanwhile.
     fn note_idle(&mut self, slot: Slot, now: Duration) {
         let idle = |child: &CellChild| child.kind == ChildKind::Inner && child.state.suspended;
-        self.mute.note(slot, self.cell.child(slot).is_some_and(idle), now);
+        self.unresponsive.note(slot, self.cell.child(slot).is_some_and(idle), now);
     }
 
     /// Records that the nodes below the child in `slot` changed.
@@ -172,7 +172,7 @@ impl LocationResolver {
         self.review_held();
         self.cell.leave(slot);
         self.shared.publish(&self.cell);
-        self.mute.left(slot);
+        self.unresponsive.left(slot);
         self.lost(slot, now, actions);
     }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::held::HOLD;
+use super::hold::HOLD;
 use super::queries::RequestToken;
 use crate::cache::CacheStats;
 use crate::lease_number::LeaseNumber;
@@ -93,7 +93,7 @@ pub enum ResolverAction {
         /// As in [`StateAsk`].
         via_meta: bool,
     },
-    /// Look up the path in the file system that all servers see: [`super::Resolver::looked`].
+    /// Look up the path in the file system that all servers see: [`super::LocationResolver::lookup_finished`].
     Look {
         /// The path.
         path: Arc<[u8]>,

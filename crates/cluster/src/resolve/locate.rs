@@ -12,7 +12,7 @@ use crate::request::{ClusterAnswer, ErrorCode, LocateFlags, LocatedChild};
 use crate::selection::{Policy, WaitTimes};
 use crate::slots::{Slot, SlotMask};
 
-use super::seen::{EffectiveLocation, seen};
+use super::effective_location::{EffectiveLocation, effective_location};
 use super::select::{self, SelectDecision};
 
 /// Returns the answer to a form that needs no query; `None` for a plain path.
@@ -51,7 +51,8 @@ pub(crate) fn judge(
     let Some(rights) = cell.paths().rights(path) else {
         return select::not_exported(cell, waits, "No server exports this path.");
     };
-    let EffectiveLocation { have: holders, pending, open } = seen(cell, policy, location, rights, false);
+    let EffectiveLocation { have: holders, pending, open } =
+        effective_location(cell, policy, location, rights, false);
     if open && (holders.is_empty() || !options.asap) {
         return SelectDecision::Await;
     }

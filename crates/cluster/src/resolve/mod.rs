@@ -22,14 +22,15 @@
 //! The resolver runs on one thread. Connections read its knowledge through [`LocationReader`], each on its
 //! own thread. Source: cms protocol 3, sections "state handling" to "locate".
 
+mod child_messages;
 mod children;
+mod effective_location;
 mod effects;
-mod held;
 mod held_requests;
+mod hold;
 mod locate;
-mod looking;
 mod missed;
-mod mute;
+mod parent_queries;
 mod placed_leases;
 mod placement;
 mod queries;
@@ -37,12 +38,11 @@ mod reader;
 mod reliance;
 mod replaced;
 mod reserve;
-mod seen;
 mod select;
 mod settle;
-mod state;
+mod shared_lookup;
 mod unconfirmed;
-mod words;
+mod unresponsive;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,17 +51,16 @@ use std::time::Duration;
 use base::{PATH_BYTES_MAX, Rng};
 
 pub use children::EXPECTED_BACK;
+pub use effective_location::SharedFileSystem;
 pub use effects::{ResolveSettings, ResolveStats, ResolverAction, SILENCE, StateAsk, StateReply};
-pub use held::HOLD;
-pub use looking::LookupOutcome;
+pub use hold::HOLD;
 pub use queries::{QUERIES_MAX, RequestToken, WAITERS_MAX};
 pub use reader::{LocationReader, ResolverShared};
-pub use seen::SharedFileSystem;
+pub use shared_lookup::LookupOutcome;
 
 use children::AttachedChild;
 use held_requests::HeldRequests;
 use missed::MissedChildren;
-use mute::UnresponsiveChildren;
 use placed_leases::PlacedLeases;
 use queries::{ChildQuery, Queries, QueryWaiter, WaiterRequest};
 use reliance::Reliance;
@@ -69,8 +68,8 @@ use replaced::ReplacedSlots;
 use select::{Question, SelectDecision};
 use settle::Settle;
 use unconfirmed::UnconfirmedLeases;
+use unresponsive::UnresponsiveChildren;
 
-use crate::avoid::TriedChildren;
 use crate::cache::{Cache, CachedLocation};
 use crate::cell::Cell;
 use crate::inventories::Inventories;
@@ -81,6 +80,7 @@ use crate::request::{ClusterAnswer, ErrorCode, LocateFlags, SelectOptions};
 use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
 use crate::tree::Address;
+use crate::tried_children::TriedChildren;
 
 /// The query timeout of a child that supports NOT_HERE replies, as a multiple of
 /// [`ResolveSettings::silence`]. The child may have real daemons below it, and has to wait for
@@ -102,7 +102,7 @@ const STEPS_AT_ONCE: u64 = 256;
 pub const STEPS_MAX: u64 = 4 * STEPS_AT_ONCE;
 
 const _: () = assert!(
-    2 * (STEPS_AT_ONCE + settle::WAITERS_AT_ONCE as u64) + 2 * held::REVIEWS_AT_ONCE as u64 <= STEPS_MAX
+    2 * (STEPS_AT_ONCE + settle::WAITERS_AT_ONCE as u64) + 2 * hold::REVIEWS_AT_ONCE as u64 <= STEPS_MAX
 );
 
 /// The state machine of one cell.
@@ -139,7 +139,7 @@ pub struct LocationResolver {
     /// The answers on which parents rely.
     reliance: Reliance,
     /// Children that do not send the NOT_HERE replies that they promised.
-    mute: UnresponsiveChildren,
+    unresponsive: UnresponsiveChildren,
     /// The quorum of children is present, as reported by the driver.
     enough: bool,
     /// Lost children without a kept slot, and children that were redirected to other cells.
@@ -185,7 +185,7 @@ impl LocationResolver {
             version: 0,
             replaced: ReplacedSlots::default(),
             reliance,
-            mute: UnresponsiveChildren::default(),
+            unresponsive: UnresponsiveChildren::default(),
             enough,
             missed: MissedChildren::default(),
             empty_until: None,
@@ -252,7 +252,7 @@ impl LocationResolver {
         if let Some(answer) = self.deserted(now) {
             return Some(answer);
         }
-        let refresh = self.recall(path, options.refresh, now);
+        let refresh = self.forget_for_refresh(path, options.refresh, now);
         self.doubt(path, &question, now, actions);
         self.select_by(token, path, question, refresh, now, actions)
     }
@@ -295,7 +295,7 @@ impl LocationResolver {
         if let Some(answer) = self.deserted(now) {
             return Some(answer);
         }
-        let refresh = self.recall(path, options.refresh, now);
+        let refresh = self.forget_for_refresh(path, options.refresh, now);
         let wish = WaiterRequest::Locate(options);
         let verdict = self.judge(path, &wish, now);
         self.ask(path, refresh, false, now, actions);
@@ -371,7 +371,7 @@ impl LocationResolver {
 
     /// Forgets the known location if the client requests a refresh and no refresh is in progress.
     /// Reports whether it did.
-    fn recall(&mut self, path: &[u8], refresh: bool, now: Duration) -> bool {
+    fn forget_for_refresh(&mut self, path: &[u8], refresh: bool, now: Duration) -> bool {
         let running = self.queries.find(path).and_then(|id| self.queries.get(id));
         let again =
             refresh && running.is_none_or(|query| !query.refresh) && self.cell.paths().rights(path).is_some();
@@ -416,7 +416,7 @@ impl LocationResolver {
             location.querying = true;
             match shared {
                 _ if looks => SlotMask::EMPTY,
-                Some(_) => seen::turn(unasked, first),
+                Some(_) => effective_location::turn(unasked, first),
                 None => unasked,
             }
         };
@@ -461,7 +461,7 @@ impl LocationResolver {
                 // A child that does not report its files gets clients only if no other child
                 // qualifies.
                 let mut question = *question;
-                question.avoided.last |= self.mute.about(path);
+                question.avoided.last |= self.unresponsive.about(path);
                 if question.options.intent.creates() {
                     // The same creation would fail there once more.
                     question.avoided.last |= location.failed.map(Slot::mask).unwrap_or_default();

@@ -16,8 +16,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::parent_queries::presence;
 use super::select::Question;
-use super::state::presence;
 use super::{LocationResolver, ResolverAction, checked};
 use crate::cache::CachedLocation;
 use crate::lease_number::LeaseNumber;
@@ -55,7 +55,7 @@ impl LocationResolver {
                 false => tried & placed,
             } - kept;
             if !doubted.is_empty() {
-                location.doubt(doubted);
+                location.invalidate(doubted);
             }
             if !shared {
                 location.unasked |= if creates { kept } else { kept & tried };
@@ -145,7 +145,7 @@ impl LocationResolver {
             self.placed_leases.note(path, number, now);
         }
         let place = |location: &mut CachedLocation| {
-            location.doubt(rival.map(Slot::mask).unwrap_or_default());
+            location.invalidate(rival.map(Slot::mask).unwrap_or_default());
             location.place(slot);
         };
         let announced = actions.len();

@@ -12,7 +12,6 @@ use std::time::Duration;
 use base::Rng;
 
 use super::{checked, locate, select};
-use crate::avoid::TriedChildren;
 use crate::cache::{Cache, CachedLocation};
 use crate::cell::{Cell, ClientOrigin};
 use crate::inventories::Inventories;
@@ -20,6 +19,7 @@ use crate::meters::AccessKind;
 use crate::request::{ClusterAnswer, ErrorCode, LocateFlags, SelectOptions};
 use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
+use crate::tried_children::TriedChildren;
 use select::{Question, SelectDecision};
 
 /// The interval at which one answer that relies on complete inventories is left to the resolver.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::select::Question;
 use super::{LocationResolver, RequestToken, ResolverAction, checked};
-use crate::avoid::TriedChildren;
 use crate::request::{ClusterAnswer, Intent, SelectOptions};
 use crate::slots::{Slot, SlotMask};
+use crate::tried_children::TriedChildren;
 
 impl LocationResolver {
     /// Grants the child in `holder` the lease of a path, if the path is free. `None`: the answer

@@ -7,7 +7,6 @@
 
 use base::Rng;
 
-use crate::avoid::TriedChildren;
 use crate::cache::CachedLocation;
 use crate::cell::{Cell, ClientOrigin};
 use crate::meters::AccessKind;
@@ -15,8 +14,9 @@ use crate::paths::Rights;
 use crate::request::{ClientAffinity, ClusterAnswer, ErrorCode, Intent, RetryReason, SelectOptions};
 use crate::selection::{Chooser, ForeignTarget, Need, UnavailableReasons, WaitTimes};
 use crate::slots::{Slot, SlotMask};
+use crate::tried_children::TriedChildren;
 
-use super::seen::seen;
+use super::effective_location::effective_location;
 
 /// The decision on a request.
 #[derive(Debug)]
@@ -88,7 +88,8 @@ pub(crate) fn judge(
         let text = "No server exports this path for writing.";
         return not_exported(cell, &chooser.policy().waits, text);
     }
-    let seen = seen(cell, chooser.policy(), location, rights, question.options.intent.creates());
+    let seen =
+        effective_location(cell, chooser.policy(), location, rights, question.options.intent.creates());
     let case = SelectInput {
         cell,
         chooser,

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::parent_queries::StateReport;
 use super::queries::{ChildQuery, QueryWaiter, RequestToken, WaiterRequest};
 use super::select::SelectDecision;
-use super::state::StateReport;
 use super::{CARRIED_ON, LocationResolver, LookupOutcome, PATIENCE, ResolverAction, StateReply};
 use crate::slots::{Slot, SlotMask};
 
@@ -27,7 +27,7 @@ pub(super) enum Settle {
 
 impl LocationResolver {
     /// Records the reply of a child and judges the requests that wait for the query again.
-    pub(super) fn heard(
+    pub(super) fn settle_reply(
         &mut self,
         query: Option<usize>,
         slot: Slot,
@@ -39,7 +39,7 @@ impl LocationResolver {
         if let Some(query) = self.queries.get(id).filter(|query| query.outstanding().contains(slot)) {
             // Reports without a query are not replies: a server may report all files that its
             // clients create and still leave queries unanswered.
-            self.mute.heard(slot, &query.path);
+            self.unresponsive.note_reply(slot, &query.path);
             let outstanding = query.outstanding() - slot.mask();
             self.queries.set_outstanding(id, outstanding);
         }
@@ -49,7 +49,7 @@ impl LocationResolver {
     /// Returns the children whose missing reply for a path does not count as "not here", because
     /// they send NOT_HERE replies.
     pub(super) fn definite(&self, path: &[u8], now: Duration) -> SlotMask {
-        self.cell.definite() - self.mute.about(path) - self.mute.idle(now, self.settings.mute)
+        self.cell.definite() - self.unresponsive.about(path) - self.unresponsive.idle(now, self.settings.mute)
     }
 
     /// Handles the timeout of a query: missing replies count where they have a meaning.
@@ -65,7 +65,7 @@ impl LocationResolver {
         }
         let Some(path) = self.queries.get(id).map(|query| query.path.clone()) else { return };
         if self.queries.get(id).is_some_and(|query| query.looking) {
-            return self.looked(&path, LookupOutcome::Unknown, now, actions);
+            return self.lookup_finished(&path, LookupOutcome::Unknown, now, actions);
         }
         let definite = self.definite(&path, now);
         let Some(query) = self.queries.get(id) else { return };
@@ -94,7 +94,7 @@ impl LocationResolver {
         self.queries.set_outstanding(id, SlotMask::EMPTY);
         // Nodes below an inner node may be slow.
         for slot in silent & self.cell.servers() {
-            self.mute.missed(slot, &path, asked, now, self.settings.mute);
+            self.unresponsive.missed(slot, &path, asked, now, self.settings.mute);
         }
         // With a shared file system only this server was queried.
         let shared = self.shared.chooser.policy().shared.is_some();
@@ -106,7 +106,7 @@ impl LocationResolver {
 
     /// Records that a child does not have the path, if that changed no known location. Requests
     /// that wait for other children continue to wait, so they are not judged again for each reply.
-    pub(super) fn heard_absence(
+    pub(super) fn settle_absence(
         &mut self,
         query: Option<usize>,
         slot: Slot,
@@ -124,7 +124,7 @@ impl LocationResolver {
                 self.queries.set_outstanding(id, left);
                 self.set_deadline(id, now);
             }
-            None => self.heard(query, slot, Settle::Heard, now, actions),
+            None => self.settle_reply(query, slot, Settle::Heard, now, actions),
         }
     }
 

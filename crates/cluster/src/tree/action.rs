@@ -3,7 +3,7 @@
 //! The node does no I/O itself, so all its effects are values of these types.
 
 use super::address::Address;
-use super::link::ConnectionId;
+use super::connection_id::ConnectionId;
 use super::message::NodeMessage;
 use super::role::RoleError;
 use crate::Slot;

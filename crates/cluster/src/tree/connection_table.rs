@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::link::ConnectionId;
+use super::connection_id::ConnectionId;
 
 /// The resolution of the time of silence, so that an active connection costs nothing.
 const SILENCE_STEP: Duration = Duration::from_secs(1);
@@ -113,7 +113,7 @@ impl<T> ConnectionTable<T> {
     }
 
     /// Records that a connection has sent something.
-    pub(super) fn note_heard(&mut self, link: ConnectionId, now: Duration) {
+    pub(super) fn note_received(&mut self, link: ConnectionId, now: Duration) {
         let Some(entry) = self.entries.get_mut(&link) else { return };
         if now < entry.heard + SILENCE_STEP {
             return;
@@ -217,7 +217,7 @@ mod tests {
         let mut bench = Bench::new();
         assert!((0..8).all(|_| bench.add(host(1)).is_none()));
         assert_eq!(bench.add(host(2)), None);
-        bench.table.note_heard(ConnectionId::accepted(0), secs(9));
+        bench.table.note_received(ConnectionId::accepted(0), secs(9));
         assert_eq!(bench.add(host(1)), Some(1), "the one that has been silent for longest");
         assert!(!bench.table.try_insert(ConnectionId::accepted(99), host(1), secs(10), ()));
         assert!(bench.table.try_insert(ConnectionId::accepted(99), host(2), secs(10), ()));

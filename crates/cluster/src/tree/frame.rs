@@ -14,7 +14,7 @@ use wire::cms::{
 };
 
 use super::address::Address;
-use super::directory::FreeSlots;
+use super::cell_directory::FreeSlots;
 use super::limits::{CANDIDATES_MAX, INTERFACES_MAX};
 use super::member::{LoadReport, SpaceReport};
 use super::message::{CellReport, LoginMessage, LoginRefusal, NodeMessage, ParentReply, StatusMessage};

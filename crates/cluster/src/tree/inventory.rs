@@ -5,7 +5,7 @@
 //! those.
 
 use super::action::ChildChange;
-use super::link::ConnectionId;
+use super::connection_id::ConnectionId;
 use super::member::ClusterMember;
 use super::members::Members;
 use wire::cms::Extensions;

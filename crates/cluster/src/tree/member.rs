@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::address::Address;
+use super::connection_id::ConnectionId;
 use super::identity::NodeIdentity;
 use super::limits::{MISSED, PROVEN};
-use super::link::ConnectionId;
 use wire::cms::Extensions;
 use wire::cms::login::Role;
 use wire::cms::message::SpaceSums;

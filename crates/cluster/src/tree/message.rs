@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use super::address::Address;
-use super::directory::FreeSlots;
+use super::cell_directory::FreeSlots;
 use super::member::{LoadReport, SpaceReport};
 
 use wire::cms::Extensions;

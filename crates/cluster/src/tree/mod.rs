@@ -5,9 +5,9 @@
 //! | `node` | [`ClusterNode`]: one interface for all roles, called by a driver |
 //! | `membership` | [`Membership`]: the child side of a node, towards its parents |
 //! | `members` | [`Members`]: the parent side of a node, towards its children |
-//! | `message`, `action`, `link` | input, output, and the names of connections |
-//! | `cell`, `member`, `role`, `identity` | the children of one parent, their roles and identities |
-//! | `directory` | the cells below, so that a newcomer is redirected to its final cell |
+//! | `message`, `action`, `connection_id` | input, output, and the names of connections |
+//! | `slot_table`, `member`, `role`, `identity` | the children of one parent, their roles and identities |
+//! | `cell_directory` | the cells below, so that a newcomer is redirected to its final cell |
 //! | `connection_table` | accepted connections and their limits for each host |
 //! | `parking` | logins that wait for a cell |
 //! | `frame` | the encoding of messages |
@@ -22,14 +22,13 @@
 mod action;
 mod address;
 mod blacklist;
-mod cell;
+mod cell_directory;
+mod connection_id;
 mod connection_table;
-mod directory;
 mod frame;
 mod identity;
 pub mod inventory;
 pub mod limits;
-mod link;
 mod member;
 mod members;
 mod membership;
@@ -39,17 +38,17 @@ mod parent;
 mod parking;
 mod pause;
 mod role;
+mod slot_table;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub use action::{ChildChange, NodeAction, Notice, RefusalReason};
 pub use address::Address;
 pub use blacklist::{Blacklist, BlacklistRule, BlacklistVerdict};
-pub use cell::{SlotOffer, SlotTable};
-pub use directory::{CellDirectory, CellRecord, FreeSlots};
+pub use cell_directory::{CellDirectory, CellRecord, FreeSlots};
+pub use connection_id::ConnectionId;
 pub use frame::{encode, from_answer, from_frame};
 pub use identity::{NodeId, NodeIdentity, affinity};
-pub use link::ConnectionId;
 pub use member::{ClusterMember, Condition, LoadReport, SpaceReport};
 pub use members::{Members, PeerAddress, RootDistance, Totals};
 pub use membership::{ChildSettings, Membership};
@@ -58,6 +57,7 @@ pub use node::{ClusterNode, NodeEvent};
 pub use parent::{Minimum, ParentSettings};
 pub use pause::Pauses;
 pub use role::{AcceptorRole, RoleError, role};
+pub use slot_table::{SlotOffer, SlotTable};
 pub use wire::cms::Extensions;
 pub use wire::cms::flags::Mode;
 pub use wire::cms::login::Role;

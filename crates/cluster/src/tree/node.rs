@@ -15,11 +15,11 @@ use wire::cms::message::SpaceSums;
 use super::action::{ChildChange, NodeAction, Notice};
 use super::address::Address;
 use super::blacklist::Blacklist;
+use super::connection_id::ConnectionId;
 use super::connection_table::{ConnectionTable, TableLimits};
 use super::limits::{
     LOAD_NEWS, LOGIN, LOGINS_MAX, LOGINS_PER_PEER_MAX, REDIRECTORS_MAX, REDIRECTORS_PER_PEER_MAX, TOTALS,
 };
-use super::link::ConnectionId;
 use super::member::{LoadReport, SpaceReport};
 use super::members::{Members, PeerAddress, RootDistance};
 use super::membership::{ChildSettings, Membership};
@@ -172,11 +172,11 @@ impl ClusterNode {
                 }
             }
             NodeEvent::Message { link, message } => {
-                self.heard(link, now, out);
+                self.note_received(link, now, out);
                 self.message(link, message, now, out);
             }
             NodeEvent::Heard { link, state } => {
-                self.heard(link, now, out);
+                self.note_received(link, now, out);
                 if let Some(membership) = self.membership(link).filter(|_| state) {
                     membership.asked(link, now);
                 }
@@ -204,7 +204,7 @@ impl ClusterNode {
         }
         self.couple(from, now, out);
         if self.totals_at.take_if(|due| *due <= now).is_some() {
-            self.tell_totals(true, out);
+            self.report_totals(true, out);
         }
     }
 
@@ -233,13 +233,13 @@ impl ClusterNode {
         }
     }
 
-    fn heard(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
+    fn note_received(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
         if let Some(membership) = self.membership(link) {
-            membership.heard(link, now);
+            membership.note_received(link, now);
         } else if self.redirectors.contains(link) {
-            self.redirectors.note_heard(link, now);
+            self.redirectors.note_received(link, now);
         } else if let Some(members) = &mut self.members {
-            members.heard(link, now, out);
+            members.note_received(link, now, out);
         }
     }
 
@@ -415,7 +415,7 @@ impl ClusterNode {
             }
             at = out.len();
             if std::mem::take(&mut service) {
-                self.tell_service(out);
+                self.report_service(out);
             }
             if std::mem::take(&mut standing) {
                 self.restand(now, out);
@@ -437,11 +437,11 @@ impl ClusterNode {
             }
         }
         if totals {
-            self.tell_condition(out);
+            self.report_condition(out);
         }
         if totals && self.totals_at.is_none() {
             self.totals_at = Some(now + TOTALS);
-            self.tell_totals(false, out);
+            self.report_totals(false, out);
         }
         let reports = self.members.as_mut().map(|members| members.reports(now)).unwrap_or_default();
         if !reports.is_empty() {
@@ -466,8 +466,8 @@ impl ClusterNode {
         members.stand(standing, now, out);
     }
 
-    fn tell_service(&mut self, out: &mut Vec<NodeAction>) {
-        self.tell_condition(out);
+    fn report_service(&mut self, out: &mut Vec<NodeAction>) {
+        self.report_condition(out);
         let status = self.status();
         for link in self.redirectors.links() {
             out.push(NodeAction::Send { link, message: status.clone() });
@@ -476,7 +476,7 @@ impl ClusterNode {
 
     /// Reports to parents whether this node serves and stages; a parent has the state of its
     /// children.
-    fn tell_condition(&mut self, out: &mut Vec<NodeAction>) {
+    fn report_condition(&mut self, out: &mut Vec<NodeAction>) {
         let (serves, data_port) = (self.serves(), self.own.data_port);
         let stages = self.members.as_ref().map_or(self.own.stages, |members| members.totals().stages);
         for membership in &mut self.memberships {
@@ -490,7 +490,7 @@ impl ClusterNode {
 
     /// Reports the space and load of the children to parents. The first report is sent at once,
     /// later ones at intervals.
-    fn tell_totals(&mut self, changed: bool, out: &mut Vec<NodeAction>) {
+    fn report_totals(&mut self, changed: bool, out: &mut Vec<NodeAction>) {
         let Some(totals) = self.members.as_ref().map(Members::totals) else { return };
         let space = SpaceReport {
             total_mb: u32::try_from(totals.total_mb).unwrap_or(i32::MAX as u32).min(i32::MAX as u32),
@@ -520,7 +520,7 @@ impl ClusterNode {
     /// Sets whether the node itself serves and can stage files, and its port for clients.
     pub fn set_condition(&mut self, serves: bool, stages: bool, data_port: u16, out: &mut Vec<NodeAction>) {
         self.own = OwnStatus { serves, stages, data_port };
-        self.tell_service(out);
+        self.report_service(out);
     }
 
     /// Invalidates the parents' knowledge about the files here. It notifies the parents that sent

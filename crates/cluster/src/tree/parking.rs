@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use super::connection_id::ConnectionId;
 use super::limits::{PARK, PARKED_MAX, PARKED_NOTICE};
-use super::link::ConnectionId;
 use super::member::ClusterMember;
 
 /// A parked login.

@@ -31,7 +31,7 @@ pub(crate) fn member(name: &str, role: Role) -> ClusterMember {
         sums: None,
         share: 0,
         load: LoadReport::default(),
-        link: Some(super::link::ConnectionId(0)),
+        link: Some(super::connection_id::ConnectionId(0)),
         since: Duration::ZERO,
         heard: Duration::ZERO,
         pinged: Duration::ZERO,

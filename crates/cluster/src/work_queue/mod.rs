@@ -15,16 +15,16 @@
 //! between two batches. The server wraps a [`WorkQueue`] in a lock; `checks/sim` drives it on
 //! virtual time.
 
+mod changed_paths;
 mod fair_queue;
-mod news;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use base::LogicalPath;
 
+use changed_paths::ChangedPaths;
 use fair_queue::FairQueue;
-use news::ChangedPaths;
 
 /// The maximum number of waiting jobs.
 pub const JOBS_MAX: usize = 1024;

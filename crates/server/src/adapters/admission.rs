@@ -138,7 +138,8 @@ impl AdmissionRules {
             return Some(addresses.clone());
         }
         let found =
-            aside(move || hosts.iter().map(|host| (resolver.addresses)(host)).collect::<Vec<_>>()).await?;
+            run_blocking(move || hosts.iter().map(|host| (resolver.addresses)(host)).collect::<Vec<_>>())
+                .await?;
         let believed =
             if found.iter().any(Vec::is_empty) { self.believed.min(UNKNOWN_BELIEVED) } else { self.believed };
         let addresses: Arc<HashSet<IpAddr>> = Arc::new(found.into_iter().flatten().collect());
@@ -201,7 +202,7 @@ impl Doorkeeper {
         let _network = self.networks.take(network_of(address)).await;
         let _turn = self.lookups.acquire().await.ok()?;
         let resolve = self.resolver.name;
-        let name: Option<Arc<str>> = aside(move || resolve(address)).await?.map(Into::into);
+        let name: Option<Arc<str>> = run_blocking(move || resolve(address)).await?.map(Into::into);
         let mut names = self.names();
         if names.len() >= NAMES_MAX {
             names.clear();
@@ -221,7 +222,7 @@ impl Doorkeeper {
 }
 
 /// Runs `question` on a thread of its own.
-async fn aside<T: Send + 'static>(question: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+async fn run_blocking<T: Send + 'static>(question: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = tokio::sync::oneshot::channel();
     let asking = move || drop(tell.send(question()));
     std::thread::Builder::new().name("resolver".to_owned()).spawn(asking).ok()?;

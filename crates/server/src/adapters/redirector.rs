@@ -94,7 +94,7 @@ impl Redirector {
         let later = reply.defer();
         // A refused request is dropped, which answers it.
         self.front.change_names(caller, permit, forward, move |outcome| {
-            later.send(outcome.map_or_else(told, |()| vfs::Answer::Value(Value::Nothing)));
+            later.send(outcome.map_or_else(to_operation_answer, |()| vfs::Answer::Value(Value::Nothing)));
         });
         Some(Started::Pending)
     }
@@ -111,9 +111,9 @@ impl Redirector {
         let path = target.path.as_bytes();
         let answer = self.front.select(caller, path, options, tried, || {
             let reply = reply.defer();
-            Box::new(move |answer| reply.send(told(answer)))
+            Box::new(move |answer| reply.send(to_operation_answer(answer)))
         });
-        answer.map_or(Started::Pending, |answer| Started::Done(told(answer)))
+        answer.map_or(Started::Pending, |answer| Started::Done(to_operation_answer(answer)))
     }
 
     fn locate(
@@ -138,9 +138,9 @@ impl Redirector {
         path.extend_from_slice(target.map_or(&b""[..], |target| target.path.as_bytes()));
         let answer = self.front.locate(caller, &path, options, || {
             let reply = reply.defer();
-            Box::new(move |answer| reply.send(told(answer)))
+            Box::new(move |answer| reply.send(to_operation_answer(answer)))
         });
-        answer.map_or(Started::Pending, |answer| Started::Done(told(answer)))
+        answer.map_or(Started::Pending, |answer| Started::Done(to_operation_answer(answer)))
     }
 
     /// Returns the space of all nodes for files of this path.
@@ -206,7 +206,7 @@ impl PrepareForwarding {
     fn finish(self) {
         let id = || Value::Text(self.batch.id.clone().into_bytes());
         self.reply.send(match self.refused.filter(|_| !self.taken) {
-            Some(answer) => told(answer),
+            Some(answer) => to_operation_answer(answer),
             None => vfs::Answer::Value(if self.batch.request.stage { id() } else { Value::Nothing }),
         });
     }
@@ -351,7 +351,7 @@ fn client(caller: &Caller) -> ClientOrigin {
 }
 
 /// Converts the answer of the cluster to one of a file system.
-fn told(answer: ClusterAnswer) -> vfs::Answer {
+fn to_operation_answer(answer: ClusterAnswer) -> vfs::Answer {
     match answer {
         ClusterAnswer::Redirect { host, port, .. } => {
             vfs::Answer::Redirect(Redirect { host: host.to_string(), port: port.into(), cgi: String::new() })

@@ -11,17 +11,17 @@
 //! other. The engine itself makes no decisions. There is one thread, so everything here is borrowed
 //! briefly and never across an await point.
 
-use super::alarm::ThreadTimer;
-use super::askers::{LocationQuery, ParentQuery, RequestOrigin};
-use super::figures;
+use super::connection::{ConnectionStage, NodeConnection};
 use super::forward::Forward;
-use super::line::{ConnectionStage, NodeConnection};
 use super::location_driver::{LocationDriver, refuse_request, respond_with};
 use super::pending_order::OrderOrigin;
+use super::pending_requests::{LocationQuery, ParentQuery, RequestOrigin};
 use super::rights;
 use super::server_driver::ServerDriver;
 use super::settings::Settings;
+use super::space_totals;
 use super::status::{CachedText, StatusInputs};
+use super::thread_timer::ThreadTimer;
 use super::tree_driver::{TreeDriver, TreeEffect};
 use super::{orders, parent_messages, prepares};
 use crate::adapters::ReaderRedirect;
@@ -416,7 +416,7 @@ impl ClusterEngine {
             },
             LoginClass::Child | LoginClass::Visitor => {
                 if let Some(location) = &mut self.location {
-                    location.child_says(&mut self.tree, link, frame, message);
+                    location.child_message(&mut self.tree, link, frame, message);
                 }
             }
         }
@@ -441,8 +441,8 @@ impl ClusterEngine {
             }
             Wire::Statfs(statfs) => {
                 let location = self.location.as_ref();
-                let space = location.and_then(|one| figures::space_for(one, &self.tree, statfs.path));
-                let text = figures::space_text(space, statfs.modifier);
+                let space = location.and_then(|one| space_totals::space_for(one, &self.tree, statfs.path));
+                let text = space_totals::space_text(space, statfs.modifier);
                 let answer = WireAnswer::Data { value: 0, text: Some(&text) };
                 return respond_with(&mut self.tree, link, streamid, None, answer);
             }

@@ -1,10 +1,10 @@
 //! Interface of client connections to the cluster. Cached locations are answered on the event loop,
 //! all others by the cluster thread.
 
-use super::askers::{AnswerCallback, LocationQuery};
 use super::engine::ClusterEngine;
 use super::forward::Forward;
 use super::inbox::{Inbox, InboxRequest};
+use super::pending_requests::{AnswerCallback, LocationQuery};
 use base::{Clock, Rng, SplitMix64};
 use cluster::{ClusterAnswer, LocateFlags, LocationReader, OrderPermit, ResolverShared, SelectOptions};
 use std::cell::RefCell;

@@ -1,9 +1,9 @@
 //! The work queue of the cluster thread ([`cluster::WorkQueue`]) behind a lock, with a notification
 //! that wakes the thread.
 
-use super::askers::{AnswerCallback, LocationQuery};
 use super::engine::ClusterEngine;
-use super::holdings::StatResult;
+use super::pending_requests::{AnswerCallback, LocationQuery};
+use super::server_files::StatResult;
 use base::LogicalPath;
 use cluster::WorkQueue;
 use logical::Events;
@@ -96,7 +96,7 @@ impl Inbox {
     }
 
     /// Adds the results of disk look-ups.
-    pub(super) fn looked(&self, looked: Vec<StatResult>) {
+    pub(super) fn add_stats(&self, looked: Vec<StatResult>) {
         self.change(|content| content.work.add_looked(looked));
     }
 

@@ -2,15 +2,15 @@
 //! threads that measure health.
 
 use super::administration::OrderTarget;
-use super::askers::{LocationQuery, RequestOrigin};
 use super::engine::ClusterEngine;
-use super::figures::{self, SpaceFor};
 use super::forward::Forward;
 use super::health::HealthReport;
-use super::holdings::StatResult;
 use super::orders;
 use super::pending_order::OrderOrigin;
+use super::pending_requests::{LocationQuery, RequestOrigin};
 use super::prepares::{self, PrepareBatch};
+use super::server_files::StatResult;
+use super::space_totals::{self, SpaceFor};
 use super::status::NodeStatus;
 use base::LogicalPath;
 use cluster::{ClusterAnswer, OrderPermit, Slot};
@@ -54,7 +54,7 @@ impl ClusterEngine {
     /// Returns the space for files of this path, added up over the tree; `None` if no node exports
     /// it.
     pub fn space_for(&self, path: &[u8]) -> Option<SpaceFor> {
-        figures::space_for(self.location.as_ref()?, &self.tree, path)
+        space_totals::space_for(self.location.as_ref()?, &self.tree, path)
     }
 
     /// Applies a measurement of this node.
@@ -73,11 +73,11 @@ impl ClusterEngine {
     }
 
     /// Handles the results of disk look-ups.
-    pub(super) fn looked(&mut self, looked: impl Iterator<Item = StatResult>) {
+    pub(super) fn stats_finished(&mut self, looked: impl Iterator<Item = StatResult>) {
         for (path, number, presence) in looked {
             match (&mut self.location, &mut self.server) {
-                (Some(location), _) => location.looked_at(&mut self.tree, &path, number, presence),
-                (None, Some(server)) => server.looked_at(&mut self.tree, &path, number, presence),
+                (Some(location), _) => location.stat_finished(&mut self.tree, &path, number, presence),
+                (None, Some(server)) => server.stat_finished(&mut self.tree, &path, number, presence),
                 (None, None) => {}
             }
         }

@@ -7,12 +7,12 @@
 //! Clients of this process receive no interim reply while they wait. Redirectors wait only briefly:
 //! see [`cluster::late_answer`].
 
-use super::askers::{LocationQuery, ParentQuery, PendingRequests, RequestOrigin};
-use super::holdings::ServerFiles;
-use super::line::{ConnectionStage, NodeConnection};
-use super::looking::StatReason;
+use super::connection::{ConnectionStage, NodeConnection};
 use super::parent_messages::{self, LocalPathState};
 use super::pending_order::PendingOrder;
+use super::pending_requests::{LocationQuery, ParentQuery, PendingRequests, RequestOrigin};
+use super::pending_stats::StatReason;
+use super::server_files::ServerFiles;
 use super::settings::{NodeRole, Settings};
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
@@ -151,7 +151,7 @@ impl LocationDriver {
         }
         self.perform(tree);
         if let Some(link) = wants {
-            want_inventory(tree, link);
+            request_inventory(tree, link);
         }
     }
 
@@ -297,7 +297,7 @@ impl LocationDriver {
     }
 
     /// Handles a report of a child about files. Reports of nodes that have no slot yet are ignored.
-    pub(super) fn child_says(
+    pub(super) fn child_message(
         &mut self,
         tree: &mut TreeDriver,
         link: ConnectionId,
@@ -427,7 +427,7 @@ impl LocationDriver {
     pub(super) fn inventory_wanted(&self, tree: &mut TreeDriver) {
         let sources: Vec<ConnectionId> =
             tree.node().members().into_iter().flat_map(inventory::sources).collect();
-        sources.into_iter().for_each(|link| want_inventory(tree, link));
+        sources.into_iter().for_each(|link| request_inventory(tree, link));
     }
 
     /// Forwards the inventory of a child to the parents. It only saves questions, and no request
@@ -463,7 +463,7 @@ impl LocationDriver {
     }
 
     /// Handles the result of a look-up in the shared files.
-    pub(super) fn looked_at(
+    pub(super) fn stat_finished(
         &mut self,
         tree: &mut TreeDriver,
         path: &LogicalPath,
@@ -471,7 +471,7 @@ impl LocationDriver {
         presence: Presence,
     ) {
         if let Some(files) = &mut self.shared_files {
-            files.looked_at(path, number, presence, tree.now());
+            files.stat_finished(path, number, presence, tree.now());
             self.take_findings(tree);
         }
     }
@@ -489,7 +489,7 @@ impl LocationDriver {
     }
 
     fn looked_up(&mut self, tree: &mut TreeDriver, path: &[u8], sight: LookupOutcome) {
-        self.resolve(tree, |resolver, now, out| resolver.looked(path, sight, now, out));
+        self.resolve(tree, |resolver, now, out| resolver.lookup_finished(path, sight, now, out));
     }
 }
 
@@ -582,7 +582,7 @@ fn send_lease(tree: &mut TreeDriver, slot: Slot, path: &[u8], time: Duration, nu
 }
 
 /// Requests the inventory of the node at the other end of this connection.
-fn want_inventory(tree: &mut TreeDriver, link: ConnectionId) {
+fn request_inventory(tree: &mut TreeDriver, link: ConnectionId) {
     let nothing = PathBatch::default();
     let message = Wire::Inventory(nothing.message(InventoryModifier::WANTED));
     tree.put(link, |peer, out| message.encode(StreamId::NONE, peer, out));

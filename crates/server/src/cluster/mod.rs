@@ -5,7 +5,7 @@
 //! | `forward` | operations on names on their way down |
 //! | `configured` | conversion of the configuration to settings |
 //! | `identity` | the identity of the node, over restarts |
-//! | `kept` | state that a node keeps on disk while it runs |
+//! | `state_files` | state that a node keeps on disk while it runs |
 //! | `health` | load, space and the list of nodes that may join, measured on another thread |
 //! | `operations` | operations on names that a parent forwards, performed here |
 //! | `settings` | [`Settings`] of the node |
@@ -17,9 +17,9 @@
 //! | `location_driver` | drives the location machine of a node with children |
 //! | `server_driver` | the answers of a server to its parents, and their orders |
 //! | `parent_messages` | messages to parents about files |
-//! | `line`, `sockets` | connections: their stage and output queue; ports, bytes in and out |
-//! | `askers` | pending requests of clients, redirectors and parents |
-//! | `holdings`, `looking` | look-ups on the disks of this node, and the list of all files |
+//! | `connection`, `sockets` | connections: their stage and output queue; ports, bytes in and out |
+//! | `pending_requests` | pending requests of clients, redirectors and parents |
+//! | `server_files`, `pending_stats` | look-ups on the disks of this node, and the list of all files |
 //! | `mounts` | reports that the names here change because a disk was mounted |
 //! | `leases` | files that clients are expected to create here |
 //! | `inbox` | work that other threads have for this one |
@@ -27,55 +27,54 @@
 //! | `orders`, `prepares` | name changes, and files to be prepared, on their way down |
 //! | `pending_order` | orders that wait for an answer of the location machine |
 //! | `status`, `survey` | the state of the node and its children; the whole tree, for a visitor |
-//! | `figures` | space, added up over the tree |
+//! | `space_totals` | space, added up over the tree |
 //! | `administration` | orders of the administrator for this node or one below it |
-//! | `troubles` | log of refusing managers and refused logins, with a rate limit |
-//! | `alarm` | the deadline of the timer |
+//! | `problem_log` | log of refusing managers and refused logins, with a rate limit |
+//! | `thread_timer` | the deadline of the timer |
 //!
 //! Files depend on each other in one direction: `thread`, `sockets`, `inbox` > `engine` > `orders`,
 //! `prepares`, `status` > `location_driver`, `server_driver` > `parent_messages` > `tree_driver` >
 //! the rest.
 
 mod administration;
-mod alarm;
-mod askers;
 mod configured;
+mod connection;
 mod engine;
-mod figures;
 mod forward;
 mod front;
 mod health;
-mod holdings;
 mod identity;
 mod inbox;
 mod jobs;
-mod kept;
 mod lease_record;
 mod leases;
-mod line;
 mod location_driver;
-mod looking;
 mod mounts;
 mod operations;
 mod orders;
 mod parent_messages;
 mod pending_order;
+mod pending_requests;
+mod pending_stats;
 mod prepares;
+mod problem_log;
 mod rights;
 mod server_driver;
+mod server_files;
 mod settings;
 mod sockets;
+mod space_totals;
+mod state_files;
 mod status;
 mod survey;
 mod thread;
+mod thread_timer;
 mod tree_driver;
-mod troubles;
 
 pub(crate) use administration::OrderTarget;
 pub use administration::{NodeOrder, short};
 pub(crate) use configured::configured;
 pub use engine::ClusterEngine;
-pub use figures::SpaceFor;
 pub(crate) use forward::Forward;
 pub(crate) use front::{ClusterFront, OsRng};
 pub use health::{HealthSettings, ListFile, LoadMeasurement, SpaceLimits};
@@ -83,6 +82,7 @@ pub(crate) use leases::{Creation, CreationPermit, SharedLeases};
 pub(crate) use prepares::PrepareBatch;
 pub(crate) use rights::client_permit;
 pub use settings::{INVENTORY_MAX, Listen, NodeRole, OUTBOX_BYTES_MAX, OperationProgram, Settings};
+pub use space_totals::SpaceFor;
 pub use status::{Activity, CacheStatus, ChildStatus, LoadStatus, NodeStatus, SpaceStatus, show_age};
 pub use survey::{AskClientPort, DoorStatus, TreeSurvey, ask as ask_node, survey};
 pub use thread::ClusterThread;

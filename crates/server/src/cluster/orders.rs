@@ -3,10 +3,10 @@
 //! A name change goes to all children that may write the path, once it is known that no node has
 //! the new name. A prepare request goes to the server that is selected for the file.
 
-use super::askers::{LocationQuery, RequestOrigin};
 use super::forward::Forward;
 use super::location_driver::{LocationDriver, respond, respond_with};
 use super::pending_order::{NameCheck, OrderOrigin, PendingOrder};
+use super::pending_requests::{LocationQuery, RequestOrigin};
 use super::prepares;
 use super::tree_driver::TreeDriver;
 use cluster::{ClusterAnswer, ErrorCode, LocateFlags, OrderPermit};

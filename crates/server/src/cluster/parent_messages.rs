@@ -3,7 +3,7 @@
 //! They are in one file, because the content depends on the extensions of each parent: XRootD nodes
 //! receive only messages that they support.
 
-use super::askers::ParentQuery;
+use super::pending_requests::ParentQuery;
 use super::tree_driver::TreeDriver;
 use cluster::LeaseNumber;
 use cluster::tree::{ConnectionId, Extensions};

@@ -2,9 +2,9 @@
 //! Files that are no longer needed are reported to all servers, because any of them may have a
 //! copy. Source: cms protocol 3, sections prepare and modifiers.
 
-use super::askers::{LocationQuery, RequestOrigin};
 use super::location_driver::{LocationDriver, renew_access_time};
 use super::pending_order::{Batch, OrderCallback, PendingOrder, PendingPrepare};
+use super::pending_requests::{LocationQuery, RequestOrigin};
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
 use cluster::{ClusterAnswer, ErrorCode, SelectOptions};

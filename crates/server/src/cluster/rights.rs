@@ -1,7 +1,7 @@
 //! The inputs of the decision on orders ([`cluster::OrderPermit`]): the class of a login, and the
 //! changes that `ofs.forward` allows.
 
-use super::line::ConnectionStage;
+use super::connection::ConnectionStage;
 use cluster::tree::ConnectionId;
 use cluster::{LoginClass, NameChange, NameChangeSet, OrderPermit};
 use config::{ForwardWay, Forwarding};

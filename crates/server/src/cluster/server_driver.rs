@@ -3,12 +3,12 @@
 //! It answers the questions of its parents from its disks, reports names that appear and disappear,
 //! keeps the leases that parents grant, and carries out their orders.
 
-use super::askers::ParentQuery;
-use super::holdings::{PathState, ServerFiles};
 use super::leases::SharedLeases;
-use super::looking::StatReason;
 use super::operations::Executor;
 use super::parent_messages::{self, LocalPathState};
+use super::pending_requests::ParentQuery;
+use super::pending_stats::StatReason;
+use super::server_files::{PathState, ServerFiles};
 use super::settings::Settings;
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
@@ -118,7 +118,7 @@ impl ServerDriver {
     }
 
     /// Handles the result of a disk look-up.
-    pub(super) fn looked_at(
+    pub(super) fn stat_finished(
         &mut self,
         tree: &mut TreeDriver,
         path: &LogicalPath,
@@ -126,7 +126,7 @@ impl ServerDriver {
         presence: Presence,
     ) {
         if let Some(holdings) = &mut self.holdings {
-            holdings.looked_at(path, number, presence, tree.now());
+            holdings.stat_finished(path, number, presence, tree.now());
             self.take_findings(tree);
         }
     }

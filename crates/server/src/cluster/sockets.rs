@@ -3,8 +3,8 @@
 //!
 //! The engine reaches them through the trait `BackgroundOperations`, so that it contains no system calls itself.
 
+use super::connection::ConnectionOutbox;
 use super::engine::{BackgroundOperations, ClusterEngine, Frames, SharedEngine};
-use super::line::ConnectionOutbox;
 use super::settings::Listen;
 use cluster::tree::{Address, ConnectionId};
 use net::Admission;

@@ -1,20 +1,20 @@
 //! The thread of the cluster node: its start, its loop and its end.
 
-use super::askers::RequestOrigin;
 use super::engine::{ClusterEngine, Drivers, SharedEngine};
 use super::front::{ClusterFront, OsRng};
 use super::health::Health;
-use super::holdings::ServerFiles;
 use super::inbox::{Inbox, InboxBatch, InboxRequest, Job, Receiver, StorageEvents};
-use super::kept::{NodeStateFiles, drained};
 use super::lease_record::LeaseRecord;
 use super::leases::SharedLeases;
 use super::location_driver::LocationDriver;
 use super::mounts::Mounts;
 use super::operations::Executor;
+use super::pending_requests::RequestOrigin;
 use super::server_driver::ServerDriver;
+use super::server_files::ServerFiles;
 use super::settings::{NodeRole, Settings};
 use super::sockets::{self, Dialer};
+use super::state_files::{NodeStateFiles, drained};
 use super::tree_driver::TreeDriver;
 use crate::adapters::ReaderRedirect;
 use crate::error::StartError;
@@ -273,7 +273,7 @@ fn complete(settings: &mut Settings, data_port: u16, cluster_port: Option<u16>) 
 
 /// Reads the address of the parent that this node had before its restart.
 fn place(file: &std::path::Path) -> Option<Address> {
-    let text = super::kept::read(file)?;
+    let text = super::state_files::read(file)?;
     let (host, port) = text.trim_end().split_once(' ')?;
     Some(Address::new(host, port.parse().ok()?))
 }
@@ -325,7 +325,7 @@ async fn run(parts: ClusterParts) -> Result<(), String> {
     }
     let results = inbox.clone();
     let holdings = logical.map(|logical| {
-        ServerFiles::new(logical, Arc::new(move |found| results.looked(found)), settings.looks)
+        ServerFiles::new(logical, Arc::new(move |found| results.add_stats(found)), settings.looks)
     });
     let settings = Rc::new(settings);
     let tree = TreeDriver::new(node, settings.clone(), clock.clone());
@@ -439,7 +439,7 @@ fn work_off(engine: &SharedEngine, turn: &mut InboxBatch) -> bool {
     let work = &mut turn.work;
     let storage = "news of the storage";
     if !work.looked.is_empty() {
-        guarded(storage, || engine.looked(work.looked.drain(..)));
+        guarded(storage, || engine.stats_finished(work.looked.drain(..)));
     }
     for job in work.jobs.drain(..) {
         guarded("a command", || engine.run(job));

@@ -4,10 +4,10 @@
 //! that the machine returns. Everything that concerns the files of this node or of its children is
 //! returned as an effect, which the engine passes on.
 
-use super::kept::NodeStateFiles;
-use super::line::{ConnectionStage, NodeConnection};
+use super::connection::{ConnectionStage, NodeConnection};
+use super::problem_log::ProblemLog;
 use super::settings::Settings;
-use super::troubles::ProblemLog;
+use super::state_files::NodeStateFiles;
 use base::Clock;
 use cluster::tree::{
     self, Address, ChildChange, ClusterMember, ClusterNode, ConnectionId, Extensions, NodeAction, NodeEvent,
@@ -462,12 +462,12 @@ impl TreeDriver {
     fn log(&mut self, notice: &Notice, now: Duration) {
         match notice {
             // These notices are logged less often than they occur.
-            Notice::Refused { host, reason } => self.troubles.tell_refusal(host, *reason, now),
+            Notice::Refused { host, reason } => self.troubles.log_refusal(host, *reason, now),
             Notice::Replaced { link, by } => {
                 let name = self.name_of(*link);
                 self.troubles.log_replaced(&name, by, now);
             }
-            Notice::Twins { id, host } => self.troubles.tell_twins(id, host, now),
+            Notice::Twins { id, host } => self.troubles.log_duplicate_id(id, host, now),
             Notice::Silent { address } => {
                 tracing::warn!("cluster: {address} was silent for too long: closed");
             }

@@ -29,7 +29,7 @@ impl Stage {
     }
 
     fn looked(&mut self, path: &str, sight: LookupOutcome) {
-        self.machine.looked(path.as_bytes(), sight, self.now, &mut self.actions);
+        self.machine.lookup_finished(path.as_bytes(), sight, self.now, &mut self.actions);
     }
 }
 

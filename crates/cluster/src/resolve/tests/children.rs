@@ -55,14 +55,14 @@ fn a_real_supervisor_out_of_service_that_says_nothing_has_lost_what_it_had() {
     stage.change(1, |child| child.kind = ChildKind::Inner);
     stage.learn("/f", &[1]);
     // Its connection broke and is back; then its servers go elsewhere.
-    stage.machine.cell.doubt(slot(1));
+    stage.machine.cell.invalidate(slot(1));
     stage.change(1, |child| child.state.suspended = true);
     assert_eq!(stage.read(1, "/f"), None);
     assert_eq!(stage.asked(), mask(&[1]));
     stage.pass(SILENCE.as_secs_f64());
     assert_eq!(code(&stage.answer()), 1, "nobody waits for ever");
     // One that answers is waited for.
-    stage.machine.cell.doubt(slot(1));
+    stage.machine.cell.invalidate(slot(1));
     assert_eq!(stage.read(2, "/f"), None);
     stage.have(1, "/f");
     assert_eq!(stage.answer(), seconds(30));

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use super::super::action::{NodeAction, Notice};
+use super::super::connection_id::ConnectionId;
 use super::super::limits::{ORPHANED, PING, PING_MIN, SILENT_PINGS_MAX, SILENT_PINGS_OWN_MAX};
-use super::super::link::ConnectionId;
 use super::super::member::ClusterMember;
 use super::super::message::NodeMessage;
 use super::{ConnectionRole, Members, RootDistance};
@@ -29,7 +29,7 @@ impl Members {
     }
 
     /// Records that bytes arrived on a connection.
-    pub fn heard(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
+    pub fn note_received(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
         match self.links.get(&link) {
             Some(ConnectionRole::Child(slot)) => {
                 let slot = *slot;

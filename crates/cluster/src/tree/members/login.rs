@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::super::action::{ChildChange, NodeAction, Notice, RefusalReason};
 use super::super::address::Address;
 use super::super::blacklist::BlacklistVerdict;
-use super::super::cell::SlotOffer;
-use super::super::directory::FreeSlots;
+use super::super::cell_directory::FreeSlots;
+use super::super::connection_id::ConnectionId;
 use super::super::identity::{NodeId, NodeIdentity};
 use super::super::limits::CONTEST;
-use super::super::link::ConnectionId;
 use super::super::member::{ClusterMember, Condition, LoadReport, Service};
 use super::super::message::{LoginMessage, LoginRefusal, NodeMessage, ParentReply, StatusMessage};
 use super::super::role::{AcceptorRole, RoleError, role};
+use super::super::slot_table::SlotOffer;
 
 use wire::cms::flags::Mode;
 use wire::cms::login::Role;

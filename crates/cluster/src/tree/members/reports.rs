@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::action::{ChildChange, NodeAction};
+use super::super::connection_id::ConnectionId;
 use super::super::limits::{LEVELS_MAX, REPORT, RESERVATION};
-use super::super::link::ConnectionId;
 use super::super::member::{ClusterMember, LoadReport};
 use super::super::message::{CellReport, NodeMessage, StatusMessage};
 use super::super::role::AcceptorRole;
@@ -171,7 +171,7 @@ impl Members {
                 }
                 out.push(NodeAction::Close { link });
             }
-            (Some(ConnectionRole::Child(slot)), message) => self.child_says(slot, message, now, out),
+            (Some(ConnectionRole::Child(slot)), message) => self.child_message(slot, message, now, out),
             (Some(ConnectionRole::Alternate(_)), message) => {
                 if let Some(member) = self.cell.alternate_mut(link) {
                     take(member, &message);
@@ -194,7 +194,7 @@ impl Members {
         }
     }
 
-    fn child_says(&mut self, slot: Slot, message: NodeMessage, now: Duration, out: &mut Vec<NodeAction>) {
+    fn child_message(&mut self, slot: Slot, message: NodeMessage, now: Duration, out: &mut Vec<NodeAction>) {
         if let NodeMessage::Occupancy(reports) = message {
             return self.take_reports(slot, reports, now, out);
         }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::super::action::{NodeAction, Notice, RefusalReason};
 use super::super::address::Address;
-use super::super::cell::SlotOffer;
+use super::super::connection_id::ConnectionId;
 use super::super::limits::{FLAT_MAX, SETTLE};
-use super::super::link::ConnectionId;
 use super::super::member::ClusterMember;
 use super::super::message::NodeMessage;
 use super::super::parking::Parked;
 use super::super::role::AcceptorRole;
+use super::super::slot_table::SlotOffer;
 use super::{ConnectionRole, Members, RootDistance};
 use crate::Slot;
 

@@ -5,8 +5,8 @@
 //! reached, so that replicated managers have the same children. A `try` names other parents; the
 //! first of them that accepts the node becomes the only one. Source: cms protocol 3, 3.2 to 3.4.
 
-mod line;
-mod say;
+mod own_reports;
+mod parent_connection;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use wire::cms::message::SpaceSums;
 
 use super::action::{NodeAction, Notice};
 use super::address::Address;
+use super::connection_id::ConnectionId;
 use super::limits::{
     CANDIDATES_MAX, CONNECT, PAUSE_REFUSED, PING_DEFAULT, PING_OWN, ROOTS_MAX, SILENT_PINGS_MAX,
     SILENT_PINGS_OWN_MAX, TRYING,
 };
-use super::link::ConnectionId;
 use super::member::LoadReport;
 use super::message::{LoginMessage, LoginRefusal, NodeMessage, ParentReply, StatusMessage};
 use super::pause::Pauses;
-use line::{ParentConnection, ParentConnectionPhase};
+use parent_connection::{ParentConnection, ParentConnectionPhase};
 
 /// The maximum number of consecutive redirects by parents before a node returns to the managers.
 const HOPS_MAX: u32 = 8;
@@ -224,7 +224,7 @@ impl Membership {
     }
 
     /// Records that bytes arrived on a connection.
-    pub fn heard(&mut self, link: ConnectionId, now: Duration) {
+    pub fn note_received(&mut self, link: ConnectionId, now: Duration) {
         let Some(which) = self.which(link) else { return };
         let Some(line) = self.line(which) else { return };
         line.heard = now;

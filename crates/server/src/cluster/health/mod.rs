@@ -281,14 +281,14 @@ impl<R: Fn(HealthReport)> HealthThread<R> {
         match wake {
             HealthWake::Program(number, said) => {
                 if let Some(program) = &mut self.program
-                    && let Some(load) = program.said(number, said, now)
+                    && let Some(load) = program.apply_output(number, said, now)
                 {
                     self.loaded(load);
                 }
             }
             HealthWake::Space(number, systems) => {
                 let complete =
-                    self.survey.as_mut().is_some_and(|(_, survey)| survey.heard(number, systems, now));
+                    self.survey.as_mut().is_some_and(|(_, survey)| survey.note_usage(number, systems, now));
                 if complete {
                     self.sum_up(now);
                 }
@@ -318,7 +318,7 @@ impl<R: Fn(HealthReport)> HealthThread<R> {
         }
         let tell = self.told_space.is_none_or(|told| matters(told, now_told));
         if judged.full != was_full {
-            judged.tell_change();
+            judged.log_change();
         }
         if tell {
             self.told_space = Some(now_told);

@@ -76,7 +76,12 @@ impl LoadProgram {
 
     /// Handles an event of a run. Returns the load if the event has one and the run is the current
     /// one.
-    pub(super) fn said(&mut self, number: u64, said: ProgramOutput, now: Instant) -> Option<LoadReport> {
+    pub(super) fn apply_output(
+        &mut self,
+        number: u64,
+        said: ProgramOutput,
+        now: Instant,
+    ) -> Option<LoadReport> {
         if number != self.number {
             return None;
         }
@@ -219,7 +224,7 @@ mod tests {
         /// Waits for the next event and its result.
         fn next(&mut self) -> (ProgramOutput, Option<LoadReport>) {
             let (number, said) = self.said.recv().unwrap();
-            (said, self.program.said(number, said, self.now))
+            (said, self.program.apply_output(number, said, self.now))
         }
     }
 
@@ -259,10 +264,10 @@ mod tests {
         // The pipe ends only after its last holder has closed it, so the background sleep has ended
         // too.
         let (number, said) = stage.said.recv().unwrap();
-        assert_eq!((said, stage.program.said(number, said, stage.now)), (ProgramOutput::End, None));
+        assert_eq!((said, stage.program.apply_output(number, said, stage.now)), (ProgramOutput::End, None));
         stage.tick(PAUSE);
         assert!(stage.program.run.is_some(), "it runs again");
-        assert!(stage.program.said(number, ProgramOutput::End, stage.now).is_none());
+        assert!(stage.program.apply_output(number, ProgramOutput::End, stage.now).is_none());
         assert!(stage.program.run.is_some(), "the end of an earlier run is not the end of this one");
     }
 

@@ -58,7 +58,7 @@ pub(super) struct SpaceState {
 
 impl SpaceState {
     /// Logs that the server became full, or has space again.
-    pub(super) fn tell_change(&self) {
+    pub(super) fn log_change(&self) {
         let SpaceReport { free_mb, minimum_mb, file_systems, .. } = self.space;
         if !self.full {
             tracing::info!(free_mb, minimum_mb, "there is space for new files again");
@@ -150,7 +150,7 @@ impl SpaceSurvey {
 
     /// Records the reply of an export's file systems. Returns true if no query is in progress any
     /// longer.
-    pub(super) fn heard(&mut self, number: usize, systems: Vec<FileSystemUsage>, now: Instant) -> bool {
+    pub(super) fn note_usage(&mut self, number: usize, systems: Vec<FileSystemUsage>, now: Instant) -> bool {
         if let Some(asked) = self.exports.get_mut(number) {
             asked.waiting = false;
             asked.heard = Some((now, systems));
@@ -249,10 +249,10 @@ mod tests {
         assert!(answers.iter().all(|(_, systems)| systems.len() == 1 && systems == &answers[0].1));
         ask(&mut survey);
         assert!(said.try_recv().is_err(), "who was not heard is not asked again");
-        assert!(!survey.heard(0, vec![system(1, 10, 5)], now));
-        assert!(survey.heard(1, vec![system(2, 10, 6)], now));
+        assert!(!survey.note_usage(0, vec![system(1, 10, 5)], now));
+        assert!(survey.note_usage(1, vec![system(2, 10, 6)], now));
         assert_eq!(survey.known(now).len(), 2);
-        survey.heard(1, vec![system(2, 10, 6)], now + every);
+        survey.note_usage(1, vec![system(2, 10, 6)], now + every);
         assert_eq!(survey.known(now + every * STALE), [system(2, 10, 6)]);
     }
 }

@@ -4,7 +4,7 @@
 //! Each problem is logged once, and with growing pauses while it lasts, so that a permanent problem
 //! does not fill the log.
 
-use super::line::{ConnectionStage, NodeConnection};
+use super::connection::{ConnectionStage, NodeConnection};
 use cluster::tree::limits::{REDIRECTORS_MAX, REDIRECTORS_PER_PEER_MAX};
 use cluster::tree::{Address, ClusterNode, Membership, RefusalReason};
 use std::collections::HashMap;
@@ -170,7 +170,7 @@ impl ProblemLog {
     }
 
     /// Logs that two nodes have one id, within the rate limit.
-    pub(super) fn tell_twins(&mut self, id: &str, host: &str, now: Duration) {
+    pub(super) fn log_duplicate_id(&mut self, id: &str, host: &str, now: Duration) {
         if self.refused.due(format!("{host} {id}"), now) {
             tracing::error!(
                 "cluster: a login from {host} was refused: another node with its id is connected ({id}). If its admin folder is \
@@ -200,7 +200,7 @@ impl ProblemLog {
     }
 
     /// Logs that a login was refused, within the rate limit.
-    pub(super) fn tell_refusal(&mut self, host: &str, reason: RefusalReason, now: Duration) {
+    pub(super) fn log_refusal(&mut self, host: &str, reason: RefusalReason, now: Duration) {
         let why = match reason {
             RefusalReason::Role(error) => error.to_string(),
             RefusalReason::NoId => "its login has no id".to_owned(),

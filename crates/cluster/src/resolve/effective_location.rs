@@ -38,7 +38,7 @@ pub(super) struct EffectiveLocation {
     pub(super) open: bool,
 }
 
-pub(super) fn seen(
+pub(super) fn effective_location(
     cell: &Cell,
     policy: &Policy,
     location: &CachedLocation,

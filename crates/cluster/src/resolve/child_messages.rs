@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::state::presence;
+use super::parent_queries::presence;
 use super::{LocationResolver, ResolverAction, Settle, checked};
 use crate::cache::CachedLocation;
 use crate::slots::{Slot, SlotMask};
@@ -103,7 +103,7 @@ impl LocationResolver {
         }
         let why = if news { Settle::Announced } else { Settle::Heard };
         match (said_by, query) {
-            (Some(slot), query) => self.heard(query, slot, why, now, actions),
+            (Some(slot), query) => self.settle_reply(query, slot, why, now, actions),
             (None, Some(id)) => self.settle(id, why, now, actions),
             (None, None) => {}
         }
@@ -166,7 +166,7 @@ impl LocationResolver {
         let definite = self.cell.definite();
         let inner = !self.cell.servers().contains(slot);
         if self.is_placement_kept(slot, path, now) {
-            return self.heard(self.queries.find(path), slot, Settle::Heard, now, actions);
+            return self.settle_reply(self.queries.find(path), slot, Settle::Heard, now, actions);
         }
         let shared = self.shared.chooser.policy().shared.is_some();
         let changed = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
@@ -220,7 +220,7 @@ impl LocationResolver {
             self.ask(path, false, false, now, actions);
             self.settle(id, Settle::Heard, now, actions);
         } else if !inner {
-            self.heard(query, slot, Settle::Heard, now, actions);
+            self.settle_reply(query, slot, Settle::Heard, now, actions);
         } else if let Some(id) = query {
             // If the child was queried, its reply is still outstanding.
             self.settle(id, Settle::Heard, now, actions);
@@ -249,7 +249,7 @@ impl LocationResolver {
             None => actions.push(ResolverAction::Retract { path: Arc::from(path) }),
         }
         if is_server {
-            self.heard(query, slot, Settle::Heard, now, actions);
+            self.settle_reply(query, slot, Settle::Heard, now, actions);
         }
     }
 
@@ -267,7 +267,7 @@ impl LocationResolver {
     pub fn not_here(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<ResolverAction>) {
         let Ok(path) = checked(path) else { return };
         // The reply counts however late it is, because a child sends it only for a query.
-        self.mute.heard(slot, path);
+        self.unresponsive.note_reply(slot, path);
         if self.unconfirmed.contains(slot, path, now) {
             return;
         }
@@ -285,9 +285,9 @@ impl LocationResolver {
         });
         let query = self.queries.find(path);
         if known == Some(true) {
-            self.heard_absence(query, slot, now, actions);
+            self.settle_absence(query, slot, now, actions);
         } else {
-            self.heard(query, slot, Settle::Heard, now, actions);
+            self.settle_reply(query, slot, Settle::Heard, now, actions);
         }
     }
 }

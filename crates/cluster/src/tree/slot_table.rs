@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
+use super::connection_id::ConnectionId;
 use super::identity::NodeIdentity;
 use super::limits::{ALTERNATES_MAX, RETURN};
-use super::link::ConnectionId;
 use super::member::ClusterMember;
 use crate::{CELL_SLOTS, Slot, SlotMask};
 use wire::cms::login::Role;

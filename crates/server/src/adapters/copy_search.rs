@@ -3,7 +3,7 @@
 //! The search begins at the node where clients begin, and follows redirects up to the server that
 //! has the file. Its result is therefore the one that a redirected client would get.
 
-use super::moving::MARK;
+use super::reader_redirect::MARK;
 use base::LogicalPath;
 use client::xroot::flags::{StatFlags, StatOptions, StatWants};
 use client::xroot::reply::StatText;

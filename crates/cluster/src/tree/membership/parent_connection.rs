@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use super::super::address::Address;
+use super::super::connection_id::ConnectionId;
 use super::super::limits::{ANSWER_MAX, ANSWER_MIN, STABLE};
-use super::super::link::ConnectionId;
 use super::super::message::ParentReply;
 
 use wire::cms::Extensions;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::super::action::NodeAction;
 use super::super::address::Address;
+use super::super::connection_id::ConnectionId;
 use super::super::limits::ANSWERED;
-use super::super::link::ConnectionId;
 use super::super::member::{LoadReport, SpaceReport};
 use super::super::message::{CellReport, LoginMessage, NodeMessage, StatusMessage};
 use super::Membership;
@@ -63,7 +63,7 @@ impl Membership {
         })
     }
 
-    fn say(&self, message: &NodeMessage, out: &mut Vec<NodeAction>) {
+    fn send(&self, message: &NodeMessage, out: &mut Vec<NodeAction>) {
         for (link, _) in self.parents() {
             out.push(NodeAction::Send { link, message: message.clone() });
         }
@@ -79,7 +79,7 @@ impl Membership {
             login.mode = if set { login.mode | bit } else { login.mode.without(bit) };
         }
         if before != (login.mode, login.data_port) {
-            self.say_status(None, out);
+            self.send_status(None, out);
         }
     }
 
@@ -87,7 +87,7 @@ impl Membership {
     pub fn set_draining(&mut self, draining: bool, out: &mut Vec<NodeAction>) {
         if self.draining != draining {
             self.draining = draining;
-            self.say_status(Some(self.drains()), out);
+            self.send_status(Some(self.drains()), out);
         }
     }
 
@@ -122,7 +122,7 @@ impl Membership {
         self.draining
     }
 
-    fn say_status(&self, drains: Option<bool>, out: &mut Vec<NodeAction>) {
+    fn send_status(&self, drains: Option<bool>, out: &mut Vec<NodeAction>) {
         for (link, peer) in self.parents() {
             let message = match self.status_message(peer) {
                 NodeMessage::Status(status) => {
@@ -153,7 +153,7 @@ impl Membership {
     pub fn set_space(&mut self, space: SpaceReport, tell: bool, out: &mut Vec<NodeAction>) {
         self.settings.login.space = space;
         if tell {
-            self.say(&self.avail_message(), out);
+            self.send(&self.avail_message(), out);
         }
     }
 
@@ -187,7 +187,7 @@ impl Membership {
     pub fn set_load(&mut self, load: LoadReport, tell: bool, out: &mut Vec<NodeAction>) {
         self.load = load;
         if tell {
-            self.say(&self.load_message(), out);
+            self.send(&self.load_message(), out);
         }
     }
 

@@ -27,7 +27,7 @@ pub enum LookupOutcome {
 
 impl LocationResolver {
     /// Records the result of [`ResolverAction::Look`]. A result without waiting requests is ignored.
-    pub fn looked(
+    pub fn lookup_finished(
         &mut self,
         path: &[u8],
         sight: LookupOutcome,

@@ -75,7 +75,7 @@ impl LookupLimiter {
     }
 
     /// Requests the look-up of a path.
-    pub fn want(&mut self, path: &[u8], now: Duration) -> LookupDecision {
+    pub fn request(&mut self, path: &[u8], now: Duration) -> LookupDecision {
         if self.is_missing(path, now) {
             return LookupDecision::Missing;
         }
@@ -189,7 +189,7 @@ mod tests {
     fn times(looks: &mut LookupLimiter, count: usize, now: Duration) -> (Vec<u64>, usize) {
         let (mut begun, mut refused) = (Vec::new(), 0);
         for number in 0..count {
-            match looks.want(format!("/f{number}").as_bytes(), now) {
+            match looks.request(format!("/f{number}").as_bytes(), now) {
                 LookupDecision::Now => begun.push(now),
                 LookupDecision::Refused => refused += 1,
                 LookupDecision::Later => {}
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn without_a_rate_nothing_waits() {
         let mut looks = LookupLimiter::default();
-        assert!((0..1000).all(|_| looks.want(b"/f", ms(5)) == LookupDecision::Now));
+        assert!((0..1000).all(|_| looks.request(b"/f", ms(5)) == LookupDecision::Now));
         assert_eq!(looks.next_deadline(), None);
     }
 
@@ -227,10 +227,10 @@ mod tests {
     #[test]
     fn those_that_came_first_go_first() {
         let mut looks = paced(1, true, 10);
-        assert_eq!(looks.want(b"/a", ms(0)), LookupDecision::Now);
-        assert_eq!(looks.want(b"/b", ms(0)), LookupDecision::Later);
+        assert_eq!(looks.request(b"/a", ms(0)), LookupDecision::Now);
+        assert_eq!(looks.request(b"/b", ms(0)), LookupDecision::Later);
         // It is due, but another one waits.
-        assert_eq!(looks.want(b"/c", ms(1500)), LookupDecision::Later);
+        assert_eq!(looks.request(b"/c", ms(1500)), LookupDecision::Later);
         assert_eq!(looks.due(ms(1500)).as_deref(), Some(b"/b".as_slice()));
         assert_eq!(looks.due(ms(1500)), None);
         assert_eq!(looks.due(ms(2500)).as_deref(), Some(b"/c".as_slice()));
@@ -251,13 +251,13 @@ mod tests {
         let rules = LookupLimits { missing_hold: ms(6000), ..LookupLimits::default() };
         let mut looks = LookupLimiter::new(rules);
         looks.missing(b"/a/b", ms(1000));
-        assert_eq!(looks.want(b"/a/b/f", ms(2000)), LookupDecision::Missing);
-        assert_eq!(looks.want(b"/a/b/c/f", ms(2000)), LookupDecision::Missing, "also further below");
-        assert_eq!(looks.want(b"/a/b", ms(2000)), LookupDecision::Now, "it may be there by now");
-        assert_eq!(looks.want(b"/a/bc/f", ms(2000)), LookupDecision::Now);
+        assert_eq!(looks.request(b"/a/b/f", ms(2000)), LookupDecision::Missing);
+        assert_eq!(looks.request(b"/a/b/c/f", ms(2000)), LookupDecision::Missing, "also further below");
+        assert_eq!(looks.request(b"/a/b", ms(2000)), LookupDecision::Now, "it may be there by now");
+        assert_eq!(looks.request(b"/a/bc/f", ms(2000)), LookupDecision::Now);
         looks.missing(b"/a/b", ms(5000));
-        assert_eq!(looks.want(b"/a/b/f", ms(6999)), LookupDecision::Missing);
-        assert_eq!(looks.want(b"/a/b/f", ms(7000)), LookupDecision::Now, "from when it was first missed");
+        assert_eq!(looks.request(b"/a/b/f", ms(6999)), LookupDecision::Missing);
+        assert_eq!(looks.request(b"/a/b/f", ms(7000)), LookupDecision::Now, "from when it was first missed");
     }
 
     #[test]
@@ -268,10 +268,10 @@ mod tests {
         looks.missing(b"/a/b", ms(0));
         looks.missing(b"/c", ms(0));
         looks.appeared(b"/a/b/f");
-        assert_eq!(looks.want(b"/a/b/g", ms(1)), LookupDecision::Now);
-        assert_eq!(looks.want(b"/c/g", ms(1)), LookupDecision::Missing);
+        assert_eq!(looks.request(b"/a/b/g", ms(1)), LookupDecision::Now);
+        assert_eq!(looks.request(b"/c/g", ms(1)), LookupDecision::Missing);
         looks.appeared(b"/c");
-        assert_eq!(looks.want(b"/c/g", ms(1)), LookupDecision::Now);
+        assert_eq!(looks.request(b"/c/g", ms(1)), LookupDecision::Now);
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
             looks.missing(format!("/d{number}").as_bytes(), ms(1));
         }
         assert!(looks.missing.len() <= FOLDERS_MAX && looks.order.len() <= FOLDERS_MAX);
-        assert_eq!(looks.want(b"/d0/f", ms(2)), LookupDecision::Now, "the oldest went");
+        assert_eq!(looks.request(b"/d0/f", ms(2)), LookupDecision::Now, "the oldest went");
         looks.missing(b"/last", ms(20_000));
         assert_eq!((looks.missing.len(), looks.order.len()), (1, 1), "what is over goes");
     }

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use super::held_requests::HeldRequest;
+use super::parent_queries::StateReport;
 use super::queries::{QueryWaiter, RequestToken, WAITERS_MAX, WaiterRequest};
-use super::state::StateReport;
 use super::{LocationResolver, PATIENCE, ResolverAction};
 use crate::request::{ClusterAnswer, ErrorCode};
 

@@ -38,7 +38,7 @@ impl StateFile {
     pub(super) fn keep(&self, content: Option<String>) {
         let Some(shared) = self.0.clone() else { return };
         *lock(&shared.next) = Some(content);
-        aside("cluster-kept", move || shared.write());
+        spawn_blocking_thread("cluster-kept", move || shared.write());
     }
 }
 
@@ -108,7 +108,7 @@ pub(super) fn drained(place: &Path) -> Vec<String> {
 }
 
 /// Runs blocking work on a thread of its own. It is rare, so a thread pool is not needed.
-pub(super) fn aside(name: &str, work: impl FnOnce() + Send + 'static) {
+pub(super) fn spawn_blocking_thread(name: &str, work: impl FnOnce() + Send + 'static) {
     if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(work) {
         tracing::warn!("no thread for {name}: {error}");
     }

@@ -9,7 +9,7 @@
 //! clients begin at nodes of our own, which know that a draining server still serves files without
 //! another copy.
 
-use super::scout::{self, FoundCopy};
+use super::copy_search::{self, FoundCopy};
 use base::{Cgi, ErrorKind, Identity, LogicalPath, Rng};
 use cluster::tree::Address;
 use std::collections::{HashMap, VecDeque};
@@ -70,7 +70,7 @@ enum CopySearch {
 
 impl Default for ReaderRedirect {
     fn default() -> Self {
-        Self::asking(Box::new(scout::find))
+        Self::asking(Box::new(copy_search::find))
     }
 }
 

@@ -4,7 +4,7 @@
 //! Each file system has a share of that ([`storage::LookLimit`]), so that three that hang leave
 //! space for others.
 
-use super::askers::ParentQuery;
+use super::pending_requests::ParentQuery;
 use base::LogicalPath;
 use std::collections::HashMap;
 

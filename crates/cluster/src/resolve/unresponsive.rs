@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use crate::looks::folder;
+use crate::lookup_limiter::folder;
 use crate::slots::{Slot, SlotMask};
 use crate::tree::limits::STABLE;
 
@@ -76,7 +76,7 @@ impl SilentChildren {
         }
     }
 
-    fn heard(&mut self, slot: Slot) {
+    fn note_reply(&mut self, slot: Slot) {
         self.mute.remove(slot);
         self.missed.retain(|missed| missed.slot != slot);
     }
@@ -111,14 +111,14 @@ impl UnresponsiveChildren {
     }
 
     /// Records a reply to a query for a path.
-    pub(super) fn heard(&mut self, slot: Slot, path: &[u8]) {
-        self.servers.heard(slot);
+    pub(super) fn note_reply(&mut self, slot: Slot, path: &[u8]) {
+        self.servers.note_reply(slot);
         if self.folders.is_empty() {
             return;
         }
         let folder = self.folder(path);
         if let Some(silent) = self.folders.get_mut(&folder) {
-            silent.heard(slot);
+            silent.note_reply(slot);
             if silent.missed.is_empty() {
                 self.folders.remove(&folder);
             }
@@ -126,10 +126,10 @@ impl UnresponsiveChildren {
     }
 
     /// Clears the record of a slot: it has another owner, or its owner reconnected.
-    pub(super) fn anew(&mut self, slot: Slot) {
-        self.servers.heard(slot);
+    pub(super) fn reset(&mut self, slot: Slot) {
+        self.servers.note_reply(slot);
         self.folders.retain(|_, silent| {
-            silent.heard(slot);
+            silent.note_reply(slot);
             !silent.missed.is_empty()
         });
     }
@@ -183,8 +183,8 @@ mod tests {
             assert!(mute.folders.len() <= FOLDERS_MAX);
             assert_eq!(mute.about(path.as_bytes()), slot.mask());
         }
-        mute.anew(slot);
-        mute.anew(other);
+        mute.reset(slot);
+        mute.reset(other);
         assert!(mute.folders.is_empty() && mute.servers.missed.is_empty());
         assert_eq!(mute.about(b"/d0/f"), SlotMask::EMPTY);
     }

@@ -6,9 +6,9 @@
 //! through the inbox of the cluster's thread. Change events of different threads can arrive out of
 //! order, so an event only triggers a stat; the result of the stat is reported (decision 029).
 
-use super::kept::aside;
-use super::line::ConnectionOutbox;
-use super::looking::{PendingStat, PendingStats, StatReason};
+use super::connection::ConnectionOutbox;
+use super::pending_stats::{PendingStat, PendingStats, StatReason};
+use super::state_files::spawn_blocking_thread;
 use base::LogicalPath;
 use cluster::tree::Extensions;
 use cluster::{LookupDecision, LookupLimiter, LookupLimits};
@@ -100,7 +100,7 @@ impl ServerFiles {
             return waiting.add(wanted);
         }
         let look = match wanted {
-            StatReason::Answer(_) | StatReason::Machine => self.looks.want(path.as_bytes(), now),
+            StatReason::Answer(_) | StatReason::Machine => self.looks.request(path.as_bytes(), now),
             StatReason::News | StatReason::Folder => LookupDecision::Now,
         };
         match look {
@@ -118,7 +118,7 @@ impl ServerFiles {
 
     fn begin(&mut self, path: LogicalPath, wanted: Vec<StatReason>, now: Duration) {
         if let Some(presence) = self.logical.look_now(&path) {
-            return wanted.into_iter().for_each(|wanted| self.seen(&path, presence, wanted, now));
+            return wanted.into_iter().for_each(|wanted| self.apply_stat(&path, presence, wanted, now));
         }
         if !self.looking.has_room() {
             tracing::debug!("{} is not looked up: too many looks wait for a disk", path.shown());
@@ -173,18 +173,24 @@ impl ServerFiles {
     }
 
     /// Handles the result of a stat.
-    pub(super) fn looked_at(&mut self, path: &LogicalPath, number: u64, presence: Presence, now: Duration) {
+    pub(super) fn stat_finished(
+        &mut self,
+        path: &LogicalPath,
+        number: u64,
+        presence: Presence,
+        now: Duration,
+    ) {
         // The result of an earlier stat than the expected one is stale.
         if self.looking.get(path).is_none_or(|waiting| waiting.number != Some(number)) {
             return;
         }
         let waiting = self.looking.remove(path).map(|waiting| waiting.wanted);
         for wanted in waiting.unwrap_or_default() {
-            self.seen(path, presence, wanted, now);
+            self.apply_stat(path, presence, wanted, now);
         }
     }
 
-    fn seen(&mut self, path: &LogicalPath, presence: Presence, wanted: StatReason, now: Duration) {
+    fn apply_stat(&mut self, path: &LogicalPath, presence: Presence, wanted: StatReason, now: Duration) {
         let asked = matches!(wanted, StatReason::Answer(_) | StatReason::Machine);
         if let (StatReason::Folder, Presence::NotHere) = (&wanted, presence)
             && self.logical.exports(path)
@@ -219,7 +225,7 @@ impl ServerFiles {
         let complete = complete && peer.contains(Extensions::COMPLETE);
         let logical = self.logical.clone();
         let (give, given) = mpsc::channel::<InventoryBatch>(2);
-        aside("inventory", move || collect(&logical, most, complete, &give));
+        spawn_blocking_thread("inventory", move || collect(&logical, most, complete, &give));
         tokio::task::spawn_local(tell_all(outbox, peer, given, self.voided.clone(), self.voided.get()));
     }
 

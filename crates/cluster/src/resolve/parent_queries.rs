@@ -35,7 +35,7 @@ impl LocationResolver {
         if self.is_lease_running(path, now) {
             return reply(StateReply::Have { pending: true });
         }
-        let refresh = self.recall(path, ask.refresh, now);
+        let refresh = self.forget_for_refresh(path, ask.refresh, now);
         let location = self.known(path, now);
         self.ask(path, refresh, ask.via_meta, now, actions);
         match self.judge_state(path, &location, rights, now) {
