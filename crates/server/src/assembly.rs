@@ -4,9 +4,10 @@
 //! and do not evaluate directives.
 
 use crate::VERSION;
-use crate::adapters::{Outbound, ProgramPuller, Puller, SystemNames};
+use crate::adapters::SystemNames;
 use crate::cluster::NodeRole;
 use crate::process;
+use crate::third_party::{Outbound, ProgramPuller, Puller};
 use base::{DescriptorBudget, LogicalPath};
 use config::{AddressFamily, ChecksumKind, Effective, KeepAlive};
 use digest::Algorithm;

@@ -14,10 +14,10 @@ use crate::admin::{
     ServerStatus,
 };
 use crate::cluster::{NodeOrder, OrderTarget};
-use crate::daemon::complain;
 use crate::log::{ActiveLog, Levels};
 use crate::process::{AdminFolder, PidFile};
 use crate::reload::Difference;
+use crate::stderr::print_stderr;
 use crate::{RunningServer, VERSION};
 use base::{Fault, Identity};
 use config::{Effective, Files, Load, Severity};
@@ -167,7 +167,7 @@ impl ControlLoop {
                     self.log.silence_other_threads();
                     tracing::error!("{text}");
                     // The thread that ended may be that of the log.
-                    complain(&format!("{}: error: {text}\n", self.effective.program));
+                    print_stderr(&format!("{}: error: {text}\n", self.effective.program));
                     return Ok(ExitCode::from(FAULT));
                 }
                 result = &mut admin => return result.map(|()| ExitCode::FAILURE),
@@ -365,7 +365,7 @@ impl ControlLoop {
 fn end_within(limit: Duration) {
     let end = move || {
         std::thread::sleep(limit);
-        complain("scalla: error: the server could not end in order; it ends now\n");
+        print_stderr("scalla: error: the server could not end in order; it ends now\n");
         std::process::exit(i32::from(FAULT));
     };
     if std::thread::Builder::new().name("last-resort".to_owned()).spawn(end).is_err() {

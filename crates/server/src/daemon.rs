@@ -13,6 +13,7 @@ use crate::process::{
     self, AdminFolder, DetachOutcome, Detached, EnvironmentFile, PidFile, User, enter_home, port_owner,
     state_folder,
 };
+use crate::stderr::print_stderr;
 use crate::{RunningServer, VERSION};
 use base::Supervisor;
 use config::{Effective, Files, Load, Loaded, Problem, Role, Severity, Strictness};
@@ -103,7 +104,7 @@ pub(crate) fn configuration(launch: &Launch) -> Result<Loaded, StartError> {
     if loaded.report.is_ok() {
         return Ok(loaded);
     }
-    complain(&loaded.report.to_string());
+    print_stderr(&loaded.report.to_string());
     Err(StartError::Configuration)
 }
 
@@ -123,13 +124,6 @@ pub(crate) fn fail(launch: &Launch, program: &str, error: &StartError) -> ExitCo
         writeln!(stderr, "------ {program} {instance}@{host} initialization failed.").ok();
     }
     ExitCode::from(NOT_STARTED)
-}
-
-/// Writes lines to the standard error, escaped because they contain names and text of files. A
-/// failure to write must not keep a server from starting, or from failing properly.
-pub(crate) fn complain(text: &str) {
-    let shown: Vec<String> = text.split('\n').map(|line| base::shown(line).to_string()).collect();
-    std::io::stderr().write_all(shown.join("\n").as_bytes()).ok();
 }
 
 /// Performs all steps up to the log, which belongs to the user of the service like everything after
@@ -242,7 +236,7 @@ pub(crate) fn open_log(
         _ => PathBuf::from("the error output"),
     };
     if target == LogDestination::Nowhere {
-        complain(&format!(
+        print_stderr(&format!(
             "{}: warning: in the background without a log file nothing is logged; name one (-l)\n",
             effective.program
         ));
@@ -289,7 +283,7 @@ fn introduce(launch: &Launch, effective: &Effective, report: &config::Report, no
         if unknown > 0 {
             let text = format!("{unknown} unknown directives are not in force; see `scalla config check`");
             tracing::warn!("{text}");
-            complain(&format!("{program}: warning: {text}\n"));
+            print_stderr(&format!("{program}: warning: {text}\n"));
         }
     }
 }

@@ -15,21 +15,35 @@
 //! | `admin` | the admin socket and its client |
 //! | `log` | log lines as text or JSON, written off the data path |
 //! | `process` | user, directories, pid file, descriptors, detaching |
-//! | `adapters` | implementations of traits of the other crates |
+//! | `redirector` | the file system of a manager: it redirects clients to nodes |
+//! | `reader_redirect` | redirection of readers away from a drained or suspended server |
+//! | `static_redirects` | redirects to another server by configuration |
+//! | `third_party` | third-party copies: pulls from other servers |
+//! | `admission` | admission of hosts by address and name |
+//! | `host_lookups` | host name look-ups on behalf of clients, with limits |
+//! | `adapters` | small implementations of traits of the other crates |
+//! | `stderr` | messages on the standard error before and beside the log |
 //! | `error` | [`StartError`]: the errors that prevent a start |
 
 mod adapters;
 pub mod admin;
+mod admission;
 mod assembly;
 pub mod cluster;
 mod control;
 mod daemon;
 mod error;
+mod host_lookups;
 pub mod log;
 pub mod process;
+mod reader_redirect;
+mod redirector;
 mod reload;
 mod running;
 mod stand_in;
+mod static_redirects;
+mod stderr;
+mod third_party;
 
 pub use adapters::{SystemClock, host_name};
 pub use daemon::{Launch, LogTarget, run};

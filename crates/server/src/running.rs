@@ -3,14 +3,16 @@
 //! In-process tests start one with [`RunningServer::listen`], on another storage with
 //! [`RunningServer::listen_over`]; programs use [`crate::daemon`].
 
-use crate::adapters::{
-    Doorkeeper, Handoff, LeasedCreation, ReaderRedirectFileSystem, Redirector, StaticRedirects, SystemClock,
-    SystemUsers, install_rings,
-};
+use crate::adapters::{LeasedCreation, SystemClock, SystemUsers, install_rings};
+use crate::admission::Doorkeeper;
 use crate::assembly;
 use crate::cluster::{self, ClusterThread};
 use crate::error::StartError;
 use crate::process::{port_owner, raise_descriptors};
+use crate::reader_redirect::ReaderRedirectFileSystem;
+use crate::redirector::Redirector;
+use crate::static_redirects::StaticRedirects;
+use crate::third_party::Handoff;
 use base::{Identity, Supervisor};
 use config::Effective;
 use logical::{Journals, Logical, Parts, Prepares};

@@ -1,7 +1,6 @@
-//! Names and addresses of hosts, for [`logical::Names`]. The functions are those of `admission`, so
-//! that both judge names in the same way.
+//! Names and addresses of hosts, for [`logical::Names`] and for the admission of hosts, so that both
+//! judge names in the same way.
 
-use super::admission::{addresses_of, confirmed_name};
 use std::net::IpAddr;
 
 /// The name service of the system.
@@ -17,4 +16,16 @@ impl logical::Names for SystemNames {
     fn name(&self, address: IpAddr) -> Option<String> {
         confirmed_name(address)
     }
+}
+
+/// Returns the addresses of a host. Blocks.
+pub(crate) fn addresses_of(name: &str) -> Vec<IpAddr> {
+    dns_lookup::lookup_host(name).map(|found| found.map(|a| a.to_canonical()).collect()).unwrap_or_default()
+}
+
+/// Returns the name of an address if it resolves back to the address. Blocks.
+pub(crate) fn confirmed_name(address: IpAddr) -> Option<String> {
+    let name = dns_lookup::lookup_addr(&address).ok()?;
+    let back = dns_lookup::lookup_host(&name).ok()?;
+    back.into_iter().any(|other| other.to_canonical() == address).then_some(name)
 }

@@ -66,7 +66,7 @@ impl NodeOrder {
         let folder = admin.join(".cluster");
         [Self::Suspend, Self::Drain]
             .into_iter()
-            .filter(move |order| super::state_files::read(&folder.join(order.file())).is_some())
+            .filter(move |order| super::state_file::read(&folder.join(order.file())).is_some())
     }
 }
 

@@ -5,7 +5,7 @@
 use super::health::{HealthSettings, ListFile, LoadMeasurement, SpaceLimits};
 use super::identity::OwnNodeId;
 use super::settings::{Listen, NodeRole, OperationProgram, Settings};
-use crate::adapters::Doorkeeper;
+use crate::admission::Doorkeeper;
 use crate::error::StartError;
 use base::LogicalPath;
 use cluster::tree::limits::PING;

@@ -24,7 +24,7 @@ use super::status::{CachedText, StatusInputs};
 use super::thread_timer::ThreadTimer;
 use super::tree_driver::{TreeDriver, TreeEffect};
 use super::{orders, parent_messages, prepares};
-use crate::adapters::ReaderRedirect;
+use crate::reader_redirect::ReaderRedirect;
 use base::LogicalPath;
 use cluster::tree::{Address, ClusterNode, ConnectionId, Extensions, NodeEvent, from_frame};
 use cluster::{

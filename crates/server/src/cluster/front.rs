@@ -5,7 +5,8 @@ use super::engine::ClusterEngine;
 use super::forward::Forward;
 use super::inbox::{Inbox, InboxRequest};
 use super::pending_requests::{AnswerCallback, LocationQuery};
-use base::{Clock, Rng, SplitMix64};
+use crate::adapters::OsRng;
+use base::{Clock, Rng as _, SplitMix64};
 use cluster::{ClusterAnswer, LocateFlags, LocationReader, OrderPermit, ResolverShared, SelectOptions};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -57,7 +58,7 @@ impl ClusterFront {
         tell: impl FnOnce() -> AnswerCallback,
     ) -> Option<ClusterAnswer> {
         if tried.is_empty()
-            && let Some(answer) = self.read(|reader, now, lot| reader.select(path, options, now, lot))
+            && let Some(answer) = self.read(|reader, now, rng| reader.select(path, options, now, rng))
         {
             return Some(answer);
         }
@@ -126,11 +127,11 @@ impl ClusterFront {
         let now = self.clock.now();
         let answer = READERS.with_borrow_mut(|readers| {
             let at = readers.iter().position(|(number, ..)| *number == self.number).unwrap_or_else(|| {
-                readers.push((self.number, self.shared.reader(), lot()));
+                readers.push((self.number, self.shared.reader(), seeded_rng()));
                 readers.len() - 1
             });
-            let (_, reader, lot) = readers.get_mut(at)?;
-            look(reader, now, lot)
+            let (_, reader, rng) = readers.get_mut(at)?;
+            look(reader, now, rng)
         });
         answer.filter(|answer| match answer {
             ClusterAnswer::Wait(_) => false,
@@ -141,21 +142,8 @@ impl ClusterFront {
 }
 
 /// Returns random numbers for the selection of a node. They need not be unpredictable.
-fn lot() -> SplitMix64 {
+fn seeded_rng() -> SplitMix64 {
     let mut seed = [0; 8];
     OsRng.fill(&mut seed);
     SplitMix64::new(u64::from_ne_bytes(seed))
-}
-
-/// Unpredictable random numbers, from which the key of the cache is made.
-pub(crate) struct OsRng;
-
-impl Rng for OsRng {
-    fn fill(&mut self, into: &mut [u8]) {
-        // No supported kernel lacks random numbers.
-        if rustix::rand::getrandom(&mut *into, rustix::rand::GetRandomFlags::empty()) != Ok(into.len()) {
-            tracing::error!("no random numbers");
-            std::process::abort();
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! The record on disk of the time until which clients may arrive with leases of a node, because the
 //! next run of the node does not know the leases (decision 001).
 
-use super::state_files::{self, StateFile};
+use super::state_file::{self, StateFile};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -39,7 +39,7 @@ impl LeaseRecord {
     /// Returns the time for which clients may arrive with leases of an earlier run of the node with
     /// this place file.
     pub(super) fn read(place: &Path, today: SystemTime) -> Option<Duration> {
-        Self::remaining(&state_files::read(&file(place))?, today)
+        Self::remaining(&state_file::read(&file(place))?, today)
     }
 
     fn remaining(text: &str, today: SystemTime) -> Option<Duration> {

@@ -5,7 +5,7 @@
 //! | `forward` | operations on names on their way down |
 //! | `configured` | conversion of the configuration to settings |
 //! | `identity` | the identity of the node, over restarts |
-//! | `state_files` | state that a node keeps on disk while it runs |
+//! | `state_file`, `state_files` | state that a node keeps on disk for its next start |
 //! | `health` | load, space and the list of nodes that may join, measured on another thread |
 //! | `operations` | operations on names that a parent forwards, performed here |
 //! | `settings` | [`Settings`] of the node |
@@ -64,6 +64,7 @@ mod server_files;
 mod settings;
 mod sockets;
 mod space_totals;
+mod state_file;
 mod state_files;
 mod status;
 mod survey;
@@ -76,7 +77,7 @@ pub use administration::{NodeOrder, short};
 pub(crate) use configured::configured;
 pub use engine::ClusterEngine;
 pub(crate) use forward::Forward;
-pub(crate) use front::{ClusterFront, OsRng};
+pub(crate) use front::ClusterFront;
 pub use health::{HealthSettings, ListFile, LoadMeasurement, SpaceLimits};
 pub(crate) use leases::{Creation, CreationPermit, SharedLeases};
 pub(crate) use prepares::PrepareBatch;

@@ -8,7 +8,7 @@
 
 use super::connection::ConnectionOutbox;
 use super::pending_stats::{PendingStat, PendingStats, StatReason};
-use super::state_files::spawn_blocking_thread;
+use super::state_file::spawn_blocking_thread;
 use base::LogicalPath;
 use cluster::tree::Extensions;
 use cluster::{LookupDecision, LookupLimiter, LookupLimits};

@@ -1,7 +1,7 @@
 //! The thread of the cluster node: its start, its loop and its end.
 
 use super::engine::{ClusterEngine, Drivers, SharedEngine};
-use super::front::{ClusterFront, OsRng};
+use super::front::ClusterFront;
 use super::health::Health;
 use super::inbox::{Inbox, InboxBatch, InboxRequest, Job, Receiver, StorageEvents};
 use super::lease_record::LeaseRecord;
@@ -16,8 +16,9 @@ use super::settings::{NodeRole, Settings};
 use super::sockets::{self, Dialer};
 use super::state_files::{NodeStateFiles, drained};
 use super::tree_driver::TreeDriver;
-use crate::adapters::ReaderRedirect;
+use crate::adapters::OsRng;
 use crate::error::StartError;
+use crate::reader_redirect::ReaderRedirect;
 use base::{Clock, Supervisor};
 use cluster::tree::{Address, ClusterNode};
 use cluster::{Cache, Cell, Chooser, LocationResolver, NameChange, ResolveSettings};
@@ -273,7 +274,7 @@ fn complete(settings: &mut Settings, data_port: u16, cluster_port: Option<u16>) 
 
 /// Reads the address of the parent that this node had before its restart.
 fn place(file: &std::path::Path) -> Option<Address> {
-    let text = super::state_files::read(file)?;
+    let text = super::state_file::read(file)?;
     let (host, port) = text.trim_end().split_once(' ')?;
     Some(Address::new(host, port.parse().ok()?))
 }

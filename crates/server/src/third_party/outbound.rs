@@ -11,7 +11,7 @@
 //! hosts would use. A remote client therefore cannot reach a service that listens on the loopback
 //! interface only.
 
-use super::host_lookups::HostLookups;
+use crate::host_lookups::HostLookups;
 use client::Resolver;
 use config::{CopySource, CopySources};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

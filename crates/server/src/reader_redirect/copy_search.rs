@@ -3,7 +3,6 @@
 //! The search begins at the node where clients begin, and follows redirects up to the server that
 //! has the file. Its result is therefore the one that a redirected client would get.
 
-use super::reader_redirect::MARK;
 use base::LogicalPath;
 use client::xroot::flags::{StatFlags, StatOptions, StatWants};
 use client::xroot::reply::StatText;
@@ -13,6 +12,10 @@ use cluster::tree::Address;
 use std::io;
 use std::net::ToSocketAddrs;
 use std::time::Duration;
+
+/// The mark of this server's own searches in their cgi. A search that returns to this server has
+/// found no other copy.
+pub(super) const MARK: &str = "scalla.mover";
 
 /// The deadline of one reply.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -9,9 +9,12 @@
 //! clients begin at nodes of our own, which know that a draining server still serves files without
 //! another copy.
 
-use super::copy_search::{self, FoundCopy};
-use base::{Cgi, ErrorKind, Identity, LogicalPath, Rng};
+mod copy_search;
+
+use crate::adapters::OsRng;
+use base::{Cgi, ErrorKind, Identity, LogicalPath, Rng as _};
 use cluster::tree::Address;
+use copy_search::{FoundCopy, MARK};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,9 +32,6 @@ const BELIEVED: Duration = Duration::from_secs(30);
 /// Maximum number of files in the cache of other copies. When it is exceeded, all are evicted and
 /// searched again.
 const FILES_MAX: usize = 65_536;
-/// The mark of this server's own searches in their cgi. A search that returns to this server has
-/// found no other copy.
-pub(super) const MARK: &str = "scalla.mover";
 
 /// A function that searches another copy of a file, beginning at a node. It blocks.
 type FindCopy = dyn Fn(&Address, &LogicalPath, &str) -> Option<FoundCopy> + Send + Sync;
@@ -77,7 +77,7 @@ impl Default for ReaderRedirect {
 impl ReaderRedirect {
     fn asking(ask: Box<FindCopy>) -> Self {
         let mut secret = [0; 16];
-        crate::cluster::OsRng.fill(&mut secret);
+        OsRng.fill(&mut secret);
         let mark = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         let (opening, reading) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { opening, reading, state: Mutex::default(), ask, mark }

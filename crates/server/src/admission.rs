@@ -5,6 +5,7 @@
 //! address, because the owner of an address may give it any name. Names are looked up on separate
 //! threads and cached, so that a slow name server delays only the connections that need the answer.
 
+use crate::adapters::{addresses_of, confirmed_name};
 use config::{HostPattern, Network};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -227,17 +228,6 @@ async fn run_blocking<T: Send + 'static>(question: impl FnOnce() -> T + Send + '
     let asking = move || drop(tell.send(question()));
     std::thread::Builder::new().name("resolver".to_owned()).spawn(asking).ok()?;
     told.await.ok()
-}
-
-pub(super) fn addresses_of(name: &str) -> Vec<IpAddr> {
-    dns_lookup::lookup_host(name).map(|found| found.map(|a| a.to_canonical()).collect()).unwrap_or_default()
-}
-
-/// Returns the name of an address if it resolves back to the address.
-pub(super) fn confirmed_name(address: IpAddr) -> Option<String> {
-    let name = dns_lookup::lookup_addr(&address).ok()?;
-    let back = dns_lookup::lookup_host(&name).ok()?;
-    back.into_iter().any(|other| other.to_canonical() == address).then_some(name)
 }
 
 #[cfg(test)]

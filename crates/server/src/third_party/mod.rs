@@ -1,0 +1,18 @@
+//! Third-party copies: this server pulls files from other servers on behalf of clients.
+//!
+//! | file | content |
+//! |---|---|
+//! | `fetcher` | pulls with our own client, for [`logical::Fetcher`] |
+//! | `copy_program` | pulls with a program of the site (`ofs.tpc pgm`), for [`logical::Fetcher`] |
+//! | `outbound` | the policy for outgoing connections on behalf of clients |
+//! | `handoff` | third-party copies redirected to another server, before any file system |
+
+mod copy_program;
+mod fetcher;
+mod handoff;
+mod outbound;
+
+pub(crate) use copy_program::ProgramPuller;
+pub(crate) use fetcher::Puller;
+pub(crate) use handoff::Handoff;
+pub(crate) use outbound::Outbound;
