@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cell::CellChild;
 use crate::paths::PathTable;
 use crate::slots::{CELL_SLOTS, Slot, SlotMask};
 
@@ -110,11 +109,6 @@ impl AbsentLessees {
 }
 
 impl AbsentSlot {
-    /// Returns the seat of a lost child.
-    pub(crate) fn of(slot: Slot, child: &CellChild, rivals: SlotMask, paths: &Arc<PathTable>) -> Self {
-        Self { slot, digest: child.digest, rivals, share: child.share, paths: paths.clone() }
-    }
-
     /// Reports whether files could be created there under this path.
     pub(crate) fn takes(&self, path: &[u8]) -> bool {
         self.paths.rights(path).is_some_and(|rights| rights.write.contains(self.slot))

@@ -144,6 +144,11 @@ pub struct CellChild {
 }
 
 impl CellChild {
+    /// Returns the slot of a child that was lost.
+    fn absent_slot(&self, slot: Slot, rivals: SlotMask, paths: &Arc<PathTable>) -> AbsentSlot {
+        AbsentSlot { slot, digest: self.digest, rivals, share: self.share, paths: paths.clone() }
+    }
+
     /// Returns the address that this client should use; `None` if it can use none.
     pub fn interface(&self, client: ClientOrigin) -> Option<&Interface> {
         let families: &[bool] = match client.net {
@@ -290,7 +295,7 @@ impl Cell {
     pub(crate) fn miss_lessee(&mut self, slot: Slot, until: Duration) {
         if let Some(child) = self.child(slot).filter(|child| child.takes_leases) {
             let rivals = self.connected - slot.mask();
-            let (id, seat) = (child.id, Some(AbsentSlot::of(slot, child, rivals, &self.paths)));
+            let (id, seat) = (child.id, Some(child.absent_slot(slot, rivals, &self.paths)));
             self.absent.add(AbsentLessee { id, until, seat });
         }
     }

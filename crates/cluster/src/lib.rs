@@ -41,6 +41,7 @@ mod paths;
 mod request;
 mod resolve;
 mod selection;
+mod shared_file_system;
 mod slots;
 pub mod tree;
 mod tried_children;
@@ -64,12 +65,13 @@ pub use request::{
 };
 pub use resolve::{
     EXPECTED_BACK, HOLD, LocationReader, LocationResolver, LookupOutcome, QUERIES_MAX, RequestToken,
-    ResolveSettings, ResolveStats, ResolverAction, ResolverShared, SILENCE, STEPS_MAX, SharedFileSystem,
-    StateAsk, StateReply, WAITERS_MAX,
+    ResolveSettings, ResolveStats, ResolverAction, ResolverShared, SILENCE, STEPS_MAX, StateAsk, StateReply,
+    WAITERS_MAX,
 };
 pub use selection::{
     AffinityPath, ByLoad, Chooser, ForeignTarget, Policy, RoundRobin, Selection, WaitTimes, Weights,
 };
+pub use shared_file_system::SharedFileSystem;
 pub use slots::{CELL_SLOTS, Slot, SlotIter, SlotMask};
 pub use tried_children::{TRIED_MAX, TriedChildren};
 pub use work_queue::{WorkBatch, WorkQueue, WorkStats};

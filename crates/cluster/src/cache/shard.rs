@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 
-use super::{Bounces, CacheStats, CachedLocation, FAILED_HOLD, PLACEMENT_HOLD, WINDOW_TICKS};
+use super::bounces::Bounces;
+use super::location::{CacheStats, CachedLocation, FAILED_HOLD, PLACEMENT_HOLD, WINDOW_TICKS};
 use crate::leases::LEASE;
 use crate::slots::{Slot, SlotMask};
 

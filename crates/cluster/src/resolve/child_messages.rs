@@ -6,8 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::checked_path::checked;
 use super::parent_queries::presence;
-use super::{LocationResolver, ResolverAction, Settle, checked};
+use super::queries::Settle;
+use super::{LocationResolver, ResolverAction};
 use crate::cache::CachedLocation;
 use crate::slots::{Slot, SlotMask};
 

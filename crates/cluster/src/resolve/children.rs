@@ -6,31 +6,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::limits::{EXPECTED_BACK, SEATED_WITHIN, STEPS_AT_ONCE};
 use super::missed::MissedUntil;
-use super::{LocationResolver, ResolverAction, STEPS_AT_ONCE, Settle};
+use super::queries::Settle;
+use super::{AttachedChild, LocationResolver, ResolverAction};
 use crate::cell::{CellChild, ChildKind, ChildState, Interface};
 use crate::leases::LEASE;
 use crate::meters::LoadFigures;
 use crate::paths::ChildExport;
 use crate::slots::{Slot, SlotMask};
 use crate::tree::limits::STABLE;
-use crate::tree::{ChildChange, ClusterMember, ConnectionId, Extensions};
-
-/// The time for which a lost child is expected to reconnect. Meanwhile no file that it may have is
-/// reported as missing or created. The slot itself is kept for longer.
-pub const EXPECTED_BACK: Duration = Duration::from_secs(30);
-
-/// The time within which a child that was redirected to another cell has its place there. For the
-/// same time clients at a supervisor wait for a lost child; without any child it redirects them
-/// back then.
-pub(super) const SEATED_WITHIN: Duration = Duration::from_secs(5);
-
-/// The connection of a child.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct AttachedChild {
-    link: ConnectionId,
-    since: Duration,
-}
+use crate::tree::{ChildChange, ClusterMember, Extensions};
 
 impl LocationResolver {
     /// Applies a change of the child in `slot`, as reported by the tree. `member` is the child in

@@ -8,24 +8,8 @@ use crate::cache::CachedLocation;
 use crate::cell::Cell;
 use crate::paths::Rights;
 use crate::selection::Policy;
+use crate::shared_file_system::SharedFileSystem;
 use crate::slots::{Slot, SlotMask};
-
-/// The settings of a shared file system: all servers see the same files.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SharedFileSystem {
-    /// Clients are redirected without a check that the file exists.
-    pub unchecked: bool,
-    /// The node looks itself, at its own mount, instead of querying a server.
-    pub central: bool,
-    /// The number of servers that a client may try for one file; a further one has the same files.
-    pub tries_max: usize,
-}
-
-impl Default for SharedFileSystem {
-    fn default() -> Self {
-        Self { unchecked: false, central: false, tries_max: 2 }
-    }
-}
 
 /// The effective location.
 #[derive(Clone, Copy, Debug)]

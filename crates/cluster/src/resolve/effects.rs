@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hold::HOLD;
+use super::limits::HOLD;
 use super::queries::RequestToken;
 use crate::cache::CacheStats;
 use crate::lease_number::LeaseNumber;
@@ -54,6 +54,22 @@ impl Default for ResolveSettings {
             started: Duration::ZERO,
         }
     }
+}
+
+/// The result of a look-up in the shared file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LookupOutcome {
+    /// The file exists; when `pending`, it is incomplete.
+    Here {
+        /// The file is incomplete.
+        pending: bool,
+    },
+    /// The file does not exist.
+    NotHere,
+    /// Unknown: the file system failed or hangs.
+    Unknown,
+    /// Too many look-ups are waiting: clients are asked to retry.
+    Refused,
 }
 
 /// The options of a parent's query for a file.

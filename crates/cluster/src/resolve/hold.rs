@@ -7,17 +7,11 @@
 use std::time::Duration;
 
 use super::held_requests::HeldRequest;
+use super::limits::{PATIENCE, REVIEWS_AT_ONCE};
 use super::parent_queries::StateReport;
 use super::queries::{QueryWaiter, RequestToken, WAITERS_MAX, WaiterRequest};
-use super::{LocationResolver, PATIENCE, ResolverAction};
+use super::{LocationResolver, ResolverAction};
 use crate::request::{ClusterAnswer, ErrorCode};
-
-/// The default maximum time for which a request is held.
-pub const HOLD: Duration = Duration::from_secs(30);
-
-/// The maximum number of held requests that one [`LocationResolver::tick`] judges (batch). The next tick is
-/// due at once while there are more, so that other messages and requests are handled in between.
-pub(super) const REVIEWS_AT_ONCE: usize = 64;
 
 impl LocationResolver {
     /// Drops the requests with these tokens, because the clients that sent them have disconnected.

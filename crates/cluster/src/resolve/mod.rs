@@ -22,12 +22,14 @@
 //! The resolver runs on one thread. Connections read its knowledge through [`LocationReader`], each on its
 //! own thread. Source: cms protocol 3, sections "state handling" to "locate".
 
+mod checked_path;
 mod child_messages;
 mod children;
 mod effective_location;
 mod effects;
 mod held_requests;
 mod hold;
+mod limits;
 mod locate;
 mod missed;
 mod parent_queries;
@@ -48,25 +50,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{PATH_BYTES_MAX, Rng};
+use base::Rng;
 
-pub use children::EXPECTED_BACK;
-pub use effective_location::SharedFileSystem;
-pub use effects::{ResolveSettings, ResolveStats, ResolverAction, SILENCE, StateAsk, StateReply};
-pub use hold::HOLD;
+pub use effects::{
+    LookupOutcome, ResolveSettings, ResolveStats, ResolverAction, SILENCE, StateAsk, StateReply,
+};
+pub use limits::{EXPECTED_BACK, HOLD, STEPS_MAX};
 pub use queries::{QUERIES_MAX, RequestToken, WAITERS_MAX};
 pub use reader::{LocationReader, ResolverShared};
-pub use shared_lookup::LookupOutcome;
 
-use children::AttachedChild;
+use checked_path::checked;
 use held_requests::HeldRequests;
+use limits::{CARRIED_ON, PATIENCE, QUERIES_AT_ONCE, STEPS_AT_ONCE};
 use missed::MissedChildren;
 use placed_leases::PlacedLeases;
 use queries::{ChildQuery, Queries, QueryWaiter, WaiterRequest};
 use reliance::Reliance;
 use replaced::ReplacedSlots;
 use select::{Question, SelectDecision};
-use settle::Settle;
 use unconfirmed::UnconfirmedLeases;
 use unresponsive::UnresponsiveChildren;
 
@@ -76,34 +77,18 @@ use crate::inventories::Inventories;
 use crate::lease_number::LeaseClock;
 use crate::leases::Leases;
 use crate::paths::plain;
-use crate::request::{ClusterAnswer, ErrorCode, LocateFlags, SelectOptions};
+use crate::request::{ClusterAnswer, LocateFlags, SelectOptions};
 use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
-use crate::tree::Address;
+use crate::tree::{Address, ConnectionId};
 use crate::tried_children::TriedChildren;
 
-/// The query timeout of a child that supports NOT_HERE replies, as a multiple of
-/// [`ResolveSettings::silence`]. The child may have real daemons below it, and has to wait for
-/// their timeout itself.
-const PATIENCE: u32 = 2;
-/// The time for which a query is extended to children that join meanwhile, as a multiple of
-/// [`ResolveSettings::silence`] from the start of the query.
-const CARRIED_ON: u32 = 3;
-
-/// The maximum number of expired queries that one [`LocationResolver::tick`] ends.
-const QUERIES_AT_ONCE: usize = 64;
-
-/// The number of steps after which a call starts no further work.
-const STEPS_AT_ONCE: u64 = 256;
-
-/// The maximum number of waiting requests and queries that one call looks at. A call handles one
-/// message, one path of an inventory, one request or one tick. The limit depends neither on the
-/// number of waiting requests nor on the number of open queries. The remaining work is due at once.
-pub const STEPS_MAX: u64 = 4 * STEPS_AT_ONCE;
-
-const _: () = assert!(
-    2 * (STEPS_AT_ONCE + settle::WAITERS_AT_ONCE as u64) + 2 * hold::REVIEWS_AT_ONCE as u64 <= STEPS_MAX
-);
+/// The connection of a child.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct AttachedChild {
+    pub(super) link: ConnectionId,
+    pub(super) since: Duration,
+}
 
 /// The state machine of one cell.
 ///
@@ -526,17 +511,6 @@ impl LocationResolver {
     fn come_again(&self) -> ClusterAnswer {
         ClusterAnswer::wait(self.shared.chooser.policy().waits.lookup)
     }
-}
-
-/// Returns a valid path for a look-up, without trailing slashes.
-fn checked(path: &[u8]) -> Result<&[u8], ClusterAnswer> {
-    if path.len() > PATH_BYTES_MAX {
-        return Err(ClusterAnswer::error(ErrorCode::NAME_TOO_LONG, "The path is too long."));
-    }
-    if path.first() != Some(&b'/') {
-        return Err(ClusterAnswer::error(ErrorCode::INVALID, "The path is not absolute."));
-    }
-    Ok(plain(path))
 }
 
 #[cfg(test)]

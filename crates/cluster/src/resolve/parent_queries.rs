@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
-use super::children::SEATED_WITHIN;
+use super::checked_path::checked;
+use super::limits::SEATED_WITHIN;
 use super::queries::{QueryWaiter, WaiterRequest};
-use super::{LocationResolver, RequestToken, ResolverAction, StateAsk, StateReply, checked};
+use super::{LocationResolver, RequestToken, ResolverAction, StateAsk, StateReply};
 use crate::cache::CachedLocation;
 use crate::paths::Rights;
 use crate::request::ClusterAnswer;

@@ -16,9 +16,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::checked_path::checked;
 use super::parent_queries::presence;
 use super::select::Question;
-use super::{LocationResolver, ResolverAction, checked};
+use super::{LocationResolver, ResolverAction};
 use crate::cache::CachedLocation;
 use crate::lease_number::LeaseNumber;
 use crate::leases::{CreationOutcome, LEASE, OVERTAKEN, Permit};

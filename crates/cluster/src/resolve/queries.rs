@@ -14,7 +14,6 @@ use std::time::Duration;
 use slab::Slab;
 
 use super::select::Question;
-use super::settle::Settle;
 use crate::request::LocateFlags;
 use crate::slots::{Slot, SlotMask};
 
@@ -32,6 +31,17 @@ const LOOKED_AT_PER_ABANDONED: usize = 2;
 /// the same token only the last can be abandoned.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RequestToken(pub u64);
+
+/// The event after which the waiting requests of a query are judged again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Settle {
+    /// A child replied, or was lost.
+    Heard,
+    /// A child replied, and all parents have received its reply.
+    Announced,
+    /// The query timed out.
+    GivenUp,
+}
 
 /// The kind of answer that a request waits for.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use base::Rng;
 
-use super::{checked, locate, select};
+use super::checked_path::checked;
+use super::{locate, select};
 use crate::cache::{Cache, CachedLocation};
 use crate::cell::{Cell, ClientOrigin};
 use crate::inventories::Inventories;

@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
+use super::checked_path::checked;
 use super::select::Question;
-use super::{LocationResolver, RequestToken, ResolverAction, checked};
+use super::{LocationResolver, RequestToken, ResolverAction};
 use crate::request::{ClusterAnswer, Intent, SelectOptions};
 use crate::slots::{Slot, SlotMask};
 use crate::tried_children::TriedChildren;

@@ -5,25 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::limits::{CARRIED_ON, PATIENCE, WAITERS_AT_ONCE};
 use super::parent_queries::StateReport;
-use super::queries::{ChildQuery, QueryWaiter, RequestToken, WaiterRequest};
+use super::queries::{ChildQuery, QueryWaiter, RequestToken, Settle, WaiterRequest};
 use super::select::SelectDecision;
-use super::{CARRIED_ON, LocationResolver, LookupOutcome, PATIENCE, ResolverAction, StateReply};
+use super::{LocationResolver, LookupOutcome, ResolverAction, StateReply};
 use crate::slots::{Slot, SlotMask};
-
-/// The maximum number of requests waiting for one query that are judged in one batch.
-pub(super) const WAITERS_AT_ONCE: usize = 64;
-
-/// The event after which the waiting requests of a query are judged again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Settle {
-    /// A child replied, or was lost.
-    Heard,
-    /// A child replied, and all parents have received its reply.
-    Announced,
-    /// The query timed out.
-    GivenUp,
-}
 
 impl LocationResolver {
     /// Records the reply of a child and judges the requests that wait for the query again.

@@ -5,25 +5,11 @@
 
 use std::time::Duration;
 
-use super::{LocationResolver, ResolverAction, Settle, checked};
+use super::checked_path::checked;
+use super::queries::Settle;
+use super::{LocationResolver, LookupOutcome, ResolverAction};
 use crate::cache::CachedLocation;
 use crate::slots::SlotMask;
-
-/// The result of a look-up in the shared file system.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LookupOutcome {
-    /// The file exists; when `pending`, it is incomplete.
-    Here {
-        /// The file is incomplete.
-        pending: bool,
-    },
-    /// The file does not exist.
-    NotHere,
-    /// Unknown: the file system failed or hangs.
-    Unknown,
-    /// Too many look-ups are waiting: clients are asked to retry.
-    Refused,
-}
 
 impl LocationResolver {
     /// Records the result of [`ResolverAction::Look`]. A result without waiting requests is ignored.

@@ -27,7 +27,7 @@ use crate::cell::CellChild;
 use crate::fixtures::{cell, server};
 use crate::lease_number::LeaseNumber;
 use crate::paths::ChildExport;
-use crate::request::{Intent, RetryReason};
+use crate::request::{ErrorCode, Intent, RetryReason};
 use crate::selection::Policy;
 use base::SplitMix64;
 

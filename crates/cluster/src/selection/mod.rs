@@ -24,7 +24,7 @@ pub use round_robin::RoundRobin;
 use crate::cell::{Cell, ClientOrigin};
 use crate::meters::{AccessKind, Meters};
 use crate::request::{ClientAffinity, ClusterAnswer, ErrorCode};
-use crate::resolve::SharedFileSystem;
+use crate::shared_file_system::SharedFileSystem;
 use crate::slots::{Slot, SlotMask};
 
 /// A method to pick one of several fit children.

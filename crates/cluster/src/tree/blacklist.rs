@@ -4,7 +4,7 @@
 //! The list is checked at each login and, when it changes, for all children: see `members::orders`.
 
 use super::address::Address;
-use super::members::PeerAddress;
+use super::peer_address::PeerAddress;
 
 /// One line of the list.
 #[derive(Clone, PartialEq, Eq, Debug)]

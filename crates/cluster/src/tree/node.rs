@@ -21,10 +21,11 @@ use super::limits::{
     LOAD_NEWS, LOGIN, LOGINS_MAX, LOGINS_PER_PEER_MAX, REDIRECTORS_MAX, REDIRECTORS_PER_PEER_MAX, TOTALS,
 };
 use super::member::{LoadReport, SpaceReport};
-use super::members::{Members, PeerAddress, RootDistance};
+use super::members::{Members, RootDistance};
 use super::membership::{ChildSettings, Membership};
 use super::message::{LoginMessage, NodeMessage, ParentReply, StatusMessage};
 use super::parent::ParentSettings;
+use super::peer_address::PeerAddress;
 use crate::Slot;
 
 /// An event that the driver reports.

@@ -7,7 +7,10 @@ use base::LogicalPath;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::{CHANGES_MAX, MISSES_MAX};
+/// The maximum number of waiting names that changed, and their bytes.
+pub const CHANGES_MAX: (usize, usize) = (1 << 14, 2 * 1024 * 1024);
+/// The maximum number of waiting names that were opened in vain, and their bytes.
+pub const MISSES_MAX: (usize, usize) = (1 << 10, 256 * 1024);
 
 /// The waiting names.
 #[derive(Default, Debug)]

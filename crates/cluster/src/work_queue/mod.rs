@@ -23,6 +23,8 @@ use std::sync::Arc;
 
 use base::LogicalPath;
 
+pub use changed_paths::{CHANGES_MAX, MISSES_MAX};
+
 use changed_paths::ChangedPaths;
 use fair_queue::FairQueue;
 
@@ -36,10 +38,6 @@ pub const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const REQUESTS_PER_CLIENT_MAX: usize = 8192;
 /// The number of requests below which a client may use the last quarter of the queue.
 pub const FEW_REQUESTS: usize = 16;
-/// The maximum number of waiting names that changed, and their bytes.
-pub const CHANGES_MAX: (usize, usize) = (1 << 14, 2 * 1024 * 1024);
-/// The maximum number of waiting names that were opened in vain, and their bytes.
-pub const MISSES_MAX: (usize, usize) = (1 << 10, 256 * 1024);
 
 /// The batch size for results of looks.
 const LOOKED_AT_ONCE: usize = 256;

@@ -1,6 +1,7 @@
 //! Tests of a shared file system in which this node looks itself.
 
 use super::*;
+use crate::SharedFileSystem;
 use crate::resolve::LookupOutcome;
 
 const HERE: LookupOutcome = LookupOutcome::Here { pending: false };

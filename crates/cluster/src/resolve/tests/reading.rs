@@ -1,6 +1,7 @@
 //! Tests of `select` for readers.
 
 use super::*;
+use base::PATH_BYTES_MAX;
 
 #[test]
 fn a_miss_queries_all_exporters_and_the_first_holder_answers() {

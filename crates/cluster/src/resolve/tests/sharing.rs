@@ -1,6 +1,7 @@
 //! Tests of a shared file system: one server answers for all.
 
 use super::*;
+use crate::SharedFileSystem;
 use crate::request::RetryReason;
 
 fn stage(servers: u8, shared: SharedFileSystem) -> Stage {

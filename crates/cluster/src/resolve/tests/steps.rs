@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::resolve::STEPS_MAX;
-use crate::resolve::hold::REVIEWS_AT_ONCE;
+use crate::resolve::limits::REVIEWS_AT_ONCE;
 use crate::tree::ChildChange;
 
 const FEW: u64 = 10;

@@ -18,7 +18,8 @@ use wire::cms::flags::Mode;
 use wire::cms::login::Role;
 use wire::cms::{Extensions, PROTOCOL_VERSION};
 
-use super::{ConnectionRole, Contest, Members, PeerAddress, RootDistance};
+use super::super::peer_address::PeerAddress;
+use super::{ConnectionRole, Contest, Members, RootDistance};
 use crate::Slot;
 
 /// The port of a data server that did not say it. Source: cms protocol 3, login record.

@@ -8,6 +8,7 @@
 //! | `login` | a login from its arrival to its place |
 //! | `seating` | the choice of a place: own cell, a cell below, or waiting |
 //! | `health` | pings, timeouts, places kept for lost children |
+//! | `reporter` | changes collected for reports to the own parents |
 //! | `reports` | reports of children about themselves, and reports to the own parents |
 //! | `resets` | the rate limit for resets by a child |
 //! | `orders` | orders of the administrator: black list, drain, suspend |
@@ -15,15 +16,15 @@
 mod health;
 mod login;
 mod orders;
+mod reporter;
 mod reports;
 mod resets;
 mod seating;
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
 use std::time::Duration;
 
-pub use reports::Totals;
+pub use reporter::Totals;
 
 use super::action::{ChildChange, NodeAction, Notice, RefusalReason};
 use super::address::Address;
@@ -38,18 +39,8 @@ use super::parking::{Parked, Parking};
 use super::role::AcceptorRole;
 use super::slot_table::SlotTable;
 use crate::{CELL_SLOTS, Slot, SlotMask};
-use reports::Reporter;
+use reporter::Reporter;
 use resets::Resets;
-
-/// The origin of a connection.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PeerAddress {
-    /// Its address.
-    pub ip: IpAddr,
-    /// The host name or address of the node for other nodes: a name if one is known without a
-    /// look-up, else the address as text.
-    pub host: String,
-}
 
 /// The role of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::super::action::{ChildChange, NodeAction};
 use super::super::blacklist::{Blacklist, BlacklistVerdict};
 use super::super::message::{LoginRefusal, NodeMessage, StatusMessage};
-use super::{Members, PeerAddress};
+use super::super::peer_address::PeerAddress;
+use super::Members;
 use crate::Slot;
 
 impl Members {

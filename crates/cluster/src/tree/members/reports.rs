@@ -2,106 +2,21 @@
 //!
 //! Changes are collected into batches, so that a wave of joins causes few messages at the parents.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::action::{ChildChange, NodeAction};
 use super::super::connection_id::ConnectionId;
-use super::super::limits::{LEVELS_MAX, REPORT, RESERVATION};
+use super::super::limits::{LEVELS_MAX, RESERVATION};
 use super::super::member::{ClusterMember, LoadReport};
 use super::super::message::{CellReport, NodeMessage, StatusMessage};
 use super::super::role::AcceptorRole;
+use super::reporter::Totals;
 use super::{ConnectionRole, Members};
 use crate::{Slot, SlotMask};
 use wire::cms::message::SpaceSums;
 
 /// The maximum depth of reported cells below a node: as deep as real supervisors might be stacked.
 const DEPTH_MAX: u8 = 2 * LEVELS_MAX;
-
-/// The maximum number of newly arrived nodes in one report, so that a report fits a frame even if
-/// every cell has this number.
-const JOINED_MAX: usize = 256;
-
-/// The space and load of all active children together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Totals {
-    /// Active children.
-    pub children: usize,
-    /// Sum of their total space, in MB.
-    pub total_mb: u64,
-    /// Sum of their free space, in MB.
-    pub free_mb: u64,
-    /// The free space of the best writable child, in MB.
-    pub best_free_mb: u32,
-    /// The usage of that child, in percent.
-    pub best_used_percent: u8,
-    /// A child can stage files.
-    pub stages: bool,
-    /// The mean of their loads.
-    pub load: LoadReport,
-}
-
-/// Changes of cells that the parents of a supervisor have not received yet.
-#[derive(Debug, Default)]
-pub(super) struct Reporter {
-    /// The node has parents to report to; a manager has none.
-    enabled: bool,
-    due: Option<Duration>,
-    own: bool,
-    joined: Vec<u64>,
-    below: BTreeMap<u64, CellReport>,
-}
-
-impl Reporter {
-    pub(super) fn new(enabled: bool) -> Self {
-        Self { enabled, ..Self::default() }
-    }
-
-    fn arm(&mut self, now: Duration) {
-        if self.enabled {
-            self.due.get_or_insert(now + REPORT);
-        }
-    }
-
-    /// Records that the places of the own cell changed.
-    pub(super) fn changed(&mut self, now: Duration) {
-        self.own = true;
-        self.arm(now);
-    }
-
-    /// Records that a node joined the own cell.
-    pub(super) fn joined(&mut self, node: u64, now: Duration) {
-        if self.enabled && self.joined.len() < JOINED_MAX {
-            self.joined.push(node);
-        }
-        self.changed(now);
-    }
-
-    /// Records that a cell below is unreachable.
-    pub(super) fn gone(&mut self, id: u64, now: Duration) {
-        if !self.enabled {
-            return;
-        }
-        self.arm(now);
-        let address = super::super::address::Address::new("", 0);
-        self.below.insert(id, CellReport { id, address, depth: 1, places: None, joined: Vec::new() });
-    }
-
-    /// Records the report of a cell below; `report` is as seen from here.
-    fn relay(&mut self, mut report: CellReport, now: Duration) {
-        self.arm(now);
-        if let Some(before) = self.below.remove(&report.id) {
-            report.joined.splice(0..0, before.joined);
-            report.joined.truncate(JOINED_MAX);
-        }
-        self.below.insert(report.id, report);
-    }
-
-    /// Returns the time at which the changes are to be sent.
-    pub(super) fn due(&self) -> Option<Duration> {
-        self.due
-    }
-}
 
 impl Members {
     /// Returns the changes of the own cell and those below, for all parents of our own; empty if
