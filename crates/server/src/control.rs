@@ -308,7 +308,7 @@ impl ControlLoop {
         };
         let name = address.clone().or(node).unwrap_or_else(|| "this node".to_owned());
         tracing::info!("cluster: by order of the administrator {name} is {state}");
-        AdminResponse::Ordered(OrderAnswer { node: name, state: state.to_owned(), address })
+        AdminResponse::Ordered(OrderAnswer { node: name, state: state.into(), address })
     }
 
     fn reload_and_log(&mut self) -> AdminResponse {

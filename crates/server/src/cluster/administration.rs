@@ -1,6 +1,7 @@
 //! Orders of the administrator over the admin socket: suspend, resume, drain or undrain this node
 //! or one below it.
 
+use super::node_state::NodeState;
 use super::status::{ChildStatus, NodeStatus};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -31,11 +32,11 @@ impl NodeOrder {
 
     /// Returns the state of a node after the order, as shown in the status of the cluster.
     #[must_use]
-    pub const fn state(self) -> &'static str {
+    pub const fn state(self) -> NodeState {
         match self {
-            Self::Suspend => "suspended",
-            Self::Drain => "draining",
-            Self::Resume | Self::Undrain => "serving",
+            Self::Suspend => NodeState::Suspended,
+            Self::Drain => NodeState::Draining,
+            Self::Resume | Self::Undrain => NodeState::Serving,
         }
     }
 

@@ -4,7 +4,7 @@
 
 use super::health::{HealthSettings, ListFile, LoadMeasurement, SpaceLimits};
 use super::identity::OwnNodeId;
-use super::settings::{Listen, NodeRole, OperationProgram, Settings};
+use super::settings::{Listen, NodeRole, Settings};
 use crate::admission::Doorkeeper;
 use crate::error::StartError;
 use base::LogicalPath;
@@ -63,14 +63,7 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
     let known = !host.is_empty() && addresses.iter().any(|ip| !ip.is_loopback());
     settings.own_name = known.then(|| host.as_str().into());
     settings.health = health(effective);
-    settings.programs = cluster
-        .programs
-        .iter()
-        .map(|program| OperationProgram {
-            operations: program.operations.clone(),
-            program: program.program.clone(),
-        })
-        .collect();
+    settings.programs = cluster.programs.iter().map(|program| program.value.clone()).collect();
     settings.complete_inventory = *effective.process.complete_inventory && settings.programs.is_empty();
     if *effective.process.complete_inventory && !settings.programs.is_empty() {
         tracing::warn!(

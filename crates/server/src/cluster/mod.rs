@@ -20,6 +20,7 @@
 //! | `connection`, `sockets` | connections: their stage and output queue; ports, bytes in and out |
 //! | `pending_requests` | pending requests of clients, redirectors and parents |
 //! | `server_files`, `pending_stats` | look-ups on the disks of this node, and the list of all files |
+//! | `node_state` | [`NodeState`]: the states of a node and their words |
 //! | `mounts` | reports that the names here change because a disk was mounted |
 //! | `leases` | files that clients are expected to create here |
 //! | `inbox` | work that other threads have for this one |
@@ -50,6 +51,7 @@ mod lease_record;
 mod leases;
 mod location_driver;
 mod mounts;
+mod node_state;
 mod operations;
 mod orders;
 mod parent_messages;
@@ -80,9 +82,10 @@ pub(crate) use forward::Forward;
 pub(crate) use front::ClusterFront;
 pub use health::{HealthSettings, ListFile, LoadMeasurement, SpaceLimits};
 pub(crate) use leases::{Creation, CreationPermit, SharedLeases};
+pub use node_state::NodeState;
 pub(crate) use prepares::PrepareBatch;
 pub(crate) use rights::client_permit;
-pub use settings::{INVENTORY_MAX, Listen, NodeRole, OUTBOX_BYTES_MAX, OperationProgram, Settings};
+pub use settings::{INVENTORY_MAX, Listen, NodeRole, OUTBOX_BYTES_MAX, Settings};
 pub use space_totals::SpaceFor;
 pub use status::{Activity, CacheStatus, ChildStatus, LoadStatus, NodeStatus, SpaceStatus, show_age};
 pub use survey::{AskClientPort, DoorStatus, TreeSurvey, ask as ask_node, survey};

@@ -7,9 +7,9 @@
 //! They are sent to every server that may write the path, even if it does not have the file. A
 //! missing name, or a directory that exists already, is therefore not logged.
 
-use super::settings::OperationProgram;
 use base::{Cgi, ErrorKind, Identity, LogicalPath, Owner, Told};
 use cluster::OrderPermit;
+use config::OperationProgram;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

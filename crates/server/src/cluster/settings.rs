@@ -7,6 +7,7 @@
 use super::health::HealthSettings;
 use cluster::tree::{AcceptorRole, Blacklist, ChildSettings, ParentSettings};
 use cluster::{CacheSettings, LookupLimits, Policy, ResolveSettings};
+use config::OperationProgram;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,17 +55,6 @@ pub struct Listen {
     pub address: Option<IpAddr>,
     /// The port; 0: selected by the kernel.
     pub port: u16,
-}
-
-/// A program that performs operations instead of the server (`cms.fsxeq`). Its arguments are the
-/// operation, the mode or size if there is one, and the local paths:
-/// `program… chmod 644 /local/path`, `program… mv /local/old /local/new`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OperationProgram {
-    /// Any of `chmod mkdir mkpath mv rm rmdir trunc`.
-    pub operations: Vec<&'static str>,
-    /// The program and its arguments.
-    pub program: Vec<String>,
 }
 
 /// The settings of a cluster node.

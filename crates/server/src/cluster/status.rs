@@ -4,6 +4,7 @@
 //! It is reported over the admin socket and at the cluster port (`stats`), so that the whole tree
 //! can be walked from any node.
 
+use super::node_state::NodeState;
 use super::settings::{NodeRole, Settings};
 use super::tree_driver::TreeDriver;
 use crate::VERSION;
@@ -63,7 +64,7 @@ pub struct NodeStatus {
     pub cluster_address: Option<String>,
     /// The port to which clients connect.
     pub data_port: u16,
-    /// `serving`, or the reason why it does not serve.
+    /// The word for its [`NodeState`].
     pub state: String,
     /// Seconds since its start. XRootD nodes do not report it.
     pub uptime_seconds: Option<u64>,
@@ -111,8 +112,7 @@ pub struct ChildStatus {
     pub address: String,
     /// The address at which nodes below it log in; `None` for a server.
     pub cluster_address: Option<String>,
-    /// `serving`, `suspended`, `draining`, `drained` (no file is open there any longer),
-    /// `standing by` or `away`.
+    /// The word for its [`NodeState`].
     pub state: String,
     /// The files and clients that are left at a draining server, if it was queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -274,7 +274,7 @@ impl StatusInputs<'_> {
             version: format!("scalla {VERSION}"),
             cluster_address: parent.map(|parent| parent.address.to_string()),
             data_port: data_port.or(own_port).unwrap_or(0),
-            state: self.state().to_owned(),
+            state: self.state().into(),
             uptime_seconds: Some(self.tree.now().as_secs()),
             parents: node.parent_addresses().map(ToString::to_string).collect(),
             managers: node
@@ -308,16 +308,16 @@ impl StatusInputs<'_> {
         }
     }
 
-    fn state(&self) -> &'static str {
+    fn state(&self) -> NodeState {
         let node = self.tree.node();
         let attached = node.memberships().iter().any(Membership::is_attached);
         match node.members() {
-            _ if self.suspended => "suspended",
-            _ if self.draining => "draining",
-            Some(members) if !members.serves() => "too few nodes",
-            Some(_) if node.memberships().is_empty() => "serving",
-            _ if attached => "serving",
-            _ => "looking for a parent",
+            _ if self.suspended => NodeState::Suspended,
+            _ if self.draining => NodeState::Draining,
+            Some(members) if !members.serves() => NodeState::TooFewNodes,
+            Some(_) if node.memberships().is_empty() => NodeState::Serving,
+            _ if attached => NodeState::Serving,
+            _ => NodeState::LookingForParent,
         }
     }
 
@@ -329,11 +329,11 @@ impl StatusInputs<'_> {
 
     fn child(&self, slot: u8, member: &ClusterMember, stands_by: bool) -> ChildStatus {
         let state = match () {
-            () if !member.is_online() => "away",
-            () if member.condition.drains() => "draining",
-            () if member.condition.suspended => "suspended",
-            () if stands_by => "standing by",
-            () => "serving",
+            () if !member.is_online() => NodeState::Away,
+            () if member.condition.drains() => NodeState::Draining,
+            () if member.condition.suspended => NodeState::Suspended,
+            () if stands_by => NodeState::StandingBy,
+            () => NodeState::Serving,
         };
         let cell = self.resolver.map(LocationResolver::cell);
         let is_in = |slots: fn(&cluster::Cell) -> cluster::SlotMask| {
@@ -354,7 +354,7 @@ impl StatusInputs<'_> {
             version: member.software.clone().unwrap_or_else(|| format!("cms {}", member.version)),
             address: member.data.to_string(),
             cluster_address: (!member.is_leaf()).then(|| member.address.to_string()),
-            state: state.to_owned(),
+            state: state.into(),
             left: None,
             inventory: inventory.map(str::to_owned),
             age_seconds: Some(self.tree.now().saturating_sub(member.since).as_secs()),

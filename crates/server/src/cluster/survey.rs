@@ -6,6 +6,7 @@
 //! only the list of their children there (`locate *`). Below XRootD nodes only the client port is
 //! known. It is asked for the same list through a client that the caller provides.
 
+use super::node_state::NodeState;
 use super::status::{Activity, ChildStatus, NodeStatus};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
@@ -23,9 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const NODES_MAX: usize = 64 + 64 * 64;
 /// The version shown for an XRootD node that was not queried at its client port.
 const REAL: &str = "cms 3";
-/// States of a child that is being drained: files are open there, or none is open any longer.
-const DRAINING: &str = "draining";
-const DRAINED: &str = "drained";
 /// Maximum number of levels walked up or down.
 const LEVELS_MAX: usize = 6;
 
@@ -119,13 +117,16 @@ impl TreeWalk<'_> {
                 continue;
             }
             let key = if real { &child.address } else { &child.id };
-            if child.state == "away" || self.seen.len() >= NODES_MAX || !self.seen.insert(key.clone()) {
+            if NodeState::Away.is(&child.state)
+                || self.seen.len() >= NODES_MAX
+                || !self.seen.insert(key.clone())
+            {
                 continue;
             }
             if let Some(mut status) = self.inner(child, &node.role) {
-                self.descend(&mut status, levels - 1, is_emptied || child.state == DRAINING);
-                if child.state == DRAINING && status.is_drained() {
-                    child.state = DRAINED.to_owned();
+                self.descend(&mut status, levels - 1, is_emptied || NodeState::Draining.is(&child.state));
+                if NodeState::Draining.is(&child.state) && status.is_drained() {
+                    child.state = NodeState::Drained.into();
                 }
                 child.node = Some(Box::new(status));
             }
@@ -135,12 +136,12 @@ impl TreeWalk<'_> {
     /// Queries the remaining files and clients of a server that is being drained, or is below such
     /// a node.
     fn count_left(&mut self, child: &mut ChildStatus, is_emptied: bool) {
-        if child.state != DRAINING && (!is_emptied || child.state == "away") {
+        if !NodeState::Draining.is(&child.state) && (!is_emptied || NodeState::Away.is(&child.state)) {
             return;
         }
         child.left = self.look(&child.address, self.door.activity(&child.address));
-        if child.state == DRAINING && child.left.is_some_and(|left| left.open_files == 0) {
-            child.state = DRAINED.to_owned();
+        if NodeState::Draining.is(&child.state) && child.left.is_some_and(|left| left.open_files == 0) {
+            child.state = NodeState::Drained.into();
         }
     }
 
@@ -190,7 +191,7 @@ impl NodeStatus {
         let is_drained = |child: &ChildStatus| match (&child.node, child.left) {
             (Some(node), _) => node.is_drained(),
             (None, Some(left)) => left.open_files == 0,
-            (None, None) => child.state == "away",
+            (None, None) => NodeState::Away.is(&child.state),
         };
         self.children.iter().all(is_drained)
     }
@@ -252,7 +253,7 @@ fn children(text: &[u8], parent: &str) -> Vec<ChildStatus> {
             role: if inner { below } else { "server" }.to_owned(),
             version: REAL.to_owned(),
             address: plain(&String::from_utf8_lossy(place.address)),
-            state: if serves { "serving" } else { "not serving" }.to_owned(),
+            state: if serves { NodeState::Serving } else { NodeState::NotServing }.into(),
             ..ChildStatus::default()
         }
     });
@@ -307,7 +308,8 @@ impl RedirectorConnection {
                         role: "manager".to_owned(),
                         id: id.to_owned(),
                         version: REAL.to_owned(),
-                        state: if reply.is_suspended() { "suspended" } else { "serving" }.to_owned(),
+                        state: if reply.is_suspended() { NodeState::Suspended } else { NodeState::Serving }
+                            .into(),
                         ..NodeStatus::default()
                     }))
                 }

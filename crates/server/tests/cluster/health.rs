@@ -9,10 +9,8 @@ use client::xroot::codes::QueryType;
 use client::xroot::flags::{MkdirOptions, OpenOptions, StatOptions, StatWants};
 use client::xroot::request::{Chmod, Mkdir, Mv, Query, Request, Rm, Rmdir, Stat, Truncate};
 use cluster::Weights;
-use config::{ForwardWay, Forwarding};
-use server::cluster::{
-    HealthSettings, ListFile, LoadMeasurement, NodeRole, OperationProgram, Settings, SpaceLimits,
-};
+use config::{ForwardWay, Forwarding, OperationProgram};
+use server::cluster::{HealthSettings, ListFile, LoadMeasurement, NodeRole, Settings, SpaceLimits};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
