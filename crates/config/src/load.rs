@@ -196,7 +196,7 @@ fn apply(statement: &Statement, draft: &mut Draft<'_>) {
         }
         return;
     };
-    let mut arguments = Arguments::new(directive, name, &statement.arguments);
+    let mut arguments = Arguments::new(directive.grammar, name, &statement.arguments);
     match (directive.apply)(&mut arguments, draft) {
         Ok(()) if directive.standing == Standing::InForce => draft.report.count_in_force(),
         Ok(()) => {}

@@ -3,53 +3,22 @@
 //! The output is a valid file with the same effect, so that an operator can start from it.
 
 mod cluster;
+mod lines;
 mod third_party;
 
-use std::fmt;
 use std::time::Duration;
+
+pub use lines::{Reload, Shown};
+
+use lines::{Lines, time, trace};
 
 use crate::directives::EXPORT_OPTIONS;
 use crate::effective::{
     AddressFamily, Attributes, CheckpointFailure, CheckpointMode, Checksums, ClientClass, CreationModes,
     Effective, Folder, KeepAlive, LogFormat, Logical, PersistMode, Port, PrepareLimit, Process, Protocol,
-    Redirect, RedirectWhen, SessionLog, Space, SpaceRule, Storage, Target, Trace, XATTR_PREFIX_BYTES,
-    XattrLimits,
+    Redirect, RedirectWhen, SessionLog, Space, SpaceRule, Storage, Target, XATTR_PREFIX_BYTES, XattrLimits,
 };
-use crate::setting::{Origin, Setting};
-use crate::values::{show_size, show_time};
-
-/// Reports whether a running server can apply another value.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reload {
-    /// Applies immediately.
-    Safe,
-    /// Needs a restart.
-    Restart,
-}
-
-/// One effective value.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Shown {
-    /// The directive that sets it; `-I` for a value that only the command line sets.
-    pub directive: &'static str,
-    /// Arguments of the directive; `None` if it is not set and no argument expresses that.
-    pub value: Option<String>,
-    /// Origin of the value.
-    pub origin: Origin,
-    /// Reports whether another value applies while the server runs.
-    pub reload: Reload,
-}
-
-/// Width of the column of values in `config show`.
-const VALUE_COLUMN: usize = 56;
-
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = self.value.as_deref().unwrap_or("(not set)");
-        let line = format!("{} {value}", self.directive);
-        write!(f, "{line:<VALUE_COLUMN$}  # {}", self.origin)
-    }
-}
+use crate::values::show_size;
 
 /// Returns every effective value in a fixed order, crate by crate. The lines with a value, without
 /// their origins, are a configuration file with the same effect.
@@ -63,29 +32,6 @@ pub fn show(effective: &Effective) -> Vec<Shown> {
     storage(&effective.storage, &mut lines);
     cluster::lines(effective, &mut lines);
     lines.0
-}
-
-struct Lines(Vec<Shown>);
-
-impl Lines {
-    fn add<T>(
-        &mut self,
-        reload: Reload,
-        directive: &'static str,
-        setting: &Setting<T>,
-        text: impl FnOnce(&T) -> Option<String>,
-    ) {
-        let value = text(&setting.value);
-        self.0.push(Shown { directive, value, origin: setting.origin.clone(), reload });
-    }
-
-    fn safe<T>(&mut self, directive: &'static str, setting: &Setting<T>, text: impl FnOnce(&T) -> String) {
-        self.add(Reload::Safe, directive, setting, |value| Some(text(value)));
-    }
-
-    fn restart<T>(&mut self, directive: &'static str, setting: &Setting<T>, text: impl FnOnce(&T) -> String) {
-        self.add(Reload::Restart, directive, setting, |value| Some(text(value)));
-    }
 }
 
 fn process(process: &Process, lines: &mut Lines) {
@@ -224,26 +170,12 @@ fn storage(storage: &Storage, lines: &mut Lines) {
     lines.safe("oss.trace", &storage.trace, trace);
 }
 
-fn time(value: &Duration) -> String {
-    show_time(value.as_secs())
-}
-
 fn either(on: bool, yes: &str, no: &str) -> String {
     (if on { yes } else { no }).to_owned()
 }
 
 fn folder(folder: &Folder) -> String {
     format!("{}{}", folder.path.display(), if folder.group { " group" } else { "" })
-}
-
-fn trace(trace: &Trace) -> String {
-    if trace.all {
-        "all".to_owned()
-    } else if trace.options.is_empty() {
-        "off".to_owned()
-    } else {
-        trace.options.join(" ")
-    }
 }
 
 fn keepalive(value: &KeepAlive) -> Option<String> {

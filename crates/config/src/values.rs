@@ -5,8 +5,15 @@
 
 use std::time::Duration;
 
-use crate::directives::{Draft, Fault};
+use crate::directives::Fault;
 use crate::language::Token;
+use crate::source::Source;
+
+/// A day, in seconds.
+pub(crate) const DAY: u64 = 86_400;
+
+/// Maximum of most times, in seconds: ten years.
+pub(crate) const TIME_MAX: u64 = 10 * 365 * DAY;
 
 /// Maximum length of a path in bytes.
 pub(crate) const PATH_BYTES_MAX: usize = 1024;
@@ -143,7 +150,7 @@ pub(crate) fn mode(token: &Token, text: &str) -> Result<u32, Fault> {
 }
 
 /// Parses a port: a number from `min`, or the name of a TCP service in `/etc/services`.
-pub(crate) fn port(token: &Token, text: &str, min: u16, draft: &Draft<'_>) -> Result<u16, Fault> {
+pub(crate) fn port(token: &Token, text: &str, min: u16, source: &dyn Source) -> Result<u16, Fault> {
     const FORM: &str = "allowed: port number up to 65535 or the name of a service";
     if let Some(number) = digits(text) {
         let number = u16::try_from(number)
@@ -153,7 +160,7 @@ pub(crate) fn port(token: &Token, text: &str, min: u16, draft: &Draft<'_>) -> Re
         }
         return Ok(number);
     }
-    let services = draft.source.read("/etc/services").unwrap_or_default();
+    let services = source.read("/etc/services").unwrap_or_default();
     service_port(&String::from_utf8_lossy(&services), text)
         .ok_or_else(|| Fault::at(token, format!("unable to find tcp service {text}"), FORM))
 }

@@ -1,60 +1,26 @@
-//! A cursor over the arguments of one directive, and the errors it can report.
+//! A cursor over the arguments of one directive.
 //!
 //! Each directive reads its arguments through it, so that equal errors have equal texts.
 
 use std::time::Duration;
 
-use super::Directive;
+use super::fault::Fault;
 use crate::language::Token;
-use crate::report::ProblemKind;
 use crate::setting::Origin;
 use crate::values::{self, Range};
 
-/// The reason to reject a directive.
-#[derive(Debug)]
-pub(crate) struct Fault {
-    pub(crate) kind: ProblemKind,
-    pub(crate) origin: Origin,
-    pub(crate) what: String,
-    pub(crate) allowed: String,
-    /// The argument it is about, for a list of faults; may be empty.
-    pub(crate) subject: String,
-}
-
-impl Fault {
-    /// Returns a fault for a bad value at a token.
-    pub(crate) fn at(token: &Token, what: impl Into<String>, allowed: impl Into<String>) -> Self {
-        Self {
-            kind: ProblemKind::BadValue,
-            origin: token.origin(),
-            what: what.into(),
-            allowed: allowed.into(),
-            subject: String::new(),
-        }
-    }
-
-    /// Names the argument that the problem concerns.
-    pub(crate) fn about(self, subject: String) -> Self {
-        Self { subject, ..self }
-    }
-
-    /// Changes the kind of the problem.
-    pub(crate) fn of(self, kind: ProblemKind) -> Self {
-        Self { kind, ..self }
-    }
-}
-
 /// A cursor over the arguments of one directive.
 pub(crate) struct Arguments<'a> {
-    pub(crate) directive: &'static Directive,
+    /// Grammar of the directive, for messages.
+    pub(crate) grammar: &'static str,
     /// The name of the directive as written.
     pub(crate) name: &'a Token,
     rest: &'a [Token],
 }
 
 impl<'a> Arguments<'a> {
-    pub(crate) fn new(directive: &'static Directive, name: &'a Token, rest: &'a [Token]) -> Self {
-        Self { directive, name, rest }
+    pub(crate) fn new(grammar: &'static str, name: &'a Token, rest: &'a [Token]) -> Self {
+        Self { grammar, name, rest }
     }
 
     pub(crate) fn next(&mut self) -> Option<&'a Token> {
@@ -85,11 +51,7 @@ impl<'a> Arguments<'a> {
     /// Reads the next word, which is required.
     pub(crate) fn need(&mut self, what: &str) -> Result<&'a Token, Fault> {
         self.next().ok_or_else(|| {
-            Fault::at(
-                self.name,
-                format!("{what} not specified"),
-                format!("allowed: {}", self.directive.grammar),
-            )
+            Fault::at(self.name, format!("{what} not specified"), format!("allowed: {}", self.grammar))
         })
     }
 
@@ -111,7 +73,7 @@ impl<'a> Arguments<'a> {
 
     /// Returns a fault for a word that is not among the allowed ones.
     pub(crate) fn invalid(&self, token: &Token, what: &str) -> Fault {
-        let allowed = format!("allowed: {}", self.directive.grammar);
+        let allowed = format!("allowed: {}", self.grammar);
         Fault::at(token, format!("invalid {what} '{}'", token.text), allowed)
     }
 }

@@ -7,16 +7,12 @@ mod managers;
 mod nodes;
 mod waits;
 
-use super::{Directive, Mark, Section, Standing};
+use super::definition::{Directive, Section};
+use super::standing::{Mark, Standing};
 
 pub(super) use managers::{manager, role, subcluster};
 pub(super) use nodes::{forward, host_pattern};
 pub(crate) use waits::read_by_xrootd;
-
-/// Maximum of all times, in seconds: ten years.
-const LONG: u64 = 10 * 365 * 86_400;
-/// A day, in seconds.
-const DAY: u64 = 86_400;
 
 pub(super) const SECTION: Section = Section {
     title: "Cluster: cms.",

@@ -4,8 +4,12 @@
 //! not yet in force, so that existing files of sites load. Any other library is an error with a
 //! remedy.
 
+use super::arguments::Arguments;
+use super::draft::Draft;
+use super::fault::Fault;
+use super::missing;
+use super::missing::Missing;
 use super::shared::unprotected;
-use super::{Arguments, Draft, Fault, Missing, missing};
 use crate::language::Token;
 use crate::report::ProblemKind;
 

@@ -2,9 +2,14 @@
 //!
 //! The functions of `ofs.tpc` and `ofs.forward` are in `third_party` and `cluster`.
 
+use super::arguments::Arguments;
+use super::definition::{Directive, Section};
+use super::draft::Draft;
+use super::fault::Fault;
 use super::libraries::{self, Purpose};
 use super::shared::{part_idle, trace};
-use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, cluster, third_party};
+use super::standing::{Mark, Standing};
+use super::{cluster, third_party};
 use crate::effective::{
     CheckpointFailure, CheckpointMode, ChecksumKind, ModeRange, PersistMode, XATTR_PREFIX_BYTES,
 };

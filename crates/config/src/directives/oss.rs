@@ -2,18 +2,22 @@
 //!
 //! Export options, which `oss.defaults` shares with `all.export`, are in `export`.
 
+use super::arguments::Arguments;
+use super::definition::{Directive, Section};
+use super::draft::Draft;
+use super::export;
+use super::fault::Fault;
 use super::libraries::{self, Purpose};
 use super::shared::{part_idle, trace, without_effect};
-use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, export};
+use super::standing::{Mark, Standing};
 use crate::effective::{Allocation, MountCheck, Space, SpaceRule};
 use crate::report::ProblemKind;
 use crate::setting::Setting;
-use crate::values::{self, between, from};
+use crate::values::{self, DAY, between, from};
 
 pub(crate) const TRACE: &[&str] = &["debug", "open", "opendir"];
 
 /// Maximum interval between two measurements of free space, in seconds.
-const DAY: u64 = 86_400;
 /// Maximum length of the name of a space, in characters.
 const SPACE_NAME_MAX: usize = 63;
 

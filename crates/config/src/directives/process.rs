@@ -2,8 +2,13 @@
 //!
 //! Roles and managers are in the table here, but their functions are in `cluster`.
 
+use super::arguments::Arguments;
+use super::definition::{Directive, Section};
+use super::draft::Draft;
+use super::fault::Fault;
 use super::shared::folder;
-use super::{Arguments, Directive, Draft, Fault, Mark, Section, cluster, export};
+use super::standing::Mark;
+use super::{cluster, export};
 use crate::effective::{self, LogFormat, SITE_NAME_MAX};
 use crate::report::ProblemKind;
 use crate::values::{between, from};

@@ -2,7 +2,8 @@
 //!
 //! They are known so that files of sites load, and so that unknown names can be reported.
 
-use super::{Directive, Mark, Section};
+use super::definition::{Directive, Section};
+use super::standing::Mark;
 
 pub(super) const SECTION: Section = Section {
     title: "Proxy, cache, throttling: pss., pfc., throttle.",

@@ -3,8 +3,12 @@
 //! They are not in force yet. Nearly all of them stop the start, because the server would otherwise
 //! serve data unprotected.
 
+use super::arguments::Arguments;
+use super::definition::{Directive, Section};
+use super::draft::Draft;
+use super::fault::Fault;
 use super::shared::{part_idle, unprotected};
-use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing};
+use super::standing::{Mark, Standing};
 
 pub(super) const SECTION: Section = Section {
     title: "Access: sec., acc.",

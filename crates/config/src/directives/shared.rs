@@ -2,7 +2,10 @@
 //!
 //! They exist so that equal options have equal syntax and messages in all tables.
 
-use super::{Arguments, Draft, Fault, missing};
+use super::arguments::Arguments;
+use super::draft::Draft;
+use super::fault::Fault;
+use super::missing;
 use crate::effective::{Folder, Trace};
 use crate::language::Token;
 use crate::report::ProblemKind;

@@ -3,9 +3,11 @@
 //! Several of these directives accumulate, so each starts from the value of the previous ones. The
 //! table is in `ofs`.
 
+use super::arguments::Arguments;
+use super::draft::Draft;
+use super::fault::Fault;
 use super::shared::{part_idle, part_later};
 use super::xrootd::target;
-use super::{Arguments, Draft, Fault};
 use crate::effective::{
     COPY_JOBS_MAX, COPY_STREAMS_MAX, ChecksumKind, CopyAllow, CopyProgram, CopyRedirect, CopyRequire,
     CopyScan, CopySource, HostPattern, ThirdPartyCopy,

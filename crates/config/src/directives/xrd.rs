@@ -1,17 +1,20 @@
 //! Directives of the network and of the process below it: `xrd.`.
 
+use super::arguments::Arguments;
+use super::definition::{Directive, Section};
+use super::draft::Draft;
+use super::fault::Fault;
 use super::libraries::{self, Purpose};
 use super::shared::{part_idle, part_later, trace, unprotected, without_effect};
-use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, cluster, missing, process};
+use super::standing::{Mark, Standing};
+use super::{cluster, missing, process};
 use crate::effective::{KeepAlive, MAX_FD_RANGE, MaxFd, Port};
 use crate::setting::Setting;
-use crate::values::{self, between, from};
+use crate::values::{self, TIME_MAX, between, from};
 
 pub(crate) const TRACE: &[&str] =
     &["conn", "debug", "mem", "net", "poll", "protocol", "sched", "tls", "tlsctx", "tlssio", "tlssok"];
 
-/// Maximum of all times, in seconds: ten years.
-const LONG: u64 = 10 * 365 * 86_400;
 /// Maximum number of unanswered probes of a connection.
 const PROBES_MAX: u32 = 127;
 /// Maximum size of a socket buffer, in bytes.
@@ -126,7 +129,7 @@ fn port(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Faul
     let token = arguments.need("tcp port")?;
     let value = match token.text.as_str() {
         "any" => Port::Any,
-        text => match values::port(token, text, 0, draft)? {
+        text => match values::port(token, text, 0, draft.source)? {
             0 => Port::Any,
             number => Port::Number(number),
         },
@@ -169,7 +172,7 @@ fn network(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
                 draft.effective.network.socket_buffer_bytes.set(value, origin.clone());
             }
             "cache" => {
-                let value = arguments.time("cache time", between(0, LONG))?;
+                let value = arguments.time("cache time", between(0, TIME_MAX))?;
                 draft.effective.network.name_cache.set(value, origin.clone());
             }
             "dnr" => draft.effective.network.resolve_names.set(true, origin.clone()),
@@ -223,20 +226,20 @@ fn timeout(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
         let network = &mut draft.effective.network;
         match token.text.as_str() {
             "read" => {
-                let value = arguments.time("timeout read", between(1, LONG))?;
+                let value = arguments.time("timeout read", between(1, TIME_MAX))?;
                 network.read_timeout.set(value, origin.clone());
                 part_idle(arguments, token, draft);
             }
             "hail" => {
-                let value = arguments.time("timeout hail", between(1, LONG))?;
+                let value = arguments.time("timeout hail", between(1, TIME_MAX))?;
                 network.hail_timeout.set(value, origin.clone());
             }
             "idle" => {
-                let value = arguments.time("timeout idle", between(0, LONG))?;
+                let value = arguments.time("timeout idle", between(0, TIME_MAX))?;
                 network.idle_timeout.set((!value.is_zero()).then_some(value), origin.clone());
             }
             "kill" => {
-                let value = arguments.time("timeout kill", between(0, LONG))?;
+                let value = arguments.time("timeout kill", between(0, TIME_MAX))?;
                 network.kill_timeout.set(value, origin.clone());
                 part_idle(arguments, token, draft);
             }

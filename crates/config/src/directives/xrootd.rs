@@ -1,8 +1,13 @@
 //! Directives of the xroot protocol layer: `xrootd.`.
 
+use super::arguments::Arguments;
+use super::definition::{Directive, Section};
+use super::draft::Draft;
+use super::export;
+use super::fault::Fault;
 use super::libraries::{self, Purpose};
 use super::shared::{part_idle, part_later, trace, unprotected, without_effect};
-use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, export};
+use super::standing::{Mark, Standing};
 use crate::effective::{
     ChecksumKind, Checksums, ClientClass, HostPattern, Redirect, RedirectFunction, RedirectWhen, Target,
 };
@@ -331,7 +336,7 @@ pub(super) fn target(token: &Token, text: &str, draft: &Draft<'_>) -> Result<Tar
         let what = format!("redirect target '{text}' is invalid");
         return Err(Fault::at(token, what, "an IPv6 address stands in brackets"));
     }
-    Ok(Target { host: host.to_owned(), port: values::port(token, port, 1, draft)? })
+    Ok(Target { host: host.to_owned(), port: values::port(token, port, 1, draft.source)? })
 }
 
 fn paths(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<String>, Fault> {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{Lines, Reload, Shown, time, trace};
+use super::lines::{Lines, Reload, Shown, time, trace};
 use crate::effective::{
     AffinityPart, Delays, Effective, ForwardWay, Forwarding, FreeSpace, HostPattern, Limit, LoadSource,
     Outside, Port, Quorum, Scheduling, SharedFiles, SpaceRules, Wait,

@@ -1,6 +1,6 @@
 //! The values of third-party copies as text.
 
-use super::time;
+use super::lines::time;
 use crate::effective::{COPY_STREAMS_MAX, CopyScan, CopySource, CopySources, ThirdPartyCopy};
 
 /// Shows all values as one directive. The program is last because all words after it are its

@@ -2,15 +2,17 @@
 //!
 //! The parsers of addresses are here because a command line names managers too.
 
-use super::super::shared::part_idle;
-use super::super::{Arguments, Draft, Fault};
+use crate::directives::arguments::Arguments;
+use crate::directives::draft::Draft;
+use crate::directives::fault::Fault;
+use crate::directives::shared::part_idle;
 use crate::effective::{CLUSTER_PORT_DEFAULT, MANAGERS_MAX, ManagerAddress, Role};
 use crate::language::Token;
 use crate::report::ProblemKind;
 use crate::setting::Setting;
 use crate::values;
 
-pub(in crate::directives) fn role(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn role(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let first = arguments.need("role")?;
     let words: Vec<&str> =
         std::iter::once(first).chain(arguments.rest()).map(|token| token.text.as_str()).collect();
@@ -26,17 +28,14 @@ pub(in crate::directives) fn role(arguments: &mut Arguments<'_>, draft: &mut Dra
         }
         _ => {
             let what = format!("invalid role - {}", words.join(" "));
-            return Err(Fault::at(first, what, format!("allowed: {}", arguments.directive.grammar)));
+            return Err(Fault::at(first, what, format!("allowed: {}", arguments.grammar)));
         }
     };
     draft.effective.cluster.role = Setting::new(role, arguments.origin());
     Ok(())
 }
 
-pub(in crate::directives) fn manager(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn manager(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let mut first = arguments.need("manager host")?;
     let mut meta = false;
     match first.text.as_str() {
@@ -74,10 +73,7 @@ pub(in crate::directives) fn manager(
     Ok(())
 }
 
-pub(in crate::directives) fn subcluster(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn subcluster(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let mut first = arguments.need("manager host")?;
     if first.text == "of" {
         first = arguments.need("manager host")?;
@@ -102,7 +98,7 @@ fn address(arguments: &mut Arguments<'_>, token: &Token, draft: &Draft<'_>) -> R
         None => {
             let Some(next) = arguments.next() else {
                 let what = format!("manager port not specified for {}", manager.host);
-                return Err(Fault::at(token, what, format!("allowed: {}", arguments.directive.grammar)));
+                return Err(Fault::at(token, what, format!("allowed: {}", arguments.grammar)));
             };
             let (port, instance, site) = suffixes(&next.text);
             manager.instance = instance.or(manager.instance);
@@ -110,7 +106,7 @@ fn address(arguments: &mut Arguments<'_>, token: &Token, draft: &Draft<'_>) -> R
             (next, port)
         }
     };
-    manager.port = values::port(port_token, port, 1, draft)?;
+    manager.port = values::port(port_token, port, 1, draft.source)?;
     let odd = |c: char| c.is_whitespace() || matches!(c, '/' | '+' | '*' | '[' | ']');
     if manager.host.is_empty() || manager.host.contains(odd) {
         return Err(bad(arguments, token));

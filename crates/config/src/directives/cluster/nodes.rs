@@ -3,10 +3,11 @@
 //!
 //! The table of their names is in `directives/cluster.rs`.
 
-use super::super::libraries::{self, Purpose};
-use super::super::shared::{part_without_effect, trace, unprotected};
-use super::super::{Arguments, Draft, Fault};
-use super::LONG;
+use crate::directives::arguments::Arguments;
+use crate::directives::draft::Draft;
+use crate::directives::fault::Fault;
+use crate::directives::libraries::{self, Purpose};
+use crate::directives::shared::{part_without_effect, trace, unprotected};
 use crate::effective::{
     CLUSTER_TAG_MAX, ForwardWay, Forwarding, FreeSpace, HostPattern, LoadSource, NodeList, OperationProgram,
     Port, SharedFiles, VIRTUAL_ID_MAX,
@@ -14,7 +15,7 @@ use crate::effective::{
 use crate::language::Token;
 use crate::report::ProblemKind;
 use crate::setting::{Position, Setting};
-use crate::values::{self, Range, between};
+use crate::values::{self, Range, TIME_MAX, between};
 
 use std::time::Duration;
 
@@ -30,10 +31,7 @@ const RECALCULATE_MIN: u64 = 5;
 /// Range of free space, because parents receive it in MB as a 32-bit number.
 const FREE_SPACE: Range = between(1, (u32::MAX as u64) << 20);
 
-pub(in crate::directives) fn allow(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn allow(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let pattern = host_pattern(arguments)?;
     draft.finish(arguments);
     draft.effective.cluster.allow.push(Setting::new(pattern, arguments.origin()));
@@ -41,7 +39,7 @@ pub(in crate::directives) fn allow(
 }
 
 /// `{host|netgroup} name`.
-pub(in crate::directives) fn host_pattern(arguments: &mut Arguments<'_>) -> Result<HostPattern, Fault> {
+pub(crate) fn host_pattern(arguments: &mut Arguments<'_>) -> Result<HostPattern, Fault> {
     let kind = arguments.need("allow type")?;
     match kind.text.as_str() {
         "host" => {}
@@ -54,17 +52,11 @@ pub(in crate::directives) fn host_pattern(arguments: &mut Arguments<'_>) -> Resu
     })
 }
 
-pub(in crate::directives) fn blacklist(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn blacklist(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     node_list(arguments, draft, false)
 }
 
-pub(in crate::directives) fn whitelist(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn whitelist(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     node_list(arguments, draft, true)
 }
 
@@ -72,7 +64,7 @@ pub(in crate::directives) fn whitelist(
 fn node_list(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>, white: bool) -> Result<(), Fault> {
     let mut list = NodeList { white, path: None, check: Duration::from_secs(600) };
     if arguments.take("check").is_some() {
-        list.check = arguments.time("check", between(1, LONG))?;
+        list.check = arguments.time("check", between(1, TIME_MAX))?;
     }
     if arguments.peek().is_some() {
         list.path = Some(arguments.path(if white { "whitelist" } else { "blacklist" })?.into());
@@ -88,10 +80,7 @@ fn node_list(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>, white: bool) 
     Ok(())
 }
 
-pub(in crate::directives) fn space(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let origin = arguments.origin();
     let mut token = arguments.need("space option")?;
     loop {
@@ -101,7 +90,7 @@ pub(in crate::directives) fn space(
                 draft.effective.cluster.space.linger.set(value, origin.clone());
             }
             "recalc" => {
-                let value = arguments.time("space recalc", between(1, LONG))?;
+                let value = arguments.time("space recalc", between(1, TIME_MAX))?;
                 let value = value.max(Duration::from_secs(RECALCULATE_MIN));
                 draft.effective.cluster.space.recalculate.set(value, origin.clone());
             }
@@ -163,7 +152,7 @@ fn limit(token: &Token, arguments: &mut Arguments<'_>, what: &str) -> Result<Fre
             Fault::at(
                 token,
                 format!("absolute {what} value not specified"),
-                format!("allowed: {}", arguments.directive.grammar),
+                format!("allowed: {}", arguments.grammar),
             )
         })?;
         return Ok(FreeSpace { percent, bytes: values::size(absolute, what, FREE_SPACE)? });
@@ -172,13 +161,13 @@ fn limit(token: &Token, arguments: &mut Arguments<'_>, what: &str) -> Result<Fre
 }
 
 /// `[int time] [xrootd] {lib path [parameters]|pgm program [arguments]}`.
-pub(in crate::directives) fn perf(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn perf(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let origin = arguments.origin();
     let mut token = arguments.need("perf option")?;
     loop {
         match token.text.as_str() {
             "int" => {
-                let value = arguments.time("perf int", between(1, LONG))?;
+                let value = arguments.time("perf int", between(1, TIME_MAX))?;
                 draft.effective.cluster.load_interval.set(value, origin.clone());
             }
             // xrootd and cmsd are one process here.
@@ -218,10 +207,7 @@ fn program(arguments: &mut Arguments<'_>, what: &str) -> Result<Vec<String>, Fau
     Ok(words)
 }
 
-pub(in crate::directives) fn shared_files(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn shared_files(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let mut value = SharedFiles::default();
     let mut token = arguments.need("dfs option")?;
     loop {
@@ -240,7 +226,7 @@ pub(in crate::directives) fn shared_files(
                 value.rate_max = values::count32(&number, "dfs limit", 0, 1_000_000)?;
             }
             "mdhold" => {
-                value.missing_hold = arguments.time("dfs mdhold", between(1, LONG))?;
+                value.missing_hold = arguments.time("dfs mdhold", between(1, TIME_MAX))?;
             }
             "qmax" => value.queue_max = arguments.count("dfs qmax", 1, 1_000_000)?,
             "retries" => value.retries = arguments.count("dfs retries", 1, 1000)?,
@@ -265,10 +251,7 @@ fn choice(arguments: &mut Arguments<'_>, what: &str, words: [&str; 2]) -> Result
 }
 
 /// `operation… program [arguments]`.
-pub(in crate::directives) fn operations(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn operations(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let mut operations = Vec::new();
     while let Some(operation) = OPERATIONS.into_iter().find(|name| arguments.peek() == Some(name)) {
         arguments.next();
@@ -278,14 +261,14 @@ pub(in crate::directives) fn operations(
         program(arguments, if operations.is_empty() { "fsxeq operation" } else { "fsxeq program" })?;
     if operations.is_empty() {
         let what = "fsxeq operation not specified".to_owned();
-        return Err(Fault::at(arguments.name, what, format!("allowed: {}", arguments.directive.grammar)));
+        return Err(Fault::at(arguments.name, what, format!("allowed: {}", arguments.grammar)));
     }
     let value = OperationProgram { operations, program };
     draft.effective.cluster.programs.push(Setting::new(value, arguments.origin()));
     Ok(())
 }
 
-pub(in crate::directives) fn tag(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn tag(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let token = arguments.need("tag")?;
     if token.text.chars().count() > CLUSTER_TAG_MAX {
         let what = format!("tag is > {CLUSTER_TAG_MAX} characters");
@@ -297,10 +280,7 @@ pub(in crate::directives) fn tag(arguments: &mut Arguments<'_>, draft: &mut Draf
 }
 
 /// `{=id|<file|@library [parameters]}`.
-pub(in crate::directives) fn virtual_id(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn virtual_id(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     const FORM: &str = "allowed: =id, <file with the id";
     let token = arguments.need("vnid value")?;
     let id = match token.text.split_at_checked(1) {
@@ -328,14 +308,11 @@ pub(in crate::directives) fn virtual_id(
     Ok(())
 }
 
-pub(in crate::directives) fn supervisor_port(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn supervisor_port(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let token = arguments.need("tcp port")?;
     let port = match token.text.as_str() {
         "any" => Port::Any,
-        text => match values::port(token, text, 0, draft)? {
+        text => match values::port(token, text, 0, draft.source)? {
             0 => Port::Any,
             number => Port::Number(number),
         },
@@ -345,7 +322,7 @@ pub(in crate::directives) fn supervisor_port(
     Ok(())
 }
 
-pub(in crate::directives) fn mode(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn mode(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let token = arguments.rest().first();
     if choice(arguments, "mode", ["r/w", "r/o"])?
         && let Some(token) = token
@@ -356,20 +333,14 @@ pub(in crate::directives) fn mode(arguments: &mut Arguments<'_>, draft: &mut Dra
     Ok(())
 }
 
-pub(in crate::directives) fn cms_trace(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn cms_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let value = trace(arguments, TRACE, draft)?;
     draft.effective.cluster.trace.set(value, arguments.origin());
     Ok(())
 }
 
 /// `ofs.forward [1way|2way|3way {local|host:port}] operation…|all|off`.
-pub(in crate::directives) fn forward(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn forward(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let mut way = ForwardWay::OneWay;
     let mut token = arguments.need("forward operation")?;
     match token.text.as_str() {

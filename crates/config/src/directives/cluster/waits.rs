@@ -5,22 +5,20 @@
 
 use std::time::Duration;
 
-use super::super::shared::{part_idle, part_without_effect, without_effect};
-use super::super::{Arguments, Draft, Fault};
-use super::{DAY, LONG};
+use crate::directives::arguments::Arguments;
+use crate::directives::draft::Draft;
+use crate::directives::fault::Fault;
+use crate::directives::shared::{part_idle, part_without_effect, without_effect};
 use crate::effective::{Affinity, AffinityKind, AffinityPart, Cluster, Limit, Outside, Quorum, Wait};
 use crate::language::Token;
 use crate::report::ProblemKind;
 use crate::setting::Origin;
-use crate::values::{self, between};
+use crate::values::{self, DAY, TIME_MAX, between};
 
 /// Minimum interval of pings in seconds. A shorter one is raised to it, as real daemons do.
 const PING_MIN: u64 = 3;
 
-pub(in crate::directives) fn delay(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn delay(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let origin = arguments.origin();
     let mut token = arguments.need("delay option")?;
     loop {
@@ -43,7 +41,7 @@ fn delay_option(
     let origin = origin.clone();
     match name {
         "startup" | "lookup" | "qdl" | "service" | "suspend" | "drop" => {
-            let value = arguments.time(&what, between(1, LONG))?;
+            let value = arguments.time(&what, between(1, TIME_MAX))?;
             let delay = &mut draft.effective.cluster.delay;
             match name {
                 "startup" => {
@@ -107,11 +105,11 @@ fn spent(
             "messages carry their own hop count; real daemons ignore this number too"
         }
         "peer" => {
-            arguments.time(&what, between(0, LONG))?;
+            arguments.time(&what, between(0, TIME_MAX))?;
             "the role peer no longer exists"
         }
         _ => {
-            arguments.time(&what, between(0, LONG))?;
+            arguments.time(&what, between(0, TIME_MAX))?;
             "a lost node is removed with its slot (drop)"
         }
     };
@@ -132,14 +130,11 @@ fn wait(arguments: &mut Arguments<'_>, what: &str) -> Result<Wait, Fault> {
     let token = arguments.need(&format!("{what} value"))?;
     match token.text.as_str() {
         "*" => Ok(Wait::ByReports),
-        _ => values::time(token, what, between(1, LONG)).map(Wait::Time),
+        _ => values::time(token, what, between(1, TIME_MAX)).map(Wait::Time),
     }
 }
 
-pub(in crate::directives) fn sched(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn sched(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let origin = arguments.origin();
     let mut token = arguments.need("sched option")?;
     loop {
@@ -178,7 +173,7 @@ fn sched_option(
             }
         }
         "refreset" => {
-            let value = arguments.time(&what, between(1, LONG))?;
+            let value = arguments.time(&what, between(1, TIME_MAX))?;
             draft.effective.cluster.sched.reset.set(value, origin);
         }
         "affinity" => {
@@ -264,11 +259,11 @@ fn outside(token: &Token, text: Option<&str>, draft: &Draft<'_>) -> Result<Optio
         Fault::at(token, format!("invalid sched redirect target '{text}'"), "allowed: host:port")
     })?;
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    Ok(Some(Outside { host, port: values::port(token, port, 1, draft)? }))
+    Ok(Some(Outside { host, port: values::port(token, port, 1, draft.source)? }))
 }
 
 /// `time [log n] [usage n]`.
-pub(in crate::directives) fn ping(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn ping(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let token = arguments.need("ping value")?;
     let mut value = values::time(token, "ping", between(1, DAY))?;
     if value.as_secs() < PING_MIN {
@@ -294,30 +289,24 @@ pub(in crate::directives) fn ping(arguments: &mut Arguments<'_>, draft: &mut Dra
 }
 
 /// `[noloc time] [time]`.
-pub(in crate::directives) fn location_hold(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn location_hold(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     if arguments.peek().is_none() {
         arguments.need("fxhold value")?;
     }
     if arguments.take("noloc").is_some() {
-        let value = arguments.time("fxhold noloc", between(60, LONG))?;
+        let value = arguments.time("fxhold noloc", between(60, TIME_MAX))?;
         draft.effective.cluster.nowhere_hold.set(Some(value), arguments.origin());
     }
     if arguments.peek().is_some() {
-        let value = arguments.time("fxhold", between(60, LONG))?;
+        let value = arguments.time("fxhold", between(60, TIME_MAX))?;
         draft.effective.cluster.location_hold.set(value, arguments.origin());
     }
     draft.finish(arguments);
     Ok(())
 }
 
-pub(in crate::directives) fn contact_wait(
-    arguments: &mut Arguments<'_>,
-    draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
-    let value = arguments.time("conwait", between(1, LONG))?;
+pub(crate) fn contact_wait(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = arguments.time("conwait", between(1, TIME_MAX))?;
     draft.finish(arguments);
     draft.effective.cluster.contact_wait.set(value, arguments.origin());
     without_effect(arguments, draft)

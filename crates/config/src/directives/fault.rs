@@ -1,0 +1,42 @@
+//! The reason to reject a directive.
+//!
+//! It is apart from the arguments, because the parsers of values return it and the arguments use
+//! those parsers.
+
+use crate::language::Token;
+use crate::report::ProblemKind;
+use crate::setting::Origin;
+
+/// The reason to reject a directive.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: ProblemKind,
+    pub(crate) origin: Origin,
+    pub(crate) what: String,
+    pub(crate) allowed: String,
+    /// The argument it is about, for a list of faults; may be empty.
+    pub(crate) subject: String,
+}
+
+impl Fault {
+    /// Returns a fault for a bad value at a token.
+    pub(crate) fn at(token: &Token, what: impl Into<String>, allowed: impl Into<String>) -> Self {
+        Self {
+            kind: ProblemKind::BadValue,
+            origin: token.origin(),
+            what: what.into(),
+            allowed: allowed.into(),
+            subject: String::new(),
+        }
+    }
+
+    /// Names the argument that the problem concerns.
+    pub(crate) fn about(self, subject: String) -> Self {
+        Self { subject, ..self }
+    }
+
+    /// Changes the kind of the problem.
+    pub(crate) fn of(self, kind: ProblemKind) -> Self {
+        Self { kind, ..self }
+    }
+}
