@@ -5,10 +5,10 @@
 //! gets its turn when its epoll instance, which the loop watches with the sockets, has an event,
 //! and periodically for its timers.
 
-use crate::crew::{Crew, Running};
-use crate::poller::{self, Poller, Waiting, Woken};
+use crate::executor::rounds::RunningExecutor;
 use crate::polling;
-use crate::wakes::SharedWaker;
+use crate::reactor::{self, Reactor, WaitMode, Woken};
+use crate::task_waker::SharedWaker;
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -70,16 +70,16 @@ impl Visits {
 /// If the loop cannot wait for its sockets.
 pub(crate) fn drive(
     runtime: &tokio::runtime::Runtime,
-    poller: Poller,
-    waiting: Waiting,
+    reactor: Reactor,
+    waiting: WaitMode,
     main: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let local = LocalSet::new();
     runtime.block_on(async {
-        poller.install();
+        reactor.install();
         let ended = {
             let _inside = local.enter();
-            let running = Crew::begin();
+            let running = RunningExecutor::begin();
             let tasks = pin!(local.run_until(unconstrained(main)));
             let called = Arc::new(Called::default());
             called.any.store(true, Ordering::Relaxed);
@@ -94,18 +94,18 @@ pub(crate) fn drive(
             };
             turn.await
         };
-        Poller::remove();
+        Reactor::remove();
         ended
     })
 }
 
 struct Turn<'a, F> {
-    running: Running,
+    running: RunningExecutor,
     /// Waker of the local tasks.
     waker: Waker,
     called: Arc<Called>,
     tasks: Pin<&'a mut F>,
-    waiting: Waiting,
+    waiting: WaitMode,
     visits: Visits,
 }
 
@@ -127,8 +127,8 @@ impl<F: Future<Output = ()>> Future for Turn<'_, F> {
             this.running.round();
             let pressing = this.called.any.load(Ordering::Relaxed) || this.running.has_ready();
             let (leave, back) = match &this.waiting {
-                Waiting::Own => (wait_own(&mut this.visits, pressing)?, true),
-                Waiting::Runtime(watched) => wait_runtime(watched, &mut this.visits, pressing, context)?,
+                WaitMode::Own => (wait_own(&mut this.visits, pressing)?, true),
+                WaitMode::Runtime(watched) => wait_runtime(watched, &mut this.visits, pressing, context)?,
             };
             if leave {
                 if back {
@@ -145,10 +145,10 @@ impl<F: Future<Output = ()>> Future for Turn<'_, F> {
 /// Waits for sockets or the runtime. Returns `true` if the runtime must run.
 fn wait_own(visits: &mut Visits, pressing: bool) -> io::Result<bool> {
     let now = Instant::now();
-    let limit = if pressing { Some(Duration::ZERO) } else { poller::wake_at(visits.next, now) };
+    let limit = if pressing { Some(Duration::ZERO) } else { reactor::wake_at(visits.next, now) };
     let woken = match polling::moment(now) {
         Some(until) if limit != Some(Duration::ZERO) => look_until(until, limit),
-        _ => poller::wait(limit),
+        _ => reactor::wait(limit),
     }?;
     let due = woken == Woken::Runtime || (now >= visits.next) || (woken == Woken::Nothing && !pressing);
     if due {
@@ -160,12 +160,12 @@ fn wait_own(visits: &mut Visits, pressing: bool) -> io::Result<bool> {
 /// Polls without sleeping until a moment, then waits.
 fn look_until(until: Instant, limit: Option<Duration>) -> io::Result<Woken> {
     loop {
-        let woken = poller::wait(Some(Duration::ZERO))?;
+        let woken = reactor::wait(Some(Duration::ZERO))?;
         if woken != Woken::Nothing {
             return Ok(woken);
         }
         if Instant::now() >= until {
-            return poller::wait(limit);
+            return reactor::wait(limit);
         }
     }
 }
@@ -183,7 +183,7 @@ fn wait_runtime(
         visits.made(now);
         return Ok((true, true));
     }
-    let woken = poller::wait(Some(Duration::ZERO))?;
+    let woken = reactor::wait(Some(Duration::ZERO))?;
     if woken == Woken::Sources || pressing {
         return Ok((false, false));
     }

@@ -7,9 +7,9 @@
 //!
 //! An event loop consists of three parts:
 //!
-//! * the *executor* (`crew`) runs the tasks of connections;
-//! * the *reactor* (`poller`) waits for the readiness of sockets with epoll, and wakes their tasks;
-//! * *batching* (`gather`) receives and sends for many connections with one system call, by
+//! * the *executor* (`executor`) runs the tasks of connections;
+//! * the *reactor* (`reactor`) waits for the readiness of sockets with epoll, and wakes their tasks;
+//! * *batching* (`batch`) receives and sends for many connections with one system call, by
 //!   io_uring.
 //!
 //! One round of the event loop:
@@ -20,17 +20,17 @@
 //!   runtime: timers and other tasks, only when due or woken          (driver)      │
 //!           │                                                                      │
 //!           ▼                                                                      │
-//!   executor: up to 128 ready tasks                                  (crew)        │
+//!   executor: up to 128 ready tasks                                  (executor)    │
 //!           │   8 or more ready: groups of up to 32                                │
-//!           │     ├─ batch: receive for this group, send of the last (gather)      │
+//!           │     ├─ batch: receive for this group, send of the last (batch)       │
 //!           │     └─ poll each task: read ─▶ handle ─▶ queue its send              │
 //!           │   fewer: each task makes its own system calls      (socket)          │
 //!           │   then one task that yielded                                         │
 //!           ▼                                                                      │
-//!   batch: send of the last group                                    (gather)      │
+//!   batch: send of the last group                                    (batch)       │
 //!           │                                                                      │
 //!           ▼                                                                      │
-//!   reactor: epoll_wait; marks sources ready, wakes their tasks      (poller) ─────┘
+//!   reactor: epoll_wait; marks sources ready, wakes their tasks      (reactor) ────┘
 //!            no wait if tasks are ready, limited by the alarm otherwise
 //! ```
 //!
@@ -38,31 +38,35 @@
 //! |---|---|
 //! | `loops` | [`Loops`], [`LoopHandle`]: the threads, and submission of work to a loop |
 //! | `driver` | the event loop of a thread: executor, reactor and runtime in turn |
-//! | `crew` | the executor: [`attend`] spawns the task of a connection |
-//! | `poller` | the reactor: readiness of the sockets of a loop |
-//! | `gather` | batching: system calls of many connections in one, by io_uring |
+//! | `executor` | the executor: [`spawn_local`] spawns the task of a connection |
+//! | `reactor` | the reactor: readiness of the sockets of a loop |
+//! | `batch` | batching: system calls of many connections in one, by io_uring |
 //! | `alarm` | the timer that limits a wait of the reactor |
 //! | `listener` | [`Listener`]: bind, accept, refuse when descriptors are exhausted |
 //! | `door` | [`Door`]: detection of the protocol by the first bytes |
 //! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
 //! | `polling` | adaptive polling for the next request before sleeping |
 //! | `wake` | [`Wake`]: a descriptor that wakes a loop |
+//! | `source` | one watched socket: its flags and the waiting task |
+//! | `task_waker` | the waker of one task |
 //! | `wakes` | wakers that are called when no table is borrowed |
 //! | `buffers` | buffer pools of each loop, so that an idle connection owns no buffer |
 
 #![allow(unsafe_code)]
 
 mod alarm;
+mod batch;
 mod buffers;
-mod crew;
 mod door;
 mod driver;
-mod gather;
+mod executor;
 mod listener;
 mod loops;
-mod poller;
 mod polling;
+mod reactor;
 mod socket;
+mod source;
+mod task_waker;
 mod wake;
 mod wakes;
 
@@ -70,11 +74,12 @@ pub use buffers::{
     BLOCK_BYTES, MEDIUM_BYTES, POOLED_BLOCKS_MAX, POOLED_MEDIUM_MAX, POOLED_SMALL_MAX, SMALL_BYTES,
     give_block, give_medium, give_small, take_block, take_medium, take_small,
 };
-pub use crew::{around_rounds, attend};
 pub use door::{Arrival, Claim, Door};
+pub use executor::rounds::set_batch_hooks;
+pub use executor::spawn_local;
 pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};
 pub use loops::{LOOPS_MAX, LoopHandle, Loops, Presence, spawn_essential};
-pub use poller::gather_calls;
 pub use polling::{POLLING_CONNECTIONS_MAX, POLLING_MOMENT};
+pub use reactor::enable_batching;
 pub use socket::{Keepalive, Socket, SocketConfig};
 pub use wake::Wake;

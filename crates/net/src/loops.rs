@@ -4,7 +4,7 @@
 //! tasks of a loop are not `Send`. The load of a loop is the number of its connections, counted by
 //! [`LoopHandle::enter`].
 
-use crate::poller::Poller;
+use crate::reactor::Reactor;
 use base::Supervisor;
 use std::cell::OnceCell;
 use std::future::Future;
@@ -67,16 +67,16 @@ impl Loops {
         for index in 0..count.clamp(1, LOOPS_MAX) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (work, inbox) = mpsc::unbounded_channel();
-            let (poller, waiting) = {
+            let (reactor, waiting) = {
                 let _inside = runtime.enter();
-                Poller::new(own)?
+                Reactor::new(own)?
             };
             let supervisor = supervisor.clone();
             let drive = move || {
                 supervisor.run(&format!("event loop {index}"), || {
                     // The thread is new, so the value cannot be set already.
                     let _ = SUPERVISOR.with(|place| place.set(supervisor.clone()));
-                    crate::driver::drive(&runtime, poller, waiting, serve(inbox))
+                    crate::driver::drive(&runtime, reactor, waiting, serve(inbox))
                         .map_err(|error| format!("it cannot wait for its sockets: {error}"))
                 });
             };
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_loop_that_cannot_wait_is_reported() {
-        let (fault, loops) = fault_after(crate::poller::break_waiting);
+        let (fault, loops) = fault_after(crate::reactor::break_waiting);
         assert!(fault.why.starts_with("it cannot wait for its sockets: "), "{fault}");
         loops.stop();
     }

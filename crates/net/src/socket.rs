@@ -3,8 +3,9 @@
 //!
 //! Options that depend on the peer are set here too, because they need the connected socket.
 
-use crate::gather::PLACE_BYTES;
-use crate::poller::{self, ENDED, FAILED, READABLE, RETURNED, SENDING, WRITABLE};
+use crate::batch::PLACE_BYTES;
+use crate::reactor;
+use crate::source::SourceFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -123,14 +124,14 @@ pub struct Socket {
 struct Watched(usize);
 
 impl Watched {
-    fn bits(&self) -> u16 {
-        poller::bits(self.0)
+    fn flags(&self) -> SourceFlags {
+        reactor::flags(self.0)
     }
 
     /// Executes a batched send before any other operation on the socket.
     fn settle(&self) {
-        if self.bits() & SENDING != 0 {
-            poller::exchange();
+        if self.flags().intersects(SourceFlags::SENDING) {
+            reactor::exchange();
         }
     }
 
@@ -138,7 +139,7 @@ impl Watched {
         let mut received = Vec::new();
         let more = |received: &mut Vec<u8>| {
             received.reserve(PLACE_BYTES);
-            let taken = poller::take_fetched(self.0, received.spare_capacity_mut());
+            let taken = reactor::take_fetched(self.0, received.spare_capacity_mut());
             // SAFETY: `taken` bytes after the present length were just initialised.
             unsafe { received.set_len(received.len() + taken) };
             taken > 0
@@ -151,7 +152,7 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         self.settle();
-        poller::forget(self.0);
+        reactor::forget(self.0);
     }
 }
 
@@ -162,7 +163,7 @@ impl Socket {
     /// Outside of a loop, or when no more sockets can be watched.
     pub fn adopt(stream: TcpStream) -> io::Result<Self> {
         let fd = OwnedFd::from(stream);
-        let key = poller::add(fd.as_fd(), WRITABLE)?;
+        let key = reactor::add(fd.as_fd(), SourceFlags::WRITABLE)?;
         Ok(Self { watched: Watched(key), fd })
     }
 
@@ -172,12 +173,12 @@ impl Socket {
         let Self { watched, fd } = self;
         let received = watched.received();
         drop(watched);
-        poller::delete(fd.as_fd())?;
+        reactor::delete(fd.as_fd())?;
         Ok((fd.into(), received))
     }
 
-    fn used_up(&self, bit: u16) {
-        poller::used_up(self.watched.0, bit);
+    fn used_up(&self, flag: SourceFlags) {
+        reactor::used_up(self.watched.0, flag);
     }
 
     /// Returns the local address.
@@ -186,26 +187,26 @@ impl Socket {
         Ok(SocketAddr::try_from(address).map_err(|_| Errno::AFNOSUPPORT)?)
     }
 
-    fn poll_ready(&self, bit: u16, context: &Context<'_>) -> Poll<io::Result<()>> {
-        ready!(poller::poll_ready(self.watched.0, bit, false, context))?;
+    fn poll_ready(&self, flag: SourceFlags, context: &Context<'_>) -> Poll<io::Result<()>> {
+        ready!(reactor::poll_ready(self.watched.0, flag, false, context))?;
         Poll::Ready(Ok(()))
     }
 
     /// Waits for room to write.
     pub fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_ready(WRITABLE, context)
+        self.poll_ready(SourceFlags::WRITABLE, context)
     }
 
     /// Waits for data to read.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_ready(READABLE, context)
+        self.poll_ready(SourceFlags::READABLE, context)
     }
 
     /// Waits until the peer has closed its end or the connection is broken, even if unread data
     /// remains.
     pub fn poll_ended(&self, context: &mut Context<'_>) -> Poll<()> {
         // An error also means the end.
-        self.poll_ready(ENDED, context).map(drop)
+        self.poll_ready(SourceFlags::ENDED, context).map(drop)
     }
 
     /// Reads at most `most` bytes into the spare capacity of `into`, or waits for data. `Ok(0)`
@@ -248,7 +249,7 @@ impl Socket {
         body: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         loop {
-            if ready!(poller::poll_ready(self.watched.0, READABLE, false, context))? {
+            if ready!(reactor::poll_ready(self.watched.0, SourceFlags::READABLE, false, context))? {
                 return self.poll_read_into(context, head);
             }
             let room = head.len() + body.len();
@@ -256,12 +257,12 @@ impl Socket {
             match rustix::io::readv(self.fd.as_fd(), &mut places) {
                 Ok(came) => {
                     if came > 0 && came < room {
-                        self.used_up(READABLE);
+                        self.used_up(SourceFlags::READABLE);
                     }
                     crate::polling::arrived();
                     return Poll::Ready(Ok(came));
                 }
-                Err(Errno::AGAIN) => poller::nothing_there(self.watched.0),
+                Err(Errno::AGAIN) => reactor::nothing_there(self.watched.0),
                 Err(Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
@@ -275,7 +276,7 @@ impl Socket {
         fetch: bool,
     ) -> Poll<io::Result<usize>> {
         loop {
-            let fetched = ready!(poller::poll_receive(self.watched.0, into, fetch, context))?;
+            let fetched = ready!(reactor::poll_receive(self.watched.0, into, fetch, context))?;
             if fetched > 0 {
                 crate::polling::arrived();
                 return Poll::Ready(Ok(fetched));
@@ -283,12 +284,12 @@ impl Socket {
             match rustix::net::recv(self.fd.as_fd(), &mut *into, RecvFlags::empty()) {
                 Ok(((filled, rest), _)) => {
                     if !filled.is_empty() && !rest.is_empty() {
-                        self.used_up(READABLE);
+                        self.used_up(SourceFlags::READABLE);
                     }
                     crate::polling::arrived();
                     return Poll::Ready(Ok(filled.len()));
                 }
-                Err(Errno::AGAIN) => poller::nothing_there(self.watched.0),
+                Err(Errno::AGAIN) => reactor::nothing_there(self.watched.0),
                 Err(Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
@@ -297,21 +298,23 @@ impl Socket {
 
     fn written(&self, result: rustix::io::Result<usize>) -> io::Result<usize> {
         if result == Err(Errno::AGAIN) {
-            self.used_up(WRITABLE);
+            self.used_up(SourceFlags::WRITABLE);
         }
         Ok(result?)
     }
 
     /// Checks whether a write may be made now.
     fn may_write(&self) -> io::Result<()> {
-        if poller::has_sends() {
+        if reactor::has_sends() {
             // Either its own sends, or those of others, which have waited long enough.
-            poller::exchange();
+            reactor::exchange();
         }
-        let bits = self.watched.bits();
+        let flags = self.watched.flags();
         match () {
-            () if bits & FAILED != 0 => Err(Errno::CONNRESET.into()),
-            () if bits & WRITABLE == 0 || bits & RETURNED != 0 => Err(Errno::AGAIN.into()),
+            () if flags.intersects(SourceFlags::FAILED) => Err(Errno::CONNRESET.into()),
+            () if !flags.intersects(SourceFlags::WRITABLE) || flags.intersects(SourceFlags::RETURNED) => {
+                Err(Errno::AGAIN.into())
+            }
             () => Ok(()),
         }
     }
@@ -337,16 +340,16 @@ impl Socket {
     /// immediately. Unsent bytes must be taken back ([`Socket::returned`]), for which the task is
     /// woken.
     pub fn send_together(&self, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
-        poller::send(self.watched.0, buffer)
+        reactor::send(self.watched.0, buffer)
     }
 
     /// Takes back a batched buffer that was not sent completely, with the number of bytes sent.
     pub fn returned(&self) -> Option<(Vec<u8>, usize)> {
-        if self.watched.bits() & (SENDING | RETURNED) == 0 {
+        if !self.watched.flags().intersects(SourceFlags::SENDING | SourceFlags::RETURNED) {
             return None;
         }
         self.watched.settle();
-        poller::take_returned(self.watched.0)
+        reactor::take_returned(self.watched.0)
     }
 
     /// Sends a range of a file without copying it through this process. `Ok(0)` means that the file
@@ -384,7 +387,7 @@ mod tests {
         let loops = crate::Loops::start(1).unwrap();
         let (tell, told) = mpsc::channel();
         loops.handles()[0].run(move || {
-            crate::attend(async move {
+            crate::spawn_local(async move {
                 let mut socket = Socket::adopt(server).unwrap();
                 loop {
                     let (mut head, mut body) = ([0; 4], [0; 6]);

@@ -2,7 +2,8 @@
 //!
 //! It exists so that other crates can wait for events on a loop without access to the reactor.
 
-use crate::poller::{self, READABLE};
+use crate::reactor;
+use crate::source::SourceFlags;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,21 +20,21 @@ impl Wake {
     /// # Errors
     /// The error of the registration; an error outside of a loop.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        let key = poller::add(fd.as_fd(), 0)?;
+        let key = reactor::add(fd.as_fd(), SourceFlags::NONE)?;
         Ok(Self { key, fd })
     }
 
     /// Reports whether there is a loop on this thread.
     pub(crate) fn is_possible() -> bool {
-        poller::is_here()
+        reactor::is_here()
     }
 
     /// Waits until the descriptor has become readable since the last call. Returns `false` when the
     /// loop ends.
     pub async fn arrived(&self) -> bool {
         poll_fn(|context| {
-            poller::poll_ready(self.key, READABLE, false, context).map(|ready| {
-                poller::used_up(self.key, READABLE);
+            reactor::poll_ready(self.key, SourceFlags::READABLE, false, context).map(|ready| {
+                reactor::used_up(self.key, SourceFlags::READABLE);
                 ready.is_ok()
             })
         })
@@ -51,7 +52,7 @@ impl Drop for Wake {
     fn drop(&mut self) {
         // The descriptor may be open elsewhere too, so closing it does not remove it from the
         // instance. An error is harmless, because no task would be woken.
-        let _ = poller::delete(self.fd.as_fd());
-        poller::forget(self.key);
+        let _ = reactor::delete(self.fd.as_fd());
+        reactor::forget(self.key);
     }
 }

@@ -186,7 +186,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, arrival: Arrival, presence: Presence) 
     let hub = Hub::of(shared);
     hub.stats.connections.add(1);
     let driver = SessionDriver::new(&hub, &arrival.home, shared.new_session(arrival.peer));
-    net::attend(Serving {
+    net::spawn_local(Serving {
         driver,
         link: LinkId::CONTROL,
         socket: Some(arrival.socket),
@@ -289,7 +289,7 @@ impl Joining {
             let error = match (found, bound) {
                 (Some(driver), Some(Ok(link))) => {
                     let (socket, input) = (Some(socket), Input::of(self.received));
-                    return net::attend(Serving { driver, link, socket, input, place: Some(place) });
+                    return net::spawn_local(Serving { driver, link, socket, input, place: Some(place) });
                 }
                 (_, Some(Err(error))) => error,
                 _ => base::Error::new(base::ErrorKind::NotFound, "session just closed"),

@@ -73,7 +73,7 @@ fn serve(folder: &std::path::Path) -> u16 {
     let port = listener.local_address().unwrap().port();
     let loops = Arc::new(net::Loops::start(1).unwrap());
     // Batching needs io_uring; where the kernel forbids it, the test runs without.
-    loops.handles()[0].run(|| net::gather_calls().unwrap_or_default());
+    loops.handles()[0].run(|| net::enable_batching().unwrap_or_default());
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let admission: net::Admission = Arc::new(|_| Box::pin(async { true }));

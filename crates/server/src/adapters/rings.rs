@@ -15,7 +15,7 @@ use storage::ring::{Driver, install};
 /// file system, and each connection makes its own system calls, which costs more.
 pub(crate) fn install_on(loops: &[LoopHandle], wanted: bool) {
     for handle in loops {
-        handle.run(|| net::around_rounds(storage::hold, storage::release));
+        handle.run(|| net::set_batch_hooks(storage::hold, storage::release));
     }
     if !wanted {
         return;
@@ -55,6 +55,6 @@ pub(crate) fn install_on(loops: &[LoopHandle], wanted: bool) {
 fn on_this_loop() -> std::io::Result<(Wake, Driver)> {
     let driver = install()?;
     let wake = Wake::new(driver.event()?)?;
-    net::gather_calls()?;
+    net::enable_batching()?;
     Ok((wake, driver))
 }

@@ -155,7 +155,7 @@ impl Server {
         if wish.together {
             for handle in loops.handles() {
                 // Batching needs io_uring; where the kernel forbids it, the server runs without.
-                handle.run(|| net::gather_calls().unwrap_or_default());
+                handle.run(|| net::enable_batching().unwrap_or_default());
             }
         }
         let listener = Listener::bind(ListenerConfig {

@@ -7,7 +7,7 @@
 //! any other time.
 
 use crate::buffers::give_medium;
-use crate::poller::{ARRIVED, FAILED, LEFT, READABLE, RETURNED, SENDING, Source, WRITABLE};
+use crate::source::{IoSource, ReceivedAhead, SourceFlags};
 use crate::wakes::Wakes;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use slab::Slab;
@@ -15,24 +15,24 @@ use std::io;
 use std::mem::MaybeUninit;
 
 /// Maximum number of connections in a batch. The reply of the first waits for the last.
-pub(crate) const TOGETHER_MAX: usize = 32;
+pub(crate) const BATCH_MAX: usize = 32;
 
 /// Minimum number of ready connections for a batch. With fewer, separate calls are as fast and
 /// earlier, because clients are idle during batching. With three or four connections, clients and
 /// server would wait for each other in turn.
-pub(crate) const TOGETHER_MIN: usize = 8;
+pub(crate) const BATCH_MIN: usize = 8;
 
 /// Maximum number of bytes received for a connection before its task runs.
 pub(crate) const PLACE_BYTES: usize = 8 * 1024;
 
 /// Maximum number of sends and receives in one call.
-const ENTRIES: u32 = 2 * TOGETHER_MAX as u32;
+const ENTRIES: u32 = 2 * BATCH_MAX as u32;
 
 /// Bit that marks a receive among the completions.
 const RECEIVE: u64 = 1 << 32;
 
 /// A ring, and the next batch.
-pub(crate) struct Gather {
+pub(crate) struct IoBatch {
     ring: IoUring,
     /// Receive buffers, one place per connection.
     places: Vec<u8>,
@@ -49,14 +49,6 @@ pub(crate) struct Gather {
     left: Vec<(usize, Vec<u8>)>,
 }
 
-/// Position of received data in a place.
-#[derive(Clone, Copy)]
-pub(crate) struct Fetched {
-    place: u16,
-    from: u16,
-    length: u16,
-}
-
 /// A buffer to send, and the number of bytes sent.
 struct Send {
     key: usize,
@@ -64,7 +56,7 @@ struct Send {
     sent: usize,
 }
 
-impl Gather {
+impl IoBatch {
     /// Creates a ring and tests it.
     ///
     /// # Errors
@@ -80,10 +72,10 @@ impl Gather {
         prove(&mut ring)?;
         Ok(Self {
             ring,
-            places: vec![0; TOGETHER_MAX * PLACE_BYTES],
-            receives: Vec::with_capacity(TOGETHER_MAX),
-            fetched: Vec::with_capacity(TOGETHER_MAX),
-            sends: Vec::with_capacity(TOGETHER_MAX),
+            places: vec![0; BATCH_MAX * PLACE_BYTES],
+            receives: Vec::with_capacity(BATCH_MAX),
+            fetched: Vec::with_capacity(BATCH_MAX),
+            sends: Vec::with_capacity(BATCH_MAX),
             is_open: false,
             returned: Vec::new(),
             left: Vec::new(),
@@ -96,29 +88,31 @@ impl Gather {
     }
 
     /// Adds a receive from a source to the batch, if data has arrived for a waiting task.
-    pub(crate) fn receive(&mut self, key: usize, sources: &mut Slab<Source>) {
+    pub(crate) fn receive(&mut self, key: usize, sources: &mut Slab<IoSource>) {
         if let Some(source) = sources.get_mut(key)
-            && source.is(ARRIVED)
-            && self.receives.len() < TOGETHER_MAX
+            && source.is(SourceFlags::ARRIVED)
+            && self.receives.len() < BATCH_MAX
         {
-            source.bits &= !ARRIVED;
+            source.flags.remove(SourceFlags::ARRIVED);
             self.receives.push(key);
         }
     }
 
     /// Adds a buffer to the batch, or returns it.
-    pub(crate) fn send(&mut self, key: usize, source: &mut Source, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
-        let busy = source.bits & (SENDING | RETURNED | FAILED) != 0 || !source.is(WRITABLE);
-        if busy || !self.is_open || self.sends.len() >= TOGETHER_MAX {
+    pub(crate) fn send(&mut self, key: usize, source: &mut IoSource, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
+        let busy =
+            source.flags.intersects(SourceFlags::SENDING | SourceFlags::RETURNED | SourceFlags::FAILED)
+                || !source.is(SourceFlags::WRITABLE);
+        if busy || !self.is_open || self.sends.len() >= BATCH_MAX {
             return Err(buffer);
         }
-        source.bits |= SENDING;
+        source.flags.insert(SourceFlags::SENDING);
         self.sends.push(Send { key, buffer, sent: 0 });
         Ok(())
     }
 
     /// Copies data that was received for a source. Returns its length.
-    pub(crate) fn take(&mut self, key: usize, source: &mut Source, into: &mut [MaybeUninit<u8>]) -> usize {
+    pub(crate) fn take(&mut self, key: usize, source: &mut IoSource, into: &mut [MaybeUninit<u8>]) -> usize {
         if let Some(fetched) = source.fetched.take() {
             let taken = copy(bytes_of(&self.places, fetched), into);
             source.fetched = fetched.without(taken);
@@ -130,17 +124,17 @@ impl Gather {
         bytes.drain(..taken);
         if bytes.is_empty() {
             self.left.swap_remove(at);
-            source.bits &= !LEFT;
+            source.flags.remove(SourceFlags::LEFT);
         }
         taken
     }
 
     /// Takes back an incomplete send: the buffer, and the number of bytes sent.
-    pub(crate) fn take_returned(&mut self, key: usize, source: &mut Source) -> Option<(Vec<u8>, usize)> {
-        if !source.is(RETURNED) {
+    pub(crate) fn take_returned(&mut self, key: usize, source: &mut IoSource) -> Option<(Vec<u8>, usize)> {
+        if !source.is(SourceFlags::RETURNED) {
             return None;
         }
-        source.bits &= !RETURNED;
+        source.flags.remove(SourceFlags::RETURNED);
         let at = self.returned.iter().position(|send| send.key == key)?;
         let send = self.returned.swap_remove(at);
         Some((send.buffer, send.sent))
@@ -154,12 +148,12 @@ impl Gather {
 
     /// Moves received data that was not consumed to separate buffers, because its places are
     /// needed.
-    pub(crate) fn put_apart(&mut self, sources: &mut Slab<Source>) {
+    pub(crate) fn set_aside_unread(&mut self, sources: &mut Slab<IoSource>) {
         while let Some(key) = self.fetched.pop() {
             if let Some(source) = sources.get_mut(key)
                 && let Some(fetched) = source.fetched.take()
             {
-                source.bits |= LEFT;
+                source.flags.insert(SourceFlags::LEFT);
                 self.left.push((key, bytes_of(&self.places, fetched).to_vec()));
             }
         }
@@ -171,7 +165,7 @@ impl Gather {
     /// # Errors
     /// The ring has failed. The batch may or may not have been executed, and its connections must
     /// be closed. The kernel may still use the memory, which must not be moved or freed.
-    pub(crate) fn exchange(&mut self, sources: &mut Slab<Source>, wakes: &mut Wakes) -> io::Result<()> {
+    pub(crate) fn exchange(&mut self, sources: &mut Slab<IoSource>, wakes: &mut Wakes) -> io::Result<()> {
         let mut left = self.sends.len() + self.receives.len();
         if left == 0 {
             return Ok(());
@@ -206,7 +200,7 @@ impl Gather {
         for send in self.sends.drain(..) {
             match sources.get_mut(send.key) {
                 Some(source) if send.sent < send.buffer.len() => {
-                    source.bits |= RETURNED;
+                    source.flags.insert(SourceFlags::RETURNED);
                     self.returned.push(send);
                 }
                 _ => give_medium(send.buffer),
@@ -215,7 +209,7 @@ impl Gather {
         Ok(())
     }
 
-    fn push_all(&mut self, sources: &Slab<Source>) -> io::Result<()> {
+    fn push_all(&mut self, sources: &Slab<IoSource>) -> io::Result<()> {
         let fd = |key: usize| types::Fd(sources.get(key).map_or(-1, |source| source.fd));
         let mut queue = self.ring.submission();
         for (number, send) in (0..).zip(&self.sends) {
@@ -236,12 +230,13 @@ impl Gather {
     }
 
     /// Marks the sources of the batch as failed.
-    pub(crate) fn fail(&self, sources: &mut Slab<Source>, wakes: &mut Wakes) {
+    pub(crate) fn fail(&self, sources: &mut Slab<IoSource>, wakes: &mut Wakes) {
         let concerned = self.sends.iter().chain(&self.returned).map(|send| send.key);
         let others = self.receives.iter().chain(&self.fetched).chain(self.left.iter().map(|(key, _)| key));
         for key in concerned.chain(others.copied()) {
             if let Some(source) = sources.get_mut(key) {
-                source.bits = (source.bits | FAILED) & !(SENDING | RETURNED | LEFT);
+                source.flags.insert(SourceFlags::FAILED);
+                source.flags.remove(SourceFlags::SENDING | SourceFlags::RETURNED | SourceFlags::LEFT);
                 source.fetched = None;
                 source.wake(wakes);
             }
@@ -249,16 +244,7 @@ impl Gather {
     }
 }
 
-impl Fetched {
-    fn without(mut self, taken: usize) -> Option<Self> {
-        let taken = u16::try_from(taken).unwrap_or(u16::MAX).min(self.length);
-        self.from += taken;
-        self.length -= taken;
-        (self.length > 0).then_some(self)
-    }
-}
-
-fn bytes_of(places: &[u8], fetched: Fetched) -> &[u8] {
+fn bytes_of(places: &[u8], fetched: ReceivedAhead) -> &[u8] {
     let at = usize::from(fetched.place) * PLACE_BYTES + usize::from(fetched.from);
     places.get(at..at + usize::from(fetched.length)).unwrap_or_default()
 }
@@ -298,16 +284,16 @@ fn push(queue: &mut squeue::SubmissionQueue<'_>, entry: &squeue::Entry) -> io::R
 }
 
 impl Send {
-    fn has_ended(&mut self, result: i32, source: &mut Source, wakes: &mut Wakes) {
-        source.bits &= !SENDING;
+    fn has_ended(&mut self, result: i32, source: &mut IoSource, wakes: &mut Wakes) {
+        source.flags.remove(SourceFlags::SENDING);
         match usize::try_from(result) {
             Ok(sent) => self.sent = sent,
             Err(_) if matches!(-result, libc::EAGAIN | libc::EINTR) => {}
-            Err(_) => source.bits |= FAILED,
+            Err(_) => source.flags.insert(SourceFlags::FAILED),
         }
         if self.sent < self.buffer.len() {
             if -result == libc::EAGAIN {
-                source.used_up(WRITABLE);
+                source.used_up(SourceFlags::WRITABLE);
             }
             source.wake(wakes);
         }
@@ -316,15 +302,15 @@ impl Send {
 
 /// Returns the data received for a source, if there is any. The task itself sees the end of the
 /// stream and errors at its next read.
-fn received(source: &mut Source, index: usize, result: i32) -> Option<Fetched> {
+fn received(source: &mut IoSource, index: usize, result: i32) -> Option<ReceivedAhead> {
     if -result == libc::EAGAIN {
-        source.used_up(READABLE);
+        source.used_up(SourceFlags::READABLE);
     }
     let length = u16::try_from(result).ok().filter(|length| *length > 0)?;
     if usize::from(length) < PLACE_BYTES {
-        source.used_up(READABLE);
+        source.used_up(SourceFlags::READABLE);
     }
-    Some(Fetched { place: u16::try_from(index).ok()?, from: 0, length })
+    Some(ReceivedAhead { place: u16::try_from(index).ok()?, from: 0, length })
 }
 
 #[cfg(test)]

@@ -5,34 +5,27 @@
 //! The main future of the loop runs all tasks, without the queues of the runtime: all sockets that
 //! one epoll wait reported as ready are served in one round.
 
-use crate::gather::{TOGETHER_MAX, TOGETHER_MIN};
-use crate::poller;
-use crate::wakes::{LocalWaker, SharedWaker};
+use crate::task_waker::{LocalWaker, SharedWaker};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
-use tasks::Tasks;
+use tasks::{Task, Tasks};
 
+pub(crate) mod rounds;
 mod tasks;
-
-/// Maximum number of tasks that run before the runtime gets its turn.
-const ROUND_TASKS: usize = 128;
 
 /// The lower half of a waker's number is the slot, the upper half the executor.
 const SLOT_BITS: u32 = usize::BITS / 2;
 
 const SLOT_MASK: usize = (1 << SLOT_BITS) - 1;
 
-type Task = Pin<Box<dyn Future<Output = ()>>>;
-
 /// The executor: all tasks of one loop.
-pub(crate) struct Crew {
+pub(crate) struct LocalExecutor {
     /// Unique in the process.
     id: usize,
     tasks: Tasks,
@@ -42,12 +35,12 @@ pub(crate) struct Crew {
     waker: LocalWaker,
     /// Buffer for the sources of one batch.
     arrived: Cell<Vec<usize>>,
-    remote: Arc<Remote>,
+    remote: Arc<RemoteWakes>,
 }
 
 /// The part of an executor that other threads use. They rarely wake a connection.
 #[derive(Default)]
-struct Remote {
+struct RemoteWakes {
     /// Set if `woken` has entries.
     any: AtomicBool,
     woken: Mutex<Vec<usize>>,
@@ -55,21 +48,13 @@ struct Remote {
     waker: SharedWaker,
 }
 
-/// Hooks that a loop calls before and after it runs ready tasks.
-#[derive(Clone, Copy)]
-struct Around {
-    before: fn(),
-    after: fn(),
-}
-
 thread_local! {
-    static AROUND: Cell<Option<Around>> = const { Cell::new(None) };
     /// Accessed only by [`current`], which takes and restores it.
-    static CREW: Cell<Option<Rc<Crew>>> = const { Cell::new(None) };
+    static EXECUTOR: Cell<Option<Rc<LocalExecutor>>> = const { Cell::new(None) };
 }
 
-static CREWS_EVER: AtomicUsize = AtomicUsize::new(0);
-static REMOTES: Mutex<BTreeMap<usize, Arc<Remote>>> = Mutex::new(BTreeMap::new());
+static EXECUTORS_EVER: AtomicUsize = AtomicUsize::new(0);
+static REMOTES: Mutex<BTreeMap<usize, Arc<RemoteWakes>>> = Mutex::new(BTreeMap::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -77,13 +62,13 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// Returns the executor of this thread, or `None` if the thread is ending and its thread-local data
 /// is destroyed.
-fn current() -> Option<Rc<Crew>> {
-    let crew = CREW.try_with(|place| {
-        let crew = place.take();
-        place.set(crew.clone());
-        crew
+fn current() -> Option<Rc<LocalExecutor>> {
+    let executor = EXECUTOR.try_with(|place| {
+        let executor = place.take();
+        place.set(executor.clone());
+        executor
     });
-    crew.ok().flatten()
+    executor.ok().flatten()
 }
 
 /// Spawns `task` on the current loop, with less memory than a local task of the runtime. A panic in
@@ -91,38 +76,15 @@ fn current() -> Option<Rc<Crew>> {
 ///
 /// # Panics
 /// Outside of a loop, like [`tokio::task::spawn_local`].
-pub fn attend(task: impl Future<Output = ()> + 'static) {
+pub fn spawn_local(task: impl Future<Output = ()> + 'static) {
     match current() {
-        Some(crew) => crew.take_on(Box::pin(task)),
+        Some(executor) => executor.spawn(Box::pin(task)),
         None => drop(tokio::task::spawn_local(task)),
     }
 }
 
-/// Registers hooks of the current loop: `before` is called each time it starts to run ready tasks,
-/// and `after` when they have run, so that their operations can be batched. The hooks must not
-/// panic.
-pub fn around_rounds(before: fn(), after: fn()) {
-    AROUND.set(Some(Around { before, after }));
-}
-
-impl Crew {
-    /// Creates the executor of this thread, which lives until the result is dropped.
-    pub(crate) fn begin() -> Running {
-        let id = CREWS_EVER.fetch_add(1, Ordering::Relaxed);
-        let crew = Rc::new(Self {
-            id,
-            tasks: Tasks::default(),
-            called: Cell::new(false),
-            waker: LocalWaker::default(),
-            arrived: Cell::default(),
-            remote: Arc::default(),
-        });
-        lock(&REMOTES).insert(id, crew.remote.clone());
-        drop(CREW.replace(Some(crew.clone())));
-        Running(crew)
-    }
-
-    fn take_on(&self, task: Task) {
+impl LocalExecutor {
+    fn spawn(&self, task: Task) {
         let slot = self.tasks.insert(task);
         self.wake(slot, None);
     }
@@ -165,91 +127,9 @@ impl Crew {
     }
 }
 
-/// Runs the executor while its loop lives.
-pub(crate) struct Running(Rc<Crew>);
-
-impl Running {
-    /// Sets the waker for tasks that are woken while the executor does not run.
-    pub(crate) fn set_waker(&self, waker: &Waker) {
-        if !self.0.waker.set(waker) {
-            self.0.remote.waker.set(waker);
-        }
-    }
-
-    /// Records whether the executor is running and needs no wake-up.
-    pub(crate) fn set_called(&self, called: bool) {
-        self.0.called.set(called);
-    }
-
-    /// Reports whether a task is ready.
-    pub(crate) fn has_ready(&self) -> bool {
-        self.0.tasks.ready_count() > 0
-            || self.0.tasks.has_yielded()
-            || self.0.remote.any.load(Ordering::Relaxed)
-    }
-
-    /// Runs one round: the ready tasks, up to a limit for fairness. Tasks woken meanwhile run in
-    /// the next round. Of the busy tasks, which yielded because they have much work or did so the
-    /// last time, one runs before the sockets are polled again. A connection with one request
-    /// therefore waits for at most one of them.
-    pub(crate) fn round(&self) {
-        let crew = &self.0;
-        crew.take_remote();
-        let mut left = crew.tasks.ready_count().min(ROUND_TASKS);
-        let yielded = crew.tasks.has_yielded();
-        if left == 0 && !yielded {
-            return;
-        }
-        let around = AROUND.get();
-        around.iter().for_each(|around| (around.before)());
-        let together = left >= TOGETHER_MIN;
-        while left > 0 {
-            let count = left.min(TOGETHER_MAX);
-            if together {
-                let mut arrived = crew.arrived.take();
-                crew.tasks.take_arrived(count, &mut arrived);
-                poller::gather(&arrived);
-                arrived.clear();
-                crew.arrived.set(arrived);
-            }
-            (0..count).for_each(|_| crew.run(crew.tasks.take_next()));
-            left -= count;
-        }
-        if yielded {
-            crew.run(crew.tasks.take_yielded());
-        }
-        if together {
-            poller::end_gathering();
-        }
-        around.iter().for_each(|around| (around.after)());
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        lock(&REMOTES).remove(&self.0.id);
-        // Later wake-ups have no effect.
-        self.0.called.set(true);
-        // If the thread is ending and its thread-local data is destroyed, the executor is not
-        // needed anymore.
-        let known = CREW.try_with(|place| {
-            let known = place.take();
-            let (own, other) = match known {
-                Some(crew) if crew.id == self.0.id => (Some(crew), None),
-                other => (None, other),
-            };
-            place.set(other);
-            own
-        });
-        drop(known);
-        // Dropped tasks may wake others.
-        drop(self.0.tasks.take_all());
-    }
-}
-
 /// Returns a waker that consists of the number of a task.
-fn waker(crew: usize, slot: usize) -> Waker {
-    let number = (crew << SLOT_BITS) | (slot & SLOT_MASK);
+fn waker(executor: usize, slot: usize) -> Waker {
+    let number = (executor << SLOT_BITS) | (slot & SLOT_MASK);
     let raw = RawWaker::new(std::ptr::without_provenance(number), &TABLE);
     // SAFETY: the functions of the table take any number, never follow it as a pointer, own
     // nothing, and may be called on any thread.
@@ -275,7 +155,7 @@ pub(crate) fn wake_tasks(tasks: &[(usize, Option<usize>)]) {
     for (number, source) in tasks {
         let (id, slot) = (number >> SLOT_BITS, number & SLOT_MASK);
         match &here {
-            Some(crew) if crew.id == id => crew.wake(slot, *source),
+            Some(executor) if executor.id == id => executor.wake(slot, *source),
             _ => wake_elsewhere(id, slot),
         }
     }

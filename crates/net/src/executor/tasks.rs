@@ -3,14 +3,18 @@
 //! Its methods take and return plain values and call no waker, task or destructor. The borrow
 //! inside therefore ends before any other code can use the table again.
 
-use super::Task;
 use slab::Slab;
 #[expect(clippy::disallowed_types, reason = "no method calls out while it is borrowed")]
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+
+/// The future of a connection.
+pub(super) type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// One task.
-struct Slot {
+struct TaskSlot {
     /// `None` while the task runs.
     task: Option<Task>,
     /// Set if the task is queued.
@@ -24,8 +28,8 @@ struct Slot {
 }
 
 #[derive(Default)]
-struct Table {
-    slots: Slab<Slot>,
+struct TaskTable {
+    slots: Slab<TaskSlot>,
     /// Queued tasks, in order.
     ready: VecDeque<usize>,
     /// Queued busy tasks, in order: those that yielded before their work was done, now or the last
@@ -34,7 +38,7 @@ struct Table {
 }
 
 /// Takes the first task of a queue out of its slot.
-fn take(slots: &mut Slab<Slot>, queue: &mut VecDeque<usize>) -> Option<(usize, Task)> {
+fn take(slots: &mut Slab<TaskSlot>, queue: &mut VecDeque<usize>) -> Option<(usize, Task)> {
     let slot = queue.pop_front()?;
     let found = slots.get_mut(slot)?;
     found.is_queued = false;
@@ -45,20 +49,20 @@ fn take(slots: &mut Slab<Slot>, queue: &mut VecDeque<usize>) -> Option<(usize, T
 /// All tasks of one loop.
 #[derive(Default)]
 #[expect(clippy::disallowed_types, reason = "no method calls out while it is borrowed")]
-pub(super) struct Tasks(RefCell<Table>);
+pub(super) struct Tasks(RefCell<TaskTable>);
 
 impl Tasks {
     /// Adds a task that is not ready. Returns its slot.
     pub(super) fn insert(&self, task: Task) -> usize {
         let slot =
-            Slot { task: Some(task), is_queued: false, arrived: None, gave_way: false, is_busy: false };
+            TaskSlot { task: Some(task), is_queued: false, arrived: None, gave_way: false, is_busy: false };
         self.0.borrow_mut().slots.insert(slot)
     }
 
     /// Queues the task of a slot. Reports whether it was queued now, and not missing or queued
     /// before. `source` is the source that is ready.
     pub(super) fn make_ready(&self, slot: usize, source: Option<usize>) -> bool {
-        let Table { slots, ready, yielded } = &mut *self.0.borrow_mut();
+        let TaskTable { slots, ready, yielded } = &mut *self.0.borrow_mut();
         let Some(found) = slots.get_mut(slot) else { return false };
         if let Some(source) = source {
             found.arrived = u32::try_from(source).ok();
@@ -85,13 +89,13 @@ impl Tasks {
 
     /// Takes the next ready task out of its slot, to run it.
     pub(super) fn take_next(&self) -> Option<(usize, Task)> {
-        let Table { slots, ready, .. } = &mut *self.0.borrow_mut();
+        let TaskTable { slots, ready, .. } = &mut *self.0.borrow_mut();
         take(slots, ready)
     }
 
     /// Takes the next busy task.
     pub(super) fn take_yielded(&self) -> Option<(usize, Task)> {
-        let Table { slots, yielded, .. } = &mut *self.0.borrow_mut();
+        let TaskTable { slots, yielded, .. } = &mut *self.0.borrow_mut();
         take(slots, yielded)
     }
 
@@ -115,14 +119,14 @@ impl Tasks {
 
     /// Moves the ready sources of the first `count` ready tasks to `sources`.
     pub(super) fn take_arrived(&self, count: usize, sources: &mut Vec<usize>) {
-        let Table { slots, ready, .. } = &mut *self.0.borrow_mut();
+        let TaskTable { slots, ready, .. } = &mut *self.0.borrow_mut();
         let arrived = ready.iter().take(count).filter_map(|slot| slots.get_mut(*slot)?.arrived.take());
         sources.extend(arrived.map(|source| source as usize));
     }
 
     /// Takes all tasks and empties the queues.
     pub(super) fn take_all(&self) -> Vec<Task> {
-        let Table { slots, .. } = std::mem::take(&mut *self.0.borrow_mut());
+        let TaskTable { slots, .. } = std::mem::take(&mut *self.0.borrow_mut());
         slots.into_iter().filter_map(|(_, slot)| slot.task).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of batching on loops with and without io_uring, because both must deliver the same bytes.
 
-use crate::{Loops, Socket, attend, gather_calls, take_medium};
+use crate::{Loops, Socket, enable_batching, spawn_local, take_medium};
 use std::future::poll_fn;
 use std::io::{IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 fn a_loop(own: bool, together: bool) -> Loops {
     let loops = Loops::start_waiting(1, own, &base::Supervisor::default()).unwrap();
     let (tell, told) = mpsc::channel();
-    loops.handles()[0].run(move || tell.send(if together { gather_calls() } else { Ok(()) }).unwrap());
+    loops.handles()[0].run(move || tell.send(if together { enable_batching() } else { Ok(()) }).unwrap());
     told.recv().unwrap().unwrap();
     loops
 }
@@ -92,7 +92,7 @@ fn echo(loops: &Loops, server: TcpStream, together: &Arc<AtomicUsize>) {
     loops.handles()[0].run(move || {
         let socket = Socket::adopt(server).unwrap();
         let mut echo = Echo { socket, waits: Vec::new(), sent: 0, together };
-        attend(async move {
+        spawn_local(async move {
             // The way a client ends does not matter.
             let _ = poll_fn(|context| echo.turn(context)).await;
         });
@@ -159,7 +159,7 @@ fn unsent_bytes_are_taken_back_and_sent_later() {
             let socket = Socket::adopt(server).unwrap();
             let mut all = content(index, 600_000);
             let mut echo = Echo { socket, waits: Vec::new(), sent: 0, together: Arc::default() };
-            attend(poll_fn(move |context| {
+            spawn_local(poll_fn(move |context| {
                 if !all.is_empty() {
                     // Wakes itself, so that the round has further tasks.
                     echo.waits = std::mem::take(&mut all);
@@ -189,7 +189,7 @@ fn fetched_data_is_kept_until_it_is_read() {
             loops.handles()[0].run(move || {
                 let mut socket = Some(Socket::adopt(server).unwrap());
                 let mut first = Vec::with_capacity(1);
-                attend(poll_fn(move |context| {
+                spawn_local(poll_fn(move |context| {
                     let Some(here) = &mut socket else { return Poll::Ready(()) };
                     if first.len() < 3 {
                         first.reserve_exact(1);
@@ -245,7 +245,7 @@ fn batched_sends_complete_before_their_socket_closes() {
             let tell = tell.clone();
             loops.handles()[0].run(move || {
                 let socket = Socket::adopt(server).unwrap();
-                attend(async move {
+                spawn_local(async move {
                     let mut buffer = take_medium();
                     buffer.extend(content(index, 5000));
                     tell.send(socket.send_together(buffer).is_ok()).unwrap();
@@ -301,7 +301,7 @@ fn reset(client: TcpStream) {
 
 #[test]
 fn sends_that_fail_within_a_round_wake_their_tasks_and_the_loop_continues() {
-    const CONNECTIONS: usize = 3 * super::TOGETHER_MAX;
+    const CONNECTIONS: usize = 3 * super::BATCH_MAX;
     for (own, together) in [(true, true), (false, true), (true, false)] {
         let loops = a_loop(own, together);
         let (tell, told) = mpsc::channel();
@@ -313,7 +313,7 @@ fn sends_that_fail_within_a_round_wake_their_tasks_and_the_loop_continues() {
                 let (tell, wait, mut gone) = (tell.clone(), wait.clone(), go.subscribe());
                 loops.handles()[0].run(move || {
                     let mut socket = Socket::adopt(server).unwrap();
-                    attend(async move {
+                    spawn_local(async move {
                         let mut came = Vec::with_capacity(1);
                         // Waits for the peer, so that the reactor knows this task, and for the
                         // command to send.

@@ -10,7 +10,8 @@
 //! calls wakers.
 
 use crate::alarm::Alarm;
-use crate::gather::Gather;
+use crate::batch::IoBatch;
+use crate::source::SourceFlags;
 use crate::wakes::Wakes;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -28,9 +29,7 @@ use tokio::io::unix::AsyncFd;
 
 mod sources;
 
-pub(crate) use sources::{
-    ARRIVED, ENDED, FAILED, LEFT, READABLE, RETURNED, Readiness, SENDING, Source, Sources, WRITABLE,
-};
+use sources::{SourceReadiness, Sources};
 
 /// Maximum number of events per wait.
 const EVENTS_MAX: usize = 256;
@@ -42,14 +41,14 @@ const RUNTIME: u64 = u64::MAX;
 const ALARM: u64 = u64::MAX - 1;
 
 /// The descriptors and the alarm that a loop waits for.
-pub(crate) struct Poller {
+pub(crate) struct Reactor {
     sources: Sources,
     /// Timer for the runtime, if the loop waits at its own instance.
     alarm: Option<Alarm>,
 }
 
 /// The epoll instance at which a loop waits.
-pub(crate) enum Waiting {
+pub(crate) enum WaitMode {
     /// The loop's own instance, which watches the runtime's.
     Own,
     /// The runtime's instance, which watches the loop's.
@@ -69,26 +68,26 @@ pub(crate) enum Woken {
 
 thread_local! {
     #[expect(clippy::disallowed_types, reason = "only the methods of `Sources` and `Alarm` are called while it is borrowed")]
-    static POLLER: RefCell<Option<Poller>> = const { RefCell::new(None) };
+    static REACTOR: RefCell<Option<Reactor>> = const { RefCell::new(None) };
 }
 
 /// Calls `work` with the reactor of this thread. Returns `None` outside of a loop. `work` may only
 /// call methods of the table.
-fn with<T>(work: impl FnOnce(&mut Poller) -> T) -> Option<T> {
+fn with<T>(work: impl FnOnce(&mut Reactor) -> T) -> Option<T> {
     // The access fails if the thread is ending and its thread-local data is destroyed.
-    POLLER.try_with(|place| place.borrow_mut().as_mut().map(work)).ok().flatten()
+    REACTOR.try_with(|place| place.borrow_mut().as_mut().map(work)).ok().flatten()
 }
 
 fn no_loop() -> io::Error {
     io::Error::other("there is no loop on this thread")
 }
 
-impl Poller {
+impl Reactor {
     /// Creates a reactor. Must be called inside the runtime.
     ///
     /// # Errors
     /// Out of descriptors.
-    pub(crate) fn new(own: bool) -> io::Result<(Self, Waiting)> {
+    pub(crate) fn new(own: bool) -> io::Result<(Self, WaitMode)> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let waiting = match runtime_epoll(&epoll)? {
             Some(runtime) if own => {
@@ -96,13 +95,13 @@ impl Poller {
                 // than its loop waits.
                 let runtime = unsafe { BorrowedFd::borrow_raw(runtime) };
                 epoll::add(&epoll, runtime, EventData::new_u64(RUNTIME), EventFlags::IN)?;
-                Waiting::Own
+                WaitMode::Own
             }
             _ => {
                 // SAFETY: an owned descriptor is open, stays so, and is the same one until it is
                 // dropped, which the registration does.
                 let watched = unsafe { AsyncFd::register(epoll.try_clone()?) };
-                Waiting::Runtime(watched.map_err(io::Error::from)?)
+                WaitMode::Runtime(watched.map_err(io::Error::from)?)
             }
         };
         // Without an alarm, each wait has a timeout (fallback).
@@ -115,12 +114,12 @@ impl Poller {
 
     /// Installs the reactor on this thread.
     pub(crate) fn install(self) {
-        drop(POLLER.replace(Some(self)));
+        drop(REACTOR.replace(Some(self)));
     }
 
     /// Removes the reactor of this thread.
     pub(crate) fn remove() {
-        drop(POLLER.take());
+        drop(REACTOR.take());
     }
 }
 
@@ -133,13 +132,13 @@ pub(crate) fn is_here() -> bool {
 ///
 /// # Errors
 /// If the kernel refuses, or outside of a loop.
-pub(crate) fn add(fd: BorrowedFd<'_>, bits: u16) -> io::Result<usize> {
-    with(|poller| poller.sources.add(fd, bits)).unwrap_or_else(|| Err(no_loop()))
+pub(crate) fn add(fd: BorrowedFd<'_>, flags: SourceFlags) -> io::Result<usize> {
+    with(|reactor| reactor.sources.add(fd, flags)).unwrap_or_else(|| Err(no_loop()))
 }
 
 /// Removes a source. If its descriptor remains open elsewhere, it must also be [deleted](delete).
 pub(crate) fn forget(key: usize) {
-    let known = with(|poller| poller.sources.forget(key));
+    let known = with(|reactor| reactor.sources.forget(key));
     drop(known);
 }
 
@@ -148,41 +147,41 @@ pub(crate) fn forget(key: usize) {
 /// # Errors
 /// If the kernel refuses.
 pub(crate) fn delete(fd: BorrowedFd<'_>) -> io::Result<()> {
-    with(|poller| poller.sources.delete(fd)).unwrap_or(Ok(()))
+    with(|reactor| reactor.sources.delete(fd)).unwrap_or(Ok(()))
 }
 
-/// Returns the bits of a source, or 0 if it is unknown.
-pub(crate) fn bits(key: usize) -> u16 {
-    with(|poller| poller.sources.bits(key)).unwrap_or(0)
+/// Returns the flags of a source, or none if it is unknown.
+pub(crate) fn flags(key: usize) -> SourceFlags {
+    with(|reactor| reactor.sources.flags(key)).unwrap_or(SourceFlags::NONE)
 }
 
-/// Clears a bit until the kernel reports it again.
-pub(crate) fn used_up(key: usize, bit: u16) {
-    with(|poller| poller.sources.used_up(key, bit));
+/// Clears a readiness flag until the kernel reports it again.
+pub(crate) fn used_up(key: usize, flag: SourceFlags) {
+    with(|reactor| reactor.sources.used_up(key, flag));
 }
 
 /// Records that a read found no data, whatever readiness was reported before.
 pub(crate) fn nothing_there(key: usize) {
-    with(|poller| poller.sources.nothing_there(key));
+    with(|reactor| reactor.sources.nothing_there(key));
 }
 
-/// Reports whether a source has the readiness named by the bit. If not, the task is woken when it
+/// Reports whether a source has the readiness named by the flag. If not, the task is woken when it
 /// may have; data may be received before the task runs. Ready with `true` means that data was
 /// received already.
 pub(crate) fn poll_ready(
     key: usize,
-    bit: u16,
+    flag: SourceFlags,
     fetch: bool,
     context: &Context<'_>,
 ) -> Poll<Result<bool, Errno>> {
     let waker = context.waker();
-    let readiness = with(|poller| poller.sources.readiness(key, bit, fetch, waker));
+    let readiness = with(|reactor| reactor.sources.readiness(key, flag, fetch, waker));
     match readiness.unwrap_or(Err(Errno::BADF))? {
-        Readiness::Ready { fetched } => return Poll::Ready(Ok(fetched)),
-        Readiness::Waits => {}
-        Readiness::WaitsWithoutWaker => {
+        SourceReadiness::Ready { fetched } => return Poll::Ready(Ok(fetched)),
+        SourceReadiness::Waits => {}
+        SourceReadiness::WaitsWithoutWaker => {
             let waker = waker.clone();
-            let old = with(|poller| poller.sources.set_waker(key, waker));
+            let old = with(|reactor| reactor.sources.set_waker(key, waker));
             drop(old);
         }
     }
@@ -197,25 +196,25 @@ pub(crate) fn poll_receive(
     fetch: bool,
     context: &Context<'_>,
 ) -> Poll<Result<usize, Errno>> {
-    let fetched = ready!(poll_ready(key, READABLE, fetch, context))?;
+    let fetched = ready!(poll_ready(key, SourceFlags::READABLE, fetch, context))?;
     Poll::Ready(Ok(if fetched { take_fetched(key, into) } else { 0 }))
 }
 
 /// Copies data that was received for a source. Returns its length.
 pub(crate) fn take_fetched(key: usize, into: &mut [MaybeUninit<u8>]) -> usize {
-    with(|poller| poller.sources.take_fetched(key, into)).unwrap_or(0)
+    with(|reactor| reactor.sources.take_fetched(key, into)).unwrap_or(0)
 }
 
 /// Adds a buffer to the batch, or returns it.
 pub(crate) fn send(key: usize, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
     let mut waits = Some(buffer);
-    let sent = with(|poller| poller.sources.send(key, waits.take().unwrap_or_default()));
+    let sent = with(|reactor| reactor.sources.send(key, waits.take().unwrap_or_default()));
     sent.unwrap_or_else(|| Err(waits.unwrap_or_default()))
 }
 
 /// Takes back a batched buffer that was not sent completely.
 pub(crate) fn take_returned(key: usize) -> Option<(Vec<u8>, usize)> {
-    with(|poller| poller.sources.take_returned(key)).flatten()
+    with(|reactor| reactor.sources.take_returned(key)).flatten()
 }
 
 /// Sets the alarm for a moment. Returns the timeout that waits need instead if the alarm cannot be
@@ -225,22 +224,22 @@ pub(crate) fn wake_at(moment: Instant, now: Instant) -> Option<Duration> {
     if left.is_zero() {
         return Some(left);
     }
-    let set = with(|poller| poller.alarm.as_mut().is_some_and(|alarm| alarm.set(moment, now).is_ok()));
+    let set = with(|reactor| reactor.alarm.as_mut().is_some_and(|alarm| alarm.set(moment, now).is_ok()));
     (set != Some(true)).then_some(left)
 }
 
 /// Wakes the tasks that a use of the table has collected, and keeps the buffer.
 fn wake(mut wakes: Wakes) {
     wakes.wake();
-    let old = with(|poller| poller.sources.keep_room(wakes));
+    let old = with(|reactor| reactor.sources.keep_room(wakes));
     drop(old);
 }
 
 /// Waits until sources of this thread are ready, and wakes their tasks. `None` means no timeout.
 pub(crate) fn wait(limit: Option<Duration>) -> io::Result<Woken> {
     let mut room = [MaybeUninit::<Event>::uninit(); EVENTS_MAX];
-    let Some(epoll) = with(|poller| poller.sources.epoll()) else { return Ok(Woken::Nothing) };
-    // SAFETY: the poller of this thread has it open. Only this thread removes the poller, and not
+    let Some(epoll) = with(|reactor| reactor.sources.epoll()) else { return Ok(Woken::Nothing) };
+    // SAFETY: the reactor of this thread has it open. Only this thread removes the reactor, and not
     // while it waits.
     let epoll = unsafe { BorrowedFd::borrow_raw(epoll) };
     let limit = limit.map(|limit| {
@@ -257,16 +256,16 @@ pub(crate) fn wait(limit: Option<Duration>) -> io::Result<Woken> {
         Err(error) => return Err(error.into()),
     };
     let mut woken = if events.is_empty() { Woken::Nothing } else { Woken::Sources };
-    let wakes = with(|poller| {
-        let mut wakes = poller.sources.take_room();
+    let wakes = with(|reactor| {
+        let mut wakes = reactor.sources.take_room();
         for event in &*events {
-            let (data, flags) = (event.data, event.flags);
+            let (data, events) = (event.data, event.flags);
             if data.u64() == RUNTIME || data.u64() == ALARM {
                 woken = Woken::Runtime;
                 continue;
             }
             let key = usize::try_from(data.u64()).unwrap_or(usize::MAX);
-            poller.sources.tell(key, flags, &mut wakes);
+            reactor.sources.set_ready(key, events, &mut wakes);
         }
         wakes
     });
@@ -280,23 +279,23 @@ pub(crate) fn wait(limit: Option<Duration>) -> io::Result<Woken> {
 /// # Errors
 /// The error of the kernel: `ENOSYS`, `EPERM`, `ENOMEM`; `EOPNOTSUPP` before Linux 5.6; an error
 /// outside of a loop.
-pub fn gather_calls() -> io::Result<()> {
-    let gather = Gather::new()?;
-    let mut gather = Some(gather);
-    let old = with(|poller| gather.take().and_then(|gather| poller.sources.set_gather(gather)));
+pub fn enable_batching() -> io::Result<()> {
+    let batch = IoBatch::new()?;
+    let mut batch = Some(batch);
+    let old = with(|reactor| batch.take().and_then(|batch| reactor.sources.set_batch(batch)));
     old.map(drop).ok_or_else(no_loop)
 }
 
 /// Reports whether sends of other connections are batched.
 pub(crate) fn has_sends() -> bool {
-    with(|poller| poller.sources.has_sends()) == Some(true)
+    with(|reactor| reactor.sources.has_sends()) == Some(true)
 }
 
 /// Executes the batch, and wakes the tasks whose sends failed or were incomplete.
 pub(crate) fn exchange() {
-    let done = with(|poller| {
-        let mut wakes = poller.sources.take_room();
-        (poller.sources.exchange(&mut wakes), wakes)
+    let done = with(|reactor| {
+        let mut wakes = reactor.sources.take_room();
+        (reactor.sources.exchange(&mut wakes), wakes)
     });
     let Some((done, wakes)) = done else { return };
     if let Err(error) = done {
@@ -307,14 +306,14 @@ pub(crate) fn exchange() {
 
 /// Executes the batch together with receives from these sources. Later sends of their tasks are
 /// batched.
-pub(crate) fn gather(arrived: &[usize]) {
-    with(|poller| poller.sources.gather(arrived, true));
+pub(crate) fn begin_batch(arrived: &[usize]) {
+    with(|reactor| reactor.sources.prepare_batch(arrived, true));
     exchange();
 }
 
 /// Executes the last batch. Later sends are not batched.
-pub(crate) fn end_gathering() {
-    with(|poller| poller.sources.gather(&[], false));
+pub(crate) fn end_batch() {
+    with(|reactor| reactor.sources.prepare_batch(&[], false));
     exchange();
 }
 
@@ -343,8 +342,8 @@ fn runtime_epoll(not: &OwnedFd) -> io::Result<Option<RawFd>> {
 #[cfg(test)]
 pub(crate) fn break_waiting() {
     let null = std::fs::File::open("/dev/null").unwrap();
-    let epoll = with(|poller| poller.sources.epoll()).unwrap();
-    // SAFETY: both are open. The poller owns the number, and closes the file that it refers to.
+    let epoll = with(|reactor| reactor.sources.epoll()).unwrap();
+    // SAFETY: both are open. The reactor owns the number, and closes the file that it refers to.
     assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), epoll) }, epoll);
 }
 
@@ -358,8 +357,8 @@ mod tests {
     fn a_loop_waits_at_its_own_instance_with_this_runtime() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _inside = runtime.enter();
-        assert!(matches!(Poller::new(true), Ok((_, Waiting::Own))));
-        assert!(matches!(Poller::new(false), Ok((_, Waiting::Runtime(_)))));
+        assert!(matches!(Reactor::new(true), Ok((_, WaitMode::Own))));
+        assert!(matches!(Reactor::new(false), Ok((_, WaitMode::Runtime(_)))));
     }
 
     /// A waker that closes a socket of its thread when it is called or its last copy is dropped.
@@ -393,9 +392,9 @@ mod tests {
     fn wakers_may_close_sockets_when_they_are_dropped_or_called() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _inside = runtime.enter();
-        let (poller, _waiting) = Poller::new(true).unwrap();
-        poller.install();
-        let count = || with(|poller| poller.sources.count()).unwrap();
+        let (reactor, _waiting) = Reactor::new(true).unwrap();
+        reactor.install();
+        let count = || with(|reactor| reactor.sources.count()).unwrap();
         let waits = |socket: &crate::Socket, waker: std::task::Waker| {
             assert!(socket.poll_readable(&mut Context::from_waker(&waker)).is_pending());
         };
@@ -424,7 +423,7 @@ mod tests {
         // Dropped at the end of the loop.
         let (watched, _client) = socket();
         waits(&watched, closes());
-        Poller::remove();
+        Reactor::remove();
         assert!(LAST.take().is_none());
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the executor with tasks on real loops.
 
+use super::rounds::{ROUND_TASKS, set_batch_hooks};
 use super::*;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -21,13 +22,13 @@ fn tasks_wait_wake_and_end() {
         let notify = Rc::new(Notify::new());
         for number in 0..1000 {
             let (notify, tell) = (notify.clone(), tell.clone());
-            attend(async move {
+            spawn_local(async move {
                 notify.notified().await;
                 tokio::time::sleep(Duration::from_millis(number % 3)).await;
                 tell.send(number).unwrap();
             });
         }
-        attend(async move {
+        spawn_local(async move {
             // All other tasks wait now.
             tokio::task::yield_now().await;
             notify.notify_waiters();
@@ -50,9 +51,9 @@ fn hooks_are_called_before_and_after_tasks() {
         SEEN.set(seen);
     }
     let told = on_a_loop(move |tell| {
-        around_rounds(|| see("before"), || see("after"));
-        attend(async move { see("one") });
-        attend(async move {
+        set_batch_hooks(|| see("before"), || see("after"));
+        spawn_local(async move { see("one") });
+        spawn_local(async move {
             see("other");
             tokio::task::yield_now().await;
             SEEN.take().into_iter().for_each(|what| tell.send(what).unwrap());
@@ -68,7 +69,7 @@ fn hooks_are_called_before_and_after_tasks() {
 fn a_task_is_woken_from_another_thread() {
     let told = on_a_loop(|tell| {
         let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
-        attend(async move {
+        spawn_local(async move {
             while let Some(number) = receive.recv().await {
                 tell.send(number).unwrap();
             }
@@ -86,8 +87,8 @@ fn a_task_is_woken_from_another_thread() {
 #[test]
 fn a_panic_ends_only_its_task() {
     let told = on_a_loop(|tell| {
-        attend(async { panic!("one of them") });
-        attend(async move { tell.send("the other").unwrap() });
+        spawn_local(async { panic!("one of them") });
+        spawn_local(async move { tell.send("the other").unwrap() });
     });
     assert_eq!(told, ["the other"]);
 }
@@ -105,7 +106,7 @@ fn tasks_end_with_their_loop_and_late_wakers_have_no_effect() {
     let (give, given) = mpsc::channel();
     loops.handles()[0].run(move || {
         let tells = Tells(tell);
-        attend(std::future::poll_fn(move |context| {
+        spawn_local(std::future::poll_fn(move |context| {
             let _kept = &tells;
             give.send(context.waker().clone()).unwrap();
             Poll::<()>::Pending
@@ -125,7 +126,7 @@ fn more_tasks_than_fit_a_round_all_run() {
     let told = on_a_loop(|tell| {
         for number in 0..3 * ROUND_TASKS {
             let tell = tell.clone();
-            attend(async move {
+            spawn_local(async move {
                 for _ in 0..10 {
                     tokio::task::yield_now().await;
                 }
@@ -158,7 +159,7 @@ fn tasks_that_had_much_to_do_run_one_at_a_time_when_they_are_woken_again() {
         for _ in 0..BUSY {
             let (turns, finished, again, all_wait) =
                 (turns.clone(), finished.clone(), again.clone(), all_wait.clone());
-            attend(async move {
+            spawn_local(async move {
                 for _ in 0..2 {
                     turns.set(turns.get() + 1);
                     give_way().await;
@@ -172,13 +173,13 @@ fn tasks_that_had_much_to_do_run_one_at_a_time_when_they_are_woken_again() {
             });
         }
         let (called, seen) = (turns.clone(), job.clone());
-        attend(async move {
+        spawn_local(async move {
             all_wait.notified().await;
             called.set(0);
             again.notify_waiters();
             seen.notify_one();
         });
-        attend(async move {
+        spawn_local(async move {
             job.notified().await;
             tell.send(turns.get()).unwrap();
         });
@@ -194,7 +195,7 @@ fn a_task_with_one_job_waits_for_at_most_one_busy_task() {
         let job = Rc::new(Notify::new());
         for _ in 0..BUSY {
             let (turns, called, is_over, job) = (turns.clone(), called.clone(), is_over.clone(), job.clone());
-            attend(std::future::poll_fn(move |context| {
+            spawn_local(std::future::poll_fn(move |context| {
                 turns.set(turns.get() + 1);
                 // All others wait for their next turn now.
                 if turns.get() == 10 * BUSY {
@@ -205,7 +206,7 @@ fn a_task_with_one_job_waits_for_at_most_one_busy_task() {
                 if is_over.get() { Poll::Ready(()) } else { Poll::Pending }
             }));
         }
-        attend(async move {
+        spawn_local(async move {
             job.notified().await;
             tell.send(turns.get() - called.get()).unwrap();
             is_over.set(true);
