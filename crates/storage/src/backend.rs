@@ -8,6 +8,9 @@
 //! wait for a disk; they return [`Now::WouldBlock`] instead. Errors are those of the operating
 //! system; the `logical` crate turns them into messages for clients.
 
+use crate::piece::ReadPiece;
+use crate::pool::{Job, Pool};
+use crate::ring::Completion;
 use base::{LogicalPath, Owner};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -46,14 +49,14 @@ pub struct CreateHow {
 #[derive(Clone)]
 pub struct Elsewhere {
     /// The pool of the file system that the work is for.
-    pub pool: Arc<crate::Pool>,
+    pub pool: Arc<Pool>,
     /// The partition of a new file.
     pub(crate) partition: Option<usize>,
 }
 
 impl Elsewhere {
     /// Returns a destination without a partition.
-    pub fn new(pool: Arc<crate::Pool>) -> Self {
+    pub fn new(pool: Arc<Pool>) -> Self {
         Self { pool, partition: None }
     }
 }
@@ -155,7 +158,7 @@ pub trait DirectoryStream: Send {
     /// Returns the pool in which to call [`DirectoryStream::stat`] and
     /// [`DirectoryStream::attribute`] for this entry. `None` means the pool in which the directory
     /// is read. It differs for a link to another file system and for a mount point.
-    fn elsewhere(&self, entry: &RawEntry) -> Option<Arc<crate::Pool>> {
+    fn elsewhere(&self, entry: &RawEntry) -> Option<Arc<Pool>> {
         let _ = entry;
         None
     }
@@ -171,17 +174,6 @@ pub trait DirectoryStream: Send {
 
     /// Returns an extended attribute of an entry by its full local name; `None` if there is none.
     fn attribute(&self, name: &[u8], attribute: &str) -> io::Result<Option<Vec<u8>>>;
-}
-
-/// One range of a file to read into a buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReadPiece {
-    /// Offset in the file, in bytes.
-    pub offset: u64,
-    /// Number of bytes to read.
-    pub length: usize,
-    /// Position in the buffer.
-    pub at: usize,
 }
 
 /// The space of one or more file systems, in bytes.
@@ -294,7 +286,7 @@ pub trait Backend: Send + Sync {
     }
     /// Returns the pool in which work on this path begins. Each file system has its own pool, so
     /// that a hung one does not delay work on others.
-    fn pool(&self, path: &LogicalPath) -> &Arc<crate::Pool>;
+    fn pool(&self, path: &LogicalPath) -> &Arc<Pool>;
     /// Returns where work on this path has to continue ([`crate::Pool::take_over`]), if a link
     /// leads to another file system or a new file will be created there. A caller that is going to
     /// create a file passes its options as `create`.
@@ -351,14 +343,14 @@ pub trait StoredFile: Send + Sync {
         &self,
         buffer: Vec<u8>,
         pieces: &[ReadPiece],
-        done: &mut dyn FnMut() -> crate::ring::Completion,
+        done: &mut dyn FnMut() -> Completion,
     ) -> Result<(), Vec<u8>> {
         let _ = (pieces, done);
         Err(buffer)
     }
     /// Queues a job of this owner that reads these pieces on the pool. The job may share its thread
     /// with other reads. It is returned when the pool is full.
-    fn read_in_pool(&self, owner: Owner, pieces: &[ReadPiece], job: crate::Job) -> Result<(), crate::Job> {
+    fn read_in_pool(&self, owner: Owner, pieces: &[ReadPiece], job: Job) -> Result<(), Job> {
         let _ = pieces;
         self.pool().run(owner, job)
     }
@@ -413,7 +405,7 @@ pub trait StoredFile: Send + Sync {
     /// Advises the kernel that this range will be read soon.
     fn prefetch(&self, offset: u64, length: u64);
     /// Returns the pool for blocking work on this file.
-    fn pool(&self) -> &Arc<crate::Pool>;
+    fn pool(&self) -> &Arc<Pool>;
     /// Allows a backend to downcast to its own file type.
     fn as_any(&self) -> &dyn std::any::Any;
 }

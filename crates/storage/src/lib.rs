@@ -26,6 +26,7 @@ mod fair_queue;
 pub mod faulty;
 mod look_limit;
 mod names;
+mod piece;
 mod pool;
 pub mod posix;
 mod private;
@@ -36,11 +37,12 @@ mod work;
 
 pub use backend::{
     Backend, CreateHow, DirectoryStream, Elsewhere, FileIdentity, FileSystemUsage, Metadata, Now, OpenHow,
-    RawEntry, ReadPiece, StoredFile, Usage,
+    RawEntry, StoredFile, Usage,
 };
 pub use faulty::Faulty;
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
 pub use names::{NAMES_BELIEVED, NAMES_MAX, Names};
+pub use piece::ReadPiece;
 pub use pool::{Job, Pool, QUEUED_JOBS_MAX, QUEUED_JOBS_PER_OWNER_MAX};
 pub use posix::Posix;
 pub use private::{PrivateDirectory, SharedDirectory, Untrusted};

@@ -8,7 +8,7 @@
 //! A buffer given to the kernel lives until its completion, even if the connection that requested
 //! it is closed: the operation owns the buffer, and the ring owns the operation.
 
-use crate::ReadPiece;
+use crate::piece::ReadPiece;
 use io_uring::{IoUring, Probe, opcode, types};
 use slab::Slab;
 use std::cell::RefCell;

@@ -1,11 +1,18 @@
 //! Copies a range from one file to another: by sharing blocks, as a fallback in the kernel, and
 //! otherwise through memory.
 
-use super::file::File;
+use super::tree::Without;
 use crate::StoredFile;
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// The file that receives the copy, and its descriptor.
+pub(super) struct CloneTarget<'a> {
+    pub(super) file: &'a dyn StoredFile,
+    pub(super) fd: &'a OwnedFd,
+    pub(super) without: Without,
+}
 
 /// Maximum number of bytes that one call copies in the kernel, so that no call takes minutes.
 const KERNEL_COPY_BYTES: usize = 64 << 20;
@@ -14,10 +21,12 @@ const MEMORY_COPY_BYTES: u64 = 1 << 20;
 
 /// Copies `length` bytes at `from_offset` of `from` to `offset` of `to`. With `length` 0 nothing is
 /// copied. A source that ends before the range is `EINVAL`. Ranges of one file may overlap: the
-/// target receives the bytes that were in the source range before.
+/// target receives the bytes that were in the source range before. `source` is the descriptor of
+/// `from` if it is a file of this backend.
 pub(super) fn range(
-    to: &File,
+    to: &CloneTarget<'_>,
     from: &dyn StoredFile,
+    source: Option<&OwnedFd>,
     from_offset: u64,
     length: u64,
     offset: u64,
@@ -29,39 +38,43 @@ pub(super) fn range(
     if from.stat()?.size < end {
         return Err(Errno::INVAL.into());
     }
-    let Some(source) = from.as_any().downcast_ref::<File>() else {
-        return through_memory(to, from, Range { from: from_offset, to: offset, length, backwards: false });
+    let Some(source) = source else {
+        return through_memory(
+            to.file,
+            from,
+            Range { from: from_offset, to: offset, length, backwards: false },
+        );
     };
-    if !to.without.reflink && share(to, source, from_offset, length, offset)? {
+    if !to.without.reflink && share(to.fd, source, from_offset, length, offset)? {
         return Ok(());
     }
-    let (mut copied, same) = (0, is_same(to, source)?);
+    let (mut copied, same) = (0, is_same(to.fd, source)?);
     let overlap = same && from_offset < offset.saturating_add(length) && offset < end;
     if !to.without.copy_file_range && !overlap {
-        copied = in_kernel(to, source, from_offset, length, offset)?;
+        copied = in_kernel(to.fd, source, from_offset, length, offset)?;
     }
     let backwards = overlap && from_offset < offset;
     let left = Range { from: from_offset + copied, to: offset + copied, length: length - copied, backwards };
-    through_memory(to, source, left)
+    through_memory(to.file, from, left)
 }
 
-fn is_same(a: &File, b: &File) -> io::Result<bool> {
-    let (a, b) = (rustix::fs::fstat(&*a.fd)?, rustix::fs::fstat(&*b.fd)?);
+fn is_same(a: &OwnedFd, b: &OwnedFd) -> io::Result<bool> {
+    let (a, b) = (rustix::fs::fstat(a)?, rustix::fs::fstat(b)?);
     Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
 }
 
 /// Shares blocks; `false` if that is not possible here. The kernel shares either all blocks or
 /// none.
-fn share(to: &File, from: &File, from_offset: u64, length: u64, offset: u64) -> io::Result<bool> {
+fn share(to: &OwnedFd, from: &OwnedFd, from_offset: u64, length: u64, offset: u64) -> io::Result<bool> {
     let range = libc::file_clone_range {
-        src_fd: i64::from(from.fd.as_raw_fd()),
+        src_fd: i64::from(from.as_raw_fd()),
         src_offset: from_offset,
         src_length: length,
         dest_offset: offset,
     };
     // SAFETY: the structure has the kernel's layout and outlives the call, which keeps no reference
     // to it.
-    let result = unsafe { libc::ioctl(to.fd.as_raw_fd(), libc::FICLONERANGE, &raw const range) };
+    let result = unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONERANGE, &raw const range) };
     if result == 0 {
         return Ok(true);
     }
@@ -74,12 +87,12 @@ fn share(to: &File, from: &File, from_offset: u64, length: u64, offset: u64) -> 
 }
 
 /// Copies in the kernel as far as possible and returns the number of bytes copied.
-fn in_kernel(to: &File, from: &File, from_offset: u64, length: u64, offset: u64) -> io::Result<u64> {
+fn in_kernel(to: &OwnedFd, from: &OwnedFd, from_offset: u64, length: u64, offset: u64) -> io::Result<u64> {
     let mut copied = 0;
     while copied < length {
         let (mut at, mut into) = (from_offset + copied, offset + copied);
         let piece = usize::try_from(length - copied).unwrap_or(usize::MAX).min(KERNEL_COPY_BYTES);
-        match rustix::fs::copy_file_range(&*from.fd, Some(&mut at), &*to.fd, Some(&mut into), piece) {
+        match rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut into), piece) {
             // Either the source ended, which reading will report, or the file system does not
             // support this copy.
             Ok(0) => break,
@@ -102,7 +115,7 @@ struct Range {
     backwards: bool,
 }
 
-fn through_memory(to: &File, from: &dyn StoredFile, range: Range) -> io::Result<()> {
+fn through_memory(to: &dyn StoredFile, from: &dyn StoredFile, range: Range) -> io::Result<()> {
     let mut buffer = vec![0; usize::try_from(range.length.min(MEMORY_COPY_BYTES)).unwrap_or(0)];
     let mut copied = 0;
     while copied < range.length {

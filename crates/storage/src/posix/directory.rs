@@ -2,7 +2,7 @@
 //! or memory as a whole.
 
 use super::attribute::{self, Bearer};
-use super::file::metadata;
+use super::calls::metadata;
 use super::link::{Leads, Links, leads};
 use super::tree::{Reach, Tree, proc_name, relative};
 use super::volume::{Volume, Volumes};
@@ -122,7 +122,7 @@ impl DirectoryStream for Directory {
         match target {
             // The data of a space lies outside the root.
             Ok(target) if target.to_bytes().starts_with(b"/") => {
-                let place = self.tree.real(target.to_bytes());
+                let place = self.tree.bases().real(target.to_bytes());
                 place.is_none_or(|place| place.starts_with(self.volumes.root()))
             }
             Ok(_) => true,

@@ -5,17 +5,19 @@
 
 use super::append;
 use super::attribute::{self, Bearer};
+use super::calls::metadata;
+use super::clone::{self, CloneTarget};
 use super::partition::Promise;
 use super::resident::{self, Look};
 use super::tree::Without;
 use super::volume::{ReadNow, Volume, is_unsupported};
-use super::{clone, stable, volume::Kind};
+use super::{stable, volume::Kind};
 use crate::backend::append_filled;
 use crate::ring::{self, Completion};
 use crate::together::{self, BYTES_TOGETHER_MAX, PoolRead};
 use crate::{FileIdentity, Job, Metadata, Now, Pool, ReadPiece, StoredFile};
 use base::Owner;
-use rustix::fs::{Advice, AtFlags, Mode, Stat, StatxFlags};
+use rustix::fs::{Advice, AtFlags, Mode, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::any::Any;
 use std::io::{self, IoSliceMut};
@@ -45,23 +47,6 @@ pub(super) struct File {
 /// waited. A failed attempt costs far more than asking, because the kernel starts to read from the
 /// disk, piece by piece. A ring submits concurrent reads as one batch.
 const ASKING_READS: u8 = 16;
-
-/// Converts the status of the operating system to that of this crate.
-pub(super) fn metadata(status: &Stat) -> Metadata {
-    Metadata {
-        device: status.st_dev,
-        inode: status.st_ino,
-        mode: status.st_mode,
-        size: u64::try_from(status.st_size).unwrap_or(0),
-        uid: status.st_uid,
-        gid: status.st_gid,
-        modified: status.st_mtime,
-        modified_nanoseconds: u32::try_from(status.st_mtime_nsec).unwrap_or(0),
-        changed: status.st_ctime,
-        accessed: status.st_atime,
-        offline: false,
-    }
-}
 
 /// Largest offset that a file can have on Linux.
 const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -360,7 +345,9 @@ impl StoredFile for File {
         if offset.checked_add(length).is_none_or(|end| end > self.bytes_max) {
             return Err(Errno::FBIG.into());
         }
-        clone::range(self, from, from_offset, length, offset)
+        let target = CloneTarget { file: self, fd: &self.fd, without: self.without };
+        let source = from.as_any().downcast_ref::<Self>().map(|source| &**source.fd);
+        clone::range(&target, from, source, from_offset, length, offset)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -5,7 +5,7 @@
 //! first, and all work on the path then runs in the pool of that file system. The result is a hint:
 //! if the link changes before the work is done, at worst a thread of the wrong pool waits.
 
-use super::tree::Tree;
+use super::tree::{Tree, relative};
 use super::volume::{Volume, Volumes};
 use super::walk::LINKS_MAX;
 use base::LogicalPath;
@@ -47,7 +47,7 @@ pub(super) fn leads<'v>(tree: &'v Tree, volumes: &'v Volumes, path: &LogicalPath
             Some(Ok(_)) | None => {}
         }
     }
-    let local = |path: &LogicalPath| volumes.root().join(OsStr::from_bytes(super::tree::relative(path)));
+    let local = |path: &LogicalPath| volumes.root().join(OsStr::from_bytes(relative(path)));
     let (point, path) = (local(prefix), local(path));
     let rest = path.strip_prefix(&point).unwrap_or(Path::new(""));
     links.walk(point.clone(), names(rest), 0)
@@ -57,7 +57,7 @@ impl<'v> Links<'v> {
     /// Resolves an absolute link target followed by the names in `behind`, which are in reverse
     /// order. `links` is the number of links read until now.
     pub(super) fn turn(&self, target: &[u8], behind: &[OsString], links: usize) -> Leads<'v> {
-        let Some(place) = self.tree.real(target) else { return Leads::Here };
+        let Some(place) = self.tree.bases().real(target) else { return Leads::Here };
         let (volume, point) = self.volumes.of_local(&place);
         if !Arc::ptr_eq(volume, self.here) {
             return Leads::There(volume);

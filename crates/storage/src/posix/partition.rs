@@ -3,6 +3,7 @@
 //! Free space is cached and queried on the partition's own pool, because otherwise a hung disk
 //! would block the creation of files on all others.
 
+use super::calls::usage_of;
 use super::volume::{Volume, Volumes};
 use crate::Usage;
 use base::Owner;
@@ -110,7 +111,7 @@ impl Partition {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let place = rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
         let status = rustix::fs::fstat(&place).map_err(|error| failed(error.into()))?;
-        let usage = super::usage_of(&place).map_err(failed)?;
+        let usage = usage_of(&place).map_err(failed)?;
         let figures = Mutex::new(Figures { usage, promised: 0, taken: Instant::now(), asked: None });
         let volume = volumes.of_file(status.st_dev, &place).clone();
         let (space, folder) = (space.name.clone(), folder.to_owned());
@@ -165,7 +166,7 @@ impl Partition {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let place = rustix::fs::open(&self.folder, flags, Mode::empty()).map_err(io::Error::from);
         // A partition that cannot be queried counts as full.
-        let usage = place.and_then(super::usage_of).unwrap_or_default();
+        let usage = place.and_then(usage_of).unwrap_or_default();
         *self.lock() = Figures { usage, promised: 0, taken: Instant::now(), asked: None };
         self.answered.notify_all();
     }

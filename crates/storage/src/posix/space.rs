@@ -12,10 +12,11 @@
 //! Data is created before its name, and a name is removed before its data. A crash in between
 //! leaves data without a name, never a name with half a file.
 
+use super::calls::{QUIET, exact_mode};
 use super::file::File;
-use super::partition::{FIGURES_AGE_MAX, Partition, Promise};
+use super::partition::{self, FIGURES_AGE_MAX, Partition, Promise};
+use super::tree::Parent;
 use super::volume::{Volume, Volumes};
-use super::{QUIET, tree::Parent};
 use crate::{CreateHow, FileSystemUsage, Usage};
 use base::LogicalPath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
@@ -282,7 +283,7 @@ impl Spaces {
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
                 Ok(fd) => {
-                    if let Err(error) = super::exact_mode(&fd, mode) {
+                    if let Err(error) = exact_mode(&fd, mode) {
                         let _ = rustix::fs::unlink(&data);
                         return Err(error);
                     }
@@ -397,7 +398,7 @@ impl Spaces {
     pub(super) fn folders(config: &SpaceConfig) -> io::Result<Vec<PathBuf>> {
         let mut all = Vec::new();
         for space in &config.partitions {
-            all.extend(super::partition::folders(space)?);
+            all.extend(partition::folders(space)?);
         }
         Ok(all)
     }

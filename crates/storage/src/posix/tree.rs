@@ -10,6 +10,7 @@
 //! `EACCES`. XRootD follows every link. With `/` as root, every link is followed as in XRootD,
 //! except for the magic links of `/proc`, which lead into other processes.
 
+use super::bases::{Bases, PLACE};
 use super::walk;
 use crate::refusal::Facility;
 use base::LogicalPath;
@@ -17,7 +18,6 @@ use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
 };
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -44,31 +44,9 @@ pub struct Without {
 /// Number of attempts to resolve a path that is being renamed concurrently.
 const RACE_TRIES: usize = 8;
 
-/// A directory that paths and links may lead into, with all its names.
-struct Base {
-    /// The names by which links may refer to it: as configured, and with its own links resolved.
-    names: Vec<PathBuf>,
-    /// The descriptor of the local root, which stays open. Partitions may be mounted later, so they
-    /// are opened at each use.
-    root: Option<OwnedFd>,
-}
-
-impl Base {
-    fn open(&self) -> io::Result<OwnedFd> {
-        match (&self.root, self.names.first()) {
-            (Some(root), _) => Ok(root.try_clone()?),
-            (None, Some(path)) => Ok(open_directory(path)?),
-            (None, None) => Err(Errno::NOENT.into()),
-        }
-    }
-}
-
 /// The local root, and the other directories that links may lead into.
 pub(super) struct Tree {
-    root: OwnedFd,
-    bases: Vec<Base>,
-    /// The root is `/`, so that every link leads inside.
-    pub(super) everything: bool,
+    bases: Bases,
     resolve: ResolveFlags,
     has_openat2: bool,
     has_cached: bool,
@@ -112,12 +90,6 @@ pub(super) fn proc_name(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
-
-fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(CWD, path, PLACE | OFlags::DIRECTORY, Mode::empty())
-}
-
 /// Reports whether the kernel supports the call: it succeeded, or it would only have to wait.
 fn is_granted(asked: rustix::io::Result<OwnedFd>, facility: Facility) -> bool {
     match asked {
@@ -131,22 +103,16 @@ fn is_granted(asked: rustix::io::Result<OwnedFd>, facility: Facility) -> bool {
 
 impl Tree {
     pub(super) fn new(root: &Path, links_to: &[PathBuf], without: Without) -> io::Result<Self> {
-        let fd = open_directory(root)?;
-        let names = |path: &Path| match path.canonicalize() {
-            Ok(real) if real != path => vec![path.to_owned(), real],
-            _ => vec![path.to_owned()],
-        };
-        let everything = root.canonicalize().is_ok_and(|real| real == Path::new("/"));
-        let mut bases = vec![Base { names: names(root), root: Some(fd.try_clone()?) }];
-        bases.extend(links_to.iter().map(|path| Base { names: names(path), root: None }));
-        let beneath = if everything { ResolveFlags::empty() } else { ResolveFlags::BENEATH };
+        let bases = Bases::new(root, links_to)?;
+        let beneath = if bases.everything { ResolveFlags::empty() } else { ResolveFlags::BENEATH };
         let resolve = beneath | ResolveFlags::NO_MAGICLINKS;
-        let probe = |flags| rustix::fs::openat2(&fd, ".", PLACE | OFlags::DIRECTORY, Mode::empty(), flags);
+        let probe =
+            |flags| rustix::fs::openat2(bases.root(), ".", PLACE | OFlags::DIRECTORY, Mode::empty(), flags);
         let has_openat2 = !without.openat2 && is_granted(probe(resolve), Facility::Openat2);
         let has_cached =
             has_openat2 && is_granted(probe(resolve | ResolveFlags::CACHED), Facility::ResolveCached);
-        let has_proc = !without.proc && is_same(&fd, proc_name(fd.as_fd()).as_bytes());
-        Ok(Self { root: fd, bases, everything, resolve, has_openat2, has_cached, has_proc })
+        let has_proc = !without.proc && is_same(bases.root(), proc_name(bases.root()).as_bytes());
+        Ok(Self { bases, resolve, has_openat2, has_cached, has_proc })
     }
 
     /// Reports whether descriptors can be accessed through `/proc`.
@@ -154,8 +120,13 @@ impl Tree {
         self.has_proc
     }
 
+    /// Returns the directories that links may lead into.
+    pub(super) fn bases(&self) -> &Bases {
+        &self.bases
+    }
+
     pub(super) fn root(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
+        self.bases.root()
     }
 
     /// Opens a path with the flags of `open`. Devices and pipes do not make the call wait.
@@ -166,7 +137,7 @@ impl Tree {
     fn open_below(&self, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         if self.has_openat2 {
             for _ in 0..RACE_TRIES {
-                match rustix::fs::openat2(&self.root, name, flags, mode, self.resolve) {
+                match rustix::fs::openat2(self.bases.root(), name, flags, mode, self.resolve) {
                     Err(Errno::AGAIN | Errno::INTR) => {}
                     Err(Errno::XDEV) => {
                         if let Some(opened) = self.open_by_link(name, flags, mode) {
@@ -178,7 +149,7 @@ impl Tree {
                 }
             }
         }
-        walk::open(self, name, flags, mode)
+        walk::open(&self.bases, name, flags, mode)
     }
 
     /// Opens the most frequent path that the kernel refuses: the last name is a link to a
@@ -190,7 +161,8 @@ impl Tree {
         }
         let folder = if folder.is_empty() { b"." } else { folder };
         let place = PLACE | OFlags::DIRECTORY;
-        let folder = rustix::fs::openat2(&self.root, folder, place, Mode::empty(), self.resolve).ok()?;
+        let folder =
+            rustix::fs::openat2(self.bases.root(), folder, place, Mode::empty(), self.resolve).ok()?;
         self.open_target(folder, last, flags, mode)
     }
 
@@ -207,7 +179,7 @@ impl Tree {
         if !target.starts_with(b"/") {
             return None;
         }
-        let (base, rest) = match self.base_of(&target) {
+        let (base, rest) = match self.bases.base_of(&target) {
             Ok(found) => found,
             Err(error) => return Some(Err(error)),
         };
@@ -217,41 +189,9 @@ impl Tree {
         }
     }
 
-    /// Returns the base in which an absolute link target lies, and the path of the target within
-    /// it.
-    pub(super) fn base_of(&self, target: &[u8]) -> io::Result<(OwnedFd, Vec<u8>)> {
-        if self.everything {
-            return Ok((self.root.try_clone()?, target.to_vec()));
-        }
-        let target = Path::new(OsStr::from_bytes(target));
-        let Some((base, rest)) = self.within(target) else {
-            tracing::debug!(target = %target.display(), "refused to follow a symbolic link: its target is outside of the directories that may be served");
-            return Err(Errno::ACCESS.into());
-        };
-        let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
-        Ok((base.open()?, rest.as_os_str().as_bytes().to_vec()))
-    }
-
-    /// Returns the innermost base in which a local path lies, and the rest of the path.
-    fn within<'p>(&self, path: &'p Path) -> Option<(&Base, &'p Path)> {
-        let rest = |base: &Base| {
-            let rests = base.names.iter().filter_map(|name| path.strip_prefix(name).ok());
-            rests.min_by_key(|rest| rest.as_os_str().len())
-        };
-        let found = self.bases.iter().filter_map(|base| Some((base, rest(base)?)));
-        found.min_by_key(|(_, rest)| rest.as_os_str().len())
-    }
-
-    /// Returns an absolute link target after resolving the links of its base; `None` outside of all
-    /// bases.
-    pub(super) fn real(&self, target: &[u8]) -> Option<PathBuf> {
-        let (base, rest) = self.within(Path::new(OsStr::from_bytes(target)))?;
-        Some(base.names.last()?.join(rest))
-    }
-
     /// Reports whether links may lead out of the root.
     pub(super) fn leads_out(&self) -> bool {
-        self.everything || self.bases.len() > 1
+        self.bases.everything || self.bases.has_others()
     }
 
     /// Returns the target of the link at a path; `EINVAL` if the path is not a link. `None` for a
@@ -266,10 +206,16 @@ impl Tree {
             rustix::fs::readlinkat(folder, last, Vec::new()).map(std::ffi::CString::into_bytes)
         };
         if folder.is_empty() {
-            return Some(read(self.root.as_fd()));
+            return Some(read(self.bases.root()));
         }
         let resolve = self.resolve | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        match rustix::fs::openat2(&self.root, folder, PLACE | OFlags::DIRECTORY, Mode::empty(), resolve) {
+        match rustix::fs::openat2(
+            self.bases.root(),
+            folder,
+            PLACE | OFlags::DIRECTORY,
+            Mode::empty(),
+            resolve,
+        ) {
             Ok(folder) => Some(read(folder.as_fd())),
             Err(Errno::NOENT) => Some(Err(Errno::NOENT)),
             Err(_) => None,
@@ -289,7 +235,7 @@ impl Tree {
         }
         let links = if follow { ResolveFlags::empty() } else { ResolveFlags::NO_SYMLINKS };
         let (flags, resolve) = (flags | OFlags::CLOEXEC, self.resolve | ResolveFlags::CACHED | links);
-        match rustix::fs::openat2(&self.root, relative(path), flags, Mode::empty(), resolve) {
+        match rustix::fs::openat2(self.bases.root(), relative(path), flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR | Errno::XDEV) => None,
             Err(Errno::LOOP) if !follow => None,
             done => Some(done.map_err(io::Error::from)),
@@ -304,7 +250,7 @@ impl Tree {
         }
         let (folder, name) = split(relative(path));
         if folder.is_empty() {
-            return Ok((Parent::Root(self.root.as_fd()), name));
+            return Ok((Parent::Root(self.bases.root()), name));
         }
         Ok((Parent::Below(self.open_below(folder, PLACE | OFlags::DIRECTORY, Mode::empty())?), name))
     }
@@ -375,7 +321,7 @@ impl Tree {
     /// Opens the target of a link in this directory like [`Tree::reach`], in fewer steps than by
     /// its path; `None` if the path has to be resolved.
     pub(super) fn reach_target(&self, folder: impl AsFd, link: &[u8]) -> Option<io::Result<Reach>> {
-        if !self.has_openat2 || !self.has_proc || self.everything {
+        if !self.has_openat2 || !self.has_proc || self.bases.everything {
             return None;
         }
         Some(self.open_target(folder, link, PLACE, Mode::empty())?.map(Reach::Place))
@@ -411,7 +357,7 @@ impl Tree {
     }
 }
 
-fn is_same(fd: &OwnedFd, path: &[u8]) -> bool {
+fn is_same(fd: BorrowedFd<'_>, path: &[u8]) -> bool {
     let id = |status: Stat| (status.st_dev, status.st_ino);
     match (rustix::fs::fstat(fd), rustix::fs::statat(CWD, path, AtFlags::empty())) {
         (Ok(ours), Ok(theirs)) => id(ours) == id(theirs),

@@ -5,7 +5,7 @@
 //! the same way. Therefore a concurrent rename cannot lead it outside. Links are read and checked
 //! here.
 
-use super::tree::Tree;
+use super::bases::Bases;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
@@ -15,9 +15,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub(super) const LINKS_MAX: usize = 40;
 
 /// Opens `name`, relative to the root, with the flags of `open`.
-pub(super) fn open(tree: &Tree, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+pub(super) fn open(bases: &Bases, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     let mut walk =
-        Walk { tree, base: tree.root().try_clone_to_owned()?, above: Vec::new(), todo: Vec::new() };
+        Walk { bases, base: bases.root().try_clone_to_owned()?, above: Vec::new(), todo: Vec::new() };
     let mut flags = flags;
     if name.ends_with(b"/") {
         flags |= OFlags::DIRECTORY;
@@ -53,7 +53,7 @@ pub(super) fn open(tree: &Tree, name: &[u8], flags: OFlags, mode: Mode) -> io::R
 }
 
 struct Walk<'a> {
-    tree: &'a Tree,
+    bases: &'a Bases,
     base: OwnedFd,
     /// The directories below the base that lead to the current one.
     above: Vec<OwnedFd>,
@@ -80,7 +80,7 @@ impl Walk<'_> {
 
     fn up(&mut self) -> io::Result<()> {
         // The parent of `/` is `/`. The parent of any other base is outside.
-        if self.above.pop().is_none() && !self.tree.everything { Err(Errno::ACCESS.into()) } else { Ok(()) }
+        if self.above.pop().is_none() && !self.bases.everything { Err(Errno::ACCESS.into()) } else { Ok(()) }
     }
 
     /// Returns the target if `name` is a link.
@@ -95,7 +95,7 @@ impl Walk<'_> {
     /// Continues with the target of a link.
     fn turn(&mut self, target: &[u8]) -> io::Result<()> {
         if target.starts_with(b"/") {
-            let (base, rest) = self.tree.base_of(target)?;
+            let (base, rest) = self.bases.base_of(target)?;
             self.base = base;
             self.above.clear();
             self.push(&rest);

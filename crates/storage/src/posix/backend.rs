@@ -1,0 +1,421 @@
+//! [`Posix`]: a storage backend for POSIX file systems below a local root.
+
+use super::attribute::{self, Bearer};
+use super::calls::{QUIET, exact_mode, metadata, stat_cached, usage_of};
+use super::directory::Directory;
+use super::file::File;
+use super::link::{self, Leads};
+use super::partition::Promise;
+use super::space::{SPACE_DEFAULT, SpaceConfig, Spaces};
+use super::stable;
+use super::tree::{Parent, Tree, Without};
+use super::volume::{Volume, Volumes};
+use crate::{
+    Backend, CreateHow, DirectoryStream, Elsewhere, FileIdentity, FileSystemUsage, Metadata, Now, OpenHow,
+    Pool, StoredFile, Usage,
+};
+use base::LogicalPath;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8};
+
+/// The configuration of a [`Posix`] backend.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The directory that is `/` in logical paths (`oss.localroot`).
+    pub root: PathBuf,
+    /// The parts of the name space that are served. File systems mounted elsewhere are ignored.
+    pub served: Vec<LogicalPath>,
+    /// Directories outside the root that symbolic links may lead into, in addition to the
+    /// partitions of spaces.
+    pub links_to: Vec<PathBuf>,
+    /// The spaces. Without any, data is stored where its name is.
+    pub spaces: SpaceConfig,
+    /// Maximum size of a file in bytes (`oss.maxsize`).
+    pub file_bytes_max: Option<u64>,
+    /// Kernel features that are not used; for tests.
+    pub without: Without,
+}
+
+impl Config {
+    /// Returns a configuration that serves everything below `root`, and nothing else.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            served: vec![LogicalPath::root()],
+            links_to: Vec::new(),
+            spaces: SpaceConfig::default(),
+            file_bytes_max: None,
+            without: Without::default(),
+        }
+    }
+
+    /// Returns the configuration that corresponds to the directives.
+    pub fn from_effective(storage: &config::Storage) -> Self {
+        let root = storage.local_root.value.clone().unwrap_or_else(|| PathBuf::from("/"));
+        let exports = storage.exports.iter().filter_map(|export| {
+            let prefix = LogicalPath::parse(export.prefix.as_bytes()).ok()?;
+            Some((prefix, export.attributes.in_place))
+        });
+        let in_place: Vec<_> = exports.collect();
+        let served = in_place.iter().map(|(prefix, _)| prefix.clone()).collect();
+        let spaces = SpaceConfig {
+            partitions: storage.spaces.iter().map(|space| space.value.clone()).collect(),
+            rules: storage.space_rules.iter().map(|rule| rule.value.clone()).collect(),
+            allocation: storage.allocation.value,
+            in_place,
+        };
+        Self { file_bytes_max: storage.file_bytes_max.value, served, spaces, ..Self::new(root) }
+    }
+}
+
+/// A backend for POSIX file systems below a local root.
+pub struct Posix {
+    tree: Arc<Tree>,
+    volumes: Arc<Volumes>,
+    spaces: Option<Spaces>,
+    without: Without,
+    file_bytes_max: u64,
+}
+
+/// Number of attempts to create or open a name that is created and removed concurrently.
+const CREATE_TRIES: usize = 16;
+
+fn is_error<T>(result: &io::Result<T>, errno: Errno) -> bool {
+    result.as_ref().err().and_then(io::Error::raw_os_error) == Some(errno.raw_os_error())
+}
+
+impl Posix {
+    /// Opens the root, which must be a directory, and checks all partitions. May wait. The error
+    /// names the directory that failed.
+    pub fn new(config: &Config) -> io::Result<Self> {
+        let links_to = [config.links_to.clone(), Spaces::folders(&config.spaces)?].concat();
+        let tree = Arc::new(Tree::new(&config.root, &links_to, config.without)?);
+        let volumes = Volumes::new(&config.root, tree.root(), config.served.clone(), config.without.nowait)?;
+        let spaces = Spaces::new(&config.spaces, &config.root, &volumes)?;
+        let file_bytes_max = config.file_bytes_max.unwrap_or(u64::MAX).min(i64::MAX as u64);
+        let volumes = Arc::new(volumes);
+        Ok(Self { tree, volumes, spaces, without: config.without, file_bytes_max })
+    }
+
+    fn flags(how: &OpenHow) -> OFlags {
+        let access = if how.write { OFlags::RDWR } else { OFlags::RDONLY };
+        access | QUIET | if how.truncate { OFlags::TRUNC } else { OFlags::empty() }
+    }
+
+    /// Wraps the descriptor of a regular file.
+    fn opened(&self, fd: OwnedFd, volume: Arc<Volume>, promise: Option<Promise>) -> Arc<dyn StoredFile> {
+        Arc::new(File {
+            fd: ManuallyDrop::new(Arc::new(fd)),
+            volume,
+            without: self.without,
+            bytes_max: self.file_bytes_max,
+            asking: AtomicU8::new(0),
+            is_secretive: AtomicBool::new(false),
+            _promise: promise,
+        })
+    }
+
+    fn prepared(fd: &OwnedFd) -> io::Result<u64> {
+        let status = rustix::fs::fstat(fd)?;
+        match status.st_mode & libc::S_IFMT {
+            libc::S_IFREG => {}
+            libc::S_IFDIR => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::NOTBLK.into()),
+        }
+        // `O_NONBLOCK` was needed for opening only; some kernels would refuse to wait for the data
+        // of such a file later.
+        rustix::fs::fcntl_setfl(fd, OFlags::empty())?;
+        Ok(status.st_dev)
+    }
+
+    fn create(
+        &self,
+        path: &LogicalPath,
+        how: &OpenHow,
+        create: &CreateHow,
+    ) -> io::Result<(OwnedFd, Option<Promise>)> {
+        if path.as_bytes().ends_with(b"/") {
+            return Err(Errno::ISDIR.into());
+        }
+        let (parent, name) = self.tree.parent_made(path, create.parents)?;
+        for _ in 0..CREATE_TRIES {
+            let made = match self.spaces.as_ref().filter(|spaces| spaces.take(path)) {
+                Some(spaces) => spaces.create((&parent, name), path, create),
+                None => make_file(&parent, name, create.mode & 0o7777).map(|fd| (fd, None)),
+            };
+            if create.exclusive || !is_error(&made, Errno::EXIST) {
+                return made;
+            }
+            let opened = self.tree.open(path, Self::flags(how), 0);
+            // ENOENT: the file was removed again, or it is a dangling link, whose target must not
+            // be created.
+            if !is_error(&opened, Errno::NOENT) {
+                return opened.map(|fd| (fd, None));
+            }
+        }
+        Err(Errno::NOENT.into())
+    }
+}
+
+impl Backend for Posix {
+    fn open(&self, path: &LogicalPath, how: &OpenHow) -> io::Result<Arc<dyn StoredFile>> {
+        let (fd, promise) = match &how.create {
+            Some(create) => self.create(path, how, create)?,
+            None => (self.tree.open(path, Self::flags(how), 0)?, None),
+        };
+        let device = Self::prepared(&fd)?;
+        let volume = self.volumes.of_file(device, &fd).clone();
+        Ok(self.opened(fd, volume, promise))
+    }
+
+    fn open_now(&self, path: &LogicalPath, how: &OpenHow) -> Now<Arc<dyn StoredFile>> {
+        if how.create.is_some() || how.truncate || !self.volumes.of_path(path).names_are_near() {
+            return Now::WouldBlock;
+        }
+        // On a network file system opening asks its server even if the name is in memory, and a
+        // link might lead there.
+        let fd = match self.tree.open_now(path, Self::flags(how), self.volumes.are_near()) {
+            None => return Now::WouldBlock,
+            Some(Err(error)) => return Now::Done(Err(error)),
+            Some(Ok(fd)) => fd,
+        };
+        let device = match Self::prepared(&fd) {
+            Ok(device) => device,
+            Err(error) => return Now::Done(Err(error)),
+        };
+        match self.volumes.known(device) {
+            None => Now::WouldBlock,
+            Some(volume) => Now::Done(Ok(self.opened(fd, volume.clone(), None))),
+        }
+    }
+
+    fn stat(&self, path: &LogicalPath) -> io::Result<Metadata> {
+        let place = self.tree.open(path, OFlags::PATH, 0)?;
+        let status = rustix::fs::fstat(&place)?;
+        Ok(metadata(&status))
+    }
+
+    fn stat_now(&self, path: &LogicalPath) -> Now<Metadata> {
+        if !self.volumes.of_path(path).names_are_near() {
+            return Now::WouldBlock;
+        }
+        match self.tree.open_now(path, OFlags::PATH, true) {
+            None => Now::WouldBlock,
+            Some(Err(error)) => Now::Done(Err(error)),
+            Some(Ok(place)) => Now::Done(stat_cached(&place)),
+        }
+    }
+
+    fn identity(&self, path: &LogicalPath) -> io::Result<FileIdentity> {
+        stable::identity(&self.tree.open(path, OFlags::PATH, 0)?)
+    }
+
+    fn has_name(&self, path: &LogicalPath) -> io::Result<bool> {
+        stable::has_name(&self.tree, path)
+    }
+
+    fn sync_name(&self, path: &LogicalPath) -> io::Result<()> {
+        let (parent, name) = self.tree.parent(path)?;
+        if let Some(data) = self.spaces.as_ref().and_then(|spaces| spaces.data_behind((&parent, name))) {
+            stable::sync_local_name(&data)?;
+        }
+        stable::sync_directory(&parent)
+    }
+
+    fn names_are_near(&self, path: &LogicalPath) -> bool {
+        self.volumes.of_path(path).names_are_near()
+    }
+
+    fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
+        Ok(Box::new(Directory::open(&self.tree, &self.volumes, path)?))
+    }
+
+    fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()> {
+        let mode = mode & 0o7777;
+        let made = self.tree.make_directory(path, mode);
+        if parents && is_error(&made, Errno::NOENT) {
+            drop(self.tree.parent_made(path, Some(mode))?);
+            return self.tree.make_directory(path, mode);
+        }
+        made
+    }
+
+    fn remove_directory(&self, path: &LogicalPath) -> io::Result<()> {
+        let (parent, name) = self.tree.parent(path)?;
+        Ok(rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
+    }
+
+    fn remove_file(&self, path: &LogicalPath) -> io::Result<()> {
+        let (parent, name) = self.tree.parent(path)?;
+        let Some(spaces) = &self.spaces else {
+            return Ok(rustix::fs::unlinkat(&parent, name, AtFlags::empty())?);
+        };
+        let data = {
+            let _changing = self.volumes.of_path(path).changing();
+            let data = spaces.data_behind((&parent, name));
+            rustix::fs::unlinkat(&parent, name, AtFlags::empty())?;
+            data
+        };
+        if let Some(data) = data {
+            Spaces::remove_data(&data);
+        }
+        Ok(())
+    }
+
+    fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()> {
+        let (old, old_name) = self.tree.parent(from)?;
+        // The source must exist before missing parents are created.
+        rustix::fs::statat(&old, old_name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let (new, new_name) = self.tree.parent_made(to, parents)?;
+        let Some(spaces) = &self.spaces else {
+            return Ok(rustix::fs::renameat(&old, old_name, &new, new_name)?);
+        };
+        let (data, replaced) = {
+            // A rename never moves a name to another file system, so this lock covers both names.
+            let _changing = self.volumes.of_path(from).changing();
+            let data = spaces.data_behind((&old, old_name));
+            let replaced = spaces.data_behind((&new, new_name));
+            rustix::fs::renameat(&old, old_name, &new, new_name)?;
+            (data, replaced)
+        };
+        if let Some(data) = &data {
+            spaces.rename(data, to);
+        }
+        let Some(replaced) = replaced.filter(|replaced| data.as_ref() != Some(replaced)) else {
+            return Ok(());
+        };
+        // The replaced data may be on a hung disk, which must not block the rename.
+        match spaces.volume_of(&replaced) {
+            Some(there)
+                if data
+                    .and_then(|data| spaces.volume_of(&data))
+                    .is_none_or(|here| !Arc::ptr_eq(here, there)) =>
+            {
+                let lost = replaced.clone();
+                if there
+                    .pool
+                    .run(Pool::current_owner(), Box::new(move || Spaces::remove_data(&replaced)))
+                    .is_err()
+                {
+                    tracing::warn!(data = %lost.display(), "cannot remove data of a replaced name: the queue of its disk is full; remove the file by hand");
+                }
+            }
+            _ => Spaces::remove_data(&replaced),
+        }
+        Ok(())
+    }
+
+    fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
+        self.tree.change_mode(&self.tree.reach(path)?, mode & 0o7777)
+    }
+
+    fn renew_access(&self, path: &LogicalPath) -> io::Result<()> {
+        self.tree.renew_access(&self.tree.reach(path)?)
+    }
+
+    fn truncate(&self, path: &LogicalPath, size: u64) -> io::Result<()> {
+        self.open(path, &OpenHow { write: true, ..OpenHow::default() })?.truncate(size)
+    }
+
+    fn attribute(&self, path: &LogicalPath, name: &str) -> io::Result<Option<Vec<u8>>> {
+        attribute::get(&Bearer::from(&self.tree.reach(path)?), name)
+    }
+
+    fn set_attribute(&self, path: &LogicalPath, name: &str, value: &[u8], new: bool) -> io::Result<()> {
+        attribute::set(&Bearer::from(&self.tree.reach(path)?), name, value, new)
+    }
+
+    fn remove_attribute(&self, path: &LogicalPath, name: &str) -> io::Result<()> {
+        attribute::remove(&Bearer::from(&self.tree.reach(path)?), name)
+    }
+
+    fn attributes(&self, path: &LogicalPath) -> io::Result<Vec<String>> {
+        attribute::list(&Bearer::from(&self.tree.reach(path)?))
+    }
+
+    fn spaces_beside(&self, path: &LogicalPath, wish: &str) -> Option<Vec<String>> {
+        self.spaces.as_ref().filter(|spaces| spaces.take(path))?.names_beside(path, wish)
+    }
+
+    fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<Usage> {
+        if let Some(spaces) = self.spaces.as_ref().filter(|spaces| space.is_some() || spaces.take(path)) {
+            return Ok(spaces.usage(space.unwrap_or(&self.space_of(path))));
+        }
+        // A path that does not exist would be stored where its nearest existing ancestor is.
+        let mut path = path.clone();
+        let place = loop {
+            let place = self.tree.open(&path, OFlags::PATH, 0);
+            match path.parent() {
+                Some(above) if is_error(&place, Errno::NOENT) => path = above,
+                _ => break place?,
+            }
+        };
+        usage_of(&place)
+    }
+
+    fn file_systems(&self, path: &LogicalPath) -> io::Result<Vec<FileSystemUsage>> {
+        if let Some(spaces) = self.spaces.as_ref().filter(|spaces| spaces.take(path)) {
+            return Ok(spaces.file_systems());
+        }
+        let mut path = path.clone();
+        loop {
+            match (self.tree.open(&path, OFlags::PATH, 0), path.parent()) {
+                // A path that does not exist would be stored where its nearest existing ancestor
+                // is.
+                (Err(error), Some(above)) if error.kind() == io::ErrorKind::NotFound => path = above,
+                (place, _) => {
+                    let place = place?;
+                    let number = rustix::fs::fstat(&place)?.st_dev;
+                    let usage = usage_of(&place)?;
+                    return Ok(vec![FileSystemUsage { number, total: usage.total, free: usage.free }]);
+                }
+            }
+        }
+    }
+
+    fn space_of(&self, path: &LogicalPath) -> String {
+        let Some(spaces) = &self.spaces else { return SPACE_DEFAULT.to_owned() };
+        let found =
+            self.tree.parent(path).ok().and_then(|(parent, name)| spaces.space_behind((&parent, name)));
+        found.unwrap_or_else(|| spaces.space_for(path, None).to_owned())
+    }
+
+    fn pool(&self, path: &LogicalPath) -> &Arc<Pool> {
+        &self.volumes.of_path(path).pool
+    }
+
+    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<Elsewhere> {
+        if !self.tree.leads_out() && !self.volumes.are_several() {
+            return None;
+        }
+        match link::leads(&self.tree, &self.volumes, path) {
+            Leads::There(volume) => Some(Elsewhere::new(volume.pool.clone())),
+            Leads::Nowhere => {
+                let spaces = self.spaces.as_ref().filter(|spaces| spaces.take(path))?;
+                let number = spaces.choose(path, create?)?;
+                let folder = self.tree.bases().real(spaces.folder(number)?.as_os_str().as_bytes())?;
+                let pool = self.volumes.of_local(&folder).0.pool.clone();
+                Some(Elsewhere { pool, partition: Some(number) })
+            }
+            Leads::Here => None,
+        }
+    }
+}
+
+/// Creates a file that must not exist.
+fn make_file(parent: &Parent<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | QUIET;
+    let fd = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(mode))?;
+    if let Err(error) = exact_mode(&fd, mode) {
+        let _ = rustix::fs::unlinkat(parent, name, AtFlags::empty());
+        return Err(error);
+    }
+    Ok(fd)
+}
