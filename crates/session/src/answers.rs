@@ -3,10 +3,12 @@
 //! Requests become operations in `paths` and `handles`; the answers of these operations arrive
 //! here.
 
+use crate::call::{Call, CallKind};
 use crate::files::to_wire;
-use crate::machine::{Call, CallKind, Outlets, Session};
+use crate::ids::{CallId, FileIndex};
 use crate::replies::{self, stat_text};
-use crate::step::{CallId, FileIndex, Todo};
+use crate::state::{Outlets, Session};
+use crate::step::Todo;
 use base::{Descriptor, ErrorKind};
 use vfs::{Answer, AttributeResult, Entries, Entry, Listing, Opened, Operation, Value, Written};
 use wire::xroot::codes::{FattrSubcode, Status};

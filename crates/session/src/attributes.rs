@@ -2,9 +2,11 @@
 //!
 //! It has its own file because one request code covers four operations on both kinds of targets.
 
-use crate::machine::{CallKind, Outlets, Session};
+use crate::call::CallKind;
+use crate::ids::LinkId;
 use crate::ordering::access_of_attributes;
-use crate::step::{LinkId, Todo};
+use crate::state::{Outlets, Session};
+use crate::step::Todo;
 use crate::target::{Verb, target};
 use vfs::{AttributeWork, FileOperation, Operation};
 use wire::error::WireError;

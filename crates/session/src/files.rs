@@ -4,7 +4,8 @@
 //! whose close was requested accepts no new operation. The close itself is a barrier among the
 //! operations on the file.
 
-use crate::step::{BadPage, FileIndex};
+use crate::ids::FileIndex;
+use crate::step::BadPage;
 use base::Descriptor;
 use std::sync::Arc;
 use vfs::OpenFile;

@@ -3,9 +3,11 @@
 //! It runs before any argument is decoded, so that the driver takes memory only for arguments that
 //! the session accepts.
 
-use crate::machine::{CallKind, Outlets, Session, Stage};
+use crate::call::CallKind;
+use crate::ids::LinkId;
 use crate::settings::GREETING_ARGUMENT_BYTES_MAX;
-use crate::step::{Destination, LinkId, Receive, Todo};
+use crate::state::{Outlets, Session, Stage};
+use crate::step::{Destination, Receive, Todo};
 use base::{Error, ErrorKind};
 use wire::xroot::codes::{ChkpointOpcode, ErrorCode, RequestCode};
 use wire::xroot::header::RequestHeader;

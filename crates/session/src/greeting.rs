@@ -3,9 +3,11 @@
 //! The driver executes kXR_bind and kXR_endsess of other sessions, because a session knows no
 //! others.
 
-use crate::machine::{CallKind, Outlets, Session, Stage};
+use crate::call::CallKind;
+use crate::ids::LinkId;
 use crate::replies;
-use crate::step::{LinkId, Todo};
+use crate::state::{Outlets, Session, Stage};
+use crate::step::Todo;
 use base::{Identity, Told};
 use std::sync::Arc;
 use vfs::Caller;

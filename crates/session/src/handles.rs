@@ -2,12 +2,13 @@
 //!
 //! Requests on a path are in `paths`, the order of the operations is in `ordering`.
 
+use crate::call::{Call, CallKind};
 use crate::files::from_wire;
-use crate::machine::{Call, CallKind, Outlets, Session};
+use crate::ids::{CallId, FileIndex, LinkId};
 use crate::sequencer::{Access, Touches};
+use crate::state::{Outlets, Session};
 use crate::step::{
-    BadPage, CallId, Destination, Extent, FileIndex, LinkId, ReadElement, ReadTask, ReadVectorTask, Receive,
-    Received, Todo,
+    BadPage, Destination, Extent, ReadElement, ReadTask, ReadVectorTask, Receive, Received, Todo,
 };
 use crate::target::{Verb, target};
 use base::{Error, ErrorKind};

@@ -18,7 +18,10 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `machine` | [`Session`]: stages, dispatch of requests, life cycle of calls and files |
+//! | `machine` | takes requests and dispatches them |
+//! | `state` | [`Session`]: stage, life cycle of calls and files, connections |
+//! | `call` | a request without an answer |
+//! | `ids` | identifiers of calls, files, connections and operations |
 //! | `framing` | end of a request in the input, refusal because of a header |
 //! | `greeting` | handshake, kXR_protocol, kXR_login, kXR_bind, kXR_endsess |
 //! | `paths` | requests that name a path |
@@ -31,6 +34,7 @@
 //! | `answers` | answers of the file system, encoded as replies |
 //! | `replies` | encoders of replies from types of `vfs` |
 //! | `signing` | kXR_sigver |
+//! | `verifier` | the state of signature verification |
 //! | `files` | table of open files |
 //! | `slots` | table of calls in flight |
 //! | `target` | parsing of paths |
@@ -40,11 +44,13 @@
 
 mod answers;
 mod attributes;
+mod call;
 mod error;
 mod files;
 mod framing;
 mod greeting;
 mod handles;
+mod ids;
 mod machine;
 mod ordering;
 mod paths;
@@ -55,18 +61,19 @@ mod sequencer;
 mod settings;
 mod signing;
 mod slots;
+mod state;
 mod step;
 mod target;
+mod verifier;
 
 pub use error::wire_code;
 pub use framing::Front;
-pub use machine::{Outlets, Session};
+pub use ids::{CallId, FileIndex, LinkId, SequenceId};
 pub use reads::{ReadFrame, ReadReply};
-pub use sequencer::SequenceId;
 pub use settings::{
     BAD_PAGES_MAX, CALLS_MAX, FILES_MAX, GREETING_ARGUMENT_BYTES_MAX, Peer, Settings, Signing,
 };
+pub use state::{Outlets, Session};
 pub use step::{
-    BadPage, CallId, Destination, Extent, FileIndex, LinkId, ReadElement, ReadTask, ReadVectorTask, Receive,
-    Received, Step, Todo,
+    BadPage, Destination, Extent, ReadElement, ReadTask, ReadVectorTask, Receive, Received, Step, Todo,
 };

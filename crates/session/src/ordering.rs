@@ -3,26 +3,14 @@
 //! Operations on open files, closes and the release of files at the end of the session start in
 //! their turn. `sequencer` decides the order; this file registers the operations and starts them.
 
-use crate::machine::{CallKind, Outlets, Session, Stage};
-use crate::sequencer::{Access, SequenceId, Touches};
-use crate::step::{CallId, FileIndex, LinkId, ReadTask, ReadVectorTask, Todo};
-use base::Charge;
+use crate::call::{BlockedOperation, CallKind};
+use crate::ids::{CallId, FileIndex, LinkId, SequenceId};
+use crate::sequencer::{Access, Touches};
+use crate::state::{Outlets, Session, Stage};
+use crate::step::{ReadTask, ReadVectorTask, Todo};
 use std::sync::Arc;
 use vfs::{AttributeWork, FileOperation, OpenFile};
 use wire::xroot::header::{FileHandle, StreamId};
-
-/// The work of an operation that waits for earlier ones.
-pub(crate) struct Waiting {
-    todo: Todo,
-    /// Charge of the request if no call owns it.
-    _charge: Charge,
-}
-
-impl Default for Waiting {
-    fn default() -> Self {
-        Self { todo: Todo::Nothing, _charge: Charge::NONE }
-    }
-}
 
 impl Session {
     /// Registers an operation. Returns `todo` if it may start now, otherwise keeps it. `call` is
@@ -31,7 +19,7 @@ impl Session {
         let engaged = self.engage();
         // If there is a call, it owns the charge.
         let charge = std::mem::take(&mut engaged.arriving);
-        let (id, start) = engaged.sequencer.begin(touches, Waiting { todo, _charge: charge });
+        let (id, start) = engaged.sequencer.begin(touches, BlockedOperation { todo, _charge: charge });
         match call.and_then(|call| engaged.calls.get_mut(call.0)) {
             Some(call) => call.sequence = Some(id),
             None if start.is_none() => engaged.reads_waiting += 1,
@@ -64,7 +52,7 @@ impl Session {
     /// Ends an operation and starts operations that waited for it.
     pub(crate) fn ended(&mut self, id: Option<SequenceId>) {
         let (Some(id), Some(engaged)) = (id, self.engaged_mut()) else { return };
-        for (id, Waiting { todo, .. }) in engaged.sequencer.end(id) {
+        for (id, BlockedOperation { todo, .. }) in engaged.sequencer.end(id) {
             if let Some(engaged) = self.engaged_mut() {
                 engaged.reads_waiting -= usize::from(is_read(&todo));
             }
@@ -132,7 +120,7 @@ impl Session {
         for (id, _) in &dropped {
             self.mark_incomplete(Some(*id));
         }
-        for (id, Waiting { todo, .. }) in dropped {
+        for (id, BlockedOperation { todo, .. }) in dropped {
             match todo {
                 Todo::FileCall(call, ..) | Todo::Call(call, _) => drop(self.finish_call(call)),
                 _ => {
@@ -236,14 +224,14 @@ impl Session {
     pub(crate) fn register_read(&mut self, task: &ReadTask) -> SequenceId {
         task.sequence.unwrap_or_else(|| {
             let access = self.read_access(task.file, task.offset, task.length);
-            self.engage().sequencer.begin(Touches::one(task.file, access), Waiting::default()).0
+            self.engage().sequencer.begin(Touches::one(task.file, access), BlockedOperation::default()).0
         })
     }
 
     pub(crate) fn register_vector_read(&mut self, task: &ReadVectorTask) -> SequenceId {
         task.sequence.unwrap_or_else(|| {
             let touches = self.vector_touches(task);
-            self.engage().sequencer.begin(touches, Waiting::default()).0
+            self.engage().sequencer.begin(touches, BlockedOperation::default()).0
         })
     }
 }

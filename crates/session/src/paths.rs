@@ -2,10 +2,12 @@
 //!
 //! Requests on an open file are in `handles`.
 
+use crate::call::CallKind;
 use crate::files::from_wire;
-use crate::machine::{CallKind, Outlets, Session};
+use crate::ids::LinkId;
 use crate::sequencer::{Access, Touches};
-use crate::step::{LinkId, Todo};
+use crate::state::{Outlets, Session};
+use crate::step::Todo;
 use crate::target::{Verb, target, targets};
 use base::{Descriptor, Error, ErrorKind};
 use std::sync::Arc;

@@ -2,10 +2,12 @@
 //!
 //! They share a file because both select one of many functions by a code or a word.
 
-use crate::machine::{CallKind, Outlets, Session};
+use crate::call::CallKind;
+use crate::ids::LinkId;
 use crate::replies;
 use crate::sequencer::Access;
-use crate::step::{LinkId, Todo};
+use crate::state::{Outlets, Session};
+use crate::step::Todo;
 use crate::target::{Verb, target, targets};
 use base::{Error, ErrorKind};
 use vfs::{FileOperation, Operation};

@@ -4,10 +4,10 @@
 //! read is a [`ReadReply`]. The driver obtains the header of each frame from it and returns it at
 //! the end, so that a read ends exactly once.
 
-use crate::machine::{Outlets, Session};
+use crate::ids::{LinkId, SequenceId};
 use crate::replies;
-use crate::sequencer::SequenceId;
-use crate::step::{LinkId, ReadElement, ReadTask, ReadVectorTask};
+use crate::state::{Outlets, Session};
+use crate::step::{ReadElement, ReadTask, ReadVectorTask};
 use base::Error;
 use vfs::{Redirect, Spot};
 use wire::xroot::codes::{RequestCode, ResponseType};

@@ -28,8 +28,8 @@
 //! unfinished writes or barriers need not register before it is done
 //! ([`Sequencer::is_free_to_read`]).
 
+use crate::ids::{FileIndex, SequenceId};
 use crate::slots::Slots;
-use crate::step::FileIndex;
 use std::collections::VecDeque;
 
 /// Capacity up to which an empty queue of a file keeps its memory.
@@ -142,10 +142,6 @@ impl Touches {
         }
     }
 }
-
-/// Identifies an operation from its registration to its end.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct SequenceId(u32);
 
 struct Registered<W> {
     touches: Touches,

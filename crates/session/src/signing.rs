@@ -5,31 +5,16 @@
 //! key this detects accidental reordering and corruption only, because an attacker can compute the
 //! hash. Protection against attackers requires a key from authentication.
 
-use crate::machine::{Outlets, Session};
-use crate::step::{LinkId, Todo};
+use crate::ids::LinkId;
+use crate::state::{Outlets, Session};
+use crate::step::Todo;
+use crate::verifier::Signature;
 use sha2::{Digest, Sha256};
 use wire::xroot::codes::{ErrorCode, QueryType, RequestCode, SecurityLevel, SignRequirement};
 use wire::xroot::flags::{OpenOptions, SigverCrypto, SigverFlags};
 use wire::xroot::header::{RequestHeader, StreamId};
 use wire::xroot::limits::SIGNATURE_BYTES_MAX;
 use wire::xroot::request::{Request, Sigver};
-
-/// A signature that waits for the request it signs.
-struct Signature {
-    streamid: StreamId,
-    request: RequestCode,
-    sequence: u64,
-    without_payload: bool,
-    hash: [u8; 32],
-}
-
-/// State of signature verification of one session.
-#[derive(Default)]
-pub(crate) struct Verifier {
-    /// Boxed because few sessions sign.
-    pending: Option<Box<Signature>>,
-    last_sequence: u64,
-}
 
 impl Session {
     /// Reports whether clients without a key must sign.

@@ -5,23 +5,10 @@
 //! the session as a file and a range, a write as the number of bytes on a connection and their
 //! destination.
 
-use crate::sequencer::SequenceId;
+use crate::ids::{CallId, FileIndex, LinkId, SequenceId};
 use std::sync::Arc;
 use vfs::{FileOperation, OpenFile, Operation};
 use wire::xroot::header::{SessionId, StreamId};
-
-/// A connection of a session: 0 is the control connection, 1 to 15 are the path ids of bound ones.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct LinkId(pub u8);
-
-impl LinkId {
-    /// The connection that logged in.
-    pub const CONTROL: Self = Self(0);
-}
-
-/// Identifies a request without an answer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct CallId(pub u32);
 
 /// Result of [`crate::Session::take`].
 pub enum Step {
@@ -103,10 +90,6 @@ pub struct ReadTask {
     /// follow, even if the read completes immediately.
     pub sequence: Option<SequenceId>,
 }
-
-/// A slot of the table of open files.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct FileIndex(pub u32);
 
 /// A vector read for the driver.
 pub struct ReadVectorTask {

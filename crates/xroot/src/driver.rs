@@ -6,9 +6,9 @@
 
 use crate::costs;
 use crate::hub::{Hub, Moment};
+use crate::input::{Ahead, Input};
 use crate::lag::Lag;
 use crate::lazy::{Lazy, Table};
-use crate::link::{Ahead, Input};
 use crate::links::{Closing, Links};
 use crate::reads::Transfer;
 use crate::receipts::Receipt;

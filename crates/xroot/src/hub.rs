@@ -2,8 +2,8 @@
 //!
 //! Each loop has its own hub, so that only the mailbox needs a lock.
 
-use crate::door::Shared;
 use crate::driver::SessionDriver;
+use crate::front_end::FrontEnd;
 use crate::stats::LoopStats;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -48,7 +48,7 @@ const TICK_MILLISECONDS: u64 = TICK.as_secs() * 1000;
 
 /// The part of the front end that belongs to one loop.
 pub(crate) struct Hub {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<FrontEnd>,
     pub(crate) mailbox: Arc<LoopMailbox>,
     pub(crate) stats: Arc<LoopStats>,
     sessions: RefCell<HashMap<u64, Rc<RefCell<SessionDriver>>>>,
@@ -64,7 +64,7 @@ thread_local! {
 impl Hub {
     /// Returns the hub of this front end on the current loop. The first call creates it and starts
     /// its tasks.
-    pub(crate) fn of(shared: &Arc<Shared>) -> Rc<Self> {
+    pub(crate) fn of(shared: &Arc<FrontEnd>) -> Rc<Self> {
         let door = Arc::as_ptr(shared).addr();
         let known =
             HUBS.with_borrow(|hubs| hubs.iter().find(|(key, _)| *key == door).map(|(_, hub)| hub.clone()));

@@ -15,11 +15,13 @@
 //! | file | content |
 //! |---|---|
 //! | `door` | [`Door`]: accepts connections, drains, reports totals |
+//! | `front_end` | [`Config`], and the state that all loops share |
 //! | `hub` | state of one loop: sessions, mailbox, ticks |
 //! | `registry` | home loop of each session, for bind and endsess |
 //! | `driver` | one session with its connections: executes the tasks of the session |
 //! | `failures` | rate-limited log of failed requests |
 //! | `link` | the task of one connection |
+//! | `input` | received bytes that have not been consumed |
 //! | `lag` | time for which a client keeps the server waiting |
 //! | `links` | all connections of a session and their pending work |
 //! | `outbox` | replies and file ranges that wait for the socket |
@@ -37,7 +39,9 @@ mod costs;
 mod door;
 mod driver;
 mod failures;
+mod front_end;
 mod hub;
+mod input;
 mod lag;
 mod lazy;
 mod limits;
@@ -51,6 +55,7 @@ mod registry;
 mod stats;
 mod vectors;
 
-pub use door::{Config, Door};
+pub use door::Door;
+pub use front_end::Config;
 pub use limits::*;
 pub use stats::{CountOpenFiles, Identification, OpenFiles, Totals};

@@ -5,7 +5,7 @@
 
 use crate::costs::CALL_BYTES;
 use crate::driver::{Flow, SessionDriver};
-use crate::link::Input;
+use crate::input::Input;
 use crate::links::{Closing, LinkState};
 use crate::{LIST_PAGE_BYTES, OUTPUT_LOW_BYTES};
 use base::{Charge, Purpose, Shortage, Ticket};

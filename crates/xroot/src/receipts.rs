@@ -12,8 +12,8 @@
 
 use crate::block::Block;
 use crate::driver::{JobWork, SessionDriver};
+use crate::input::{Ahead, Input};
 use crate::lag::Lag;
-use crate::link::{Ahead, Input};
 use crate::{PAYLOAD_AHEAD_MIN, PIECES_IN_FLIGHT_MAX};
 use base::{Charge, Error, ErrorKind, Purpose};
 use net::BLOCK_BYTES;

@@ -1,0 +1,141 @@
+//! The configuration and the state of the front end, shared by all loops.
+
+use crate::failures::Failures;
+use crate::registry::Registry;
+use crate::stats::{Attendance, CountOpenFiles, Identification, LoopStats, Totals, xml};
+use crate::{
+    ARGUMENT_SECONDS_MAX, MEMORY_BYTES, MEMORY_BYTES_MIN, SESSION_ARGUMENT_BYTES_MAX, SESSION_BYTES_FREE,
+    SESSION_BYTES_MAX, SESSION_REQUEST_BYTES_MAX, STALLED_SECONDS_MAX,
+};
+use base::{Ceilings, MemoryBudget};
+use session::{Peer, Session, Settings};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+use vfs::FileSystem;
+use wire::xroot::header::SessionId;
+
+/// Configuration of the front end.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Settings of the sessions.
+    pub settings: Settings,
+    /// Deadline for the login of a client, and for the announcement of data on a bound connection.
+    pub hail: Duration,
+    /// Idle timeout of connections without work; `None` disables it.
+    pub idle: Option<Duration>,
+    /// Memory in bytes that all sessions may have in flight, beyond [`SESSION_BYTES_FREE`] of each.
+    /// At least [`MEMORY_BYTES_MIN`].
+    pub memory_bytes: usize,
+    /// Deadline in seconds for the arrival of an argument, in addition to the time for its size.
+    pub argument_seconds: u32,
+    /// Seconds after which a connection without progress is closed while others wait for memory.
+    pub stalled_seconds: u32,
+    /// Sends large plain reads without copying where possible.
+    pub sendfile: bool,
+    /// Identification of the server in statistics.
+    pub identification: Identification,
+    /// Counts open files for statistics; `None` for a redirector.
+    pub open_files: Option<CountOpenFiles>,
+    /// Logs each login.
+    pub log_logins: bool,
+    /// Logs the end of each session that had logged in.
+    pub log_disconnects: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            settings: Settings::default(),
+            hail: Duration::from_secs(30),
+            idle: None,
+            memory_bytes: MEMORY_BYTES,
+            argument_seconds: ARGUMENT_SECONDS_MAX,
+            stalled_seconds: STALLED_SECONDS_MAX,
+            sendfile: true,
+            identification: Identification::default(),
+            open_files: None,
+            log_logins: true,
+            log_disconnects: true,
+        }
+    }
+}
+
+/// State of the front end, shared by all loops.
+pub(crate) struct FrontEnd {
+    pub(crate) config: Config,
+    settings: Arc<Settings>,
+    pub(crate) files: Arc<dyn FileSystem>,
+    pub(crate) registry: Registry,
+    pub(crate) memory: Arc<MemoryBudget>,
+    loops: Mutex<Vec<Arc<LoopStats>>>,
+    pub(crate) draining: AtomicBool,
+    started: SystemTime,
+    pub(crate) attendance: Arc<Attendance>,
+    pub(crate) failures: Failures,
+}
+
+impl FrontEnd {
+    /// Returns a front end for `files`, without sessions.
+    pub(crate) fn new(config: Config, files: Arc<dyn FileSystem>) -> Self {
+        let settings = Arc::new(config.settings.clone());
+        let attendance = Arc::new(Attendance::new(settings.descriptors.clone()));
+        let memory = MemoryBudget::new(
+            Ceilings::shares_of(config.memory_bytes.max(MEMORY_BYTES_MIN)),
+            Ceilings {
+                argument: SESSION_ARGUMENT_BYTES_MAX,
+                request: SESSION_REQUEST_BYTES_MAX,
+                data: SESSION_BYTES_MAX,
+            },
+            SESSION_BYTES_FREE,
+        );
+        Self {
+            config,
+            settings,
+            files,
+            failures: Failures::default(),
+            registry: Registry::default(),
+            memory,
+            loops: Mutex::default(),
+            draining: AtomicBool::new(false),
+            attendance,
+            started: SystemTime::now(),
+        }
+    }
+
+    pub(crate) fn add_loop(&self, stats: Arc<LoopStats>) {
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(stats);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        Totals::of(&self.loops.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn statistics(&self, selection: &str) -> String {
+        let open_files = self.config.open_files.as_ref().map(|CountOpenFiles(count)| count());
+        let who = &self.config.identification;
+        xml(who, self.started, &self.totals(), &self.attendance, open_files, selection)
+    }
+
+    pub(crate) fn new_session(&self, peer: SocketAddr) -> Session {
+        let address = peer.ip().to_canonical();
+        let peer = Peer { address: Some(address), host: address.to_string() };
+        Session::new(new_session_id(), self.settings.clone(), peer)
+    }
+}
+
+/// Returns sixteen random bytes. A session with a predictable id could be ended by others.
+fn new_session_id() -> SessionId {
+    let mut id = [0; 16];
+    // Supported kernels always provide random numbers.
+    if rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty()).is_err() {
+        tracing::error!("cannot create a session id: the kernel provides no random numbers; aborting");
+        std::process::abort();
+    }
+    SessionId(id)
+}
