@@ -10,7 +10,7 @@ use crate::errno::{self, os, unable};
 use crate::file_services::FileServices;
 use crate::lock::LockTicket;
 use crate::names::FileName;
-use crate::persist::{Fate, Ticket};
+use crate::persist::{Fate, PendingTicket};
 use crate::third_party::{HeldGrant, PullState};
 use crate::writers::{FileKey, WriterTicket};
 use base::{Error, ErrorKind, LogicalPath, Owner, errno_text};
@@ -30,7 +30,7 @@ pub(crate) struct NewFile {
     /// Present if the file may be written.
     pub(crate) writer: Option<WriterTicket>,
     pub(crate) lock: LockTicket,
-    pub(crate) persist: Option<Ticket>,
+    pub(crate) persist: Option<PendingTicket>,
     pub(crate) read_only_export: bool,
     /// The file is empty. If it is written in order, its checksum can be computed while it is
     /// written.
@@ -68,7 +68,7 @@ pub(crate) struct Open {
     /// A write failed, so the content differs from what the client sent.
     pub(crate) failed: AtomicBool,
     /// The ticket of a file that persists only on successful close.
-    persist: Option<Ticket>,
+    persist: Option<PendingTicket>,
     /// A checkpoint is active, so changes must save the old bytes first.
     has_checkpoint: AtomicBool,
     checkpoint: Mutex<Option<Checkpoint>>,

@@ -9,7 +9,7 @@ use crate::errno::{self, unable};
 use crate::handle::Handle;
 use crate::lock::LockTicket;
 use crate::open_file::NewFile;
-use crate::persist::Ticket;
+use crate::persist::PendingTicket;
 use crate::wholeness::Wholeness;
 use crate::writers::{FileKey, WriterTicket};
 use base::Error;
@@ -25,7 +25,7 @@ pub(super) enum Share {
     /// None.
     Plain,
     /// A ticket for an unfinished file.
-    Pending(Ticket),
+    Pending(PendingTicket),
 }
 
 /// Checks an opened file and creates the handle. A marked file can be opened only with a ticket for

@@ -10,7 +10,7 @@ use crate::describe;
 use crate::errno::{self, unable};
 use crate::events;
 use crate::lock::LockTicket;
-use crate::persist::{self, Ticket};
+use crate::persist::{self, PendingTicket};
 use crate::wholeness::Wholeness;
 use base::{Error, LogicalPath};
 use std::io;
@@ -19,7 +19,7 @@ use storage::{Metadata, OpenHow, StoredFile};
 use vfs::Answer;
 
 /// Resumes an unfinished file.
-pub(super) fn resume(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket, ticket: Ticket) -> Answer {
+pub(super) fn resume(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket, ticket: PendingTicket) -> Answer {
     let how = OpenHow { write: true, truncate: plan.request.delete, create: None };
     match opener.services.backend.open(&plan.plain, &how) {
         Ok(file) => {
@@ -95,7 +95,7 @@ pub(super) fn create_pending(
     answer
 }
 
-fn cancel(opener: &Opener, plan: &Plan, ticket: Ticket) {
+fn cancel(opener: &Opener, plan: &Plan, ticket: PendingTicket) {
     opener.services.persist.cancel(ticket, &plan.plain, opener.services.backend.as_ref());
 }
 
@@ -117,7 +117,7 @@ fn discard(opener: &Opener, plan: &Plan, file: Arc<dyn StoredFile>) {
 fn undo_create(
     opener: &Opener,
     plan: &Plan,
-    ticket: Ticket,
+    ticket: PendingTicket,
     file: Arc<dyn StoredFile>,
     (before, found): (Option<Metadata>, Wholeness),
 ) {
@@ -161,7 +161,7 @@ fn sync_directories(opener: &Opener, plan: &Plan, made: &[LogicalPath]) -> Resul
     made.iter().try_for_each(|path| opener.services.backend.sync_name(path)).map_err(|e| plan.unable(e))
 }
 
-fn reserve(opener: &Opener, plan: &Plan) -> Result<Ticket, Error> {
+fn reserve(opener: &Opener, plan: &Plan) -> Result<PendingTicket, Error> {
     let mode = opener.creation_modes.of_file(plan.request.mode);
     let attempt = || {
         opener.services.persist.reserve(&plan.plain, &plan.caller.identity, mode).map_err(|e| plan.unable(e))
@@ -184,7 +184,7 @@ fn reserve(opener: &Opener, plan: &Plan) -> Result<Ticket, Error> {
 fn prepare(
     opener: &Opener,
     plan: &Plan,
-    ticket: Ticket,
+    ticket: PendingTicket,
     file: &dyn StoredFile,
     before: &Metadata,
 ) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! Administrator commands for unfinished files: list them, and declare one complete. They exist
 //! because the server never decides by itself that a file of unknown origin is complete.
 
+use super::unfinished::{Unfinished, UnfinishedState};
 use super::walk::{ListReply, UnfinishedWalk, WalkLimits};
 use super::{Persist, mark};
 use crate::claimed::{AdminOrders, ClaimedName};
@@ -10,37 +11,6 @@ use storage::Metadata;
 
 /// The command in error texts.
 const VERB: &str = "clear";
-
-/// An unfinished file, or a record without its file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unfinished {
-    /// The path.
-    pub path: LogicalPath,
-    /// The state.
-    pub state: UnfinishedState,
-}
-
-/// The state of an unfinished file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum UnfinishedState {
-    /// Clients have it open.
-    Open {
-        /// Number of handles that write it.
-        handles: u32,
-    },
-    /// It is kept for its creator until the hold time ends, and then removed.
-    Held {
-        /// Remaining hold time in seconds.
-        seconds: u64,
-    },
-    /// There is only a record, and the file cannot be found.
-    Absent {
-        /// The directory that has changed.
-        directory: LogicalPath,
-    },
-    /// It has the mark, but this server has no record of it.
-    Unknown,
-}
 
 /// The result of clearing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -117,8 +117,8 @@ impl Drop for Claim<'_> {
     }
 }
 
-#[cfg(test)]
 #[allow(clippy::unwrap_used)] // a panic is the failure of a test
+#[cfg(test)]
 mod tests {
     use super::Scope::{Name, Tree};
     use super::*;

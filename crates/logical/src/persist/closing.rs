@@ -6,7 +6,7 @@
 
 use super::mark::Marked;
 use super::table::Settled;
-use super::{Claim, Fate, Persist, Scope, Ticket};
+use super::{Claim, Fate, PendingTicket, Persist, Scope};
 use crate::errno;
 use base::LogicalPath;
 use std::io;
@@ -22,7 +22,7 @@ impl Persist {
     /// reached stable storage.
     pub(crate) fn close(
         &self,
-        ticket: Ticket,
+        ticket: PendingTicket,
         file: &dyn StoredFile,
         backend: &dyn Backend,
         failed: bool,
@@ -37,7 +37,12 @@ impl Persist {
         }
     }
 
-    fn make_whole(&self, ticket: Ticket, file: &dyn StoredFile, backend: &dyn Backend) -> io::Result<Fate> {
+    fn make_whole(
+        &self,
+        ticket: PendingTicket,
+        file: &dyn StoredFile,
+        backend: &dyn Backend,
+    ) -> io::Result<Fate> {
         let _closing = Closing { persist: self, number: ticket.number };
         let Some(path) = self.path_of(ticket) else { return Ok(Fate::Kept) };
         let synced = Marked::assume(file, self.config.durability).sync(backend, &path);
@@ -70,7 +75,11 @@ impl Persist {
 
     /// Claims the present name of an unfinished file. `None` if others do not release it, or if the
     /// file is no longer unfinished.
-    pub(super) fn claim_of(&self, ticket: Ticket, patience: Duration) -> Option<(LogicalPath, Claim<'_>)> {
+    pub(super) fn claim_of(
+        &self,
+        ticket: PendingTicket,
+        patience: Duration,
+    ) -> Option<(LogicalPath, Claim<'_>)> {
         loop {
             let path = self.path_of(ticket)?;
             let claim = self.claims.claim_within(&[&path], Scope::Name, patience)?;

@@ -18,6 +18,7 @@ mod log;
 mod mark;
 mod recovery;
 mod table;
+mod unfinished;
 mod walk;
 
 use crate::config::{Durability, Persist as Config, PersistMode};
@@ -25,8 +26,8 @@ use crate::describe;
 use crate::errno;
 use crate::journal::JournalFolder;
 use crate::proof::{self, Proof};
-use absent::{AbsentRecords, warn_of_absent};
-pub use administration::{Cleared, Unfinished, UnfinishedState};
+use absent::{AbsentRecord, AbsentRecords, warn_of_absent};
+pub use administration::Cleared;
 use base::{Clock, Identity, LogicalPath};
 use claim::Claims;
 pub(crate) use claim::{Claim, Scope};
@@ -40,7 +41,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use storage::{Backend, Metadata, StoredFile};
+pub(crate) use table::PendingTicket;
 use table::{Pending, Table};
+pub use unfinished::{Unfinished, UnfinishedState};
 pub use walk::{ListReply, UnfinishedList, UnreadableEntry, WalkLimit, WalkLimits};
 
 /// Maximum number of unfinished files.
@@ -49,22 +52,13 @@ pub(crate) const PENDING_MAX: usize = 100_000;
 /// Time until a failed removal is retried.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// The ticket of a handle for an unfinished file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ticket {
-    number: u64,
-    ticket: u64,
-    /// The handle that owned the file before.
-    before: u64,
-}
-
 /// The result of checking an open against the table.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
     /// The path has no unfinished file.
     Free,
     /// The caller resumes writing the file.
-    Resume(Ticket),
+    Resume(PendingTicket),
     /// The file belongs to another client and cannot be taken over.
     Busy,
     /// The file is being removed.
@@ -153,6 +147,23 @@ impl Persist {
         Ok(Self { config, clock, table, count, claims, log, absent, journal })
     }
 
+    /// Reports whether a path has a record whose file cannot be found. Never blocks.
+    pub(crate) fn is_absent(&self, path: &LogicalPath) -> bool {
+        self.absent.at(path, |_| ()).is_some()
+    }
+
+    /// Reports whether there are any such records. Never blocks.
+    pub(crate) fn has_absent(&self) -> bool {
+        !self.absent.is_empty()
+    }
+
+    /// Reports whether a path has a record with an identity. Then a file there may be unfinished
+    /// although it has no mark, and no file may be created there, because the unfinished one may
+    /// reappear. A record without an identity proves too little for either. Never blocks.
+    pub(crate) fn has_identified_record(&self, path: &LogicalPath) -> bool {
+        self.absent.at(path, AbsentRecord::is_identified) == Some(true)
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -217,7 +228,7 @@ impl Persist {
         pending.holders += 1;
         let before = std::mem::replace(&mut pending.owner, ticket);
         pending.expires = None;
-        let (ticket, record) = (Ticket { number: record.number, ticket, before }, record.clone());
+        let (ticket, record) = (PendingTicket { number: record.number, ticket, before }, record.clone());
         drop(table);
         if !same && let Err(error) = self.log().pending(&record) {
             tracing::warn!(path = %path.shown(), %error, "cannot write a change of creator to the journal of unfinished files; after a restart the earlier creator owns the file");
@@ -232,7 +243,7 @@ impl Persist {
         path: &LogicalPath,
         who: &Identity,
         mode: u32,
-    ) -> io::Result<Option<Ticket>> {
+    ) -> io::Result<Option<PendingTicket>> {
         let mut table = self.table();
         if table.by_path.contains_key(path) {
             return Ok(None);
@@ -242,7 +253,7 @@ impl Persist {
         }
         table.next_number += 1;
         table.next_ticket += 1;
-        let ticket = Ticket { number: table.next_number, ticket: table.next_ticket, before: 0 };
+        let ticket = PendingTicket { number: table.next_number, ticket: table.next_ticket, before: 0 };
         let record = Record {
             number: ticket.number,
             path: path.clone(),
@@ -260,7 +271,7 @@ impl Persist {
 
     /// Cancels a reservation, because the file was not created at its path or does not exist any
     /// longer.
-    pub(crate) fn cancel(&self, ticket: Ticket, path: &LogicalPath, backend: &dyn Backend) {
+    pub(crate) fn cancel(&self, ticket: PendingTicket, path: &LogicalPath, backend: &dyn Backend) {
         self.forget(Some(ticket.number), path, backend);
     }
 
@@ -279,7 +290,7 @@ impl Persist {
     /// file has no record, and its content is unchanged.
     pub(crate) fn mark(
         &self,
-        ticket: Ticket,
+        ticket: PendingTicket,
         file: &dyn StoredFile,
         before: &Metadata,
         backend: &dyn Backend,
@@ -336,7 +347,7 @@ impl Persist {
     }
 
     /// Releases the file of a client that disconnected.
-    pub(crate) fn abandon(&self, ticket: Ticket, failed: bool) -> Fate {
+    pub(crate) fn abandon(&self, ticket: PendingTicket, failed: bool) -> Fate {
         let mut table = self.table();
         let Some(pending) = table.files.get_mut(&ticket.number) else { return Fate::Kept };
         pending.holders = pending.holders.saturating_sub(1);
@@ -354,7 +365,7 @@ impl Persist {
 
     /// Releases a file whose open failed after its admission; the previous handle owns the file
     /// again.
-    pub(crate) fn retract(&self, ticket: Ticket) {
+    pub(crate) fn retract(&self, ticket: PendingTicket) {
         if let Some(pending) = self.table().files.get_mut(&ticket.number)
             && pending.owner == ticket.ticket
         {
@@ -364,14 +375,14 @@ impl Persist {
     }
 
     /// Forgets earlier write errors, because the file was truncated at its open.
-    pub(crate) fn emptied(&self, ticket: Ticket) {
+    pub(crate) fn emptied(&self, ticket: PendingTicket) {
         if let Some(pending) = self.table().files.get_mut(&ticket.number) {
             pending.failed = false;
         }
     }
 
     /// Returns the files whose hold time is over; they count as being removed from now on.
-    pub(crate) fn expired(&self) -> Vec<(Ticket, LogicalPath)> {
+    pub(crate) fn expired(&self) -> Vec<(PendingTicket, LogicalPath)> {
         if self.count() == 0 {
             return Vec::new();
         }
@@ -382,19 +393,22 @@ impl Persist {
         });
         over.map(|pending| {
             pending.leaving = true;
-            (Ticket { number: pending.record.number, ticket: 0, before: 0 }, pending.record.path.clone())
+            (
+                PendingTicket { number: pending.record.number, ticket: 0, before: 0 },
+                pending.record.path.clone(),
+            )
         })
         .collect()
     }
 
     /// Returns the present path of the file of a ticket.
-    pub(crate) fn path_of(&self, ticket: Ticket) -> Option<LogicalPath> {
+    pub(crate) fn path_of(&self, ticket: PendingTicket) -> Option<LogicalPath> {
         self.table().files.get(&ticket.number).map(|pending| pending.record.path.clone())
     }
 
     /// Removes a file, if it is the one of its record and still marked. Returns its path if no file
     /// is there now. Blocks.
-    pub(crate) fn remove(&self, ticket: Ticket, backend: &dyn Backend) -> Option<LogicalPath> {
+    pub(crate) fn remove(&self, ticket: PendingTicket, backend: &dyn Backend) -> Option<LogicalPath> {
         let Some((path, _claim)) = self.claim_of(ticket, claim::PATIENCE) else {
             self.removal_failed(ticket.number);
             return None;
@@ -443,7 +457,7 @@ impl Persist {
     }
 
     /// Schedules another attempt, because no pool accepted the removal.
-    pub(crate) fn postpone(&self, ticket: Ticket) {
+    pub(crate) fn postpone(&self, ticket: PendingTicket) {
         self.removal_failed(ticket.number);
     }
 

@@ -1,12 +1,21 @@
 //! The table of unfinished files: the owner and the hold time of each file. It is plain data
 //! without I/O, so that its lock is never held while a disk is accessed.
 
-use super::{Record, Ticket};
+use super::log::Record;
 use crate::writers::FileKey;
 use base::LogicalPath;
 use std::collections::HashMap;
 use std::time::Duration;
 use storage::Metadata;
+
+/// The ticket of a handle for an unfinished file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PendingTicket {
+    pub(super) number: u64,
+    pub(super) ticket: u64,
+    /// The handle that owned the file before.
+    pub(super) before: u64,
+}
 
 /// An unfinished file.
 pub(super) struct Pending {
@@ -99,7 +108,7 @@ impl Table {
     /// Decides about a file after the close of a handle. A file that is kept for its creator
     /// expires at `expires`. The handle no longer holds the file afterwards, unless the result is
     /// [`Settled::Whole`].
-    pub(super) fn settle(&mut self, ticket: Ticket, failed: bool, expires: Duration) -> Settled {
+    pub(super) fn settle(&mut self, ticket: PendingTicket, failed: bool, expires: Duration) -> Settled {
         let Some(pending) = self.files.get_mut(&ticket.number) else { return Settled::Kept };
         let is_owner = pending.owner == ticket.ticket;
         let spoiled = pending.failed;

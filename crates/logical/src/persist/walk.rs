@@ -4,7 +4,8 @@
 //! a pool. Each step examines a bounded number of names, in the pool of the file system for which
 //! it waits. The walk ends when the list is no longer needed, and at limits that bound its memory.
 
-use super::{Persist, Unfinished, UnfinishedState};
+use super::Persist;
+use super::unfinished::{Unfinished, UnfinishedState};
 use crate::describe;
 use crate::errno;
 use crate::job;
