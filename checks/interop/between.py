@@ -6,6 +6,8 @@ import struct
 import threading
 import time
 
+import raw
+
 PIECE = 65536
 
 
@@ -142,7 +144,7 @@ class Losing(Between):
 class Withholding(Between):
     """Forwards connections, except for the first write to the offset `offset`."""
 
-    WRITES = (3019, 3026)
+    WRITES = (raw.WRITE, raw.PGWRITE)
 
     def __init__(self, server, offset):
         super().__init__(server)

@@ -32,9 +32,7 @@ XRDMAPC = "/usr/bin/xrdmapc"
 PYTHONS = [sys.executable, "/usr/bin/python3"]
 # An option of kXR_locate: include nodes that the client cannot reach.
 ALL_NETS = 4
-# NOT_FOUND is the error code for a missing file. FORM_SECONDS covers several polls of real daemons,
-# which take 10 to 12 s, and retries after 9 s.
-NOT_FOUND = 3011
+# Covers several polls of real daemons, which take 10 to 12 s, and retries after 9 s.
 FORM_SECONDS = 90 * peers.SLOWNESS
 # Time in seconds for which a real manager, which lets clients wait for 1 s, is queried for the same
 # name.

@@ -6,6 +6,7 @@ directory of the test."""
 import contextlib
 import re
 
+from codes import ErrorCode
 from tools import pattern
 
 MASKS = [
@@ -26,7 +27,7 @@ MASKS = [
 ]
 # Where the installed 5.5.3 and the recorded 6.1 differ, ours behaves like the newer one.
 SINCE_6 = [
-    (re.compile(r"\[3005\] (Unable to .*; directory not empty)"), r"[3018] \1"),
+    (re.compile(rf"\[{ErrorCode.FS_ERROR}\] (Unable to .*; directory not empty)"), rf"{ErrorCode.IT_EXISTS.shown} \1"),
     (re.compile(r"Error response: no such device"), "Error response: file exists"),
     (re.compile(r"Unable to change (\S+; no such file)"), r"Unable to stat \1"),
 ]

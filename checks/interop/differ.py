@@ -18,6 +18,7 @@ import time
 
 import peers
 import raw
+from codes import ErrorCode
 from test_checksum import crc32c
 
 LENGTH = 30
@@ -45,7 +46,7 @@ UNKNOWN = b"\x63\0\0\0"
 # The connection of the data: the control connection, the bound one, an unknown one.
 PATHS = (0, 0, 0, 1, 1, 77)
 # Error numbers that were changed in 6.
-NEWER = {("rmdir", 3018): 3005, ("rm", 3018): 3005, ("mv", 3018): 3005}
+NEWER = {("rmdir", ErrorCode.IT_EXISTS): ErrorCode.FS_ERROR, ("rm", ErrorCode.IT_EXISTS): ErrorCode.FS_ERROR, ("mv", ErrorCode.IT_EXISTS): ErrorCode.FS_ERROR}
 
 
 # Generation. An operation is a tuple of its kind and arguments. Names are relative to the directory

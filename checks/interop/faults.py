@@ -5,13 +5,13 @@ import socket
 import struct
 import threading
 
+import raw
 from between import PIECE, Between
 
 # What happens at a request: it is lost, its reply is lost, half of either comes; the client or the server is killed, before the
 # request goes on or when its reply is there; the client is interrupted. The connection is closed in any case.
 FAULTS = ("request", "reply", "half_request", "half_reply", "client", "client_late", "server", "server_late", "interrupt", "silence")
-# Replies that are followed by others to the same request: more data, an announcement.
-OKSOFAR, ATTN, WAITRESP, STATUS = 4000, 4001, 4006, 4007
+# Kind of the last kXR_status reply to a request.
 FINAL = 0
 # How long a server has to finish what a client that is gone has asked for.
 DRAIN_SECONDS = 5
@@ -41,7 +41,7 @@ def request_length(pending):
 
 def reply_length(pending):
     _, status, length = struct.unpack_from(">HHi", pending)
-    if status != STATUS:
+    if status != raw.STATUS:
         return 8 + length
     if len(pending) < 24:
         return None
@@ -50,9 +50,9 @@ def reply_length(pending):
 
 def is_final(reply):
     status = struct.unpack_from(">H", reply, 2)[0]
-    if status == STATUS:
+    if status == raw.STATUS:
         return reply[15] == FINAL
-    return status not in (OKSOFAR, WAITRESP)
+    return status not in (raw.OKSOFAR, raw.WAITRESP)
 
 
 class Meddler(Between):

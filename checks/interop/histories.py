@@ -29,13 +29,14 @@ import faults
 import model
 import peers
 import random_trees
-from model import ABSENT, HERE, PART, THERE
+from codes import Exit
+from model import ABSENT, HERE, PART
 
 COMMANDS_MAX = 4
 STOP_AFTER = 3
 PATIENCE_SECONDS = 60 * peers.SLOWNESS
 # What failures a command may end with: something failed, an unknown outcome, an interrupt.
-FAILED, UNCERTAIN, INTERRUPTED, KILLED = 1, 3, 130, -signal.SIGKILL
+KILLED = -signal.SIGKILL
 # Real servers refuse what the first server session of a client still has open until they have seen its end.
 SETTINGS = dict(XRD_CONNECTIONWINDOW="3", XRD_CONNECTIONRETRY="8", XRD_STREAMTIMEOUT="3", XRD_REQUESTTIMEOUT="8", XRD_STREAMERRORWINDOW="0",
                 XRD_CPCHUNKSIZE="4096", XRD_CPPARALLELCHUNKS="3", NO_COLOR="1")
@@ -220,9 +221,9 @@ class History:
             wrong.append(f"exit status 0, and not done: {missing}")
         elif run.status == 0 and expectation.problems and not expectation.is_vague:
             wrong.append(f"exit status 0 in spite of {expectation.problems}")
-        elif run.status not in (0, FAILED) and not run.faults:
+        elif run.status not in (0, Exit.FAILED) and not run.faults:
             wrong.append(f"exit status {run.status} without a fault")
-        elif run.status not in (0, FAILED, UNCERTAIN, INTERRUPTED, KILLED):
+        elif run.status not in (0, Exit.FAILED, Exit.UNCERTAIN, Exit.INTERRUPTED, KILLED):
             wrong.append(f"exit status {run.status}")
         if not run.faults and not expectation.is_vague:
             if run.status != 0 and not expectation.problems:
@@ -262,7 +263,7 @@ class History:
             # A file of a server that was to be overwritten.
             return True
         lost_server = any(kind.startswith("server") for kind in run.faults)
-        is_empty_and_reported = run.status == UNCERTAIN and state == ("f", b"")
+        is_empty_and_reported = run.status == Exit.UNCERTAIN and state == ("f", b"")
         is_kept = options.resume or (options.in_place and key[0] == HERE)
         return run.status == KILLED or is_kept or lost_server or is_empty_and_reported
 

@@ -5,6 +5,7 @@ import struct
 import threading
 
 import raw
+from codes import ErrorCode
 
 IS_SERVER, IS_MANAGER, IS_SUPERVISOR = 0x1, 0x2, 0x402
 
@@ -66,7 +67,7 @@ class Manager:
             return raw.OK, b"role\nv0-hollow\n\0"
         if code == raw.LOCATE and self.below is not None:
             return raw.OK, self.below.encode() + b"\0"
-        return raw.ERROR, struct.pack(">i", 3013) + b"not here\0"
+        return raw.ERROR, struct.pack(">i", ErrorCode.UNSUPPORTED) + b"not here\0"
 
 
 class Debtor(Manager):
@@ -85,7 +86,7 @@ class Debtor(Manager):
         if code == raw.PING:
             return raw.OK, b""
         if code == raw.STAT:
-            return (raw.ERROR, struct.pack(">i", 3011) + b"nothing here\0") if self.stat is None else (raw.OK, self.stat.encode() + b"\0")
+            return (raw.ERROR, struct.pack(">i", ErrorCode.NOT_FOUND) + b"nothing here\0") if self.stat is None else (raw.OK, self.stat.encode() + b"\0")
         return (raw.WAITRESP, struct.pack(">i", 600)) if self.later else None
 
 
@@ -157,7 +158,7 @@ class Forger(Manager):
     def _reply(self, code, body, argument):
         is_login = code in (raw.PROTOCOL, raw.LOGIN)
         if self.refuses and (not is_login or self.refuses == "login" and code == raw.LOGIN):
-            return raw.ERROR, struct.pack(">i", 3005) + b"refused\n" + self.text + b"\0"
+            return raw.ERROR, struct.pack(">i", ErrorCode.FS_ERROR) + b"refused\n" + self.text + b"\0"
         if is_login:
             return self._answer(code)
         name, path = b"n" + self.text, argument.split(b"?")[0].rstrip(b"\0")

@@ -8,6 +8,7 @@ import sys
 from XRootD import client
 from XRootD.client.flags import DirListFlags, OpenFlags, PrepareFlags, QueryCode
 
+from codes import ErrorCode
 from tools import pattern
 
 host, folder = sys.argv[1:]
@@ -47,7 +48,7 @@ with client.File() as file:
     good(file.open(host + "/" + folder + "/made-by-python", OpenFlags.READ))
     content = good(file.read())
 assert content == pattern(100_000)[:50_000] + b"changed" + pattern(100_000)[50_007:]
-assert client.File().open(host + "/" + folder + "/made-by-python", OpenFlags.NEW)[0].errno == 3018
+assert client.File().open(host + "/" + folder + "/made-by-python", OpenFlags.NEW)[0].errno == ErrorCode.IT_EXISTS
 assert names() == ["made-by-python", "there"]
 assert good(filesystem.query(QueryCode.CHECKSUM, folder + "/there")).startswith(b"adler32 ")
 if not client.__version__.lstrip("v").startswith("5."):  # version 5 aborts on an answer without an id
@@ -55,7 +56,7 @@ if not client.__version__.lstrip("v").startswith("5."):  # version 5 aborts on a
 assert good(filesystem.statvfs("/")).nodes_rw == 3
 good(filesystem.mv(folder + "/made-by-python", folder + "/renamed"))
 assert good(filesystem.stat(folder + "/renamed")).size == 100_000
-assert filesystem.stat(folder + "/made-by-python")[0].errno == 3011
+assert filesystem.stat(folder + "/made-by-python")[0].errno == ErrorCode.NOT_FOUND
 good(filesystem.rm(folder + "/renamed"))
-assert filesystem.stat(folder + "/renamed")[0].errno == 3011
+assert filesystem.stat(folder + "/renamed")[0].errno == ErrorCode.NOT_FOUND
 print("done")

@@ -6,6 +6,7 @@ import pytest
 
 import peers
 import raw
+from codes import ErrorCode
 from raw import Connection, Failed
 from tools import pattern
 
@@ -67,7 +68,7 @@ def test_lost_client_rolls_back(prepared):
                 other.open(area / "file", raw.O_UPDT)
                 break
             except Failed as failed:
-                assert failed.code == 3003
+                assert failed.code == ErrorCode.FILE_LOCKED
     assert area.get("file") == pattern(SIZE)
 
 
@@ -92,7 +93,7 @@ def test_query_returns_limit_and_use(prepared):
 
 def test_errors(prepared):
     connection, handle, _ = prepared
-    for operation, code in ((BEGIN, 3018), (9, 3000)):
+    for operation, code in ((BEGIN, ErrorCode.IT_EXISTS), (9, ErrorCode.ARG_INVALID)):
         with pytest.raises(Failed) as failed:
             connection.checkpoint(handle, operation)
         assert failed.value.code == code
@@ -100,7 +101,7 @@ def test_errors(prepared):
     for operation in (COMMIT, QUERY, ROLLBACK):
         with pytest.raises(Failed) as failed:
             connection.checkpoint(handle, operation)
-        assert failed.value.code == 3011
+        assert failed.value.code == ErrorCode.NOT_FOUND
 
 
 def test_more_than_the_limit(ours, area_on):
@@ -114,7 +115,7 @@ def test_more_than_the_limit(ours, area_on):
         connection.checkpointed_write(handle, 0, b"x" * 500_000)
         with pytest.raises(Failed) as failed:
             connection.checkpointed_write(handle, 500_000, b"x" * 1_000_000)
-        assert failed.value.code == 3021
+        assert failed.value.code == ErrorCode.OVER_QUOTA
         connection.checkpoint(handle, ROLLBACK)
         assert area.get("file") == pattern(3_000_000)
 

@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 
+from codes import ErrorCode, ShellCode
 from tools import data, refused_checksum, xrdcp, xrdfs
 
 ALGORITHMS = ["adler32", "crc32", "crc32c", "md5", "zcrc32"]
@@ -76,15 +77,15 @@ def test_query_without_a_type_uses_the_first_configured(area):
 
 def test_query_of_an_unknown_type(area):
     path = area.put("file", b"123456789")
-    xrdfs(area.server, "query", "checksum", f"{path}?cks.type=foo").fails(54, "[3012]", "foo checksum not supported")
+    xrdfs(area.server, "query", "checksum", f"{path}?cks.type=foo").fails(ShellCode.SERVER_ERROR, ErrorCode.SERVER_ERROR.shown, "foo checksum not supported")
 
 
 def test_query_of_a_missing_file_and_of_a_folder(area):
-    refused_checksum(area.server, *(area / f"nope{number}" for number in range(4))).fails(54, "[3011]", "no such file or directory")
+    refused_checksum(area.server, *(area / f"nope{number}" for number in range(4))).fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown, "no such file or directory")
     folders = [f"folder{number}" for number in range(4)]
     for folder in folders:
         area.mkdir(folder)
-    refused_checksum(area.server, *(area / folder for folder in folders)).fails(54, "[3016]")
+    refused_checksum(area.server, *(area / folder for folder in folders)).fails(ShellCode.SERVER_ERROR, ErrorCode.IS_DIRECTORY.shown)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -109,9 +110,9 @@ def test_wrong_value_fails_and_keeps_or_removes_the_target(area, tmp_path, algor
     source.write_bytes(data(300_000))
     value = expected(algorithm, source.read_bytes())
     wrong = value[:-1] + ("0" if value[-1] != "0" else "1")
-    xrdcp("--cksum", f"{algorithm}:{wrong}", source, area.url("kept")).fails(53, "CheckSum error")
+    xrdcp("--cksum", f"{algorithm}:{wrong}", source, area.url("kept")).fails(ShellCode.PROTOCOL, "CheckSum error")
     assert area.get("kept") == source.read_bytes()
-    xrdcp("--rm-bad-cksum", "--cksum", f"{algorithm}:{wrong}", source, area.url("removed")).fails(53, "CheckSum error")
+    xrdcp("--rm-bad-cksum", "--cksum", f"{algorithm}:{wrong}", source, area.url("removed")).fails(ShellCode.PROTOCOL, "CheckSum error")
     assert not (area.local / "removed").exists()
 
 

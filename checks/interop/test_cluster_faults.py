@@ -12,6 +12,7 @@ import clusters
 import places
 import tools
 from clients import MAKING, Steps, digest, start, url, xrdcp, xrdfs
+from codes import ShellCode
 from tools import data, pattern, wait_until
 
 # Two managers that share two servers: each node logs in to both.
@@ -195,7 +196,7 @@ def test_server_killed_in_the_middle_of_a_write(cluster, area):
     lost.start()
     cluster.answering()
     wait_until(lambda: not area.local(lost.name, "file").exists(), 60)
-    wait_until(lambda: xrdfs(cluster, "stat", area / "file").status == 54, 60)
+    wait_until(lambda: xrdfs(cluster, "stat", area / "file").status == ShellCode.SERVER_ERROR, 60)
     write_whole(cluster, url(area, "file"), content)
     for name in names:
         assert digest(xrdcp(cluster, url(area, name), "-").ok().raw) == digest(content)

@@ -6,6 +6,7 @@ import pytest
 
 import clusters
 import peers
+from codes import ErrorCode
 from tools import xrdfs
 
 # The number of servers is not configured.
@@ -28,6 +29,6 @@ def test_a_server_that_joins_late_is_waited_for(early):
         assert there.ok().out == "s1"
         late = xrdfs(cluster.man, "cat", "/on-s2")
         assert late.ok().out == "s2"
-        assert "[3011]" in xrdfs(cluster.man, "stat", "/nowhere").err
+        assert ErrorCode.NOT_FOUND.shown in xrdfs(cluster.man, "stat", "/nowhere").err
     finally:
         cluster.remove()

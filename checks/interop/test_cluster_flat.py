@@ -12,6 +12,7 @@ import clusters
 import peers
 import raw
 import tools
+from codes import ErrorCode, ShellCode
 from tools import wait_until, xrdcp, xrdfs
 
 FLAT = clusters.Plan("""
@@ -29,7 +30,6 @@ MIXES = {
     "both-under-real": dict(man="real", s1="ours", s2="real", s3="ours"),
     "both-under-ours": dict(man="ours", s1="real", s2="ours", s3="real"),
 }
-NOT_FOUND = "[3011]"
 
 
 @pytest.fixture(scope="module", params=clusters.parameters("flat", FLAT, MIXES))
@@ -68,14 +68,14 @@ def test_locate_all_servers(cluster):
 
 def test_missing_file(cluster, area):
     for _ in range(2):
-        xrdfs(cluster.man, "locate", area / "nope").fails(54, NOT_FOUND)
-        xrdfs(cluster.man, "stat", area / "nope").fails(54, NOT_FOUND)
-    xrdcp(area.url("nope"), "-").fails(54, NOT_FOUND)
+        xrdfs(cluster.man, "locate", area / "nope").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
+        xrdfs(cluster.man, "stat", area / "nope").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
+    xrdcp(area.url("nope"), "-").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
 
 
 def test_file_placed_by_hand_after_it_was_missed(cluster, area):
     """A refresh finds a file that was not announced."""
-    xrdfs(cluster.man, "stat", area / "late").fails(54, NOT_FOUND)
+    xrdfs(cluster.man, "stat", area / "late").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
     path = area.put("late", b"1234567", "s2")
     assert cluster.named(xrdfs(cluster.man, "locate", "-r", path).ok().out) == ["s2"]
     assert "Size:   7" in xrdfs(cluster.man, "stat", path).ok().out
@@ -115,7 +115,7 @@ def test_upload_and_download(cluster, area, source, tmp_path):
 
 def test_existing_file_is_kept_without_force(cluster, area, source):
     area.put("file", b"precious", "s2")
-    xrdcp(source, area.url("file")).fails(50, "file exists")
+    xrdcp(source, area.url("file")).fails(ShellCode.CLIENT_ERROR, "file exists")
     assert area.get("file") == b"precious"
     xrdcp("-f", source, area.url("file")).ok()
     assert area.get("file") == source.read_bytes() and area.holders("file") == ["s2"]
@@ -134,7 +134,7 @@ def test_creations_are_spread(cluster, area, source):
 def test_creation_at_a_server_is_announced(cluster, area, source):
     """The manager knows that the file is missing, and learns of the file that a client then creates
     directly at a server."""
-    xrdfs(cluster.man, "stat", area / "file").fails(54, NOT_FOUND)
+    xrdfs(cluster.man, "stat", area / "file").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
     xrdcp(source, cluster.s3.url(area / "file")).ok()
     wait_until(lambda: cluster.man.locate(area / "file"))
     assert cluster.named(xrdfs(cluster.man, "locate", area / "file").ok().out) == ["s3"]
@@ -170,9 +170,9 @@ def test_deletion(cluster, area):
     path = area.put("file", b"short-lived", "s2")
     xrdfs(cluster.man, "rm", path).ok()
     assert area.holders("file") == []
-    wait_until(lambda: xrdfs(cluster.man, "stat", path).status == 54)
-    xrdfs(cluster.man, "locate", path).fails(54, NOT_FOUND)
-    xrdfs(cluster.man, "rm", path).fails(54, NOT_FOUND)
+    wait_until(lambda: xrdfs(cluster.man, "stat", path).status == ShellCode.SERVER_ERROR)
+    xrdfs(cluster.man, "locate", path).fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
+    xrdfs(cluster.man, "rm", path).fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
 
 
 def test_deletion_at_a_server_is_announced(cluster, area):
@@ -189,7 +189,7 @@ def test_rename(cluster, area):
     assert area.holders("old") == [] and area.holders("new") == ["s3"]
     wait_until(lambda: cluster.man.locate(area / "new"))
     assert xrdfs(cluster.man, "cat", area / "new").ok().out == "content"
-    wait_until(lambda: xrdfs(cluster.man, "stat", old).status == 54)
+    wait_until(lambda: xrdfs(cluster.man, "stat", old).status == ShellCode.SERVER_ERROR)
 
 
 def test_folders(cluster, area):
@@ -214,7 +214,7 @@ def test_listing_has_each_name_once(cluster, area):
 
 
 def test_listing_of_a_missing_folder(cluster, area):
-    xrdfs(cluster.man, "ls", area / "nope").fails(54, NOT_FOUND)
+    xrdfs(cluster.man, "ls", area / "nope").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
 
 
 # Space, preparation, maps.
@@ -268,8 +268,8 @@ def test_file_vanished_behind_the_managers_back(cluster, area):
     path = area.put("file", b"x", "s2")
     xrdfs(cluster.man, "stat", path).ok()
     area.local("s2", "file").unlink()
-    xrdcp(area.url("file"), "-").fails(54, NOT_FOUND)
-    xrdfs(cluster.man, "stat", path).fails(54, NOT_FOUND)
+    xrdcp(area.url("file"), "-").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
+    xrdfs(cluster.man, "stat", path).fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
     path = area.put("file", b"back", "s3")
     assert cluster.named(xrdfs(cluster.man, "locate", "-r", path).ok().out) == ["s3"]
     assert xrdfs(cluster.man, "cat", path).ok().out == "back"

@@ -7,6 +7,7 @@ import pytest
 
 import clusters
 import raw
+from codes import ErrorCode
 from tools import data, wait_until, xrdcp, xrdfs
 
 MIB = 1 << 20
@@ -113,7 +114,7 @@ def test_disk_that_fills_up_while_clients_write(small, tmp_path):
         done = xrdcp("--posc", tmp_path / "large", area.url(f"large{number}"))
         told.add(done.status)
         if done.status:
-            assert "[3009]" in done.all, done
+            assert ErrorCode.NO_SPACE.shown in done.all, done
             wait_until(lambda: area.holders(f"large{number}") == [])
         else:
             assert area.holders(f"large{number}") == ["s2"]

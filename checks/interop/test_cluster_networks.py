@@ -9,6 +9,7 @@ import clusters
 import places
 import tools
 from clients import MAKING, PATIENCE
+from codes import ShellCode
 from test_cluster_status import expected_names, root_seen_from
 from test_cluster_supervisors import started_full
 from tools import data, wait_until
@@ -73,7 +74,7 @@ def test_ipv6_alone(makers, tmp_path):
             xrdcp(cluster, tmp_path / "source", area.url(f"new{number}")).ok()
             assert area.get(f"new{number}") == data(10_000)
         xrdfs(cluster, "rm", area / "below").ok()
-        wait_until(lambda: xrdfs(cluster, "stat", area / "below").status == 54)
+        wait_until(lambda: xrdfs(cluster, "stat", area / "below").status == ShellCode.SERVER_ERROR)
         for node in cluster.nodes.values():
             if node.maker != "real":
                 shown = node.scalla("status").ok()

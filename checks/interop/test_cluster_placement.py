@@ -14,7 +14,8 @@ import pytest
 
 import clusters
 import raw
-from clusters import NOT_FOUND, Plan, opened
+from clusters import Plan, opened
+from codes import ErrorCode
 from tools import wait_until
 
 PLAN = Plan("""
@@ -175,11 +176,11 @@ def test_a_restarted_manager_waits_for_a_server_that_may_have_a_lease(cluster):
         others = {node.port for node in cluster.servers if node is not server}
         wait_until(lambda: others <= cluster.m1.children())
         # From now on the manager knows which files are missing.
-        wait_until(lambda: opened(cluster.m1, area / "nowhere", raw.O_READ) == ("error", NOT_FOUND))
+        wait_until(lambda: opened(cluster.m1, area / "nowhere", raw.O_READ) == ("error", ErrorCode.NOT_FOUND))
         with raw.Connection(cluster.m1) as connection:
             connection.start(raw.OPEN, struct.pack(">HH", 0o644, CREATE), path.encode())
             # A later query is answered.
-            wait_until(lambda: opened(cluster.m1, area / "nowhere either", raw.O_READ) == ("error", NOT_FOUND))
+            wait_until(lambda: opened(cluster.m1, area / "nowhere either", raw.O_READ) == ("error", ErrorCode.NOT_FOUND))
             assert not select.select([connection.socket], [], [], 0)[0]
             server.signal(signal.SIGCONT)
             frame = connection.answer()
@@ -231,7 +232,7 @@ def test_a_supervisor_that_was_killed_waits_for_the_server_that_may_have_a_lease
     finally:
         server.signal(signal.SIGCONT)
     branches.formed()
-    wait_until(lambda: opened(branches.man, area / "nowhere either", raw.O_READ) == ("error", NOT_FOUND))
+    wait_until(lambda: opened(branches.man, area / "nowhere either", raw.O_READ) == ("error", ErrorCode.NOT_FOUND))
     assert opened(branches.man, path, CREATE) == ("wait", 0)
     assert opened(server, path, CREATE)[0] == "open"
     assert area.holders("file") == [server.name]

@@ -9,6 +9,7 @@ import pytest
 
 import clusters
 import tools
+from codes import ErrorCode, ShellCode
 
 MIXES = {"ours": dict(rest="ours"), "real-servers": dict(managers="ours", servers="real"),
          "both": dict(man="ours", s1="ours", s2="real")}
@@ -41,7 +42,7 @@ def test_several_files_on_different_servers(cluster):
 
 def test_missing_files(cluster):
     area = clusters.Area(cluster)
-    xrdfs(cluster, "prepare", "-s", area / "none", area / "neither").fails(54, "[3011]")
+    xrdfs(cluster, "prepare", "-s", area / "none", area / "neither").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
     there = area.put("there", b"content", "s1")
     xrdfs(cluster, "prepare", "-s", area / "nothing", there).ok()
     assert all(node.alive() for node in cluster.nodes.values())

@@ -12,6 +12,7 @@ import clusters
 import peers
 import places
 from clients import xrdcp, xrdfs
+from codes import ErrorCode, ShellCode
 from tools import data, wait_until
 
 
@@ -49,7 +50,7 @@ def test_only_hosts_that_are_allowed_join(start, makers):
     area.put("file", b"allowed", "s1")
     area.put("hidden", b"not allowed", "s2")
     assert xrdfs(cluster, "cat", area / "file").ok().out == "allowed"
-    xrdfs(cluster, "stat", area / "hidden").fails(54, "[3011]")
+    xrdfs(cluster, "stat", area / "hidden").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
     assert addresses(cluster) == {cluster.s1.address}
     if cluster.man.maker == "ours":
         wait_until(lambda: f"{cluster.s2.address} is not allowed to join" in cluster.man.output())
@@ -86,7 +87,7 @@ def test_servers_that_share_their_files(start, makers, tmp_path):
     cluster.s1.kill()
     wait_until(lambda: xrdcp(cluster, f"root://managers:1094/{area / 'moved'}", "-").raw == data(10_000), 60)
     xrdfs(cluster, "rm", area / "moved").ok()
-    wait_until(lambda: xrdfs(cluster, "stat", area / "moved").status == 54)
+    wait_until(lambda: xrdfs(cluster, "stat", area / "moved").status == ShellCode.SERVER_ERROR)
 
 
 @pytest.mark.parametrize("makers", clusters.parameters("central", clusters.PAIR, clusters.SIDES))
@@ -108,11 +109,11 @@ def test_manager_that_looks_up_files_itself(start, makers):
     for server in cluster.servers:
         server.signal(signal.SIGSTOP)
     assert holders("file") == both
-    xrdfs(cluster, "locate", area / "late").fails(54, "[3011]")
+    xrdfs(cluster, "locate", area / "late").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
     area.put("late", b"later", "s1")
-    xrdfs(cluster, "locate", area / "late").fails(54, "[3011]")
+    xrdfs(cluster, "locate", area / "late").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
     assert holders("late", "-r") == both
-    xrdfs(cluster, "locate", area / "gone/file").fails(54, "[3011]")
+    xrdfs(cluster, "locate", area / "gone/file").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
     (area.local("s1") / "gone").mkdir()
     peers.place(area.local("s1", "gone/file"), b"there")
     assert holders("gone/file", "-r") == set()

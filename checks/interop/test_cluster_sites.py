@@ -6,6 +6,7 @@ import json
 import pytest
 
 import clusters
+from codes import ErrorCode, ShellCode
 from tools import wait_until, xrdcp, xrdfs
 
 # A server with a manager at each of two sites, and one server at each site alone.
@@ -80,7 +81,7 @@ def test_subcluster(makers, source):
         for name in ("s1", "s2"):
             area.put(f"on-{name}", name.encode(), name)
             assert xrdfs(cluster.man, "cat", area / f"on-{name}").ok().out == name
-        assert xrdfs(cluster.man, "stat", area / "none").fails(54, "[3011]")
+        assert xrdfs(cluster.man, "stat", area / "none").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
         for number in range(6):
             xrdcp(source, area.url(f"new{number}")).ok()
         assert {name for number in range(6) for name in area.holders(f"new{number}")} == {"s1", "s2"}

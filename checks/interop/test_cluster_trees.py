@@ -7,6 +7,7 @@ import pytest
 
 import clusters
 import tools
+from codes import ErrorCode, ShellCode
 from tools import wait_until, xrdcp, xrdfs
 
 # s1 and s2 are below the supervisor, s3 beside it.
@@ -38,7 +39,6 @@ SHAPES = [
     *clusters.parameters("supervised", SUPERVISED, clusters.LEVELS, plan_in=True),
     *clusters.parameters("federation", FEDERATION, SITES, plan_in=True),
 ]
-NOT_FOUND = "[3011]"
 
 
 @pytest.fixture(scope="module", params=SHAPES)
@@ -72,9 +72,9 @@ def test_location(cluster, area):
 
 
 def test_missing_file(cluster, area):
-    xrdfs(cluster.top, "stat", area / "nope").fails(54, NOT_FOUND)
-    xrdfs(cluster.top, "locate", area / "nope").fails(54, NOT_FOUND)
-    xrdcp(area.url("nope"), "-").fails(54, NOT_FOUND)
+    xrdfs(cluster.top, "stat", area / "nope").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
+    xrdfs(cluster.top, "locate", area / "nope").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
+    xrdcp(area.url("nope"), "-").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
 
 
 def test_upload_rename_and_deletion(cluster, area, source, tmp_path):
@@ -86,15 +86,15 @@ def test_upload_rename_and_deletion(cluster, area, source, tmp_path):
     xrdfs(cluster.top, "mv", area / "file", area / "renamed").ok()
     assert area.holders("file") == []
     wait_until(lambda: xrdfs(cluster.top, "stat", area / "renamed").status == 0)
-    wait_until(lambda: xrdfs(cluster.top, "stat", area / "file").status == 54)
+    wait_until(lambda: xrdfs(cluster.top, "stat", area / "file").status == ShellCode.SERVER_ERROR)
     xrdfs(cluster.top, "rm", area / "renamed").ok()
     assert area.holders("renamed") == []
-    wait_until(lambda: xrdfs(cluster.top, "stat", area / "renamed").status == 54)
+    wait_until(lambda: xrdfs(cluster.top, "stat", area / "renamed").status == ShellCode.SERVER_ERROR)
 
 
 def test_changes_at_servers_reach_the_top(cluster, area, source):
     """A file created, and one removed, at a server two levels below a top with stale information."""
-    xrdfs(cluster.top, "stat", area / "made").fails(54, NOT_FOUND)
+    xrdfs(cluster.top, "stat", area / "made").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
     xrdcp(source, cluster.s2.url(area / "made")).ok()
     wait_until(lambda: cluster.named(xrdfs(cluster.top, "locate", "-d", area / "made").out) == ["s2"])
     path = area.put("gone", b"x", "s1", "s3")

@@ -7,7 +7,8 @@ import time
 
 import clusters
 import raw
-from clusters import NOT_FOUND, opened
+from clusters import opened
+from codes import ErrorCode
 from tools import wait_until, xrdfs
 
 PLAN = clusters.Plan("""
@@ -29,7 +30,7 @@ def test_changes_of_paths_forgotten_by_a_supervisor_are_known_above_immediately(
         began = time.monotonic()
         for node, seconds in (cluster.sup, 0), (cluster.man, LATER_SECONDS):
             wait_until(lambda: time.monotonic() >= began + seconds, LATER_SECONDS + 5)
-            assert opened(node, made) == ("error", NOT_FOUND)
+            assert opened(node, made) == ("error", ErrorCode.NOT_FOUND)
             assert opened(node, removed)[0] == "redirect"
         wait_until(lambda: time.monotonic() > began + WINDOW_SECONDS + 1, WINDOW_SECONDS)
         assert opened(cluster.s1, made, raw.O_NEW | raw.O_UPDT | raw.O_MKPATH)[0] == "open"
@@ -39,5 +40,5 @@ def test_changes_of_paths_forgotten_by_a_supervisor_are_known_above_immediately(
         print(f"found after {1000 * (time.monotonic() - since):.0f} ms")
         xrdfs(cluster.s1, "rm", removed).ok()
         since = time.monotonic()
-        wait_until(lambda: opened(cluster.man, removed) == ("error", NOT_FOUND), 10)
+        wait_until(lambda: opened(cluster.man, removed) == ("error", ErrorCode.NOT_FOUND), 10)
         print(f"missing after {1000 * (time.monotonic() - since):.0f} ms")

@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 
+from codes import ErrorCode, ShellCode
 from tools import data, xrdcp, xrdfs
 
 KIB = 1024
@@ -57,7 +58,7 @@ def test_parallel_streams_without_pages(area, local, tmp_path):
 
 def test_existing_target_is_kept_without_force(area, local):
     area.put("file", b"precious")
-    xrdcp(local(), area.url("file")).fails(50, "file exists")
+    xrdcp(local(), area.url("file")).fails(ShellCode.CLIENT_ERROR, "file exists")
     assert area.get("file") == b"precious"
 
 
@@ -69,7 +70,7 @@ def test_force_overwrites_also_with_less(area, local):
 
 
 def test_missing_source(area, tmp_path):
-    xrdcp(area.url("nope"), tmp_path / "out").fails(54, "[3011]", "no such file or directory")
+    xrdcp(area.url("nope"), tmp_path / "out").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown, "no such file or directory")
     assert not (tmp_path / "out").exists()
 
 
@@ -185,7 +186,7 @@ def test_continue_an_upload(area, local):
     if result.status == 0:
         assert area.get("file") == content
     else:
-        result.fails(50, "file exists")
+        result.fails(ShellCode.CLIENT_ERROR, "file exists")
         assert area.get("file") == content[: 7 * MIB + 3]
 
 

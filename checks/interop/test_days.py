@@ -10,6 +10,7 @@ import pytest
 
 import peers
 import raw
+from codes import ErrorCode, ShellCode
 from raw import Closed, Connection, Failed
 from tools import data, pattern, wait_until, xrdcp, xrdfs
 
@@ -23,7 +24,7 @@ def until_open(server, path, options):
         try:
             return connection, connection.open(path, options)
         except Failed as failed:
-            assert failed.code == 3003, failed
+            assert failed.code == ErrorCode.FILE_LOCKED, failed
 
 
 def test_client_vanishes_in_the_middle_of_a_write(area):
@@ -130,13 +131,13 @@ def test_disk_full_in_the_middle_of_a_write(launch, small_disk):
         connection.write(handle, 0, content[:4 * MIB])
         with pytest.raises(Failed) as failed:
             connection.write(handle, 4 * MIB, content[4 * MIB:])
-        assert failed.value.code == 3009
+        assert failed.value.code == ErrorCode.NO_SPACE
         connection.ping()
         assert connection.read(handle, 0, 4 * MIB) == content[:4 * MIB]
         try:
             connection.close(handle)
         except Failed as failed:
-            assert failed.code == 3009
+            assert failed.code == ErrorCode.NO_SPACE
         connection.ask(raw.RM, payload=b"/file")
         handle = connection.create("/again")
         connection.write(handle, 0, content[:4 * MIB])
@@ -147,9 +148,9 @@ def test_disk_full_in_the_middle_of_a_write(launch, small_disk):
 def test_disk_full_for_the_real_client(launch, small_disk, tmp_path):
     server = launch(tree=small_disk)
     (tmp_path / "large").write_bytes(data(12 * MIB))
-    xrdcp(tmp_path / "large", server.url("/file")).fails(54, "[3009]")
+    xrdcp(tmp_path / "large", server.url("/file")).fails(ShellCode.SERVER_ERROR, ErrorCode.NO_SPACE.shown)
     result = xrdcp("--posc", tmp_path / "large", server.url("/posc"))
-    assert result.status == 54, result
+    assert result.status == ShellCode.SERVER_ERROR, result
     # The client disconnects without closing it.
     wait_until(lambda: not (small_disk / "posc").exists())
     xrdfs(server, "rm", "/file")
@@ -166,7 +167,7 @@ def test_disk_full_while_pages_are_written(serve, small_disk):
         framed = struct.pack(">I", crc32c(page)) + page
         with pytest.raises(Failed) as failed:
             connection.ask(raw.PGWRITE, struct.pack(">4sq", handle, 0), framed * 3000)
-        assert failed.value.code == 3009
+        assert failed.value.code == ErrorCode.NO_SPACE
         connection.ping()
 
 
@@ -194,7 +195,7 @@ def test_file_removed_under_an_open_handle(area):
         connection.close(handle)
         with pytest.raises(Failed) as failed:
             connection.open(path)
-        assert failed.value.code == 3011
+        assert failed.value.code == ErrorCode.NOT_FOUND
 
 
 def test_folder_removed_under_a_writer(area):
@@ -266,7 +267,7 @@ def test_permission_denied(area):
             (raw.QUERY, struct.pack(">H", 3), "secret"),
         ]
         for code, body, name in denied:
-            assert connection.error(code, body, (area / name).encode()) == 3010, (code, name)
+            assert connection.error(code, body, (area / name).encode()) == ErrorCode.NOT_AUTHORIZED, (code, name)
         assert connection.stat(area / "secret")[2] == "0"
         connection.ping()
 

@@ -9,6 +9,7 @@ import pytest
 import frozen
 import peers
 import raw
+from codes import ErrorCode
 
 pytestmark = pytest.mark.skipif(not frozen.possible(), reason="file systems in user space can only be mounted by root")
 
@@ -76,7 +77,7 @@ def served(server):
         assert client.stat(new)[1] == "3"
         assert b"file" in client.ask(raw.DIRLIST, struct.pack(">15xB", 2), b"/well")
         client.ask(raw.RM, b"", new.encode())
-        assert client.error(raw.STAT, bytes(16), b"/well/none") == 3011
+        assert client.error(raw.STAT, bytes(16), b"/well/none") == ErrorCode.NOT_FOUND
     for client in clients:
         client.close_socket()
 

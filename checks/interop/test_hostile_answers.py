@@ -11,6 +11,7 @@ import hollow
 import peers
 import raw
 import tools
+from codes import ErrorCode
 
 RESIDENT_MAX = 64 << 20
 MIB = 1 << 20
@@ -43,7 +44,7 @@ class Flood(hollow.Manager):
                 if code == raw.STAT:
                     send(stream, raw.OK, b"%d 4096 19 99\0" % len(path))
                 elif code == raw.RMDIR:
-                    send(stream, raw.ERROR, struct.pack(">i", 3018) + b"directory not empty\0")
+                    send(stream, raw.ERROR, struct.pack(">i", ErrorCode.IT_EXISTS) + b"directory not empty\0")
                 elif code == raw.DIRLIST:
                     for _ in range(self.size // MIB):
                         send(stream, raw.OKSOFAR, self.piece)
@@ -127,7 +128,7 @@ class Endless(hollow.Manager):
                 stat = b"%d 4096 19 99" % (len(path) + (3 if code == raw.DIRLIST else 1))
                 status, body = {
                     raw.STAT: (raw.OK, stat + b"\0"), raw.DIRLIST: (raw.OK, b".\n0 0 0 0\nd\n" + stat + b"\0"),
-                    raw.RMDIR: (raw.ERROR, struct.pack(">i", 3018) + b"directory not empty\0"),
+                    raw.RMDIR: (raw.ERROR, struct.pack(">i", ErrorCode.IT_EXISTS) + b"directory not empty\0"),
                 }.get(code) or self._answer(code)
                 connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
 
@@ -189,7 +190,7 @@ class Wide(hollow.Manager):
                 if code == raw.STAT:
                     send(stream, raw.OK, b"%d 4096 19 99\0" % len(path))
                 elif code == raw.RMDIR:
-                    send(stream, raw.ERROR, struct.pack(">i", 3018) + b"directory not empty\0")
+                    send(stream, raw.ERROR, struct.pack(">i", ErrorCode.IT_EXISTS) + b"directory not empty\0")
                 elif code == raw.RM:
                     send(stream, raw.OK, b"")
                 elif code == raw.DIRLIST:

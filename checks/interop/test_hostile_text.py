@@ -12,6 +12,7 @@ import cms
 import hollow
 import peers
 import raw
+from codes import ErrorCode
 from tools import run, wait_until
 
 # A forged log line, a colour, the C1 form of it, line ends other than LF, and a change of text
@@ -51,7 +52,7 @@ class Liar(hollow.Manager):
             return super()._answer(code)
         if self.redirects:
             return raw.REDIRECT, struct.pack(">i", 1094) + hostile("redirect_host").encode()
-        return raw.ERROR, struct.pack(">i", 3005) + hostile("source_error").encode() + b"\0"
+        return raw.ERROR, struct.pack(">i", ErrorCode.FS_ERROR) + hostile("source_error").encode() + b"\0"
 
 
 def attempt(work, *arguments):

@@ -16,6 +16,7 @@ import hollow
 import peers
 import terminals
 import tools
+from codes import Exit
 from tools import data, scalla
 
 ODD = ["with blank", "ünïcödé", "quote'\"$x", "-dash", "[br]", "back\\slash", "a&b=c", "#+%41"]
@@ -194,7 +195,7 @@ def test_a_name_with_a_line_end(area):
     assert scalla("cat", area.url("a\nb")).ok().raw == b"odd"
     assert items(scalla("stat", "--json", area.url("a\nb")).ok())[0]["size"] == 3
     items(scalla("ls", "--json", area.url("")))
-    scalla("prepare", "stage", area.url("a\nb")).fails(2, "line end")
+    scalla("prepare", "stage", area.url("a\nb")).fails(Exit.USAGE, "line end")
     scalla("rm", area.url("a\nb")).ok()
     assert os.listdir(area.local) == []
 
@@ -260,7 +261,7 @@ def test_head_and_tail(area):
     assert scalla("tail", "-n", "+3", area.url("open")).ok().raw == b"3"
     assert scalla("tail", "-c", "+70000", url).ok().raw == text[69_999:]
     assert scalla("tail", "-c", "+1g", url).ok().raw == b""
-    scalla("tail", "-n", "+x", url).fails(2, "+10")
+    scalla("tail", "-n", "+x", url).fails(Exit.USAGE, "+10")
     both = scalla("head", "-n", "1", area.url("open"), url).ok().out
     assert both == f"==> {area.url('open')} <==\n1\n\n==> {url} <==\nline 0\n"
     scalla("tail", area.url("nope")).fails(1, "no such file")
@@ -306,10 +307,10 @@ def test_mv(full, ours, theirs):
     scalla("mv", full.url("b/d/z"), full.url("new")).ok()
     assert full.get("new") == b"hello"
     scalla("mv", full.url("nope"), full.url("x")).fails(1, "no such file")
-    scalla("mv", full.url("new"), full.url("b"), full.url("x")).fails(2, "no directory")
-    scalla("mv", full.url("new"), full.url("x/")).fails(2, "no directory")
+    scalla("mv", full.url("new"), full.url("b"), full.url("x")).fails(Exit.USAGE, "no directory")
+    scalla("mv", full.url("new"), full.url("x/")).fails(Exit.USAGE, "no directory")
     other = theirs if full.server is ours else ours
-    scalla("mv", full.url("new"), other.url("/new")).fails(2, "different servers", "scalla cp")
+    scalla("mv", full.url("new"), other.url("/new")).fails(Exit.USAGE, "different servers", "scalla cp")
     assert full.get("new") == b"hello"
 
 
@@ -333,7 +334,7 @@ def test_rm_asks_for_confirmation(full):
     files = [full.url(f"dir/{name}") for name in names]
     for name in names:
         full.put(f"dir/{name}", b"x")
-    scalla("rm", "-i", *files).fails(2, "terminal")
+    scalla("rm", "-i", *files).fails(Exit.USAGE, "terminal")
     with terminals.Terminal([peers.program(), "rm", "-i", *files]) as person:
         for url, answer in zip(files, ("y", "n", "")):
             person.until(f"remove {url}?")
@@ -381,7 +382,7 @@ def test_rm_of_directories_asks_once_with_numbers(full):
 
 @pytest.mark.parametrize("path", ["/", "//", "/.", "/area/.."])
 def test_the_root_is_not_removed(full, path):
-    scalla("rm", "-rf", full.url("a"), full.server.url(path)).fails(2, "is not removed", "everything")
+    scalla("rm", "-rf", full.url("a"), full.server.url(path)).fails(Exit.USAGE, "is not removed", "everything")
     assert full.get("a") == b"hello"
 
 
@@ -456,7 +457,7 @@ def test_checksums_of_a_list(full, tmp_path):
     result = scalla("checksum", "-c", "-", full.url(""), input=wrong.encode()).fails(1, full.url("a"), "should be")
     assert result.out == f"{full.url('b/c')}: ok\n"
     for bad in ("nonsense", "zz  a", "12345678  a"):
-        scalla("checksum", "-c", "-", full.url(""), input=bad.encode()).fails(2, "-:1")
+        scalla("checksum", "-c", "-", full.url(""), input=bad.encode()).fails(Exit.USAGE, "-:1")
 
 
 def test_xattr(full):
@@ -470,7 +471,7 @@ def test_xattr(full):
     scalla("xattr", "get", url, "nope", "one").fails(1, "no attribute nope")
     scalla("xattr", "rm", url, "one", "two").ok().silent()
     assert lines(scalla("xattr", "list", url)) == ["empty="]
-    scalla("xattr", "set", url, "nothing").fails(2, "NAME=VALUE")
+    scalla("xattr", "set", url, "nothing").fails(Exit.USAGE, "NAME=VALUE")
 
 
 def test_prepare(full):
@@ -537,7 +538,7 @@ def test_find(full):
     assert scalla("find", here, "-0", "-t", "f", "--name", "a").ok().out == full.url("a") + "\0"
     assert [item["size"] for item in items(scalla("find", here, "--json", "--name", "a").ok())] == [5]
     scalla("find", full.url("nope")).fails(1, "no such file")
-    scalla("find", here, "--newer", "nonsense").fails(2, "2026-11-20")
+    scalla("find", here, "--newer", "nonsense").fails(Exit.USAGE, "2026-11-20")
 
 
 def test_find_in_a_wide_and_deep_tree(area):
@@ -591,19 +592,19 @@ def test_a_server_that_never_answers(kind, command, tmp_path):
             return
         # A request to a live server may have been executed.
         uncertain = kind is hollow.Debtor and command in ("mkdir URL", "mv URL URL", "cp SOURCE URL")
-        done.fails(3 if uncertain else 1, mute.host)
+        done.fails(Exit.UNCERTAIN if uncertain else Exit.FAILED, mute.host)
         assert os.listdir(tmp_path) == ["source"] or command.startswith(("cp -r", "sync"))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_paths_of_this_machine(command, tmp_path):
     words = [word.replace("URL", str(tmp_path)) for word in command.split()]
-    scalla(*words).fails(2, str(tmp_path), "names no server", "root://HOST")
+    scalla(*words).fails(Exit.USAGE, str(tmp_path), "names no server", "root://HOST")
 
 
 @pytest.mark.parametrize("command", ["ls", "du", "find", "tree", "space"])
 def test_without_arguments(command):
-    scalla(command).fails(2, "root://HOST")
+    scalla(command).fails(Exit.USAGE, "root://HOST")
 
 
 def test_waiting_for_a_checksum_shows():

@@ -11,6 +11,7 @@ import time
 import peers
 import pytest
 from between import Withholding
+from codes import ShellCode
 from tools import PATIENCE_SECONDS, XRDCP, data, run, scalla
 
 MIB = 1024 * 1024
@@ -121,7 +122,7 @@ def test_parts_left_by_the_real_program_and_by_ours(area, local, tmp_path):
     assert out.read_bytes() == content
     out.unlink()
     (tmp_path / ".out.part").write_bytes(content[: 5 * MIB + 3])
-    run([XRDCP, "--nopbar", "--continue", area.url("file"), out]).fails(54, "no such file or directory")
+    run([XRDCP, "--nopbar", "--continue", area.url("file"), out]).fails(ShellCode.SERVER_ERROR, "no such file or directory")
     out.write_bytes(content[: 5 * MIB + 3])
     run([XRDCP, "--nopbar", "--continue", area.url("file"), out]).ok()
     assert out.read_bytes() == content and (tmp_path / ".out.part").exists()

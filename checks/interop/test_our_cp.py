@@ -12,6 +12,7 @@ import hollow
 import peers
 import raw
 import tools
+from codes import Exit
 from tools import data, scalla
 
 MIB = 1024 * 1024
@@ -286,9 +287,9 @@ def test_an_interrupt_cleans_up(serve, area_on, tmp_path, more):
 
 
 def test_command_line(tmp_path):
-    scalla("cp", tmp_path / "a").fails(2, "where to is missing")
-    scalla("cp").fails(2, "PLACE")
-    scalla("cp", "gopher://h//a", "b").fails(2, "gopher")
+    scalla("cp", tmp_path / "a").fails(Exit.USAGE, "where to is missing")
+    scalla("cp").fails(Exit.USAGE, "PLACE")
+    scalla("cp", "gopher://h//a", "b").fails(Exit.USAGE, "gopher")
 
 
 class Turncoat(hollow.Manager):

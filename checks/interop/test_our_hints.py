@@ -4,6 +4,7 @@ import json
 
 import peers
 import terminals
+from codes import Exit
 from tools import scalla
 
 
@@ -47,7 +48,7 @@ def test_a_server_is_not_a_local_file(area, local, tmp_path):
     source = local()
     place = area.server.host
     for text in [place, f"{place}/x", f"root:/{place}"]:
-        scalla("cp", source, text, cwd=tmp_path).fails(2, f"root://{place}//", f"./{text}")
+        scalla("cp", source, text, cwd=tmp_path).fails(Exit.USAGE, f"root://{place}//", f"./{text}")
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
     # An existing file takes precedence, and so does explicit syntax.
     (tmp_path / "old:1").write_bytes(b"")

@@ -4,20 +4,19 @@ what is known."""
 import json
 import os
 
+import raw
 from between import Losing
+from codes import Exit
 from tools import scalla
-
-MKDIR, MV, OPEN, RM, RMDIR = 3008, 3009, 3010, 3014, 3015
-UNCERTAIN = 3
 
 
 def test_a_missing_file_afterwards_was_removed(area):
     area.put("file", b"content")
-    with Losing(area.server, RM) as between:
+    with Losing(area.server, raw.RM) as between:
         scalla("rm", between.url(area / "file")).ok().silent()
         assert between.seen == 1
     area.mkdir("folder")
-    with Losing(area.server, RMDIR) as between:
+    with Losing(area.server, raw.RMDIR) as between:
         scalla("rmdir", between.url(area / "folder")).ok().silent()
         assert between.seen == 1
     assert os.listdir(area.local) == []
@@ -25,18 +24,18 @@ def test_a_missing_file_afterwards_was_removed(area):
 
 def test_a_rename_is_proven_by_the_file(area):
     area.put("file", b"content")
-    with Losing(area.server, MV) as between:
+    with Losing(area.server, raw.MV) as between:
         scalla("mv", between.url(area / "file"), between.url(area / "new")).ok().silent()
         assert between.seen == 1
     assert os.listdir(area.local) == ["new"] and area.get("new") == b"content"
 
 
 def test_the_creator_of_a_directory_is_uncertain(area):
-    with Losing(area.server, MKDIR) as between:
+    with Losing(area.server, raw.MKDIR) as between:
         scalla("mkdir", between.url(area / "folder")).fails(
-            UNCERTAIN, "may have been carried out", "there is a directory of that name", "look before you repeat it")
+            Exit.UNCERTAIN, "may have been carried out", "there is a directory of that name", "look before you repeat it")
         assert between.seen == 1
-    with Losing(area.server, MKDIR) as between:
+    with Losing(area.server, raw.MKDIR) as between:
         # With parents it may be created twice.
         scalla("mkdir", "-p", between.url(area / "other")).ok()
         assert between.seen == 2
@@ -44,9 +43,9 @@ def test_the_creator_of_a_directory_is_uncertain(area):
 
 
 def test_a_new_file_is_not_created_twice(area, local):
-    with Losing(area.server, OPEN) as between:
+    with Losing(area.server, raw.OPEN) as between:
         result = scalla("cp", "--json", "--retry", "3", local(size=1000), between.url(area / "file"))
-        result.fails(UNCERTAIN, "may have been carried out", "there is an empty file of that name")
+        result.fails(Exit.UNCERTAIN, "may have been carried out", "there is an empty file of that name")
         assert between.seen == 1
     told = [json.loads(line) for line in result.out.splitlines()]
     assert [line.get("uncertain") for line in told if "error" in line] == [True]

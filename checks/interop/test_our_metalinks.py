@@ -10,6 +10,7 @@ import pytest
 import peers
 import tools
 from between import Between
+from codes import ErrorCode, ShellCode
 from tools import data, scalla
 
 MIB = 1 << 20
@@ -158,7 +159,7 @@ def test_xrdfs(area, processing):
         assert tools.xrdfs(area.server, "cat", area / "good.meta4", program=peers.link("xrdfs")).raw == b"the file"
         # The real program believes a wrong size.
         area.put("short.meta4", metalink(area.url("file"), size=4))
-        tools.xrdfs(area.server, "cat", area / "short.meta4", program=peers.link("xrdfs")).fails(54, "3029")
+        tools.xrdfs(area.server, "cat", area / "short.meta4", program=peers.link("xrdfs")).fails(ShellCode.SERVER_ERROR, ErrorCode.NO_REPLICAS.shown)
 
 
 def test_xrdfs_cat_reads_as_copies_do(copies, tmp_path):
@@ -174,7 +175,7 @@ def test_xrdfs_cat_reads_as_copies_do(copies, tmp_path):
         assert "Progress: " in cat("-o", tmp_path / "sub/out", second / "two.meta4").ok().err
     assert (tmp_path / "sub/out").read_bytes() == content
     second.put("wrong.meta4", metalink(second.url("file"), hashes=[("adler-32", "12345678")]))
-    cat(second / "wrong.meta4").fails(53, "CheckSum error")
-    cat("-o", tmp_path / "bad", second / "wrong.meta4").fails(53, "CheckSum error")
-    cat("-o", tmp_path / "sub/out", second / "two.meta4").fails(54, "file exists")
+    cat(second / "wrong.meta4").fails(ShellCode.PROTOCOL, "CheckSum error")
+    cat("-o", tmp_path / "bad", second / "wrong.meta4").fails(ShellCode.PROTOCOL, "CheckSum error")
+    cat("-o", tmp_path / "sub/out", second / "two.meta4").fails(ShellCode.SERVER_ERROR, "file exists")
     assert os.listdir(tmp_path) == ["sub"] and os.listdir(tmp_path / "sub") == ["out"]

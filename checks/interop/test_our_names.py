@@ -10,6 +10,7 @@ import pytest
 
 import peers
 import tools
+from codes import Exit, ShellCode
 from tools import run, scalla
 
 # Bytes that are not UTF-8, characters that represent such bytes in our program, and one that is shown for them elsewhere.
@@ -83,7 +84,7 @@ def test_a_download_omits_it(bad, tmp_path):
     for way in ("cp", "sync"):
         assert contents(tmp_path / way) == {"data": b"keep", "x.tmp": b"x"}
     (tmp_path / "xrdcp").mkdir()
-    run([peers.link("xrdcp"), "--nopbar", "-r", bad.url(""), tmp_path / "xrdcp"]).fails(50, "cannot be named to a server")
+    run([peers.link("xrdcp"), "--nopbar", "-r", bad.url(""), tmp_path / "xrdcp"]).fails(ShellCode.CLIENT_ERROR, "cannot be named to a server")
     assert contents(tmp_path / "xrdcp" / bad.path[1:]) == {"data": b"keep", "x.tmp": b"x"}
 
 
@@ -98,7 +99,7 @@ def test_an_upload_omits_it(bad, tmp_path):
     for way in ("cp", "sync"):
         assert contents(bad.local / way) == {"data": b"mine", "more": b"more"}
     bad.mkdir("xrdcp")
-    run([peers.link("xrdcp"), "--nopbar", "-r", here, bad.url("xrdcp")]).fails(50, "cannot be named to a server")
+    run([peers.link("xrdcp"), "--nopbar", "-r", here, bad.url("xrdcp")]).fails(ShellCode.CLIENT_ERROR, "cannot be named to a server")
     assert contents(bad.local / "xrdcp" / "here") == {"data": b"mine", "more": b"more"}
     scalla("cp", here / bad.bad, bad.url("")).fails(1)
     assert contents(bad.local) == {"data": b"keep", "x.tmp": b"x"}
@@ -172,4 +173,4 @@ def test_names_of_any_bytes_are_listed(raw):
     told = [json.loads(line)["name"] for line in scalla("ls", "--json", raw.url("there")).ok().out.splitlines()]
     assert "data\\xff" in told and "\ufffd" in told and "\\xf4\\x8f\\xbf\\xbf" in told and len(set(told)) == len(listed)
     # What is private cannot be typed, so it names nothing else.
-    scalla("ls", raw.url("there/\U0010ffff")).fails(2, "private")
+    scalla("ls", raw.url("there/\U0010ffff")).fails(Exit.USAGE, "private")

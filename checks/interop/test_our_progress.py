@@ -12,6 +12,7 @@ import hollow
 import peers
 import raw
 import terminals
+from codes import Exit
 from tools import data, scalla
 
 MIB = 1024 * 1024
@@ -40,7 +41,7 @@ def test_a_manager_that_asks_to_wait(words, tmp_path):
             user.until("(Ctrl-C stops)")
             user.interrupt()
             status, _ = user.end()
-            assert status == 130 and b"100%" not in user.shown
+            assert status == Exit.INTERRUPTED and b"100%" not in user.shown
 
 
 

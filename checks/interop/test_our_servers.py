@@ -5,6 +5,7 @@ import peers
 import pytest
 import terminals
 import tools
+from codes import Exit
 from tools import scalla
 
 
@@ -15,7 +16,7 @@ def test_hosts_written_alone(area):
         assert scalla("ls", "-1", place).ok().out == "f\n"
     assert path in scalla("ls", "-1", host).ok().out.split()
     # A word could be anything.
-    scalla("ls", "data").fails(2, "names no server", "SCALLA_SERVER")
+    scalla("ls", "data").fails(Exit.USAGE, "names no server", "SCALLA_SERVER")
 
 
 def test_a_default_server(area, tmp_path):
@@ -27,7 +28,7 @@ def test_a_default_server(area, tmp_path):
     assert scalla("cat", "f", SCALLA_SERVER=f"root://{host}//{path}").ok().raw == b"content"
     # Copies interpret paths as local ones.
     scalla("cp", f"/{path}/f", tmp_path / "x", SCALLA_SERVER=host).fails(1, "no such file")
-    scalla("ls", "/", SCALLA_SERVER="gopher://x").fails(2, "SCALLA_SERVER")
+    scalla("ls", "/", SCALLA_SERVER="gopher://x").fails(Exit.USAGE, "SCALLA_SERVER")
 
 
 def test_named_servers(area, tmp_path):
@@ -46,7 +47,7 @@ def test_named_servers(area, tmp_path):
     assert scalla("cat", "set/f", SCALLA_SERVER="site1", **home).ok().raw == b"content"
     assert area.server.host in scalla("map", "site1", **home).all
     # A port is not a path, and other names are unchanged.
-    scalla("cp", tmp_path / "copy", "site1:1094", **home).fails(2, "looks like a server")
+    scalla("cp", tmp_path / "copy", "site1:1094", **home).fails(Exit.USAGE, "looks like a server")
     (tmp_path / "scalla/servers").write_text(f"root = {area.url('')}\nsite1 = {area.url('')}\n")
     result = scalla("cat", "site1:set/f", **home).ok()
     assert result.raw == b"content" and "servers:1: `root` is no name" in result.err

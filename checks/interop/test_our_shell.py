@@ -13,6 +13,7 @@ import hollow
 import peers
 import terminals
 import tools
+from codes import Exit
 
 # Manual pages.
 
@@ -120,9 +121,9 @@ def test_map_of_managers_in_a_circle():
 
 
 def test_map_of_nothing():
-    tools.scalla("map").fails(2, "name the cluster")
-    tools.scalla("map", "gopher://x").fails(2, "gopher")
-    tools.scalla("map", "localhost:1", "--path", "relative").fails(2, "does not begin with /")
+    tools.scalla("map").fails(Exit.USAGE, "name the cluster")
+    tools.scalla("map", "gopher://x").fails(Exit.USAGE, "gopher")
+    tools.scalla("map", "localhost:1", "--path", "relative").fails(Exit.USAGE, "does not begin with /")
     tools.scalla("map", "localhost:1", "--timeout", "3").fails(1, "does not answer", "1 in trouble")
 
 
@@ -356,11 +357,11 @@ def test_small_things_of_the_shell(ours, area_on, home):
     done = script(home, area.url(""), text="lls -1\n!echo from-$((1+1))").ok()
     assert done.out.split() == ["local-file", "from-2"]
     script(home, area.url(""), text="!exit 4").fails(4)
-    done = script(home, area.url(""), text="lss").fails(2, "scalla: error: no command is called `lss`; is it `")
+    done = script(home, area.url(""), text="lss").fails(Exit.USAGE, "scalla: error: no command is called `lss`; is it `")
     assert "Usage" not in done.err
-    done = script(home, area.url(""), text="ls -z").fails(2, "scalla: error: unexpected argument '-z'")
+    done = script(home, area.url(""), text="ls -z").fails(Exit.USAGE, "scalla: error: unexpected argument '-z'")
     assert "tip:" not in done.err
-    script(home, area.url(""), text="cp --retry x a b").fails(2, "invalid value 'x' for '--retry <N>': it is not a whole number")
+    script(home, area.url(""), text="cp --retry x a b").fails(Exit.USAGE, "invalid value 'x' for '--retry <N>': it is not a whole number")
 
 
 def test_a_person_is_greeted(ours, area_on, home):
@@ -471,8 +472,8 @@ def test_shell_runs_scripts(server, area, home):
     done = script(home, "-e", area.url(""), text="cat nope\ncat file\n").fails(1, "nope")
     assert "content" not in done.out
     script(home, area.url(""), text="cat file\nexit\ncat nope\n").ok()
-    script(home, area.url(""), text="dance").fails(2, "no command is called")
-    script(home, area.url(""), text="ls 'open\n").fails(2, "within a quotation")
+    script(home, area.url(""), text="dance").fails(Exit.USAGE, "no command is called")
+    script(home, area.url(""), text="ls 'open\n").fails(Exit.USAGE, "within a quotation")
     script(home, area.url(""), text="put - x").fails(1, "standard input is the script")
     script(home, "localhost:1", text="lpwd").fails(1, "no connection")
     assert not (home / ".local").exists()

@@ -10,6 +10,7 @@ import pytest
 import peers
 import terminals
 import tools
+from codes import ErrorCode
 
 PATIENCE = dict(XRD_CONNECTIONWINDOW="5", XRD_CONNECTIONRETRY="1")
 
@@ -143,7 +144,7 @@ def test_crc32c_at_a_server(area, files):
     area.put("file", (files / "large").read_bytes())
     program = peers.link("xrdcrc32c")
     assert tools.run([program, "-s", area.url("file")]).ok().out == tools.run([program, "-s", files / "large"]).ok().out
-    tools.run([program, area.url("nope")]).fails(3, "[3011]")
+    tools.run([program, area.url("nope")]).fails(3, ErrorCode.NOT_FOUND.shown)
 
 
 # xrdprep
@@ -157,9 +158,9 @@ def test_prepare(area, tmp_path):
     (tmp_path / "list").write_text(f"{area / 'a'}\n\n{area / 'b'}\n")
     assert tools.run([program, "prepare", "-S", "-w", "-f", tmp_path / "list", area.server.host]).ok().out.strip() not in ("", handle)
     tools.run([program, "-E", area.server.host, area / "a"]).ok()
-    tools.run([program, "query", area.server.host, "nonsense"]).fails(1, "xrdprep: [ERROR] Server responded with an error: [3000]")
-    tools.run([program, "cancel", area.server.host, "nonsense"]).fails(1, "xrdprep: [ERROR] Server responded with an error: [3000]")
-    tools.run([program, area.server.host, "relative"]).fails(1, "[3010]")
+    tools.run([program, "query", area.server.host, "nonsense"]).fails(1, f"xrdprep: [ERROR] Server responded with an error: {ErrorCode.ARG_INVALID.shown}")
+    tools.run([program, "cancel", area.server.host, "nonsense"]).fails(1, f"xrdprep: [ERROR] Server responded with an error: {ErrorCode.ARG_INVALID.shown}")
+    tools.run([program, area.server.host, "relative"]).fails(1, ErrorCode.NOT_AUTHORIZED.shown)
 
 
 @pytest.mark.parametrize("words,text", [("", "Host not specified."), ("h", "No paths specified."), ("query h", "Request handle not specified."),

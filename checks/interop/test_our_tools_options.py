@@ -5,6 +5,7 @@ import pytest
 
 import peers
 import tools
+from codes import ShellCode
 from test_our_xrdcp import compare, sides  # noqa: F401 (a fixture)
 from test_our_xrdfs import differences, pair  # noqa: F401 (a fixture)
 
@@ -53,7 +54,7 @@ def test_a_tree_below_the_root_of_a_server(serve, tmp_path):
     for source in ("set", "set/"):
         tools.run([program, "-f", "-r", source, f"root://{server.host}//"], cwd=tmp_path).ok()
         assert (server.tree / "set/deep/two").read_bytes() == b"two"
-    tools.run([program, "-r", "set", f"root://{server.host}//"], cwd=tmp_path).fails(54, "Unable to create /set/one; file exists")
+    tools.run([program, "-r", "set", f"root://{server.host}//"], cwd=tmp_path).fails(ShellCode.SERVER_ERROR, "Unable to create /set/one; file exists")
 
 
 XRDFS = {

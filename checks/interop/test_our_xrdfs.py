@@ -10,6 +10,7 @@ import pytest
 
 import peers
 import tools
+from codes import ErrorCode, ShellCode
 from command_lines import DIALOGUE, LISTINGS, LOCATES, SEQUENCES, STATS, USE, grow, masked
 
 
@@ -138,8 +139,8 @@ def test_features_of_newer_versions(ours, area_on):
     assert both.startswith(f"\nPath:   {area / 'a'}\n") and f"\n\nPath:   {area / 'b'}\n" in both
     assert tools.xrdfs(ours, "ls", "-lR", area.path, program=program).ok().out == tools.xrdfs(ours, "ls", "-l", "-R", area.path, program=program).ok().out
     tools.xrdfs(ours, "locate", "-rdn", area / "a", program=program).ok()
-    tools.xrdfs(ours, "cache", "evict", area / "a", program=program).fails(54, "[3000] ")
-    tools.xrdfs(ours, "cache", "remove", area / "a", program=program).fails(50, "[ERROR] Invalid arguments")
+    tools.xrdfs(ours, "cache", "evict", area / "a", program=program).fails(ShellCode.SERVER_ERROR, ErrorCode.ARG_INVALID.shown + " ")
+    tools.xrdfs(ours, "cache", "remove", area / "a", program=program).fails(ShellCode.CLIENT_ERROR, "[ERROR] Invalid arguments")
 
 
 def test_members_of_archives(pair):

@@ -9,6 +9,7 @@ import pytest
 
 import peers
 import raw
+from codes import ErrorCode
 from raw import Connection, Failed
 from tools import wait_until
 
@@ -40,7 +41,7 @@ def test_marks_while_open_and_after_close(area):
         assert os.stat(area.local / "file").st_mode & 0o1000
         with pytest.raises(Failed) as failed:
             other.open(path)
-        assert failed.value.code == 3003
+        assert failed.value.code == ErrorCode.FILE_LOCKED
         with pytest.raises(Failed):
             other.create(path)
         connection.close(handle)
@@ -59,7 +60,7 @@ def test_creator_comes_back(area):
             try:
                 return again.open(path, raw.O_UPDT | raw.O_POSC)
             except Failed as failed:
-                assert failed.code == 3003, failed
+                assert failed.code == ErrorCode.FILE_LOCKED, failed
                 return None
 
         handle = None
@@ -81,12 +82,12 @@ def test_other_writer_is_refused_while_held(area):
         def released():
             with pytest.raises(Failed) as failed:
                 other.open(path, raw.O_UPDT)
-            return failed.value.code != 3003
+            return failed.value.code != ErrorCode.FILE_LOCKED
 
         wait_until(released)
         with pytest.raises(Failed) as failed:
             other.open(path, raw.O_UPDT)
-        assert failed.value.code == 3020
+        assert failed.value.code == ErrorCode.IN_PROGRESS
         frame = _bare_open(other, path)
         assert frame.status == raw.WAIT
         assert flags(other, path) & PENDING
@@ -125,7 +126,7 @@ def test_close_after_a_failed_write_removes_it(server, area):
         connection.ask(raw.PGWRITE, struct.pack(">4sq", handle, 0), struct.pack(">I", 1) + b"not what was promised")
         with pytest.raises(Failed) as failed:
             connection.close(handle)
-        assert failed.value.code == 3019
+        assert failed.value.code == ErrorCode.CHKSUM_ERR
 
 
 def test_never_a_whole_file_after_a_crash(launch):
@@ -138,7 +139,7 @@ def test_never_a_whole_file_after_a_crash(launch):
             try:
                 assert flags(other, "/file") & PENDING
             except Failed as failed:
-                assert failed.code == 3011
+                assert failed.code == ErrorCode.NOT_FOUND
         wait_until(lambda: not (server.tree / "file").exists())
 
 
@@ -175,7 +176,7 @@ def test_excludes_checkpoints(area):
     with connection:
         with pytest.raises(Failed) as failed:
             connection.checkpoint(handle, 0)
-        assert failed.value.code == 3032
+        assert failed.value.code == ErrorCode.CONFLICT
 
 
 def test_a_hundred_at_once(launch):

@@ -11,6 +11,7 @@ from XRootD import client
 from XRootD.client.flags import AccessMode, DirListFlags, MkDirFlags, OpenFlags, PrepareFlags, QueryCode, StatInfoFlags
 
 import peers
+from codes import ErrorCode
 from tools import data, pattern, run
 
 SIZE = 10_000
@@ -65,13 +66,13 @@ def test_open_to_read(area):
 
 def test_open_of_a_missing_file(area):
     with client.File() as file:
-        bad(file.open(area.url("nope"), OpenFlags.READ), 3011)
+        bad(file.open(area.url("nope"), OpenFlags.READ), ErrorCode.NOT_FOUND)
 
 
 def test_open_of_a_folder(area):
     area.mkdir("folder")
     with client.File() as file:
-        bad(file.open(area.url("folder"), OpenFlags.READ), 3016)
+        bad(file.open(area.url("folder"), OpenFlags.READ), ErrorCode.IS_DIRECTORY)
 
 
 def test_open_new(area):
@@ -79,7 +80,7 @@ def test_open_new(area):
         good(file.open(area.url("file"), OpenFlags.NEW, AccessMode.UR | AccessMode.UW | AccessMode.GR | AccessMode.OR))
         good(file.write(b"x"))
         good(file.close())
-        bad(file.open(area.url("file"), OpenFlags.NEW), 3018)
+        bad(file.open(area.url("file"), OpenFlags.NEW), ErrorCode.IT_EXISTS)
     assert area.get("file") == b"x"
     assert os.stat(area.local / "file").st_mode & 0o777 == 0o644
 
@@ -104,7 +105,7 @@ def test_open_update(area):
 
 def test_open_update_of_a_missing_file(area):
     with client.File() as file:
-        bad(file.open(area.url("nope"), OpenFlags.UPDATE), 3011)
+        bad(file.open(area.url("nope"), OpenFlags.UPDATE), ErrorCode.NOT_FOUND)
 
 
 def test_open_write(area):
@@ -145,7 +146,7 @@ def test_second_writer_is_locked_out(area):
     other = area.server.url(area / "file").replace("root://", "root://other@")
     with client.File() as reader, client.File() as writer, client.File() as forced:
         good(reader.open(area.url("file"), OpenFlags.READ))
-        bad(writer.open(other, OpenFlags.UPDATE), 3003)
+        bad(writer.open(other, OpenFlags.UPDATE), ErrorCode.FILE_LOCKED)
         good(forced.open(other, OpenFlags.UPDATE | OpenFlags.FORCE))
 
 
@@ -238,8 +239,8 @@ def test_stat(opened):
 
 def test_fcntl_and_visa(opened):
     """Plug-ins of the file do not exist, which is a clean refusal."""
-    bad(opened.fcntl("nothing"), 3013)
-    bad(opened.visa(), 3013)
+    bad(opened.fcntl("nothing"), ErrorCode.UNSUPPORTED)
+    bad(opened.visa(), ErrorCode.UNSUPPORTED)
 
 
 def test_file_attributes(area, written):
@@ -293,7 +294,7 @@ def test_filesystem_stat(area, filesystem):
     stat = good(filesystem.stat(path))
     assert (stat.size, stat.flags) == (SIZE, StatInfoFlags.IS_READABLE | StatInfoFlags.IS_WRITABLE)
     assert good(filesystem.stat(area.path)).flags & StatInfoFlags.IS_DIR
-    bad(filesystem.stat(area / "nope"), 3011)
+    bad(filesystem.stat(area / "nope"), ErrorCode.NOT_FOUND)
 
 
 def test_statvfs(area, filesystem):
@@ -323,7 +324,7 @@ def test_dirlist_recursive(area, filesystem):
 
 
 def test_dirlist_of_a_missing_and_an_empty_folder(area, filesystem):
-    bad(filesystem.dirlist(area / "nope"), 3011)
+    bad(filesystem.dirlist(area / "nope"), ErrorCode.NOT_FOUND)
     area.mkdir("empty")
     for flags in (DirListFlags.NONE, DirListFlags.STAT):
         assert good(filesystem.dirlist(area / "empty", flags)).size == 0
@@ -349,7 +350,7 @@ def test_mkdir_rmdir(area, filesystem):
     assert filesystem.mkdir(area / "a", mode=AccessMode.UR | AccessMode.UW | AccessMode.UX)[0].ok
     assert os.stat(area.local / "a").st_mode & 0o777 == 0o700
     assert filesystem.mkdir(area / "x/y/z", MkDirFlags.MAKEPATH)[0].ok
-    bad(filesystem.mkdir(area / "m/n"), 3011)
+    bad(filesystem.mkdir(area / "m/n"), ErrorCode.NOT_FOUND)
     assert filesystem.rmdir(area / "x/y/z")[0].ok
     assert not filesystem.rmdir(area / "x")[0].ok
 
@@ -363,7 +364,7 @@ def test_rm_mv_chmod_truncate(area, filesystem):
     assert filesystem.mv(path, area / "moved")[0].ok
     assert area.get("moved") == pattern(100)
     assert filesystem.rm(area / "moved")[0].ok
-    bad(filesystem.rm(area / "moved"), 3011)
+    bad(filesystem.rm(area / "moved"), ErrorCode.NOT_FOUND)
 
 
 def test_queries(area, filesystem):
@@ -374,8 +375,8 @@ def test_queries(area, filesystem):
     assert b"oss.used=9&" in good(filesystem.query(QueryCode.XATTR, path))
     assert good(filesystem.query(QueryCode.STATS, "a")).startswith(b"<statistics")
     assert filesystem.query(QueryCode.CHECKSUMCANCEL, path)[0].ok
-    bad(filesystem.query(QueryCode.OPAQUE, "x"), 3013)
-    bad(filesystem.query(QueryCode.OPAQUEFILE, path), 3013)
+    bad(filesystem.query(QueryCode.OPAQUE, "x"), ErrorCode.UNSUPPORTED)
+    bad(filesystem.query(QueryCode.OPAQUEFILE, path), ErrorCode.UNSUPPORTED)
 
 
 def test_prepare(area, filesystem):

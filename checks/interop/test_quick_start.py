@@ -1,7 +1,6 @@
 """docs/quick-start.md: its commands run one after the other, and print what the document shows. `/data`, `/srv` and `myhost` are
 replaced by folders and the address of the test."""
 
-import os
 import re
 import signal
 import subprocess
@@ -10,7 +9,6 @@ import threading
 import pytest
 
 import peers
-import tools
 
 # Built and installed before the test.
 LEFT_OUT = "1. Build"

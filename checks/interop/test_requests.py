@@ -7,6 +7,7 @@ import pytest
 
 import peers
 import raw
+from codes import ErrorCode
 from raw import Connection, Failed
 from recorded import without_checksums
 from test_checksum import crc32c
@@ -69,7 +70,7 @@ def test_login_before_2005_gets_no_session_id(ours):
 
 
 def test_auth_when_none_is_pending(connection):
-    assert connection.error(raw.AUTH, struct.pack(">12x4s", b"unix"), b"unix\0me us\0") == 3006
+    assert connection.error(raw.AUTH, struct.pack(">12x4s", b"unix"), b"unix\0me us\0") == ErrorCode.INVALID_REQUEST
     connection.ping()
 
 
@@ -84,7 +85,7 @@ def test_set(connection, text, answer):
 
 @pytest.mark.parametrize("text", [b"nosuch thing", b"clttl 5", b"cache evict /x"])
 def test_set_of_an_unknown_parameter(connection, text):
-    assert connection.error(raw.SET, b"", text) == 3000
+    assert connection.error(raw.SET, b"", text) == ErrorCode.ARG_INVALID
 
 
 def test_unsolicited_sigver(connection):
@@ -94,7 +95,7 @@ def test_unsolicited_sigver(connection):
 
 
 def test_gpfile_is_not_supported(connection):
-    assert connection.error(raw.GPFILE, b"", b"/x") == 3013
+    assert connection.error(raw.GPFILE, b"", b"/x") == ErrorCode.UNSUPPORTED
 
 
 # Opening.
@@ -108,7 +109,7 @@ def test_open_returns_only_a_handle(connection, area):
 def test_open_without_access_reads(connection, area):
     handle = connection.open(area.put("file", pattern(SIZE)), 0)
     assert connection.read(handle, 0, 10) == pattern(10)
-    assert refused(3004, connection.write, handle, 0, b"x")
+    assert refused(ErrorCode.FILE_NOT_OPEN, connection.write, handle, 0, b"x")
 
 
 def test_open_retstat(connection, area):
@@ -133,11 +134,11 @@ def test_open_new(connection, area):
     handle = connection.open(area / "file", raw.O_NEW | raw.O_UPDT, 0o640)
     connection.close(handle)
     assert mode_of(area.local / "file") == 0o640
-    refused(3018, connection.open, area / "file", raw.O_NEW | raw.O_UPDT)
+    refused(ErrorCode.IT_EXISTS, connection.open, area / "file", raw.O_NEW | raw.O_UPDT)
 
 
 def test_open_new_needs_its_directory(connection, area):
-    refused(3011, connection.open, area / "no/file", raw.O_NEW | raw.O_UPDT)
+    refused(ErrorCode.NOT_FOUND, connection.open, area / "no/file", raw.O_NEW | raw.O_UPDT)
     connection.open(area / "no/file", raw.O_NEW | raw.O_UPDT | raw.O_MKPATH)
     assert (area.local / "no/file").is_file()
 
@@ -187,9 +188,9 @@ def test_open_hints(connection, area, hint):
 
 def test_open_errors(connection, area):
     area.mkdir("folder")
-    assert "no such file" in refused(3011, connection.open, area / "nope")
-    refused(3016, connection.open, area / "folder")
-    refused(3005, connection.open, area.put("file") + "/below")
+    assert "no such file" in refused(ErrorCode.NOT_FOUND, connection.open, area / "nope")
+    refused(ErrorCode.IS_DIRECTORY, connection.open, area / "folder")
+    refused(ErrorCode.FS_ERROR, connection.open, area.put("file") + "/below")
 
 
 def test_open_locks(server, area):
@@ -197,10 +198,10 @@ def test_open_locks(server, area):
     with Connection(server) as one, Connection(server) as two, Connection(server) as three:
         one.open(path)
         two.open(path)
-        assert "already opened by 2 readers" in refused(3003, three.open, path, raw.O_UPDT)
+        assert "already opened by 2 readers" in refused(ErrorCode.FILE_LOCKED, three.open, path, raw.O_UPDT)
         three.open(path, raw.O_UPDT | raw.O_FORCE)
         new = three.create(area / "new")
-        assert "already opened by 1 writer" in refused(3003, one.open, area / "new")
+        assert "already opened by 1 writer" in refused(ErrorCode.FILE_LOCKED, one.open, area / "new")
         one.open(area / "new", raw.O_READ | raw.O_FORCE)
         three.close(new)
         two.open(area / "new")
@@ -213,13 +214,13 @@ def test_open_that_creates_without_update_counts_as_a_reader(server, area, first
         handle = one.open(area / "file", first)
         reader = two.open(area / "file")
         other = two.open(area / "file", raw.O_DELETE)
-        assert "Output file" in refused(3003, two.open, area / "file", raw.O_UPDT)
+        assert "Output file" in refused(ErrorCode.FILE_LOCKED, two.open, area / "file", raw.O_UPDT)
         one.write(handle, 0, b"one")
         assert two.read(reader, 0, 10) == b"one"
         for connection, opened in ((one, handle), (two, reader), (two, other)):
             connection.close(opened)
         handle = one.open(area / "file", raw.O_UPDT)
-        assert "Input file" in refused(3003, two.open, area / "file", raw.O_DELETE)
+        assert "Input file" in refused(ErrorCode.FILE_LOCKED, two.open, area / "file", raw.O_DELETE)
         one.close(handle)
         two.open(area / "file", raw.O_DELETE | raw.O_UPDT)
 
@@ -234,15 +235,15 @@ def test_open_locks_end_with_their_connection(server, area):
                 other.open(path)
                 break
             except Failed as failed:
-                assert failed.code == 3003
+                assert failed.code == ErrorCode.FILE_LOCKED
 
 
 def test_open_for_third_party_copy_is_refused(modern, modern_area):
     """It never counts as an ordinary open."""
     path = modern_area.put("file", b"x")
     for cgi in ("tpc.key=0123&tpc.stage=placement", "tpc.stage=copy&tpc.key=0123&tpc.dst=somewhere"):
-        refused(3013, modern.open, f"{path}?{cgi}")
-        refused(3013, modern.open, f"{path}.new?{cgi}", raw.O_NEW | raw.O_UPDT)
+        refused(ErrorCode.UNSUPPORTED, modern.open, f"{path}?{cgi}")
+        refused(ErrorCode.UNSUPPORTED, modern.open, f"{path}.new?{cgi}", raw.O_NEW | raw.O_UPDT)
     assert os.listdir(modern_area.local) == ["file"]
 
 
@@ -256,21 +257,21 @@ def test_open_same_file_system_and_duplicate(modern, modern_area):
 
     open_with("near", raw.O_NEW | raw.O_UPDT, 2)
     assert (modern_area.local / "near").exists()
-    refused(3000, open_with, "file", raw.O_READ, 2)
-    refused(3000, open_with, "only-read", raw.O_NEW | raw.O_READ, 1)
-    refused(3004, open_with, "no-template", raw.O_NEW | raw.O_UPDT, 1, b"\x55" * 4)
+    refused(ErrorCode.ARG_INVALID, open_with, "file", raw.O_READ, 2)
+    refused(ErrorCode.ARG_INVALID, open_with, "only-read", raw.O_NEW | raw.O_READ, 1)
+    refused(ErrorCode.FILE_NOT_OPEN, open_with, "no-template", raw.O_NEW | raw.O_UPDT, 1, b"\x55" * 4)
     try:
         handle = open_with("copy", raw.O_NEW | raw.O_UPDT, 1)[:4]
         assert modern.read(handle, 0, SIZE) == pattern(SIZE)
     except Failed as failed:
-        assert failed.code == 3013
+        assert failed.code == ErrorCode.UNSUPPORTED
         assert not (modern_area.local / "copy").exists()
 
 
 def test_close_twice(connection, area):
     handle = connection.open(area.put("file"))
     connection.close(handle)
-    assert "close does not refer to an open file" in refused(3004, connection.close, handle)
+    assert "close does not refer to an open file" in refused(ErrorCode.FILE_NOT_OPEN, connection.close, handle)
 
 
 def test_handles_are_reused(connection, area):
@@ -289,9 +290,9 @@ def test_read(connection, area):
     assert connection.read(handle, SIZE, 100) == b""
     assert connection.read(handle, 10 * SIZE, 100) == b""
     assert connection.read(handle, 5, 0) == b""
-    refused(3000, connection.read, handle, 0, -1)
-    refused(3000, connection.read, handle, -1, 10)
-    refused(3004, connection.read, b"\x55" * 4, 0, 10)
+    refused(ErrorCode.ARG_INVALID, connection.read, handle, 0, -1)
+    refused(ErrorCode.ARG_INVALID, connection.read, handle, -1, 10)
+    refused(ErrorCode.FILE_NOT_OPEN, connection.read, b"\x55" * 4, 0, 10)
 
 
 def test_read_of_many_megabytes(connection, area):
@@ -349,26 +350,26 @@ def test_pgread(connection, area):
             assert struct.unpack(">I", answer[at:at + 4])[0] == crc32c(answer[at + 4:at + 4 + size])
             at, position = at + 4 + size, position + size
     for length in (0, -1):
-        assert connection.error(raw.PGREAD, struct.pack(">4sqi", handle, 0, length)) == 3000
-    assert connection.error(raw.PGREAD, struct.pack(">4sqi", b"\x55" * 4, 0, 10)) == 3004
+        assert connection.error(raw.PGREAD, struct.pack(">4sqi", handle, 0, length)) == ErrorCode.ARG_INVALID
+    assert connection.error(raw.PGREAD, struct.pack(">4sqi", b"\x55" * 4, 0, 10)) == ErrorCode.FILE_NOT_OPEN
 
 
 def test_order_of_checks(connection, area):
     """The error that decides the answer to a request with two errors."""
     handle, unknown = connection.open(area.put("file", b"x"), raw.O_UPDT), b"\x55" * 4
     for offset, length in ((0, 0), (0, -1), (-1, 0)):
-        assert refused(3000, connection.ask, raw.PGREAD, struct.pack(">4sqi", unknown, offset, length)) == "Read length is invalid"
-    assert connection.error(raw.PGREAD, struct.pack(">4sqi", unknown, -1, 1)) == 3004
-    assert "invalid argument" in refused(3000, connection.ask, raw.PGREAD, struct.pack(">4sqi", handle, -1, 1))
+        assert refused(ErrorCode.ARG_INVALID, connection.ask, raw.PGREAD, struct.pack(">4sqi", unknown, offset, length)) == "Read length is invalid"
+    assert connection.error(raw.PGREAD, struct.pack(">4sqi", unknown, -1, 1)) == ErrorCode.FILE_NOT_OPEN
+    assert "invalid argument" in refused(ErrorCode.ARG_INVALID, connection.ask, raw.PGREAD, struct.pack(">4sqi", handle, -1, 1))
     assert connection.read(handle, -1, 0) == b""
-    refused(3000, connection.read, handle, -1, 1)
-    refused(3004, connection.read, unknown, -1, 0)
+    refused(ErrorCode.ARG_INVALID, connection.read, handle, -1, 1)
+    refused(ErrorCode.FILE_NOT_OPEN, connection.read, unknown, -1, 0)
     assert connection.write(handle, -1, b"") == b""
     assert area.get("file") == b"x"
     # Empty elements are skipped, whatever their handle.
     assert writev(connection, [(unknown, 0, -1), (handle, 1, 0)], b"y") == b""
     assert area.get("file") == b"y"
-    assert "Write vector is invalid" in refused(3000, connection.ask, raw.WRITEV)
+    assert "Write vector is invalid" in refused(ErrorCode.ARG_INVALID, connection.ask, raw.WRITEV)
     assert connection.closed()
 
 
@@ -427,7 +428,7 @@ def test_write_of_many_megabytes(connection, area):
 def test_the_next_request_is_found_after_write_errors(connection, area):
     """The payload of a refused write is not a request."""
     handle = connection.open(area.put("file", b"x"))
-    refused(3004, connection.write, handle, 0, raw.request(1, raw.RM, b"", (area / "file").encode()))
+    refused(ErrorCode.FILE_NOT_OPEN, connection.write, handle, 0, raw.request(1, raw.RM, b"", (area / "file").encode()))
     refused(3004, connection.write, b"\x55" * 4, 0, bytes(3_000_000))
     connection.ping()
     assert area.get("file") == b"x"
@@ -503,10 +504,10 @@ def test_pgwrite_with_bad_pages(connection, area):
     handle = connection.create(area / "file")
     assert pgwrite(connection, handle, 100, pages(100, content, wrong={100, 8192})) == [100, 8192]
     assert area.get("file")[100:] == content
-    refused(3000, pgwrite, connection, handle, 100, pages(100, content[:8000]), 1)
+    refused(ErrorCode.ARG_INVALID, pgwrite, connection, handle, 100, pages(100, content[:8000]), 1)
     assert pgwrite(connection, handle, 100, pages(100, content[:3996]), 1) == []
-    assert "1 uncorrected checksum error" in refused(3019, connection.close, handle)
-    refused(3004, connection.close, handle)
+    assert "1 uncorrected checksum error" in refused(ErrorCode.CHKSUM_ERR, connection.close, handle)
+    refused(ErrorCode.FILE_NOT_OPEN, connection.close, handle)
 
 
 def test_corrected_pgwrite_closes_successfully(connection, area):
@@ -522,13 +523,13 @@ def test_pgwrite_with_too_many_bad_pages(connection, area):
     handle = connection.create(area / "file")
     content = pattern(4096 * 130)
     wrong = set(range(0, len(content), 4096))
-    refused(3033, pgwrite, connection, handle, 0, pages(0, content, wrong))
+    refused(ErrorCode.TOO_MANY_ERRS, pgwrite, connection, handle, 0, pages(0, content, wrong))
     connection.ping()
 
 
 def test_pgwrite_of_no_page(connection, area):
     handle = connection.create(area / "file")
-    refused(3000, pgwrite, connection, handle, 0, b"1234")
+    refused(ErrorCode.ARG_INVALID, pgwrite, connection, handle, 0, b"1234")
     assert connection.closed()
 
 
@@ -561,7 +562,7 @@ def test_sync(connection, area):
     handle = connection.create(area / "file")
     connection.write(handle, 0, b"x")
     assert connection.sync(handle) == b""
-    refused(3004, connection.sync, b"\x55" * 4)
+    refused(ErrorCode.FILE_NOT_OPEN, connection.sync, b"\x55" * 4)
 
 
 def test_truncate_by_path_and_handle(connection, area):
@@ -571,10 +572,10 @@ def test_truncate_by_path_and_handle(connection, area):
     handle = connection.open(path, raw.O_UPDT)
     connection.ask(raw.TRUNCATE, struct.pack(">4sq", handle, 200))
     assert area.get("file") == pattern(100) + bytes(100)
-    assert connection.error(raw.TRUNCATE, struct.pack(">4xq", 1), (area / "nope").encode()) == 3011
-    assert connection.error(raw.TRUNCATE, struct.pack(">4sq", b"\x55" * 4, 1)) == 3004
+    assert connection.error(raw.TRUNCATE, struct.pack(">4xq", 1), (area / "nope").encode()) == ErrorCode.NOT_FOUND
+    assert connection.error(raw.TRUNCATE, struct.pack(">4sq", b"\x55" * 4, 1)) == ErrorCode.FILE_NOT_OPEN
     read_only = connection.open(area.put("other", b"x"))
-    assert connection.error(raw.TRUNCATE, struct.pack(">4sq", read_only, 0)) == 3000
+    assert connection.error(raw.TRUNCATE, struct.pack(">4sq", read_only, 0)) == ErrorCode.ARG_INVALID
 
 
 def test_clone(modern, modern_area):
@@ -584,11 +585,11 @@ def test_clone(modern, modern_area):
     ranges = struct.pack(">4s4xqqq", source, 0, 4096, 4096) + struct.pack(">4s4xqqq", source, 4096, 4096, 0)
     modern.ask(raw.CLONE, target, ranges)
     assert modern_area.get("target") == pattern(SIZE)[4096:8192] + pattern(SIZE)[:4096]
-    assert modern.error(raw.CLONE, target, b"xx") == 3000
-    assert modern.error(raw.CLONE, target, b"") == 3000
-    assert modern.error(raw.CLONE, target, struct.pack(">4s4xqqq", source, 0, 1, 0) * 1025) == 3002
-    assert modern.error(raw.CLONE, b"\x55" * 4, ranges) == 3004
-    assert modern.error(raw.CLONE, target, struct.pack(">4s4xqqq", b"\x55" * 4, 0, 1, 0)) == 3004
+    assert modern.error(raw.CLONE, target, b"xx") == ErrorCode.ARG_INVALID
+    assert modern.error(raw.CLONE, target, b"") == ErrorCode.ARG_INVALID
+    assert modern.error(raw.CLONE, target, struct.pack(">4s4xqqq", source, 0, 1, 0) * 1025) == ErrorCode.ARG_TOO_LONG
+    assert modern.error(raw.CLONE, b"\x55" * 4, ranges) == ErrorCode.FILE_NOT_OPEN
+    assert modern.error(raw.CLONE, target, struct.pack(">4s4xqqq", b"\x55" * 4, 0, 1, 0)) == ErrorCode.FILE_NOT_OPEN
 
 
 # Names.
@@ -618,7 +619,7 @@ def test_stat_by_handle(connection, area):
     handle = connection.create(area / "file")
     connection.write(handle, 0, b"12345")
     assert connection.stat(handle=handle)[1] == "5"
-    refused(3004, connection.stat, None, b"\x55" * 4)
+    refused(ErrorCode.FILE_NOT_OPEN, connection.stat, None, b"\x55" * 4)
 
 
 def test_stat_of_space(connection, area):
@@ -628,16 +629,16 @@ def test_stat_of_space(connection, area):
 
 
 def test_stat_errors(connection, area):
-    assert "Unable to locate" in refused(3011, connection.stat, area / "nope")
+    assert "Unable to locate" in refused(ErrorCode.NOT_FOUND, connection.stat, area / "nope")
     area.put("file")
-    refused(3005, connection.stat, area / "file/")
+    refused(ErrorCode.FS_ERROR, connection.stat, area / "file/")
 
 
 def test_statx(connection, area):
     area.put("file")
     area.mkdir("folder")
     assert connection.ask(raw.STATX, b"", f"{area / 'file'}\n{area / 'folder'}".encode()) in (b"\0\2", b"\x30\x33")
-    assert connection.error(raw.STATX, b"", f"{area / 'file'}\n{area / 'nope'}".encode()) == 3011
+    assert connection.error(raw.STATX, b"", f"{area / 'file'}\n{area / 'nope'}".encode()) == ErrorCode.NOT_FOUND
 
 
 def listing(connection, path, options=0):
@@ -667,7 +668,7 @@ def test_dirlist_with_checksums(connection, area):
     connection.ask(raw.QUERY, struct.pack(">H", 3), path.encode())
     assert listing(connection, area.path, 6).endswith(b" [ adler32:091e01de ]\0")
     assert listing(connection, area.path + "?cks.type=md5", 4).endswith(b" [ md5:none ]\0")
-    refused(3012, listing, connection, area.path + "?cks.type=foo", 4)
+    refused(ErrorCode.SERVER_ERROR, listing, connection, area.path + "?cks.type=foo", 4)
 
 
 @pytest.mark.parametrize("option", [1, 8], ids=["online", "dstatx"])
@@ -677,8 +678,8 @@ def test_dirlist_options_without_effect(connection, area, option):
 
 
 def test_dirlist_errors(connection, area):
-    refused(3011, listing, connection, area / "nope")
-    refused(3005, listing, connection, area.put("file"))
+    refused(ErrorCode.NOT_FOUND, listing, connection, area / "nope")
+    refused(ErrorCode.FS_ERROR, listing, connection, area.put("file"))
 
 
 def mkdir(connection, path, mode=0o755, options=0):
@@ -689,11 +690,11 @@ def test_mkdir(connection, area):
     mkdir(connection, area / "a", 0o750)
     assert mode_of(area.local / "a") == 0o750
     mkdir(connection, area / "a", 0o750)
-    refused(3018, mkdir, connection, area / "a", 0o700)
-    refused(3011, mkdir, connection, area / "x/y")
+    refused(ErrorCode.IT_EXISTS, mkdir, connection, area / "a", 0o700)
+    refused(ErrorCode.NOT_FOUND, mkdir, connection, area / "x/y")
     mkdir(connection, area / "x/y", 0o755, 1)
     mkdir(connection, area / "x/y", 0o755, 1)
-    refused(3010, mkdir, connection, "/../x")
+    refused(ErrorCode.NOT_AUTHORIZED, mkdir, connection, "/../x")
 
 
 def test_mv(connection, area):
@@ -704,9 +705,9 @@ def test_mv(connection, area):
     one, two = area.put("one", b"1"), area.put("two", b"2")
     connection.ask(raw.MV, b"", f"{one} {two}".encode())
     assert area.get("two") == b"1" and not (area.local / "one").exists()
-    assert connection.error(raw.MV, struct.pack(">14xh", 3), f"{one} {two}".encode()) == 3000
-    assert connection.error(raw.MV, b"", two.encode()) in (3001, 3010)
-    assert connection.error(raw.MV, b"", f"{one} {two}".encode()) == 3011
+    assert connection.error(raw.MV, struct.pack(">14xh", 3), f"{one} {two}".encode()) == ErrorCode.ARG_INVALID
+    assert connection.error(raw.MV, b"", two.encode()) in (ErrorCode.ARG_MISSING, ErrorCode.NOT_AUTHORIZED)
+    assert connection.error(raw.MV, b"", f"{one} {two}".encode()) == ErrorCode.NOT_FOUND
     connection.ask(raw.MV, struct.pack(">14xh", len(two) + 4), f"{two}?a=b {one}?c=d".encode())
     assert area.get("one") == b"1"
 
@@ -714,7 +715,7 @@ def test_mv(connection, area):
 def test_rm(connection, area):
     path = area.put("file")
     connection.ask(raw.RM, b"", path.encode())
-    assert connection.error(raw.RM, b"", path.encode()) == 3011
+    assert connection.error(raw.RM, b"", path.encode()) == ErrorCode.NOT_FOUND
     area.mkdir("empty")
     connection.ask(raw.RM, b"", (area / "empty").encode())
     assert os.listdir(area.local) == []
@@ -724,14 +725,14 @@ def test_rmdir(connection, area):
     area.mkdir("folder")
     connection.ask(raw.RMDIR, b"", (area / "folder").encode())
     connection.ask(raw.RMDIR, b"", (area / "folder").encode())
-    assert connection.error(raw.RMDIR, b"", area.put("file").encode()) == 3005
+    assert connection.error(raw.RMDIR, b"", area.put("file").encode()) == ErrorCode.FS_ERROR
 
 
 def test_rmdir_of_a_directory_with_entries(modern, modern_area):
     """3018 since 6.0, 3005 before."""
     modern_area.put("full/file")
     for code in (raw.RM, raw.RMDIR):
-        assert modern.error(code, b"", (modern_area / "full").encode()) == 3018
+        assert modern.error(code, b"", (modern_area / "full").encode()) == ErrorCode.IT_EXISTS
     assert (modern_area.local / "full/file").exists()
 
 
@@ -739,7 +740,7 @@ def test_chmod(connection, area):
     path = area.put("file")
     connection.ask(raw.CHMOD, struct.pack(">14xH", 0o640), path.encode())
     assert mode_of(area.local / "file") == 0o640
-    assert connection.error(raw.CHMOD, struct.pack(">14xH", 0o644), (area / "nope").encode()) == 3011
+    assert connection.error(raw.CHMOD, struct.pack(">14xH", 0o644), (area / "nope").encode()) == ErrorCode.NOT_FOUND
 
 
 # Attributes.
@@ -764,13 +765,13 @@ def test_fattr_by_path(connection, area):
     path = area.put("file").encode()
     assert fattr(connection, SET, path, 2, names(b"a", b"b") + values(b"1", b"")) == b"\0\2" + names(b"a", b"b")
     assert os.getxattr(area.local / "file", "user.U.a") == b"1"
-    missing = struct.pack(">H", 3027) + b"c\0"
+    missing = struct.pack(">H", ErrorCode.ATTR_NOT_FOUND) + b"c\0"
     assert fattr(connection, GET, path, 2, names(b"a", b"c")) == b"\1\2" + names(b"a") + missing + values(b"1", b"")
     assert sorted(fattr(connection, LIST, path, 0).rstrip(b"\0").split(b"\0")) == [b"a", b"b"]
     listed = fattr(connection, LIST, path, 0, options=0x10)
     assert listed in (b"a\0" + values(b"1") + b"b\0" + values(b""), b"b\0" + values(b"") + b"a\0" + values(b"1"))
     assert fattr(connection, DEL, path, 2, names(b"a", b"c")) == b"\1\2" + names(b"a") + missing
-    assert fattr(connection, SET, path, 1, names(b"b") + values(b"x"), options=1) == b"\1\1" + struct.pack(">H", 3018) + b"b\0"
+    assert fattr(connection, SET, path, 1, names(b"b") + values(b"x"), options=1) == b"\1\1" + struct.pack(">H", ErrorCode.IT_EXISTS) + b"b\0"
 
 
 def test_fattr_by_handle(connection, area):
@@ -780,24 +781,24 @@ def test_fattr_by_handle(connection, area):
     connection.close(handle)
     handle = connection.open(area / "file")
     assert fattr(connection, LIST, b"", 0, handle=handle) == b"a\0"
-    refused(3006, fattr, connection, SET, b"", 1, names(b"b") + values(b"1"), 0, handle)
-    refused(3004, fattr, connection, LIST, b"", 0, b"", 0, b"\x55" * 4)
+    refused(ErrorCode.INVALID_REQUEST, fattr, connection, SET, b"", 1, names(b"b") + values(b"1"), 0, handle)
+    refused(ErrorCode.FILE_NOT_OPEN, fattr, connection, LIST, b"", 0, b"", 0, b"\x55" * 4)
 
 
 def test_fattr_of_a_missing_file(connection, area):
     """An answer, with the error in each attribute."""
-    assert fattr(connection, GET, (area / "nope").encode(), 1, names(b"a")) == b"\1\1" + struct.pack(">H", 3011) + b"a\0" + values(b"")
+    assert fattr(connection, GET, (area / "nope").encode(), 1, names(b"a")) == b"\1\1" + struct.pack(">H", ErrorCode.NOT_FOUND) + b"a\0" + values(b"")
 
 
 def test_fattr_errors(connection, area):
     path = area.put("file").encode()
-    refused(3000, fattr, connection, 7, path, 1, names(b"a"))
-    refused(3000, fattr, connection, GET, path, 17, names(*[b"a"] * 17))
-    refused(3000, fattr, connection, GET, path, 0, b"")
+    refused(ErrorCode.ARG_INVALID, fattr, connection, 7, path, 1, names(b"a"))
+    refused(ErrorCode.ARG_INVALID, fattr, connection, GET, path, 17, names(*[b"a"] * 17))
+    refused(ErrorCode.ARG_INVALID, fattr, connection, GET, path, 0, b"")
     with pytest.raises(Failed) as failed:
         fattr(connection, GET, path, 1, b"\0")
-    assert failed.value.code in (3001, 3026)
-    assert connection.error(raw.FATTR, struct.pack(">4sBB", b"", GET, 1)) == 3001
+    assert failed.value.code in (ErrorCode.ARG_MISSING, ErrorCode.BAD_PAYLOAD)
+    assert connection.error(raw.FATTR, struct.pack(">4sBB", b"", GET, 1)) == ErrorCode.ARG_MISSING
     connection.ping()
 
 
@@ -871,7 +872,7 @@ def test_query_prepare(connection, area):
     path = area.put("file")
     request = prepare(connection, [path], 8).decode()
     assert query(connection, 2, f"{request}\n{path}")
-    refused(3000, query, connection, 2, f"nonsense\n{path}")
+    refused(ErrorCode.ARG_INVALID, query, connection, 2, f"nonsense\n{path}")
 
 
 def test_query_config_keys(connection):
@@ -879,11 +880,11 @@ def test_query_config_keys(connection):
                        ("bind_max pio_max nosuch", b"15\n5\nnosuch\n"), ("readv_iov_max\0", b"1024\n")):
         assert query(connection, 7, key) == value, key
     refused_code = connection.error(raw.QUERY, struct.pack(">H", 7))
-    assert refused_code in (3001, 3004)
+    assert refused_code in (ErrorCode.ARG_MISSING, ErrorCode.FILE_NOT_OPEN)
 
 
 def test_query_config_too_long(connection):
-    assert connection.error(raw.QUERY, struct.pack(">H", 7), b" ".join([b"unknown-key"] * 600)) == 3002
+    assert connection.error(raw.QUERY, struct.pack(">H", 7), b" ".join([b"unknown-key"] * 600)) == ErrorCode.ARG_TOO_LONG
 
 
 def test_query_space_and_attributes(connection, area):
@@ -892,27 +893,27 @@ def test_query_space_and_attributes(connection, area):
     text = query(connection, 4, area.put("file", b"12345")).split(b"\0")[0].split(b"&")
     assert b"oss.type=f" in text and b"oss.used=5" in text and b"ofs.ap=a" in text
     assert b"oss.type=d" in query(connection, 4, area.path)
-    refused(3011, query, connection, 4, area / "nope")
+    refused(ErrorCode.NOT_FOUND, query, connection, 4, area / "nope")
 
 
 @pytest.mark.parametrize("kind, argument", [(16, "opaque"), (32, "/x?args")], ids=["opaque", "opaquf"])
 def test_query_of_missing_plugins(connection, kind, argument):
-    refused(3013, query, connection, kind, argument)
+    refused(ErrorCode.UNSUPPORTED, query, connection, kind, argument)
 
 
 def test_query_fsinfo(modern):
-    refused(3013, query, modern, 10, "/")
+    refused(ErrorCode.UNSUPPORTED, query, modern, 10, "/")
 
 
 def test_query_by_handle(connection, area):
     handle = connection.open(area.put("file", b"x"))
-    refused(3013, query, connection, 8, b"", handle)
-    refused(3013, query, connection, 64, b"x", handle)
-    assert connection.error(raw.QUERY, struct.pack(">H2x4s", 8, b"\x55" * 4)) == 3004
+    refused(ErrorCode.UNSUPPORTED, query, connection, 8, b"", handle)
+    refused(ErrorCode.UNSUPPORTED, query, connection, 64, b"x", handle)
+    assert connection.error(raw.QUERY, struct.pack(">H2x4s", 8, b"\x55" * 4)) == ErrorCode.FILE_NOT_OPEN
 
 
 def test_query_of_an_unknown_kind(connection):
-    refused(3000, query, connection, 99, "x")
+    refused(ErrorCode.ARG_INVALID, query, connection, 99, "x")
 
 
 def test_deferred_checksum_arrives(modern, modern_area):
@@ -949,7 +950,7 @@ def test_locate_by_name(connection, area):
 
 
 def test_locate_errors(connection):
-    refused(3010, locate, connection, "/../x")
+    refused(ErrorCode.NOT_AUTHORIZED, locate, connection, "/../x")
 
 
 def prepare(connection, paths, options=0, more=0, priority=0):
@@ -967,5 +968,5 @@ def test_prepare(connection, area):
 
 
 def test_prepare_errors(connection, area):
-    assert connection.error(raw.PREPARE, b"\1", b"badid") == 3000
-    assert connection.error(raw.PREPARE, b"\0", b"/../x") == 3010
+    assert connection.error(raw.PREPARE, b"\1", b"badid") == ErrorCode.ARG_INVALID
+    assert connection.error(raw.PREPARE, b"\0", b"/../x") == ErrorCode.NOT_AUTHORIZED

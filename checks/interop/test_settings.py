@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import peers
+from codes import ErrorCode
 from test_compare import masked
 from tools import pattern, wait_until, xrdcp, xrdfs
 
@@ -70,7 +71,7 @@ SETTINGS = {
 def newer(result):
     """Exports that forbid changes return the protocol's code for that, where 5.5.3 has the general
     error code for files."""
-    result.err, count = re.subn(r"\[3005\] (Unable to .*); file path marked read/only", r"[3025] \1; read-only file system", result.err)
+    result.err, count = re.subn(rf"\[{ErrorCode.FS_ERROR}\] (Unable to .*); file path marked read/only", rf"{ErrorCode.FS_READ_ONLY.shown} \1; read-only file system", result.err)
     if count:
         result.out = result.out.replace("no such device", "read-only file system")
     return result

@@ -4,6 +4,7 @@ import struct
 import time
 
 import raw
+from codes import ErrorCode
 from raw import Connection, bind
 from recorded import without_checksums
 from tools import pattern
@@ -58,7 +59,7 @@ def test_at_most_fifteen_connections(area):
         assert sorted(path_id for _, path_id in bound) == list(range(1, 16))
         extra = Connection(area.server, login=False)
         extra.hello(expect=1)
-        assert extra.error(raw.BIND, control.session) == 3008
+        assert extra.error(raw.BIND, control.session) == ErrorCode.NO_MEMORY
         handle = control.open(path)
         for number, (stream, path_id) in enumerate(bound):
             asked = control.start(raw.READ, *pathed_read(handle, number * 1000, 1000, path_id))
@@ -70,14 +71,14 @@ def test_at_most_fifteen_connections(area):
 def test_wrong_session_id(area):
     with Connection(area.server, login=False) as stream:
         stream.hello(expect=1)
-        assert stream.error(raw.BIND, b"\x5a" * 16) in (3000, 3011)
+        assert stream.error(raw.BIND, b"\x5a" * 16) in (ErrorCode.ARG_INVALID, ErrorCode.NOT_FOUND)
 
 
 def test_unbound_path_id(area):
     path = area.put("file", pattern(SIZE))
     with Connection(area.server) as control:
         handle = control.open(path)
-        assert control.error(raw.READ, *pathed_read(handle, 0, 10, 7)) == 3000
+        assert control.error(raw.READ, *pathed_read(handle, 0, 10, 7)) == ErrorCode.ARG_INVALID
         assert control.read(handle, 0, 10) == pattern(10)
 
 
@@ -162,7 +163,7 @@ def test_endsess_of_an_earlier_connection(server):
 
 def test_endsess_of_another_client(server):
     with Connection(server, user="me", pid=1) as victim, Connection(server, user="you", pid=2) as other:
-        assert other.error(raw.ENDSESS, victim.session) == 3010
+        assert other.error(raw.ENDSESS, victim.session) == ErrorCode.NOT_AUTHORIZED
         victim.ping()
 
 

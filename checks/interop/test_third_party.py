@@ -19,6 +19,7 @@ import hollow
 import peers
 import raw
 import tools
+from codes import ErrorCode, Exit, ShellCode
 from tools import data, wait_until
 
 # A busy machine may delay clients and servers; only tests of timeouts use short ones.
@@ -189,7 +190,7 @@ def test_delegation(servers, source, target):
             tools.run([program, "-N", "-f", "--tpc", "delegate", mode, *words]).ok()
             assert (target.tree / "delegated-copy").read_bytes() == data(SIZE)
             (target.tree / "delegated-copy").unlink()
-    tools.scalla("cp", "--tpc", "delegate", *words).fails(2, "delegate", "first", "only")
+    tools.scalla("cp", "--tpc", "delegate", *words).fails(Exit.USAGE, "delegate", "first", "only")
     assert not (target.tree / "delegated-copy").exists()
 
 
@@ -225,7 +226,7 @@ def test_a_program_of_the_site_copies(started):
         client.sync(handle)
         with pytest.raises(raw.Failed) as failed:
             client.sync(handle)
-        assert "Unable to copy root://127.0.0.1" in failed.value.text and "3010" in failed.value.text
+        assert "Unable to copy root://127.0.0.1" in failed.value.text and str(ErrorCode.NOT_AUTHORIZED.value) in failed.value.text
         client.close(handle)
     assert names(target) == ["file"]
 
@@ -239,7 +240,7 @@ def test_a_source_that_does_not_permit_it(started):
         client.sync(handle)
         with pytest.raises(raw.Failed) as failed:
             client.sync(handle)
-        assert failed.value.code == 3005
+        assert failed.value.code == ErrorCode.FS_ERROR
         assert failed.value.text == f"Unable to copy root://127.0.0.1:{source.port}//file; open: tpc authorization expired"
         client.close(handle)
     assert names(target) == []
@@ -337,7 +338,7 @@ def test_a_checksum_that_differs_is_refused(started):
     path.write_bytes(b"wrong")
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     done = copy(url(source.port, "/file"), url(target.port, "/new"), "--tpc", "only")
-    done.fails(54, "checksum of the source is 065c021f", "that of the copy 06b0022e")
+    done.fails(ShellCode.SERVER_ERROR, "checksum of the source is 065c021f", "that of the copy 06b0022e")
     assert names(target) == []
 
 
@@ -385,7 +386,7 @@ def test_without_the_directive_nothing_is_offered(mode, server, area):
     area.put("file", b"x")
     address = f"root://127.0.0.1:{server.port}/"
     refused = copy(address + (area / "file"), address + (area / "new"), "--tpc", mode)
-    refused.fails(54, f"[3013] Unable to open {area / 'new'}; tpc not supported")
+    refused.fails(ShellCode.SERVER_ERROR, f"{ErrorCode.UNSUPPORTED.shown} Unable to open {area / 'new'}; tpc not supported")
 
 
 def test_a_source_without_the_directive_is_copied_through_the_client(ours, area_on, started):
@@ -412,7 +413,7 @@ def test_rules_of_the_site(started):
         ):
             with pytest.raises(raw.Failed) as failed:
                 open_later(client, path, options)
-            assert failed.value.code == 3010 and says in failed.value.text
+            assert failed.value.code == ErrorCode.NOT_AUTHORIZED and says in failed.value.text
 
 
 def open_later(client, path, options):
