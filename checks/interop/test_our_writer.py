@@ -8,7 +8,7 @@ import time
 import clusters
 import peers
 import pytest
-from tools import PATIENCE_SECONDS, data, scalla
+from tools import PATIENCE_SECONDS, data
 
 MIB = 1024 * 1024
 SIZE = 16 * MIB
