@@ -289,7 +289,7 @@ fn a_query_of_some_children_does_not_extend_the_absence_at_others() {
     };
     let unasked = |second| cache.lookup(b"/a", Duration::from_secs(second), &bounces).unwrap().unasked;
     query(0, |_| ());
-    query(50, |location| location.doubt(slot(1).mask()));
+    query(50, |location| location.invalidate(slot(1).mask()));
     assert_eq!(unasked(70), SlotMask::EMPTY);
     assert_eq!(unasked(71), SlotMask::ALL);
     query(72, |_| ());
