@@ -6,7 +6,8 @@ use crate::serve::evaluation;
 use anyhow::bail;
 use clap::Subcommand;
 use config::{
-    Files, Load, Loaded, LocalDisk, Origin, Overrides, Problem, Report, Severity, Shown, Strictness,
+    ConfigInput, ConfigReport, EffectiveLine, Loaded, LocalDisk, LocalFiles, Origin, Overrides, Problem,
+    Severity, Strictness,
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -116,7 +117,10 @@ impl Reader {
         let mut evaluation = evaluation(&self.program, self.instance.clone());
         evaluation.host = self.host.clone().unwrap_or_else(server::host_name);
         let file = file.map(|path| path.to_string_lossy().into_owned());
-        config::load(&Load { file, evaluation, overrides, strictness: Strictness::Strict }, &Files)
+        config::load(
+            &ConfigInput { file, evaluation, overrides, strictness: Strictness::Strict },
+            &LocalFiles,
+        )
     }
 }
 
@@ -139,7 +143,7 @@ impl Check {
     }
 }
 
-fn verdict(report: &Report) -> String {
+fn verdict(report: &ConfigReport) -> String {
     if report.problems().is_empty() { "good".to_owned() } else { report.summary() }
 }
 
@@ -162,7 +166,7 @@ impl Show {
         {
             bail!("no value is set by `{unknown}`; without --directive all are shown");
         }
-        let is_wanted = |line: &Shown| {
+        let is_wanted = |line: &EffectiveLine| {
             let named = self.directive.is_empty() || self.directive.iter().any(|name| name == line.directive);
             named && !(self.changed && line.origin.is_default())
         };

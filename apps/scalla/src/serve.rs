@@ -5,7 +5,8 @@ use crate::cli::absolute;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use config::{
-    Evaluation, Folder, FreeSpace, Load, LogFormat, ManagerAddress, Overrides, Port, Role, Strictness,
+    ConfigInput, DirectorySetting, Evaluation, FreeSpace, LogFormat, ManagerAddress, NodeRole, Overrides,
+    Port, Strictness,
 };
 use server::log::{Levels, Retention};
 use server::{Launch, LogTarget};
@@ -153,7 +154,7 @@ impl Serve {
 impl Manager {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let overrides = Overrides {
-            role: Some(Role::Manager),
+            role: Some(NodeRole::Manager),
             managers: self.replica,
             meta_managers: self.meta,
             cluster_port: self.process.cluster_port(self.cluster_port),
@@ -166,7 +167,7 @@ impl Manager {
 impl Meta {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let overrides = Overrides {
-            role: Some(Role::MetaManager),
+            role: Some(NodeRole::MetaManager),
             meta_managers: self.replica,
             cluster_port: self.process.cluster_port(self.cluster_port),
             ..Overrides::default()
@@ -178,7 +179,7 @@ impl Meta {
 impl Supervisor {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let overrides = Overrides {
-            role: Some(Role::Supervisor),
+            role: Some(NodeRole::Supervisor),
             managers: self.manager,
             cluster_port: self.cluster_port.map(port),
             ..Overrides::default()
@@ -206,7 +207,7 @@ impl Process {
         };
         let overrides = Overrides {
             port: self.port.map(port),
-            admin_path: full(self.admin_path)?.map(|path| Folder { path, group: false }),
+            admin_path: full(self.admin_path)?.map(|path| DirectorySetting { path, group: false }),
             log_format: self.log_format.map(|format| match format {
                 Format::Text => LogFormat::Text,
                 Format::Json => LogFormat::Json,
@@ -214,7 +215,7 @@ impl Process {
             ..overrides
         };
         Ok(Launch {
-            load: Load {
+            load: ConfigInput {
                 file: full(self.config)?.map(|path| path.to_string_lossy().into_owned()),
                 evaluation: evaluation("xrootd", self.instance),
                 overrides,

@@ -6,7 +6,7 @@
 use crate::environment;
 use crate::printer::{err, out};
 use crate::stock::{self, Runtime, Status};
-use client::digest::{Algorithm, Checksum, RECORD_BYTES, Record, Running};
+use client::digest::{Algorithm, Checksum, ChecksumRecord, RECORD_BYTES, RunningChecksum};
 use client::{Error, OpenWith, Scheme, Url, WholeRead};
 use std::ffi::OsString;
 use std::fs::File;
@@ -159,7 +159,7 @@ fn mapped(path: &str, table: &str) -> Option<String> {
 }
 
 fn of_reader(algorithm: Algorithm, reader: &mut impl Read) -> std::io::Result<String> {
-    let mut running = Running::new(algorithm);
+    let mut running = RunningChecksum::new(algorithm);
     // Direct I/O requires page-aligned memory.
     let mut memory = vec![0; CHUNK + PAGE];
     let begin = memory.as_ptr().align_offset(PAGE).min(PAGE);
@@ -188,7 +188,7 @@ fn of_server(algorithm: Algorithm, url: &Url, ask: bool) -> Result<String, Error
             }
         }
         let file = client.open(url, &OpenWith::read()).await?;
-        let mut running = Running::new(algorithm);
+        let mut running = RunningChecksum::new(algorithm);
         let mut whole = WholeRead::of(&file).await?;
         loop {
             let data = file.read_pages(whole.offset(), CHUNK).await?;
@@ -206,10 +206,10 @@ fn of_server(algorithm: Algorithm, url: &Url, ask: bool) -> Result<String, Error
 fn kept(path: &str) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let before = file.metadata()?;
-    let attribute = Record::attribute(Algorithm::Adler32);
+    let attribute = ChecksumRecord::attribute(Algorithm::Adler32);
     let mut value = vec![0; RECORD_BYTES + 1];
     if let Ok(length) = rustix::fs::fgetxattr(&file, attribute.as_str(), &mut value)
-        && let Some(record) = value.get(..length).and_then(Record::decode)
+        && let Some(record) = value.get(..length).and_then(ChecksumRecord::decode)
         && record.fits(before.mtime(), u32::try_from(before.mtime_nsec()).unwrap_or(0), before.len())
     {
         return Ok(record.checksum.hex());
@@ -223,7 +223,7 @@ fn kept(path: &str) -> std::io::Result<String> {
         && same
         && now - after.mtime() >= SETTLED
     {
-        let record = Record::new(sum, after.mtime(), now).encode();
+        let record = ChecksumRecord::new(sum, after.mtime(), now).encode();
         // Not every file system and user can store it. Otherwise it is computed again the next
         // time.
         let _ = rustix::fs::fsetxattr(&file, attribute.as_str(), &record, rustix::fs::XattrFlags::empty());

@@ -5,13 +5,13 @@
 
 use anyhow::{Context, bail};
 use base::LogicalPath;
-use config::{Evaluation, Files, Folder, Load, Overrides, Port, Strictness};
+use config::{ConfigInput, DirectorySetting, Evaluation, LocalFiles, Overrides, Port, Strictness};
 use server::RunningServer;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::Faulty;
-use storage::faulty::{Call, Fault, Rule, Rules};
+use storage::faulty::{FaultRule, FaultRules, FaultyCall, InjectedFault};
 
 use crate::relay;
 
@@ -23,7 +23,7 @@ pub(crate) const DELAY: Duration = Duration::from_millis(50);
 /// Serves `tree` until killed, with its own files in `work`; prints `port N` when it listens.
 pub(crate) fn serve(tree: &Path, work: &Path) -> anyhow::Result<()> {
     let path = LogicalPath::parse(FILE.as_bytes()).ok().context("the path of the slow file is invalid")?;
-    let rule = Rule::new(&[Call::Read], Fault::Delay(DELAY)).below(&path);
+    let rule = FaultRule::new(&[FaultyCall::Read], InjectedFault::Delay(DELAY)).below(&path);
     let running = running(tree, work, |rules| {
         rules.add(rule);
     })?;
@@ -43,8 +43,8 @@ fn wait(port: u16) -> ! {
     }
 }
 
-fn running(tree: &Path, work: &Path, told: impl FnOnce(&Rules)) -> anyhow::Result<RunningServer> {
-    let request = Load {
+fn running(tree: &Path, work: &Path, told: impl FnOnce(&FaultRules)) -> anyhow::Result<RunningServer> {
+    let request = ConfigInput {
         file: None,
         evaluation: Evaluation {
             program: "xrootd".to_owned(),
@@ -55,12 +55,12 @@ fn running(tree: &Path, work: &Path, told: impl FnOnce(&Rules)) -> anyhow::Resul
         overrides: Overrides {
             directory: Some(tree.to_owned()),
             port: Some(Port::Any),
-            admin_path: Some(Folder { path: PathBuf::from(work), group: false }),
+            admin_path: Some(DirectorySetting { path: PathBuf::from(work), group: false }),
             ..Overrides::default()
         },
         strictness: Strictness::Strict,
     };
-    let loaded = config::load(&request, &Files);
+    let loaded = config::load(&request, &LocalFiles);
     if !loaded.report.is_ok() {
         bail!("{}", loaded.report);
     }

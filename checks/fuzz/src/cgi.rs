@@ -3,12 +3,12 @@
 //! `wire` and `base` each have a parser of this text; both must return the same elements, because
 //! authorization uses one and the protocol the other.
 
-use wire::xroot::cgi::{Cgi, Target};
+use wire::xroot::cgi::{CgiText, PathArgument};
 use wire::xroot::login_cgi::{self, LoginCgi};
 
 /// Checks `data` as an argument `path[?cgi]` and as a login text.
 pub fn target(data: &[u8]) {
-    let target = Target::parse(data);
+    let target = PathArgument::parse(data);
     let text = data.split(|&byte| byte == 0).next().unwrap_or_default();
     let (path, cgi) = base::Cgi::split(text);
     assert_eq!(target.path, path);
@@ -25,5 +25,5 @@ pub fn target(data: &[u8]) {
     let mut out = Vec::new();
     login_cgi::encode(&mut out, &login);
     let again = LoginCgi::parse(&out);
-    assert_eq!(LoginCgi { cgi: Cgi::default(), ..again }, LoginCgi { cgi: Cgi::default(), ..login });
+    assert_eq!(LoginCgi { cgi: CgiText::default(), ..again }, LoginCgi { cgi: CgiText::default(), ..login });
 }

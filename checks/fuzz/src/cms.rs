@@ -3,18 +3,19 @@
 //! Decoding must not panic for any kind of connection, decoded messages must encode to equal
 //! messages, and texts must parse back. Splitting a stream must not lose a byte.
 
-use wire::cms::login::{Env, Export, Exports, SystemId};
+use wire::cms::login::{Env, ExportLine, ExportLines, SystemId};
 use wire::cms::message::{PathBatch, TryList};
 use wire::cms::response::MessageId;
 use wire::cms::response::space_text::{SpaceText, TotalsText};
 use wire::cms::{
-    EncodeError, Extensions, Header, Login, LoginAnswer, Message, Phase, Response, Splitter, ToRedirector,
+    EncodeError, Extensions, FramePhase, FrameSplitter, Header, Login, LoginAnswer, Message, Response,
+    ToRedirector,
 };
-use wire::xroot::cgi::Cgi;
+use wire::xroot::cgi::CgiText;
 
 /// Checks `data` as a frame, whose announced length may be wrong, and as a stream.
 pub fn target(data: &[u8]) {
-    for phase in [Phase::Login, Phase::Established, Phase::Redirector] {
+    for phase in [FramePhase::Login, FramePhase::Established, FramePhase::Redirector] {
         split_stream(phase, data);
     }
     let Some((header, rest)) = data.split_first_chunk() else { return };
@@ -90,7 +91,7 @@ fn response(header: &Header, payload: &[u8]) {
     let Ok(ToRedirector::Response(response)) = ToRedirector::decode(header, payload) else { return };
     let Some(frame) = encoded(|out| response.encode(header.streamid, out)) else { return };
     let (header, payload) = split_frame(&frame);
-    assert!(payload.len() <= Phase::Redirector.payload_bytes_max(header.code));
+    assert!(payload.len() <= FramePhase::Redirector.payload_bytes_max(header.code));
     let Ok(again) = Response::decode(&header, payload) else { panic!("{response:?} does not decode again") };
     let second = encoded(|out| again.encode(header.streamid, out));
     assert_eq!(second.as_ref(), Some(&frame), "{response:?}");
@@ -104,7 +105,8 @@ fn examine(message: &Message<'_>) {
         Message::Select(select) => select.avoided().for_each(drop),
         Message::Locate(locate) => drop(locate.scope()),
         Message::Try(hosts) => {
-            let list = hosts.hosts().last().map(|own| TryList::new(Phase::Established, hosts.hosts(), own));
+            let list =
+                hosts.hosts().last().map(|own| TryList::new(FramePhase::Established, hosts.hosts(), own));
             if let Some(Ok(list)) = list {
                 assert_eq!(list.message().hosts().last(), hosts.hosts().last());
             }
@@ -122,11 +124,11 @@ fn examine(message: &Message<'_>) {
 
 fn examine_login(login: &Login<'_>) {
     login.interfaces().for_each(|address| assert!(!address.is_empty()));
-    let exports: Result<Vec<Export<'_>>, _> = login.exports().collect();
+    let exports: Result<Vec<ExportLine<'_>>, _> = login.exports().collect();
     if let Ok(exports) = exports {
         let mut out = Vec::new();
-        exports.iter().for_each(|&export| Exports::append(&mut out, export));
-        assert_eq!(Exports::parse(&out).collect::<Result<Vec<_>, _>>(), Ok(exports));
+        exports.iter().for_each(|&export| ExportLines::append(&mut out, export));
+        assert_eq!(ExportLines::parse(&out).collect::<Result<Vec<_>, _>>(), Ok(exports));
     }
 }
 
@@ -148,15 +150,15 @@ fn texts(text: &[u8]) {
         totals.encode(&mut out);
         assert_eq!(TotalsText::parse(&out), Ok(totals));
     }
-    let env = Env::parse(Cgi::new(text));
+    let env = Env::parse(CgiText::new(text));
     let mut out = Vec::new();
     env.encode(&mut out);
-    assert_eq!(Env::parse(Cgi::new(&out)), env);
+    assert_eq!(Env::parse(CgiText::new(&out)), env);
 }
 
 /// Checks that the frames do not depend on the segmentation of the stream, and that no byte is
 /// lost.
-fn split_stream(phase: Phase, stream: &[u8]) {
+fn split_stream(phase: FramePhase, stream: &[u8]) {
     let whole = frames(phase, stream, stream.len().max(1));
     assert_eq!(whole, frames(phase, stream, 5));
     let taken: usize = whole.0.iter().sum();
@@ -165,8 +167,8 @@ fn split_stream(phase: Phase, stream: &[u8]) {
 
 /// Returns the lengths of the frames, the number of remaining bytes, and whether the splitter
 /// returned an error.
-fn frames(phase: Phase, stream: &[u8], piece_bytes: usize) -> (Vec<usize>, usize, bool) {
-    let mut splitter = Splitter::new(phase);
+fn frames(phase: FramePhase, stream: &[u8], piece_bytes: usize) -> (Vec<usize>, usize, bool) {
+    let mut splitter = FrameSplitter::new(phase);
     let mut lengths = Vec::new();
     let mut lost = false;
     for piece in stream.chunks(piece_bytes) {

@@ -2,7 +2,7 @@
 //!
 //! Reading must continue after an error, because an operator needs all problems of a file at once.
 
-use config::{Evaluation, Load, Memory, Origin, Overrides, Severity, Strictness, load};
+use config::{ConfigInput, Evaluation, MemorySource, Origin, Overrides, Severity, Strictness, load};
 
 const FILE: &str = "/etc/xrootd/xrootd.cfg";
 
@@ -10,10 +10,10 @@ const FILE: &str = "/etc/xrootd/xrootd.cfg";
 pub fn target(data: &[u8]) {
     // The file may include itself and another file.
     let source =
-        Memory::new().with(FILE, data).with("/etc/xrootd/config.d/10-more.cfg", b"all.export /more\n");
+        MemorySource::new().with(FILE, data).with("/etc/xrootd/config.d/10-more.cfg", b"all.export /more\n");
     let lines = data.iter().filter(|&&byte| byte == b'\n').count() + 1;
     for strictness in [Strictness::Strict, Strictness::Legacy] {
-        let request = Load {
+        let request = ConfigInput {
             file: Some(FILE.to_owned()),
             evaluation: Evaluation {
                 program: "xrootd".to_owned(),

@@ -98,11 +98,11 @@ fn texts(text: &[u8]) {
     if let Ok(vfs) = VfsText::parse(text) {
         assert_eq!(VfsText::parse(&encoded(|out| vfs.encode(out))), Ok(vfs));
     }
-    if let Ok(checksum) = query::Checksum::parse(text) {
-        assert_eq!(query::Checksum::parse(&encoded(|out| checksum.encode(out))), Ok(checksum));
+    if let Ok(checksum) = query::ChecksumText::parse(text) {
+        assert_eq!(query::ChecksumText::parse(&encoded(|out| checksum.encode(out))), Ok(checksum));
     }
-    if let Ok(space) = query::SpaceText::parse(text) {
-        assert_eq!(query::SpaceText::parse(&encoded(|out| space.encode(out))), Ok(space));
+    if let Ok(space) = query::SpaceUsageText::parse(text) {
+        assert_eq!(query::SpaceUsageText::parse(&encoded(|out| space.encode(out))), Ok(space));
     }
     let locations: Vec<_> = locate::parse(text).collect();
     let out = encoded(|out| locate::encode(out, locations.iter().copied()));

@@ -53,8 +53,10 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         .map(|()| seeds.extend((0..64).map(crate::sessions::pipelined_seed)))?,
         "stored_attributes" => {
             for algorithm in digest::Algorithm::ALL {
-                let checksum = digest::Running::of(algorithm, b"123456789");
-                seeds.insert(digest::Record::new(checksum, 1_795_257_271, 1_795_257_273).encode().to_vec());
+                let checksum = digest::RunningChecksum::of(algorithm, b"123456789");
+                seeds.insert(
+                    digest::ChecksumRecord::new(checksum, 1_795_257_271, 1_795_257_273).encode().to_vec(),
+                );
             }
         }
         _ => {}

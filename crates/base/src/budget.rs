@@ -9,7 +9,7 @@
 //! the process in granules, so that a session with small requests costs no atomic operation. A
 //! [`Charge`] belongs to the owner of the memory and returns its bytes when it is dropped.
 //!
-//! Limits rise with the [`Purpose`], so that work in progress can always finish. An argument cannot
+//! Limits rise with the [`MemoryPurpose`], so that work in progress can always finish. An argument cannot
 //! take the memory that requests need to run, and requests cannot take the memory of the data that
 //! they wait for. Partially received arguments could deadlock by waiting for each other. The
 //! argument that waits longest may therefore use the memory of requests, one argument at a time
@@ -33,7 +33,7 @@ pub const GRANULE_BYTES: usize = 64 * 1024;
 
 /// The purpose of a reservation, which selects its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
+pub enum MemoryPurpose {
     /// An argument that is being received.
     Argument,
     /// A running request and the memory reserved for its reply.
@@ -45,7 +45,7 @@ pub enum Purpose {
 /// Number of purposes.
 const PURPOSES: usize = 3;
 
-impl Purpose {
+impl MemoryPurpose {
     /// All purposes, in the order in which waiting sessions are woken: later stages of a request
     /// come first, so that work in progress finishes.
     const ALL: [Self; PURPOSES] = [Self::Data, Self::Request, Self::Argument];
@@ -70,11 +70,11 @@ impl Ceilings {
         Self { argument: limit / 2, request: limit / 4 * 3, data: limit }
     }
 
-    fn of(&self, purpose: Purpose) -> usize {
+    fn of(&self, purpose: MemoryPurpose) -> usize {
         match purpose {
-            Purpose::Argument => self.argument,
-            Purpose::Request => self.request,
-            Purpose::Data => self.data,
+            MemoryPurpose::Argument => self.argument,
+            MemoryPurpose::Request => self.request,
+            MemoryPurpose::Data => self.data,
         }
     }
 }
@@ -120,9 +120,9 @@ impl MemoryBudget {
         self.queues.is_waiting()
     }
 
-    fn try_claim(&self, purpose: Purpose, bytes: usize, place: u64) -> bool {
+    fn try_claim(&self, purpose: MemoryPurpose, bytes: usize, place: u64) -> bool {
         let ceiling = match purpose {
-            Purpose::Argument if self.queues.is_express(place) => self.process.request,
+            MemoryPurpose::Argument if self.queues.is_express(place) => self.process.request,
             purpose => self.process.of(purpose),
         };
         let claim = |claimed: usize| fits(claimed, bytes, ceiling).then_some(claimed + bytes);
@@ -147,7 +147,7 @@ impl MemoryBudget {
         self.queues.take_fitting(|| self.claimed(), &self.process).into_iter().for_each(Waker::wake);
     }
 
-    fn enqueue(&self, purpose: Purpose, place: u64, bytes: usize, waker: &Waker) {
+    fn enqueue(&self, purpose: MemoryPurpose, place: u64, bytes: usize, waker: &Waker) {
         self.queues.insert(purpose, place, bytes, waker);
         // Memory that was released before this session entered the queue has woken no session.
         self.wake_waiters();
@@ -155,7 +155,7 @@ impl MemoryBudget {
 
     /// Removes a session that stops waiting for this purpose, and wakes the sessions that were
     /// queued behind it.
-    fn leave(&self, purpose: Purpose, place: u64) {
+    fn leave(&self, purpose: MemoryPurpose, place: u64) {
         if self.queues.remove(purpose, place) {
             self.wake_waiters();
         }
@@ -231,7 +231,12 @@ impl Account {
     /// After [`Shortage::Session`] the session is woken when the bytes may fit; after
     /// [`Shortage::Process`] call [`Account::wait`].
     #[inline]
-    pub fn reserve(self: &Rc<Self>, purpose: Purpose, bytes: usize, own: usize) -> Result<Charge, Shortage> {
+    pub fn reserve(
+        self: &Rc<Self>,
+        purpose: MemoryPurpose,
+        bytes: usize,
+        own: usize,
+    ) -> Result<Charge, Shortage> {
         self.admit(purpose, bytes, own)?;
         self.used.set(self.used.get() + bytes);
         Ok(Charge { account: Some(self.clone()), bytes })
@@ -243,16 +248,16 @@ impl Account {
         Charge { account: Some(self.clone()), bytes }
     }
 
-    fn place(&self, purpose: Purpose) -> &Cell<u64> {
+    fn place(&self, purpose: MemoryPurpose) -> &Cell<u64> {
         match (&self.places, purpose) {
-            ([place, _, _], Purpose::Argument)
-            | ([_, place, _], Purpose::Request)
-            | ([_, _, place], Purpose::Data) => place,
+            ([place, _, _], MemoryPurpose::Argument)
+            | ([_, place, _], MemoryPurpose::Request)
+            | ([_, _, place], MemoryPurpose::Data) => place,
         }
     }
 
     #[inline]
-    fn admit(&self, purpose: Purpose, bytes: usize, own: usize) -> Result<(), Shortage> {
+    fn admit(&self, purpose: MemoryPurpose, bytes: usize, own: usize) -> Result<(), Shortage> {
         let used = self.used.get();
         let after = used + bytes;
         let free = self.budget.free;
@@ -285,8 +290,8 @@ impl Account {
 
     /// Removes a waiting reservation of this purpose from the queue after it has received its
     /// bytes.
-    fn granted(&self, purpose: Purpose, place: u64) {
-        if purpose != Purpose::Argument {
+    fn granted(&self, purpose: MemoryPurpose, place: u64) {
+        if purpose != MemoryPurpose::Argument {
             self.place(purpose).set(0);
             // The position stands for all reservations of the session with this purpose; the
             // remaining ones must try again.
@@ -306,7 +311,7 @@ impl Account {
     /// Registers `waker` to be woken when `bytes` may fit for this purpose. Call it after
     /// [`Shortage::Process`]. The session has one position in the queue for each purpose and keeps
     /// it until it receives bytes for that purpose.
-    pub fn wait(&self, purpose: Purpose, bytes: usize, waker: &Waker) {
+    pub fn wait(&self, purpose: MemoryPurpose, bytes: usize, waker: &Waker) {
         let place = self.place(purpose);
         if place.get() == 0 {
             place.set(self.budget.queues.next_place());
@@ -357,7 +362,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        for purpose in Purpose::ALL {
+        for purpose in MemoryPurpose::ALL {
             let place = self.place(purpose).get();
             if place != 0 {
                 self.budget.leave(purpose, place);
@@ -380,7 +385,7 @@ pub struct Ticket(Rc<Account>);
 impl Ticket {
     /// Creates a position behind all sessions that wait now.
     pub fn new(account: &Rc<Account>) -> Self {
-        let place = account.place(Purpose::Argument);
+        let place = account.place(MemoryPurpose::Argument);
         if place.get() == 0 {
             place.set(account.budget.queues.next_place());
         }
@@ -390,15 +395,15 @@ impl Ticket {
     /// Registers `waker` to be woken when the argument may grow by `bytes`. Call it after
     /// [`Shortage::Process`].
     pub fn wait(&self, bytes: usize, waker: &Waker) {
-        self.0.wait(Purpose::Argument, bytes, waker);
+        self.0.wait(MemoryPurpose::Argument, bytes, waker);
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let place = self.0.place(Purpose::Argument).take();
+        let place = self.0.place(MemoryPurpose::Argument).take();
         self.0.budget.queues.retire(place);
-        self.0.budget.leave(Purpose::Argument, place);
+        self.0.budget.leave(MemoryPurpose::Argument, place);
     }
 }
 
@@ -434,7 +439,7 @@ impl Charge {
 
     /// Grows the charge to `bytes` if the limits allow it. `own` has the meaning of
     /// [`Account::reserve`] and need not include the present bytes of this charge.
-    pub fn grow_to(&mut self, purpose: Purpose, bytes: usize, own: usize) -> Result<(), Shortage> {
+    pub fn grow_to(&mut self, purpose: MemoryPurpose, bytes: usize, own: usize) -> Result<(), Shortage> {
         let (Some(account), Some(more)) = (&self.account, bytes.checked_sub(self.bytes)) else {
             return Ok(());
         };

@@ -15,7 +15,7 @@ pub struct Identity {
     pub address: Option<IpAddr>,
     /// Name of the authentication protocol; `host` if only the address identifies the client.
     pub protocol: &'static str,
-    /// All names, concatenated in the order of the fields of [`Told`].
+    /// All names, concatenated in the order of the fields of [`LoginNames`].
     text: Box<str>,
     /// End of each name except the last one.
     ends: [u16; 4],
@@ -23,7 +23,7 @@ pub struct Identity {
 
 /// The names of an [`Identity`]. Each is cut at [`NAME_BYTES_MAX`].
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Told<'a> {
+pub struct LoginNames<'a> {
     /// Name sent at login: at most 8 bytes, made printable. It is not authenticated unless the
     /// protocol does so.
     pub user: &'a str,
@@ -43,7 +43,7 @@ pub const NAME_BYTES_MAX: usize = 1024;
 
 impl Identity {
     /// Creates the identity of a client with these names and address, authenticated by `protocol`.
-    pub fn new(told: &Told<'_>, pid: u32, address: Option<IpAddr>, protocol: &'static str) -> Self {
+    pub fn new(told: &LoginNames<'_>, pid: u32, address: Option<IpAddr>, protocol: &'static str) -> Self {
         let names = [told.user, told.host, told.application, told.named_host, told.release].map(cut);
         let mut text = String::with_capacity(names.iter().map(|name| name.len()).sum());
         let mut ends = [0; 4];
@@ -62,27 +62,27 @@ impl Identity {
         self.text.get(begin..end(index)).unwrap_or_default()
     }
 
-    /// Returns [`Told::user`].
+    /// Returns [`LoginNames::user`].
     pub fn user(&self) -> &str {
         self.name(0)
     }
 
-    /// Returns [`Told::host`].
+    /// Returns [`LoginNames::host`].
     pub fn host(&self) -> &str {
         self.name(1)
     }
 
-    /// Returns [`Told::application`].
+    /// Returns [`LoginNames::application`].
     pub fn application(&self) -> &str {
         self.name(2)
     }
 
-    /// Returns [`Told::named_host`].
+    /// Returns [`LoginNames::named_host`].
     pub fn named_host(&self) -> &str {
         self.name(3)
     }
 
-    /// Returns [`Told::release`].
+    /// Returns [`LoginNames::release`].
     pub fn release(&self) -> &str {
         self.name(4)
     }
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn names_are_returned_unchanged() {
-        let told = Told {
+        let told = LoginNames {
             user: "uschi",
             host: "c.example.org",
             application: "",
@@ -126,9 +126,9 @@ mod tests {
         assert_eq!((identity.application(), identity.named_host()), ("", "é"));
         assert_eq!(identity.release(), "v6.1.0");
         assert_eq!(identity.to_string(), "uschi.7@c.example.org");
-        let other = Identity::new(&Told { application: "other", ..told }, 7, None, "host");
+        let other = Identity::new(&LoginNames { application: "other", ..told }, 7, None, "host");
         assert!(identity.is_same_client(&other) && identity != other);
-        let nobody = Identity::new(&Told::default(), 0, None, "host");
+        let nobody = Identity::new(&LoginNames::default(), 0, None, "host");
         assert_eq!(nobody.to_string(), ".0@");
         assert!(!identity.is_same_client(&nobody));
     }
@@ -136,7 +136,8 @@ mod tests {
     #[test]
     fn long_names_are_cut_between_characters() {
         let long = "éx".repeat(NAME_BYTES_MAX);
-        let told = Told { user: &long, host: &long, application: &long, named_host: &long, release: &long };
+        let told =
+            LoginNames { user: &long, host: &long, application: &long, named_host: &long, release: &long };
         let identity = Identity::new(&told, 0, None, "host");
         for name in [identity.user(), identity.host(), identity.named_host(), identity.release()] {
             assert_eq!(name.len(), NAME_BYTES_MAX - 1, "the cut moves before an incomplete character");

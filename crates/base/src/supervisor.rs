@@ -15,30 +15,30 @@ use std::task::Poll;
 
 /// The unexpected end of a thread or task.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fault {
+pub struct ThreadFailure {
     /// Name of the thread or task, for example "event loop 0".
     pub what: String,
     /// The reason.
     pub why: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ThreadFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ended: {}", self.what, self.why)
     }
 }
 
-type Handler = Arc<dyn Fn(&Fault) + Send + Sync>;
+type Handler = Arc<dyn Fn(&ThreadFailure) + Send + Sync>;
 
 #[derive(Default)]
-struct State {
-    first: Option<Fault>,
+struct SupervisorState {
+    first: Option<ThreadFailure>,
     handlers: Vec<Handler>,
 }
 
 /// Reports the unexpected end of threads and tasks. Clones share their state.
 #[derive(Clone, Default)]
-pub struct Supervisor(Arc<Mutex<State>>);
+pub struct Supervisor(Arc<Mutex<SupervisorState>>);
 
 impl Supervisor {
     /// Runs the work of a thread. A panic or an error is a fault; `Ok` is a regular end.
@@ -61,7 +61,7 @@ impl Supervisor {
 
     /// Registers `handler` for the first fault. It is called on the thread of the fault, or
     /// immediately if the fault has already happened.
-    pub fn on_fault(&self, handler: impl Fn(&Fault) + Send + Sync + 'static) {
+    pub fn on_fault(&self, handler: impl Fn(&ThreadFailure) + Send + Sync + 'static) {
         let handler: Handler = Arc::new(handler);
         let mut state = self.state();
         state.handlers.push(handler.clone());
@@ -71,13 +71,13 @@ impl Supervisor {
     }
 
     /// Returns the first fault.
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<ThreadFailure> {
         self.state().first.clone()
     }
 
     fn report(&self, what: &str, ended: Result<(), String>) {
         let Err(why) = ended else { return };
-        let fault = Fault { what: what.to_owned(), why };
+        let fault = ThreadFailure { what: what.to_owned(), why };
         let mut state = self.state();
         if state.first.is_some() {
             return;
@@ -88,7 +88,7 @@ impl Supervisor {
         handlers.iter().for_each(|handler| handler(&fault));
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SupervisorState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -110,7 +110,7 @@ mod tests {
         let reports = Arc::new(Mutex::new(Vec::new()));
         let handler = |name: &'static str| {
             let reports = reports.clone();
-            move |fault: &Fault| reports.lock().unwrap().push(format!("{name}: {fault}"))
+            move |fault: &ThreadFailure| reports.lock().unwrap().push(format!("{name}: {fault}"))
         };
         supervisor.on_fault(handler("early"));
         supervisor.run("the first", || Ok(()));

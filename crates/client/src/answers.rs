@@ -4,7 +4,7 @@
 
 use wire::xroot::flags::StatFlags;
 use wire::xroot::reply::locate::{self, NodeKind};
-use wire::xroot::reply::query::SpaceText;
+use wire::xroot::reply::query::SpaceUsageText;
 use wire::xroot::reply::{StatText, VfsText};
 
 use crate::failure::Cause;
@@ -150,7 +150,7 @@ pub struct Checksum {
 
 impl Checksum {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Cause> {
-        let checksum = wire::xroot::reply::query::Checksum::parse(body)?;
+        let checksum = wire::xroot::reply::query::ChecksumText::parse(body)?;
         let lower = |bytes: &[u8]| text(bytes).to_ascii_lowercase();
         Ok(Self { kind: lower(checksum.kind), value: lower(checksum.value) })
     }
@@ -204,7 +204,7 @@ pub struct SpaceInfo {
 
 impl SpaceInfo {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Cause> {
-        let space = SpaceText::parse(body)?;
+        let space = SpaceUsageText::parse(body)?;
         Ok(Self {
             name: text(space.cgroup),
             total: space.space,

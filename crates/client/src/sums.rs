@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use digest::{Algorithm, Checksum, Running};
+use digest::{Algorithm, Checksum, RunningChecksum};
 
 /// Checksums in progress. Early pieces are kept, without a copy, until the pieces before them
 /// arrive.
 #[derive(Default)]
 pub struct PassingSums {
-    sums: Vec<Running>,
+    sums: Vec<RunningChecksum>,
     next: u64,
     early: BTreeMap<u64, Bytes>,
     early_bytes: usize,
@@ -28,7 +28,7 @@ impl PassingSums {
     #[must_use]
     pub fn new(algorithms: &[Algorithm]) -> Self {
         Self {
-            sums: algorithms.iter().map(|algorithm| Running::new(*algorithm)).collect(),
+            sums: algorithms.iter().map(|algorithm| RunningChecksum::new(*algorithm)).collect(),
             ..Self::default()
         }
     }
@@ -77,7 +77,7 @@ impl PassingSums {
     /// Returns the checksums of all `length` bytes; `None` if some of them are missing.
     #[must_use]
     pub fn finish(self, length: u64) -> Option<Vec<Checksum>> {
-        (self.next == length).then(|| self.sums.into_iter().map(Running::finish).collect())
+        (self.next == length).then(|| self.sums.into_iter().map(RunningChecksum::finish).collect())
     }
 }
 
@@ -95,7 +95,8 @@ mod tests {
         }
         assert_eq!((sums.summed_to(), sums.early_bytes()), (1000, 0));
         let found = sums.finish(1000).unwrap();
-        let expected = [Algorithm::Adler32, Algorithm::Md5].map(|algorithm| Running::of(algorithm, &whole));
+        let expected =
+            [Algorithm::Adler32, Algorithm::Md5].map(|algorithm| RunningChecksum::of(algorithm, &whole));
         assert_eq!(found, expected);
     }
 

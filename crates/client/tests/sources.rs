@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use client::copy::{Against, ChecksumWish, Copier, CopyDone, CopyError, CopyJob, CopyOptions, Place, Watch};
 use client::{Client, Url};
-use digest::{Algorithm, Running};
+use digest::{Algorithm, RunningChecksum};
 use support::{Act, Asked, Fake, PLAIN, client, ok, opened, send, silence};
 use tokio::net::TcpListener;
 use wire::xroot::reply;
@@ -42,7 +42,7 @@ enum Says {
 }
 
 fn adler32(data: &[u8]) -> String {
-    Running::of(Algorithm::Adler32, data).hex()
+    RunningChecksum::of(Algorithm::Adler32, data).hex()
 }
 
 async fn server(content: Vec<u8>, says: Says) -> Fake {

@@ -135,11 +135,11 @@ impl From<flags::SelectOptions> for SelectOptions {
             flags::TriedReason::ServerError => RetryReason::Server,
         };
         let affinity = match bits.affinity() {
-            flags::Affinity::Unsaid => None,
-            flags::Affinity::None => Some(ClientAffinity::None),
-            flags::Affinity::Weak => Some(ClientAffinity::Weak),
-            flags::Affinity::Strong => Some(ClientAffinity::Strong),
-            flags::Affinity::Strict => Some(ClientAffinity::Strict),
+            flags::FileAffinity::Unsaid => None,
+            flags::FileAffinity::None => Some(ClientAffinity::None),
+            flags::FileAffinity::Weak => Some(ClientAffinity::Weak),
+            flags::FileAffinity::Strong => Some(ClientAffinity::Strong),
+            flags::FileAffinity::Strict => Some(ClientAffinity::Strict),
         };
         Self {
             intent,

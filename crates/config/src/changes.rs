@@ -3,11 +3,11 @@
 //! A reload applies the safe changes and reports the others, because they need a restart.
 
 use crate::effective::Effective;
-use crate::show::{Reload, Shown, show};
+use crate::show::{EffectiveLine, Reload, show};
 
 /// A directive whose value differs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Change {
+pub struct DirectiveChange {
     /// The directive.
     pub directive: &'static str,
     /// The values before: several for directives that accumulate, none if it was not set.
@@ -20,9 +20,9 @@ pub struct Change {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Changes {
     /// Changes that apply immediately.
-    pub safe: Vec<Change>,
+    pub safe: Vec<DirectiveChange>,
     /// Changes that need a restart.
-    pub needs_restart: Vec<Change>,
+    pub needs_restart: Vec<DirectiveChange>,
 }
 
 impl Changes {
@@ -45,11 +45,11 @@ pub fn changes(old: &Effective, new: &Effective) -> Changes {
     }
     let mut changes = Changes::default();
     for (directive, reload) in keys {
-        let values = |lines: &[Shown]| -> Vec<String> {
+        let values = |lines: &[EffectiveLine]| -> Vec<String> {
             let lines = lines.iter().filter(|line| line.directive == directive && line.reload == reload);
             lines.filter_map(|line| line.value.clone()).collect()
         };
-        let change = Change { directive, old: values(&old_lines), new: values(&new_lines) };
+        let change = DirectiveChange { directive, old: values(&old_lines), new: values(&new_lines) };
         if change.old != change.new {
             match reload {
                 Reload::Safe => changes.safe.push(change),
@@ -60,7 +60,7 @@ pub fn changes(old: &Effective, new: &Effective) -> Changes {
     let environment = |effective: &Effective| -> Vec<String> {
         effective.environment.iter().map(|change| format!("{} = {}", change.name, change.value)).collect()
     };
-    let change = Change { directive: "setenv", old: environment(old), new: environment(new) };
+    let change = DirectiveChange { directive: "setenv", old: environment(old), new: environment(new) };
     if change.old != change.new {
         changes.needs_restart.push(change);
     }
@@ -70,11 +70,11 @@ pub fn changes(old: &Effective, new: &Effective) -> Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Load, Memory, load};
+    use crate::{ConfigInput, MemorySource, load};
 
     fn effective(text: &str) -> Effective {
-        let request = Load { file: Some("f".to_owned()), ..Load::default() };
-        let loaded = load(&request, &Memory::new().with("f", text));
+        let request = ConfigInput { file: Some("f".to_owned()), ..ConfigInput::default() };
+        let loaded = load(&request, &MemorySource::new().with("f", text));
         assert!(loaded.report.is_ok(), "{}", loaded.report);
         loaded.effective
     }
@@ -93,7 +93,8 @@ mod tests {
             "xrd.port 1095\nxrd.allow host a\nxrd.allow host b\nxrd.timeout hail 6\nofs.persist auto logdir /x\nsetenv A = 1\n",
         );
         let changes = changes(&old, &new);
-        let names = |changes: &[Change]| changes.iter().map(|change| change.directive).collect::<Vec<_>>();
+        let names =
+            |changes: &[DirectiveChange]| changes.iter().map(|change| change.directive).collect::<Vec<_>>();
         assert_eq!(names(&changes.safe), ["xrd.allow", "xrd.timeout"]);
         assert_eq!(names(&changes.needs_restart), ["xrd.port", "ofs.persist", "setenv"]);
         assert_eq!(changes.safe[0].old, ["host a"]);

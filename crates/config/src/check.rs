@@ -5,14 +5,16 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::effective::{CheckpointMode, CopyScan, Effective, Export, PersistMode, Port, RedirectWhen, Role};
-use crate::report::{ProblemKind, Report, Strictness};
+use crate::effective::{
+    CheckpointMode, CopyScan, Effective, Export, NodeRole, PersistMode, Port, RedirectWhen,
+};
+use crate::report::{ConfigReport, ProblemKind, Strictness};
 use crate::setting::Origin;
 use crate::source::describe;
 
 /// Type of a path, and the permissions of this process on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look {
+pub enum PathAccess {
     /// A directory.
     Directory {
         /// Set if it can be listed and entered.
@@ -30,7 +32,7 @@ pub trait Disk {
     ///
     /// # Errors
     /// The error of the system.
-    fn look(&self, path: &Path) -> io::Result<Look>;
+    fn look(&self, path: &Path) -> io::Result<PathAccess>;
 }
 
 /// The file system of this machine, with the current permissions of the process.
@@ -38,13 +40,13 @@ pub trait Disk {
 pub struct LocalDisk;
 
 impl Disk for LocalDisk {
-    fn look(&self, path: &Path) -> io::Result<Look> {
+    fn look(&self, path: &Path) -> io::Result<PathAccess> {
         use rustix::fs::{Access, AtFlags, CWD, accessat};
         if !std::fs::metadata(path)?.is_dir() {
-            return Ok(Look::Other);
+            return Ok(PathAccess::Other);
         }
         let may = |access| accessat(CWD, path, access, AtFlags::EACCESS).is_ok();
-        Ok(Look::Directory {
+        Ok(PathAccess::Directory {
             readable: may(Access::READ_OK | Access::EXEC_OK),
             writable: may(Access::WRITE_OK | Access::EXEC_OK),
         })
@@ -55,8 +57,8 @@ impl Disk for LocalDisk {
 /// [`ProblemKind::Contradiction`]: errors, or warnings where existing files must start. All others
 /// are warnings.
 #[must_use]
-pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> Report {
-    let mut check = Check { effective, disk, report: Report::new(strictness) };
+pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> ConfigReport {
+    let mut check = DiskCheck { effective, disk, report: ConfigReport::new(strictness) };
     check.exports();
     check.folders();
     check.spaces();
@@ -66,13 +68,13 @@ pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> 
     check.report
 }
 
-struct Check<'a> {
+struct DiskCheck<'a> {
     effective: &'a Effective,
     disk: &'a dyn Disk,
-    report: Report,
+    report: ConfigReport,
 }
 
-impl Check<'_> {
+impl DiskCheck<'_> {
     fn wrong(&mut self, origin: &Origin, what: String, allowed: &str) {
         self.report.add(ProblemKind::Contradiction, origin.clone(), what, allowed);
     }
@@ -104,17 +106,17 @@ impl Check<'_> {
         let origin = &export.origin;
         match self.disk.look(path) {
             Err(error) => self.wrong(origin, format!("{name}: {}", describe(&error)), "create it"),
-            Ok(Look::Other) => self.wrong(origin, format!("{name} is not a directory"), ""),
-            Ok(Look::Directory { readable: false, .. }) => {
+            Ok(PathAccess::Other) => self.wrong(origin, format!("{name} is not a directory"), ""),
+            Ok(PathAccess::Directory { readable: false, .. }) => {
                 self.wrong(origin, format!("{name} cannot be read"), "give the server's user access");
             }
-            Ok(Look::Directory { writable: false, .. })
+            Ok(PathAccess::Directory { writable: false, .. })
                 if !export.attributes.read_only && !self.effective.cluster.role.redirects() =>
             {
                 let what = format!("{name} cannot be written");
                 self.doubtful(origin, what, "give the server's user access, or export it r/o");
             }
-            Ok(Look::Directory { .. }) => {}
+            Ok(PathAccess::Directory { .. }) => {}
         }
     }
 
@@ -167,9 +169,9 @@ impl Check<'_> {
             });
             let Some((path, look)) = existing else { continue };
             let why = match look {
-                Ok(Look::Directory { writable: true, .. }) => continue,
-                Ok(Look::Directory { .. }) => "cannot be written".to_owned(),
-                Ok(Look::Other) => "is not a directory".to_owned(),
+                Ok(PathAccess::Directory { writable: true, .. }) => continue,
+                Ok(PathAccess::Directory { .. }) => "cannot be written".to_owned(),
+                Ok(PathAccess::Other) => "is not a directory".to_owned(),
                 Err(error) => format!("cannot be used: {}", describe(&error)),
             };
             let what = if path == folder {
@@ -196,8 +198,8 @@ impl Check<'_> {
             }
             let optional = setting.mount_check.as_ref().is_some_and(|check| check.optional);
             let why = match self.disk.look(&path) {
-                Ok(Look::Directory { .. }) => continue,
-                Ok(Look::Other) => "not a directory".to_owned(),
+                Ok(PathAccess::Directory { .. }) => continue,
+                Ok(PathAccess::Other) => "not a directory".to_owned(),
                 Err(error) => describe(&error).to_string(),
             };
             let what = format!("oss.space {}: {}: {why}", setting.name, path.display());
@@ -271,20 +273,23 @@ impl Check<'_> {
         let effective = self.effective;
         let cluster = &effective.cluster;
         let role = &cluster.role;
-        if role.value == Role::Supervisor && cluster.managers.is_empty() {
+        if role.value == NodeRole::Supervisor && cluster.managers.is_empty() {
             let what = "all.role supervisor: no manager is configured".to_owned();
             self.wrong(&role.origin, what, "name it: all.manager host:port");
         }
-        if role.value == Role::Server && cluster.managers.is_empty() && !cluster.meta_managers.is_empty() {
+        if role.value == NodeRole::Server && cluster.managers.is_empty() && !cluster.meta_managers.is_empty()
+        {
             let what = "all.manager meta applies to managers; this server is standalone".to_owned();
             if let Some(meta) = cluster.meta_managers.first() {
                 self.doubtful(&meta.origin, what, "name its manager: all.manager host:port");
             }
         }
         let own = match role.value {
-            Role::Supervisor => Some((cluster.supervisor_port.value, &cluster.supervisor_port.origin)),
-            Role::Server => None,
-            Role::Manager | Role::MetaManager => cluster.port.value.map(|port| (port, &cluster.port.origin)),
+            NodeRole::Supervisor => Some((cluster.supervisor_port.value, &cluster.supervisor_port.origin)),
+            NodeRole::Server => None,
+            NodeRole::Manager | NodeRole::MetaManager => {
+                cluster.port.value.map(|port| (port, &cluster.port.origin))
+            }
         };
         if let Some((Port::Number(number), origin)) = own
             && effective.network.port.value == Port::Number(number)

@@ -30,17 +30,17 @@ mod show;
 mod source;
 mod values;
 
-pub use changes::{Change, Changes, changes};
-pub use check::{Disk, LocalDisk, Look, check};
+pub use changes::{Changes, DirectiveChange, changes};
+pub use check::{Disk, LocalDisk, PathAccess, check};
 pub use directives::{
-    Directive, EXPORT_OPTIONS, Mark, OptionEntry, SECTIONS, Section, Standing, every_directive,
+    Directive, EXPORT_OPTIONS, OptionEntry, SECTIONS, Section, Standing, UsageFrequency, every_directive,
     find_directive, nearest_directive,
 };
 pub use effective::*;
 pub use language::{ANONYMOUS, Evaluation};
-pub use load::{Load, Loaded, Overrides, load};
+pub use load::{ConfigInput, Loaded, Overrides, load};
 pub use manual::{manual, manual_of};
-pub use report::{Problem, ProblemKind, Report, Severity, Strictness};
+pub use report::{ConfigReport, Problem, ProblemKind, Severity, Strictness};
 pub use setting::{Origin, Position, Setting};
-pub use show::{Reload, Shown, show};
-pub use source::{FILE_BYTES_MAX, Files, Kind, Memory, Source};
+pub use show::{EffectiveLine, Reload, show};
+pub use source::{ConfigSource, FILE_BYTES_MAX, LocalFiles, MemorySource, PathKind};

@@ -6,17 +6,17 @@
 use std::path::PathBuf;
 
 use crate::directives::{
-    Arguments, Draft, ExportDraft, Fault, Standing, every_directive, find_directive, nearest_directive,
-    of_another_component, read_by_xrootd, resolve, unprotected,
+    Arguments, DirectiveFault, Draft, ExportDraft, Standing, every_directive, find_directive,
+    nearest_directive, of_another_component, read_by_xrootd, resolve, unprotected,
 };
 use crate::effective::{
-    self, AddressFamily, Attributes, ChecksumKind, EXPORT_DEFAULT, Effective, Export, Folder, FreeSpace,
-    LogFormat, ManagerAddress, Port, Role, Trace,
+    self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
+    FreeSpace, LogFormat, ManagerAddress, NodeRole, Port, Trace,
 };
 use crate::language::{Evaluated, Evaluation, Statement, Token, evaluate};
-use crate::report::{ProblemKind, Report, Strictness};
+use crate::report::{ConfigReport, ProblemKind, Strictness};
 use crate::setting::{Origin, Position, Setting};
-use crate::source::Source;
+use crate::source::ConfigSource;
 use crate::values;
 
 /// Values from the command line. They take precedence over the file. Exports add to those of the
@@ -35,11 +35,11 @@ pub struct Overrides {
     /// `-I`.
     pub family: Option<AddressFamily>,
     /// `-a`, `-A`.
-    pub admin_path: Option<Folder>,
+    pub admin_path: Option<DirectorySetting>,
     /// Directory of the pid file, if the command line sets it.
     pub pid_path: Option<PathBuf>,
     /// `-w`, `-W`.
-    pub home_path: Option<Folder>,
+    pub home_path: Option<DirectorySetting>,
     /// `-S`.
     pub site_name: Option<String>,
     /// `-d`: enables every trace.
@@ -47,7 +47,7 @@ pub struct Overrides {
     /// Format of log lines.
     pub log_format: Option<LogFormat>,
     /// `scalla manager`, `scalla supervisor`, `scalla meta`: the role, which overrides the file.
-    pub role: Option<Role>,
+    pub role: Option<NodeRole>,
     /// `--manager`: managers, which replace those of the file.
     pub managers: Vec<ManagerAddress>,
     /// `--meta`: meta managers, which replace those of the file.
@@ -60,7 +60,7 @@ pub struct Overrides {
 
 /// A configuration to load.
 #[derive(Clone, Debug, Default)]
-pub struct Load {
+pub struct ConfigInput {
     /// The configuration file; `None` means the built-in defaults.
     pub file: Option<String>,
     /// The program, instance and host for which the file is evaluated.
@@ -71,13 +71,13 @@ pub struct Load {
     pub strictness: Strictness,
 }
 
-/// The result of a load. A server starts only if [`Report::is_ok`].
+/// The result of a load. A server starts only if [`ConfigReport::is_ok`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Loaded {
     /// The values: complete, with defaults where the report has errors.
     pub effective: Effective,
     /// All problems.
-    pub report: Report,
+    pub report: ConfigReport,
 }
 
 /// The program that serves clients.
@@ -90,8 +90,8 @@ const CMSD_PREFIXES: [&str; 3] = ["all.", "cms.", "xrd."];
 /// Loads a configuration. Reads files through `source` and has no side effects. It blocks as the
 /// source does.
 #[must_use]
-pub fn load(request: &Load, source: &dyn Source) -> Loaded {
-    let mut report = Report::new(request.strictness);
+pub fn load(request: &ConfigInput, source: &dyn ConfigSource) -> Loaded {
+    let mut report = ConfigReport::new(request.strictness);
     let evaluated = read(request, &request.evaluation, source, &mut report);
     let effective = Effective {
         program: request.evaluation.program.clone(),
@@ -127,7 +127,12 @@ pub fn load(request: &Load, source: &dyn Source) -> Loaded {
 }
 
 /// Returns the directives of the file that apply to the program of `evaluation`.
-fn read(request: &Load, evaluation: &Evaluation, source: &dyn Source, report: &mut Report) -> Evaluated {
+fn read(
+    request: &ConfigInput,
+    evaluation: &Evaluation,
+    source: &dyn ConfigSource,
+    report: &mut ConfigReport,
+) -> Evaluated {
     let Some(file) = &request.file else { return Evaluated::default() };
     let takes_condition =
         |name: &str| find_directive(name).is_some_and(|directive| directive.takes_condition());
@@ -136,9 +141,9 @@ fn read(request: &Load, evaluation: &Evaluation, source: &dyn Source, report: &m
 
 /// Reads the file again as cmsd for the directives of the cluster, because this process is both
 /// programs.
-fn as_cmsd(request: &Load, draft: &mut Draft<'_>) {
+fn as_cmsd(request: &ConfigInput, draft: &mut Draft<'_>) {
     let evaluation = Evaluation { program: CMSD.to_owned(), ..request.evaluation.clone() };
-    let mut report = Report::new(request.strictness);
+    let mut report = ConfigReport::new(request.strictness);
     let evaluated = read(request, &evaluation, draft.source, &mut report);
     let mut cmsd = Draft {
         effective: Effective::default(),
@@ -222,7 +227,7 @@ fn unknown(name: &Token, draft: &mut Draft<'_>) {
     let what = format!("unknown directive '{}'", name.text);
     // An unknown directive of these prefixes may restrict access.
     if let Some(("acc" | "sec", _)) = name.text.split_once('.') {
-        let Fault { kind, what, allowed, .. } = unprotected(name, &what);
+        let DirectiveFault { kind, what, allowed, .. } = unprotected(name, &what);
         let allowed = format!("{hint}; {allowed}");
         return draft.report.add_about(&name.text, kind, name.origin(), what, allowed);
     }
@@ -299,7 +304,7 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
     }
 }
 
-fn cluster_line(overrides: &Overrides, cluster: &mut effective::Cluster) {
+fn cluster_line(overrides: &Overrides, cluster: &mut effective::ClusterConfig) {
     if let Some(role) = overrides.role {
         cluster.role = Setting::from_command_line(role);
     }
@@ -353,7 +358,7 @@ fn finish(overrides: &Overrides, effective: &mut Effective) {
     }
     if overrides.read_only {
         for export in &mut storage.exports {
-            export.attributes = Attributes { read_only: true, ..export.attributes };
+            export.attributes = ExportAttributes { read_only: true, ..export.attributes };
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use crate::directives::{
-    Directive, EXPORT_OPTIONS, Mark, SECTIONS, Section, Standing, find_directive, missing,
+    Directive, EXPORT_OPTIONS, SECTIONS, Section, Standing, UsageFrequency, find_directive, missing,
 };
 use crate::language::{
     FILES_MAX, LINE_CHARS_MAX, SUBSTITUTED_CHARS_MAX, VALUE_FILE_BYTES_MAX, VARIABLE_NAME_MAX,
@@ -139,11 +139,11 @@ fn entry(directive: &Directive, out: &mut String) {
     out.push('\n');
 }
 
-fn mark(mark: Mark) -> &'static str {
+fn mark(mark: UsageFrequency) -> &'static str {
     match mark {
-        Mark::Most => "most",
-        Mark::Common => "some",
-        Mark::Rare => "few",
+        UsageFrequency::Most => "most",
+        UsageFrequency::Common => "some",
+        UsageFrequency::Rare => "few",
     }
 }
 

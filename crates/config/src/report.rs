@@ -127,13 +127,13 @@ const LIST_COLUMNS: usize = 96;
 
 /// All problems of one configuration, in the order of detection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
+pub struct ConfigReport {
     problems: Vec<Problem>,
     strictness: Strictness,
     in_force: usize,
 }
 
-impl Report {
+impl ConfigReport {
     /// Returns an empty report.
     #[must_use]
     pub fn new(strictness: Strictness) -> Self {
@@ -308,9 +308,9 @@ impl Report {
     }
 }
 
-/// Prints one line per problem, in the order of [`Report::problems`]. Shared advice is printed
+/// Prints one line per problem, in the order of [`ConfigReport::problems`]. Shared advice is printed
 /// once, after the last problem that has it. Several problems of protection are one list at the end.
-impl fmt::Display for Report {
+impl fmt::Display for ConfigReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_unprotected = |problem: &Problem| problem.kind == ProblemKind::Unprotected;
         let lists =
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn problems_are_sorted_by_line_and_shared_advice_is_printed_once() {
-        let mut report = Report::new(Strictness::Strict);
+        let mut report = ConfigReport::new(Strictness::Strict);
         let mut add = |kind, origin, what: &str, advice: &str| report.add(kind, origin, what, advice);
         add(ProblemKind::NotYet, at("b", 2), "c", "");
         add(ProblemKind::Syntax, at("b", 1), "b", "remove it");
@@ -373,7 +373,7 @@ a:10:1: error: f; numbers
 
     #[test]
     fn many_problems_of_protection_are_one_list_and_the_last_line_sums_up() {
-        let mut report = Report::new(Strictness::Strict);
+        let mut report = ConfigReport::new(Strictness::Strict);
         for (file, line, subject) in [("f", 2, "sec.protocol gsi"), ("f", 7, "acc.authdb")] {
             report.add_about(subject, ProblemKind::Unprotected, at(file, line), "restricts", "remove it");
         }

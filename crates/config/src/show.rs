@@ -8,23 +8,24 @@ mod third_party;
 
 use std::time::Duration;
 
-pub use lines::{Reload, Shown};
+pub use lines::{EffectiveLine, Reload};
 
-use lines::{Lines, time, trace};
+use lines::{EffectiveLines, time, trace};
 
 use crate::directives::EXPORT_OPTIONS;
 use crate::effective::{
-    AddressFamily, Attributes, CheckpointFailure, CheckpointMode, Checksums, ClientClass, CreationModes,
-    Effective, Folder, KeepAlive, LogFormat, Logical, PersistMode, Port, PrepareLimit, Process, Protocol,
-    Redirect, RedirectWhen, SessionLog, Space, SpaceRule, Storage, Target, XATTR_PREFIX_BYTES, XattrLimits,
+    AddressFamily, CheckpointFailure, CheckpointMode, ChecksumConfig, ClientClass, CreationModes,
+    DirectorySetting, Effective, ExportAttributes, KeepAlive, LogFormat, LogicalConfig, PersistMode, Port,
+    PrepareLimit, ProcessConfig, ProtocolConfig, RedirectRule, RedirectServer, RedirectWhen, SessionLog,
+    SpacePartition, SpaceRule, Storage, XATTR_PREFIX_BYTES, XattrLimits,
 };
 use crate::values::show_size;
 
 /// Returns every effective value in a fixed order, crate by crate. The lines with a value, without
 /// their origins, are a configuration file with the same effect.
 #[must_use]
-pub fn show(effective: &Effective) -> Vec<Shown> {
-    let mut lines = Lines(Vec::new());
+pub fn show(effective: &Effective) -> Vec<EffectiveLine> {
+    let mut lines = EffectiveLines(Vec::new());
     process(&effective.process, &mut lines);
     network(effective, &mut lines);
     protocol(&effective.protocol, &mut lines);
@@ -34,7 +35,7 @@ pub fn show(effective: &Effective) -> Vec<Shown> {
     lines.0
 }
 
-fn process(process: &Process, lines: &mut Lines) {
+fn process(process: &ProcessConfig, lines: &mut EffectiveLines) {
     lines.restart("all.adminpath", &process.admin_path, folder);
     lines.restart("all.pidpath", &process.pid_path, |path| path.display().to_string());
     lines.add(Reload::Restart, "xrd.homepath", &process.home_path, |home| home.as_ref().map(folder));
@@ -52,7 +53,7 @@ fn process(process: &Process, lines: &mut Lines) {
     lines.add(Reload::Restart, "scalla.memory", &process.memory, |bytes| bytes.map(show_size));
 }
 
-fn network(effective: &Effective, lines: &mut Lines) {
+fn network(effective: &Effective, lines: &mut EffectiveLines) {
     let network = &effective.network;
     lines.restart("xrd.port", &network.port, |port| match port {
         Port::Number(number) => number.to_string(),
@@ -83,7 +84,7 @@ fn network(effective: &Effective, lines: &mut Lines) {
     lines.safe("xrd.trace", &network.trace, trace);
 }
 
-fn protocol(protocol: &Protocol, lines: &mut Lines) {
+fn protocol(protocol: &ProtocolConfig, lines: &mut EffectiveLines) {
     lines.add(Reload::Safe, "xrootd.chksum", &protocol.checksums, checksums);
     lines.safe("xrootd.log", &protocol.session_log, session_log);
     lines.add(Reload::Safe, "xrootd.limit", &protocol.prepare_limit, prepare_limit);
@@ -94,7 +95,7 @@ fn protocol(protocol: &Protocol, lines: &mut Lines) {
     lines.safe("xrootd.trace", &protocol.trace, trace);
 }
 
-fn logical(logical: &Logical, lines: &mut Lines) {
+fn logical(logical: &LogicalConfig, lines: &mut EffectiveLines) {
     lines.safe("ofs.persist", &logical.persist, |persist| {
         let mode = match persist.mode {
             PersistMode::Auto => "auto",
@@ -141,16 +142,16 @@ fn logical(logical: &Logical, lines: &mut Lines) {
     lines.safe("ofs.trace", &logical.trace, trace);
 }
 
-fn storage(storage: &Storage, lines: &mut Lines) {
+fn storage(storage: &Storage, lines: &mut EffectiveLines) {
     // Printed before the exports, to which it applies.
     lines.restart("oss.defaults", &storage.defaults, |attributes| {
-        show_attributes(&Attributes::default(), attributes)
+        show_attributes(&ExportAttributes::default(), attributes)
     });
     for export in &storage.exports {
         let attributes = show_attributes(&storage.defaults, &export.attributes);
         let value = Some(format!("{} {attributes}", export.prefix));
         let origin = export.origin.clone();
-        lines.0.push(Shown { directive: "all.export", value, origin, reload: Reload::Restart });
+        lines.0.push(EffectiveLine { directive: "all.export", value, origin, reload: Reload::Restart });
     }
     lines.add(Reload::Restart, "oss.localroot", &storage.local_root, |path| {
         path.as_ref().map(|path| path.display().to_string())
@@ -174,7 +175,7 @@ fn either(on: bool, yes: &str, no: &str) -> String {
     (if on { yes } else { no }).to_owned()
 }
 
-fn folder(folder: &Folder) -> String {
+fn folder(folder: &DirectorySetting) -> String {
     format!("{}{}", folder.path.display(), if folder.group { " group" } else { "" })
 }
 
@@ -188,7 +189,7 @@ fn keepalive(value: &KeepAlive) -> Option<String> {
     Some(format!("kaparms {},{},{count}", part(idle), part(interval)))
 }
 
-fn checksums(value: &Checksums) -> Option<String> {
+fn checksums(value: &ChecksumConfig) -> Option<String> {
     if value.offered.is_empty() {
         return None;
     }
@@ -214,8 +215,8 @@ fn prepare_limit(value: &PrepareLimit) -> Option<String> {
     (!words.is_empty()).then(|| words.join(" "))
 }
 
-fn redirect(value: &Redirect) -> String {
-    let target = |target: &Target| format!("{}:{}", target.host, target.port);
+fn redirect(value: &RedirectRule) -> String {
+    let target = |target: &RedirectServer| format!("{}:{}", target.host, target.port);
     let private = value.private_target.as_ref().map(|t| format!("%{}", target(t))).unwrap_or_default();
     let when = match &value.when {
         RedirectWhen::Functions(functions) => {
@@ -235,7 +236,7 @@ fn redirect(value: &Redirect) -> String {
     format!("{}{private} {when}", target(&value.target))
 }
 
-fn space(value: &Space) -> String {
+fn space(value: &SpacePartition) -> String {
     let star = if value.wildcard { "*" } else { "" };
     let check = value
         .mount_check
@@ -251,7 +252,7 @@ fn space_rule(value: &SpaceRule) -> String {
 
 /// Returns the options that lead from `start` to `attributes`: access and locking always, then the
 /// differences.
-fn show_attributes(start: &Attributes, attributes: &Attributes) -> String {
+fn show_attributes(start: &ExportAttributes, attributes: &ExportAttributes) -> String {
     let access = match (attributes.read_only, attributes.force_read_only) {
         (_, true) => "forcero",
         (true, false) => "r/o",
@@ -259,7 +260,7 @@ fn show_attributes(start: &Attributes, attributes: &Attributes) -> String {
     };
     let lock = if attributes.lock { "lock" } else { "nolock" };
     let mut words = vec![access, lock];
-    let mut reached = Attributes {
+    let mut reached = ExportAttributes {
         read_only: attributes.read_only,
         force_read_only: attributes.force_read_only,
         lock: attributes.lock,

@@ -12,7 +12,7 @@ pub const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Type of a directory entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum PathKind {
     /// A regular file, or a symbolic link to one.
     File {
         /// Set if any execute permission bit is set.
@@ -25,7 +25,7 @@ pub enum Kind {
 }
 
 /// A reader of configuration text.
-pub trait Source {
+pub trait ConfigSource {
     /// Returns the whole content, at most [`FILE_BYTES_MAX`] bytes.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ pub trait Source {
     ///
     /// # Errors
     /// The error of the system.
-    fn kind(&self, path: &str) -> io::Result<Kind>;
+    fn kind(&self, path: &str) -> io::Result<PathKind>;
 
     /// Returns the names in a directory, in any order.
     ///
@@ -48,9 +48,9 @@ pub trait Source {
 /// The file system of this machine. It blocks and is used at the start, at reload and by `config
 /// check`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Files;
+pub struct LocalFiles;
 
-impl Source for Files {
+impl ConfigSource for LocalFiles {
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut content)?;
@@ -60,14 +60,14 @@ impl Source for Files {
         Ok(content)
     }
 
-    fn kind(&self, path: &str) -> io::Result<Kind> {
+    fn kind(&self, path: &str) -> io::Result<PathKind> {
         let metadata = std::fs::metadata(path)?;
         Ok(if metadata.is_dir() {
-            Kind::Directory
+            PathKind::Directory
         } else if metadata.is_file() {
-            Kind::File { executable: metadata.permissions().mode() & 0o111 != 0 }
+            PathKind::File { executable: metadata.permissions().mode() & 0o111 != 0 }
         } else {
-            Kind::Other
+            PathKind::Other
         })
     }
 
@@ -84,12 +84,12 @@ impl Source for Files {
 
 /// Files in memory: absolute path to content. A directory exists if it contains a file.
 #[derive(Clone, Default, Debug)]
-pub struct Memory {
+pub struct MemorySource {
     files: BTreeMap<String, Vec<u8>>,
     executable: Vec<String>,
 }
 
-impl Memory {
+impl MemorySource {
     /// Returns an empty source.
     #[must_use]
     pub fn new() -> Self {
@@ -115,18 +115,18 @@ impl Memory {
     }
 }
 
-impl Source for Memory {
+impl ConfigSource for MemorySource {
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         self.files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn kind(&self, path: &str) -> io::Result<Kind> {
+    fn kind(&self, path: &str) -> io::Result<PathKind> {
         if self.files.contains_key(path) {
-            return Ok(Kind::File { executable: self.executable.iter().any(|name| name == path) });
+            return Ok(PathKind::File { executable: self.executable.iter().any(|name| name == path) });
         }
         let inside = Self::inside(path);
         if self.files.keys().any(|name| name.starts_with(&inside)) {
-            return Ok(Kind::Directory);
+            return Ok(PathKind::Directory);
         }
         Err(io::ErrorKind::NotFound.into())
     }

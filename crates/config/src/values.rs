@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use crate::directives::Fault;
+use crate::directives::DirectiveFault;
 use crate::language::Token;
-use crate::source::Source;
+use crate::source::ConfigSource;
 
 /// A day, in seconds.
 pub(crate) const DAY: u64 = 86_400;
@@ -20,22 +20,22 @@ pub(crate) const PATH_BYTES_MAX: usize = 1024;
 
 /// An inclusive range; `None` means no upper limit.
 #[derive(Clone, Copy)]
-pub(crate) struct Range {
+pub(crate) struct ValueRange {
     pub(crate) min: u64,
     pub(crate) max: Option<u64>,
 }
 
 /// Returns the range from `min` without upper limit.
-pub(crate) const fn from(min: u64) -> Range {
-    Range { min, max: None }
+pub(crate) const fn from(min: u64) -> ValueRange {
+    ValueRange { min, max: None }
 }
 
 /// Returns the range from `min` to `max`.
-pub(crate) const fn between(min: u64, max: u64) -> Range {
-    Range { min, max: Some(max) }
+pub(crate) const fn between(min: u64, max: u64) -> ValueRange {
+    ValueRange { min, max: Some(max) }
 }
 
-impl Range {
+impl ValueRange {
     fn check(
         self,
         token: &Token,
@@ -43,14 +43,14 @@ impl Range {
         value: u64,
         form: &str,
         show: fn(u64) -> String,
-    ) -> Result<u64, Fault> {
+    ) -> Result<u64, DirectiveFault> {
         let allowed = match self.max {
             None => format!("allowed: {form}, at least {}", show(self.min)),
             Some(max) => format!("allowed: {form}, {} to {}", show(self.min), show(max)),
         };
         if value < self.min {
             let limit = show(self.min);
-            return Err(Fault::at(
+            return Err(DirectiveFault::at(
                 token,
                 format!("{what} {} may not be less than {limit}", token.text),
                 allowed,
@@ -59,7 +59,7 @@ impl Range {
         match self.max {
             Some(max) if value > max => {
                 let limit = show(max);
-                Err(Fault::at(
+                Err(DirectiveFault::at(
                     token,
                     format!("{what} {} may not be greater than {limit}", token.text),
                     allowed,
@@ -74,7 +74,7 @@ const SIZE_FORM: &str = "number[k|m|g|t]";
 const TIME_FORM: &str = "number[s|m|h|d]";
 
 /// Parses a size in bytes: `1.5g` is 1,610,612,736. A fraction of a byte is dropped.
-pub(crate) fn size(token: &Token, what: &str, range: Range) -> Result<u64, Fault> {
+pub(crate) fn size(token: &Token, what: &str, range: ValueRange) -> Result<u64, DirectiveFault> {
     let text = token.text.as_str();
     let (number, shift) = match text.char_indices().last() {
         Some((at, c)) => match c.to_ascii_lowercase() {
@@ -107,7 +107,7 @@ fn decimal(number: &str, shift: u32) -> Option<u64> {
 }
 
 /// Parses a time in seconds, minutes, hours or days. The default unit is seconds.
-pub(crate) fn time(token: &Token, what: &str, range: Range) -> Result<Duration, Fault> {
+pub(crate) fn time(token: &Token, what: &str, range: ValueRange) -> Result<Duration, DirectiveFault> {
     let text = token.text.as_str();
     let (number, unit) = match text.char_indices().last() {
         Some((at, 's' | 'S')) => (&text[..at], 1),
@@ -123,19 +123,19 @@ pub(crate) fn time(token: &Token, what: &str, range: Range) -> Result<Duration, 
 }
 
 /// Parses a decimal number.
-pub(crate) fn count(token: &Token, what: &str, range: Range) -> Result<u64, Fault> {
+pub(crate) fn count(token: &Token, what: &str, range: ValueRange) -> Result<u64, DirectiveFault> {
     let value = digits(&token.text).ok_or_else(|| not_a_number(token, what, "a decimal number"))?;
     range.check(token, what, value, "a decimal number", |n| n.to_string())
 }
 
 /// Parses a count that fits 32 bits.
-pub(crate) fn count32(token: &Token, what: &str, min: u32, max: u32) -> Result<u32, Fault> {
+pub(crate) fn count32(token: &Token, what: &str, min: u32, max: u32) -> Result<u32, DirectiveFault> {
     let value = count(token, what, between(min.into(), max.into()))?;
     u32::try_from(value).map_err(|_| not_a_number(token, what, "a decimal number"))
 }
 
 /// Parses a percentage from 0 to 100, with or without `%`.
-pub(crate) fn percent(token: &Token, what: &str) -> Result<u8, Fault> {
+pub(crate) fn percent(token: &Token, what: &str) -> Result<u8, DirectiveFault> {
     let form = "a percentage";
     let number = token.text.strip_suffix('%').unwrap_or(&token.text);
     let value = digits(number).ok_or_else(|| not_a_number(token, what, form))?;
@@ -144,25 +144,37 @@ pub(crate) fn percent(token: &Token, what: &str) -> Result<u8, Fault> {
 }
 
 /// Parses an octal file mode of at most 0777.
-pub(crate) fn mode(token: &Token, text: &str) -> Result<u32, Fault> {
+pub(crate) fn mode(token: &Token, text: &str) -> Result<u32, DirectiveFault> {
     let value = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
-    value.ok_or_else(|| Fault::at(token, format!("mode '{text}' is invalid"), "allowed: octal, 0 to 0777"))
+    value.ok_or_else(|| {
+        DirectiveFault::at(token, format!("mode '{text}' is invalid"), "allowed: octal, 0 to 0777")
+    })
 }
 
 /// Parses a port: a number from `min`, or the name of a TCP service in `/etc/services`.
-pub(crate) fn port(token: &Token, text: &str, min: u16, source: &dyn Source) -> Result<u16, Fault> {
+pub(crate) fn port(
+    token: &Token,
+    text: &str,
+    min: u16,
+    source: &dyn ConfigSource,
+) -> Result<u16, DirectiveFault> {
     const FORM: &str = "allowed: port number up to 65535 or the name of a service";
     if let Some(number) = digits(text) {
-        let number = u16::try_from(number)
-            .map_err(|_| Fault::at(token, format!("tcp port {text} may not be greater than 65535"), FORM))?;
+        let number = u16::try_from(number).map_err(|_| {
+            DirectiveFault::at(token, format!("tcp port {text} may not be greater than 65535"), FORM)
+        })?;
         if number < min {
-            return Err(Fault::at(token, format!("tcp port {text} may not be less than {min}"), FORM));
+            return Err(DirectiveFault::at(
+                token,
+                format!("tcp port {text} may not be less than {min}"),
+                FORM,
+            ));
         }
         return Ok(number);
     }
     let services = source.read("/etc/services").unwrap_or_default();
     service_port(&String::from_utf8_lossy(&services), text)
-        .ok_or_else(|| Fault::at(token, format!("unable to find tcp service {text}"), FORM))
+        .ok_or_else(|| DirectiveFault::at(token, format!("unable to find tcp service {text}"), FORM))
 }
 
 /// Looks up a TCP service by name or alias in the text of a services file.
@@ -177,20 +189,20 @@ fn service_port(services: &str, name: &str) -> Option<u16> {
 }
 
 /// Parses an absolute path without `.` and `..`. Removes duplicate and trailing `/`.
-pub(crate) fn path(token: &Token, what: &str) -> Result<String, Fault> {
+pub(crate) fn path(token: &Token, what: &str) -> Result<String, DirectiveFault> {
     const FORM: &str = "allowed: a path that begins with '/' and has no '.' or '..' in it";
     let text = token.text.as_str();
     if !text.starts_with('/') {
-        return Err(Fault::at(token, format!("non-absolute {what} path - {text}"), FORM));
+        return Err(DirectiveFault::at(token, format!("non-absolute {what} path - {text}"), FORM));
     }
     if text.len() > PATH_BYTES_MAX {
         let what = format!("{what} path of {} bytes", text.len());
-        return Err(Fault::at(token, what, format!("allowed: at most {PATH_BYTES_MAX} bytes")));
+        return Err(DirectiveFault::at(token, what, format!("allowed: at most {PATH_BYTES_MAX} bytes")));
     }
     let mut normal = String::with_capacity(text.len());
     for part in text.split('/').filter(|part| !part.is_empty()) {
         if part == "." || part == ".." {
-            return Err(Fault::at(token, format!("{what} path {text} is not normal"), FORM));
+            return Err(DirectiveFault::at(token, format!("{what} path {text} is not normal"), FORM));
         }
         normal.push('/');
         normal.push_str(part);
@@ -222,6 +234,6 @@ fn digits(text: &str) -> Option<u64> {
     (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
-fn not_a_number(token: &Token, what: &str, form: &str) -> Fault {
-    Fault::at(token, format!("{what} {} is not a number", token.text), format!("allowed: {form}"))
+fn not_a_number(token: &Token, what: &str, form: &str) -> DirectiveFault {
+    DirectiveFault::at(token, format!("{what} {} is not a number", token.text), format!("allowed: {form}"))
 }

@@ -11,16 +11,16 @@ use config::*;
 
 /// Paths with their types; all others are missing.
 #[derive(Default)]
-struct Paths(BTreeMap<PathBuf, Result<Look, io::ErrorKind>>);
+struct Paths(BTreeMap<PathBuf, Result<PathAccess, io::ErrorKind>>);
 
 impl Paths {
     fn with(mut self, path: &str, readable: bool, writable: bool) -> Self {
-        self.0.insert(path.into(), Ok(Look::Directory { readable, writable }));
+        self.0.insert(path.into(), Ok(PathAccess::Directory { readable, writable }));
         self
     }
 
     fn file(mut self, path: &str) -> Self {
-        self.0.insert(path.into(), Ok(Look::Other));
+        self.0.insert(path.into(), Ok(PathAccess::Other));
         self
     }
 
@@ -31,7 +31,7 @@ impl Paths {
 }
 
 impl Disk for Paths {
-    fn look(&self, path: &Path) -> io::Result<Look> {
+    fn look(&self, path: &Path) -> io::Result<PathAccess> {
         match self.0.get(path) {
             Some(look) => look.map_err(io::Error::from),
             None => Err(io::ErrorKind::NotFound.into()),
@@ -40,8 +40,8 @@ impl Disk for Paths {
 }
 
 fn problems(text: &str, disk: &dyn Disk) -> Vec<String> {
-    let request = Load { file: Some("f".to_owned()), ..Load::default() };
-    let loaded = load(&request, &Memory::new().with("f", text));
+    let request = ConfigInput { file: Some("f".to_owned()), ..ConfigInput::default() };
+    let loaded = load(&request, &MemorySource::new().with("f", text));
     assert!(loaded.report.is_ok(), "{}", loaded.report);
     check(&loaded.effective, disk, Strictness::Strict).problems().iter().map(ToString::to_string).collect()
 }
@@ -156,8 +156,8 @@ fn contradictions_are_found() {
 
 #[test]
 fn existing_files_start_despite_missing_paths() {
-    let request = Load { file: Some("f".to_owned()), ..Load::default() };
-    let loaded = load(&request, &Memory::new().with("f", GOOD));
+    let request = ConfigInput { file: Some("f".to_owned()), ..ConfigInput::default() };
+    let loaded = load(&request, &MemorySource::new().with("f", GOOD));
     let report = check(&loaded.effective, &Paths::default(), Strictness::Legacy);
     assert!(report.is_ok() && report.warnings().count() > 0, "{report}");
 }
@@ -168,14 +168,14 @@ fn the_real_disk_is_checked() {
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("file");
     std::fs::write(&file, "").unwrap();
-    assert_eq!(LocalDisk.look(&folder).unwrap(), Look::Directory { readable: true, writable: true });
-    assert_eq!(LocalDisk.look(&file).unwrap(), Look::Other);
+    assert_eq!(LocalDisk.look(&folder).unwrap(), PathAccess::Directory { readable: true, writable: true });
+    assert_eq!(LocalDisk.look(&file).unwrap(), PathAccess::Other);
     assert_eq!(LocalDisk.look(&folder.join("nope")).unwrap_err().kind(), io::ErrorKind::NotFound);
     let continued = folder.join("a.cfg");
     std::fs::write(&continued, format!("continue {}/d\n", folder.display())).unwrap();
     std::fs::create_dir_all(folder.join("d")).unwrap();
     std::fs::write(folder.join("d/x.cfg"), "xrd.port 7\n").unwrap();
-    let request = Load { file: Some(continued.display().to_string()), ..Load::default() };
-    assert_eq!(load(&request, &Files).effective.network.port.value, Port::Number(7));
+    let request = ConfigInput { file: Some(continued.display().to_string()), ..ConfigInput::default() };
+    assert_eq!(load(&request, &LocalFiles).effective.network.port.value, Port::Number(7));
     std::fs::remove_dir_all(&folder).unwrap();
 }

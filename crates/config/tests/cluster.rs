@@ -5,7 +5,7 @@ use std::time::Duration;
 use config::*;
 
 fn read(text: &str, instance: Option<&str>, strictness: Strictness) -> Loaded {
-    let request = Load {
+    let request = ConfigInput {
         file: Some("f".to_owned()),
         evaluation: Evaluation {
             program: "xrootd".to_owned(),
@@ -14,9 +14,9 @@ fn read(text: &str, instance: Option<&str>, strictness: Strictness) -> Loaded {
             ..Evaluation::default()
         },
         strictness,
-        ..Load::default()
+        ..ConfigInput::default()
     };
-    load(&request, &Memory::new().with("f", text).with("/id", "disk-17\n").with("/empty", "\n"))
+    load(&request, &MemorySource::new().with("f", text).with("/id", "disk-17\n").with("/empty", "\n"))
 }
 
 fn good(text: &str) -> Effective {
@@ -54,7 +54,7 @@ fn one_file_is_read_as_both_programs() {
     let effective = good(FILE);
     assert_eq!(effective.network.port.value, Port::Number(2094));
     let cluster = &effective.cluster;
-    assert_eq!(cluster.role.value, Role::Server);
+    assert_eq!(cluster.role.value, NodeRole::Server);
     assert_eq!(cluster.port.value, Some(Port::Number(3213)));
     assert_eq!(cluster.port.origin.to_string(), "f:7:3");
     assert_eq!(cluster.delay.lookup.value, Duration::from_secs(2), "as cmsd reads it");
@@ -82,7 +82,7 @@ fn errors_in_either_part_are_reported_once() {
         ]
     );
     let one = good("if exec xrootd\nall.role manager\nfi\n");
-    assert_eq!(one.cluster.role.value, Role::Manager, "cmsd has no other role");
+    assert_eq!(one.cluster.role.value, NodeRole::Manager, "cmsd has no other role");
 }
 
 #[test]
@@ -265,9 +265,9 @@ fn the_second_space_limit_follows_the_first() {
 #[test]
 fn minimum_free_space_can_be_set_on_the_command_line() {
     let with = |min_free: &str| {
-        let file = Memory::new().with("f", "all.manager h:1\ncms.space linger 3 min 3% 4g 5% 6g\n");
+        let file = MemorySource::new().with("f", "all.manager h:1\ncms.space linger 3 min 3% 4g 5% 6g\n");
         let overrides = Overrides { min_free: Some(min_free.parse().unwrap()), ..Overrides::default() };
-        let request = Load { file: Some("f".to_owned()), overrides, ..Load::default() };
+        let request = ConfigInput { file: Some("f".to_owned()), overrides, ..ConfigInput::default() };
         load(&request, &file).effective
     };
     let effective = with("10g");
@@ -301,8 +301,8 @@ fn minimum_free_space_can_be_set_on_the_command_line() {
         ),
     ] {
         let overrides = Overrides { min_free: "1g".parse().ok(), ..Overrides::default() };
-        let request = Load { file: Some("f".to_owned()), overrides, ..Load::default() };
-        let Loaded { report, .. } = load(&request, &Memory::new().with("f", text));
+        let request = ConfigInput { file: Some("f".to_owned()), overrides, ..ConfigInput::default() };
+        let Loaded { report, .. } = load(&request, &MemorySource::new().with("f", text));
         assert_eq!(report.to_string(), format!("command line: error: --min-free: {why}\n"));
     }
     for (wrong, why) in [
@@ -319,8 +319,8 @@ fn minimum_free_space_can_be_set_on_the_command_line() {
 fn contradictions_are_found() {
     struct NoDisk;
     impl Disk for NoDisk {
-        fn look(&self, _: &std::path::Path) -> std::io::Result<Look> {
-            Ok(Look::Directory { readable: true, writable: true })
+        fn look(&self, _: &std::path::Path) -> std::io::Result<PathAccess> {
+            Ok(PathAccess::Directory { readable: true, writable: true })
         }
     }
     let checked = |text: &str| -> Vec<String> {
@@ -342,18 +342,18 @@ fn contradictions_are_found() {
 
 #[test]
 fn the_command_line_takes_precedence() {
-    let request = Load {
+    let request = ConfigInput {
         overrides: Overrides {
-            role: Some(Role::Supervisor),
+            role: Some(NodeRole::Supervisor),
             managers: vec![ManagerAddress::new("h", 5)],
             cluster_port: Some(Port::Number(7)),
             ..Overrides::default()
         },
-        ..Load::default()
+        ..ConfigInput::default()
     };
-    let Loaded { effective, report } = load(&request, &Memory::new());
+    let Loaded { effective, report } = load(&request, &MemorySource::new());
     assert!(report.problems().is_empty());
-    assert_eq!(effective.cluster.role, Setting::from_command_line(Role::Supervisor));
+    assert_eq!(effective.cluster.role, Setting::from_command_line(NodeRole::Supervisor));
     assert_eq!(effective.cluster.parents()[0].host, "h");
     assert_eq!(effective.cluster.supervisor_port.value, Port::Number(7));
     assert_eq!(effective.storage.exports[0].prefix, "/", "a redirector without exports has all of them");

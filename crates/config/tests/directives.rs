@@ -7,10 +7,10 @@ use config::*;
 use proptest::prelude::*;
 
 fn load_text(text: &str, strictness: Strictness) -> Loaded {
-    let request = Load { file: Some("f".to_owned()), strictness, ..Load::default() };
+    let request = ConfigInput { file: Some("f".to_owned()), strictness, ..ConfigInput::default() };
     load(
         &request,
-        &Memory::new().with("f", text).with("/etc/services", "other 7/udp\nxroot 1094/tcp rootd # c\n"),
+        &MemorySource::new().with("f", text).with("/etc/services", "other 7/udp\nxroot 1094/tcp rootd # c\n"),
     )
 }
 
@@ -335,8 +335,8 @@ fn redirects_are_read_completely() {
     let RedirectWhen::Functions(functions) = &redirects[0].when else { panic!("{redirects:?}") };
     assert_eq!(functions.len(), RedirectFunction::ALL.len() - 2);
     assert!(!functions.contains(&RedirectFunction::Stat));
-    assert_eq!(redirects[0].target, Target { host: "[::1]".to_owned(), port: 1095 });
-    assert_eq!(redirects[1].private_target, Some(Target { host: "p".to_owned(), port: 2 }));
+    assert_eq!(redirects[0].target, RedirectServer { host: "[::1]".to_owned(), port: 1095 });
+    assert_eq!(redirects[1].private_target, Some(RedirectServer { host: "p".to_owned(), port: 2 }));
     let RedirectWhen::Clients(clients) = &redirects[1].when else { panic!("{redirects:?}") };
     assert!(matches!(&clients[1], ClientClass::Domain(domain) if domain.matches("a.example.org")));
     assert_eq!(redirects[2].when, RedirectWhen::Missing(vec!["/a".to_owned(), "/b".to_owned()]));
@@ -376,8 +376,8 @@ fn extra_arguments_are_ignored_with_a_warning() {
 proptest! {
     #[test]
     fn nothing_panics_on_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-        let request = Load { file: Some("f".to_owned()), ..Load::default() };
-        let loaded = load(&request, &Memory::new().with("f", bytes));
+        let request = ConfigInput { file: Some("f".to_owned()), ..ConfigInput::default() };
+        let loaded = load(&request, &MemorySource::new().with("f", bytes));
         let _ = (show(&loaded.effective), loaded.report.to_string());
     }
 

@@ -9,8 +9,8 @@ use config::*;
 
 const SITE: &str = include_str!("files/site.cfg");
 
-fn request(program: &str, host: &str) -> Load {
-    Load {
+fn request(program: &str, host: &str) -> ConfigInput {
+    ConfigInput {
         file: Some("site.cfg".to_owned()),
         evaluation: Evaluation {
             program: program.to_owned(),
@@ -19,12 +19,12 @@ fn request(program: &str, host: &str) -> Load {
             environment: [("EXTRA".to_owned(), "1".to_owned())].into(),
         },
         strictness: Strictness::Legacy,
-        ..Load::default()
+        ..ConfigInput::default()
     }
 }
 
-fn source() -> Memory {
-    Memory::new()
+fn source() -> MemorySource {
+    MemorySource::new()
         .with("site.cfg", SITE)
         .with("/etc/xrootd/config.d/10-more.cfg", "ofs.xattr maxvsz 4k\n")
         .with("/etc/xrootd/config.d/20-off.cfg.rpmsave", "xrd.port 1\n")
@@ -106,8 +106,8 @@ fn defaults_apply_to_the_exports_below_them() {
         ("all.export / r/o\nall.export / r/w", false),
         ("oss.defaults r/o", true),
     ] {
-        let request = Load { file: Some("x.cfg".into()), ..Load::default() };
-        let loaded = load(&request, &Memory::new().with("x.cfg", text));
+        let request = ConfigInput { file: Some("x.cfg".into()), ..ConfigInput::default() };
+        let loaded = load(&request, &MemorySource::new().with("x.cfg", text));
         let exports = loaded.effective.storage.exports;
         assert_eq!(exports.iter().map(|e| e.attributes.read_only).collect::<Vec<_>>(), [read_only], "{text}");
     }
@@ -136,7 +136,7 @@ fn conditions_select_by_host_and_program() {
     let Loaded { effective, report } = load(&request("xrootd", "redir1.example.org"), &source());
     let errors: Vec<String> = report.errors().map(ToString::to_string).collect();
     assert_eq!(errors, Vec::<String>::new());
-    assert_eq!(effective.cluster.role.value, Role::Manager);
+    assert_eq!(effective.cluster.role.value, NodeRole::Manager);
     assert_eq!(effective.network.port.value, Port::Number(2094));
     assert_eq!(effective.cluster.port.value, Some(Port::Number(1213)), "where nodes log in");
     let cmsd = load(&request("cmsd", "disk1.example.org"), &source());
@@ -153,8 +153,8 @@ fn the_shown_configuration_has_the_same_effect() {
         .filter(|line| line.directive != "-I")
         .filter_map(|line| Some(format!("{} {}\n", line.directive, line.value.as_deref()?)))
         .collect();
-    let again = Load { file: Some("shown".to_owned()), ..request("xrootd", "disk1.example.org") };
-    let again = load(&again, &Memory::new().with("shown", &text));
+    let again = ConfigInput { file: Some("shown".to_owned()), ..request("xrootd", "disk1.example.org") };
+    let again = load(&again, &MemorySource::new().with("shown", &text));
     let new = again.report.problems().iter().filter(|problem| problem.kind != ProblemKind::NoEffect);
     assert_eq!(new.count(), 0, "{text}{}", again.report);
     let values = |effective: &Effective| -> Vec<_> {
@@ -173,7 +173,7 @@ fn the_command_line_takes_precedence_and_adds_exports() {
     request.overrides = Overrides {
         port: Some(Port::Any),
         exports: vec!["/extra//data/".to_owned(), "relative".to_owned()],
-        admin_path: Some(Folder { path: "/run/a".into(), group: false }),
+        admin_path: Some(DirectorySetting { path: "/run/a".into(), group: false }),
         read_only: true,
         debug: true,
         ..Overrides::default()
@@ -206,8 +206,8 @@ fn a_directory_is_served_as_root_instead_of_the_exports() {
     assert!(has_note("/store is not exported", "/home/me/data is served as / instead"), "{report}");
     assert_eq!(effective.protocol.checksums.offered.len(), 3, "the checksums of the file apply");
 
-    let bare = Load { overrides: request.overrides, ..Load::default() };
-    let bare = load(&bare, &Memory::new());
+    let bare = ConfigInput { overrides: request.overrides, ..ConfigInput::default() };
+    let bare = load(&bare, &MemorySource::new());
     assert_eq!(bare.report.problems(), []);
     assert_eq!(bare.effective.protocol.checksums.offered, ChecksumKind::ALL);
     let direct = Effective::for_directory("/home/me/data".as_ref(), false);
@@ -216,7 +216,7 @@ fn a_directory_is_served_as_root_instead_of_the_exports() {
 
 #[test]
 fn tmp_is_exported_by_default() {
-    let loaded = load(&Load::default(), &Memory::new());
+    let loaded = load(&ConfigInput::default(), &MemorySource::new());
     assert_eq!(loaded.effective.storage.exports[0].prefix, "/tmp");
     assert!(loaded.effective.storage.exports[0].origin.is_default());
     assert_eq!(loaded.effective.checkpoint_folder(), None, "they would be under /tmp");
@@ -226,10 +226,11 @@ fn tmp_is_exported_by_default() {
 #[test]
 fn each_instance_has_its_own_journals_in_any_directory() {
     let folders = |line: &str, instance: Option<&str>| {
-        let source = Memory::new().with("x.cfg", format!("all.adminpath /adm\n{line}\n"));
+        let source = MemorySource::new().with("x.cfg", format!("all.adminpath /adm\n{line}\n"));
         let evaluation = Evaluation { instance: instance.map(str::to_owned), ..Evaluation::default() };
         let effective =
-            load(&Load { file: Some("x.cfg".into()), evaluation, ..Load::default() }, &source).effective;
+            load(&ConfigInput { file: Some("x.cfg".into()), evaluation, ..ConfigInput::default() }, &source)
+                .effective;
         [effective.persist_folder(), effective.checkpoint_path()].map(|path| path.display().to_string())
     };
     // Not `.ofs/posc.log`, which is a file of XRootD, because its admin directory must work for us

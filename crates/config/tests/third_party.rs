@@ -4,8 +4,8 @@ use config::*;
 use std::time::Duration;
 
 fn load_text(text: &str) -> Loaded {
-    let request = Load { file: Some("f".to_owned()), ..Load::default() };
-    load(&request, &Memory::new().with("f", text))
+    let request = ConfigInput { file: Some("f".to_owned()), ..ConfigInput::default() };
+    load(&request, &MemorySource::new().with("f", text))
 }
 
 fn value(text: &str) -> ThirdPartyCopy {

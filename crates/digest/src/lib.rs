@@ -5,9 +5,9 @@
 //! | file        | contents                                                              |
 //! |-------------|-----------------------------------------------------------------------|
 //! | `algorithm` | [`Algorithm`]: the supported types and their names                    |
-//! | `running`   | [`Running`]: an incremental computation; [`Checksum`]: its value      |
+//! | `running`   | [`RunningChecksum`]: an incremental computation; [`Checksum`]: its value      |
 //! | `pages`     | checksums of 4096-byte pages, as in `kXR_pgread` and `kXR_pgwrite`    |
-//! | `record`    | [`Record`]: the extended attribute that stores the checksum of a file |
+//! | `record`    | [`ChecksumRecord`]: the extended attribute that stores the checksum of a file |
 
 mod algorithm;
 pub mod pages;
@@ -15,8 +15,8 @@ mod record;
 mod running;
 
 pub use algorithm::Algorithm;
-pub use record::{ATTRIBUTE_PREFIX, RECORD_BYTES, Record};
-pub use running::{CHECKSUM_BYTES_MAX, Checksum, Running};
+pub use record::{ATTRIBUTE_PREFIX, ChecksumRecord, RECORD_BYTES};
+pub use running::{CHECKSUM_BYTES_MAX, Checksum, RunningChecksum};
 
 /// Computes the CRC-32C (Castagnoli, reflected, initial value and final exclusive or `ffffffff`) of
 /// `data`.

@@ -57,19 +57,19 @@ fn within_page(offset: u64) -> usize {
 
 /// Returns the pages of `interleaved` bytes that begin at `offset`. A trailing checksum without
 /// data is not returned as a page.
-pub fn pages(offset: u64, interleaved: usize) -> Pages {
-    Pages { offset, at: 0, interleaved }
+pub fn pages(offset: u64, interleaved: usize) -> PageRanges {
+    PageRanges { offset, at: 0, interleaved }
 }
 
 /// The iterator that [`pages`] returns.
 #[derive(Clone, Debug)]
-pub struct Pages {
+pub struct PageRanges {
     offset: u64,
     at: usize,
     interleaved: usize,
 }
 
-impl Iterator for Pages {
+impl Iterator for PageRanges {
     type Item = Page;
 
     fn next(&mut self) -> Option<Page> {

@@ -21,9 +21,9 @@ pub const RECORD_BYTES: usize = 96;
 pub const ATTRIBUTE_PREFIX: &str = "user.XrdCks.";
 
 /// A stored checksum. It is stale if the modification time of the file differs from
-/// [`Record::modified`].
+/// [`ChecksumRecord::modified`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Record {
+pub struct ChecksumRecord {
     /// The checksum.
     pub checksum: Checksum,
     /// Modification time of the file at the computation, in seconds since the epoch.
@@ -41,7 +41,7 @@ fn fingerprint(size: u64, nanoseconds: u32) -> u32 {
     (crate::crc32c(&[a, b, c, d, e, f, g, h, i, j, k, l]) & 0x00ff_ffff).max(1)
 }
 
-impl Record {
+impl ChecksumRecord {
     /// Returns the full local name of the attribute that stores the checksum of this type.
     pub fn attribute(algorithm: Algorithm) -> String {
         format!("{ATTRIBUTE_PREFIX}{algorithm}")
@@ -111,28 +111,32 @@ const _: () = assert!(crate::CHECKSUM_BYTES_MAX <= RECORD_BYTES - 32);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Running;
+    use crate::RunningChecksum;
     use proptest::prelude::*;
 
     #[test]
     fn records_survive_encoding_and_decoding() {
         for algorithm in Algorithm::ALL {
-            let record = Record::new(Running::of(algorithm, b"123456789"), 1_700_000_000, 1_700_000_009);
+            let record = ChecksumRecord::new(
+                RunningChecksum::of(algorithm, b"123456789"),
+                1_700_000_000,
+                1_700_000_009,
+            );
             assert_eq!(record.delay, 9);
-            assert_eq!(Record::decode(&record.encode()), Some(record));
+            assert_eq!(ChecksumRecord::decode(&record.encode()), Some(record));
         }
-        let early = Record::new(Running::of(Algorithm::Md5, b""), i64::MAX, i64::MIN);
+        let early = ChecksumRecord::new(RunningChecksum::of(Algorithm::Md5, b""), i64::MAX, i64::MIN);
         assert_eq!(early.delay, 0);
     }
 
     #[test]
     fn a_fingerprint_detects_changes_within_a_second() {
-        let plain = Record::new(Running::of(Algorithm::Adler32, b"x"), 7, 8);
+        let plain = ChecksumRecord::new(RunningChecksum::of(Algorithm::Adler32, b"x"), 7, 8);
         assert!(plain.fits(7, 1, 2) && plain.fits(7, 3, 4) && !plain.fits(8, 1, 2));
-        let early = Record::new(Running::of(Algorithm::Adler32, b"x"), 7, 7);
+        let early = ChecksumRecord::new(RunningChecksum::of(Algorithm::Adler32, b"x"), 7, 7);
         assert!(!early.fits(7, 1, 2), "the file may have changed after it");
         assert!(early.of_file(2, 1).fits(7, 1, 2));
-        let full = Record::decode(&plain.of_file(1, 500).encode()).unwrap();
+        let full = ChecksumRecord::decode(&plain.of_file(1, 500).encode()).unwrap();
         assert!(full.fits(7, 500, 1));
         for (modified, nanoseconds, size) in [(8, 500, 1), (7, 501, 1), (7, 500, 2), (7, 0, 1)] {
             assert!(!full.fits(modified, nanoseconds, size), "{modified} {nanoseconds} {size}");
@@ -149,29 +153,33 @@ mod tests {
         for ((head, value), algorithm) in recorded.into_iter().zip([Algorithm::Crc32, Algorithm::Zcrc32]) {
             let mut raw = [head, value].concat();
             raw.resize(RECORD_BYTES, 0);
-            let ours = Record::new(Running::of(algorithm, b"123456789"), 1_795_257_271, 1_795_257_273);
+            let ours = ChecksumRecord::new(
+                RunningChecksum::of(algorithm, b"123456789"),
+                1_795_257_271,
+                1_795_257_273,
+            );
             assert_eq!(ours.encode().as_slice(), raw);
-            assert_eq!(Record::decode(&raw), Some(ours));
+            assert_eq!(ChecksumRecord::decode(&raw), Some(ours));
         }
     }
 
     #[test]
     fn invalid_records_are_refused() {
-        let good = Record::new(Running::of(Algorithm::Adler32, b"x"), 7, 8).encode();
-        assert_eq!(Record::decode(&good[..95]), None);
-        assert_eq!(Record::decode(&[&good[..], &[0]].concat()), None);
+        let good = ChecksumRecord::new(RunningChecksum::of(Algorithm::Adler32, b"x"), 7, 8).encode();
+        assert_eq!(ChecksumRecord::decode(&good[..95]), None);
+        assert_eq!(ChecksumRecord::decode(&[&good[..], &[0]].concat()), None);
         for (at, byte) in [(0, b'X'), (31, 0), (31, 3), (31, 5), (31, 65), (31, 255)] {
             let mut bad = good;
             bad[at] = byte;
-            assert_eq!(Record::decode(&bad), None, "{at} {byte}");
+            assert_eq!(ChecksumRecord::decode(&bad), None, "{at} {byte}");
         }
     }
 
     proptest! {
         #[test]
         fn decoding_any_bytes_never_panics(raw in prop::collection::vec(any::<u8>(), 90..100)) {
-            if let Some(record) = Record::decode(&raw) {
-                prop_assert_eq!(Record::decode(&record.encode()), Some(record));
+            if let Some(record) = ChecksumRecord::decode(&raw) {
+                prop_assert_eq!(ChecksumRecord::decode(&record.encode()), Some(record));
             }
         }
     }

@@ -80,10 +80,10 @@ impl fmt::Debug for Checksum {
 /// A checksum under computation, which receives the bytes in order. A clone continues
 /// independently, so an intermediate value costs one clone.
 #[derive(Clone)]
-pub struct Running(State);
+pub struct RunningChecksum(AlgorithmState);
 
 #[derive(Clone)]
-enum State {
+enum AlgorithmState {
     Adler32(simd_adler32::Adler32),
     /// The second field is the number of bytes so far, which is part of the checksum.
     Crc32(Crc, u64),
@@ -94,45 +94,45 @@ enum State {
     Sha256(sha2::Sha256),
 }
 
-impl Running {
+impl RunningChecksum {
     /// Creates the state for no bytes.
     pub fn new(algorithm: Algorithm) -> Self {
         Self(match algorithm {
-            Algorithm::Adler32 => State::Adler32(simd_adler32::Adler32::new()),
-            Algorithm::Crc32 => State::Crc32(Crc::new(CrcAlgorithm::Crc32Cksum), 0),
-            Algorithm::Crc32c => State::Crc32c(Crc::new(CrcAlgorithm::Crc32Iscsi)),
-            Algorithm::Zcrc32 => State::Zcrc32(Crc::new(CrcAlgorithm::Crc32IsoHdlc)),
-            Algorithm::Md5 => State::Md5(md5::Md5::new()),
-            Algorithm::Sha1 => State::Sha1(sha1::Sha1::new()),
-            Algorithm::Sha256 => State::Sha256(sha2::Sha256::new()),
+            Algorithm::Adler32 => AlgorithmState::Adler32(simd_adler32::Adler32::new()),
+            Algorithm::Crc32 => AlgorithmState::Crc32(Crc::new(CrcAlgorithm::Crc32Cksum), 0),
+            Algorithm::Crc32c => AlgorithmState::Crc32c(Crc::new(CrcAlgorithm::Crc32Iscsi)),
+            Algorithm::Zcrc32 => AlgorithmState::Zcrc32(Crc::new(CrcAlgorithm::Crc32IsoHdlc)),
+            Algorithm::Md5 => AlgorithmState::Md5(md5::Md5::new()),
+            Algorithm::Sha1 => AlgorithmState::Sha1(sha1::Sha1::new()),
+            Algorithm::Sha256 => AlgorithmState::Sha256(sha2::Sha256::new()),
         })
     }
 
     /// Returns the type.
     pub fn algorithm(&self) -> Algorithm {
         match self.0 {
-            State::Adler32(_) => Algorithm::Adler32,
-            State::Crc32(..) => Algorithm::Crc32,
-            State::Crc32c(_) => Algorithm::Crc32c,
-            State::Zcrc32(_) => Algorithm::Zcrc32,
-            State::Md5(_) => Algorithm::Md5,
-            State::Sha1(_) => Algorithm::Sha1,
-            State::Sha256(_) => Algorithm::Sha256,
+            AlgorithmState::Adler32(_) => Algorithm::Adler32,
+            AlgorithmState::Crc32(..) => Algorithm::Crc32,
+            AlgorithmState::Crc32c(_) => Algorithm::Crc32c,
+            AlgorithmState::Zcrc32(_) => Algorithm::Zcrc32,
+            AlgorithmState::Md5(_) => Algorithm::Md5,
+            AlgorithmState::Sha1(_) => Algorithm::Sha1,
+            AlgorithmState::Sha256(_) => Algorithm::Sha256,
         }
     }
 
     /// Adds the next bytes. The result does not depend on how the data is split.
     pub fn update(&mut self, data: &[u8]) {
         match &mut self.0 {
-            State::Adler32(state) => state.write(data),
-            State::Crc32(state, length) => {
+            AlgorithmState::Adler32(state) => state.write(data),
+            AlgorithmState::Crc32(state, length) => {
                 state.update(data);
                 *length += data.len() as u64;
             }
-            State::Crc32c(state) | State::Zcrc32(state) => state.update(data),
-            State::Md5(state) => state.update(data),
-            State::Sha1(state) => state.update(data),
-            State::Sha256(state) => state.update(data),
+            AlgorithmState::Crc32c(state) | AlgorithmState::Zcrc32(state) => state.update(data),
+            AlgorithmState::Md5(state) => state.update(data),
+            AlgorithmState::Sha1(state) => state.update(data),
+            AlgorithmState::Sha256(state) => state.update(data),
         }
     }
 
@@ -141,22 +141,24 @@ impl Running {
         let algorithm = self.algorithm();
         let mut bytes = [0; CHECKSUM_BYTES_MAX];
         match self.0 {
-            State::Adler32(state) => return Checksum::from_crc(algorithm, u64::from(state.finish())),
-            State::Crc32(mut state, length) => {
+            AlgorithmState::Adler32(state) => {
+                return Checksum::from_crc(algorithm, u64::from(state.finish()));
+            }
+            AlgorithmState::Crc32(mut state, length) => {
                 // The length follows the data, least significant byte first, without trailing zero
                 // bytes.
                 let significant = 8 - (length.leading_zeros() / 8) as usize;
                 state.update(length.to_le_bytes().get(..significant).unwrap_or_default());
                 return Checksum::from_crc(algorithm, state.finalize());
             }
-            State::Crc32c(state) => return Checksum::from_crc(algorithm, state.finalize()),
-            State::Zcrc32(state) => {
+            AlgorithmState::Crc32c(state) => return Checksum::from_crc(algorithm, state.finalize()),
+            AlgorithmState::Zcrc32(state) => {
                 let value = (state.finalize() & 0xffff_ffff) as u32;
                 return Checksum::from_crc(algorithm, u64::from(value.swap_bytes()));
             }
-            State::Md5(state) => bytes[..16].copy_from_slice(&state.finalize()),
-            State::Sha1(state) => bytes[..20].copy_from_slice(&state.finalize()),
-            State::Sha256(state) => bytes[..32].copy_from_slice(&state.finalize()),
+            AlgorithmState::Md5(state) => bytes[..16].copy_from_slice(&state.finalize()),
+            AlgorithmState::Sha1(state) => bytes[..20].copy_from_slice(&state.finalize()),
+            AlgorithmState::Sha256(state) => bytes[..32].copy_from_slice(&state.finalize()),
         }
         Checksum { algorithm, bytes }
     }
@@ -213,7 +215,7 @@ mod tests {
     }
 
     fn value(algorithm: Algorithm, data: &[u8]) -> u32 {
-        u32::from_be_bytes(Running::of(algorithm, data).bytes().try_into().unwrap())
+        u32::from_be_bytes(RunningChecksum::of(algorithm, data).bytes().try_into().unwrap())
     }
 
     #[test]
@@ -227,7 +229,7 @@ mod tests {
             (Algorithm::Sha1, "f7c3bc1d808e04732adf679965ccc34ca7ae3441"),
             (Algorithm::Sha256, "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"),
         ] {
-            let got = Running::of(algorithm, b"123456789");
+            let got = RunningChecksum::of(algorithm, b"123456789");
             assert_eq!(got.hex(), want, "{algorithm}");
             assert_eq!(Checksum::from_hex(algorithm, &want.to_uppercase()), Some(got));
             assert_eq!(Checksum::from_bytes(algorithm, got.bytes()), Some(got));
@@ -247,7 +249,7 @@ mod tests {
             (Algorithm::Zcrc32, "00000000"),
             (Algorithm::Md5, "d41d8cd98f00b204e9800998ecf8427e"),
         ] {
-            assert_eq!(Running::new(algorithm).finish().hex(), want, "{algorithm}");
+            assert_eq!(RunningChecksum::new(algorithm).finish().hex(), want, "{algorithm}");
         }
     }
 
@@ -270,16 +272,16 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(data.len() + 1)).collect();
             cuts.sort_unstable();
             for algorithm in Algorithm::ALL {
-                let mut running = Running::new(algorithm);
+                let mut running = RunningChecksum::new(algorithm);
                 let mut from = 0;
                 for &cut in &cuts {
                     running.update(&data[from..cut]);
                     // An intermediate value does not affect the further computation.
-                    prop_assert_eq!(running.clone().finish(), Running::of(algorithm, &data[..cut]));
+                    prop_assert_eq!(running.clone().finish(), RunningChecksum::of(algorithm, &data[..cut]));
                     from = cut;
                 }
                 running.update(&data[from..]);
-                prop_assert_eq!(running.finish(), Running::of(algorithm, &data));
+                prop_assert_eq!(running.finish(), RunningChecksum::of(algorithm, &data));
             }
         }
     }

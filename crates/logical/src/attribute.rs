@@ -6,19 +6,19 @@
 
 use crate::config::AttributeLimits;
 use crate::errno;
-use crate::exports::Exports;
+use crate::exports::ExportTable;
 use crate::job::{done, on_pool};
 use base::{Error, ErrorKind, LogicalPath};
 use std::io;
 use std::sync::Arc;
 use storage::{Backend, StoredFile};
-use vfs::{AttributeResult, AttributeWork, ReplyTo, Started, Target, Value};
+use vfs::{AttributeOutcome, AttributeWork, ReplyTo, Started, Target, Value};
 
 /// Prefix of the stored name of a user attribute.
 const PREFIX: &str = "user.U.";
 
 /// Access to the attributes of one object, by path or by open file.
-trait Place {
+trait AttributeTarget {
     fn get(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
     fn set(&self, name: &str, value: &[u8], new: bool) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -27,7 +27,7 @@ trait Place {
 
 struct ByPath<'a>(&'a dyn Backend, LogicalPath);
 
-impl Place for ByPath<'_> {
+impl AttributeTarget for ByPath<'_> {
     fn get(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.0.attribute(&self.1, name)
     }
@@ -44,7 +44,7 @@ impl Place for ByPath<'_> {
 
 struct ByFile<'a>(&'a dyn StoredFile);
 
-impl Place for ByFile<'_> {
+impl AttributeTarget for ByFile<'_> {
     fn get(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.0.attribute(name)
     }
@@ -74,15 +74,15 @@ fn modifies(work: &AttributeWork) -> bool {
 }
 
 /// Serves requests for attributes by path.
-pub(crate) struct Attributes {
+pub(crate) struct AttributeRequests {
     pub(crate) limits: AttributeLimits,
-    pub(crate) exports: Arc<Exports>,
+    pub(crate) exports: Arc<ExportTable>,
     pub(crate) backend: Arc<dyn Backend>,
 }
 
 /// Starts a request for attributes by path.
 pub(crate) fn start(
-    attributes: &Arc<Attributes>,
+    attributes: &Arc<AttributeRequests>,
     target: Target,
     work: AttributeWork,
     reply: &ReplyTo,
@@ -156,7 +156,7 @@ fn complaint(kind: ErrorKind, what: &str, part: &str, at: usize) -> Error {
     Error::new(kind, format!("{what} processing fattr {part} argument #{}", at + 1))
 }
 
-fn run(place: &dyn Place, path: &LogicalPath, work: AttributeWork) -> Result<Value, Error> {
+fn run(place: &dyn AttributeTarget, path: &LogicalPath, work: AttributeWork) -> Result<Value, Error> {
     let results = match work {
         AttributeWork::Get(names) => names.into_iter().map(|name| get(place, name)).collect(),
         AttributeWork::Set { pairs, new } => pairs
@@ -174,23 +174,23 @@ fn run(place: &dyn Place, path: &LogicalPath, work: AttributeWork) -> Result<Val
     Ok(Value::Attributes(results))
 }
 
-fn get(place: &dyn Place, name: Vec<u8>) -> AttributeResult {
+fn get(place: &dyn AttributeTarget, name: Vec<u8>) -> AttributeOutcome {
     with_name(name, |full| place.get(full)?.ok_or_else(|| io::Error::from_raw_os_error(errno::NO_DATA)))
 }
 
 /// Runs an operation on one attribute and returns its result or error.
-fn with_name(name: Vec<u8>, act: impl FnOnce(&str) -> io::Result<Vec<u8>>) -> AttributeResult {
+fn with_name(name: Vec<u8>, act: impl FnOnce(&str) -> io::Result<Vec<u8>>) -> AttributeOutcome {
     let result = match std::str::from_utf8(&name) {
         Ok(text) => act(&format!("{PREFIX}{text}")),
         Err(_) => Err(io::Error::from_raw_os_error(errno::INVALID)),
     };
     match result {
-        Ok(value) => AttributeResult { name, error: None, value },
-        Err(error) => AttributeResult { name, error: Some(ErrorKind::from_io(&error)), value: Vec::new() },
+        Ok(value) => AttributeOutcome { name, error: None, value },
+        Err(error) => AttributeOutcome { name, error: Some(ErrorKind::from_io(&error)), value: Vec::new() },
     }
 }
 
-fn list(place: &dyn Place, values: bool) -> io::Result<Vec<AttributeResult>> {
+fn list(place: &dyn AttributeTarget, values: bool) -> io::Result<Vec<AttributeOutcome>> {
     let mut results = Vec::new();
     for full in place.names()? {
         let Some(name) = full.strip_prefix(PREFIX).filter(|name| !name.is_empty()) else { continue };
@@ -202,7 +202,7 @@ fn list(place: &dyn Place, values: bool) -> io::Result<Vec<AttributeResult>> {
         } else {
             Vec::new()
         };
-        results.push(AttributeResult { name: name.as_bytes().to_vec(), error: None, value });
+        results.push(AttributeOutcome { name: name.as_bytes().to_vec(), error: None, value });
     }
     Ok(results)
 }

@@ -4,18 +4,18 @@
 //! Every operation claims its names first, because the persist journal, checkpoints and stored
 //! checksums have to be updated together with the names.
 
-use crate::checkpoint::Checkpoints;
-use crate::checksum::{Checksums, stored};
+use crate::checkpoint::CheckpointTable;
+use crate::checksum::{ChecksumService, stored};
 use crate::config::{CLIENT_MODE_BITS, CreationModes, OWNER_DIRECTORY_BITS, OWNER_FILE_BITS};
 use crate::describe;
 use crate::errno::{self, unable};
 use crate::events::Announcer;
-use crate::exports::Exports;
+use crate::exports::ExportTable;
 use crate::job::{done, on_pool};
-use crate::lock::Use;
+use crate::lock::LockUse;
 use crate::lookup;
 use crate::open_table::OpenTable;
-use crate::persist::{Claim, Persist, Scope};
+use crate::persist::{ClaimScope, PathClaim, UnfinishedFiles};
 use crate::wholeness::{Wholeness, WholenessRule};
 use crate::writers::FileKey;
 use base::{Error, LogicalPath};
@@ -27,14 +27,14 @@ use vfs::{ReplyTo, Started, Target, Value};
 const RENAME_PARENT_MODE: u32 = 0o750;
 
 /// The components that operations on names use.
-pub(crate) struct NameChanges {
+pub(crate) struct NameOperations {
     pub(crate) creation_modes: CreationModes,
-    pub(crate) exports: Arc<Exports>,
+    pub(crate) exports: Arc<ExportTable>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) open_table: Arc<OpenTable>,
-    pub(crate) persist: Arc<Persist>,
-    pub(crate) checkpoints: Arc<Checkpoints>,
-    pub(crate) checksums: Arc<Checksums>,
+    pub(crate) persist: Arc<UnfinishedFiles>,
+    pub(crate) checkpoints: Arc<CheckpointTable>,
+    pub(crate) checksums: Arc<ChecksumService>,
     pub(crate) wholeness: Arc<WholenessRule>,
     pub(crate) events: Arc<Announcer>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct NameChanges {
 /// Creates a directory. An existing one with exactly these permission bits is not an error, as
 /// clients expect.
 pub(crate) fn make_directory(
-    changes: &Arc<NameChanges>,
+    changes: &Arc<NameOperations>,
     target: Target,
     mode: u32,
     parents: bool,
@@ -73,7 +73,7 @@ pub(crate) fn make_directory(
 }
 
 /// Removes an empty directory. A missing one is not an error, as clients expect.
-pub(crate) fn remove_directory(changes: &Arc<NameChanges>, target: Target, reply: &ReplyTo) -> Started {
+pub(crate) fn remove_directory(changes: &Arc<NameOperations>, target: Target, reply: &ReplyTo) -> Started {
     if let Err(error) = changes.exports.find_writable(&target.path, "Removing", "remove") {
         return done(Err(error));
     }
@@ -93,7 +93,7 @@ pub(crate) fn remove_directory(changes: &Arc<NameChanges>, target: Target, reply
 }
 
 /// Removes a file, or an empty directory.
-pub(crate) fn remove(changes: &Arc<NameChanges>, target: Target, reply: &ReplyTo) -> Started {
+pub(crate) fn remove(changes: &Arc<NameOperations>, target: Target, reply: &ReplyTo) -> Started {
     if let Err(error) = changes.exports.find_writable(&target.path, "Removing", "remove") {
         return done(Err(error));
     }
@@ -102,7 +102,7 @@ pub(crate) fn remove(changes: &Arc<NameChanges>, target: Target, reply: &ReplyTo
         if target.path != path {
             lookup::metadata(changes.backend.as_ref(), &target.path, "remove")?;
         }
-        let _claim = claim(changes, "remove", &target.path, &[&path], Scope::Name)?;
+        let _claim = claim(changes, "remove", &target.path, &[&path], ClaimScope::Name)?;
         let pending = changes.persist.number_at(&path);
         let removed = match changes.backend.remove_file(&path) {
             Err(error) if error.raw_os_error() == Some(errno::IS_A_DIRECTORY) => {
@@ -125,17 +125,17 @@ pub(crate) fn remove(changes: &Arc<NameChanges>, target: Target, reply: &ReplyTo
 
 /// Claims names, so that other operations do not change them meanwhile.
 fn claim<'a>(
-    changes: &'a NameChanges,
+    changes: &'a NameOperations,
     verb: &str,
     path: &LogicalPath,
     names: &[&LogicalPath],
-    scope: Scope,
-) -> Result<Claim<'a>, Error> {
+    scope: ClaimScope,
+) -> Result<PathClaim<'a>, Error> {
     changes.persist.claim(names, scope).ok_or_else(|| unable(verb, path, errno::TEXT_BUSY))
 }
 
 /// Renames. An existing file is replaced, missing parents of the new name are created.
-pub(crate) fn rename(changes: &Arc<NameChanges>, from: Target, to: Target, reply: &ReplyTo) -> Started {
+pub(crate) fn rename(changes: &Arc<NameOperations>, from: Target, to: Target, reply: &ReplyTo) -> Started {
     let checked = changes.exports.find_writable(&from.path, "Renaming", "rename").and_then(|_| {
         let export = changes.exports.find(&to.path, "Renaming to")?;
         if export.is_read_only() { Err(unable("rename", &from.path, errno::READ_ONLY)) } else { Ok(export) }
@@ -155,7 +155,7 @@ pub(crate) fn rename(changes: &Arc<NameChanges>, from: Target, to: Target, reply
         }
         let parents = Some(changes.creation_modes.of_directory(RENAME_PARENT_MODE));
         let fail = |error| Error::unable("rename", &from.path, error);
-        let _claim = claim(changes, "rename", &from.path, &[&old, &new], Scope::Tree)?;
+        let _claim = claim(changes, "rename", &from.path, &[&old, &new], ClaimScope::Tree)?;
         let moving = changes.persist.moving(&old, &new).map_err(fail)?;
         let above = changes.events.missing_above(changes.backend.as_ref(), &new);
         let replaced = changes.persist.number_at(&new).filter(|_| old != new);
@@ -186,13 +186,13 @@ pub(crate) fn rename(changes: &Arc<NameChanges>, from: Target, to: Target, reply
 }
 
 /// Sets permission bits.
-pub(crate) fn set_mode(changes: &Arc<NameChanges>, target: Target, mode: u32, reply: &ReplyTo) -> Started {
+pub(crate) fn set_mode(changes: &Arc<NameOperations>, target: Target, mode: u32, reply: &ReplyTo) -> Started {
     if let Err(error) = changes.exports.find_writable(&target.path, "Modifying", "change") {
         return done(Err(error));
     }
     on_pool(&changes.backend, changes, target, reply, move |changes, target| {
         let path = target.path.without_slash();
-        let _claim = claim(changes, "change", &target.path, &[&path], Scope::Name)?;
+        let _claim = claim(changes, "change", &target.path, &[&path], ClaimScope::Name)?;
         let metadata = lookup::metadata(changes.backend.as_ref(), &target.path, "stat")?;
         // The server owns the file and needs access to it for later clients.
         let owner = if describe::is_directory(&metadata) { OWNER_DIRECTORY_BITS } else { OWNER_FILE_BITS };
@@ -209,14 +209,14 @@ pub(crate) fn set_mode(changes: &Arc<NameChanges>, target: Target, mode: u32, re
 }
 
 /// Sets the size of a file by name.
-pub(crate) fn truncate(changes: &Arc<NameChanges>, target: Target, size: u64, reply: &ReplyTo) -> Started {
+pub(crate) fn truncate(changes: &Arc<NameOperations>, target: Target, size: u64, reply: &ReplyTo) -> Started {
     if let Err(error) = changes.exports.find_writable(&target.path, "Truncating", "trunc") {
         return done(Err(error));
     }
     on_pool(&changes.backend, changes, target, reply, move |changes, target| {
         let path = target.path.without_slash();
         // The name must stay with the same file until its size is set.
-        let _claim = claim(changes, "trunc", &target.path, &[&path], Scope::Name)?;
+        let _claim = claim(changes, "trunc", &target.path, &[&path], ClaimScope::Name)?;
         let metadata = lookup::metadata(changes.backend.as_ref(), &target.path, "trunc")?;
         if describe::is_directory(&metadata) {
             return Err(unable("trunc", &target.path, errno::IS_A_DIRECTORY));
@@ -235,7 +235,7 @@ pub(crate) fn truncate(changes: &Arc<NameChanges>, target: Target, size: u64, re
             .and_then(|()| checkpoints.check_file(key, || changes.backend.identity(&path), true));
         checked.map_err(|e| Error::unable("trunc", &target.path, e))?;
         // Counts as a writer meanwhile, so that no checksum is stored or trusted.
-        let _lock = changes.open_table.locks.acquire(&path, Use::Write, false)?;
+        let _lock = changes.open_table.locks.acquire(&path, LockUse::Write, false)?;
         let writer = changes.open_table.writers.add(key);
         stored::drop_all_of_path(&changes.checksums.memory, changes.backend.as_ref(), &path, writer.key());
         changes.backend.truncate(&path, size).map_err(|e| Error::unable("trunc", &target.path, e))?;

@@ -4,14 +4,14 @@
 //! Therefore the name is claimed first and the file is opened once; the name is not looked up
 //! again.
 
-use crate::checkpoint::Checkpoints;
-use crate::checksum::Checksums;
+use crate::checkpoint::CheckpointTable;
+use crate::checksum::ChecksumService;
 use crate::describe;
 use crate::errno::{self, os, unable};
 use crate::events::Announcer;
-use crate::exports::Exports;
+use crate::exports::ExportTable;
 use crate::open_table::OpenTable;
-use crate::persist::{Claim, Persist, Scope};
+use crate::persist::{ClaimScope, PathClaim, UnfinishedFiles};
 use crate::wholeness::WholenessRule;
 use crate::writers::{FileKey, WriterTicket};
 use base::{Error, LogicalPath};
@@ -22,12 +22,12 @@ use vfs::FileKind;
 
 /// Executes administrator commands.
 pub(crate) struct AdminOrders {
-    pub(crate) exports: Arc<Exports>,
+    pub(crate) exports: Arc<ExportTable>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) open_table: Arc<OpenTable>,
-    pub(crate) persist: Arc<Persist>,
-    pub(crate) checkpoints: Arc<Checkpoints>,
-    pub(crate) checksums: Arc<Checksums>,
+    pub(crate) persist: Arc<UnfinishedFiles>,
+    pub(crate) checkpoints: Arc<CheckpointTable>,
+    pub(crate) checksums: Arc<ChecksumService>,
     pub(crate) wholeness: Arc<WholenessRule>,
     pub(crate) events: Arc<Announcer>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct ClaimedName<'a> {
     /// The reason why an existing file could not be used. A command that only ends a record does
     /// not need it.
     pub(crate) obstacle: Option<Error>,
-    _claim: Claim<'a>,
+    _claim: PathClaim<'a>,
 }
 
 /// The regular file at a claimed name. It counts as open for writing, so that no checksum of it is
@@ -67,7 +67,7 @@ impl<'a> ClaimedName<'a> {
     ) -> Result<Self, Error> {
         let path = path.without_slash();
         orders.exports.find(&path, "Repairing")?;
-        let claim = orders.persist.claim(&[&path], Scope::Name);
+        let claim = orders.persist.claim(&[&path], ClaimScope::Name);
         let claim = claim.ok_or_else(|| unable(verb, &path, errno::TEXT_BUSY))?;
         let opened = orders.backend.open(&path, &OpenHow { write, ..OpenHow::default() });
         let (file, obstacle) = match opened.and_then(|file| ClaimedFile::of(orders, file)) {

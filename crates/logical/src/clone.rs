@@ -5,14 +5,14 @@
 
 use crate::errno::{self, os, unable};
 use crate::flying::Flying;
-use crate::open_file::Open;
-use crate::persist::Scope;
-use crate::steps::{self, Step, Steps};
+use crate::open_file::OpenFileState;
+use crate::persist::ClaimScope;
+use crate::steps::{self, StepResult, StepwiseWork};
 use base::{Error, ErrorKind, errno_text};
 use std::io;
 use std::sync::Arc;
 use storage::{STEP_BYTES_MAX, StoredFile};
-use vfs::{Answer, CloneRange, OpenFile, Opened, Reply, ReplyTo, Started, Value};
+use vfs::{Answer, CloneRange, DeferredReply, OpenFile, Opened, ReplyTo, Started, Value};
 
 /// One range that is copied piece by piece.
 struct RangeCopy {
@@ -68,10 +68,10 @@ impl RangeCopy {
 pub(crate) fn start(flying: Flying, ranges: Vec<CloneRange>, reply: &ReplyTo) -> Started {
     let (pool, caller) = (flying.open().file.pool().clone(), flying.open().caller.clone());
     let ranges = ranges.into_iter();
-    steps::start(&pool, &caller, reply, CloneRanges { flying: Some(flying), ranges, current: None })
+    steps::start(&pool, &caller, reply, CloneSteps { flying: Some(flying), ranges, current: None })
 }
 
-struct CloneRanges {
+struct CloneSteps {
     /// Taken when the work is done, so that closing the file waits for the copy but not for the
     /// answer.
     flying: Option<Flying>,
@@ -79,9 +79,9 @@ struct CloneRanges {
     current: Option<RangeCopy>,
 }
 
-impl CloneRanges {
+impl CloneSteps {
     /// Copies the next bytes; `true` when all are copied.
-    fn advance(&mut self, open: &Open) -> Result<bool, Error> {
+    fn advance(&mut self, open: &OpenFileState) -> Result<bool, Error> {
         let mut left = STEP_BYTES_MAX;
         while left > 0 {
             let mut copy = match self.current.take() {
@@ -100,19 +100,19 @@ impl CloneRanges {
     }
 }
 
-impl Steps for CloneRanges {
-    fn step(&mut self) -> Step {
+impl StepwiseWork for CloneSteps {
+    fn step(&mut self) -> StepResult {
         let Some(open) = self.flying.as_ref().map(|flying| flying.open().clone()) else {
-            return Step::Done(Answer::DONE);
+            return StepResult::Done(Answer::DONE);
         };
         let answer = match self.advance(&open) {
-            Ok(false) => return Step::More,
+            Ok(false) => return StepResult::More,
             Ok(true) => Answer::DONE,
             Err(error) => Answer::Error(error),
         };
         drop(open);
         self.flying = None;
-        Step::Done(answer)
+        StepResult::Done(answer)
     }
 
     fn abandon(&mut self) {
@@ -124,8 +124,8 @@ impl Steps for CloneRanges {
 
 /// Starts a range. With an active checkpoint, all bytes that the range overwrites are saved before
 /// the first one is written.
-fn begin_range(open: &Open, range: &CloneRange) -> Result<RangeCopy, Error> {
-    let source = Open::of(range.source.as_ref());
+fn begin_range(open: &OpenFileState, range: &CloneRange) -> Result<RangeCopy, Error> {
+    let source = OpenFileState::of(range.source.as_ref());
     let source = source.ok_or_else(|| unable_to_clone(open, os(errno::UNSUPPORTED)))?.file.clone();
     open.check_clone(range.offset)?;
     open.before_clone(range.offset, range.length, || {
@@ -134,20 +134,20 @@ fn begin_range(open: &Open, range: &CloneRange) -> Result<RangeCopy, Error> {
     })
 }
 
-fn failed(open: &Open, error: io::Error) -> Error {
+fn failed(open: &OpenFileState, error: io::Error) -> Error {
     open.note_failure();
     unable_to_clone(open, error)
 }
 
-fn unable_to_clone(open: &Open, error: io::Error) -> Error {
+fn unable_to_clone(open: &OpenFileState, error: io::Error) -> Error {
     let text = format!("Unable to clone {} from file ranges; {}", open.path.text(), errno_text(&error));
     Error { kind: ErrorKind::from_io(&error), text, source: Some(error) }
 }
 
 /// Fills a new file with the content of another one, then sends the answer of the open. If that
 /// fails, or the client leaves meanwhile, the file is removed.
-pub(crate) fn fill(opened: Opened, template: &Arc<dyn OpenFile>, reply: Reply) {
-    let (open, source) = (Open::of(opened.file.as_ref()), Open::of(template.as_ref()));
+pub(crate) fn fill(opened: Opened, template: &Arc<dyn OpenFile>, reply: DeferredReply) {
+    let (open, source) = (OpenFileState::of(opened.file.as_ref()), OpenFileState::of(template.as_ref()));
     let (Some(flying), Some(source)) = (open.and_then(Flying::new), source) else {
         return reply.send(Answer::Error(unable("clone", opened.file.path(), errno::UNSUPPORTED)));
     };
@@ -164,7 +164,7 @@ struct Fill {
 
 impl Fill {
     /// Copies the next bytes; `true` when all are copied.
-    fn advance(&mut self, open: &Open) -> io::Result<bool> {
+    fn advance(&mut self, open: &OpenFileState) -> io::Result<bool> {
         let mut copy = match self.copy.take() {
             Some(copy) => copy,
             None => {
@@ -179,19 +179,19 @@ impl Fill {
     }
 }
 
-impl Steps for Fill {
-    fn step(&mut self) -> Step {
+impl StepwiseWork for Fill {
+    fn step(&mut self) -> StepResult {
         let Some(open) = self.created.as_ref().map(|created| created.flying.open().clone()) else {
-            return Step::Done(Answer::DONE);
+            return StepResult::Done(Answer::DONE);
         };
         open.end_running_checksum();
         let result = match self.advance(&open) {
-            Ok(false) => return Step::More,
+            Ok(false) => return StepResult::More,
             Ok(true) => Ok(()),
             Err(error) => Err(Error::unable("clone", &open.path, error)),
         };
-        let Some(created) = self.created.take() else { return Step::Done(Answer::DONE) };
-        Step::Done(match result {
+        let Some(created) = self.created.take() else { return StepResult::Done(Answer::DONE) };
+        StepResult::Done(match result {
             Ok(()) => created.complete(),
             Err(error) => {
                 created.discard();
@@ -243,16 +243,16 @@ impl Created {
             tracing::warn!(path = %open.path.shown(), %error, "cannot remove a new file whose copy failed; remove it by hand");
         }
         drop(flying);
-        if let Some(open) = Open::of(opened.file.as_ref()) {
+        if let Some(open) = OpenFileState::of(opened.file.as_ref()) {
             open.release_here();
         }
     }
 }
 
 /// Removes a file, unless its name belongs to another file by now. May block.
-fn remove_same(open: &Open) -> io::Result<()> {
+fn remove_same(open: &OpenFileState) -> io::Result<()> {
     let services = &open.services;
-    let _claim = services.persist.claim(&[&open.path], Scope::Name);
+    let _claim = services.persist.claim(&[&open.path], ClaimScope::Name);
     let (own, there) = (open.file.stat()?, services.backend.stat(&open.path)?);
     if (own.device, own.inode) == (there.device, there.inode) {
         services.backend.remove_file(&open.path)?;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use storage::Metadata;
-use vfs::{FileKind, Stat};
+use vfs::{FileKind, FileStat};
 
 const TYPE_BITS: u32 = 0o170_000;
 const TYPE_DIRECTORY: u32 = 0o040_000;
@@ -20,7 +20,7 @@ pub(crate) const MODE_PENDING: u32 = 0o1000;
 pub(crate) const MODE_CREATING: u32 = 0o1600;
 
 /// A directory of user and group names, and the identity of this process.
-pub trait Users: Send + Sync {
+pub trait UserDirectory: Send + Sync {
     /// Returns the name of a user, or its number if it has no name. May wait for a directory
     /// service.
     fn user(&self, uid: u32) -> Arc<str>;
@@ -44,7 +44,7 @@ pub trait Users: Send + Sync {
 /// A directory without names, for a process of root. For tests.
 pub struct NumberedUsers;
 
-impl Users for NumberedUsers {
+impl UserDirectory for NumberedUsers {
     fn user(&self, uid: u32) -> Arc<str> {
         uid.to_string().into()
     }
@@ -84,7 +84,7 @@ pub(crate) fn is_being_created(metadata: &Metadata) -> bool {
 
 /// The parts of a status that are not in the metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct View {
+pub(crate) struct StatView {
     /// The path is in a read-only export, so it is not writable.
     pub(crate) read_only: bool,
     /// The file is unfinished.
@@ -92,13 +92,13 @@ pub(crate) struct View {
 }
 
 /// Returns the status as clients see it. May wait for a directory service.
-pub(crate) fn stat(metadata: &Metadata, users: &dyn Users, view: View) -> Stat {
+pub(crate) fn stat(metadata: &Metadata, users: &dyn UserDirectory, view: StatView) -> FileStat {
     let names = (users.user(metadata.uid), users.group(metadata.gid));
     stat_with(metadata, users, view, names)
 }
 
 /// Returns the status as clients see it, if the names of its owners are known without waiting.
-pub(crate) fn stat_now(metadata: &Metadata, users: &dyn Users, view: View) -> Option<Stat> {
+pub(crate) fn stat_now(metadata: &Metadata, users: &dyn UserDirectory, view: StatView) -> Option<FileStat> {
     let names = (users.user_now(metadata.uid)?, users.group_now(metadata.gid)?);
     Some(stat_with(metadata, users, view, names))
 }
@@ -106,13 +106,13 @@ pub(crate) fn stat_now(metadata: &Metadata, users: &dyn Users, view: View) -> Op
 /// Returns the status with these names of the owners.
 pub(crate) fn stat_with(
     metadata: &Metadata,
-    users: &dyn Users,
-    View { read_only, pending }: View,
+    users: &dyn UserDirectory,
+    StatView { read_only, pending }: StatView,
     (owner, group): (Arc<str>, Arc<str>),
-) -> Stat {
+) -> FileStat {
     let kind = kind(metadata);
     let (read, write, execute) = access(metadata, users);
-    Stat {
+    FileStat {
         id: (metadata.device & 0xffff_ffff) << 32 | (metadata.inode & 0xffff_ffff),
         size: metadata.size,
         kind,
@@ -131,7 +131,7 @@ pub(crate) fn stat_with(
 }
 
 /// Returns whether this process may read, write, and execute or search.
-fn access(metadata: &Metadata, users: &dyn Users) -> (bool, bool, bool) {
+fn access(metadata: &Metadata, users: &dyn UserDirectory) -> (bool, bool, bool) {
     let mode = metadata.mode;
     let own = users.own_uid();
     if own == 0 {
@@ -150,10 +150,10 @@ fn access(metadata: &Metadata, users: &dyn Users) -> (bool, bool, bool) {
 mod tests {
     use super::*;
 
-    const WRITABLE: View = View { read_only: false, pending: false };
+    const WRITABLE: StatView = StatView { read_only: false, pending: false };
 
     struct Somebody;
-    impl Users for Somebody {
+    impl UserDirectory for Somebody {
         fn user(&self, uid: u32) -> Arc<str> {
             format!("u{uid}").into()
         }
@@ -195,13 +195,13 @@ mod tests {
             let stat = stat(&metadata(mode, uid, gid), &Somebody, WRITABLE);
             assert_eq!((stat.readable, stat.writable, stat.executable), want, "{mode:o} {uid} {gid}");
         }
-        let read_only = stat(&metadata(0o100_664, 7, 8), &Somebody, View { read_only: true, ..WRITABLE });
+        let read_only = stat(&metadata(0o100_664, 7, 8), &Somebody, StatView { read_only: true, ..WRITABLE });
         assert_eq!((read_only.writable, read_only.mode), (false, 0o444));
     }
 
     #[test]
     fn identity_and_marks() {
-        let view = View { pending: true, ..WRITABLE };
+        let view = StatView { pending: true, ..WRITABLE };
         let one = stat(&metadata(0o101_644, 7, 8), &Somebody, view);
         assert_eq!(
             (one.id, one.kind, one.posc_pending, one.mode),

@@ -30,12 +30,12 @@ pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// All exports of a server.
-pub(crate) struct Exports {
+pub(crate) struct ExportTable {
     /// Sorted by length of the prefix, the longest first.
     sorted: Vec<Export>,
 }
 
-impl Exports {
+impl ExportTable {
     pub(crate) fn new(exports: &[Export]) -> Self {
         let mut sorted = exports.to_vec();
         sorted.sort_by_key(|export| std::cmp::Reverse(export.prefix.without_slash().as_bytes().len()));

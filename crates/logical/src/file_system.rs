@@ -2,28 +2,28 @@
 //! [`vfs`] to one of them.
 
 use crate::all_names::Gap;
-use crate::attribute::Attributes;
-use crate::change::NameChanges;
-use crate::checkpoint::{BlockedFile, CheckpointEffect, CheckpointOrder, Checkpoints};
-use crate::checksum::{ChecksumServices, Checksums};
+use crate::attribute::AttributeRequests;
+use crate::change::NameOperations;
+use crate::checkpoint::{BlockedFile, CheckpointEffect, CheckpointOrder, CheckpointTable};
+use crate::checksum::{ChecksumService, ChecksumServices};
 use crate::claimed::AdminOrders;
 use crate::config::Config;
-use crate::describe::Users;
+use crate::describe::UserDirectory;
 use crate::events::{Announcer, Events};
-use crate::exports::Exports;
+use crate::exports::ExportTable;
 use crate::file_services::FileServices;
 use crate::inquiry::{Inquiries, Locator};
 use crate::journal::{DiskFolder, JournalFolder};
 use crate::listing::Listings;
 use crate::open::Opener;
 use crate::open_table::OpenTable;
-use crate::persist::{Cleared, ListReply, Persist, Unfinished, WalkLimits};
+use crate::persist::{Cleared, ListReply, UnfinishedFile, UnfinishedFiles, WalkLimits};
 use crate::prepare::{PrepareRequests, Prepares};
-use crate::presence::{Presence, Presences};
+use crate::presence::{PathPresence, Presences};
 use crate::scan::Scans;
 use crate::stat::Stats;
-use crate::status::Status;
-use crate::third_party::{ThirdParty, ThirdPartyParts};
+use crate::status::LogicalStatus;
+use crate::third_party::{ThirdPartyCopies, ThirdPartyParts};
 use crate::wholeness::WholenessRule;
 use crate::{attribute, change, checksum, inquiry, job, listing, open, prepare, scan, stat};
 use base::{Clock, Error, ErrorKind, LogicalPath, Owner, Supervisor};
@@ -37,7 +37,7 @@ use vfs::{Caller, FileSystem, Operation, ReplyTo, Started};
 const TICK: Duration = Duration::from_secs(1);
 
 /// The parts from which a logical file system is built.
-pub struct Parts {
+pub struct LogicalParts {
     /// The configuration.
     pub config: Config,
     /// The storage.
@@ -45,7 +45,7 @@ pub struct Parts {
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Names of owners.
-    pub users: Arc<dyn Users>,
+    pub users: Arc<dyn UserDirectory>,
     /// The cluster's locations of files; `None` for a stand-alone server.
     pub locator: Option<Arc<dyn Locator>>,
     /// The journals.
@@ -73,13 +73,13 @@ impl Journals {
 /// The logical file system of a data server.
 pub struct Logical {
     services: Arc<FileServices>,
-    exports: Arc<Exports>,
+    exports: Arc<ExportTable>,
     opener: Arc<Opener>,
-    changes: Arc<NameChanges>,
+    changes: Arc<NameOperations>,
     orders: AdminOrders,
     stats: Arc<Stats>,
     listings: Arc<Listings>,
-    attributes: Arc<Attributes>,
+    attributes: Arc<AttributeRequests>,
     inquiries: Arc<Inquiries>,
     prepares: Arc<PrepareRequests>,
     presences: Arc<Presences>,
@@ -88,7 +88,7 @@ pub struct Logical {
 /// The parts that all features share.
 struct CommonParts {
     config: Config,
-    exports: Arc<Exports>,
+    exports: Arc<ExportTable>,
     wholeness: Arc<WholenessRule>,
     services: Arc<FileServices>,
 }
@@ -105,9 +105,9 @@ impl CommonParts {
         }
     }
 
-    fn name_changes(&self) -> NameChanges {
+    fn name_changes(&self) -> NameOperations {
         let services = &self.services;
-        NameChanges {
+        NameOperations {
             creation_modes: self.config.creation_modes(),
             exports: self.exports.clone(),
             backend: services.backend.clone(),
@@ -138,10 +138,10 @@ impl CommonParts {
 impl Logical {
     /// Builds the file system after recovery of the state that an earlier run left. Blocks; for the
     /// start of the server.
-    pub fn new(parts: Parts) -> Result<Arc<Self>, Error> {
-        let Parts { config, backend, clock, users, locator, journals } = parts;
+    pub fn new(parts: LogicalParts) -> Result<Arc<Self>, Error> {
+        let LogicalParts { config, backend, clock, users, locator, journals } = parts;
         let (checkpoints, persist) = recover(&config, &backend, &clock, journals)?;
-        let exports = Arc::new(Exports::new(&config.exports));
+        let exports = Arc::new(ExportTable::new(&config.exports));
         let open_table = Arc::new(OpenTable::new());
         let wholeness = Arc::new(WholenessRule {
             persist_mode: config.persist.mode,
@@ -152,7 +152,7 @@ impl Logical {
             users: users.clone(),
             clock: clock.clone(),
         });
-        let checksums = Arc::new(Checksums::new(ChecksumServices {
+        let checksums = Arc::new(ChecksumService::new(ChecksumServices {
             config: config.checksums.clone(),
             delay_max: config.delay_max,
             exports: exports.clone(),
@@ -198,8 +198,11 @@ impl Logical {
             checksums: config.checksums.clone(),
             scans: Scans::default(),
         };
-        let attributes =
-            Attributes { limits: config.attributes, exports: exports.clone(), backend: backend.clone() };
+        let attributes = AttributeRequests {
+            limits: config.attributes,
+            exports: exports.clone(),
+            backend: backend.clone(),
+        };
         let inquiries = Inquiries {
             exports: exports.clone(),
             backend: backend.clone(),
@@ -243,7 +246,7 @@ impl Logical {
     /// Enables third-party copies. To be called once, before the first request. Without it, an open
     /// that belongs to such a copy is refused.
     pub fn copy_for_others(&self, parts: ThirdPartyParts) {
-        let third = ThirdParty::new(parts, self.services.clock.clone());
+        let third = ThirdPartyCopies::new(parts, self.services.clock.clone());
         let _ = self.opener.third_party.set(Arc::new(third));
     }
 
@@ -291,10 +294,10 @@ impl Logical {
     }
 
     /// Returns the present counters.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> LogicalStatus {
         let services = &self.services;
         let locks = services.open_table.locks.counts();
-        Status {
+        LogicalStatus {
             open_files: services.open_table.handles(),
             open_paths: locks.paths,
             readers: locks.readers,
@@ -310,7 +313,7 @@ impl Logical {
 /// Administrator commands.
 impl Logical {
     /// Returns the unfinished files that have a record, sorted by path. Never blocks.
-    pub fn unfinished(&self) -> Vec<Unfinished> {
+    pub fn unfinished(&self) -> Vec<UnfinishedFile> {
         self.orders.unfinished()
     }
 
@@ -354,7 +357,7 @@ impl Logical {
 
     /// Returns whether a path exists here, if that is in memory; `None` otherwise, see
     /// [`Self::look`]. Never blocks.
-    pub fn look_now(&self, path: &LogicalPath) -> Option<Presence> {
+    pub fn look_now(&self, path: &LogicalPath) -> Option<PathPresence> {
         self.presences.look_now(path)
     }
 
@@ -367,7 +370,7 @@ impl Logical {
     pub fn look<T, F>(&self, paths: Vec<(LogicalPath, T)>, then: &F)
     where
         T: Copy + Send + 'static,
-        F: Fn(Vec<(LogicalPath, T, Presence)>) + Clone + Send + 'static,
+        F: Fn(Vec<(LogicalPath, T, PathPresence)>) + Clone + Send + 'static,
     {
         self.presences.look(paths, then);
     }
@@ -445,15 +448,17 @@ fn recover(
     backend: &Arc<dyn Backend>,
     clock: &Arc<dyn Clock>,
     journals: Journals,
-) -> Result<(Arc<Checkpoints>, Arc<Persist>), Error> {
+) -> Result<(Arc<CheckpointTable>, Arc<UnfinishedFiles>), Error> {
     let fail = |what: &str| {
         let what = what.to_owned();
         move |e: io::Error| Error { kind: ErrorKind::from_io(&e), text: what, source: Some(e) }
     };
     // Checkpoints are undone first, because all other decisions need the file in its proper state.
-    let checkpoints = Checkpoints::new(config.checkpoints.clone(), journals.checkpoints, backend.as_ref())
-        .map_err(fail("cannot undo the checkpoints of an earlier run"))?;
-    let persist = Persist::new(config.persist.clone(), clock.clone(), journals.persist, backend.as_ref())
-        .map_err(fail("cannot read or write the journal of unfinished files"))?;
+    let checkpoints =
+        CheckpointTable::new(config.checkpoints.clone(), journals.checkpoints, backend.as_ref())
+            .map_err(fail("cannot undo the checkpoints of an earlier run"))?;
+    let persist =
+        UnfinishedFiles::new(config.persist.clone(), clock.clone(), journals.persist, backend.as_ref())
+            .map_err(fail("cannot read or write the journal of unfinished files"))?;
     Ok((Arc::new(checkpoints), Arc::new(persist)))
 }

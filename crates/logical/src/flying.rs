@@ -1,15 +1,15 @@
 //! A count of operations in progress on an open file, because the file may be released only after
 //! the last one has ended.
 
-use crate::open_file::Open;
+use crate::open_file::OpenFileState;
 use std::sync::Arc;
 
 /// An operation in progress that keeps its file open.
-pub(crate) struct Flying(Arc<Open>);
+pub(crate) struct Flying(Arc<OpenFileState>);
 
 impl Flying {
     /// Starts an operation; `None` if the file is being closed.
-    pub(crate) fn new(open: &Arc<Open>) -> Option<Self> {
+    pub(crate) fn new(open: &Arc<OpenFileState>) -> Option<Self> {
         let mut flight = open.flight();
         if flight.closing {
             return None;
@@ -18,7 +18,7 @@ impl Flying {
         Some(Self(open.clone()))
     }
 
-    pub(crate) fn open(&self) -> &Arc<Open> {
+    pub(crate) fn open(&self) -> &Arc<OpenFileState> {
         &self.0
     }
 }

@@ -1,4 +1,4 @@
-//! The file handle of a session: implements [`vfs::OpenFile`] for [`Open`].
+//! The file handle of a session: implements [`vfs::OpenFile`] for [`OpenFileState`].
 //!
 //! Operations served without waiting take no lock that another connection could hold. Operations on
 //! the pool are counted, so that the file of a client that disconnected is released only after the
@@ -10,8 +10,8 @@ use crate::errno::{self, unable};
 use crate::file_services::FileServices;
 use crate::flying::Flying;
 use crate::job;
-use crate::open_file::{NewFile, Open, Parting};
-use crate::third_party::Copy;
+use crate::open_file::{NewFile, OpenFileState, Parting};
+use crate::third_party::RunningCopy;
 use base::{Error, ErrorKind, LogicalPath};
 use std::any::Any;
 use std::io::IoSliceMut;
@@ -26,15 +26,19 @@ const QUERY_OPAQUE_HANDLE: u16 = 64;
 const CANCEL_COPY: &[u8] = b"ofs.tpc cancel";
 
 /// The file handle of a session. Dropping it without a close counts as a disconnect.
-pub(crate) struct Handle {
-    open: Arc<Open>,
+pub(crate) struct LogicalHandle {
+    open: Arc<OpenFileState>,
     /// The third-party copy of which this file is the destination.
-    copy: Option<Arc<Copy>>,
+    copy: Option<Arc<RunningCopy>>,
 }
 
-impl Handle {
-    pub(crate) fn open(services: &Arc<FileServices>, new: NewFile, copy: Option<Arc<Copy>>) -> Arc<Self> {
-        Arc::new(Self { open: Open::new(services, new), copy })
+impl LogicalHandle {
+    pub(crate) fn open(
+        services: &Arc<FileServices>,
+        new: NewFile,
+        copy: Option<Arc<RunningCopy>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { open: OpenFileState::new(services, new), copy })
     }
 
     /// Releases the file after the last operation in progress, and then answers.
@@ -103,7 +107,11 @@ impl Handle {
     }
 
     /// Runs `work` on the pool of the file.
-    fn on_pool(&self, reply: &ReplyTo, work: impl FnOnce(&Arc<Open>) -> Answer + Send + 'static) -> Started {
+    fn on_pool(
+        &self,
+        reply: &ReplyTo,
+        work: impl FnOnce(&Arc<OpenFileState>) -> Answer + Send + 'static,
+    ) -> Started {
         self.by(|job| self.open.file.pool().run(reply.owner(), job), reply, work)
     }
 
@@ -112,7 +120,7 @@ impl Handle {
         &self,
         run: impl FnOnce(Job) -> Result<(), Job>,
         reply: &ReplyTo,
-        work: impl FnOnce(&Arc<Open>) -> Answer + Send + 'static,
+        work: impl FnOnce(&Arc<OpenFileState>) -> Answer + Send + 'static,
     ) -> Started {
         let Some(flying) = Flying::new(&self.open) else {
             return fail(unable("access", &self.open.path, errno::BAD_DESCRIPTOR));
@@ -121,7 +129,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for LogicalHandle {
     fn drop(&mut self) {
         if !self.open.flight().closing {
             self.interrupt();
@@ -136,7 +144,7 @@ fn fail(error: Error) -> Started {
 
 /// Answers a query on a handle. The only supported one cancels a third-party copy; the others are
 /// for plug-ins.
-fn query(handle: &Handle, code: u16, argument: &[u8]) -> Started {
+fn query(handle: &LogicalHandle, code: u16, argument: &[u8]) -> Started {
     if code != QUERY_OPAQUE_HANDLE || argument != CANCEL_COPY || !handle.open.offers_copies {
         return fail(Error::new(ErrorKind::Unsupported, "fctl operation not supported"));
     }
@@ -149,7 +157,7 @@ fn query(handle: &Handle, code: u16, argument: &[u8]) -> Started {
     }
 }
 
-impl OpenFile for Handle {
+impl OpenFile for LogicalHandle {
     fn path(&self) -> &LogicalPath {
         &self.open.path
     }
@@ -287,7 +295,7 @@ impl OpenFile for Handle {
         }
     }
 
-    /// Allows [`Open::of`] to downcast.
+    /// Allows [`OpenFileState::of`] to downcast.
     fn as_any(&self) -> &dyn Any {
         &self.open
     }

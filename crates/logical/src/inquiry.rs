@@ -6,14 +6,16 @@
 use crate::config::OwnAddress;
 use crate::describe;
 use crate::errno::{self, unable};
-use crate::exports::Exports;
+use crate::exports::ExportTable;
 use crate::job::{done, on_pool};
 use crate::lookup::{metadata, metadata_now};
 use crate::proof;
 use base::{Cgi, Error, ErrorKind, LogicalPath};
 use std::sync::Arc;
-use storage::{Backend, Usage};
-use vfs::{Answer, Caller, FileKind, LocateOptions, Redirect, ReplyTo, SpaceFigures, Started, Target, Value};
+use storage::{Backend, SpaceUsage};
+use vfs::{
+    Answer, Caller, FileKind, LocateOptions, RedirectAnswer, ReplyTo, SpaceFigures, Started, Target, Value,
+};
 
 /// Query code of the file system information query, whose argument is a plain path.
 const QUERY_FSINFO: u16 = 10;
@@ -21,11 +23,11 @@ const QUERY_FSINFO: u16 = 10;
 const QUERY_OPAQUE_FILE: u16 = 32;
 
 /// The result of locating a file in the cluster.
-pub enum Located {
+pub enum LocateOutcome {
     /// On this server, which answers itself.
     Here,
     /// At another server, to which the client is redirected.
-    There(Redirect),
+    There(RedirectAnswer),
     /// The text of the reply.
     Known(Vec<u8>),
     /// Not known yet; the client retries after this number of seconds.
@@ -37,12 +39,12 @@ pub enum Located {
 /// The source of file locations in a cluster. A stand-alone server has none.
 pub trait Locator: Send + Sync {
     /// Locates `path` (all servers for `None`). Answers from memory and never blocks.
-    fn locate(&self, caller: &Caller, path: Option<&LogicalPath>, options: LocateOptions) -> Located;
+    fn locate(&self, caller: &Caller, path: Option<&LogicalPath>, options: LocateOptions) -> LocateOutcome;
 }
 
 /// The components that queries use.
 pub(crate) struct Inquiries {
-    pub(crate) exports: Arc<Exports>,
+    pub(crate) exports: Arc<ExportTable>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) locator: Option<Arc<dyn Locator>>,
     pub(crate) own_address: OwnAddress,
@@ -63,11 +65,13 @@ pub(crate) fn locate(
     }
     if let Some(locator) = &inquiries.locator {
         match locator.locate(caller, target.as_ref().map(|target| &target.path), options) {
-            Located::Here => {}
-            Located::There(redirect) => return Started::Done(Answer::Redirect(redirect)),
-            Located::Known(text) => return done(Ok(Value::Text(text))),
-            Located::Wait(seconds) => return Started::Done(Answer::Wait { seconds, text: String::new() }),
-            Located::Nowhere => {
+            LocateOutcome::Here => {}
+            LocateOutcome::There(redirect) => return Started::Done(Answer::Redirect(redirect)),
+            LocateOutcome::Known(text) => return done(Ok(Value::Text(text))),
+            LocateOutcome::Wait(seconds) => {
+                return Started::Done(Answer::Wait { seconds, text: String::new() });
+            }
+            LocateOutcome::Nowhere => {
                 let path = target.map_or_else(LogicalPath::root, |target| target.path);
                 return done(Err(unable("locate", &path, errno::NOT_FOUND)));
             }
@@ -95,7 +99,7 @@ fn own_text(inquiries: &Inquiries, writable: bool, options: LocateOptions) -> Va
 }
 
 /// Returns the usage of the file system where `path` is or would be stored; may block.
-fn usage(inquiries: &Inquiries, path: &LogicalPath, space: Option<&str>) -> Result<Usage, Error> {
+fn usage(inquiries: &Inquiries, path: &LogicalPath, space: Option<&str>) -> Result<SpaceUsage, Error> {
     let mut at = path.without_slash();
     loop {
         match inquiries.backend.usage(&at, space) {
@@ -110,7 +114,7 @@ fn usage(inquiries: &Inquiries, path: &LogicalPath, space: Option<&str>) -> Resu
     }
 }
 
-fn figures(usage: &Usage) -> SpaceFigures {
+fn figures(usage: &SpaceUsage) -> SpaceFigures {
     SpaceFigures {
         writable_nodes: 1,
         staging_nodes: 0,

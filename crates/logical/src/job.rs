@@ -7,8 +7,8 @@
 
 use base::{Error, ErrorKind, LogicalPath, Owner};
 use std::sync::{Arc, Mutex, PoisonError};
-use storage::{Backend, CreateHow, Elsewhere, Job, Pool};
-use vfs::{Answer, Caller, Reply, ReplyTo, Started, Target, Value};
+use storage::{Backend, CreateHow, Job, Pool, WorkPlacement};
+use vfs::{Answer, Caller, DeferredReply, ReplyTo, Started, Target, Value};
 
 /// Runs `work` with this context on the pool of the file system of `target`, where it may block.
 pub(crate) fn on_pool<C: Send + Sync + 'static>(
@@ -41,7 +41,7 @@ pub(crate) fn spawn_by(
 pub(crate) fn spawn_to(
     run: impl FnOnce(Job) -> Result<(), Job>,
     reply: &ReplyTo,
-    work: impl FnOnce(Reply) + Send + 'static,
+    work: impl FnOnce(DeferredReply) + Send + 'static,
 ) -> Started {
     give(run, reply.defer(), work, refuse);
     Started::Pending
@@ -55,7 +55,7 @@ pub(crate) fn give<T: Send + 'static>(
     work: impl FnOnce(T) + Send + 'static,
     refused: impl FnOnce(T),
 ) {
-    let (slot, inside) = Slot::pair(what);
+    let (slot, inside) = SharedSlot::pair(what);
     if run(Box::new(move || inside.with(work))).is_err() {
         slot.with(refused);
     }
@@ -67,9 +67,9 @@ pub(crate) fn spawn_at(
     path: &LogicalPath,
     create: Option<CreateHow>,
     reply: &ReplyTo,
-    work: impl FnOnce(Option<Elsewhere>, Reply) + Send + 'static,
+    work: impl FnOnce(Option<WorkPlacement>, DeferredReply) + Send + 'static,
 ) -> Started {
-    let (slot, inside) = Slot::pair(reply.defer());
+    let (slot, inside) = SharedSlot::pair(reply.defer());
     let job = move |place| inside.with(|reply| work(place, reply));
     at(backend, reply.owner(), path, create, job, move || slot.with(refuse));
     Started::Pending
@@ -85,7 +85,7 @@ pub(crate) fn at(
     owner: Owner,
     path: &LogicalPath,
     create: Option<CreateHow>,
-    job: impl FnOnce(Option<Elsewhere>) + Send + 'static,
+    job: impl FnOnce(Option<WorkPlacement>) + Send + 'static,
     refused: impl Fn() + Clone + Send + 'static,
 ) {
     let (inside, name, refused_later) = (backend.clone(), path.clone(), refused.clone());
@@ -116,15 +116,15 @@ pub(crate) fn sort_in<T>(all: &mut ByPool<T>, pool: Arc<Pool>, one: T) {
 
 /// A value shared between a job and its caller, mostly a reply, because a refused job does not
 /// return its captures.
-struct Slot<T>(Arc<Mutex<Option<T>>>);
+struct SharedSlot<T>(Arc<Mutex<Option<T>>>);
 
-impl<T> Clone for Slot<T> {
+impl<T> Clone for SharedSlot<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T> Slot<T> {
+impl<T> SharedSlot<T> {
     fn pair(what: T) -> (Self, Self) {
         let slot = Self(Arc::new(Mutex::new(Some(what))));
         (slot.clone(), slot)
@@ -141,12 +141,12 @@ impl<T> Slot<T> {
 }
 
 /// A client that waits for the result of shared work.
-pub(crate) struct Waiting {
-    pub(crate) reply: Reply,
+pub(crate) struct WaitingClient {
+    pub(crate) reply: DeferredReply,
     pub(crate) caller: Arc<Caller>,
 }
 
-impl Waiting {
+impl WaitingClient {
     pub(crate) fn new(caller: &Arc<Caller>, reply: &ReplyTo) -> Self {
         Self { reply: reply.defer(), caller: caller.clone() }
     }
@@ -159,7 +159,7 @@ pub(crate) fn left() -> Answer {
 }
 
 /// Sends the answer that the server is overloaded.
-pub(crate) fn refuse(reply: Reply) {
+pub(crate) fn refuse(reply: DeferredReply) {
     reply.send(overloaded());
 }
 

@@ -33,7 +33,7 @@
 //! | `third_party` | copies between servers, as source and as destination; [`Fetcher`] |
 //! | `checksum` | checksums on demand, stored checksums, and those of files being written |
 //! | `journal` | journals, which survive the process |
-//! | `describe` | metadata as clients see it; [`Users`], names of owners |
+//! | `describe` | metadata as clients see it; [`UserDirectory`], names of owners |
 //! | `change` | creating and removing directories, removing, renaming, modes, sizes |
 //! | `stat` | the status of paths |
 //! | `listing` | directory listings in pages |
@@ -89,18 +89,19 @@ mod writers;
 pub use all_names::Gap;
 pub use checkpoint::{BlockedFile, CheckpointBlock, CheckpointEffect, CheckpointOrder};
 pub use config::Config;
-pub use describe::{NumberedUsers, Users};
+pub use describe::{NumberedUsers, UserDirectory};
 pub use events::Events;
-pub use file_system::{Journals, Logical, Parts};
-pub use inquiry::{Located, Locator};
+pub use file_system::{Journals, Logical, LogicalParts};
+pub use inquiry::{LocateOutcome, Locator};
 pub use journal::{DiskFolder, Journal, JournalFolder};
 pub use persist::{
-    Cleared, ListReply, Unfinished, UnfinishedList, UnfinishedState, UnreadableEntry, WalkLimit, WalkLimits,
+    Cleared, ListReply, UnfinishedFile, UnfinishedList, UnfinishedState, UnreadableEntry, WalkLimit,
+    WalkLimits,
 };
 pub use prepare::{Prepares, nothing_known};
-pub use presence::Presence;
-pub use status::Status;
+pub use presence::PathPresence;
+pub use status::LogicalStatus;
 pub use third_party::{
-    Bytes, Fetch, Fetched, Fetcher, Finish, HostRule, Names, ProofRule, Running,
-    Settings as ThirdPartySettings, Sink, ThirdPartyParts, Written,
+    Bytes, Fetcher, Finish, HostResolver, HostRule, ProofRule, RunningTransfer,
+    Settings as ThirdPartySettings, ThirdPartyParts, TransferRequest, TransferResult, TransferSink, Written,
 };

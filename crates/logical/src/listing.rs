@@ -8,22 +8,23 @@
 
 use crate::checksum::stored;
 use crate::config::Checksums;
-use crate::describe::{self, Users, View};
+use crate::describe::{self, StatView, UserDirectory};
 use crate::errno::{self, unable};
-use crate::exports::Exports;
+use crate::exports::ExportTable;
 use crate::job::{self, ByPool, done};
 use crate::open_table::OpenTable;
 use crate::proof;
 use crate::scan::{self, Scan, Scans};
 use crate::wholeness::{Wholeness, WholenessRule};
 use base::{Clock, Error, LogicalPath};
-use digest::{Algorithm, Record};
+use digest::{Algorithm, ChecksumRecord};
 use std::any::Any;
 use std::collections::HashSet;
 use std::sync::Arc;
-use storage::{Backend, DirectoryStream, Elsewhere, Metadata, Pool, RawEntry};
+use storage::{Backend, DirectoryStream, Metadata, Pool, RawEntry, WorkPlacement};
 use vfs::{
-    Answer, Caller, Entries, Entry, FileKind, ListDetail, Listing, Reply, ReplyTo, Started, Target, Value,
+    Answer, Caller, DeferredReply, DirectoryEntries, DirectoryEntry, FileKind, ListDetail, ListingPosition,
+    ReplyTo, Started, Target, Value,
 };
 
 /// Maximum number of entries in a page.
@@ -31,10 +32,10 @@ const PAGE_ENTRIES_MAX: usize = 512;
 
 /// The components that listings use.
 pub(crate) struct Listings {
-    pub(crate) exports: Arc<Exports>,
+    pub(crate) exports: Arc<ExportTable>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) users: Arc<dyn Users>,
+    pub(crate) users: Arc<dyn UserDirectory>,
     pub(crate) open_table: Arc<OpenTable>,
     pub(crate) wholeness: Arc<WholenessRule>,
     /// The algorithms of checksums that may be shown.
@@ -45,7 +46,7 @@ pub(crate) struct Listings {
 
 /// The parameters of a listing. Listings with equal parameters can share a reading.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Wanted {
+pub(crate) struct ListingKey {
     /// The path as the client wrote it.
     pub(crate) path: LogicalPath,
     detail: ListDetail,
@@ -55,8 +56,8 @@ pub(crate) struct Wanted {
 }
 
 /// A directory that is being read.
-pub(crate) struct Reading {
-    wanted: Wanted,
+pub(crate) struct DirectoryReading {
+    wanted: ListingKey,
     stream: Box<dyn DirectoryStream>,
     owners: Owners,
     /// Names that were listed already.
@@ -69,10 +70,10 @@ pub(crate) enum Rest {
     /// From this page of a shared reading on.
     Shared(Arc<Scan>, usize),
     /// The listing's own reading.
-    Own(Box<Reading>),
+    Own(Box<DirectoryReading>),
 }
 
-impl Listing for Rest {
+impl ListingPosition for Rest {
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
@@ -97,7 +98,7 @@ pub(crate) fn start(
         },
         _ => None,
     };
-    scan::join(listings, caller, Wanted { path: target.path, detail, read_only, algorithm }, reply);
+    scan::join(listings, caller, ListingKey { path: target.path, detail, read_only, algorithm }, reply);
     Started::Pending
 }
 
@@ -105,7 +106,7 @@ pub(crate) fn start(
 pub(crate) fn more(
     listings: &Arc<Listings>,
     caller: &Arc<Caller>,
-    rest: Box<dyn Listing>,
+    rest: Box<dyn ListingPosition>,
     reply: &ReplyTo,
 ) -> Started {
     match rest.into_any().downcast::<Rest>().map(|rest| *rest) {
@@ -119,7 +120,7 @@ pub(crate) fn more(
 pub(crate) fn go_on(
     listings: &Arc<Listings>,
     caller: &Arc<Caller>,
-    reading: Box<Reading>,
+    reading: Box<DirectoryReading>,
     reply: &ReplyTo,
 ) -> Started {
     queue_own(listings.clone(), caller.clone(), reading, reply.defer());
@@ -127,7 +128,12 @@ pub(crate) fn go_on(
 }
 
 /// Queues the reading of the next page.
-fn queue_own(listings: Arc<Listings>, caller: Arc<Caller>, reading: Box<Reading>, reply: Reply) {
+fn queue_own(
+    listings: Arc<Listings>,
+    caller: Arc<Caller>,
+    reading: Box<DirectoryReading>,
+    reply: DeferredReply,
+) {
     let (pool, owner) = (reading.pool.clone(), reply.owner());
     let read = move |reply| own_page(&listings, caller, reading, reply);
     job::give(|job| pool.run(owner, job), reply, read, job::refuse);
@@ -138,8 +144,8 @@ fn queue_own(listings: Arc<Listings>, caller: Arc<Caller>, reading: Box<Reading>
 pub(crate) fn own_page(
     listings: &Arc<Listings>,
     caller: Arc<Caller>,
-    mut reading: Box<Reading>,
-    reply: Reply,
+    mut reading: Box<DirectoryReading>,
+    reply: DeferredReply,
 ) {
     if caller.has_left() {
         return reply.send(job::left());
@@ -149,10 +155,11 @@ pub(crate) fn own_page(
         Err(error) => return reply.send(Answer::Error(error)),
     };
     if names.is_empty() {
-        return reply.send(Answer::Value(Value::Listing { entries: Entries::default(), rest: None }));
+        return reply
+            .send(Answer::Value(Value::Listing { entries: DirectoryEntries::default(), rest: None }));
     }
     let inside = listings.clone();
-    let tell = move |reading, entries: Vec<Entry>, reply| {
+    let tell = move |reading, entries: Vec<DirectoryEntry>, reply| {
         if entries.is_empty() {
             queue_own(inside, caller, reading, reply);
         } else {
@@ -168,33 +175,33 @@ pub(crate) fn own_page(
     }
 }
 
-fn send_page(reading: Box<Reading>, entries: Vec<Entry>, reply: Reply) {
-    let rest = Some(Box::new(Rest::Own(reading)) as Box<dyn Listing>);
+fn send_page(reading: Box<DirectoryReading>, entries: Vec<DirectoryEntry>, reply: DeferredReply) {
+    let rest = Some(Box::new(Rest::Own(reading)) as Box<dyn ListingPosition>);
     reply.send(Answer::Value(Value::Listing { entries: entries.into(), rest }));
 }
 
 /// The result of describing a page of names.
 pub(crate) enum Described {
     /// The complete entries.
-    Here(Box<Reading>, Vec<Entry>),
+    Here(Box<DirectoryReading>, Vec<DirectoryEntry>),
     /// Some entries are links to other file systems, which must be queried there.
-    Elsewhere(Errand),
+    Elsewhere(PageErrand),
 }
 
 /// A page that moves through the pools of all file systems to which its names lead, so that a hung
 /// one delays only this page.
-pub(crate) struct Errand {
-    reading: Box<Reading>,
-    entries: Vec<Entry>,
+pub(crate) struct PageErrand {
+    reading: Box<DirectoryReading>,
+    entries: Vec<DirectoryEntry>,
     names: ByPool<Vec<u8>>,
 }
 
-impl Errand {
+impl PageErrand {
     /// Queries these file systems, and calls `then` on a thread of the last one; with `None` if a
     /// pool is full.
     pub(crate) fn go<T>(mut self, listings: &Arc<Listings>, then: T)
     where
-        T: FnOnce(Option<(Box<Reading>, Vec<Entry>)>) + Send + 'static,
+        T: FnOnce(Option<(Box<DirectoryReading>, Vec<DirectoryEntry>)>) + Send + 'static,
     {
         let Some((pool, names)) = self.names.pop() else { return then(Some((self.reading, self.entries))) };
         let listings = listings.clone();
@@ -208,12 +215,12 @@ impl Errand {
     }
 }
 
-impl Reading {
+impl DirectoryReading {
     /// Opens the directory in the pool in which it is read. May wait.
     pub(crate) fn begin(
         listings: &Listings,
-        wanted: &Wanted,
-        place: Option<Elsewhere>,
+        wanted: &ListingKey,
+        place: Option<WorkPlacement>,
     ) -> Result<Box<Self>, Error> {
         let pool = place.map_or_else(|| listings.backend.pool(&wanted.path).clone(), |place| place.pool);
         let stream = listings.backend.list(&wanted.path.without_slash());
@@ -254,7 +261,7 @@ impl Reading {
         if away.is_empty() {
             return Described::Here(self, entries);
         }
-        Described::Elsewhere(Errand { reading: self, entries, names: away })
+        Described::Elsewhere(PageErrand { reading: self, entries, names: away })
     }
 
     /// Reports whether the listing contains more than names.
@@ -269,15 +276,15 @@ impl Reading {
     }
 
     /// Returns an entry; `None` if it was removed meanwhile and its status was requested.
-    fn entry(&mut self, listings: &Listings, name: Vec<u8>) -> Option<Entry> {
+    fn entry(&mut self, listings: &Listings, name: Vec<u8>) -> Option<DirectoryEntry> {
         let detail = self.wanted.detail;
         if !self.asks() {
-            return Some(Entry { name, stat: None, checksum: None });
+            return Some(DirectoryEntry { name, stat: None, checksum: None });
         }
         let metadata = match self.stream.stat(&name) {
             Ok(metadata) => metadata,
             Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => return None,
-            Err(_) => return Some(Entry { name, stat: None, checksum: None }),
+            Err(_) => return Some(DirectoryEntry { name, stat: None, checksum: None }),
         };
         if detail.online && metadata.offline {
             return None;
@@ -285,14 +292,14 @@ impl Reading {
         let stat = (detail.stat || detail.checksum).then(|| {
             let names = self.owners.of(&metadata, listings.users.as_ref());
             let pending = self.is_pending(listings, &name, &metadata);
-            let view = View { read_only: self.wanted.read_only, pending };
+            let view = StatView { read_only: self.wanted.read_only, pending };
             describe::stat_with(&metadata, listings.users.as_ref(), view, names)
         });
         let checksum = self.wanted.algorithm.map(|algorithm| {
             let checksum = self.stored_checksum(listings, &name, algorithm, &metadata);
             (algorithm.name().to_owned(), checksum)
         });
-        Some(Entry { name, stat, checksum })
+        Some(DirectoryEntry { name, stat, checksum })
     }
 
     fn is_pending(&self, listings: &Listings, name: &[u8], metadata: &Metadata) -> bool {
@@ -315,7 +322,7 @@ impl Reading {
         if describe::kind(metadata) != FileKind::File {
             return None;
         }
-        let raw = self.stream.attribute(name, &Record::attribute(algorithm)).ok()??;
+        let raw = self.stream.attribute(name, &ChecksumRecord::attribute(algorithm)).ok()??;
         let checksum = stored::valid(&raw, algorithm, metadata)?;
         let path = self.wanted.path.join(name).ok()?;
         (!listings.open_table.has_writer(&path, metadata)).then(|| checksum.hex())
@@ -330,7 +337,7 @@ type Names = (Arc<str>, Arc<str>);
 struct Owners(Option<((u32, u32), Names)>);
 
 impl Owners {
-    fn of(&mut self, metadata: &Metadata, users: &dyn Users) -> Names {
+    fn of(&mut self, metadata: &Metadata, users: &dyn UserDirectory) -> Names {
         let numbers = (metadata.uid, metadata.gid);
         if let Some((last, names)) = &self.0
             && *last == numbers

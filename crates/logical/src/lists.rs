@@ -1,7 +1,7 @@
 //! Lists of paths in requests, processed in steps because a list may be long: on the event loop
 //! only the first few paths.
 
-use crate::steps::{self, Step, Steps};
+use crate::steps::{self, StepResult, StepwiseWork};
 use base::Error;
 use std::sync::Arc;
 use storage::{Backend, Pool, STEP_ITEMS_MAX};
@@ -11,7 +11,7 @@ use vfs::{Answer, Caller, ReplyTo, Started, Target, TargetCursor, TargetList};
 const ITEMS_NOW_MAX: usize = 64;
 
 /// An iteration over a list that moves through the pools of its paths.
-pub(crate) struct Walk {
+pub(crate) struct PathListWalk {
     backend: Arc<dyn Backend>,
     cursor: TargetCursor,
     /// The next path, which needs another pool.
@@ -23,7 +23,7 @@ pub(crate) struct Walk {
 }
 
 /// The next element of a list.
-pub(crate) enum Next {
+pub(crate) enum PathListStep {
     /// A path to process here.
     Target(Target),
     /// The next path needs this pool.
@@ -34,7 +34,7 @@ pub(crate) enum Next {
     End,
 }
 
-impl Walk {
+impl PathListWalk {
     pub(crate) fn new(backend: &Arc<dyn Backend>, list: &TargetList) -> Self {
         let pool = backend.pool(&list.first().path).clone();
         Self { backend: backend.clone(), cursor: list.cursor(), next: None, pool, followed: false }
@@ -46,14 +46,14 @@ impl Walk {
     }
 
     /// Returns the next path. May block.
-    pub(crate) fn next(&mut self) -> Next {
+    pub(crate) fn next(&mut self) -> PathListStep {
         let target = match self.next.take().map_or_else(|| self.cursor.next(), |target| Some(Ok(target))) {
-            None => return Next::End,
-            Some(Err(error)) => return Next::Wrong(error),
+            None => return PathListStep::End,
+            Some(Err(error)) => return PathListStep::Wrong(error),
             Some(Ok(target)) => target,
         };
         if std::mem::take(&mut self.followed) {
-            return Next::Target(target);
+            return PathListStep::Target(target);
         }
         let own = self.backend.pool(&target.path);
         let pool = if !Arc::ptr_eq(own, &self.pool) {
@@ -62,11 +62,11 @@ impl Walk {
             self.followed = true;
             place.pool
         } else {
-            return Next::Target(target);
+            return PathListStep::Target(target);
         };
         self.next = Some(target);
         self.pool = pool.clone();
-        Next::MoveTo(pool)
+        PathListStep::MoveTo(pool)
     }
 }
 
@@ -110,12 +110,12 @@ impl<C: Fn(&Target) -> Result<(), Error>, T: FnOnce() -> Answer> CheckEach<C, T>
     }
 }
 
-impl<C, T> Steps for CheckEach<C, T>
+impl<C, T> StepwiseWork for CheckEach<C, T>
 where
     C: Fn(&Target) -> Result<(), Error> + Send + 'static,
     T: FnOnce() -> Answer + Send + 'static,
 {
-    fn step(&mut self) -> Step {
-        self.advance(STEP_ITEMS_MAX).map_or(Step::More, Step::Done)
+    fn step(&mut self) -> StepResult {
+        self.advance(STEP_ITEMS_MAX).map_or(StepResult::More, StepResult::Done)
     }
 }

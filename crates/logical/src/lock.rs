@@ -15,7 +15,7 @@ const SHARDS: usize = 64;
 
 /// The purpose of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Use {
+pub(crate) enum LockUse {
     /// Reading.
     Read,
     /// Writing, but counted as a reader by the locks, as in XRootD for opens that create without
@@ -27,7 +27,7 @@ pub(crate) enum Use {
 
 /// The numbers of open files of a path.
 #[derive(Default, Debug)]
-struct Users {
+struct PathLocks {
     /// Files that count as readers, and how many of these may write.
     readers: u32,
     writing_readers: u32,
@@ -36,7 +36,7 @@ struct Users {
     disturbances: u32,
 }
 
-impl Users {
+impl PathLocks {
     fn may_write(&self) -> u32 {
         self.writers + self.writing_readers
     }
@@ -44,7 +44,7 @@ impl Users {
 
 /// The locks of all open paths.
 pub(crate) struct Locks {
-    shards: Vec<Mutex<HashMap<LogicalPath, Users>>>,
+    shards: Vec<Mutex<HashMap<LogicalPath, PathLocks>>>,
     hasher: RandomState,
 }
 
@@ -62,7 +62,7 @@ impl Locks {
         Arc::new(Self { shards, hasher: RandomState::new() })
     }
 
-    fn shard(&self, path: &LogicalPath) -> MutexGuard<'_, HashMap<LogicalPath, Users>> {
+    fn shard(&self, path: &LogicalPath) -> MutexGuard<'_, HashMap<LogicalPath, PathLocks>> {
         let at = self.hasher.hash_one(path) as usize % SHARDS;
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,25 +72,25 @@ impl Locks {
     pub(crate) fn acquire(
         self: &Arc<Self>,
         path: &LogicalPath,
-        usage: Use,
+        usage: LockUse,
         enforce: bool,
     ) -> Result<LockTicket, Error> {
         let mut shard = self.shard(path);
         let users = shard.entry(path.clone()).or_default();
-        let write = usage == Use::Write;
+        let write = usage == LockUse::Write;
         if enforce && (users.writers > 0 || (write && users.readers > 0)) {
             return Err(denied(path, write, users));
         }
         match usage {
-            Use::Read => users.readers += 1,
-            Use::WriteAsReader => {
+            LockUse::Read => users.readers += 1,
+            LockUse::WriteAsReader => {
                 users.readers += 1;
                 users.writing_readers += 1;
             }
-            Use::Write => users.writers += 1,
+            LockUse::Write => users.writers += 1,
         }
         let alone = users.may_write() <= 1;
-        if usage != Use::Read && !alone {
+        if usage != LockUse::Read && !alone {
             users.disturbances += 1;
         }
         let disturbances = users.disturbances;
@@ -121,7 +121,7 @@ impl Locks {
     }
 }
 
-fn denied(path: &LogicalPath, write: bool, users: &Users) -> Error {
+fn denied(path: &LogicalPath, write: bool, users: &PathLocks) -> Error {
     let direction = if write { "Output" } else { "Input" };
     let (count, who) = match (users.writers, users.readers) {
         (0, 1) => (1, "reader"),
@@ -137,7 +137,7 @@ fn denied(path: &LogicalPath, write: bool, users: &Users) -> Error {
 pub(crate) struct LockTicket {
     locks: Arc<Locks>,
     path: LogicalPath,
-    usage: Use,
+    usage: LockUse,
     /// There was no other writer when the lock was acquired.
     alone: bool,
     disturbances: u32,
@@ -157,12 +157,12 @@ impl Drop for LockTicket {
         let mut shard = self.locks.shard(&self.path);
         if let Some(users) = shard.get_mut(&self.path) {
             match self.usage {
-                Use::Read => users.readers = users.readers.saturating_sub(1),
-                Use::WriteAsReader => {
+                LockUse::Read => users.readers = users.readers.saturating_sub(1),
+                LockUse::WriteAsReader => {
                     users.readers = users.readers.saturating_sub(1);
                     users.writing_readers = users.writing_readers.saturating_sub(1);
                 }
-                Use::Write => users.writers = users.writers.saturating_sub(1),
+                LockUse::Write => users.writers = users.writers.saturating_sub(1),
             }
             if users.writers == 0 && users.readers == 0 {
                 shard.remove(&self.path);
@@ -182,26 +182,26 @@ mod tests {
     #[test]
     fn a_writer_excludes_others_with_explaining_errors() {
         let locks = Locks::new();
-        let first = locks.acquire(&path(), Use::Read, true).unwrap();
+        let first = locks.acquire(&path(), LockUse::Read, true).unwrap();
         let text = |result: Result<LockTicket, Error>| result.map(|_| ()).unwrap_err().text;
         assert_eq!(
-            text(locks.acquire(&path(), Use::Write, true)),
+            text(locks.acquire(&path(), LockUse::Write, true)),
             "Output file /f is already opened by 1 reader; open denied."
         );
-        let second = locks.acquire(&path(), Use::Read, true).unwrap();
+        let second = locks.acquire(&path(), LockUse::Read, true).unwrap();
         assert_eq!(
-            text(locks.acquire(&path(), Use::Write, true)),
+            text(locks.acquire(&path(), LockUse::Write, true)),
             "Output file /f is already opened by 2 readers; open denied."
         );
         drop((first, second));
-        let writer = locks.acquire(&path(), Use::Write, true).unwrap();
+        let writer = locks.acquire(&path(), LockUse::Write, true).unwrap();
         assert_eq!(
-            text(locks.acquire(&path(), Use::Read, true)),
+            text(locks.acquire(&path(), LockUse::Read, true)),
             "Input file /f is already opened by 1 writer; open denied."
         );
-        let forced = locks.acquire(&path(), Use::Write, false).unwrap();
+        let forced = locks.acquire(&path(), LockUse::Write, false).unwrap();
         assert_eq!(
-            text(locks.acquire(&path(), Use::Read, true)),
+            text(locks.acquire(&path(), LockUse::Read, true)),
             "Input file /f is already opened by 2 writers; open denied."
         );
         drop((writer, forced));
@@ -211,14 +211,14 @@ mod tests {
     #[test]
     fn a_second_writer_counts_as_a_disturbance_after_it_left() {
         let locks = Locks::new();
-        let first = locks.acquire(&path(), Use::Write, false).unwrap();
+        let first = locks.acquire(&path(), LockUse::Write, false).unwrap();
         assert!(!first.was_disturbed());
-        let second = locks.acquire(&path(), Use::Write, false).unwrap();
+        let second = locks.acquire(&path(), LockUse::Write, false).unwrap();
         assert!(second.was_disturbed());
         drop(second);
         assert!(first.was_disturbed());
         drop(first);
-        let alone = locks.acquire(&path(), Use::Write, false).unwrap();
+        let alone = locks.acquire(&path(), LockUse::Write, false).unwrap();
         locks.disturb(&path());
         assert!(alone.was_disturbed());
     }
@@ -226,18 +226,18 @@ mod tests {
     #[test]
     fn creating_without_updates_counts_as_a_reader_and_as_writing() {
         let locks = Locks::new();
-        let first = locks.acquire(&path(), Use::WriteAsReader, true).unwrap();
+        let first = locks.acquire(&path(), LockUse::WriteAsReader, true).unwrap();
         assert!(locks.has_writer(&path()) && !first.was_disturbed());
-        let reader = locks.acquire(&path(), Use::Read, true).unwrap();
+        let reader = locks.acquire(&path(), LockUse::Read, true).unwrap();
         assert!(!first.was_disturbed());
-        let second = locks.acquire(&path(), Use::WriteAsReader, true).unwrap();
+        let second = locks.acquire(&path(), LockUse::WriteAsReader, true).unwrap();
         assert!(first.was_disturbed() && second.was_disturbed());
-        assert!(locks.acquire(&path(), Use::Write, true).is_err());
+        assert!(locks.acquire(&path(), LockUse::Write, true).is_err());
         drop((first, second));
         assert!(!locks.has_writer(&path()));
         drop(reader);
-        let writer = locks.acquire(&path(), Use::Write, true).unwrap();
-        assert!(locks.acquire(&path(), Use::WriteAsReader, true).is_err());
+        let writer = locks.acquire(&path(), LockUse::Write, true).unwrap();
+        assert!(locks.acquire(&path(), LockUse::WriteAsReader, true).is_err());
         drop(writer);
         assert_eq!(locks.counts(), LockCounts::default());
     }

@@ -41,20 +41,20 @@ pub(crate) fn sync_above(backend: &dyn Backend, path: &LogicalPath) -> io::Resul
 
 /// The names of all files that are open for writing.
 #[derive(Default)]
-pub(crate) struct NameTable(Mutex<Entries>);
+pub(crate) struct NameTable(Mutex<NameEntries>);
 
 #[derive(Default)]
-struct Entries {
+struct NameEntries {
     next: u64,
     /// Sorted by the present name and the number of the entry, so that all entries below a
     /// directory are adjacent.
     names: BTreeMap<(LogicalPath, u64), Weak<State>>,
 }
 
-type State = Mutex<Names>;
+type State = Mutex<FileNames>;
 
 /// The names of one file.
-struct Names {
+struct FileNames {
     present: LogicalPath,
     /// The new name during a rename.
     becoming: Option<LogicalPath>,
@@ -67,7 +67,7 @@ struct Names {
 impl NameTable {
     /// Registers a file that was opened.
     pub(crate) fn enter(self: &Arc<Self>, path: &LogicalPath) -> FileName {
-        let names = Names { present: path.clone(), becoming: None, changes: 0, synced: None };
+        let names = FileNames { present: path.clone(), becoming: None, changes: 0, synced: None };
         let names = Arc::new(Mutex::new(names));
         let mut entries = self.entries();
         let number = entries.next;
@@ -93,12 +93,12 @@ impl NameTable {
         Renaming { table: self.clone(), moved, done: false }
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
+    fn entries(&self) -> MutexGuard<'_, NameEntries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entries {
+impl NameEntries {
     /// Returns the open files at and below a path.
     fn within(&self, path: &LogicalPath) -> Vec<(u64, Arc<State>)> {
         let at = self.names.range((path.clone(), 0)..=(path.clone(), u64::MAX));
@@ -111,7 +111,7 @@ impl Entries {
     }
 }
 
-fn lock(state: &State) -> MutexGuard<'_, Names> {
+fn lock(state: &State) -> MutexGuard<'_, FileNames> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -17,19 +17,19 @@ mod plan;
 mod refusals;
 mod start;
 
-pub(crate) use plan::{Opener, Plan};
+pub(crate) use plan::{OpenPlan, Opener};
 pub(crate) use start::start;
 
 use crate::clone;
 use crate::errno::{self, unable};
 use crate::job;
-use crate::lock::{LockTicket, Use};
+use crate::lock::{LockTicket, LockUse};
 use crate::lookup;
-use crate::persist::{Admission, Scope};
+use crate::persist::{Admission, ClaimScope};
 use crate::wholeness::Wholeness;
 use crate::writers::FileKey;
 use base::{Error, ErrorKind, LogicalPath};
-use finish::{Share, finish, finish_now};
+use finish::{SharedOpen, finish, finish_now};
 use pending::{create_pending, directories_to_make};
 use plan::how;
 use std::io;
@@ -38,7 +38,7 @@ use storage::{Now, OpenHow};
 use vfs::{Answer, ReplyTo, Started, Value};
 
 /// Opens a file after its request was checked.
-pub(crate) fn proceed(opener: &Arc<Opener>, plan: Plan, reply: &ReplyTo) -> Started {
+pub(crate) fn proceed(opener: &Arc<Opener>, plan: OpenPlan, reply: &ReplyTo) -> Started {
     if !plan.write
         && let Some(answer) = open_now(opener, &plan)
     {
@@ -47,7 +47,7 @@ pub(crate) fn proceed(opener: &Arc<Opener>, plan: Plan, reply: &ReplyTo) -> Star
     let (path, inside) = (plan.path.clone(), opener.clone());
     let create = plan.create(opener).ok().flatten();
     job::spawn_at(&opener.services.backend, &path, create, reply, move |place, reply| {
-        let plan = Plan { place, ..plan };
+        let plan = OpenPlan { place, ..plan };
         match (open(&inside, &plan), &plan.request.duplicate_of) {
             (Answer::Value(Value::Opened(opened)), Some(template)) => clone::fill(opened, template, reply),
             (answer, _) => reply.send(answer),
@@ -55,17 +55,17 @@ pub(crate) fn proceed(opener: &Arc<Opener>, plan: Plan, reply: &ReplyTo) -> Star
     })
 }
 
-fn lock(opener: &Opener, plan: &Plan) -> Result<LockTicket, Error> {
+fn lock(opener: &Opener, plan: &OpenPlan) -> Result<LockTicket, Error> {
     let usage = match (plan.write, plan.request.counts_as_reader) {
-        (false, _) => Use::Read,
-        (true, true) => Use::WriteAsReader,
-        (true, false) => Use::Write,
+        (false, _) => LockUse::Read,
+        (true, true) => LockUse::WriteAsReader,
+        (true, false) => LockUse::Write,
     };
     opener.services.open_table.locks.acquire(&plan.plain, usage, plan.enforce_lock)
 }
 
 /// Opens a file for reading if its name is in memory.
-fn open_now(opener: &Arc<Opener>, plan: &Plan) -> Option<Answer> {
+fn open_now(opener: &Arc<Opener>, plan: &OpenPlan) -> Option<Answer> {
     if plan.path != plan.plain {
         return None;
     }
@@ -91,11 +91,12 @@ fn open_now(opener: &Arc<Opener>, plan: &Plan) -> Option<Answer> {
 }
 
 /// Opens a file where blocking is allowed.
-pub(crate) fn open(opener: &Arc<Opener>, plan: &Plan) -> Answer {
+pub(crate) fn open(opener: &Arc<Opener>, plan: &OpenPlan) -> Answer {
     if plan.path != plan.plain {
         return Answer::Error(slash_error(opener, plan));
     }
-    let claim = if plan.write { opener.services.persist.claim(&[&plan.plain], Scope::Name) } else { None };
+    let claim =
+        if plan.write { opener.services.persist.claim(&[&plan.plain], ClaimScope::Name) } else { None };
     if plan.write && claim.is_none() {
         return Answer::Wait { seconds: 1, text: String::new() };
     }
@@ -167,7 +168,7 @@ fn found_at(opener: &Opener, path: &LogicalPath) -> io::Result<Wholeness> {
 }
 
 /// Opens a file without persist on close.
-fn plain(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket) -> Answer {
+fn plain(opener: &Arc<Opener>, plan: &OpenPlan, lock: LockTicket) -> Answer {
     let how = match how(opener, plan, plan.request.delete && !plan.request.new, None) {
         Ok(how) => how,
         Err(error) => return Answer::Error(error),
@@ -187,7 +188,7 @@ fn plain(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket) -> Answer {
         // The file is new or was truncated, so it is not the unfinished file of an earlier run.
         opener.services.persist.end_absent_created(&plan.plain, opener.services.backend.as_ref());
     }
-    let answer = finish(opener, plan, file, lock, Share::Plain);
+    let answer = finish(opener, plan, file, lock, SharedOpen::Plain);
     // A file created as a copy is announced after its content was copied.
     if plan.creates && plan.request.duplicate_of.is_none() && matches!(answer, Answer::Value(_)) {
         opener.services.events.made(&plan.plain, false);
@@ -197,7 +198,7 @@ fn plain(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket) -> Answer {
 
 /// Returns the error for a name that ends in `/`: such a name is a directory, which cannot be
 /// opened.
-fn slash_error(opener: &Opener, plan: &Plan) -> Error {
+fn slash_error(opener: &Opener, plan: &OpenPlan) -> Error {
     let has_parent =
         || plan.plain.parent().is_none_or(|parent| opener.services.backend.stat(&parent).is_ok());
     match lookup::metadata(opener.services.backend.as_ref(), &plan.path, plan.verb()) {

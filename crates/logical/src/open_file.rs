@@ -3,14 +3,14 @@
 //! It is separate from [`crate::handle`], because it lives until its last operation has ended, even
 //! if the session has closed the handle.
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::FileCheckpoint;
 use crate::checksum::{Growing, stored};
-use crate::describe::{self, View};
+use crate::describe::{self, StatView};
 use crate::errno::{self, os, unable};
 use crate::file_services::FileServices;
 use crate::lock::LockTicket;
 use crate::names::FileName;
-use crate::persist::{Fate, PendingTicket};
+use crate::persist::{PendingTicket, ReleasedFile};
 use crate::third_party::{HeldGrant, PullState};
 use crate::writers::{FileKey, WriterTicket};
 use base::{Error, ErrorKind, LogicalPath, Owner, errno_text};
@@ -54,7 +54,7 @@ pub(crate) struct Flight {
 }
 
 /// The open file, which lives until its last operation has ended.
-pub(crate) struct Open {
+pub(crate) struct OpenFileState {
     pub(crate) services: Arc<FileServices>,
     pub(crate) path: LogicalPath,
     /// The client, which may have left.
@@ -71,7 +71,7 @@ pub(crate) struct Open {
     persist: Option<PendingTicket>,
     /// A checkpoint is active, so changes must save the old bytes first.
     has_checkpoint: AtomicBool,
-    checkpoint: Mutex<Option<Checkpoint>>,
+    checkpoint: Mutex<Option<FileCheckpoint>>,
     /// No checksum is stored with the file.
     bare: AtomicBool,
     /// The registered name of a writable file, which a sync makes durable.
@@ -111,7 +111,7 @@ pub(crate) enum Parting {
     Abandon,
 }
 
-impl Open {
+impl OpenFileState {
     pub(crate) fn new(services: &Arc<FileServices>, new: NewFile) -> Arc<Self> {
         services.open_table.add_handle();
         let name = new.writer.is_some().then(|| services.open_table.names.enter(&new.path));
@@ -257,9 +257,9 @@ impl Open {
             Parting::Abandon => persist.abandon(ticket, spoiled),
         };
         match fate {
-            Fate::Kept => {}
-            Fate::Persisted => self.services.events.made(path.as_ref().unwrap_or(&self.path), false),
-            Fate::Doomed => {
+            ReleasedFile::Kept => {}
+            ReleasedFile::Persisted => self.services.events.made(path.as_ref().unwrap_or(&self.path), false),
+            ReleasedFile::Doomed => {
                 if let Some(path) = persist.remove(ticket, self.services.backend.as_ref()) {
                     self.services.events.gone(&path);
                 }
@@ -268,7 +268,7 @@ impl Open {
         Ok(())
     }
 
-    fn checkpoint(&self) -> MutexGuard<'_, Option<Checkpoint>> {
+    fn checkpoint(&self) -> MutexGuard<'_, Option<FileCheckpoint>> {
         self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -296,7 +296,7 @@ impl Open {
         self.growing.count(bytes.len() as u64);
     }
 
-    /// Records the bytes that [`Open::write`] is going to write.
+    /// Records the bytes that [`OpenFileState::write`] is going to write.
     pub(crate) fn about_to_write(&self, offset: u64, bytes: &[u8]) {
         self.growing.feed(offset, bytes);
     }
@@ -307,7 +307,7 @@ impl Open {
         &self,
         verb: &str,
         protected: bool,
-        save: impl FnOnce(&mut Checkpoint) -> io::Result<()>,
+        save: impl FnOnce(&mut FileCheckpoint) -> io::Result<()>,
         act: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.before_change();
@@ -400,7 +400,7 @@ impl Open {
 
     pub(crate) fn write(&self, buffer: Vec<u8>, offset: u64, protected: bool) -> Result<Value, Error> {
         let length = buffer.len() as u64;
-        let save = |checkpoint: &mut Checkpoint| checkpoint.before_write(offset, length);
+        let save = |checkpoint: &mut FileCheckpoint| checkpoint.before_write(offset, length);
         self.change("write", protected, save, || {
             self.file.write(offset, &buffer).map_err(|e| self.write_failed("write", e))
         })?;
@@ -408,7 +408,7 @@ impl Open {
         Ok(Value::Written { buffer })
     }
 
-    /// Writes data received by a copy, after [`Open::about_to_write`].
+    /// Writes data received by a copy, after [`OpenFileState::about_to_write`].
     pub(crate) fn write_pulled(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.check_range("write", offset, bytes.len())?;
         self.before_change();
@@ -560,9 +560,9 @@ impl Open {
     /// Returns the view for a status. A marked file is pending if this server has a record of it.
     /// It also is if the close of this handle would complete it, because its name may have been
     /// removed.
-    fn view(&self, metadata: &Metadata) -> View {
+    fn view(&self, metadata: &Metadata) -> StatView {
         let pending = describe::has_mark_bit(metadata)
             && (self.persist.is_some() || self.services.persist.is_known(metadata));
-        View { read_only: self.read_only_export, pending }
+        StatView { read_only: self.read_only_export, pending }
     }
 }

@@ -5,14 +5,14 @@
 //! ids even after a restart, and refuses ids that it never issued.
 
 use crate::errno::{self, unable};
-use crate::exports::Exports;
+use crate::exports::ExportTable;
 use crate::job;
-use crate::lists::{self, Next, Walk};
+use crate::lists::{self, PathListStep, PathListWalk};
 use base::{Clock, Error, ErrorKind, LogicalPath, Owner};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
-use storage::{Backend, Pool, Progress, STEP_ITEMS_MAX, Work, WorkEnd};
+use storage::{Backend, Pool, STEP_ITEMS_MAX, StepProgress, Work, WorkEnd};
 use vfs::{Answer, Caller, PrepareRequest, ReplyTo, Started, Target, TargetList, Value};
 
 /// Maximum total length of the lists whose access times are to be renewed, over all sessions, in
@@ -34,7 +34,7 @@ const CHECK_THREADS_MAX: usize = 2;
 /// The components that serve prepare requests.
 pub(crate) struct PrepareRequests {
     ids: Prepares,
-    exports: Arc<Exports>,
+    exports: Arc<ExportTable>,
     backend: Arc<dyn Backend>,
     /// The pool that checks long lists of paths.
     checks: Arc<Pool>,
@@ -43,7 +43,7 @@ pub(crate) struct PrepareRequests {
 }
 
 impl PrepareRequests {
-    pub(crate) fn new(ids: Prepares, exports: Arc<Exports>, backend: Arc<dyn Backend>) -> Self {
+    pub(crate) fn new(ids: Prepares, exports: Arc<ExportTable>, backend: Arc<dyn Backend>) -> Self {
         let checks = Pool::for_long_work("lists", CHECK_THREADS_MAX);
         Self { ids, exports, backend, checks, freshening: AtomicUsize::new(0) }
     }
@@ -112,7 +112,7 @@ pub(crate) fn start(
 fn freshen_all(requests: &Arc<PrepareRequests>, owner: Owner, targets: &TargetList) {
     let bytes = targets.bytes();
     let before = requests.freshening.fetch_add(bytes, Ordering::Relaxed);
-    let walk = Walk::new(&requests.backend, targets);
+    let walk = PathListWalk::new(&requests.backend, targets);
     let pool = walk.pool().clone();
     let work = Freshen { requests: requests.clone(), walk, bytes };
     // Dropping the work returns its bytes.
@@ -125,7 +125,7 @@ fn freshen_all(requests: &Arc<PrepareRequests>, owner: Owner, targets: &TargetLi
 /// later opens.
 struct Freshen {
     requests: Arc<PrepareRequests>,
-    walk: Walk,
+    walk: PathListWalk,
     bytes: usize,
 }
 
@@ -136,16 +136,18 @@ impl Drop for Freshen {
 }
 
 impl Work for Freshen {
-    fn step(&mut self) -> Progress {
+    fn step(&mut self) -> StepProgress {
         for _ in 0..STEP_ITEMS_MAX {
             match self.walk.next() {
-                Next::Target(target) => renew(self.requests.backend.as_ref(), &target.path.without_slash()),
-                Next::MoveTo(pool) => return Progress::MoveTo(pool),
-                Next::Wrong(_) => {}
-                Next::End => return Progress::Done,
+                PathListStep::Target(target) => {
+                    renew(self.requests.backend.as_ref(), &target.path.without_slash())
+                }
+                PathListStep::MoveTo(pool) => return StepProgress::MoveTo(pool),
+                PathListStep::Wrong(_) => {}
+                PathListStep::End => return StepProgress::Done,
             }
         }
-        Progress::More
+        StepProgress::More
     }
 
     fn is_cancelled(&self) -> bool {

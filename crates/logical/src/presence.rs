@@ -2,9 +2,9 @@
 //! learns of later changes from [`crate::Events`].
 
 use crate::describe;
-use crate::exports::Exports;
+use crate::exports::ExportTable;
 use crate::job::{ByPool, sort_in};
-use crate::persist::Persist;
+use crate::persist::UnfinishedFiles;
 use crate::proof;
 use crate::wholeness::{Wholeness, WholenessRule};
 use base::{LogicalPath, Owner};
@@ -22,7 +22,7 @@ pub(crate) const NAMES_AT_ONCE: usize = 512;
 
 /// The presence of a path on this server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Presence {
+pub enum PathPresence {
     /// A file or directory with this path exists.
     Here {
         /// It is an unfinished file.
@@ -39,9 +39,9 @@ pub enum Presence {
 /// The components that determine presence.
 #[derive(Clone)]
 pub(crate) struct Presences {
-    pub(crate) exports: Arc<Exports>,
+    pub(crate) exports: Arc<ExportTable>,
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) persist: Arc<Persist>,
+    pub(crate) persist: Arc<UnfinishedFiles>,
     pub(crate) wholeness: Arc<WholenessRule>,
 }
 
@@ -52,10 +52,10 @@ impl Presences {
     }
 
     /// Implements [`crate::Logical::look_now`].
-    pub(crate) fn look_now(&self, path: &LogicalPath) -> Option<Presence> {
+    pub(crate) fn look_now(&self, path: &LogicalPath) -> Option<PathPresence> {
         let plain = path.without_slash();
         if !self.is_exported(&plain) {
-            return Some(Presence::NotHere);
+            return Some(PathPresence::NotHere);
         }
         match self.backend.stat_now(&plain) {
             Now::Done(result) => self.presence_now(&plain, result),
@@ -67,7 +67,7 @@ impl Presences {
     pub(crate) fn look<T, F>(self: &Arc<Self>, mut paths: Vec<(LogicalPath, T)>, then: &F)
     where
         T: Copy + Send + 'static,
-        F: Fn(Vec<(LogicalPath, T, Presence)>) + Clone + Send + 'static,
+        F: Fn(Vec<(LogicalPath, T, PathPresence)>) + Clone + Send + 'static,
     {
         let backend = &self.backend;
         while let Some(first) = paths.pop() {
@@ -153,13 +153,13 @@ impl Presences {
 /// A path to look up, and the tag by which the caller identifies it.
 type Sought<T> = (LogicalPath, T);
 
-fn refused<T: Copy>(group: &[Sought<T>]) -> Vec<(LogicalPath, T, Presence)> {
-    group.iter().map(|(path, tag)| (path.clone(), *tag, Presence::Overloaded)).collect()
+fn refused<T: Copy>(group: &[Sought<T>]) -> Vec<(LogicalPath, T, PathPresence)> {
+    group.iter().map(|(path, tag)| (path.clone(), *tag, PathPresence::Overloaded)).collect()
 }
 
 impl Presences {
     /// Looks up paths where blocking is allowed.
-    fn seen<T>(&self, group: Vec<Sought<T>>) -> Vec<(LogicalPath, T, Presence)> {
+    fn seen<T>(&self, group: Vec<Sought<T>>) -> Vec<(LogicalPath, T, PathPresence)> {
         let look = |(path, tag): Sought<T>| {
             let plain = path.without_slash();
             let presence = self.presence(&plain, self.backend.stat(&plain));
@@ -168,13 +168,13 @@ impl Presences {
         group.into_iter().map(look).collect()
     }
 
-    fn presence(&self, path: &LogicalPath, found: io::Result<Metadata>) -> Presence {
+    fn presence(&self, path: &LogicalPath, found: io::Result<Metadata>) -> PathPresence {
         let wholeness = |metadata: &Metadata| Some(self.wholeness.at(path, metadata));
-        self.here(path, found, wholeness).unwrap_or(Presence::Unknown)
+        self.here(path, found, wholeness).unwrap_or(PathPresence::Unknown)
     }
 
     /// Returns the presence if that is possible without waiting.
-    fn presence_now(&self, path: &LogicalPath, found: io::Result<Metadata>) -> Option<Presence> {
+    fn presence_now(&self, path: &LogicalPath, found: io::Result<Metadata>) -> Option<PathPresence> {
         self.here(path, found, |metadata| self.wholeness.now(path, metadata))
     }
 
@@ -183,14 +183,14 @@ impl Presences {
         path: &LogicalPath,
         found: io::Result<Metadata>,
         wholeness: impl FnOnce(&Metadata) -> Option<Wholeness>,
-    ) -> Option<Presence> {
+    ) -> Option<PathPresence> {
         Some(match found {
             Ok(metadata) => {
                 let pending = self.persist.is_pending(path) || wholeness(&metadata)? != Wholeness::Whole;
-                Presence::Here { pending }
+                PathPresence::Here { pending }
             }
-            Err(error) if proof::is_missing(&error) => Presence::NotHere,
-            Err(_) => Presence::Unknown,
+            Err(error) if proof::is_missing(&error) => PathPresence::NotHere,
+            Err(_) => PathPresence::Unknown,
         })
     }
 }
@@ -210,7 +210,7 @@ fn look_there<T, F>(
     run: impl FnOnce(Job) -> Result<(), Job>,
 ) where
     T: Copy + Send + 'static,
-    F: Fn(Vec<(LogicalPath, T, Presence)>) + Clone + Send + 'static,
+    F: Fn(Vec<(LogicalPath, T, PathPresence)>) + Clone + Send + 'static,
 {
     let refused = refused(&group);
     let Some(permit) = admit(pool, &group) else { return then(refused) };

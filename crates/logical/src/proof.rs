@@ -22,7 +22,7 @@ pub(crate) const CHECKPOINT: &str = "user.scalla.checkpoint";
 
 /// The result of searching for the file of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Finding {
+pub(crate) enum ProofSearch {
     /// The file of the record was found.
     Same,
     /// There is another file or none, so the record no longer applies.
@@ -45,7 +45,7 @@ enum Likeness {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Place {
+struct ProofFile {
     device: u64,
     inode: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,21 +54,21 @@ struct Place {
     handle: Option<(u64, u64)>,
 }
 
-impl From<FileIdentity> for Place {
+impl From<FileIdentity> for ProofFile {
     fn from(identity: FileIdentity) -> Self {
         let FileIdentity { device, inode, born, handle } = identity;
         Self { device, inode, born, handle }
     }
 }
 
-impl From<Place> for FileIdentity {
-    fn from(place: Place) -> Self {
-        let Place { device, inode, born, handle } = place;
+impl From<ProofFile> for FileIdentity {
+    fn from(place: ProofFile) -> Self {
+        let ProofFile { device, inode, born, handle } = place;
         Self { device, inode, born, handle }
     }
 }
 
-impl Place {
+impl ProofFile {
     fn is(self, found: &FileIdentity) -> bool {
         FileIdentity::from(self).is_same(found)
     }
@@ -77,9 +77,9 @@ impl Place {
 /// The identity of a file and of the directories above it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Proof {
-    file: Place,
+    file: ProofFile,
     /// From the root of the tree to the directory of the file.
-    above: Vec<Place>,
+    above: Vec<ProofFile>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nonce: Option<String>,
 }
@@ -98,7 +98,7 @@ fn directories(path: &LogicalPath) -> Vec<LogicalPath> {
     all
 }
 
-fn above(backend: &dyn Backend, path: &LogicalPath) -> io::Result<Vec<Place>> {
+fn above(backend: &dyn Backend, path: &LogicalPath) -> io::Result<Vec<ProofFile>> {
     directories(path).iter().map(|path| Ok(backend.identity(path)?.into())).collect()
 }
 
@@ -162,41 +162,41 @@ impl Proof {
     ///
     /// A file with the same inode but another number was taken over by another server if it is
     /// unfinished. If it has a checkpoint, its state is unknown.
-    pub(crate) fn find(&self, backend: &dyn Backend, path: &LogicalPath, attribute: &str) -> Finding {
+    pub(crate) fn find(&self, backend: &dyn Backend, path: &LogicalPath, attribute: &str) -> ProofSearch {
         let found = match backend.identity(path) {
             Ok(found) => found,
             Err(error) if is_missing(&error) => return self.missing(backend, path),
-            Err(_) => return Finding::Unreadable(path.clone()),
+            Err(_) => return ProofSearch::Unreadable(path.clone()),
         };
         let Ok(number) = self.number(|| backend.attribute(path, attribute)) else {
-            return Finding::Unreadable(path.clone());
+            return ProofSearch::Unreadable(path.clone());
         };
         match self.compare(&found, number.as_deref()) {
-            Likeness::Same => Finding::Same,
-            Likeness::Renumbered if attribute == CHECKPOINT => Finding::NotThere(path.clone()),
-            Likeness::Renumbered => Finding::Replaced,
+            Likeness::Same => ProofSearch::Same,
+            Likeness::Renumbered if attribute == CHECKPOINT => ProofSearch::NotThere(path.clone()),
+            Likeness::Renumbered => ProofSearch::Replaced,
             Likeness::Other => self.missing(backend, path),
         }
     }
 
     /// Decides whether a missing file was removed, or its file system is not mounted.
-    fn missing(&self, backend: &dyn Backend, path: &LogicalPath) -> Finding {
+    fn missing(&self, backend: &dyn Backend, path: &LogicalPath) -> ProofSearch {
         for (directory, place) in directories(path).into_iter().zip(&self.above) {
             match backend.identity(&directory) {
                 Ok(found) if place.is(&found) => {}
                 // The directory is the same, and no longer contains the file.
                 Err(error) if is_missing(&error) && backend.has_name(&directory).is_ok_and(|has| !has) => {
-                    return Finding::Replaced;
+                    return ProofSearch::Replaced;
                 }
-                Ok(_) => return Finding::NotThere(directory),
-                Err(error) if is_missing(&error) => return Finding::NotThere(directory),
-                Err(_) => return Finding::Unreadable(directory),
+                Ok(_) => return ProofSearch::NotThere(directory),
+                Err(error) if is_missing(&error) => return ProofSearch::NotThere(directory),
+                Err(_) => return ProofSearch::Unreadable(directory),
             }
         }
         if self.above.is_empty() {
-            return Finding::NotThere(path.parent().unwrap_or_else(LogicalPath::root));
+            return ProofSearch::NotThere(path.parent().unwrap_or_else(LogicalPath::root));
         }
         let is_dangling = backend.identity(path).is_err() && backend.has_name(path).is_ok_and(|has| has);
-        if is_dangling { Finding::NotThere(path.clone()) } else { Finding::Replaced }
+        if is_dangling { ProofSearch::NotThere(path.clone()) } else { ProofSearch::Replaced }
     }
 }

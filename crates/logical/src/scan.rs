@@ -17,16 +17,16 @@
 //! and skip the names that were listed already, because positions are not valid across streams on
 //! every file system.
 
-use crate::job::{self, Waiting};
-use crate::listing::{Described, Listings, Reading, Rest, Wanted, go_on, own_page};
+use crate::job::{self, WaitingClient};
+use crate::listing::{Described, DirectoryReading, ListingKey, Listings, Rest, go_on, own_page};
 use base::{Error, ErrorKind, Owner};
 use std::collections::{HashMap, HashSet};
 use std::mem::size_of;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use storage::{Elsewhere, Pool};
-use vfs::{Answer, Caller, Entries, Entry, Listing, ReplyTo, Started, Value};
+use storage::{Pool, WorkPlacement};
+use vfs::{Answer, Caller, DirectoryEntries, DirectoryEntry, ListingPosition, ReplyTo, Started, Value};
 
 /// Maximum size of the buffer of one directory, in bytes: some 15,000 entries with their status.
 const KEPT_BYTES_MAX: usize = 5 << 20;
@@ -48,13 +48,13 @@ const READINGS_MAX: usize = 4;
 /// All directories that are being read, with the requests that wait.
 #[derive(Default)]
 pub(crate) struct Scans {
-    turns: Mutex<HashMap<Wanted, Turns>>,
+    turns: Mutex<HashMap<ListingKey, DirectoryScans>>,
     kept: Arc<AtomicUsize>,
 }
 
 /// The readings of one directory; there is at least one.
 #[derive(Default)]
-struct Turns {
+struct DirectoryScans {
     /// The last reading that started, and its start time.
     running: Option<(ScanId, Duration)>,
     /// Number of readings in progress.
@@ -70,47 +70,47 @@ type ScanId = usize;
 
 /// One reading.
 pub(crate) struct Scan {
-    wanted: Wanted,
-    state: Mutex<State>,
+    wanted: ListingKey,
+    state: Mutex<ScanState>,
     all_kept: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
-struct State {
-    pages: Vec<Entries>,
+struct ScanState {
+    pages: Vec<DirectoryEntries>,
     kept: usize,
     /// Requests that have received all pages so far.
-    waiting: Vec<Waiting>,
-    end: End,
+    waiting: Vec<WaitingClient>,
+    end: ScanEnd,
 }
 
 #[derive(Default)]
-enum End {
+enum ScanEnd {
     #[default]
     NotYet,
     /// The end of the directory was reached.
     Whole,
     Failed(Error),
     /// The buffer is full. The first listing that needs more takes the stream.
-    Full(Option<Box<Reading>>),
+    Full(Option<Box<DirectoryReading>>),
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn listing(entries: Entries, rest: Option<Rest>) -> Answer {
-    let rest = rest.map(|rest| Box::new(rest) as Box<dyn Listing>);
+fn listing(entries: DirectoryEntries, rest: Option<Rest>) -> Answer {
+    let rest = rest.map(|rest| Box::new(rest) as Box<dyn ListingPosition>);
     Answer::Value(Value::Listing { entries, rest })
 }
 
 /// Answers with the first page of a reading that starts after this call.
-pub(crate) fn join(listings: &Arc<Listings>, caller: &Arc<Caller>, wanted: Wanted, reply: &ReplyTo) {
+pub(crate) fn join(listings: &Arc<Listings>, caller: &Arc<Caller>, wanted: ListingKey, reply: &ReplyTo) {
     let calls = {
         let mut turns = lock(&listings.scans.turns);
         let turns = turns.entry(wanted.clone()).or_default();
         let next = turns.next.get_or_insert_with(|| Arc::new(Scan::new(wanted.clone(), &listings.scans)));
-        lock(&next.state).waiting.push(Waiting::new(caller, reply));
+        lock(&next.state).waiting.push(WaitingClient::new(caller, reply));
         turns.calls(listings.clock.now())
     };
     if calls {
@@ -131,13 +131,13 @@ pub(crate) fn more(
         return Started::Done(answer);
     }
     let reading = match &mut state.end {
-        End::NotYet => {
-            state.waiting.push(Waiting::new(caller, reply));
+        ScanEnd::NotYet => {
+            state.waiting.push(WaitingClient::new(caller, reply));
             return Started::Pending;
         }
-        End::Whole => return Started::Done(listing(Entries::default(), None)),
-        End::Failed(error) => return Started::Done(Answer::Error(error.again())),
-        End::Full(reading) => reading.take(),
+        ScanEnd::Whole => return Started::Done(listing(DirectoryEntries::default(), None)),
+        ScanEnd::Failed(error) => return Started::Done(Answer::Error(error.again())),
+        ScanEnd::Full(reading) => reading.take(),
     };
     drop(state);
     if let Some(reading) = reading {
@@ -147,7 +147,7 @@ pub(crate) fn more(
     let path = scan.wanted.path.clone();
     job::spawn_at(&listings.backend, &path, None, reply, move |place, reply| {
         let told = scan.told();
-        match Reading::begin(&inside, &scan.wanted, place) {
+        match DirectoryReading::begin(&inside, &scan.wanted, place) {
             Ok(mut reading) => {
                 reading.skip(told);
                 drop(scan);
@@ -161,7 +161,7 @@ pub(crate) fn more(
 /// Starts readings for requests that have waited too long. Never blocks.
 pub(crate) fn tick(listings: &Arc<Listings>) {
     let now = listings.clock.now();
-    let late: Vec<Wanted> = {
+    let late: Vec<ListingKey> = {
         let mut turns = lock(&listings.scans.turns);
         turns.iter_mut().filter_map(|(wanted, turns)| turns.calls(now).then(|| wanted.clone())).collect()
     };
@@ -175,7 +175,7 @@ impl Scans {
     }
 
     /// Returns the session to which the next reading is accounted: the first one that waits for it.
-    fn owner_of_next(&self, wanted: &Wanted) -> Owner {
+    fn owner_of_next(&self, wanted: &ListingKey) -> Owner {
         let turns = lock(&self.turns);
         let next = turns.get(wanted).and_then(|turns| turns.next.as_ref());
         next.and_then(|scan| lock(&scan.state).waiting.first().map(|one| one.reply.owner()))
@@ -183,7 +183,7 @@ impl Scans {
     }
 }
 
-impl Turns {
+impl DirectoryScans {
     /// Reports whether no reading is in progress or requested.
     fn is_over(&self) -> bool {
         self.alive == 0 && self.next.is_none()
@@ -199,7 +199,7 @@ impl Turns {
 }
 
 /// Queues a job that starts the next reading of a directory.
-fn call(listings: &Arc<Listings>, wanted: Wanted) {
+fn call(listings: &Arc<Listings>, wanted: ListingKey) {
     let (inside, path, what) = (listings.clone(), wanted.path.clone(), wanted.clone());
     let (backend, owner) = (listings.backend.clone(), listings.scans.owner_of_next(&wanted));
     let refused = {
@@ -210,7 +210,7 @@ fn call(listings: &Arc<Listings>, wanted: Wanted) {
 }
 
 /// Refuses the requests for the next reading, because a pool is full.
-fn refuse(listings: &Arc<Listings>, wanted: &Wanted) {
+fn refuse(listings: &Arc<Listings>, wanted: &ListingKey) {
     let refused = {
         let mut all = lock(&listings.scans.turns);
         let Some(turns) = all.get_mut(wanted) else { return };
@@ -226,7 +226,7 @@ fn refuse(listings: &Arc<Listings>, wanted: &Wanted) {
 }
 
 /// Starts the next reading of a directory. Later requests wait for the one after it.
-fn begin(listings: &Arc<Listings>, wanted: &Wanted, place: Option<Elsewhere>) {
+fn begin(listings: &Arc<Listings>, wanted: &ListingKey, place: Option<WorkPlacement>) {
     let now = listings.clock.now();
     let scan = {
         let mut turns = lock(&listings.scans.turns);
@@ -237,15 +237,15 @@ fn begin(listings: &Arc<Listings>, wanted: &Wanted, place: Option<Elsewhere>) {
         turns.alive += 1;
         scan
     };
-    let work = Work { listings: listings.clone(), scan };
-    match Reading::begin(listings, wanted, place) {
+    let work = ScanWork { listings: listings.clone(), scan };
+    match DirectoryReading::begin(listings, wanted, place) {
         Ok(reading) => run(work, reading, None),
-        Err(error) => work.scan.publish(None, End::Failed(error)),
+        Err(error) => work.scan.publish(None, ScanEnd::Failed(error)),
     }
 }
 
 /// Reads on. If other jobs wait for the pool, they get their turn after each page.
-fn run(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
+fn run(work: ScanWork, reading: Box<DirectoryReading>, ready: Option<Vec<DirectoryEntry>>) {
     let pool = reading.pool().clone();
     let mut at = (reading, ready);
     loop {
@@ -256,7 +256,7 @@ fn run(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
                 let listings = work.listings.clone();
                 return errand.go(&listings, move |page| {
                     let Some((reading, entries)) = page else {
-                        return work.scan.publish(None, End::Failed(job::overload()));
+                        return work.scan.publish(None, ScanEnd::Failed(job::overload()));
                     };
                     if let Some((reading, ready)) = work.keep(reading, entries) {
                         queue(work, reading, ready);
@@ -273,7 +273,7 @@ fn run(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
 }
 
 /// Queues the continuation in the pool of the directory.
-fn queue(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
+fn queue(work: ScanWork, reading: Box<DirectoryReading>, ready: Option<Vec<DirectoryEntry>>) {
     let pool = reading.pool().clone();
     // A full pool must not end a reading that has started.
     if let Err(job) = pool.run(Pool::current_owner(), Box::new(move || run(work, reading, ready))) {
@@ -282,28 +282,32 @@ fn queue(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
 }
 
 /// A reading in progress, which ends on drop, even after a panic.
-struct Work {
+struct ScanWork {
     listings: Arc<Listings>,
     scan: Arc<Scan>,
 }
 
-impl Work {
+impl ScanWork {
     /// Reads a page and publishes the previous one, which is known now not to be, or to be, the
     /// last.
-    fn step(&self, mut reading: Box<Reading>, ready: Option<Vec<Entry>>) -> Option<Described> {
+    fn step(
+        &self,
+        mut reading: Box<DirectoryReading>,
+        ready: Option<Vec<DirectoryEntry>>,
+    ) -> Option<Described> {
         let names = match reading.names() {
             Ok(names) => names,
             Err(error) => {
-                self.scan.publish(ready, End::Failed(error));
+                self.scan.publish(ready, ScanEnd::Failed(error));
                 return None;
             }
         };
         if names.is_empty() {
-            self.scan.publish(ready, End::Whole);
+            self.scan.publish(ready, ScanEnd::Whole);
             return None;
         }
         if ready.is_some() {
-            self.scan.publish(ready, End::NotYet);
+            self.scan.publish(ready, ScanEnd::NotYet);
         }
         if !self.scan.is_wanted() {
             return None;
@@ -312,16 +316,20 @@ impl Work {
     }
 
     /// Buffers a page. The last page that fits is published at once.
-    fn keep(&self, reading: Box<Reading>, entries: Vec<Entry>) -> Option<(Box<Reading>, Option<Vec<Entry>>)> {
+    fn keep(
+        &self,
+        reading: Box<DirectoryReading>,
+        entries: Vec<DirectoryEntry>,
+    ) -> Option<(Box<DirectoryReading>, Option<Vec<DirectoryEntry>>)> {
         if !entries.is_empty() && !self.scan.may_keep(&entries) {
-            self.scan.publish(Some(entries), End::Full(Some(reading)));
+            self.scan.publish(Some(entries), ScanEnd::Full(Some(reading)));
             return None;
         }
         Some((reading, (!entries.is_empty()).then_some(entries)))
     }
 }
 
-impl Drop for Work {
+impl Drop for ScanWork {
     fn drop(&mut self) {
         self.scan.abandon();
         let (scans, wanted) = (&self.listings.scans, &self.scan.wanted);
@@ -343,13 +351,13 @@ impl Drop for Work {
 }
 
 /// Returns the size of entries in the buffer, in bytes.
-fn bytes_of(entries: &[Entry]) -> usize {
-    let of = |entry: &Entry| size_of::<Entry>() + 2 * entry.name.len() + TEXT_BYTES;
+fn bytes_of(entries: &[DirectoryEntry]) -> usize {
+    let of = |entry: &DirectoryEntry| size_of::<DirectoryEntry>() + 2 * entry.name.len() + TEXT_BYTES;
     entries.iter().map(of).sum()
 }
 
 impl Scan {
-    fn new(wanted: Wanted, scans: &Scans) -> Self {
+    fn new(wanted: ListingKey, scans: &Scans) -> Self {
         Self { wanted, state: Mutex::default(), all_kept: scans.kept.clone() }
     }
 
@@ -358,7 +366,7 @@ impl Scan {
     }
 
     /// Adds entries to the size of the buffer, and reports whether more may follow.
-    fn may_keep(&self, entries: &[Entry]) -> bool {
+    fn may_keep(&self, entries: &[DirectoryEntry]) -> bool {
         let bytes = bytes_of(entries);
         let all = self.all_kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut state = lock(&self.state);
@@ -367,10 +375,10 @@ impl Scan {
     }
 
     /// Adds a page and answers the requests that wait for it.
-    fn publish(self: &Arc<Self>, page: Option<Vec<Entry>>, end: End) {
+    fn publish(self: &Arc<Self>, page: Option<Vec<DirectoryEntry>>, end: ScanEnd) {
         let mut state = lock(&self.state);
         let at = state.pages.len();
-        state.pages.extend(page.map(Entries::from));
+        state.pages.extend(page.map(DirectoryEntries::from));
         state.end = end;
         let waiting = std::mem::take(&mut state.waiting);
         let answers: Vec<_> = waiting
@@ -378,8 +386,8 @@ impl Scan {
             .map(|one| {
                 let answer = match (state.page(self, at), &state.end) {
                     (Some(answer), _) => answer,
-                    (None, End::Failed(error)) => Answer::Error(error.again()),
-                    (None, _) => listing(Entries::default(), None),
+                    (None, ScanEnd::Failed(error)) => Answer::Error(error.again()),
+                    (None, _) => listing(DirectoryEntries::default(), None),
                 };
                 (one.reply, answer)
             })
@@ -396,9 +404,9 @@ impl Scan {
     /// Ends the reading with an error for all requests that need more.
     fn abandon(&self) {
         let mut state = lock(&self.state);
-        if matches!(state.end, End::NotYet) {
+        if matches!(state.end, ScanEnd::NotYet) {
             let text = "cannot read the directory to its end: internal error; see the server's log";
-            state.end = End::Failed(Error::new(ErrorKind::ServerError, text));
+            state.end = ScanEnd::Failed(Error::new(ErrorKind::ServerError, text));
         }
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
@@ -420,11 +428,11 @@ impl Drop for Scan {
     }
 }
 
-impl State {
+impl ScanState {
     /// Returns the answer with a page, if the page exists.
     fn page(&self, scan: &Arc<Scan>, at: usize) -> Option<Answer> {
         let entries = self.pages.get(at)?.clone();
-        let last = at + 1 == self.pages.len() && matches!(self.end, End::Whole);
+        let last = at + 1 == self.pages.len() && matches!(self.end, ScanEnd::Whole);
         Some(listing(entries, (!last).then(|| Rest::Shared(scan.clone(), at + 1))))
     }
 }

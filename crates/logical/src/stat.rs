@@ -2,37 +2,41 @@
 //! disk or for names of owners.
 
 use crate::config::Export;
-use crate::describe::{self, Users, View};
-use crate::exports::Exports;
+use crate::describe::{self, StatView, UserDirectory};
+use crate::exports::ExportTable;
 use crate::job::{done, on_pool};
-use crate::lists::{Next, Walk};
+use crate::lists::{PathListStep, PathListWalk};
 use crate::lookup::{metadata, metadata_now};
-use crate::steps::{self, Step, Steps};
+use crate::steps::{self, StepResult, StepwiseWork};
 use crate::wholeness::{Wholeness, WholenessRule};
 use base::{Error, LogicalPath};
 use std::sync::Arc;
 use storage::{Backend, Metadata, STEP_ITEMS_MAX};
-use vfs::{Answer, BriefStat, Caller, ReplyTo, Started, Stat, Target, TargetList, Value};
+use vfs::{Answer, BriefStat, Caller, FileStat, ReplyTo, Started, Target, TargetList, Value};
 
 /// The components that serve the status of paths.
 pub(crate) struct Stats {
-    pub(crate) exports: Arc<Exports>,
+    pub(crate) exports: Arc<ExportTable>,
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) users: Arc<dyn Users>,
+    pub(crate) users: Arc<dyn UserDirectory>,
     pub(crate) wholeness: Arc<WholenessRule>,
 }
 
 impl Stats {
     /// Returns the status of a path as clients see it. May look up names of owners.
-    fn of(&self, path: &LogicalPath, metadata: &Metadata, export: &Export) -> Stat {
+    fn of(&self, path: &LogicalPath, metadata: &Metadata, export: &Export) -> FileStat {
         let pending = self.wholeness.at(path, metadata) != Wholeness::Whole;
-        describe::stat(metadata, self.users.as_ref(), View { read_only: export.is_read_only(), pending })
+        describe::stat(metadata, self.users.as_ref(), StatView { read_only: export.is_read_only(), pending })
     }
 
     /// Returns the status of a path if that needs no waiting.
-    fn now(&self, path: &LogicalPath, metadata: &Metadata, export: &Export) -> Option<Stat> {
+    fn now(&self, path: &LogicalPath, metadata: &Metadata, export: &Export) -> Option<FileStat> {
         let pending = self.wholeness.now(path, metadata)? != Wholeness::Whole;
-        describe::stat_now(metadata, self.users.as_ref(), View { read_only: export.is_read_only(), pending })
+        describe::stat_now(
+            metadata,
+            self.users.as_ref(),
+            StatView { read_only: export.is_read_only(), pending },
+        )
     }
 }
 
@@ -66,7 +70,7 @@ pub(crate) fn stat_many(
     list: &TargetList,
     reply: &ReplyTo,
 ) -> Started {
-    let walk = Walk::new(&stats.backend, list);
+    let walk = PathListWalk::new(&stats.backend, list);
     let pool = walk.pool().clone();
     let found = Vec::with_capacity(list.len_max());
     steps::start(&pool, caller, reply, StatMany { stats: stats.clone(), walk, found })
@@ -74,7 +78,7 @@ pub(crate) fn stat_many(
 
 struct StatMany {
     stats: Arc<Stats>,
-    walk: Walk,
+    walk: PathListWalk,
     found: Vec<BriefStat>,
 }
 
@@ -86,23 +90,23 @@ impl StatMany {
     }
 }
 
-impl Steps for StatMany {
-    fn step(&mut self) -> Step {
+impl StepwiseWork for StatMany {
+    fn step(&mut self) -> StepResult {
         for _ in 0..STEP_ITEMS_MAX {
             let stat = match self.walk.next() {
-                Next::Target(target) => self.stat(&target),
-                Next::Wrong(error) => Err(error),
-                Next::MoveTo(pool) => return Step::MoveTo(pool),
-                Next::End => {
+                PathListStep::Target(target) => self.stat(&target),
+                PathListStep::Wrong(error) => Err(error),
+                PathListStep::MoveTo(pool) => return StepResult::MoveTo(pool),
+                PathListStep::End => {
                     let found = std::mem::take(&mut self.found);
-                    return Step::Done(Answer::Value(Value::BriefStats(found)));
+                    return StepResult::Done(Answer::Value(Value::BriefStats(found)));
                 }
             };
             match stat {
                 Ok(stat) => self.found.push(stat),
-                Err(error) => return Step::Done(Answer::Error(error)),
+                Err(error) => return StepResult::Done(Answer::Error(error)),
             }
         }
-        Step::More
+        StepResult::More
     }
 }

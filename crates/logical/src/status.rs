@@ -2,7 +2,7 @@
 
 /// The counters at one moment.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Status {
+pub struct LogicalStatus {
     /// Open handles.
     pub open_files: usize,
     /// Paths with a reader or writer.

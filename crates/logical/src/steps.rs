@@ -3,21 +3,21 @@
 
 use crate::job;
 use std::sync::Arc;
-use storage::{Pool, Progress, Work, WorkEnd};
-use vfs::{Answer, Caller, Reply, ReplyTo, Started};
+use storage::{Pool, StepProgress, Work, WorkEnd};
+use vfs::{Answer, Caller, DeferredReply, ReplyTo, Started};
 
 /// Long work that ends with an answer.
-pub(crate) trait Steps: Send + 'static {
+pub(crate) trait StepwiseWork: Send + 'static {
     /// Does the next step, of at most [`storage::STEP_ITEMS_MAX`] items or
     /// [`storage::STEP_BYTES_MAX`] bytes. May block.
-    fn step(&mut self) -> Step;
+    fn step(&mut self) -> StepResult;
 
     /// Undoes the work, because it ends early. May block.
     fn abandon(&mut self) {}
 }
 
 /// The result of a step.
-pub(crate) enum Step {
+pub(crate) enum StepResult {
     /// More steps follow.
     More,
     /// More steps follow, in this pool.
@@ -28,13 +28,13 @@ pub(crate) enum Step {
 
 /// Starts long work in a pool. It ends early when its client leaves. If a panic drops it, it
 /// answers with an error.
-pub(crate) fn start(pool: &Pool, caller: &Arc<Caller>, reply: &ReplyTo, steps: impl Steps) -> Started {
+pub(crate) fn start(pool: &Pool, caller: &Arc<Caller>, reply: &ReplyTo, steps: impl StepwiseWork) -> Started {
     start_with(pool, caller, reply.defer(), steps);
     Started::Pending
 }
 
 /// Starts long work with an existing reply.
-pub(crate) fn start_with(pool: &Pool, caller: &Arc<Caller>, reply: Reply, steps: impl Steps) {
+pub(crate) fn start_with(pool: &Pool, caller: &Arc<Caller>, reply: DeferredReply, steps: impl StepwiseWork) {
     let owner = reply.owner();
     pool.start(owner, Box::new(Answered { steps, caller: caller.clone(), reply: Some(reply) }));
 }
@@ -44,19 +44,19 @@ struct Answered<S> {
     // use any more.
     steps: S,
     caller: Arc<Caller>,
-    reply: Option<Reply>,
+    reply: Option<DeferredReply>,
 }
 
-impl<S: Steps> Work for Answered<S> {
-    fn step(&mut self) -> Progress {
+impl<S: StepwiseWork> Work for Answered<S> {
+    fn step(&mut self) -> StepProgress {
         match self.steps.step() {
-            Step::More => Progress::More,
-            Step::MoveTo(pool) => Progress::MoveTo(pool),
-            Step::Done(answer) => {
+            StepResult::More => StepProgress::More,
+            StepResult::MoveTo(pool) => StepProgress::MoveTo(pool),
+            StepResult::Done(answer) => {
                 if let Some(reply) = self.reply.take() {
                     reply.send(answer);
                 }
-                Progress::Done
+                StepProgress::Done
             }
         }
     }

@@ -22,10 +22,10 @@
 //! Where the attribute cannot be read for another reason, the file counts as unfinished.
 
 use crate::config::PersistMode;
-use crate::describe::{self, Users};
+use crate::describe::{self, UserDirectory};
 use crate::errno;
-use crate::exports::Exports;
-use crate::persist::Persist;
+use crate::exports::ExportTable;
+use crate::persist::UnfinishedFiles;
 use crate::proof;
 use base::{Clock, LogicalPath};
 use std::io;
@@ -56,10 +56,10 @@ pub(crate) struct WholenessRule {
     pub(crate) persist_mode: PersistMode,
     /// Time after the last change at which a file no longer counts as being written.
     pub(crate) hold: Duration,
-    pub(crate) exports: Arc<Exports>,
+    pub(crate) exports: Arc<ExportTable>,
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) persist: Arc<Persist>,
-    pub(crate) users: Arc<dyn Users>,
+    pub(crate) persist: Arc<UnfinishedFiles>,
+    pub(crate) users: Arc<dyn UserDirectory>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 

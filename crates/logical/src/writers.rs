@@ -34,7 +34,7 @@ impl From<&FileIdentity> for FileKey {
 
 /// The writers and observers of one file.
 #[derive(Default, Debug)]
-struct Users {
+struct FileWriters {
     writers: u32,
     observers: u32,
     /// Number of writers that came since the entry was made.
@@ -43,7 +43,7 @@ struct Users {
 
 /// All files that are open for writing.
 pub(crate) struct Writers {
-    shards: Vec<Mutex<HashMap<FileKey, Users>>>,
+    shards: Vec<Mutex<HashMap<FileKey, FileWriters>>>,
     hasher: RandomState,
 }
 
@@ -53,7 +53,7 @@ impl Writers {
         Arc::new(Self { shards, hasher: RandomState::new() })
     }
 
-    fn shard(&self, key: FileKey) -> MutexGuard<'_, HashMap<FileKey, Users>> {
+    fn shard(&self, key: FileKey) -> MutexGuard<'_, HashMap<FileKey, FileWriters>> {
         let at = self.hasher.hash_one(key) as usize % SHARDS;
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }

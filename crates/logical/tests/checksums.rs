@@ -6,7 +6,7 @@
 mod support;
 
 use base::ErrorKind::*;
-use digest::{Algorithm, Record, Running};
+use digest::{Algorithm, ChecksumRecord, RunningChecksum};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::STEP_BYTES_MAX;
@@ -35,12 +35,12 @@ fn value(call: Call) -> (String, String) {
 }
 
 fn adler(bytes: &[u8]) -> (String, String) {
-    ("adler32".into(), Running::of(Algorithm::Adler32, bytes).hex())
+    ("adler32".into(), RunningChecksum::of(Algorithm::Adler32, bytes).hex())
 }
 
-fn stored(server: &Server, name: &str, algorithm: Algorithm) -> Option<Record> {
-    let raw = server.memory.attribute_of(name, &Record::attribute(algorithm))?;
-    Some(Record::decode(&raw).unwrap())
+fn stored(server: &Server, name: &str, algorithm: Algorithm) -> Option<ChecksumRecord> {
+    let raw = server.memory.attribute_of(name, &ChecksumRecord::attribute(algorithm))?;
+    Some(ChecksumRecord::decode(&raw).unwrap())
 }
 
 /// Returns a client that does not accept a deferred reply.
@@ -78,7 +78,7 @@ fn a_checksum_is_computed_then_stored_then_cached() {
 fn a_stored_checksum_is_valid_while_the_file_is_unchanged() {
     let mut server = server();
     server.memory.put("/data/f", NINE);
-    let fake = Running::of(Algorithm::Adler32, b"something else");
+    let fake = RunningChecksum::of(Algorithm::Adler32, b"something else");
     // A checksum computed within the second of the change may be of the earlier content.
     let nine = NINE_ADLER.to_owned();
     let table = [
@@ -87,12 +87,16 @@ fn a_stored_checksum_is_valid_while_the_file_is_unchanged() {
         (999_999, 1_000_001, nine),
     ];
     for (modified, computed, want) in table {
-        let record = Record::new(fake, modified, computed);
-        server.memory.put_attribute("/data/f", &Record::attribute(Algorithm::Adler32), &record.encode());
+        let record = ChecksumRecord::new(fake, modified, computed);
+        server.memory.put_attribute(
+            "/data/f",
+            &ChecksumRecord::attribute(Algorithm::Adler32),
+            &record.encode(),
+        );
         server = server.restarted();
         assert_eq!(value(checksum(&server, "/data/f")).1, want);
     }
-    server.memory.put_attribute("/data/f", &Record::attribute(Algorithm::Crc32c), b"rubbish");
+    server.memory.put_attribute("/data/f", &ChecksumRecord::attribute(Algorithm::Crc32c), b"rubbish");
     assert_eq!(value(checksum(&server, "/data/f?cks.type=crc32c")).1, "e3069283");
 }
 
@@ -108,9 +112,10 @@ fn an_external_change_within_the_same_second_is_detected() {
         let server = server();
         server.memory.put("/data/f", NINE);
         value(checksum(&server, "/data/f"));
-        let raw = server.memory.attribute_of("/data/f", &Record::attribute(Algorithm::Adler32)).unwrap();
+        let raw =
+            server.memory.attribute_of("/data/f", &ChecksumRecord::attribute(Algorithm::Adler32)).unwrap();
         change(&server);
-        server.memory.put_attribute("/data/f", &Record::attribute(Algorithm::Adler32), &raw);
+        server.memory.put_attribute("/data/f", &ChecksumRecord::attribute(Algorithm::Adler32), &raw);
         let now = server.memory.content("/data/f").unwrap();
         let server = server.restarted();
         assert_eq!(value(checksum(&server, "/data/f")), adler(&now));

@@ -108,7 +108,7 @@ fn many_clients_leave_no_state_behind() {
         while server.logical.status().checksums > 0 {
             thread::yield_now();
         }
-        assert_eq!(server.logical.status(), logical::Status::default(), "seed {seed}");
+        assert_eq!(server.logical.status(), logical::LogicalStatus::default(), "seed {seed}");
         assert_eq!(server.checkpoints.len(), 0, "seed {seed}");
         // No remaining file has a mark that would never be removed.
         for folder in ["/data", "/nolock"] {
@@ -120,6 +120,6 @@ fn many_clients_leave_no_state_behind() {
             }
         }
         let next = server.restarted();
-        assert_eq!(next.logical.status(), logical::Status::default(), "seed {seed}");
+        assert_eq!(next.logical.status(), logical::LogicalStatus::default(), "seed {seed}");
     }
 }

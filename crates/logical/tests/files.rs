@@ -54,7 +54,7 @@ fn a_refused_open_returns_the_reason() {
     ] {
         assert_eq!(server.open(name, request).refusal(), (kind, text.to_owned()), "{name}");
     }
-    assert_eq!(server.logical.status(), logical::Status::default());
+    assert_eq!(server.logical.status(), logical::LogicalStatus::default());
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn the_lock_is_free_when_close_or_abandon_is_answered() {
         drop(server.open("/data/f", updating()).file());
         server.settle();
     }
-    assert_eq!(server.logical.status(), logical::Status::default());
+    assert_eq!(server.logical.status(), logical::LogicalStatus::default());
 }
 
 #[test]

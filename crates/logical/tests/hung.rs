@@ -6,11 +6,11 @@ mod support;
 
 use base::ErrorKind;
 use digest::Algorithm;
-use logical::Presence;
+use logical::PathPresence;
 use std::collections::HashSet;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use storage::faulty::{Call as Asked, Fault, Gate, Rule};
+use storage::faulty::{FaultRule, FaultyCall as Asked, Gate, InjectedFault};
 use storage::{Backend, Faulty, LOOKS_MAX, Pool, QUEUED_JOBS_MAX};
 use support::memory::POOL_THREADS;
 use support::{Call, Server, creating, path, reading, replacing, target, targets, updating};
@@ -49,7 +49,7 @@ fn server(threads: usize) -> (Server, Arc<Gate>) {
         |config| config.checksums.types = vec![Algorithm::Adler32],
         |memory| {
             let faulty = Faulty::new(memory).with_link(&hung, Pool::new("hung", threads));
-            faulty.rules().add(Rule::new(&EVERYTHING, Fault::Hang(gate.clone())).below(&hung));
+            faulty.rules().add(FaultRule::new(&EVERYTHING, InjectedFault::Hang(gate.clone())).below(&hung));
             Arc::new(faulty) as Arc<dyn Backend>
         },
     );
@@ -127,7 +127,7 @@ fn presence_of_names_on_another_file_system_is_reported() {
     let mut first: Vec<_> =
         told.recv().unwrap().into_iter().map(|(_, number, presence)| (number, presence)).collect();
     first.sort_by_key(|(number, _)| *number);
-    assert_eq!(first, [(MANY, Presence::Here { pending: false }), (MANY + 1, Presence::NotHere)]);
+    assert_eq!(first, [(MANY, PathPresence::Here { pending: false }), (MANY + 1, PathPresence::NotHere)]);
     gate.open();
     let hung: HashSet<_> = told.iter().flatten().map(|(_, number, _)| number).collect();
     assert_eq!(hung, (0..MANY).collect());
@@ -147,7 +147,7 @@ fn lookups_on_a_hung_disk_do_not_use_up_those_of_others() {
     let mut refused = HashSet::new();
     while refused.len() < all - LOOKS_MAX {
         for (_, number, presence) in told.recv().unwrap() {
-            assert_eq!(presence, Presence::Overloaded);
+            assert_eq!(presence, PathPresence::Overloaded);
             assert!(refused.insert(number));
         }
     }
@@ -159,7 +159,7 @@ fn lookups_on_a_hung_disk_do_not_use_up_those_of_others() {
             _ => refused.extend(looked.into_iter().map(|(_, number, _)| number)),
         }
     };
-    assert_eq!(looked, Presence::Here { pending: false });
+    assert_eq!(looked, PathPresence::Here { pending: false });
     gate.open();
     // The permits are released with the answers.
     let mut rest = all - refused.len();
@@ -167,7 +167,7 @@ fn lookups_on_a_hung_disk_do_not_use_up_those_of_others() {
         rest -= told.recv().unwrap().len();
     }
     look(vec![(path(&name(0)), 0)]);
-    assert_eq!(told.recv().unwrap()[0].2, Presence::Here { pending: false });
+    assert_eq!(told.recv().unwrap()[0].2, PathPresence::Here { pending: false });
 }
 
 /// Pages have 512 names.
@@ -234,7 +234,9 @@ fn moving_to_a_full_pool_answers_that_the_server_is_overloaded() {
         |_| {},
         |memory| {
             let faulty = Faulty::new(memory).with_link(&hung, pool.clone());
-            faulty.rules().add(Rule::new(&[Asked::Stat], Fault::Hang(gate.clone())).below(&hung));
+            faulty
+                .rules()
+                .add(FaultRule::new(&[Asked::Stat], InjectedFault::Hang(gate.clone())).below(&hung));
             Arc::new(faulty) as Arc<dyn Backend>
         },
     );
@@ -260,9 +262,10 @@ fn releasing_a_file_never_waits_for_a_full_pool() {
         |_| {},
         |memory| {
             let faulty = Faulty::new(memory).with_link(&hung, pool.clone());
-            faulty
-                .rules()
-                .add(Rule::new(&[Asked::Stat], Fault::Hang(gate.clone())).below(&path("/data/hung/1")));
+            faulty.rules().add(
+                FaultRule::new(&[Asked::Stat], InjectedFault::Hang(gate.clone()))
+                    .below(&path("/data/hung/1")),
+            );
             Arc::new(faulty) as Arc<dyn Backend>
         },
     );

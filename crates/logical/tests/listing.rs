@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use support::memory::POOL_THREADS;
 use support::{Call, Server, caller, target};
-use vfs::{Answer, FileSystem, ListDetail, Listing, Mailbox, Operation, ReplyTo, Token, Value};
+use vfs::{Answer, FileSystem, ListDetail, ListingPosition, Mailbox, Operation, ReplyTo, ReplyToken, Value};
 
 const STAT: ListDetail = ListDetail { stat: true, checksum: false, online: false };
 
@@ -32,7 +32,7 @@ fn count(server: &Server, kind: &'static str) -> usize {
     server.memory.faults().calls(kind)
 }
 
-type Page = (Vec<String>, Option<Box<dyn Listing>>);
+type Page = (Vec<String>, Option<Box<dyn ListingPosition>>);
 
 fn page(call: Call) -> Page {
     let Value::Listing { entries, rest } = call.value() else { panic!("no listing") };
@@ -236,10 +236,10 @@ fn reading_stops_for_clients_that_have_left() {
     /// A mailbox that drops answers.
     struct Gone;
     impl Mailbox for Gone {
-        fn deliver(&self, _token: Token, _answer: Answer) {}
+        fn deliver(&self, _token: ReplyToken, _answer: Answer) {}
     }
     let server = server(3000);
-    let reply = ReplyTo::new(Arc::new(Gone), Token { owner: 1, call: 1 });
+    let reply = ReplyTo::new(Arc::new(Gone), ReplyToken { owner: 1, call: 1 });
     let operation = Operation::List(target("/data/d"), STAT);
     let _pending = server.logical.start(&caller("alice", 1), operation, &reply);
     until_all_is_read(&server);

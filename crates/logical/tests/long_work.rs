@@ -6,7 +6,7 @@ mod support;
 
 use base::ErrorKind;
 use std::sync::Arc;
-use storage::faulty::{Call as Asked, Fault, Gate, Rule};
+use storage::faulty::{FaultRule, FaultyCall as Asked, Gate, InjectedFault};
 use storage::{STEP_BYTES_MAX, STEP_ITEMS_MAX};
 use support::{Client, Server, caller, creating, path, reading, updating};
 use vfs::{
@@ -32,7 +32,7 @@ fn clones_end_when_the_client_leaves_and_do_not_delay_others() {
     let source = client.open("/data/source", reading()).file();
     let target = client.open("/data/target", creating()).file();
     let gate = Gate::new();
-    let hang = rules.add(Rule::new(&[Asked::Clone], Fault::Hang(gate.clone())));
+    let hang = rules.add(FaultRule::new(&[Asked::Clone], InjectedFault::Hang(gate.clone())));
     let clones: Vec<_> = (0..CLONES).map(|_| client.on_file(&target, ranges(&source))).collect();
     gate.wait_for(1);
     // Other clients open files, write, and look up names on the same disk.
@@ -42,7 +42,7 @@ fn clones_end_when_the_client_leaves_and_do_not_delay_others() {
     assert_eq!(server.open("/data/other", updating()).opened().0.size_now(), Some(7));
     // Only the running step is completed, no matter how much was requested.
     rules.remove(hang);
-    rules.add(Rule::new(&[Asked::Clone], Fault::Panic).after(STEP_BYTES_MAX / RANGE_BYTES - 1));
+    rules.add(FaultRule::new(&[Asked::Clone], InjectedFault::Panic).after(STEP_BYTES_MAX / RANGE_BYTES - 1));
     greedy.leave();
     gate.open();
     for clone in clones {
@@ -64,7 +64,7 @@ fn a_range_longer_than_a_step_is_copied_completely() {
     server.on_file(&target, range(&source, 0, length as u64, 0)).done();
     assert!(server.memory.content("/data/target").unwrap() == content);
     // A source that ends before the range is refused as a whole.
-    let gate = rules.add(Rule::new(&[Asked::Clone], Fault::Panic));
+    let gate = rules.add(FaultRule::new(&[Asked::Clone], InjectedFault::Panic));
     let short = server.on_file(&target, range(&source, 1, length as u64, 0)).error();
     assert!(short.text.ends_with("invalid argument"), "{}", short.text);
     rules.remove(gate);
@@ -97,11 +97,11 @@ fn a_new_file_created_as_a_copy_is_filled_in_steps_or_removed() {
         let name = format!("/data/left{posc}");
         let leaving = caller("leaving", 3);
         let gate = Gate::new();
-        let hang = rules.add(Rule::new(&[Asked::Clone], Fault::Hang(gate.clone())));
+        let hang = rules.add(FaultRule::new(&[Asked::Clone], InjectedFault::Hang(gate.clone())));
         let open = server.open_as(&leaving, &name, copy(posc));
         gate.wait_for(1);
         rules.remove(hang);
-        let second = rules.add(Rule::new(&[Asked::Clone], Fault::Panic));
+        let second = rules.add(FaultRule::new(&[Asked::Clone], InjectedFault::Panic));
         leaving.leave();
         gate.open();
         assert_eq!(open.error().kind, ErrorKind::Cancelled);
@@ -152,12 +152,17 @@ fn lists_end_when_the_client_leaves_and_do_not_delay_others() {
     server.memory.put("/data/f", b"1");
     server.memory.set_cold(true);
     let gate = Gate::new();
-    let hang = rules.add(Rule::new(&[Asked::Stat], Fault::Hang(gate.clone())).below(&path("/data/f")));
+    let hang =
+        rules.add(FaultRule::new(&[Asked::Stat], InjectedFault::Hang(gate.clone())).below(&path("/data/f")));
     let calls: Vec<_> = (0..8).map(|_| client.call(Operation::StatMany(million("/data/f")))).collect();
     gate.wait_for(1);
     assert_eq!(server.stat("/data/x").stat().size, 0);
     rules.remove(hang);
-    rules.add(Rule::new(&[Asked::Stat], Fault::Panic).below(&path("/data/f")).after(STEP_ITEMS_MAX as u64));
+    rules.add(
+        FaultRule::new(&[Asked::Stat], InjectedFault::Panic)
+            .below(&path("/data/f"))
+            .after(STEP_ITEMS_MAX as u64),
+    );
     greedy.leave();
     gate.open();
     for call in calls {

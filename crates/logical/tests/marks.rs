@@ -274,7 +274,7 @@ fn a_file_without_a_number_is_not_created() {
         assert_eq!(server.open("/data/f", posc(request)).error().kind, NoSpace);
         assert_eq!(server.memory.content("/data/f"), None);
     }
-    assert_eq!(server.logical.status(), logical::Status::default());
+    assert_eq!(server.logical.status(), logical::LogicalStatus::default());
 }
 
 /// A second server may access the file between its creation and its number.

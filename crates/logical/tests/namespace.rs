@@ -8,7 +8,7 @@ mod support;
 use base::ErrorKind::{self, *};
 use support::{Server, target, targets};
 use vfs::{
-    AttributeResult, AttributeWork, FileKind, ListDetail, LocateOptions, Operation, PrepareRequest, Value,
+    AttributeOutcome, AttributeWork, FileKind, ListDetail, LocateOptions, Operation, PrepareRequest, Value,
 };
 
 fn mkdir(name: &str, mode: u32, parents: bool) -> Operation {
@@ -230,7 +230,7 @@ fn attributes(server: &Server, name: &str, work: AttributeWork) -> Vec<(String, 
     let Value::Attributes(results) = server.call(Operation::Attributes(target(name), work)).value() else {
         panic!()
     };
-    let plain = |one: AttributeResult| (String::from_utf8(one.name).unwrap(), one.error, one.value);
+    let plain = |one: AttributeOutcome| (String::from_utf8(one.name).unwrap(), one.error, one.value);
     results.into_iter().map(plain).collect()
 }
 

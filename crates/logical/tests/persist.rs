@@ -247,7 +247,7 @@ fn a_name_is_not_changed_while_a_file_is_being_created() {
         assert!(!is_whole(&server, "/data/d/f"), "{what}");
         server.close(&file).done();
         assert!(is_whole(&server, "/data/d/f"), "{what}");
-        assert_eq!(server.logical.status(), logical::Status::default(), "{what}");
+        assert_eq!(server.logical.status(), logical::LogicalStatus::default(), "{what}");
     }
 }
 
@@ -339,7 +339,7 @@ fn an_open_that_fails_leaves_no_trace() {
     let full = server.open("/data/f", posc(creating())).refusal();
     assert_eq!(full, (NoSpace, "Unable to create /data/f; no space left on device".into()));
     assert_eq!(server.memory.content("/data/f"), None);
-    assert_eq!(server.logical.status(), logical::Status::default());
+    assert_eq!(server.logical.status(), logical::LogicalStatus::default());
 }
 
 #[test]
@@ -459,7 +459,7 @@ fn without_free_descriptors_no_file_looks_complete_or_is_lost() {
     server.memory.faults().fail("create", Some(EMFILE));
     assert_eq!(server.open("/data/f", posc(creating())).error().kind, FsError);
     assert_eq!(server.memory.content("/data/f"), None);
-    assert_eq!(server.logical.status(), logical::Status::default());
+    assert_eq!(server.logical.status(), logical::LogicalStatus::default());
     server.memory.faults().fail("create", None);
     let file = server.open("/data/f", posc(creating())).file();
     server.write(&file, 0, b"content").done();

@@ -7,7 +7,7 @@
 mod support;
 
 use logical::config::{Config, Export};
-use logical::{Journals, Logical, NumberedUsers, Parts};
+use logical::{Journals, Logical, LogicalParts, NumberedUsers};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ impl Process {
         }
         let mut config = Config::new(vec![Export::new(path("/"))], folder.join("admin"));
         config.checksums.types = vec![digest::Algorithm::Adler32, digest::Algorithm::Crc32c];
-        let parts = Parts {
+        let parts = LogicalParts {
             journals: Journals::on_disk(&config),
             config,
             backend: Arc::new(Posix::new(&storage::posix::Config::new(folder.join("data"))).unwrap()),

@@ -4,18 +4,18 @@
 
 mod support;
 
-use logical::Presence;
+use logical::PathPresence;
 use std::sync::mpsc;
 use support::memory::POOL_THREADS;
 use support::{Server, creating, path};
 use vfs::OpenRequest;
 
-fn look(server: &Server, name: &str) -> Presence {
+fn look(server: &Server, name: &str) -> PathPresence {
     let now = server.logical.look_now(&path(name));
     now.unwrap_or_else(|| look_on_disk(server, &[name])[0])
 }
 
-fn look_on_disk(server: &Server, names: &[&str]) -> Vec<Presence> {
+fn look_on_disk(server: &Server, names: &[&str]) -> Vec<PathPresence> {
     let (tell, told) = mpsc::channel();
     let paths = names.iter().enumerate().map(|(number, name)| (path(name), number)).collect();
     server.logical.look(paths, &move |looked| tell.send(looked).unwrap());
@@ -35,8 +35,8 @@ fn each_of_many_names_in_one_lookup_has_its_answer() {
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     for (number, presence) in look_on_disk(&server, &names).into_iter().enumerate() {
-        let here = Presence::Here { pending: false };
-        assert_eq!(presence, if number % 3 == 0 { here } else { Presence::NotHere });
+        let here = PathPresence::Here { pending: false };
+        assert_eq!(presence, if number % 3 == 0 { here } else { PathPresence::NotHere });
     }
 }
 
@@ -46,28 +46,28 @@ fn names_refused_by_a_full_pool_are_not_looked_up() {
     let names: Vec<String> = (0..40).map(|number| format!("/data/f{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let full = server.memory.fill_pool(POOL_THREADS);
-    assert_eq!(look_on_disk(&server, &names), [Presence::Overloaded; 40]);
+    assert_eq!(look_on_disk(&server, &names), [PathPresence::Overloaded; 40]);
     drop(full);
-    assert_eq!(look_on_disk(&server, &names), [Presence::NotHere; 40]);
+    assert_eq!(look_on_disk(&server, &names), [PathPresence::NotHere; 40]);
 }
 
 #[test]
 fn an_unfinished_file_is_pending() {
     let server = Server::new();
-    assert_eq!(look(&server, "/data/f"), Presence::NotHere);
+    assert_eq!(look(&server, "/data/f"), PathPresence::NotHere);
     let file = server.open("/data/f", OpenRequest { posc: true, ..creating() }).file();
-    assert_eq!(look(&server, "/data/f"), Presence::Here { pending: true });
+    assert_eq!(look(&server, "/data/f"), PathPresence::Here { pending: true });
     server.close(&file).done();
-    assert_eq!(look(&server, "/data/f"), Presence::Here { pending: false });
+    assert_eq!(look(&server, "/data/f"), PathPresence::Here { pending: false });
 }
 
 #[test]
 fn a_path_outside_of_the_exports_is_not_here() {
     let server = Server::new();
     server.memory.put("/elsewhere/x", b"");
-    assert_eq!(look(&server, "/elsewhere/x"), Presence::NotHere);
-    assert_eq!(look(&server, "/data"), Presence::Here { pending: false });
-    assert_eq!(look(&server, "/data/x/below-a-file"), Presence::NotHere);
+    assert_eq!(look(&server, "/elsewhere/x"), PathPresence::NotHere);
+    assert_eq!(look(&server, "/data"), PathPresence::Here { pending: false });
+    assert_eq!(look(&server, "/data/x/below-a-file"), PathPresence::NotHere);
 }
 
 #[test]

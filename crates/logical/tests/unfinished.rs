@@ -10,7 +10,7 @@ use logical::{UnfinishedState, WalkLimit, WalkLimits};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
-use storage::faulty::{Call as Asked, Fault, Gate, Rule};
+use storage::faulty::{FaultRule, FaultyCall as Asked, Gate, InjectedFault};
 use storage::{Backend, Faulty, Pool, STEP_ITEMS_MAX};
 use support::{ListAsker, Server, creating, list_within, listed, path, posc};
 
@@ -32,7 +32,9 @@ fn unreadable_entries_are_listed_with_the_reason() {
     for name in ["/data/a/f", "/data/closed/f", "/data/broken/f", "/data/odd/f", "/data/z/f"] {
         put_marked(&server, name);
     }
-    let error = |call, errno, below| rules.add(Rule::new(&[call], Fault::Error(errno)).below(&path(below)));
+    let error = |call, errno, below| {
+        rules.add(FaultRule::new(&[call], InjectedFault::Error(errno)).below(&path(below)))
+    };
     error(Asked::List, DENIED, "/data/closed");
     error(Asked::ListNext, BROKEN, "/data/broken");
     error(Asked::Stat, BROKEN, "/data/odd");
@@ -129,7 +131,7 @@ fn a_walk_that_is_no_longer_needed_ends_after_a_step() {
     }
     let gate = Gate::new();
     // The first call is for the directory itself.
-    let stats = Rule::new(&[Asked::Stat], Fault::Hang(gate.clone())).below(&path("/data/many"));
+    let stats = FaultRule::new(&[Asked::Stat], InjectedFault::Hang(gate.clone())).below(&path("/data/many"));
     rules.add(stats.after(1));
     let (list, listed) = channel();
     let asker = ListAsker { list, has_left: Arc::default() };
@@ -151,7 +153,9 @@ fn check_walks_over_a_hung_disk(add: impl FnOnce(Faulty, &LogicalPath, Arc<Pool>
         |_| {},
         |memory| {
             let faulty = add(Faulty::new(memory), &hung, pool.clone());
-            faulty.rules().add(Rule::new(&[Asked::Stat], Fault::Hang(gate.clone())).below(&hung));
+            faulty
+                .rules()
+                .add(FaultRule::new(&[Asked::Stat], InjectedFault::Hang(gate.clone())).below(&hung));
             Arc::new(faulty) as Arc<dyn Backend>
         },
     );

@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 
 /// A descriptor that becomes readable at a moment. Each expiry is reported once, even if it is not
 /// read (edge-triggered).
-pub(crate) struct Alarm {
+pub(crate) struct TimerDescriptor {
     fd: OwnedFd,
     at: Option<Instant>,
 }
 
-impl AsFd for Alarm {
+impl AsFd for TimerDescriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Alarm {
+impl TimerDescriptor {
     /// Creates a timer that is not set.
     ///
     /// # Errors
@@ -63,14 +63,14 @@ mod tests {
     use super::*;
     use rustix::event::{PollFd, PollFlags, poll};
 
-    fn waits(alarm: &Alarm) {
+    fn waits(alarm: &TimerDescriptor) {
         let mut one = [PollFd::new(alarm, PollFlags::IN)];
         assert_eq!(poll(&mut one, None), Ok(1));
     }
 
     #[test]
     fn it_expires_at_the_earliest_moment_and_again() {
-        let mut alarm = Alarm::new().unwrap();
+        let mut alarm = TimerDescriptor::new().unwrap();
         let now = Instant::now();
         alarm.set(now + Duration::from_secs(3600), now).unwrap();
         let soon = now + Duration::from_millis(1);

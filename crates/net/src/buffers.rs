@@ -34,7 +34,7 @@ pub const MEDIUM_BYTES: usize = 64 * 1024;
 pub const POOLED_MEDIUM_MAX: usize = 64;
 
 #[derive(Default)]
-struct Pool {
+struct BufferPool {
     blocks: Vec<Vec<u8>>,
     small: Vec<Vec<u8>>,
     medium: Vec<Vec<u8>>,
@@ -42,8 +42,8 @@ struct Pool {
 
 thread_local! {
     #[expect(clippy::disallowed_types, reason = "nothing but vectors of bytes is touched while it is borrowed")]
-    static POOL: RefCell<Pool> =
-        const { RefCell::new(Pool { blocks: Vec::new(), small: Vec::new(), medium: Vec::new() }) };
+    static POOL: RefCell<BufferPool> =
+        const { RefCell::new(BufferPool { blocks: Vec::new(), small: Vec::new(), medium: Vec::new() }) };
 }
 
 /// Returns a buffer of exactly [`BLOCK_BYTES`] bytes with arbitrary earlier content. The caller

@@ -2,12 +2,12 @@
 //!
 //! The listener knows no protocol; each one implements [`Door`] in its own crate.
 
-use crate::{LoopHandle, Presence, Socket};
+use crate::{LoopHandle, LoopPresence, Socket};
 use std::net::SocketAddr;
 
 /// The decision of a door about the first bytes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Claim {
+pub enum ProtocolMatch {
     /// The bytes belong to this protocol.
     Mine,
     /// The bytes do not belong to this protocol.
@@ -34,9 +34,9 @@ pub trait Door: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Decides whether the first bytes of a connection belong to this protocol.
-    fn claims(&self, first: &[u8]) -> Claim;
+    fn claims(&self, first: &[u8]) -> ProtocolMatch;
 
     /// Serves the connection until its end, in a task of its own on this loop. `presence` must live
     /// as long as the connection.
-    fn serve(&self, arrival: Arrival, presence: Presence);
+    fn serve(&self, arrival: Arrival, presence: LoopPresence);
 }

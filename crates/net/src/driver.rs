@@ -84,7 +84,7 @@ pub(crate) fn drive(
             let called = Arc::new(Called::default());
             called.any.store(true, Ordering::Relaxed);
             let now = Instant::now();
-            let turn = Turn {
+            let turn = LoopFuture {
                 running,
                 waker: Waker::from(called.clone()),
                 called,
@@ -99,7 +99,7 @@ pub(crate) fn drive(
     })
 }
 
-struct Turn<'a, F> {
+struct LoopFuture<'a, F> {
     running: RunningExecutor,
     /// Waker of the local tasks.
     waker: Waker,
@@ -109,7 +109,7 @@ struct Turn<'a, F> {
     visits: Visits,
 }
 
-impl<F: Future<Output = ()>> Future for Turn<'_, F> {
+impl<F: Future<Output = ()>> Future for LoopFuture<'_, F> {
     type Output = io::Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

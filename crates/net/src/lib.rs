@@ -46,7 +46,7 @@
 //! | `door` | [`Door`]: detection of the protocol by the first bytes |
 //! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
 //! | `polling` | adaptive polling for the next request before sleeping |
-//! | `wake` | [`Wake`]: a descriptor that wakes a loop |
+//! | `wake` | [`LoopWaker`]: a descriptor that wakes a loop |
 //! | `source` | one watched socket: its flags and the waiting task |
 //! | `task_waker` | the waker of one task |
 //! | `wakes` | wakers that are called when no table is borrowed |
@@ -74,12 +74,12 @@ pub use buffers::{
     BLOCK_BYTES, MEDIUM_BYTES, POOLED_BLOCKS_MAX, POOLED_MEDIUM_MAX, POOLED_SMALL_MAX, SMALL_BYTES,
     give_block, give_medium, give_small, take_block, take_medium, take_small,
 };
-pub use door::{Arrival, Claim, Door};
+pub use door::{Arrival, Door, ProtocolMatch};
 pub use executor::rounds::set_batch_hooks;
 pub use executor::spawn_local;
 pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};
-pub use loops::{LOOPS_MAX, LoopHandle, Loops, Presence, spawn_essential};
+pub use loops::{LOOPS_MAX, LoopHandle, LoopPresence, Loops, spawn_essential};
 pub use polling::{POLLING_CONNECTIONS_MAX, POLLING_MOMENT};
 pub use reactor::enable_batching;
 pub use socket::{Keepalive, Socket, SocketConfig};
-pub use wake::Wake;
+pub use wake::LoopWaker;

@@ -4,7 +4,7 @@
 //! connection. Its client learns immediately that it is refused; otherwise it would wait in the
 //! queue of the kernel.
 
-use crate::{Arrival, Claim, Door, Loops, Socket, SocketConfig, Wake};
+use crate::{Arrival, Door, LoopWaker, Loops, ProtocolMatch, Socket, SocketConfig};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -122,7 +122,7 @@ impl Listener {
         refusals: Arc<Refusals>,
     ) -> io::Result<()> {
         let paced: Option<Arc<[u8]>> = crate::socket::stop_pacing(self.socket.as_fd()).map(Into::into);
-        let listener = Watched::new(self.socket.into())?;
+        let listener = ListeningSocket::new(self.socket.into())?;
         let mut spare = spare_descriptor();
         loop {
             let (stream, peer) = match accept(&listener).await {
@@ -171,15 +171,15 @@ impl Listener {
 }
 
 /// The socket of the port, watched by the loop it is on, or by another runtime.
-enum Watched {
-    Loop(Wake),
+enum ListeningSocket {
+    Loop(LoopWaker),
     Runtime(AsyncFd<OwnedFd>),
 }
 
-impl Watched {
+impl ListeningSocket {
     fn new(socket: OwnedFd) -> io::Result<Self> {
-        if Wake::is_possible() {
-            return Ok(Self::Loop(Wake::new(socket)?));
+        if LoopWaker::is_possible() {
+            return Ok(Self::Loop(LoopWaker::new(socket)?));
         }
         // SAFETY: an owned descriptor is open, stays so, and is the same one until it is dropped,
         // which the registration does.
@@ -208,7 +208,7 @@ impl Watched {
 }
 
 /// Accepts the next connection. Its socket is non-blocking and not registered with any loop.
-async fn accept(listener: &Watched) -> io::Result<(TcpStream, SocketAddr)> {
+async fn accept(listener: &ListeningSocket) -> io::Result<(TcpStream, SocketAddr)> {
     loop {
         // A flood of connections must not starve the present ones.
         tokio::task::coop::consume_budget().await;
@@ -266,9 +266,9 @@ async fn find_door(doors: &[Arc<dyn Door>], arrival: &mut Arrival) -> Option<Arc
         let mut undecided = false;
         for door in doors {
             match door.claims(&arrival.received) {
-                Claim::Mine => return Some(door.clone()),
-                Claim::NeedMore => undecided = true,
-                Claim::NotMine => {}
+                ProtocolMatch::Mine => return Some(door.clone()),
+                ProtocolMatch::NeedMore => undecided = true,
+                ProtocolMatch::NotMine => {}
             }
         }
         if !undecided || arrival.received.len() >= FIRST_BYTES {

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 /// Maximum number of loops. With more cores the kernel is the bottleneck.
 pub const LOOPS_MAX: usize = 16;
 
-enum Message {
+enum LoopMessage {
     Run(Box<dyn FnOnce() + Send>),
     Stop,
 }
@@ -35,14 +35,14 @@ pub struct LoopHandle(Arc<Face>);
 /// some.
 struct Face {
     index: usize,
-    work: mpsc::UnboundedSender<Message>,
+    work: mpsc::UnboundedSender<LoopMessage>,
     load: AtomicUsize,
 }
 
 /// Counts a connection on its loop until it is dropped.
-pub struct Presence(LoopHandle);
+pub struct LoopPresence(LoopHandle);
 
-impl Drop for Presence {
+impl Drop for LoopPresence {
     fn drop(&mut self) {
         self.0.0.load.fetch_sub(1, Ordering::Relaxed);
     }
@@ -122,7 +122,7 @@ impl Loops {
     pub fn stop(self) {
         for handle in &self.handles {
             // A loop that has already ended needs no message.
-            let _ = handle.0.work.send(Message::Stop);
+            let _ = handle.0.work.send(LoopMessage::Stop);
         }
         for thread in self.threads {
             // The loop itself has reported the reason of its end.
@@ -146,8 +146,8 @@ pub fn spawn_essential(what: &'static str, task: impl Future<Output = Result<(),
 }
 
 /// Runs submitted work until a stop.
-async fn serve(mut inbox: mpsc::UnboundedReceiver<Message>) {
-    while let Some(Message::Run(work)) = inbox.recv().await {
+async fn serve(mut inbox: mpsc::UnboundedReceiver<LoopMessage>) {
+    while let Some(LoopMessage::Run(work)) = inbox.recv().await {
         work();
     }
 }
@@ -164,15 +164,15 @@ impl LoopHandle {
     }
 
     /// Counts a connection until the result is dropped.
-    pub fn enter(&self) -> Presence {
+    pub fn enter(&self) -> LoopPresence {
         self.0.load.fetch_add(1, Ordering::Relaxed);
-        Presence(self.clone())
+        LoopPresence(self.clone())
     }
 
     /// Runs `work` on the thread of the loop, inside its runtime. Returns `false` if the loop has
     /// ended.
     pub fn run(&self, work: impl FnOnce() + Send + 'static) -> bool {
-        self.0.work.send(Message::Run(Box::new(work))).is_ok()
+        self.0.work.send(LoopMessage::Run(Box::new(work))).is_ok()
     }
 
     /// Spawns a task on the loop. `make` is called there, so the task itself need not be `Send`.
@@ -219,7 +219,7 @@ mod tests {
     }
 
     /// Returns the fault that is reported after a loop has run this work.
-    fn fault_after(work: impl FnOnce() + Send + 'static) -> (base::Fault, Loops) {
+    fn fault_after(work: impl FnOnce() + Send + 'static) -> (base::ThreadFailure, Loops) {
         let supervisor = Supervisor::default();
         let (tell, told) = std_mpsc::channel();
         supervisor.on_fault(move |fault| tell.send(fault.clone()).unwrap());

@@ -9,7 +9,7 @@
 //! Each function borrows the table of this thread, ends the borrow, and only then clones, drops or
 //! calls wakers.
 
-use crate::alarm::Alarm;
+use crate::alarm::TimerDescriptor;
 use crate::batch::IoBatch;
 use crate::source::SourceFlags;
 use crate::wakes::Wakes;
@@ -44,7 +44,7 @@ const ALARM: u64 = u64::MAX - 1;
 pub(crate) struct Reactor {
     sources: Sources,
     /// Timer for the runtime, if the loop waits at its own instance.
-    alarm: Option<Alarm>,
+    alarm: Option<TimerDescriptor>,
 }
 
 /// The epoll instance at which a loop waits.
@@ -105,7 +105,7 @@ impl Reactor {
             }
         };
         // Without an alarm, each wait has a timeout (fallback).
-        let alarm = Alarm::new().and_then(|alarm| {
+        let alarm = TimerDescriptor::new().and_then(|alarm| {
             epoll::add(&epoll, &alarm, EventData::new_u64(ALARM), EventFlags::IN | EventFlags::ET)?;
             Ok(alarm)
         });

@@ -116,14 +116,14 @@ fn is_here(peer: IpAddr, own: impl FnOnce() -> Option<IpAddr>) -> bool {
 pub struct Socket {
     // Dropped before the descriptor, because closing the descriptor removes it from the epoll
     // instance.
-    watched: Watched,
+    watched: SourceKey,
     fd: OwnedFd,
 }
 
 /// The registration of a socket with the reactor.
-struct Watched(usize);
+struct SourceKey(usize);
 
-impl Watched {
+impl SourceKey {
     fn flags(&self) -> SourceFlags {
         reactor::flags(self.0)
     }
@@ -149,7 +149,7 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for SourceKey {
     fn drop(&mut self) {
         self.settle();
         reactor::forget(self.0);
@@ -164,7 +164,7 @@ impl Socket {
     pub fn adopt(stream: TcpStream) -> io::Result<Self> {
         let fd = OwnedFd::from(stream);
         let key = reactor::add(fd.as_fd(), SourceFlags::WRITABLE)?;
-        Ok(Self { watched: Watched(key), fd })
+        Ok(Self { watched: SourceKey(key), fd })
     }
 
     /// Removes the socket from its loop, so that another loop can adopt it. Also returns data that

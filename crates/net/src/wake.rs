@@ -9,12 +9,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A non-blocking descriptor, registered with the current loop.
-pub struct Wake {
+pub struct LoopWaker {
     key: usize,
     fd: OwnedFd,
 }
 
-impl Wake {
+impl LoopWaker {
     /// Registers the descriptor, which must be non-blocking, with the current loop.
     ///
     /// # Errors
@@ -42,13 +42,13 @@ impl Wake {
     }
 }
 
-impl AsFd for Wake {
+impl AsFd for LoopWaker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Drop for Wake {
+impl Drop for LoopWaker {
     fn drop(&mut self) {
         // The descriptor may be open elsewhere too, so closing it does not remove it from the
         // instance. An error is harmless, because no task would be woken.

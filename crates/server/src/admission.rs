@@ -6,7 +6,7 @@
 //! threads and cached, so that a slow name server delays only the connections that need the answer.
 
 use crate::adapters::{addresses_of, confirmed_name};
-use config::{HostPattern, Network};
+use config::{HostPattern, NetworkConfig};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::net::IpAddr;
@@ -116,7 +116,7 @@ struct AdmissionRules {
 type AllowedAddresses = tokio::sync::Mutex<Option<(Arc<HashSet<IpAddr>>, Instant)>>;
 
 impl AdmissionRules {
-    fn new(network: &Network) -> Arc<Self> {
+    fn new(network: &NetworkConfig) -> Arc<Self> {
         Arc::new(Self {
             allow: network.allow.iter().map(|pattern| pattern.value.clone()).collect(),
             by_name: network.resolve_names.value,
@@ -154,11 +154,11 @@ impl AdmissionRules {
 }
 
 impl Doorkeeper {
-    pub(crate) fn new(network: &Network) -> Self {
+    pub(crate) fn new(network: &NetworkConfig) -> Self {
         Self::with_resolver(network, HostResolver { name: confirmed_name, addresses: addresses_of })
     }
 
-    fn with_resolver(network: &Network, resolver: HostResolver) -> Self {
+    fn with_resolver(network: &NetworkConfig, resolver: HostResolver) -> Self {
         Self {
             rules: RwLock::new(AdmissionRules::new(network)),
             names: Mutex::default(),
@@ -170,7 +170,7 @@ impl Doorkeeper {
     }
 
     /// Replaces the rules, for connections from now on.
-    pub(crate) fn set(&self, network: &Network) {
+    pub(crate) fn set(&self, network: &NetworkConfig) {
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = AdmissionRules::new(network);
     }
 
@@ -236,10 +236,10 @@ mod tests {
     use config::Setting;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    fn network(patterns: &[&str], by_name: bool) -> Network {
+    fn network(patterns: &[&str], by_name: bool) -> NetworkConfig {
         let allow =
             patterns.iter().filter_map(|text| HostPattern::parse(text)).map(Setting::default_of).collect();
-        Network { allow, resolve_names: Setting::default_of(by_name), ..Network::default() }
+        NetworkConfig { allow, resolve_names: Setting::default_of(by_name), ..NetworkConfig::default() }
     }
 
     fn admits(keeper: &Doorkeeper, address: &str) -> bool {

@@ -19,8 +19,8 @@ use crate::process::{AdminFolder, PidFile};
 use crate::reload::Difference;
 use crate::stderr::print_stderr;
 use crate::{RunningServer, VERSION};
-use base::{Fault, Identity};
-use config::{Effective, Files, Load, Severity};
+use base::{Identity, ThreadFailure};
+use config::{ConfigInput, Effective, LocalFiles, Severity};
 use jiff::Zoned;
 use std::io;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ const FAULT_EXIT_MAX: Duration = Duration::from_secs(10);
 
 /// The inputs of a configuration reload.
 pub(crate) struct Reloading {
-    pub(crate) load: Load,
+    pub(crate) load: ConfigInput,
     pub(crate) levels: Levels,
 }
 
@@ -147,7 +147,7 @@ impl ControlLoop {
         &mut self,
         admin: AdminSocket,
         mut signals: Signals,
-        mut faults: mpsc::UnboundedReceiver<Fault>,
+        mut faults: mpsc::UnboundedReceiver<ThreadFailure>,
     ) -> io::Result<ExitCode> {
         let (calls, mut called) = mpsc::channel(CALLS_QUEUED_MAX);
         let mut admin = std::pin::pin!(admin.serve(calls));
@@ -337,7 +337,7 @@ impl ControlLoop {
     /// Applies the settings that can change while serving. Changes nothing if the new
     /// configuration has errors.
     fn reload(&mut self) -> AdminResponse {
-        let config::Loaded { effective: mut new, report } = config::load(&self.reloading.load, &Files);
+        let config::Loaded { effective: mut new, report } = config::load(&self.reloading.load, &LocalFiles);
         if !report.is_ok() {
             let errors: Vec<_> = report.errors().map(ToString::to_string).collect();
             return AdminResponse::failed(errors.join("\n"));

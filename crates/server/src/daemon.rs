@@ -16,7 +16,7 @@ use crate::process::{
 use crate::stderr::print_stderr;
 use crate::{RunningServer, VERSION};
 use base::Supervisor;
-use config::{Effective, Files, Load, Loaded, Problem, Role, Severity, Strictness};
+use config::{ConfigInput, Effective, Loaded, LocalFiles, NodeRole, Problem, Severity, Strictness};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -45,7 +45,7 @@ pub enum LogTarget {
 pub struct Launch {
     /// The configuration, to be loaded at the start and at each reload. Its host name is filled in
     /// if it is empty.
-    pub load: Load,
+    pub load: ConfigInput,
     /// The destination of the log.
     pub log: LogTarget,
     /// The log levels; the trace directives of the configuration may raise them.
@@ -100,7 +100,7 @@ pub(crate) fn begin(launch: &mut Launch, program: &str) -> Result<Option<Detache
 
 /// Returns the effective configuration. Its problems are reported where the operator looks.
 pub(crate) fn configuration(launch: &Launch) -> Result<Loaded, StartError> {
-    let loaded = config::load(&launch.load, &Files);
+    let loaded = config::load(&launch.load, &LocalFiles);
     if loaded.report.is_ok() {
         return Ok(loaded);
     }
@@ -255,7 +255,7 @@ pub(crate) fn open_log(
 }
 
 /// Writes the first lines of a log: the program and the remarks on the configuration.
-fn introduce(launch: &Launch, effective: &Effective, report: &config::Report, no_user: bool) {
+fn introduce(launch: &Launch, effective: &Effective, report: &config::ConfigReport, no_user: bool) {
     let Effective { program, host, .. } = effective;
     if !launch.announce {
         tracing::info!("++++++ {program} {}@{host} initialization started.", instance(effective));
@@ -380,10 +380,10 @@ fn announce(effective: &Effective, running: &RunningServer) {
     if let Some(nodes) = running.cluster().and_then(crate::cluster::ClusterThread::address) {
         let (role, port) = (*effective.cluster.role, nodes.port());
         let (who, hint) = match role {
-            Role::MetaManager => {
+            NodeRole::MetaManager => {
                 ("clusters", format!("At the top of each:\n    scalla manager --meta {host}:{port}"))
             }
-            Role::Supervisor => {
+            NodeRole::Supervisor => {
                 ("servers", "Servers are told of the manager, which sends them here.".to_owned())
             }
             _ => ("servers", format!("Where there are files:\n    scalla serve DIR --manager {host}:{port}")),

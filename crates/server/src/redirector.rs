@@ -27,8 +27,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
-    AttributeWork, Caller, FileSystem, OpenRequest, Operation, PrepareRequest, Redirect, Reply, ReplyTo,
-    SpaceFigures, Started, Target, TargetCursor, TargetList, Value,
+    AttributeWork, Caller, DeferredReply, FileSystem, OpenRequest, Operation, PrepareRequest, RedirectAnswer,
+    ReplyTo, SpaceFigures, Started, Target, TargetCursor, TargetList, Value,
 };
 
 /// Name of the space that stands for the spaces of all nodes.
@@ -151,7 +151,7 @@ impl Redirector {
         reply: &ReplyTo,
         say: impl FnOnce(SpaceFor) -> Value + Send + 'static,
     ) -> Started {
-        let later: Reply = reply.defer();
+        let later: DeferredReply = reply.defer();
         let path = target.path.without_slash();
         let work = move |engine: &mut ClusterEngine| {
             let space = engine.space_for(path.as_bytes()).unwrap_or_default();
@@ -173,7 +173,7 @@ struct PrepareForwarding {
     taken: bool,
     /// The reason for the first path that no server prepares.
     refused: Option<ClusterAnswer>,
-    reply: Reply,
+    reply: DeferredReply,
 }
 
 impl PrepareForwarding {
@@ -353,9 +353,11 @@ fn client(caller: &Caller) -> ClientOrigin {
 /// Converts the answer of the cluster to one of a file system.
 fn to_operation_answer(answer: ClusterAnswer) -> vfs::Answer {
     match answer {
-        ClusterAnswer::Redirect { host, port, .. } => {
-            vfs::Answer::Redirect(Redirect { host: host.to_string(), port: port.into(), cgi: String::new() })
-        }
+        ClusterAnswer::Redirect { host, port, .. } => vfs::Answer::Redirect(RedirectAnswer {
+            host: host.to_string(),
+            port: port.into(),
+            cgi: String::new(),
+        }),
         ClusterAnswer::Wait(time) => vfs::Answer::Wait { seconds: seconds(time), text: String::new() },
         ClusterAnswer::Located(list) => vfs::Answer::Value(Value::Text(LocatedChild::text(&list))),
         ClusterAnswer::Error(code, text) => vfs::Answer::error(kind(code), text),

@@ -3,7 +3,7 @@
 //!
 //! A reload is atomic, so that a configuration with an error changes nothing.
 
-use config::{Change, Effective};
+use config::{DirectiveChange, Effective};
 
 /// Directives that a running server applies. Of `xrd.network` these are `dnr` and `cache`, because
 /// the other arguments apply to sockets that are opened at the start.
@@ -34,7 +34,7 @@ impl Difference {
     }
 }
 
-fn is_live(change: &Change) -> bool {
+fn is_live(change: &DirectiveChange) -> bool {
     let differs = |value: &&String| change.old.contains(value) != change.new.contains(value);
     let mut changed = change.old.iter().chain(&change.new).filter(differs);
     LIVE.contains(&change.directive)

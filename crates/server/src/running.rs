@@ -15,7 +15,7 @@ use crate::static_redirects::StaticRedirects;
 use crate::third_party::Handoff;
 use base::{Identity, Supervisor};
 use config::Effective;
-use logical::{Journals, Logical, Parts, Prepares};
+use logical::{Journals, Logical, LogicalParts, Prepares};
 use net::{Admission, Door, Listener, Loops, Refusals};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ pub struct RunningServer {
     logical: Option<Arc<Logical>>,
     /// The node of the cluster; `None` for a server that stands alone.
     cluster: Option<ClusterThread>,
-    xroot: Arc<xroot::Door>,
+    xroot: Arc<xroot::XrootDoor>,
     acceptor: Option<PortAcceptor>,
     supervisor: Supervisor,
 }
@@ -173,7 +173,7 @@ impl RunningServer {
         let files = StaticRedirects::before(files, rules, &effective.host);
         let mut door = assembly::door(effective, address.port(), role);
         door.open_files = logical.clone().map(count_open_files);
-        let xroot = Arc::new(xroot::Door::new(door, files));
+        let xroot = Arc::new(xroot::XrootDoor::new(door, files));
         let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
         let refusals = Arc::new(Refusals::default());
@@ -215,7 +215,7 @@ impl RunningServer {
     }
 
     /// Returns the numbers of files that are open, pending or busy.
-    pub fn files(&self) -> logical::Status {
+    pub fn files(&self) -> logical::LogicalStatus {
         self.logical.as_ref().map(|logical| logical.status()).unwrap_or_default()
     }
 
@@ -351,7 +351,7 @@ fn logical(
     let backend =
         Posix::new(&config).map_err(|source| StartError::Storage { path: config.root.clone(), source })?;
     let told = assembly::logical(effective, port);
-    Logical::new(Parts {
+    Logical::new(LogicalParts {
         journals: Journals::on_disk(&told),
         config: told,
         backend: wrap(Arc::new(backend)),

@@ -7,12 +7,12 @@
 //! was here before is not redirected again: its `tried` contains this server.
 
 use base::{ErrorKind, Identity};
-use config::{ClientClass, Redirect as Rule, RedirectFunction, RedirectWhen};
+use config::{ClientClass, RedirectFunction, RedirectRule as Rule, RedirectWhen};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use vfs::{
-    Answer, Caller, FileSystem, Mailbox, OpenFile, Operation, Redirect, Reply, ReplyTo, Started, Target,
-    Token,
+    Answer, Caller, DeferredReply, FileSystem, Mailbox, OpenFile, Operation, RedirectAnswer, ReplyTo,
+    ReplyToken, Started, Target,
 };
 
 /// A file system with redirection in front of it.
@@ -33,7 +33,7 @@ impl StaticRedirects {
     }
 
     /// Returns the destination of an operation that is redirected before it is tried here.
-    fn at_once(&self, caller: &Caller, operation: &Operation) -> Option<Redirect> {
+    fn at_once(&self, caller: &Caller, operation: &Operation) -> Option<RedirectAnswer> {
         let (function, target) = subject(operation)?;
         let applies = |rule: &&Rule| match &rule.when {
             RedirectWhen::Functions(functions) => {
@@ -52,7 +52,7 @@ impl StaticRedirects {
     }
 
     /// Returns the destination of an operation that is redirected if its file is missing here.
-    fn when_missing(&self, caller: &Caller, operation: &Operation) -> Option<Redirect> {
+    fn when_missing(&self, caller: &Caller, operation: &Operation) -> Option<RedirectAnswer> {
         let target = needed(operation)?;
         let applies =
             |rule: &&Rule| matches!(&rule.when, RedirectWhen::Missing(prefixes) if lies_in(target, prefixes));
@@ -75,7 +75,7 @@ impl FileSystem for StaticRedirects {
             return self.behind.start(caller, operation, reply);
         };
         let waiting = Arc::new(PendingRedirect { redirect, reply: Mutex::new(Some(reply.defer())) });
-        let token = Token { owner: reply.owner().0, call: 0 };
+        let token = ReplyToken { owner: reply.owner().0, call: 0 };
         let detour = ReplyTo::new(waiting.clone(), token);
         match self.behind.start(caller, operation, &detour) {
             Started::Done(answer) => {
@@ -87,19 +87,19 @@ impl FileSystem for StaticRedirects {
         }
     }
 
-    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
+    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
         self.behind.elsewhere(caller, file)
     }
 }
 
 /// An operation that may be redirected after it has failed.
 struct PendingRedirect {
-    redirect: Redirect,
-    reply: Mutex<Option<Reply>>,
+    redirect: RedirectAnswer,
+    reply: Mutex<Option<DeferredReply>>,
 }
 
 impl Mailbox for PendingRedirect {
-    fn deliver(&self, _: Token, answer: Answer) {
+    fn deliver(&self, _: ReplyToken, answer: Answer) {
         let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
         let answer = match answer {
             Answer::Error(error) if error.kind == ErrorKind::NotFound => {
@@ -189,17 +189,17 @@ fn is_private(address: IpAddr) -> bool {
     }
 }
 
-fn destination(rule: &Rule, identity: &Identity, cgi: String) -> Redirect {
+fn destination(rule: &Rule, identity: &Identity, cgi: String) -> RedirectAnswer {
     let private = identity.address.is_some_and(is_private);
     let target = rule.private_target.as_ref().filter(|_| private).unwrap_or(&rule.target);
-    Redirect { host: target.host.clone(), port: i32::from(target.port), cgi }
+    RedirectAnswer { host: target.host.clone(), port: i32::from(target.port), cgi }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{Cgi, Error, LogicalPath, Told};
-    use config::Target as Server;
+    use base::{Cgi, Error, LogicalPath, LoginNames};
+    use config::RedirectServer as Server;
     use vfs::OpenRequest;
 
     /// A file system with only `/here`, which defers its answers to opens.
@@ -221,7 +221,7 @@ mod tests {
     #[derive(Default)]
     struct Got(Mutex<Vec<Answer>>);
     impl Mailbox for Got {
-        fn deliver(&self, _: Token, answer: Answer) {
+        fn deliver(&self, _: ReplyToken, answer: Answer) {
             self.0.lock().unwrap().push(answer);
         }
     }
@@ -237,11 +237,12 @@ mod tests {
 
     /// Returns the reply to the client: a redirect, or the outcome.
     fn told(rules: Vec<Rule>, operation: Operation, address: &str) -> String {
-        let told = Told { user: "u", host: address, named_host: "c.example.org", ..Told::default() };
+        let told =
+            LoginNames { user: "u", host: address, named_host: "c.example.org", ..LoginNames::default() };
         let identity = Identity::new(&told, 1, Some(address.parse().unwrap()), "host");
         let caller = Arc::new(Caller::new(identity, true, false));
         let got = Arc::new(Got::default());
-        let reply = ReplyTo::new(got.clone(), Token { owner: 1, call: 1 });
+        let reply = ReplyTo::new(got.clone(), ReplyToken { owner: 1, call: 1 });
         let files = StaticRedirects::before(Arc::new(Almost), rules, "vm.example.org");
         let answer = match files.start(&caller, operation, &reply) {
             Started::Done(answer) => answer,

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test fails at the line of the error
 
 use base::Identity;
-use config::{Effective, Folder, Port, Setting};
+use config::{DirectorySetting, Effective, Port, Setting};
 use server::{RunningServer, StartError};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ impl Scratch {
     fn configuration(&self) -> Effective {
         let mut effective = Effective::for_directory(&self.0.join("data"), false);
         effective.network.port = Setting::from_command_line(Port::Any);
-        let admin = Folder { path: self.0.join("admin"), group: false };
+        let admin = DirectorySetting { path: self.0.join("admin"), group: false };
         effective.process.admin_path = Setting::from_command_line(admin);
         effective
     }

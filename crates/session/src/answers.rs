@@ -10,7 +10,10 @@ use crate::replies::{self, stat_text};
 use crate::state::{Outlets, Session};
 use crate::step::Todo;
 use base::{Descriptor, ErrorKind};
-use vfs::{Answer, AttributeResult, Entries, Entry, Listing, Opened, Operation, Value, Written};
+use vfs::{
+    Answer, AttributeOutcome, DirectoryEntries, DirectoryEntry, EncodedEntries, ListingPosition, Opened,
+    Operation, Value,
+};
 use wire::xroot::codes::{FattrSubcode, Status};
 use wire::xroot::header::StreamId;
 use wire::xroot::reply::open::{OpenDetail, OpenReply};
@@ -172,8 +175,8 @@ impl Session {
     fn listed(
         &mut self,
         id: CallId,
-        entries: &Entries,
-        rest: Option<Box<dyn Listing>>,
+        entries: &DirectoryEntries,
+        rest: Option<Box<dyn ListingPosition>>,
         out: &mut dyn Outlets,
     ) -> Todo {
         let ending = self.is_ending();
@@ -224,8 +227,8 @@ fn list_frame(out: &mut Vec<u8>, streamid: StreamId, status: Status, held: &[u8]
 }
 
 /// Encodes entries as text, cut into frames slightly larger than [`LIST_FRAME_BYTES`].
-fn written(entries: &[Entry], with_stat: bool) -> Written {
-    let mut written = Written::default();
+fn written(entries: &[DirectoryEntry], with_stat: bool) -> EncodedEntries {
+    let mut written = EncodedEntries::default();
     let mut from = 0;
     for entry in entries {
         let at = written.text.len();
@@ -263,7 +266,7 @@ fn encode(call: &Call, answer: Answer, out: &mut dyn Outlets) {
 
 /// Appends an entry. Returns `false` if the entry cannot be encoded, or if its status was requested
 /// and the file no longer exists.
-fn append(text: &mut Vec<u8>, entry: &Entry, with_stat: bool) -> bool {
+fn append(text: &mut Vec<u8>, entry: &DirectoryEntry, with_stat: bool) -> bool {
     if !with_stat {
         return dirlist::entry(text, &entry.name);
     }
@@ -313,7 +316,7 @@ fn encode_value(out: &mut Vec<u8>, id: StreamId, kind: &CallKind, value: &Value)
         }
         Value::Attributes(results) => encode_attributes(out, kind, results),
         Value::Checksum { algorithm, hex } => {
-            query::Checksum { kind: algorithm.as_bytes(), value: hex.as_bytes() }.encode(out);
+            query::ChecksumText { kind: algorithm.as_bytes(), value: hex.as_bytes() }.encode(out);
         }
         Value::CheckpointSize { max, used } => {
             small::ChkpointSizes { max_bytes: *max, used_bytes: *used }.encode(out)
@@ -327,7 +330,7 @@ fn encode_value(out: &mut Vec<u8>, id: StreamId, kind: &CallKind, value: &Value)
     mark.finish(out, id, Status::OK);
 }
 
-fn encode_attributes(out: &mut Vec<u8>, kind: &CallKind, results: &[AttributeResult]) {
+fn encode_attributes(out: &mut Vec<u8>, kind: &CallKind, results: &[AttributeOutcome]) {
     let CallKind::Attributes { subcode, values, .. } = kind else { return };
     if *subcode == FattrSubcode::LIST {
         for result in results {

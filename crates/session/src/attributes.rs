@@ -3,7 +3,7 @@
 //! It has its own file because one request code covers four operations on both kinds of targets.
 
 use crate::call::CallKind;
-use crate::ids::LinkId;
+use crate::ids::PathId;
 use crate::ordering::access_of_attributes;
 use crate::state::{Outlets, Session};
 use crate::step::Todo;
@@ -18,7 +18,7 @@ use wire::xroot::request::Fattr;
 
 impl Session {
     pub(crate) fn attributes(&mut self, id: StreamId, m: &Fattr<'_>, out: &mut dyn Outlets) -> Todo {
-        let mut refuse = |code, text: &str| self.refuse(id, LinkId::CONTROL, code, text, out);
+        let mut refuse = |code, text: &str| self.refuse(id, PathId::CONTROL, code, text, out);
         let known = [FattrSubcode::DEL, FattrSubcode::GET, FattrSubcode::LIST, FattrSubcode::SET];
         if !known.contains(&m.subcode) {
             return refuse(ErrorCode::ARG_INVALID, "fattr subcode is invalid");
@@ -68,7 +68,7 @@ impl Session {
             return match target(arguments.target, verb) {
                 Ok(place) => {
                     let kind = CallKind::Attributes { on_file: false, subcode: m.subcode, values };
-                    Todo::Call(self.call(id, LinkId::CONTROL, kind), Operation::Attributes(place, work))
+                    Todo::Call(self.call(id, PathId::CONTROL, kind), Operation::Attributes(place, work))
                 }
                 Err(error) => self.fail(id, &error, out),
             };

@@ -1,6 +1,6 @@
 //! A request without an answer, and an operation that waits for its turn.
 
-use crate::ids::{FileIndex, LinkId, SequenceId};
+use crate::ids::{FileIndex, PathId, SequenceId};
 use crate::step::Todo;
 use base::{Charge, Descriptor, Error};
 use wire::xroot::header::StreamId;
@@ -9,7 +9,7 @@ use wire::xroot::header::StreamId;
 pub(crate) struct Call {
     pub(crate) streamid: StreamId,
     /// The connection that takes the reply.
-    pub(crate) link: LinkId,
+    pub(crate) link: PathId,
     /// Set if the client was notified that the answer comes later (kXR_waitresp or kXR_wait).
     pub(crate) told_later: bool,
     /// Position among the operations on open files, for an operation on a file.

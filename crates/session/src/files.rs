@@ -13,7 +13,7 @@ use wire::xroot::header::FileHandle;
 use wire::xroot::limits::FILE_BAD_PAGES_MAX;
 
 /// An open file.
-pub(crate) struct Handle {
+pub(crate) struct SessionFile {
     pub(crate) file: Arc<dyn OpenFile>,
     /// Set after a close request: no new operations.
     pub(crate) closing: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Handle {
     _descriptor: Descriptor,
 }
 
-impl Handle {
+impl SessionFile {
     /// Returns the number of pages known to be bad.
     pub(crate) fn errors(&self) -> usize {
         self.bad_pages.len() + self.unlisted
@@ -49,19 +49,19 @@ impl Handle {
 
 /// All open files of a session.
 #[derive(Default)]
-pub(crate) struct Files {
-    slots: Vec<Option<Handle>>,
+pub(crate) struct FileTable {
+    slots: Vec<Option<SessionFile>>,
     open: usize,
 }
 
-impl Files {
+impl FileTable {
     pub(crate) fn len(&self) -> usize {
         self.open
     }
 
     /// Inserts a file into the lowest free slot.
     pub(crate) fn insert(&mut self, file: Arc<dyn OpenFile>, descriptor: Descriptor) -> FileIndex {
-        let handle = Handle {
+        let handle = SessionFile {
             file,
             closing: false,
             incomplete: false,
@@ -79,22 +79,22 @@ impl Files {
     }
 
     /// Returns a file that accepts operations.
-    pub(crate) fn get(&self, index: FileIndex) -> Option<&Handle> {
+    pub(crate) fn get(&self, index: FileIndex) -> Option<&SessionFile> {
         self.known(index).filter(|handle| !handle.closing)
     }
 
     /// Returns a file, even if it is being closed.
-    pub(crate) fn known(&self, index: FileIndex) -> Option<&Handle> {
+    pub(crate) fn known(&self, index: FileIndex) -> Option<&SessionFile> {
         self.slots.get(index.0 as usize)?.as_ref()
     }
 
     /// Returns a file mutably, even if it is being closed.
-    pub(crate) fn any(&mut self, index: FileIndex) -> Option<&mut Handle> {
+    pub(crate) fn any(&mut self, index: FileIndex) -> Option<&mut SessionFile> {
         self.slots.get_mut(index.0 as usize)?.as_mut()
     }
 
     /// Removes a file and frees its slot.
-    pub(crate) fn remove(&mut self, index: FileIndex) -> Option<Handle> {
+    pub(crate) fn remove(&mut self, index: FileIndex) -> Option<SessionFile> {
         let handle = self.slots.get_mut(index.0 as usize)?.take()?;
         self.open -= 1;
         while matches!(self.slots.last(), Some(None)) {

@@ -4,9 +4,9 @@
 //! the session accepts.
 
 use crate::call::CallKind;
-use crate::ids::LinkId;
+use crate::ids::PathId;
 use crate::settings::GREETING_ARGUMENT_BYTES_MAX;
-use crate::state::{Outlets, Session, Stage};
+use crate::state::{Outlets, Session, SessionStage};
 use crate::step::{Destination, Receive, Todo};
 use base::{Error, ErrorKind};
 use wire::xroot::codes::{ChkpointOpcode, ErrorCode, RequestCode};
@@ -15,7 +15,7 @@ use wire::xroot::limits::{ARGUMENT_BYTES_MAX, HANDSHAKE_BYTES, REQUEST_HEADER_BY
 
 /// The reason to refuse a request before its argument is decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum HeaderRefusal {
     /// No client has logged in on this connection.
     NotLoggedIn,
     /// The request requires an argument and has none.
@@ -24,7 +24,7 @@ enum Refusal {
 
 /// The next request, complete at the front of the input. Its header is decoded once.
 #[derive(Clone, Copy, Debug)]
-pub struct Front {
+pub struct RequestFront {
     bytes: usize,
     pub(crate) request: Option<FrontRequest>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct FrontRequest {
     pub(crate) counted: Option<usize>,
 }
 
-impl Front {
+impl RequestFront {
     /// Returns the number of bytes that [`Session::take_front`] takes from the input.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -53,15 +53,15 @@ impl Session {
     /// Returns the next request if it is complete. Otherwise returns the number of bytes that must
     /// be there first, as far as the present bytes show it: at most the largest argument and two
     /// headers. A driver takes memory for a request only when these bytes have arrived.
-    pub fn front(&self, input: &[u8]) -> Result<Front, usize> {
+    pub fn front(&self, input: &[u8]) -> Result<RequestFront, usize> {
         let whole = |bytes, request| {
-            if bytes <= input.len() { Ok(Front { bytes, request }) } else { Err(bytes) }
+            if bytes <= input.len() { Ok(RequestFront { bytes, request }) } else { Err(bytes) }
         };
         match self.stage {
-            Stage::Handshake => return whole(HANDSHAKE_BYTES, None),
+            SessionStage::Handshake => return whole(HANDSHAKE_BYTES, None),
             // Input after the end of the session is ignored.
-            Stage::Ending => return whole(input.len(), None),
-            Stage::Greeting | Stage::Active => {}
+            SessionStage::Ending => return whole(input.len(), None),
+            SessionStage::Greeting | SessionStage::Active => {}
         }
         let (header, rest) = input.split_first_chunk::<REQUEST_HEADER_BYTES>().ok_or(REQUEST_HEADER_BYTES)?;
         let header = RequestHeader::decode(header);
@@ -90,16 +90,18 @@ impl Session {
 
     /// Returns the maximum length of an argument at this stage.
     fn argument_max(&self) -> usize {
-        if self.stage == Stage::Active { ARGUMENT_BYTES_MAX } else { GREETING_ARGUMENT_BYTES_MAX }
+        if self.stage == SessionStage::Active { ARGUMENT_BYTES_MAX } else { GREETING_ARGUMENT_BYTES_MAX }
     }
 
     /// Returns the reason if the request is not allowed at this stage or lacks its argument.
-    fn refusal(&self, header: &RequestHeader) -> Option<Refusal> {
+    fn refusal(&self, header: &RequestHeader) -> Option<HeaderRefusal> {
         let code = header.code;
         let greets = matches!(code, RequestCode::LOGIN | RequestCode::PROTOCOL | RequestCode::BIND);
         match self.stage {
-            Stage::Greeting if !greets => Some(Refusal::NotLoggedIn),
-            Stage::Active if header.dlen == 0 && needs_argument(code) => Some(Refusal::NoArgument),
+            SessionStage::Greeting if !greets => Some(HeaderRefusal::NotLoggedIn),
+            SessionStage::Active if header.dlen == 0 && needs_argument(code) => {
+                Some(HeaderRefusal::NoArgument)
+            }
             _ => None,
         }
     }
@@ -109,19 +111,19 @@ impl Session {
         let streamid = header.streamid;
         let Ok(length) = header.payload_bytes() else {
             let text = "Invalid request data length";
-            self.refuse(streamid, LinkId::CONTROL, ErrorCode::ARG_INVALID, text, out);
+            self.refuse(streamid, PathId::CONTROL, ErrorCode::ARG_INVALID, text, out);
             return self.violated();
         };
         match self.refusal(header) {
-            Some(Refusal::NotLoggedIn) => {
+            Some(HeaderRefusal::NotLoggedIn) => {
                 let text = "Invalid request; user not logged in";
-                self.refuse(streamid, LinkId::CONTROL, ErrorCode::INVALID_REQUEST, text, out);
+                self.refuse(streamid, PathId::CONTROL, ErrorCode::INVALID_REQUEST, text, out);
                 self.violated()
             }
-            Some(Refusal::NoArgument) => {
+            Some(HeaderRefusal::NoArgument) => {
                 let text = "Required argument not present";
                 self.unsign(header.code);
-                self.refuse(streamid, LinkId::CONTROL, ErrorCode::ARG_MISSING, text, out)
+                self.refuse(streamid, PathId::CONTROL, ErrorCode::ARG_MISSING, text, out)
             }
             None => self.too_long(header, length, out),
         }
@@ -130,20 +132,20 @@ impl Session {
     /// Refuses an argument that exceeds the limit. After login the argument is discarded; before
     /// login the session ends.
     fn too_long(&mut self, header: &RequestHeader, length: usize, out: &mut dyn Outlets) -> Todo {
-        if header.code == RequestCode::SIGVER && self.stage == Stage::Active {
+        if header.code == RequestCode::SIGVER && self.stage == SessionStage::Active {
             return self.bad_signature_length(header.streamid, out);
         }
         let error = Error::new(ErrorKind::ArgTooLong, "Request argument is too long");
         // Sent before the argument arrives, because a client that announced a wrong length may wait
         // for the reply and never send the bytes.
         self.fail(header.streamid, &error, out);
-        if self.stage != Stage::Active {
+        if self.stage != SessionStage::Active {
             return self.violated();
         }
         self.unsign(header.code);
-        let call = self.call(header.streamid, LinkId::CONTROL, CallKind::Passed);
+        let call = self.call(header.streamid, PathId::CONTROL, CallKind::Passed);
         let into = Destination::Discard;
-        Todo::Receive(Receive { call, link: LinkId::CONTROL, length, into, checkpoint: false, held: false })
+        Todo::Receive(Receive { call, link: PathId::CONTROL, length, into, checkpoint: false, held: false })
     }
 }
 

@@ -4,11 +4,11 @@
 //! others.
 
 use crate::call::CallKind;
-use crate::ids::LinkId;
+use crate::ids::PathId;
 use crate::replies;
-use crate::state::{Outlets, Session, Stage};
+use crate::state::{Outlets, Session, SessionStage};
 use crate::step::Todo;
-use base::{Identity, Told};
+use base::{Identity, LoginNames};
 use std::sync::Arc;
 use vfs::Caller;
 use wire::xroot::codes::SecurityLevel;
@@ -33,7 +33,7 @@ impl Session {
         let signing = self.settings.signing;
         let wanted = m.flags.contains(ProtocolFlags::SECREQS) && m.clientpv >= version::SIGNING;
         let security = (wanted && signing.level != SecurityLevel::NONE).then_some(signing);
-        replies::protocol(out.link(LinkId::CONTROL), id, flags, security);
+        replies::protocol(out.link(PathId::CONTROL), id, flags, security);
         Todo::Nothing
     }
 
@@ -42,7 +42,7 @@ impl Session {
         let shown = |text: Option<&[u8]>| text.map(printable).unwrap_or_default();
         let pid = u32::from_ne_bytes(m.pid.to_ne_bytes());
         let before = &self.caller.identity;
-        let told = Told {
+        let told = LoginNames {
             user: &printable(m.username_bytes()),
             host: before.host(),
             application: &shown(told.appname),
@@ -54,9 +54,9 @@ impl Session {
         let moves = m.ability.contains(Ability::READRDOK);
         let both_nets = m.ability.contains(Ability::HASIPV64);
         self.caller = Arc::new(Caller::new(identity, takes_later, moves).with_both_nets(both_nets));
-        self.stage = Stage::Active;
+        self.stage = SessionStage::Active;
         let body: &[u8] = if m.generation() == 0 { &[] } else { &self.id.0 };
-        replies::ok(out.link(LinkId::CONTROL), id, body);
+        replies::ok(out.link(PathId::CONTROL), id, body);
         Todo::Nothing
     }
 
@@ -70,7 +70,7 @@ impl Session {
             self.done(id, out);
             return Todo::Nothing;
         }
-        let call = self.call(id, LinkId::CONTROL, CallKind::Plain);
+        let call = self.call(id, PathId::CONTROL, CallKind::Plain);
         Todo::EndSession { call, session }
     }
 }

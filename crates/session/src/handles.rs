@@ -4,11 +4,11 @@
 
 use crate::call::{Call, CallKind};
 use crate::files::from_wire;
-use crate::ids::{CallId, FileIndex, LinkId};
+use crate::ids::{CallId, FileIndex, PathId};
 use crate::sequencer::{Access, Touches};
 use crate::state::{Outlets, Session};
 use crate::step::{
-    BadPage, Destination, Extent, ReadElement, ReadTask, ReadVectorTask, Receive, Received, Todo,
+    BadPage, Destination, ReadElement, ReadTask, ReadVectorTask, Receive, ReceiveResult, Todo, WriteExtent,
 };
 use crate::target::{Verb, target};
 use base::{Error, ErrorKind};
@@ -34,16 +34,16 @@ impl Session {
     /// Refuses a request whose handle does not name an open file.
     pub(crate) fn not_open(&mut self, id: StreamId, request: &str, out: &mut dyn Outlets) -> Todo {
         let text = format!("{request} does not refer to an open file");
-        self.refuse(id, LinkId::CONTROL, ErrorCode::FILE_NOT_OPEN, &text, out)
+        self.refuse(id, PathId::CONTROL, ErrorCode::FILE_NOT_OPEN, &text, out)
     }
 
     /// Reports whether a path id names a connection of this session.
-    fn is_path(&self, path: LinkId) -> bool {
-        path == LinkId::CONTROL || self.is_bound(path)
+    fn is_path(&self, path: PathId) -> bool {
+        path == PathId::CONTROL || self.is_bound(path)
     }
 
     fn bad_path(&mut self, id: StreamId, out: &mut dyn Outlets) -> Todo {
-        self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "invalid path ID", out)
+        self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "invalid path ID", out)
     }
 
     /// Starts an operation that is answered by its value alone.
@@ -64,10 +64,10 @@ impl Session {
         let hints = m.preread();
         let Some((index, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "read", out) };
         let Ok(length) = usize::try_from(m.rlen) else {
-            return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "Read length is negative", out);
+            return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "Read length is negative", out);
         };
         // An empty read sends no data, so its path id is not checked.
-        let path = if length == 0 { LinkId::CONTROL } else { LinkId(m.pathid()) };
+        let path = if length == 0 { PathId::CONTROL } else { PathId(m.pathid()) };
         if !self.is_path(path) {
             return self.bad_path(id, out);
         }
@@ -92,10 +92,10 @@ impl Session {
         // The length is checked first, even if the handle is not open.
         let length = usize::try_from(m.rlen).unwrap_or(0);
         if length == 0 {
-            return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "Read length is invalid", out);
+            return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "Read length is invalid", out);
         }
         let Some((index, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "pgread", out) };
-        let path = LinkId(m.pathid());
+        let path = PathId(m.pathid());
         if !self.is_path(path) {
             return self.bad_path(id, out);
         }
@@ -109,7 +109,7 @@ impl Session {
     }
 
     pub(crate) fn read_vector(&mut self, id: StreamId, m: &Readv<'_>, out: &mut dyn Outlets) -> Todo {
-        let mut refuse = |code, text: &str| self.refuse(id, LinkId::CONTROL, code, text, out);
+        let mut refuse = |code, text: &str| self.refuse(id, PathId::CONTROL, code, text, out);
         if m.segments.is_empty() || !m.segments.is_whole() {
             return refuse(ErrorCode::ARG_INVALID, "Read vector is invalid");
         }
@@ -137,7 +137,7 @@ impl Session {
             let (Ok(offset), Ok(length)) = (u64::try_from(segment.offset), usize::try_from(segment.length))
             else {
                 let text = format!("Unable to readv {}; invalid argument", open.path().text());
-                return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
+                return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
             };
             elements.push(ReadElement { file, offset, length });
         }
@@ -147,12 +147,12 @@ impl Session {
     pub(crate) fn write(&mut self, id: StreamId, m: &Write, checkpoint: bool, out: &mut dyn Outlets) -> Todo {
         let length = usize::try_from(m.dlen).unwrap_or(0);
         // An empty write carries no data, so its path id is not checked.
-        let link = if length == 0 { LinkId::CONTROL } else { LinkId(m.pathid) };
+        let link = if length == 0 { PathId::CONTROL } else { PathId(m.pathid) };
         let Some((index, file)) = self.open_file(m.fhandle) else {
             let error = Error::new(ErrorKind::FileNotOpen, "write does not refer to an open file");
             // No data can arrive on a connection that does not exist.
-            let (from, length) = if self.is_path(link) { (link, length) } else { (LinkId::CONTROL, 0) };
-            return self.discard(id, LinkId::CONTROL, (from, length), error);
+            let (from, length) = if self.is_path(link) { (link, length) } else { (PathId::CONTROL, 0) };
+            return self.discard(id, PathId::CONTROL, (from, length), error);
         };
         let file = file.clone();
         if !self.is_path(link) {
@@ -183,16 +183,16 @@ impl Session {
     ) -> Todo {
         let length = usize::try_from(m.dlen).unwrap_or(0);
         if length <= PAGE_CHECKSUM_BYTES {
-            self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "pgwrite length is invalid", out);
+            self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "pgwrite length is invalid", out);
             return self.violated();
         }
-        let link = LinkId(m.pathid);
+        let link = PathId(m.pathid);
         if !self.is_path(link) {
             return self.bad_path(id, out);
         }
         let Some((index, file)) = self.open_file(m.fhandle) else {
             let error = Error::new(ErrorKind::FileNotOpen, "pgwrite does not refer to an open file");
-            return self.discard(id, LinkId::CONTROL, (link, length), error);
+            return self.discard(id, PathId::CONTROL, (link, length), error);
         };
         let refuse = |session: &mut Self, kind, text: String| {
             session.discard(id, link, (link, length), Error::new(kind, text))
@@ -232,7 +232,7 @@ impl Session {
         // The end of the data cannot be computed from an invalid list, so an error in it ends the
         // session.
         let mut wrong = |session: &mut Self, code, text: &str| {
-            session.refuse(id, LinkId::CONTROL, code, text, out);
+            session.refuse(id, PathId::CONTROL, code, text, out);
             session.violated()
         };
         if m.segments.is_empty() || !m.segments.is_whole() {
@@ -260,7 +260,7 @@ impl Session {
                 return wrong(self, ErrorCode::ARG_INVALID, &text);
             };
             total = total.saturating_add(length);
-            extents.push(Extent { file: file.clone(), offset, length });
+            extents.push(WriteExtent { file: file.clone(), offset, length });
             touched.push((index, Access::write(offset, length as u64)));
             if !files.contains(&index) {
                 files.push(index);
@@ -269,13 +269,13 @@ impl Session {
         if checkpoint && files.len() > 1 {
             let text = "multi-file chkpoint writev not supported";
             let error = Error::new(ErrorKind::Unsupported, text);
-            return self.discard(id, LinkId::CONTROL, (LinkId::CONTROL, total), error);
+            return self.discard(id, PathId::CONTROL, (PathId::CONTROL, total), error);
         }
         let sync = m.options.contains(WritevOptions::DO_SYNC);
-        let call = self.call(id, LinkId::CONTROL, CallKind::VectorWrite { files, sync });
+        let call = self.call(id, PathId::CONTROL, CallKind::VectorWrite { files, sync });
         let held = self.submit_write(call, Touches::many(touched));
         let into = Destination::Vector(extents);
-        Todo::Receive(Receive { call, link: LinkId::CONTROL, length: total, into, checkpoint, held })
+        Todo::Receive(Receive { call, link: PathId::CONTROL, length: total, into, checkpoint, held })
     }
 
     pub(crate) fn truncate(
@@ -289,7 +289,7 @@ impl Session {
             let Some((_, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "trunc", out) };
             let Ok(size) = u64::try_from(m.offset) else {
                 let text = format!("Unable to truncate {}; invalid argument", file.path().text());
-                return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
+                return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
             };
             let operation = FileOperation::Truncate { size, checkpoint };
             return self.on_file(id, m.fhandle, "trunc", (Access::Barrier, operation), out);
@@ -300,7 +300,7 @@ impl Session {
         };
         // A negative size is refused by the file system, after errors in the path.
         let size = m.offset.cast_unsigned();
-        let call = self.call(id, LinkId::CONTROL, CallKind::Plain);
+        let call = self.call(id, PathId::CONTROL, CallKind::Plain);
         Todo::Call(call, Operation::Truncate { target: place, size })
     }
 
@@ -309,13 +309,13 @@ impl Session {
         if m.path.is_empty() {
             if space {
                 let text = "Required argument not present";
-                return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_MISSING, text, out);
+                return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_MISSING, text, out);
             }
             return self.on_file(id, m.fhandle, "stat", (Access::READ_ALL, FileOperation::Stat), out);
         }
         match target(m.path, Verb::STAT) {
             Ok(place) => {
-                let call = self.call(id, LinkId::CONTROL, CallKind::Plain);
+                let call = self.call(id, PathId::CONTROL, CallKind::Plain);
                 Todo::Call(call, if space { Operation::StatSpace(place) } else { Operation::Stat(place) })
             }
             Err(error) => self.fail(id, &error, out),
@@ -324,7 +324,7 @@ impl Session {
 
     pub(crate) fn clone_ranges(&mut self, id: StreamId, m: &CloneRanges<'_>, out: &mut dyn Outlets) -> Todo {
         let mut refuse =
-            |session: &mut Self, code, text: &str| session.refuse(id, LinkId::CONTROL, code, text, out);
+            |session: &mut Self, code, text: &str| session.refuse(id, PathId::CONTROL, code, text, out);
         if m.items.is_empty() || !m.items.is_whole() {
             return refuse(self, ErrorCode::ARG_INVALID, "Clone vector is invalid");
         }
@@ -349,7 +349,7 @@ impl Session {
             });
             touched.push((source_index, Access::READ_ALL));
         }
-        let call = self.call(id, LinkId::CONTROL, CallKind::OnFile);
+        let call = self.call(id, PathId::CONTROL, CallKind::OnFile);
         let todo = Todo::FileCall(call, file, FileOperation::CloneFrom(ranges));
         self.submit(Some(call), Touches::many(touched), todo)
     }
@@ -377,13 +377,13 @@ impl Session {
                     Some(embedded) => self.execute(id, embedded, extra, out),
                     None => {
                         let text = "chkpoint request is incomplete";
-                        self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, text, out)
+                        self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, text, out)
                     }
                 };
             }
             _ => {
                 let text = "chkpoint subcode is invalid";
-                return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, text, out);
+                return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, text, out);
             }
         };
         let access = if work == CheckpointWork::Query { Access::READ_ALL } else { Access::Barrier };
@@ -393,7 +393,7 @@ impl Session {
     /// Executes a request under a checkpoint.
     fn execute(&mut self, id: StreamId, header: &RequestHeader, list: &[u8], out: &mut dyn Outlets) -> Todo {
         let mut wrong = |session: &mut Self, text: &str| {
-            session.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, text, out);
+            session.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, text, out);
             session.violated()
         };
         if header.streamid != id {
@@ -407,7 +407,7 @@ impl Session {
         if !allowed.contains(&header.code) || by_path {
             let length = usize::try_from(header.dlen).unwrap_or(0);
             let error = Error::new(ErrorKind::Unsupported, "chkpoint request is not supported");
-            return self.discard(id, LinkId::CONTROL, (LinkId::CONTROL, length), error);
+            return self.discard(id, PathId::CONTROL, (PathId::CONTROL, length), error);
         }
         match Request::decode(header, list) {
             Ok(Request::Write(m)) => self.write(id, &m, true, out),
@@ -419,7 +419,7 @@ impl Session {
     }
 
     /// Reports that all data of an announcement has arrived and was written or discarded.
-    pub fn received(&mut self, id: CallId, received: Received, out: &mut dyn Outlets) -> Todo {
+    pub fn received(&mut self, id: CallId, received: ReceiveResult, out: &mut dyn Outlets) -> Todo {
         let Some(call) = self.finish_call(id) else { return Todo::Nothing };
         if received.error.is_some() && self.is_ending() {
             self.mark_incomplete(call.sequence);
@@ -447,7 +447,7 @@ impl Session {
         todo
     }
 
-    fn written(&mut self, id: StreamId, link: LinkId, error: Option<Error>, out: &mut dyn Outlets) -> Todo {
+    fn written(&mut self, id: StreamId, link: PathId, error: Option<Error>, out: &mut dyn Outlets) -> Todo {
         match error {
             Some(error) => self.refuse(id, link, crate::wire_code(error.kind), &error.text, out),
             None => {
@@ -460,7 +460,7 @@ impl Session {
     /// Syncs the last of these files. The others follow with its answer.
     pub(crate) fn sync_next(&mut self, write: &Call, files: Vec<FileIndex>) -> Todo {
         let file = files.last().and_then(|&index| self.file(index)).cloned();
-        let call = self.call(write.streamid, LinkId::CONTROL, CallKind::VectorWrite { files, sync: true });
+        let call = self.call(write.streamid, PathId::CONTROL, CallKind::VectorWrite { files, sync: true });
         if let Some(next) = self.call_mut(call) {
             next.told_later = write.told_later;
             next.sequence = write.sequence;
@@ -472,7 +472,12 @@ impl Session {
     }
 
     /// Records pages with wrong checksums, and replies.
-    fn pages_written(&mut self, request: &PageRequest, received: Received, out: &mut dyn Outlets) -> Todo {
+    fn pages_written(
+        &mut self,
+        request: &PageRequest,
+        received: ReceiveResult,
+        out: &mut dyn Outlets,
+    ) -> Todo {
         let (id, link) = (request.streamid, request.link);
         if let Some(error) = received.error {
             return self.written(id, link, Some(error), out);
@@ -499,7 +504,7 @@ impl Session {
 /// A kXR_pgwrite whose data has arrived.
 struct PageRequest {
     streamid: StreamId,
-    link: LinkId,
+    link: PathId,
     file: FileIndex,
     offset: u64,
     length: u32,

@@ -2,9 +2,9 @@
 
 /// A connection of a session: 0 is the control connection, 1 to 15 are the path ids of bound ones.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct LinkId(pub u8);
+pub struct PathId(pub u8);
 
-impl LinkId {
+impl PathId {
     /// The connection that logged in.
     pub const CONTROL: Self = Self(0);
 }

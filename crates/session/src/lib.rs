@@ -67,13 +67,14 @@ mod target;
 mod verifier;
 
 pub use error::wire_code;
-pub use framing::Front;
-pub use ids::{CallId, FileIndex, LinkId, SequenceId};
+pub use framing::RequestFront;
+pub use ids::{CallId, FileIndex, PathId, SequenceId};
 pub use reads::{ReadFrame, ReadReply};
 pub use settings::{
     BAD_PAGES_MAX, CALLS_MAX, FILES_MAX, GREETING_ARGUMENT_BYTES_MAX, Peer, Settings, Signing,
 };
 pub use state::{Outlets, Session};
 pub use step::{
-    BadPage, Destination, Extent, ReadElement, ReadTask, ReadVectorTask, Receive, Received, Step, Todo,
+    BadPage, Destination, ReadElement, ReadTask, ReadVectorTask, Receive, ReceiveResult, TakeResult, Todo,
+    WriteExtent,
 };

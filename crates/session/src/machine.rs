@@ -1,11 +1,11 @@
 //! The state machine of a session: takes one request after another and passes each to its family
 //! of requests (`paths`, `handles`, `query`, ...).
 
-use crate::framing::{Front, FrontRequest};
-use crate::ids::LinkId;
+use crate::framing::{FrontRequest, RequestFront};
+use crate::ids::PathId;
 use crate::sequencer::Access;
-use crate::state::{Outlets, Session, Stage};
-use crate::step::{Step, Todo};
+use crate::state::{Outlets, Session, SessionStage};
+use crate::step::{TakeResult, Todo};
 use base::Charge;
 use vfs::FileOperation;
 use wire::xroot::codes::ErrorCode;
@@ -16,17 +16,23 @@ use wire::xroot::request::Request;
 impl Session {
     /// Takes one request from the front of the control connection's input. The charge covers all
     /// memory that the request may use; it is returned when the request is answered.
-    pub fn take(&mut self, input: &[u8], charge: Charge, out: &mut dyn Outlets) -> Step {
+    pub fn take(&mut self, input: &[u8], charge: Charge, out: &mut dyn Outlets) -> TakeResult {
         match self.front(input) {
             Ok(front) => {
-                Step::Took { bytes: front.bytes(), todo: self.take_front(&front, input, charge, out) }
+                TakeResult::Took { bytes: front.bytes(), todo: self.take_front(&front, input, charge, out) }
             }
-            Err(bytes) => Step::More { bytes },
+            Err(bytes) => TakeResult::More { bytes },
         }
     }
 
     /// Takes the request that [`Session::front`] found at the front of this input.
-    pub fn take_front(&mut self, front: &Front, input: &[u8], charge: Charge, out: &mut dyn Outlets) -> Todo {
+    pub fn take_front(
+        &mut self,
+        front: &RequestFront,
+        input: &[u8],
+        charge: Charge,
+        out: &mut dyn Outlets,
+    ) -> Todo {
         if charge.bytes() > 0 {
             self.engage().arriving = charge;
         }
@@ -37,10 +43,10 @@ impl Session {
         todo
     }
 
-    fn take_request(&mut self, front: &Front, input: &[u8], out: &mut dyn Outlets) -> Todo {
+    fn take_request(&mut self, front: &RequestFront, input: &[u8], out: &mut dyn Outlets) -> Todo {
         let Some(FrontRequest { header, counted }) = &front.request else {
             return match self.stage {
-                Stage::Handshake => self.take_handshake(input, out),
+                SessionStage::Handshake => self.take_handshake(input, out),
                 _ => Todo::Nothing,
             };
         };
@@ -55,12 +61,12 @@ impl Session {
     fn take_handshake(&mut self, input: &[u8], out: &mut dyn Outlets) -> Todo {
         match input.first_chunk::<HANDSHAKE_BYTES>() {
             Some(bytes) if Handshake::is(bytes) => {
-                self.stage = Stage::Greeting;
+                self.stage = SessionStage::Greeting;
                 let is_server = self.settings.flags.contains(wire::xroot::flags::ServerFlags::IS_SERVER);
                 let role =
                     if is_server { HandshakeReply::DATA_SERVER } else { HandshakeReply::LOAD_BALANCER };
                 let reply = HandshakeReply { protover: wire::xroot::PROTOCOL_VERSION, role };
-                out.link(LinkId::CONTROL).extend_from_slice(&reply.encode());
+                out.link(PathId::CONTROL).extend_from_slice(&reply.encode());
                 Todo::Nothing
             }
             _ => self.violated(),
@@ -80,18 +86,18 @@ impl Session {
             Err(error) => {
                 // The embedded request is missing, so the end of its data is unknown.
                 let text = format!("Invalid request; {error}");
-                self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
+                self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
                 return self.violated();
             }
         };
         match request {
             Request::Protocol(m) => self.protocol(id, &m, out),
-            Request::Login(m) if self.stage == Stage::Greeting => self.login(id, &m, out),
-            Request::Bind(m) if self.stage == Stage::Greeting => {
+            Request::Login(m) if self.stage == SessionStage::Greeting => self.login(id, &m, out),
+            Request::Bind(m) if self.stage == SessionStage::Greeting => {
                 Todo::Bind { streamid: id, session: m.sessid }
             }
             Request::Login(_) | Request::Bind(_) | Request::Auth(_) | Request::Unknown(_) => {
-                self.refuse(id, LinkId::CONTROL, ErrorCode::INVALID_REQUEST, "Invalid request code", out)
+                self.refuse(id, PathId::CONTROL, ErrorCode::INVALID_REQUEST, "Invalid request code", out)
             }
             Request::Ping(_) => self.done(id, out),
             Request::Endsess(m) => self.end_session(id, m.sessid, out),
@@ -99,7 +105,7 @@ impl Session {
             Request::Sigver(m) => self.signature(header, &m, out),
             Request::Gpfile(_) => self.refuse(
                 id,
-                LinkId::CONTROL,
+                PathId::CONTROL,
                 ErrorCode::UNSUPPORTED,
                 "gpfile request is not supported",
                 out,

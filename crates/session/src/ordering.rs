@@ -4,9 +4,9 @@
 //! their turn. `sequencer` decides the order; this file registers the operations and starts them.
 
 use crate::call::{BlockedOperation, CallKind};
-use crate::ids::{CallId, FileIndex, LinkId, SequenceId};
+use crate::ids::{CallId, FileIndex, PathId, SequenceId};
 use crate::sequencer::{Access, Touches};
-use crate::state::{Outlets, Session, Stage};
+use crate::state::{Outlets, Session, SessionStage};
 use crate::step::{ReadTask, ReadVectorTask, Todo};
 use std::sync::Arc;
 use vfs::{AttributeWork, FileOperation, OpenFile};
@@ -69,7 +69,7 @@ impl Session {
         (index, access): (FileIndex, Access),
         (file, operation): (Arc<dyn OpenFile>, FileOperation),
     ) -> Todo {
-        let call = self.call(id, LinkId::CONTROL, kind);
+        let call = self.call(id, PathId::CONTROL, kind);
         self.submit(Some(call), Touches::one(index, access), Todo::FileCall(call, file, operation))
     }
 
@@ -109,10 +109,10 @@ impl Session {
     /// Ends the session: takes no further request, drops operations that have not started, and
     /// releases each file when its last operation has ended.
     pub fn end(&mut self) {
-        if self.stage == Stage::Ending {
+        if self.stage == SessionStage::Ending {
             return;
         }
-        self.stage = Stage::Ending;
+        self.stage = SessionStage::Ending;
         self.caller.leave();
         let Some(engaged) = self.engaged_mut() else { return };
         let open = engaged.files.indices();

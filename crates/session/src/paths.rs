@@ -4,7 +4,7 @@
 
 use crate::call::CallKind;
 use crate::files::from_wire;
-use crate::ids::LinkId;
+use crate::ids::PathId;
 use crate::sequencer::{Access, Touches};
 use crate::state::{Outlets, Session};
 use crate::step::Todo;
@@ -50,7 +50,7 @@ impl Session {
             Ok(both) => both,
             Err(error) => return self.fail(id, &error, out),
         };
-        let call = self.call(id, LinkId::CONTROL, kind);
+        let call = self.call(id, PathId::CONTROL, kind);
         if let Some(call) = self.call_mut(call) {
             call.descriptor = descriptor;
         }

@@ -3,7 +3,7 @@
 //! They share a file because both select one of many functions by a code or a word.
 
 use crate::call::CallKind;
-use crate::ids::LinkId;
+use crate::ids::PathId;
 use crate::replies;
 use crate::sequencer::Access;
 use crate::state::{Outlets, Session};
@@ -28,7 +28,7 @@ impl Session {
             QueryType::CONFIG => return self.configuration(id, text, out),
             QueryType::STATS => {
                 let selection = String::from_utf8_lossy(text).into_owned();
-                let call = self.call(id, LinkId::CONTROL, CallKind::TextWithNul);
+                let call = self.call(id, PathId::CONTROL, CallKind::TextWithNul);
                 return Todo::Statistics { call, selection };
             }
             QueryType::CKSUM => target(text, Verb::CHECKSUM).map(Operation::Checksum),
@@ -47,7 +47,7 @@ impl Session {
             _ => CallKind::Plain,
         };
         match operation {
-            Ok(operation) => Todo::Call(self.call(id, LinkId::CONTROL, kind), operation),
+            Ok(operation) => Todo::Call(self.call(id, PathId::CONTROL, kind), operation),
             Err(error) => self.fail(id, &error, out),
         }
     }
@@ -58,7 +58,7 @@ impl Session {
         }
         if !by_handle {
             let text = "Required query argument not present";
-            return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_MISSING, text, out);
+            return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_MISSING, text, out);
         }
         // A query may cancel an operation on the handle, so it does not wait for it.
         let operation = FileOperation::Query { code: m.infotype.0, argument: m.text().to_vec() };
@@ -73,7 +73,7 @@ impl Session {
         let first = words.next();
         if matches!(first, Some(b"xrootd" | b"cmsd")) && words.peek().is_none() {
             // The text of the configuration is sent only over TLS.
-            replies::ok(out.link(LinkId::CONTROL), id, b"\n\0");
+            replies::ok(out.link(PathId::CONTROL), id, b"\n\0");
             return Todo::Nothing;
         }
         let mut answer = Vec::new();
@@ -83,16 +83,16 @@ impl Session {
             // A request may carry megabytes of keys, so the answer is limited.
             if answer.len() + value.len() >= CONFIG_ANSWER_BYTES_MAX {
                 let text = "too many query config arguments.";
-                return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_TOO_LONG, text, out);
+                return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_TOO_LONG, text, out);
             }
             answer.extend_from_slice(value);
             answer.push(b'\n');
         }
         if answer.is_empty() {
             let text = "query config argument not specified.";
-            return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_MISSING, text, out);
+            return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_MISSING, text, out);
         }
-        replies::ok(out.link(LinkId::CONTROL), id, &answer);
+        replies::ok(out.link(PathId::CONTROL), id, &answer);
         Todo::Nothing
     }
 
@@ -104,10 +104,10 @@ impl Session {
             (Some("appid"), Some(_)) | (Some("monitor"), Some("on" | "off")) => self.done(id, out),
             (Some("monitor"), Some("info")) => {
                 // Without a monitoring stream the id of the record is 0.
-                replies::ok(out.link(LinkId::CONTROL), id, &[0; 4]);
+                replies::ok(out.link(PathId::CONTROL), id, &[0; 4]);
                 Todo::Nothing
             }
-            _ => self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "invalid set parameter", out),
+            _ => self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "invalid set parameter", out),
         }
     }
 }

@@ -4,12 +4,12 @@
 //! read is a [`ReadReply`]. The driver obtains the header of each frame from it and returns it at
 //! the end, so that a read ends exactly once.
 
-use crate::ids::{LinkId, SequenceId};
+use crate::ids::{PathId, SequenceId};
 use crate::replies;
 use crate::state::{Outlets, Session};
 use crate::step::{ReadElement, ReadTask, ReadVectorTask};
 use base::Error;
-use vfs::{Redirect, Spot};
+use vfs::{RedirectAnswer, Spot};
 use wire::xroot::codes::{RequestCode, ResponseType};
 use wire::xroot::header::StreamId;
 use wire::xroot::limits::{RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
@@ -33,7 +33,7 @@ pub struct ReadFrame<const BYTES: usize = RESPONSE_HEADER_BYTES> {
 #[must_use = "operations that wait for the read never start if it does not end"]
 pub struct ReadReply {
     streamid: StreamId,
-    link: LinkId,
+    link: PathId,
     sequence: SequenceId,
     /// Bytes of a range, or elements of a vector, without a frame.
     left: usize,
@@ -41,7 +41,7 @@ pub struct ReadReply {
 
 impl ReadReply {
     /// Returns the connection that takes the reply.
-    pub fn link(&self) -> LinkId {
+    pub fn link(&self) -> PathId {
         self.link
     }
 
@@ -155,14 +155,19 @@ impl Session {
     }
 
     /// Redirects the client for a read.
-    pub fn read_redirected(&mut self, task: &ReadTask, to: &Redirect, out: &mut dyn Outlets) {
+    pub fn read_redirected(&mut self, task: &ReadTask, to: &RedirectAnswer, out: &mut dyn Outlets) {
         replies::redirect(out.link(task.link), task.streamid, to);
         self.ended(task.sequence);
     }
 
     /// Redirects the client for a vector read.
-    pub fn vector_read_redirected(&mut self, task: &ReadVectorTask, to: &Redirect, out: &mut dyn Outlets) {
-        replies::redirect(out.link(LinkId::CONTROL), task.streamid, to);
+    pub fn vector_read_redirected(
+        &mut self,
+        task: &ReadVectorTask,
+        to: &RedirectAnswer,
+        out: &mut dyn Outlets,
+    ) {
+        replies::redirect(out.link(PathId::CONTROL), task.streamid, to);
         self.ended(task.sequence);
     }
 
@@ -176,7 +181,7 @@ impl Session {
     pub fn vector_read_began(&mut self, task: &ReadVectorTask) -> ReadReply {
         let sequence = self.register_vector_read(task);
         // The path id of a vector read is ignored, as by all servers.
-        ReadReply { streamid: task.streamid, link: LinkId::CONTROL, sequence, left: task.elements.len() }
+        ReadReply { streamid: task.streamid, link: PathId::CONTROL, sequence, left: task.elements.len() }
     }
 
     /// Reports the end of a read: its reply is complete, or its connection is lost.

@@ -5,7 +5,7 @@
 use crate::settings::Signing;
 use crate::step::BadPage;
 use base::Error;
-use vfs::{BriefStat, FileKind, Redirect, SpaceFigures, Stat};
+use vfs::{BriefStat, FileKind, FileStat, RedirectAnswer, SpaceFigures};
 use wire::xroot::codes::{ErrorCode, Status};
 use wire::xroot::flags::{SecurityOptions, ServerFlags, StatFlags};
 use wire::xroot::header::{ResponseHeader, StreamId};
@@ -26,7 +26,7 @@ pub(crate) fn fail(out: &mut Vec<u8>, streamid: StreamId, failure: &Error) {
 }
 
 /// Appends a kXR_redirect reply.
-pub(crate) fn redirect(out: &mut Vec<u8>, streamid: StreamId, to: &Redirect) {
+pub(crate) fn redirect(out: &mut Vec<u8>, streamid: StreamId, to: &RedirectAnswer) {
     let with_cgi;
     let host = if to.cgi.is_empty() {
         &to.host
@@ -63,7 +63,7 @@ pub(crate) fn protocol(out: &mut Vec<u8>, streamid: StreamId, flags: u32, signin
 }
 
 /// Returns the status in the text form of the protocol.
-pub(crate) fn stat_text(stat: &Stat) -> StatText<'_> {
+pub(crate) fn stat_text(stat: &FileStat) -> StatText<'_> {
     StatText {
         id: stat.id,
         size: stat.size,
@@ -85,7 +85,7 @@ pub(crate) fn brief_flags(stat: BriefStat) -> StatFlags {
     if stat.is_offline() { kind.with(StatFlags::OFFLINE) } else { kind }
 }
 
-pub(crate) fn stat_flags(stat: &Stat) -> StatFlags {
+pub(crate) fn stat_flags(stat: &FileStat) -> StatFlags {
     let mut flags = match stat.kind {
         FileKind::File => StatFlags::NONE,
         FileKind::Directory => StatFlags::IS_DIR,

@@ -29,7 +29,7 @@
 //! ([`Sequencer::is_free_to_read`]).
 
 use crate::ids::{FileIndex, SequenceId};
-use crate::slots::Slots;
+use crate::slots::SlotTable;
 use std::collections::VecDeque;
 
 /// Capacity up to which an empty queue of a file keeps its memory.
@@ -153,7 +153,7 @@ struct Registered<W> {
 
 /// The unfinished operations on one file, in order.
 #[derive(Default)]
-struct Queue {
+struct FileQueue {
     entries: VecDeque<(SequenceId, Access)>,
     /// Number of exclusive entries.
     exclusive: usize,
@@ -163,15 +163,15 @@ struct Queue {
 /// All unfinished operations on the files of a session. `W` is the work that starts when the turn
 /// of an operation comes.
 pub(crate) struct Sequencer<W> {
-    registered: Slots<Registered<W>>,
-    files: Vec<Queue>,
+    registered: SlotTable<Registered<W>>,
+    files: Vec<FileQueue>,
     /// Number of exclusive accesses to all files.
     exclusive: usize,
 }
 
 impl<W> Default for Sequencer<W> {
     fn default() -> Self {
-        Self { registered: Slots::default(), files: Vec::new(), exclusive: 0 }
+        Self { registered: SlotTable::default(), files: Vec::new(), exclusive: 0 }
     }
 }
 
@@ -181,7 +181,7 @@ impl<W> Sequencer<W> {
         self.registered.is_empty()
     }
 
-    fn queue(&self, file: FileIndex) -> Option<&Queue> {
+    fn queue(&self, file: FileIndex) -> Option<&FileQueue> {
         self.files.get(file.0 as usize)
     }
 
@@ -211,7 +211,7 @@ impl<W> Sequencer<W> {
         for &(file, access) in touched {
             let at = file.0 as usize;
             if files.len() <= at {
-                files.resize_with(at + 1, Queue::default);
+                files.resize_with(at + 1, FileQueue::default);
             }
             if let Some(queue) = files.get_mut(at) {
                 queue.entries.push_back((id, access));

@@ -5,7 +5,7 @@
 //! key this detects accidental reordering and corruption only, because an attacker can compute the
 //! hash. Protection against attackers requires a key from authentication.
 
-use crate::ids::LinkId;
+use crate::ids::PathId;
 use crate::state::{Outlets, Session};
 use crate::step::Todo;
 use crate::verifier::Signature;
@@ -67,7 +67,7 @@ impl Session {
 
     /// Refuses a signature of invalid length and ends the session.
     pub(crate) fn bad_signature_length(&mut self, id: StreamId, out: &mut dyn Outlets) -> Todo {
-        self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "Invalid signature data length", out);
+        self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "Invalid signature data length", out);
         self.violated()
     }
 
@@ -119,7 +119,7 @@ impl Session {
     }
 
     fn unsigned(&mut self, id: StreamId, fault: &str, out: &mut dyn Outlets) -> Todo {
-        self.refuse(id, LinkId::CONTROL, ErrorCode::SIGVER_ERR, fault, out);
+        self.refuse(id, PathId::CONTROL, ErrorCode::SIGVER_ERR, fault, out);
         self.violated()
     }
 }

@@ -5,15 +5,15 @@
 //! `handles`, `query`, ...). They share the state here.
 
 use crate::call::{BlockedOperation, Call, CallKind};
-use crate::files::{Files, Handle};
-use crate::ids::{CallId, FileIndex, LinkId};
+use crate::files::{FileTable, SessionFile};
+use crate::ids::{CallId, FileIndex, PathId};
 use crate::replies;
 use crate::sequencer::Sequencer;
 use crate::settings::{CALLS_MAX, Peer, Settings};
-use crate::slots::Slots;
+use crate::slots::SlotTable;
 use crate::step::{Destination, Receive, Todo};
 use crate::verifier::Verifier;
-use base::{Charge, Descriptor, Error, ErrorKind, Identity, Told};
+use base::{Charge, Descriptor, Error, ErrorKind, Identity, LoginNames};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vfs::{Caller, OpenFile};
@@ -24,12 +24,12 @@ use wire::xroot::limits::PATH_ID_MAX;
 /// Output buffers for replies, one per connection. Replies for a lost connection are discarded.
 pub trait Outlets {
     /// Returns the output of a connection. Callers append whole frames.
-    fn link(&mut self, link: LinkId) -> &mut Vec<u8>;
+    fn link(&mut self, link: PathId) -> &mut Vec<u8>;
 }
 
 /// The stage of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum SessionStage {
     /// Nothing has arrived.
     Handshake,
     /// Before login.
@@ -44,8 +44,8 @@ pub(crate) enum Stage {
 /// demand because most connections of a large server are idle.
 #[derive(Default)]
 pub(crate) struct Engaged {
-    pub(crate) files: Files,
-    pub(crate) calls: Slots<Call>,
+    pub(crate) files: FileTable,
+    pub(crate) calls: SlotTable<Call>,
     pub(crate) sequencer: Sequencer<BlockedOperation>,
     /// Reads that wait for earlier operations. They have no call.
     pub(crate) reads_waiting: usize,
@@ -71,7 +71,7 @@ impl Engaged {
 pub struct Session {
     pub(crate) id: SessionId,
     pub(crate) settings: Arc<Settings>,
-    pub(crate) stage: Stage,
+    pub(crate) stage: SessionStage,
     pub(crate) caller: Arc<Caller>,
     pub(crate) prepares: u32,
     pub(crate) verifier: Verifier,
@@ -84,12 +84,12 @@ pub struct Session {
 impl Session {
     /// Returns a session that has received nothing. `id` must be unguessable and unique.
     pub fn new(id: SessionId, settings: Arc<Settings>, peer: Peer) -> Self {
-        let told = Told { host: &peer.host, ..Told::default() };
+        let told = LoginNames { host: &peer.host, ..LoginNames::default() };
         let identity = Identity::new(&told, 0, peer.address, "host");
         Self {
             id,
             settings,
-            stage: Stage::Handshake,
+            stage: SessionStage::Handshake,
             caller: Arc::new(Caller::new(identity, false, false)),
             prepares: 0,
             verifier: Verifier::default(),
@@ -110,17 +110,17 @@ impl Session {
 
     /// Reports whether the client has logged in.
     pub fn is_active(&self) -> bool {
-        self.stage == Stage::Active
+        self.stage == SessionStage::Active
     }
 
     /// Reports whether the session is ending.
     pub fn is_ending(&self) -> bool {
-        self.stage == Stage::Ending
+        self.stage == SessionStage::Ending
     }
 
     /// Reports whether the session has ended and released all files, so that it can be dropped.
     pub fn is_finished(&self) -> bool {
-        self.stage == Stage::Ending && self.is_at_rest()
+        self.stage == SessionStage::Ending && self.is_at_rest()
     }
 
     fn is_at_rest(&self) -> bool {
@@ -158,17 +158,17 @@ impl Session {
     }
 
     /// Returns the table of open files, for insertion.
-    pub(crate) fn files(&mut self) -> &mut Files {
+    pub(crate) fn files(&mut self) -> &mut FileTable {
         &mut self.engage().files
     }
 
     /// Returns a file that accepts operations.
-    pub(crate) fn handle(&self, index: FileIndex) -> Option<&Handle> {
+    pub(crate) fn handle(&self, index: FileIndex) -> Option<&SessionFile> {
         self.engaged.as_ref()?.files.get(index)
     }
 
     /// Returns a file, even if it is being closed.
-    pub(crate) fn any_handle(&mut self, index: FileIndex) -> Option<&mut Handle> {
+    pub(crate) fn any_handle(&mut self, index: FileIndex) -> Option<&mut SessionFile> {
         self.engaged.as_mut()?.files.any(index)
     }
 
@@ -185,8 +185,8 @@ impl Session {
     }
 
     /// Reports whether a connection belongs to the session.
-    pub fn is_bound(&self, link: LinkId) -> bool {
-        link == LinkId::CONTROL || (link.0 <= PATH_ID_MAX && self.bound & (1 << link.0) != 0)
+    pub fn is_bound(&self, link: PathId) -> bool {
+        link == PathId::CONTROL || (link.0 <= PATH_ID_MAX && self.bound & (1 << link.0) != 0)
     }
 
     /// Returns the next task that has become possible.
@@ -203,7 +203,7 @@ impl Session {
     pub(crate) fn refuse(
         &mut self,
         streamid: StreamId,
-        link: LinkId,
+        link: PathId,
         code: ErrorCode,
         text: &str,
         out: &mut dyn Outlets,
@@ -214,12 +214,12 @@ impl Session {
 
     /// Replies with an error of our own crates and keeps the session.
     pub(crate) fn fail(&mut self, streamid: StreamId, error: &Error, out: &mut dyn Outlets) -> Todo {
-        self.refuse(streamid, LinkId::CONTROL, crate::wire_code(error.kind), &error.text, out)
+        self.refuse(streamid, PathId::CONTROL, crate::wire_code(error.kind), &error.text, out)
     }
 
     /// Replies that the request succeeded, without data.
     pub(crate) fn done(&mut self, streamid: StreamId, out: &mut dyn Outlets) -> Todo {
-        replies::ok(out.link(LinkId::CONTROL), streamid, &[]);
+        replies::ok(out.link(PathId::CONTROL), streamid, &[]);
         Todo::Nothing
     }
 
@@ -230,7 +230,7 @@ impl Session {
     }
 
     /// Registers a request that will be answered later.
-    pub(crate) fn call(&mut self, streamid: StreamId, link: LinkId, kind: CallKind) -> CallId {
+    pub(crate) fn call(&mut self, streamid: StreamId, link: PathId, kind: CallKind) -> CallId {
         let engaged = self.engage();
         let charge = std::mem::take(&mut engaged.arriving);
         engaged.opening += usize::from(matches!(kind, CallKind::Open { .. }));
@@ -269,8 +269,8 @@ impl Session {
     pub(crate) fn discard(
         &mut self,
         streamid: StreamId,
-        reply: LinkId,
-        (link, length): (LinkId, usize),
+        reply: PathId,
+        (link, length): (PathId, usize),
         error: Error,
     ) -> Todo {
         let call = self.call(streamid, reply, CallKind::Refused(error));
@@ -279,13 +279,13 @@ impl Session {
     }
 
     /// Gives the lowest free path id to a connection from `address`.
-    pub fn bind(&mut self, address: Option<std::net::IpAddr>) -> Result<LinkId, Error> {
+    pub fn bind(&mut self, address: Option<std::net::IpAddr>) -> Result<PathId, Error> {
         match self.stage {
-            Stage::Handshake | Stage::Greeting => {
+            SessionStage::Handshake | SessionStage::Greeting => {
                 return Err(Error::new(ErrorKind::ArgInvalid, "session not logged in"));
             }
-            Stage::Ending => return Err(Error::new(ErrorKind::NotFound, "session just closed")),
-            Stage::Active => {}
+            SessionStage::Ending => return Err(Error::new(ErrorKind::NotFound, "session just closed")),
+            SessionStage::Active => {}
         }
         if address != self.caller.identity.address {
             return Err(Error::new(ErrorKind::NotAuthorized, "cross-host bind not allowed"));
@@ -293,11 +293,11 @@ impl Session {
         let free = (1..=PATH_ID_MAX).find(|&p| self.bound & (1 << p) == 0);
         let Some(path) = free else { return Err(Error::new(ErrorKind::NoMemory, "bind limit exceeded")) };
         self.bound |= 1 << path;
-        Ok(LinkId(path))
+        Ok(PathId(path))
     }
 
     /// Replies to a kXR_bind whose connection has joined.
-    pub fn bound(&self, streamid: StreamId, link: LinkId, out: &mut dyn Outlets) {
+    pub fn bound(&self, streamid: StreamId, link: PathId, out: &mut dyn Outlets) {
         replies::ok(out.link(link), streamid, &[link.0]);
     }
 
@@ -307,20 +307,20 @@ impl Session {
     }
 
     /// Replies to data on a bound connection that no request announced.
-    pub fn refuse_unannounced(&self, streamid: StreamId, link: LinkId, out: &mut dyn Outlets) {
+    pub fn refuse_unannounced(&self, streamid: StreamId, link: PathId, out: &mut dyn Outlets) {
         let text = "Invalid request; only announced data may come on this connection";
         replies::error(out.link(link), streamid, ErrorCode::INVALID_REQUEST, text);
     }
 
     /// Replies to a request of `bytes` bytes that did not arrive completely before its deadline.
-    pub fn refuse_overdue(&self, input: &[u8], bytes: usize, link: LinkId, out: &mut dyn Outlets) {
+    pub fn refuse_overdue(&self, input: &[u8], bytes: usize, link: PathId, out: &mut dyn Outlets) {
         let streamid = StreamId(input.first_chunk().copied().unwrap_or_default());
         let text = format!("Request did not arrive in time; {} of {bytes} bytes came", input.len());
         replies::error(out.link(link), streamid, ErrorCode::INVALID_REQUEST, &text);
     }
 
     /// Frees the path id of a bound connection that was lost.
-    pub fn unbind(&mut self, link: LinkId) {
+    pub fn unbind(&mut self, link: PathId) {
         if link.0 <= PATH_ID_MAX {
             self.bound &= !(1 << link.0);
         }

@@ -1,17 +1,17 @@
 //! The interface between a session and its driver: tasks out, results in.
 //!
-//! A driver feeds the bytes of a connection, executes each [`Step`] or queued [`Todo`], and reports
+//! A driver feeds the bytes of a connection, executes each [`TakeResult`] or queued [`Todo`], and reports
 //! the result. Bulk data does not pass through the session, so that it is not copied: a read leaves
 //! the session as a file and a range, a write as the number of bytes on a connection and their
 //! destination.
 
-use crate::ids::{CallId, FileIndex, LinkId, SequenceId};
+use crate::ids::{CallId, FileIndex, PathId, SequenceId};
 use std::sync::Arc;
 use vfs::{FileOperation, OpenFile, Operation};
 use wire::xroot::header::{SessionId, StreamId};
 
 /// Result of [`crate::Session::take`].
-pub enum Step {
+pub enum TakeResult {
     /// The next request is incomplete.
     More {
         /// Number of bytes that the input must hold before the next call. At most the largest
@@ -77,7 +77,7 @@ pub struct ReadTask {
     /// Stream id of the request, for the reply.
     pub streamid: StreamId,
     /// The connection that takes the data.
-    pub link: LinkId,
+    pub link: PathId,
     /// The file to read: [`crate::Session::file`].
     pub file: FileIndex,
     /// Offset in the file, in bytes.
@@ -117,7 +117,7 @@ pub struct Receive {
     /// The call, which ends with [`crate::Session::received`].
     pub call: CallId,
     /// The connection that carries the data.
-    pub link: LinkId,
+    pub link: PathId,
     /// Number of bytes on the wire, checksums included.
     pub length: usize,
     /// Destination of the data.
@@ -147,13 +147,13 @@ pub enum Destination {
         offset: u64,
     },
     /// Write to several extents in sequence.
-    Vector(Vec<Extent>),
+    Vector(Vec<WriteExtent>),
     /// Discard. The request was refused, but its data must be consumed to find the next request.
     Discard,
 }
 
 /// One extent of a vector write.
-pub struct Extent {
+pub struct WriteExtent {
     /// The file.
     pub file: Arc<dyn OpenFile>,
     /// Offset in the file, in bytes.
@@ -164,7 +164,7 @@ pub struct Extent {
 
 /// Result of receiving announced data.
 #[derive(Default)]
-pub struct Received {
+pub struct ReceiveResult {
     /// The first error. The data was consumed from the connection nevertheless.
     pub error: Option<base::Error>,
     /// Pages whose checksum did not match, in ascending order, at most

@@ -7,7 +7,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{CallId, Received, Settings, Todo};
+use session::{CallId, ReceiveResult, Settings, Todo};
 use support::*;
 use vfs::{Answer, FileOperation, Operation, Value};
 
@@ -48,7 +48,7 @@ fn errors_redirects_and_waits_can_be_deferred() {
     };
     assert_eq!(later(error(ErrorKind::NotFound, "no")).error(), (3011, "no".to_owned()));
     assert_eq!(later(Answer::Wait { seconds: 3, text: String::new() }).body, [0, 0, 0, 3]);
-    let to = vfs::Redirect { host: "h".to_owned(), port: 1094, cgi: String::new() };
+    let to = vfs::RedirectAnswer { host: "h".to_owned(), port: 1094, cgi: String::new() };
     assert_eq!(later(Answer::Redirect(to)).status, REDIRECT);
     assert_eq!(later(Answer::Value(Value::Stat(stat()))).text(), format!("{STAT_TEXT}\0"));
 }
@@ -136,7 +136,7 @@ fn the_sync_of_a_vector_write_may_be_deferred() {
     let list = [segment(0, 1, 0), segment(1, 1, 0)].concat();
     let request = Raw::new(WRITEV).stream(6).u8(4, 1).payload(&list);
     let Todo::Receive(receive) = bench.ask(&request) else { panic!() };
-    let todo = bench.session.received(receive.call, Received::default(), &mut bench.out);
+    let todo = bench.session.received(receive.call, ReceiveResult::default(), &mut bench.out);
     let Todo::FileCall(first, ..) = todo else { panic!() };
     assert_eq!(notify(&mut bench, first, "")[0].status, WAITRESP);
     let Todo::FileCall(second, ..) = bench.answer(first, Answer::DONE) else { panic!() };

@@ -7,7 +7,7 @@
 mod support;
 
 use proptest::prelude::*;
-use session::{CALLS_MAX, Destination, LinkId, Received, Settings, Step, Todo};
+use session::{CALLS_MAX, Destination, PathId, ReceiveResult, Settings, TakeResult, Todo};
 use support::*;
 
 /// Requests of every kind, with an open file at handle 0.
@@ -63,14 +63,14 @@ fn run(bench: &mut Bench, pieces: &[&[u8]]) -> (Vec<u8>, Vec<String>) {
                 break;
             }
             match bench.session.take(&input, base::Charge::NONE, &mut bench.out) {
-                Step::More { bytes } => {
+                TakeResult::More { bytes } => {
                     assert!(bytes > input.len(), "{bytes} bytes are required, {} are available", input.len());
                     break;
                 }
-                Step::Took { bytes, todo } => {
+                TakeResult::Took { bytes, todo } => {
                     input.drain(..bytes);
                     if let Todo::Receive(receive) = &todo {
-                        assert_eq!(receive.link, LinkId::CONTROL);
+                        assert_eq!(receive.link, PathId::CONTROL);
                         data_left = receive.length;
                     }
                     trace.push(describe(&todo));
@@ -121,7 +121,7 @@ fn a_handshake_cut_at_any_byte_waits_for_the_rest() {
     for cut in 0..HANDSHAKE.len() {
         let mut bench = Bench::untouched(Settings::default());
         let step = bench.session.take(&HANDSHAKE[..cut], base::Charge::NONE, &mut bench.out);
-        assert!(matches!(step, Step::More { bytes: 20 }), "cut at {cut}");
+        assert!(matches!(step, TakeResult::More { bytes: 20 }), "cut at {cut}");
     }
 }
 
@@ -156,11 +156,11 @@ proptest! {
         let mut bench = bench_with_file();
         let bytes = [&request.bytes()[..], &fill].concat();
         match bench.session.take(&bytes, base::Charge::NONE, &mut bench.out) {
-            Step::More { bytes: wanted } => {
+            TakeResult::More { bytes: wanted } => {
                 prop_assert!(wanted > bytes.len());
                 prop_assert!(wanted <= 48 + 2 * 2 * 1024 * 1024);
             }
-            Step::Took { bytes: taken, todo } => {
+            TakeResult::Took { bytes: taken, todo } => {
                 prop_assert!(taken >= 24 && taken <= bytes.len());
                 let replies = bench.all_replies(0).len();
                 let works = !matches!(todo, Todo::Nothing | Todo::Close) || bench.session.next_todo().is_some();
@@ -192,7 +192,7 @@ fn an_argument_above_the_limit_is_refused_at_once_and_discarded() {
         assert!(matches!(receive.into, Destination::Discard));
         assert_eq!(receive.length, dlen as usize);
         assert_eq!(bench.reply().error(), (3002, "Request argument is too long".to_owned()));
-        let todo = bench.session.received(receive.call, Received::default(), &mut bench.out);
+        let todo = bench.session.received(receive.call, ReceiveResult::default(), &mut bench.out);
         assert!(matches!(todo, Todo::Nothing));
         bench.is_silent();
     }
@@ -209,7 +209,7 @@ fn the_argument_limit_before_login_is_small() {
     assert_eq!(bench.ended_by(&request), (3002, "Request argument is too long".to_owned()));
     let mut bench = Bench::greeted(Settings::default());
     let step = bench.session.take(&login(5).dlen(16 * 1024).bytes(), base::Charge::NONE, &mut bench.out);
-    assert!(matches!(step, Step::More { bytes } if bytes == 24 + 16 * 1024));
+    assert!(matches!(step, TakeResult::More { bytes } if bytes == 24 + 16 * 1024));
 }
 
 #[test]

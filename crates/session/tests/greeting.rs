@@ -5,7 +5,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{LinkId, Settings, Signing, Todo};
+use session::{PathId, Settings, Signing, Todo};
 use support::*;
 use vfs::Answer;
 use wire::xroot::codes::SecurityLevel;
@@ -117,18 +117,18 @@ fn a_bind_is_passed_to_the_driver() {
 fn fifteen_connections_may_join_and_get_the_lowest_free_id() {
     let mut bench = Bench::new();
     for wanted in 1..=15 {
-        assert_eq!(bench.session.bind(address()).unwrap(), LinkId(wanted));
+        assert_eq!(bench.session.bind(address()).unwrap(), PathId(wanted));
     }
     let refusal = bench.session.bind(address()).unwrap_err();
     assert_eq!((refusal.kind, refusal.text.as_str()), (ErrorKind::NoMemory, "bind limit exceeded"));
-    bench.session.unbind(LinkId(9));
-    bench.session.unbind(LinkId(4));
-    assert!(!bench.session.is_bound(LinkId(4)) && bench.session.is_bound(LinkId(5)));
-    assert_eq!(bench.session.bind(address()).unwrap(), LinkId(4));
-    assert_eq!(bench.session.bind(address()).unwrap(), LinkId(9));
+    bench.session.unbind(PathId(9));
+    bench.session.unbind(PathId(4));
+    assert!(!bench.session.is_bound(PathId(4)) && bench.session.is_bound(PathId(5)));
+    assert_eq!(bench.session.bind(address()).unwrap(), PathId(4));
+    assert_eq!(bench.session.bind(address()).unwrap(), PathId(9));
     // Invalid path ids name no connection.
-    bench.session.unbind(LinkId(200));
-    assert!(!bench.session.is_bound(LinkId(16)));
+    bench.session.unbind(PathId(200));
+    assert!(!bench.session.is_bound(PathId(16)));
 }
 
 #[test]

@@ -7,7 +7,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{FileIndex, LinkId, ReadElement, ReadTask, Settings, Todo};
+use session::{FileIndex, PathId, ReadElement, ReadTask, Settings, Todo};
 use support::*;
 use vfs::{Answer, CheckpointWork, FileOperation, Operation, SpaceFigures, Value};
 
@@ -53,7 +53,7 @@ fn a_read_is_passed_on_with_its_arguments() {
     let task = read_task(&mut bench, &read(1, 5, 100).stream(77));
     let wanted = ReadTask {
         streamid: wire::xroot::header::StreamId([0, 77]),
-        link: LinkId::CONTROL,
+        link: PathId::CONTROL,
         file: FileIndex(1),
         offset: 5,
         length: 100,
@@ -124,8 +124,8 @@ fn the_path_id_selects_the_connection_of_a_reply() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     bench.session.bind(address()).unwrap();
-    assert_eq!(read_task(&mut bench, &read(0, 0, 4).payload(&[1, 0, 0, 0, 0, 0, 0, 0])).link, LinkId(1));
-    assert_eq!(read_task(&mut bench, &pgread(0, 0, 4).payload(&[1, 0])).link, LinkId(1));
+    assert_eq!(read_task(&mut bench, &read(0, 0, 4).payload(&[1, 0, 0, 0, 0, 0, 0, 0])).link, PathId(1));
+    assert_eq!(read_task(&mut bench, &pgread(0, 0, 4).payload(&[1, 0])).link, PathId(1));
     let wrong = (3000, "invalid path ID".to_owned());
     for path in [2, 7, 15, 16, 255] {
         assert_eq!(bench.refused(&read(0, 0, 4).payload(&[path, 0, 0, 0, 0, 0, 0, 0])), wrong);
@@ -133,7 +133,7 @@ fn the_path_id_selects_the_connection_of_a_reply() {
         assert_eq!(bench.refused(&Raw::new(WRITE).u8(16, path).dlen(5)), wrong);
         assert_eq!(bench.refused(&Raw::new(PGWRITE).u8(16, path).dlen(5)), wrong);
     }
-    bench.session.unbind(LinkId(1));
+    bench.session.unbind(PathId(1));
     assert_eq!(bench.refused(&pgread(0, 0, 4).payload(&[1])), wrong);
     // readv has the field too, and it is ignored.
     let readv = Raw::new(READV).u8(19, 7).payload(&segment(0, 4, 0));

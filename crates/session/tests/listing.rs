@@ -8,11 +8,11 @@ use base::ErrorKind;
 use session::{CallId, Todo};
 use std::any::Any;
 use support::*;
-use vfs::{Answer, Entry, ListDetail, Listing, Operation, Value};
+use vfs::{Answer, DirectoryEntry, ListDetail, ListingPosition, Operation, Value};
 
 struct Rest(u32);
 
-impl Listing for Rest {
+impl ListingPosition for Rest {
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
@@ -22,21 +22,21 @@ fn list(options: u8) -> Raw {
     Raw::new(DIRLIST).u8(19, options).payload(b"/data/dir?cks.type=adler32")
 }
 
-fn plain(name: &str) -> Entry {
-    Entry { name: name.as_bytes().to_vec(), stat: None, checksum: None }
+fn plain(name: &str) -> DirectoryEntry {
+    DirectoryEntry { name: name.as_bytes().to_vec(), stat: None, checksum: None }
 }
 
-fn with_stat(name: &str) -> Entry {
-    Entry { stat: Some(stat()), ..plain(name) }
+fn with_stat(name: &str) -> DirectoryEntry {
+    DirectoryEntry { stat: Some(stat()), ..plain(name) }
 }
 
-fn page(entries: Vec<Entry>, rest: Option<u32>) -> Answer {
-    let rest = rest.map(|number| Box::new(Rest(number)) as Box<dyn Listing>);
+fn page(entries: Vec<DirectoryEntry>, rest: Option<u32>) -> Answer {
+    let rest = rest.map(|number| Box::new(Rest(number)) as Box<dyn ListingPosition>);
     Answer::Value(Value::Listing { entries: entries.into(), rest })
 }
 
 /// Returns the whole text of a listing of one page.
-fn text(options: u8, entries: Vec<Entry>) -> String {
+fn text(options: u8, entries: Vec<DirectoryEntry>) -> String {
     let mut bench = Bench::new();
     let (call, _) = bench.operation(&list(options));
     bench.reply_of(call, page(entries, None)).text()
@@ -80,8 +80,8 @@ fn a_listing_with_status_begins_with_its_mark() {
 fn a_listing_with_checksums_contains_the_stored_ones() {
     let checksum = |value: Option<&str>| Some(("adler32".to_owned(), value.map(str::to_owned)));
     let entries = vec![
-        Entry { checksum: checksum(Some("cfbd70e6")), ..with_stat("ten") },
-        Entry { checksum: checksum(None), ..with_stat("empty") },
+        DirectoryEntry { checksum: checksum(Some("cfbd70e6")), ..with_stat("ten") },
+        DirectoryEntry { checksum: checksum(None), ..with_stat("empty") },
     ];
     let wanted =
         format!(".\n0 0 0 0\nten\n{STAT_TEXT} [ adler32:cfbd70e6 ]\nempty\n{STAT_TEXT} [ adler32:none ]\0");
@@ -103,7 +103,7 @@ fn names_that_cannot_be_encoded_are_omitted_at_any_position() {
 }
 
 /// Answers with one page after another. Returns all frames.
-fn pages(bench: &mut Bench, first: CallId, pages: Vec<Vec<Entry>>) -> Vec<Reply> {
+fn pages(bench: &mut Bench, first: CallId, pages: Vec<Vec<DirectoryEntry>>) -> Vec<Reply> {
     let mut call = first;
     let mut left = u32::try_from(pages.len()).unwrap();
     for entries in pages {

@@ -8,7 +8,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{CALLS_MAX, Receive, Received, Todo};
+use session::{CALLS_MAX, Receive, ReceiveResult, Todo};
 use support::*;
 use vfs::{Answer, FileOperation, Operation};
 
@@ -25,7 +25,11 @@ fn receive(bench: &mut Bench, request: &Raw) -> Receive {
 
 fn received(bench: &mut Bench, write: &Receive, failed: bool) {
     let error = failed.then(|| base::Error::new(ErrorKind::IoError, "the connection was lost"));
-    let todo = bench.session.received(write.call, Received { error, ..Received::default() }, &mut bench.out);
+    let todo = bench.session.received(
+        write.call,
+        ReceiveResult { error, ..ReceiveResult::default() },
+        &mut bench.out,
+    );
     assert!(matches!(todo, Todo::Nothing));
 }
 

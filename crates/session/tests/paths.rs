@@ -9,7 +9,7 @@ use session::{Settings, Todo};
 use support::*;
 use vfs::{
     Answer, BriefStat, FileOperation, LocateOptions, OpenRequest, Opened, Operation, PrepareRequest,
-    Redirect, TargetList, Value,
+    RedirectAnswer, TargetList, Value,
 };
 
 fn opening(bench: &mut Bench, options: u16) -> OpenRequest {
@@ -153,7 +153,7 @@ fn an_open_is_answered_by_error_wait_or_redirect() {
     assert_eq!(reply(error(ErrorKind::FileLocked, text)).error(), (3003, text.to_owned()));
     let wait = reply(Answer::Wait { seconds: 60, text: "File f is being created".to_owned() });
     assert_eq!((wait.status, &wait.body[..]), (WAIT, &b"\0\0\0\x3cFile f is being created"[..]));
-    let to = |port, cgi: &str| Redirect { host: "127.0.0.1".to_owned(), port, cgi: cgi.to_owned() };
+    let to = |port, cgi: &str| RedirectAnswer { host: "127.0.0.1".to_owned(), port, cgi: cgi.to_owned() };
     let redirect = reply(Answer::Redirect(to(21022, "")));
     assert_eq!((redirect.status, &redirect.body[..]), (REDIRECT, &b"\0\0\x52\x1e127.0.0.1"[..]));
     let redirect = reply(Answer::Redirect(to(21022, "tried=vm")));
@@ -302,10 +302,10 @@ fn a_status_is_complete() {
     let (call, _) = bench.operation(&by_path(STAT, "/data/f"));
     assert_eq!(bench.reply_of(call, Answer::Value(Value::Stat(stat()))).text(), format!("{STAT_TEXT}\0"));
     let kinds = [
-        (vfs::Stat { kind: vfs::FileKind::Directory, executable: true, ..stat() }, "51"),
-        (vfs::Stat { kind: vfs::FileKind::Other, readable: false, writable: false, ..stat() }, "4"),
-        (vfs::Stat { offline: true, writable: false, ..stat() }, "24"),
-        (vfs::Stat { posc_pending: true, mode: 0o1640, ..stat() }, "112"),
+        (vfs::FileStat { kind: vfs::FileKind::Directory, executable: true, ..stat() }, "51"),
+        (vfs::FileStat { kind: vfs::FileKind::Other, readable: false, writable: false, ..stat() }, "4"),
+        (vfs::FileStat { offline: true, writable: false, ..stat() }, "24"),
+        (vfs::FileStat { posc_pending: true, mode: 0o1640, ..stat() }, "112"),
     ];
     for (status, flags) in kinds {
         let (call, _) = bench.operation(&by_path(STAT, "/data/f"));

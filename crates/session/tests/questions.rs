@@ -7,7 +7,7 @@ mod support;
 use base::ErrorKind;
 use session::{Settings, Todo};
 use support::*;
-use vfs::{Answer, AttributeResult, AttributeWork, FileOperation, Operation, Value};
+use vfs::{Answer, AttributeOutcome, AttributeWork, FileOperation, Operation, Value};
 
 fn query(code: u16, argument: &[u8]) -> Raw {
     Raw::new(QUERY).u16(4, code).payload(argument)
@@ -171,8 +171,8 @@ fn fattr(subcode: u8, count: u8, options: u8, payload: &[u8]) -> Raw {
     Raw::new(FATTR).u8(8, subcode).u8(9, count).u8(10, options).payload(payload)
 }
 
-fn result(name: &str, error: Option<ErrorKind>, value: &str) -> AttributeResult {
-    AttributeResult { name: name.into(), error, value: value.into() }
+fn result(name: &str, error: Option<ErrorKind>, value: &str) -> AttributeOutcome {
+    AttributeOutcome { name: name.into(), error, value: value.into() }
 }
 
 #[test]

@@ -7,9 +7,9 @@
 mod support;
 
 use base::{Error, ErrorKind};
-use session::{FileIndex, LinkId, Outlets, ReadElement, ReadTask, Todo};
+use session::{FileIndex, Outlets, PathId, ReadElement, ReadTask, Todo};
 use support::{Bench, CLOSE, ERROR, OK, OKSOFAR, PGREAD, READ, READV, REDIRECT, Raw, Reply};
-use vfs::{FileOperation, Redirect, Spot};
+use vfs::{FileOperation, RedirectAnswer, Spot};
 use wire::xroot::codes::{ResponseType, Status};
 use wire::xroot::header::ResponseHeader;
 use wire::xroot::reply::status::StatusFrame;
@@ -34,7 +34,7 @@ fn is_at_rest(bench: &mut Bench) -> bool {
 
 fn answers(of: impl FnOnce(&mut Vec<u8>) -> Spot<usize>) -> Vec<(u16, Vec<u8>)> {
     let (mut bench, task) = asked(READ, 4);
-    let out = bench.out.link(LinkId::CONTROL);
+    let out = bench.out.link(PathId::CONTROL);
     let answered = task.answer(out, of);
     assert_eq!(answered, !out.is_empty(), "a read without an answer leaves the output unchanged");
     let replies: Vec<Reply> = bench.all_replies(0);
@@ -63,7 +63,7 @@ fn a_small_read_is_answered_with_the_appended_data() {
 fn a_range_is_framed_until_it_or_the_file_ends() {
     let (mut bench, task) = asked(READ, 10);
     let mut reply = bench.session.read_began(&task);
-    assert_eq!((reply.left(), reply.link()), (10, LinkId::CONTROL));
+    assert_eq!((reply.left(), reply.link()), (10, PathId::CONTROL));
     let header = |status: Status, dlen| ResponseHeader { streamid: task.streamid, status, dlen }.encode();
     let first = reply.frame(4, 4);
     assert_eq!((first.header, first.end, first.is_last), (header(Status::OKSOFAR, 4), None, false));
@@ -130,7 +130,7 @@ fn a_read_may_end_with_an_error_or_a_redirect() {
     bench.session.read_failed(reply, &Error::new(ErrorKind::IoError, "broken"), &mut bench.out);
     let reply = bench.reply();
     assert_eq!((reply.status, reply.stream), (ERROR, 7));
-    let to = Redirect { host: "h".to_owned(), port: 1094, cgi: String::new() };
+    let to = RedirectAnswer { host: "h".to_owned(), port: 1094, cgi: String::new() };
     bench.session.read_redirected(&task, &to, &mut bench.out);
     let reply = bench.reply();
     assert_eq!((reply.status, reply.stream, &reply.body[..]), (REDIRECT, 7, &b"\0\0\x04\x46h"[..]));
@@ -140,7 +140,7 @@ fn a_read_may_end_with_an_error_or_a_redirect() {
 #[test]
 fn connections_are_refused_with_the_reason() {
     let mut bench = Bench::new();
-    bench.session.refuse_overdue(b"\0\x05rest", 24, LinkId::CONTROL, &mut bench.out);
+    bench.session.refuse_overdue(b"\0\x05rest", 24, PathId::CONTROL, &mut bench.out);
     let reply = bench.reply();
     assert_eq!(reply.stream, 5);
     assert_eq!(reply.error(), (3006, "Request did not arrive in time; 6 of 24 bytes came".to_owned()));

@@ -8,7 +8,7 @@
 
 mod support;
 
-use session::{BadPage, CallId, Received, Settings, Signing, Step, Todo};
+use session::{BadPage, CallId, ReceiveResult, Settings, Signing, TakeResult, Todo};
 use std::collections::{HashMap, VecDeque};
 use support::answers::Asked;
 use support::recording::{Connection, Frame, Scenario, load};
@@ -126,7 +126,7 @@ impl Player {
         bytes.resize(bytes.len().max(24), 0xff);
         let stream = u16::from_be_bytes([bytes[0], bytes[1]]);
         let bench = &mut self.bench;
-        let Step::Took { bytes: taken, todo } =
+        let TakeResult::Took { bytes: taken, todo } =
             bench.session.take(&bytes, base::Charge::NONE, &mut bench.out)
         else {
             panic!("more is wanted: {:?} {:02x?}", frame.request, &bytes[..bytes.len().min(30)])
@@ -143,7 +143,7 @@ impl Player {
             }
             Todo::Receive(receive) => {
                 // Data and reply are on another connection.
-                bench.session.received(receive.call, Received::default(), &mut bench.out);
+                bench.session.received(receive.call, ReceiveResult::default(), &mut bench.out);
                 bench.bytes_on(receive.link.0);
                 Waiting::Driver
             }
@@ -211,7 +211,7 @@ impl Player {
     }
 
     fn data(&mut self, call: CallId, reply: &Reply) {
-        let mut received = Received::default();
+        let mut received = ReceiveResult::default();
         if reply.status == ERROR {
             let Answer::Error(error) = Asked::Nothing.answer(reply) else { panic!() };
             received.error = Some(error);

@@ -7,7 +7,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{CallId, Destination, Received, Step, Todo};
+use session::{CallId, Destination, ReceiveResult, TakeResult, Todo};
 use support::*;
 use vfs::{Answer, FileOperation};
 
@@ -31,7 +31,7 @@ fn a_vector_write_distributes_its_data_to_many_extents() {
     let (call, length, places) = extents(&mut bench, &writev(&list).stream(14));
     assert_eq!(length, 10 + i32::MAX as usize);
     assert_eq!(places, [(0, 4), (100, 6), (i64::MAX as u64, i32::MAX as usize)]);
-    bench.session.received(call, Received::default(), &mut bench.out);
+    bench.session.received(call, ReceiveResult::default(), &mut bench.out);
     let reply = bench.reply();
     assert_eq!((reply.stream, reply.status, reply.body.len()), (14, OK, 0));
     assert_eq!(extents(&mut bench, &writev(&[segment(0, 1, 0).repeat(1024)])).2.len(), 1024);
@@ -66,7 +66,7 @@ fn a_failed_vector_write_reports_the_error_and_frees_its_files() {
     let error =
         Some(base::Error::new(ErrorKind::NoSpace, "Unable to write /data/f; no space left on device"));
     // No file is synced after an error.
-    bench.session.received(call, Received { error, ..Received::default() }, &mut bench.out);
+    bench.session.received(call, ReceiveResult { error, ..ReceiveResult::default() }, &mut bench.out);
     assert_eq!(bench.reply().error().0, 3009);
     assert!(matches!(bench.close(&Raw::new(CLOSE)), Some(Todo::FileCall(_, _, FileOperation::Close { .. }))));
 }
@@ -78,7 +78,7 @@ fn sync_after_a_vector_write_syncs_each_file_once() {
     let g = bench.open("/data/g", 1);
     let list = [segment(0, 4, 0), segment(1, 4, 0), segment(0, 4, 8)];
     let (call, ..) = extents(&mut bench, &writev(&list).u8(4, 1).stream(5));
-    let mut todo = bench.session.received(call, Received::default(), &mut bench.out);
+    let mut todo = bench.session.received(call, ReceiveResult::default(), &mut bench.out);
     let mut synced = Vec::new();
     while let Todo::FileCall(call, file, FileOperation::Sync) = todo {
         bench.is_silent();
@@ -101,7 +101,7 @@ fn a_sync_that_fails_fails_the_vector_write() {
     bench.open("/data/g", 1);
     let list = [segment(0, 4, 0), segment(1, 4, 0)];
     let (call, ..) = extents(&mut bench, &writev(&list).u8(4, 0xff));
-    let todo = bench.session.received(call, Received::default(), &mut bench.out);
+    let todo = bench.session.received(call, ReceiveResult::default(), &mut bench.out);
     let Todo::FileCall(call, ..) = todo else { panic!() };
     assert_eq!(bench.reply_of(call, error(ErrorKind::IoError, "Unable to sync")).error().0, 3007);
     assert_eq!(bench.end().len(), 2);
@@ -114,7 +114,7 @@ fn an_empty_vector_write_completes_immediately() {
         bench.open("/data/f", 0);
         let (call, length, places) = extents(&mut bench, &writev(&[segment(0, 0, 5)]).u8(4, options));
         assert_eq!((length, places.len()), (0, 0));
-        let todo = bench.session.received(call, Received::default(), &mut bench.out);
+        let todo = bench.session.received(call, ReceiveResult::default(), &mut bench.out);
         assert!(matches!(todo, Todo::Nothing));
         assert_eq!(bench.reply().status, OK, "options {options}");
         assert_eq!(bench.session.calls_in_flight(), 0);
@@ -191,7 +191,7 @@ fn writes_under_a_checkpoint_are_marked() {
             Destination::Discard => false,
         };
         assert!(right, "{kind}");
-        bench.session.received(receive.call, Received::default(), &mut bench.out);
+        bench.session.received(receive.call, ReceiveResult::default(), &mut bench.out);
         assert_eq!(bench.reply().status, if kind == "pages" { STATUS } else { OK });
     }
     let (_, operation) = bench.file_operation(&under_checkpoint(&Raw::new(TRUNCATE).i64(8, 768)));
@@ -213,14 +213,14 @@ fn requests_not_allowed_under_a_checkpoint_are_discarded() {
     for (embedded, length, text) in cases {
         let request = under_checkpoint(&embedded);
         let bytes = request.bytes();
-        let Step::Took { todo: Todo::Receive(receive), .. } =
+        let TakeResult::Took { todo: Todo::Receive(receive), .. } =
             bench.session.take(&bytes, base::Charge::NONE, &mut bench.out)
         else {
             panic!("{embedded:?}: {:?}", bench.all_replies(0))
         };
         assert!(matches!(receive.into, Destination::Discard));
         assert_eq!(receive.length, length, "{embedded:?}");
-        bench.session.received(receive.call, Received::default(), &mut bench.out);
+        bench.session.received(receive.call, ReceiveResult::default(), &mut bench.out);
         assert_eq!(bench.reply().error(), (3013, text.to_owned()));
     }
     assert!(bench.session.is_active());

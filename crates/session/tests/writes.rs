@@ -7,7 +7,7 @@
 mod support;
 
 use base::{Error, ErrorKind};
-use session::{BadPage, CallId, Destination, LinkId, Receive, Received, Todo};
+use session::{BadPage, CallId, Destination, PathId, Receive, ReceiveResult, Todo};
 use support::*;
 use vfs::{Answer, FileOperation};
 
@@ -26,14 +26,14 @@ fn receive(bench: &mut Bench, request: &Raw) -> Receive {
     }
 }
 
-fn received(bench: &mut Bench, call: CallId, received: Received) -> Reply {
+fn received(bench: &mut Bench, call: CallId, received: ReceiveResult) -> Reply {
     let todo = bench.session.received(call, received, &mut bench.out);
     assert!(matches!(todo, Todo::Nothing), "{}", name(&todo));
     bench.reply()
 }
 
-fn failed(kind: ErrorKind, text: &str) -> Received {
-    Received { error: Some(Error::new(kind, text)), ..Received::default() }
+fn failed(kind: ErrorKind, text: &str) -> ReceiveResult {
+    ReceiveResult { error: Some(Error::new(kind, text)), ..ReceiveResult::default() }
 }
 
 /// Sends a request whose data is discarded. Returns the error for the client.
@@ -42,7 +42,7 @@ fn discarded(bench: &mut Bench, request: &Raw, length: usize) -> (u16, String) {
     assert!(matches!(receive.into, Destination::Discard), "{request:?}");
     assert_eq!(receive.length, length);
     bench.is_silent();
-    received(bench, receive.call, Received::default()).error()
+    received(bench, receive.call, ReceiveResult::default()).error()
 }
 
 #[test]
@@ -51,12 +51,12 @@ fn data_goes_to_its_file_and_is_acknowledged_when_written() {
     let file = bench.open("/data/f", 0);
     for (offset, length) in [(0, 5), (i64::MAX, 1), (0, i32::MAX), (7, 0)] {
         let announced = receive(&mut bench, &write(0, offset, length).stream(9));
-        assert_eq!((announced.link, announced.length), (LinkId::CONTROL, length as usize));
+        assert_eq!((announced.link, announced.length), (PathId::CONTROL, length as usize));
         let Destination::File { file: to, offset: at } = announced.into else { panic!() };
         assert!(file.is(&to) && !announced.checkpoint);
         assert_eq!(at, offset as u64);
         bench.is_silent();
-        let reply = received(&mut bench, announced.call, Received::default());
+        let reply = received(&mut bench, announced.call, ReceiveResult::default());
         assert_eq!((reply.stream, reply.status, reply.body.len()), (9, OK, 0));
     }
 }
@@ -97,16 +97,16 @@ fn a_path_id_moves_data_and_reply_to_its_connection() {
     bench.session.bind(address()).unwrap();
     for request in [write(0, 0, 5).u8(16, 1), pgwrite(0, 5).u8(16, 1)] {
         let announced = receive(&mut bench, &request);
-        assert_eq!((announced.link, announced.length), (LinkId(1), 5));
-        bench.session.received(announced.call, Received::default(), &mut bench.out);
+        assert_eq!((announced.link, announced.length), (PathId(1), 5));
+        bench.session.received(announced.call, ReceiveResult::default(), &mut bench.out);
         bench.is_silent();
         assert_eq!(bench.all_replies(1).len(), 1, "{request:?}");
     }
     // The data for an unknown handle arrives on that connection, but the reply does not.
     for request in [write(9, 0, 5).u8(16, 1), pgwrite(0, 5).handle(9).u8(16, 1)] {
         let announced = receive(&mut bench, &request);
-        assert_eq!((announced.link, announced.length), (LinkId(1), 5));
-        bench.session.received(announced.call, Received::default(), &mut bench.out);
+        assert_eq!((announced.link, announced.length), (PathId(1), 5));
+        bench.session.received(announced.call, ReceiveResult::default(), &mut bench.out);
         assert_eq!(bench.reply().error().0, 3004, "{request:?}");
     }
 }
@@ -119,9 +119,9 @@ fn a_close_waits_for_data() {
     let second = receive(&mut bench, &pgwrite(0, 5).i64(8, 4096));
     assert!(!first.held && !second.held);
     assert!(matches!(bench.ask(&Raw::new(CLOSE).stream(3)), Todo::Nothing));
-    received(&mut bench, first.call, Received::default());
+    received(&mut bench, first.call, ReceiveResult::default());
     assert!(bench.session.next_todo().is_none());
-    received(&mut bench, second.call, Received::default());
+    received(&mut bench, second.call, ReceiveResult::default());
     let next = bench.session.next_todo();
     assert!(matches!(next, Some(Todo::FileCall(_, _, FileOperation::Close { failed: false }))));
 }
@@ -151,7 +151,7 @@ fn good_pages_are_acknowledged_with_their_offset() {
     let Destination::Pages { file: to, offset } = announced.into else { panic!() };
     assert!(file.is(&to));
     assert_eq!((offset, announced.length), (100, 4936));
-    bench.session.received(announced.call, Received::default(), &mut bench.out);
+    bench.session.received(announced.call, ReceiveResult::default(), &mut bench.out);
     let recorded = "00070fa700000018a807185b00071a0000000000000000000000000000000064";
     assert_eq!(hex(&bench.bytes_on(0)), recorded);
 }
@@ -160,9 +160,9 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn bad(pages: &[(u64, u32)]) -> Received {
+fn bad(pages: &[(u64, u32)]) -> ReceiveResult {
     let bad_pages = pages.iter().map(|&(offset, length)| BadPage { offset, length }).collect();
-    Received { bad_pages, ..Received::default() }
+    ReceiveResult { bad_pages, ..ReceiveResult::default() }
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_retry_is_one_page() {
 }
 
 /// Sends pages of which some are bad. Returns the status or the error.
-fn send(bench: &mut Bench, request: &Raw, bad_pages: Received) -> Reply {
+fn send(bench: &mut Bench, request: &Raw, bad_pages: ReceiveResult) -> Reply {
     let announced = receive(bench, request);
     received(bench, announced.call, bad_pages)
 }
@@ -251,7 +251,7 @@ fn only_a_good_retry_of_the_same_page_corrects_it() {
     assert_eq!(close(&mut bench, false).status, OK);
 }
 
-fn many(count: u64, first: u64) -> Received {
+fn many(count: u64, first: u64) -> ReceiveResult {
     let pages: Vec<(u64, u32)> = (0..count).map(|page| ((first + page) * 4096, 4096)).collect();
     bad(&pages)
 }
@@ -267,7 +267,7 @@ fn bad_pages_of_one_request_are_limited() {
     // The pages were written, so the close must report them.
     assert_eq!(close(&mut bench, true).error().0, 3019);
     bench.open("/data/f", 0);
-    let more = Received { bad_pages_more: 500_000, ..many(128, 0) };
+    let more = ReceiveResult { bad_pages_more: 500_000, ..many(128, 0) };
     assert_eq!(send(&mut bench, &pgwrite(0, length), more).error(), too_many);
     for page in 0..128 {
         send(&mut bench, &pgwrite(page * 4096, 4100).u8(17, 1), bad(&[]));

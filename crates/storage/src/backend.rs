@@ -41,20 +41,20 @@ pub struct CreateHow {
     /// Create the file on the file system of this one.
     pub beside: Option<Arc<dyn StoredFile>>,
     /// The partition that [`Backend::elsewhere`] chose for the file.
-    pub at: Option<Elsewhere>,
+    pub at: Option<WorkPlacement>,
 }
 
 /// The destination of work that cannot be done in the pool of its path: a pool, and for a new file
 /// a partition.
 #[derive(Clone)]
-pub struct Elsewhere {
+pub struct WorkPlacement {
     /// The pool of the file system that the work is for.
     pub pool: Arc<Pool>,
     /// The partition of a new file.
     pub(crate) partition: Option<usize>,
 }
 
-impl Elsewhere {
+impl WorkPlacement {
     /// Returns a destination without a partition.
     pub fn new(pool: Arc<Pool>) -> Self {
         Self { pool, partition: None }
@@ -178,7 +178,7 @@ pub trait DirectoryStream: Send {
 
 /// The space of one or more file systems, in bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Usage {
+pub struct SpaceUsage {
     /// Total size.
     pub total: u64,
     /// Free for this server.
@@ -260,7 +260,7 @@ pub trait Backend: Send + Sync {
     fn attributes(&self, path: &LogicalPath) -> io::Result<Vec<String>>;
     /// Returns the usage of the space with this name (zeros if there is no such space), or of the
     /// file system where `path` would be stored.
-    fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<Usage>;
+    fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<SpaceUsage>;
     /// Returns the usage of each file system on which new files at or below `path` may be created.
     /// It may wait for a disk and must not be called on an event loop.
     fn file_systems(&self, path: &LogicalPath) -> io::Result<Vec<FileSystemUsage>> {
@@ -292,7 +292,7 @@ pub trait Backend: Send + Sync {
     /// create a file passes its options as `create`.
     ///
     /// To be called in [`Backend::pool`]. The target of the link is not accessed.
-    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<Elsewhere> {
+    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<WorkPlacement> {
         let _ = (path, create);
         None
     }

@@ -2,7 +2,7 @@
 //!
 //! It exists so that one session with a long backlog cannot starve the others in a [`crate::Pool`].
 //! Each owner has its own queue. An owner has one place in the round while it has a waiting entry
-//! and fewer running ones than its share. [`FairQueue::pop`] takes one entry of the owner whose
+//! and fewer running ones than its share. [`FairShareQueue::pop`] takes one entry of the owner whose
 //! turn it is. An entry therefore waits for at most one entry of each other owner, and for earlier
 //! entries of its own owner.
 
@@ -13,7 +13,7 @@ use std::collections::{HashMap, VecDeque};
 /// allocation.
 const SPARE_QUEUES_MAX: usize = 16;
 
-pub(crate) struct FairQueue<T> {
+pub(crate) struct FairShareQueue<T> {
     owners: HashMap<Owner, OwnerQueue<T>>,
     /// Owners that have a waiting entry and may run one more.
     round: VecDeque<Owner>,
@@ -30,7 +30,7 @@ struct OwnerQueue<T> {
     in_round: bool,
 }
 
-impl<T> FairQueue<T> {
+impl<T> FairShareQueue<T> {
     pub(crate) fn new(share: usize) -> Self {
         let (owners, round, spare) = (HashMap::new(), VecDeque::new(), Vec::new());
         Self { owners, round, share: share.max(1), waiting: 0, running: 0, spare }
@@ -51,7 +51,7 @@ impl<T> FairQueue<T> {
         self.running
     }
 
-    /// Reports whether [`FairQueue::pop`] would return an entry.
+    /// Reports whether [`FairShareQueue::pop`] would return an entry.
     pub(crate) fn is_ready(&self) -> bool {
         !self.round.is_empty()
     }
@@ -68,7 +68,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Takes an entry of the owner whose turn it is. It counts as running until
-    /// [`FairQueue::ended`].
+    /// [`FairShareQueue::ended`].
     pub(crate) fn pop(&mut self) -> Option<(Owner, T)> {
         while let Some(owner) = self.round.pop_front() {
             let Some(queue) = self.owners.get_mut(&owner) else { continue };
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn an_entry_waits_for_at_most_one_entry_of_each_other_owner() {
-        let mut queue = FairQueue::new(usize::MAX);
+        let mut queue = FairShareQueue::new(usize::MAX);
         for owner in [GREEDY, Owner(7), Owner(8)] {
             (0..10_000).for_each(|n| queue.push(owner, n));
         }
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn entries_of_one_owner_keep_their_order() {
-        let mut queue = FairQueue::new(usize::MAX);
+        let mut queue = FairShareQueue::new(usize::MAX);
         for n in 0..5 {
             queue.push(GREEDY, n);
             queue.push(POLITE, n);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_share_limits_every_owner_except_the_server() {
-        let mut queue = FairQueue::new(2);
+        let mut queue = FairShareQueue::new(2);
         for n in 0..4 {
             queue.push(GREEDY, n);
             queue.push(Owner::SERVER, n);
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn entries_started_outside_the_queue_count_as_running() {
-        let mut queue = FairQueue::new(1);
+        let mut queue = FairShareQueue::new(1);
         queue.began(GREEDY);
         queue.push(GREEDY, 1);
         assert_eq!(queue.pop(), None);

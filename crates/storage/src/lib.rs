@@ -13,7 +13,7 @@
 //! | `work` | [`Work`]: long work that a pool does in bounded steps |
 //! | `together` | batches of small blocking reads, one thread per batch |
 //! | `ring` | reads that would block, through the event loop's own io_uring |
-//! | `names` | [`Names`]: names of users and groups by number |
+//! | `names` | [`UserNameCache`]: names of users and groups by number |
 //! | `faulty` | [`Faulty`]: fault injection for tests |
 //! | `posix` | [`Posix`]: files on POSIX file systems |
 //! | `private` | [`PrivateDirectory`]: directories of the server's state, with verified owner |
@@ -36,18 +36,18 @@ mod together;
 mod work;
 
 pub use backend::{
-    Backend, CreateHow, DirectoryStream, Elsewhere, FileIdentity, FileSystemUsage, Metadata, Now, OpenHow,
-    RawEntry, StoredFile, Usage,
+    Backend, CreateHow, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenHow, RawEntry,
+    SpaceUsage, StoredFile, WorkPlacement,
 };
 pub use faulty::Faulty;
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
-pub use names::{NAMES_BELIEVED, NAMES_MAX, Names};
+pub use names::{NAMES_BELIEVED, NAMES_MAX, UserNameCache};
 pub use piece::ReadPiece;
 pub use pool::{Job, Pool, QUEUED_JOBS_MAX, QUEUED_JOBS_PER_OWNER_MAX};
 pub use posix::Posix;
 pub use private::{PrivateDirectory, SharedDirectory, Untrusted};
 pub use together::READS_TOGETHER_MAX;
-pub use work::{Progress, STEP_BYTES_MAX, STEP_ITEMS_MAX, Work, WorkEnd};
+pub use work::{STEP_BYTES_MAX, STEP_ITEMS_MAX, StepProgress, Work, WorkEnd};
 
 /// Holds back the reads of this thread that would block, until [`release`] submits them as one
 /// batch to the kernel or to their pools.

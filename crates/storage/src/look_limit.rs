@@ -12,11 +12,11 @@ pub const LOOK_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Counts the names that wait for one file system.
 #[derive(Default)]
 pub struct LookLimit {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<ReservedLooks>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Waiting {
+struct ReservedLooks {
     names: usize,
     bytes: usize,
 }
@@ -24,7 +24,7 @@ struct Waiting {
 /// A permit for a number of names; released when dropped.
 pub struct LookPermit {
     limit: Arc<LookLimit>,
-    taken: Waiting,
+    taken: ReservedLooks,
 }
 
 impl LookLimit {
@@ -32,15 +32,15 @@ impl LookLimit {
     /// limit.
     pub fn take(self: &Arc<Self>, names: usize, bytes: usize) -> Option<LookPermit> {
         let mut waiting = self.lock();
-        let sum = Waiting { names: waiting.names + names, bytes: waiting.bytes + bytes };
+        let sum = ReservedLooks { names: waiting.names + names, bytes: waiting.bytes + bytes };
         if sum.names > LOOKS_MAX || sum.bytes > LOOK_BYTES_MAX {
             return None;
         }
         *waiting = sum;
-        Some(LookPermit { limit: self.clone(), taken: Waiting { names, bytes } })
+        Some(LookPermit { limit: self.clone(), taken: ReservedLooks { names, bytes } })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, ReservedLooks> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,12 +21,12 @@ type Table = RwLock<HashMap<u32, (Arc<str>, Instant)>>;
 
 /// The cached names of users and groups.
 #[derive(Default)]
-pub struct Names {
+pub struct UserNameCache {
     users: Table,
     groups: Table,
 }
 
-impl Names {
+impl UserNameCache {
     /// Returns an empty cache.
     pub fn new() -> Self {
         Self::default()
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_number_without_a_name_is_returned_as_digits() {
-        let names = Names::new();
+        let names = UserNameCache::new();
         assert_eq!(names.user_now(0), None);
         assert_eq!((&*names.user(0), &*names.group(0)), ("root", "root"));
         assert_eq!(names.user_now(0).as_deref(), Some("root"));

@@ -2,7 +2,7 @@
 //!
 //! One hung disk must not use up the threads of others, so each file system has its own pool. One
 //! session must not use up a pool either. Every job belongs to an [`Owner`], owners are served in
-//! turn ([`FairQueue`]), and one owner occupies at most a share of the threads. Back-pressure: a
+//! turn ([`FairShareQueue`]), and one owner occupies at most a share of the threads. Back-pressure: a
 //! job that exceeds the queue, or its owner's part of it, is returned to the caller, which replies
 //! that the server is overloaded.
 //!
@@ -15,9 +15,9 @@
 //! moves along and counts as one of its threads meanwhile, and its own pool may start a
 //! replacement.
 
-use crate::fair_queue::FairQueue;
+use crate::fair_queue::FairShareQueue;
 use crate::look_limit::LookLimit;
-use crate::work::{Progress, Work, WorkEnd};
+use crate::work::{StepProgress, Work, WorkEnd};
 use base::Owner;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,22 +35,22 @@ pub const QUEUED_JOBS_PER_OWNER_MAX: usize = QUEUED_JOBS_MAX / 8;
 
 /// The threads that serve one file system. They are started on demand and live as long as the pool.
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
     looks: Arc<LookLimit>,
 }
 
-struct Shared {
+struct PoolShared {
     name: String,
     threads_max: usize,
     /// Maximum number of threads that run steps of long work at once.
     steps_max: usize,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     work: Condvar,
 }
 
-struct State {
-    jobs: FairQueue<Job>,
-    works: FairQueue<Box<dyn Work>>,
+struct PoolState {
+    jobs: FairShareQueue<Job>,
+    works: FairShareQueue<Box<dyn Work>>,
     /// The next thread prefers a step to a job, so that neither kind starves the other.
     prefers_work: bool,
     /// Threads that run jobs of this pool: its own that are not lent to another pool, and those
@@ -60,29 +60,29 @@ struct State {
     closed: bool,
 }
 
-enum Task {
+enum PoolTask {
     Job(Job),
     Work(Box<dyn Work>),
 }
 
 thread_local! {
     /// The home pool of this thread; `None` while the thread is lent to another pool.
-    static HOME: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+    static HOME: RefCell<Option<Arc<PoolShared>>> = const { RefCell::new(None) };
     /// Address of the pool whose jobs this thread runs.
     static AT: Cell<usize> = const { Cell::new(0) };
     /// Owner of the job that this thread runs.
     static OWNER: Cell<Owner> = const { Cell::new(Owner::SERVER) };
 }
 
-impl State {
+impl PoolState {
     fn new(threads_max: usize, steps_max: usize) -> Self {
         // One owner may use at most three quarters of the threads. Where jobs and steps share
         // threads, its steps may use a quarter of the threads for steps.
         let share = threads_max - threads_max / 4;
         let steps_share = if steps_max == threads_max { share } else { steps_max.div_ceil(4) };
         Self {
-            jobs: FairQueue::new(share),
-            works: FairQueue::new(steps_share),
+            jobs: FairShareQueue::new(share),
+            works: FairShareQueue::new(steps_share),
             prefers_work: false,
             threads: 0,
             idle: 0,
@@ -113,30 +113,30 @@ impl State {
     }
 
     /// Takes the next task for a thread.
-    fn take(&mut self, steps_max: usize) -> Option<(Owner, Task)> {
+    fn take(&mut self, steps_max: usize) -> Option<(Owner, PoolTask)> {
         let steps = self.may_step(steps_max) && (self.prefers_work || !self.jobs.is_ready());
         self.prefers_work = !steps;
         if steps {
-            self.works.pop().map(|(owner, work)| (owner, Task::Work(work)))
+            self.works.pop().map(|(owner, work)| (owner, PoolTask::Work(work)))
         } else {
-            self.jobs.pop().map(|(owner, job)| (owner, Task::Job(job)))
+            self.jobs.pop().map(|(owner, job)| (owner, PoolTask::Job(job)))
         }
     }
 }
 
-impl Shared {
+impl PoolShared {
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
     /// Locks the state. A job's panic is caught before it could poison the lock, so poisoning is
     /// ignored.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts another thread if the limit allows it.
-    fn grow(self: &Arc<Self>, state: &mut State) {
+    fn grow(self: &Arc<Self>, state: &mut PoolState) {
         if state.threads < self.threads_max {
             let shared = self.clone();
             let started = std::thread::Builder::new().name(self.name.clone()).spawn(move || serve(&shared));
@@ -166,7 +166,7 @@ impl Shared {
 
     /// Wakes an idle thread if a task is ready. This is needed when the end of a task made another
     /// one ready, because nothing was queued that would wake a thread.
-    fn wake_for_ready(&self, state: &State) {
+    fn wake_for_ready(&self, state: &PoolState) {
         if state.idle > 0 && state.is_ready(self.steps_max) {
             self.work.notify_one();
         }
@@ -176,7 +176,7 @@ impl Shared {
     /// may have no other thread for them.
     fn host(&self, owner: Owner, job: Job) {
         let before = (AT.replace(self.address()), OWNER.get());
-        let mut next = Some((owner, Task::Job(job)));
+        let mut next = Some((owner, PoolTask::Job(job)));
         while let Some((owner, task)) = next {
             let mut state = self.perform(owner, task);
             next = state.take(self.steps_max);
@@ -190,16 +190,16 @@ impl Shared {
     }
 
     /// Runs a job, or one step of a work, and records its end.
-    fn perform(&self, owner: Owner, task: Task) -> MutexGuard<'_, State> {
+    fn perform(&self, owner: Owner, task: PoolTask) -> MutexGuard<'_, PoolState> {
         OWNER.set(owner);
         match task {
-            Task::Job(job) => {
+            PoolTask::Job(job) => {
                 self.guard(job);
                 let mut state = self.lock();
                 state.jobs.ended(owner);
                 state
             }
-            Task::Work(work) => {
+            PoolTask::Work(work) => {
                 let rest = self.step(owner, work);
                 let mut state = self.lock();
                 if let Some(work) = rest {
@@ -220,10 +220,10 @@ impl Shared {
                 return None;
             }
             match work.step() {
-                Progress::More => Some(work),
-                Progress::Done => None,
-                Progress::MoveTo(pool) if self.address() == pool.shared.address() => Some(work),
-                Progress::MoveTo(pool) => {
+                StepProgress::More => Some(work),
+                StepProgress::Done => None,
+                StepProgress::MoveTo(pool) if self.address() == pool.shared.address() => Some(work),
+                StepProgress::MoveTo(pool) => {
                     pool.start(owner, work);
                     None
                 }
@@ -262,11 +262,11 @@ impl Pool {
 
     fn with_steps(name: &str, threads_max: usize, steps_max: usize) -> Arc<Self> {
         let (threads_max, steps_max) = (threads_max.max(1), steps_max.max(1));
-        let shared = Shared {
+        let shared = PoolShared {
             name: name.to_owned(),
             threads_max,
             steps_max,
-            state: Mutex::new(State::new(threads_max, steps_max)),
+            state: Mutex::new(PoolState::new(threads_max, steps_max)),
             work: Condvar::new(),
         };
         Arc::new(Self { shared: Arc::new(shared), looks: Arc::default() })
@@ -319,14 +319,14 @@ impl Pool {
     }
 
     /// Ensures that a thread takes the next queued task; returns `false` if none can be started.
-    fn provide_thread(&self, state: &mut State) -> bool {
+    fn provide_thread(&self, state: &mut PoolState) -> bool {
         if state.idle <= state.waiting() {
             self.shared.grow(state);
         }
         state.threads > 0
     }
 
-    fn push_job(&self, mut state: MutexGuard<'_, State>, owner: Owner, job: Job) {
+    fn push_job(&self, mut state: MutexGuard<'_, PoolState>, owner: Owner, job: Job) {
         state.jobs.push(owner, job);
         drop(state);
         self.shared.work.notify_one();
@@ -394,7 +394,7 @@ impl Drop for Pool {
     }
 }
 
-fn serve(shared: &Arc<Shared>) {
+fn serve(shared: &Arc<PoolShared>) {
     HOME.set(Some(shared.clone()));
     AT.set(shared.address());
     let mut state = shared.lock();

@@ -1,7 +1,7 @@
 //! Reads that would block, without a thread: through an io_uring that belongs to the event loop.
 //!
 //! A loop that installs a ring ([`install`]) lets the kernel read data that is not in memory while
-//! the loop continues. The ring's eventfd wakes the loop, and [`Driver::complete`] returns the
+//! the loop continues. The ring's eventfd wakes the loop, and [`RingDriver::complete`] returns the
 //! buffers. Where the kernel forbids io_uring (many containers, some distributions), there is no
 //! ring, and the fallback is the pool (`together`).
 //!
@@ -33,7 +33,7 @@ pub const RING_READS_PER_VOLUME_MAX: u32 = 128;
 pub type Completion = Box<dyn FnOnce(Vec<u8>, io::Result<Vec<usize>>)>;
 
 /// A read of several pieces into one buffer.
-struct Operation {
+struct RingRead {
     fd: Arc<OwnedFd>,
     buffer: Vec<u8>,
     lengths: Vec<usize>,
@@ -46,7 +46,7 @@ struct Operation {
 }
 
 /// The unread remainder of one piece.
-struct Part {
+struct RingPart {
     operation: usize,
     index: usize,
     offset: u64,
@@ -56,8 +56,8 @@ struct Part {
 
 struct Ring {
     ring: IoUring,
-    operations: Slab<Operation>,
-    parts: Slab<Part>,
+    operations: Slab<RingRead>,
+    parts: Slab<RingPart>,
     waiting: VecDeque<usize>,
     under_way: usize,
     /// Submission is postponed until [`release`].
@@ -75,11 +75,11 @@ thread_local! {
 }
 
 /// Wakes the event loop when reads have completed.
-pub struct Driver {
+pub struct RingDriver {
     event: Arc<OwnedFd>,
 }
 
-impl AsFd for Driver {
+impl AsFd for RingDriver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -91,7 +91,7 @@ impl AsFd for Driver {
 /// # Errors
 /// The error of the kernel: `ENOSYS`, `EPERM`, `ENOMEM`; `EOPNOTSUPP` if its rings do not support
 /// reads (before Linux 5.6).
-pub fn install() -> io::Result<Driver> {
+pub fn install() -> io::Result<RingDriver> {
     let entries = u32::try_from(RING_READS_MAX).unwrap_or(256);
     // Completions need not interrupt the running loop, which sees them at its next system call.
     let mut ring =
@@ -115,7 +115,7 @@ pub fn install() -> io::Result<Driver> {
         is_refusal_logged: false,
     };
     RING.with_borrow_mut(|place| *place = Some(ring));
-    Ok(Driver { event })
+    Ok(RingDriver { event })
 }
 
 /// Checks that the ring supports reads and executes an operation.
@@ -137,7 +137,7 @@ fn prove(ring: &mut IoUring) -> io::Result<()> {
     Ok(())
 }
 
-impl Driver {
+impl RingDriver {
     /// Returns a descriptor that becomes readable when reads have completed.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ impl Driver {
     }
 }
 
-impl Drop for Driver {
+impl Drop for RingDriver {
     fn drop(&mut self) {
         // The kernel may still write into the buffers of incomplete reads, so they are leaked.
         RING.with_borrow_mut(|place| {
@@ -248,7 +248,7 @@ impl Ring {
         pieces: &[ReadPiece],
         done: Completion,
     ) {
-        let operation = self.operations.insert(Operation {
+        let operation = self.operations.insert(RingRead {
             fd,
             buffer,
             lengths: vec![0; pieces.len()],
@@ -258,7 +258,8 @@ impl Ring {
             done: Some(done),
         });
         for (index, piece) in pieces.iter().enumerate() {
-            let part = Part { operation, index, offset: piece.offset, length: piece.length, at: piece.at };
+            let part =
+                RingPart { operation, index, offset: piece.offset, length: piece.length, at: piece.at };
             self.waiting.push_back(self.parts.insert(part));
         }
         if !self.held {
@@ -307,7 +308,7 @@ impl Ring {
     }
 
     /// Takes the completions from the ring and returns the operations that are complete.
-    fn collect(&mut self) -> Vec<Operation> {
+    fn collect(&mut self) -> Vec<RingRead> {
         let mut ended = Vec::new();
         let completions: Vec<(u64, i32)> =
             self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
@@ -352,7 +353,7 @@ impl Ring {
     }
 }
 
-impl Operation {
+impl RingRead {
     fn finish(mut self) {
         let result = match self.error.take() {
             Some(error) => Err(error),
@@ -366,7 +367,7 @@ impl Operation {
 
 /// Waits, without a runtime, until reads may have completed, and runs their callbacks.
 #[cfg(test)]
-fn wait(driver: &Driver) {
+fn wait(driver: &RingDriver) {
     let mut poll = [rustix::event::PollFd::new(driver, rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut poll, None).unwrap();
     driver.complete();

@@ -18,7 +18,7 @@ pub const STEP_BYTES_MAX: u64 = 64 << 20;
 pub trait Work: Send {
     /// Does the next step: at most [`STEP_ITEMS_MAX`] items or [`STEP_BYTES_MAX`] bytes. May block.
     /// The last step also delivers the result.
-    fn step(&mut self) -> Progress;
+    fn step(&mut self) -> StepProgress;
 
     /// Reports whether the result is no longer needed. Called before each step.
     fn is_cancelled(&self) -> bool;
@@ -28,7 +28,7 @@ pub trait Work: Send {
 }
 
 /// The result of a step.
-pub enum Progress {
+pub enum StepProgress {
     /// More steps follow.
     More,
     /// More steps follow in this pool, because the next one waits for another file system.

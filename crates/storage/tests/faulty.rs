@@ -7,7 +7,7 @@ mod common;
 use common::{Scratch, create, errno, path};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use storage::faulty::{Call, Fault, Gate, Rule};
+use storage::faulty::{FaultRule, FaultyCall, Gate, InjectedFault};
 use storage::{Backend, Faulty, Now, OpenHow, Pool, StoredFile};
 
 fn faulty(scratch: &Scratch) -> (Faulty, Arc<dyn StoredFile>) {
@@ -28,7 +28,7 @@ fn rules_apply_by_path_and_count() {
     let scratch = Scratch::new();
     let (storage, file) = faulty(&scratch);
     let other = storage.open(&path("/e"), &create(0o644)).unwrap();
-    let rule = Rule::new(&[Call::Read, Call::Sync], Fault::Error(libc::EIO));
+    let rule = FaultRule::new(&[FaultyCall::Read, FaultyCall::Sync], InjectedFault::Error(libc::EIO));
     let id = storage.rules().add(rule.below(&path("/d")).after(1).times(2));
     let mut buffer = [0; 4];
     assert_eq!(file.read(0, &mut buffer).unwrap(), 4);
@@ -40,7 +40,9 @@ fn rules_apply_by_path_and_count() {
     assert_eq!(file.read(0, &mut buffer).unwrap(), 4);
     storage.rules().remove(id);
     assert!(file.descriptor().is_some());
-    storage.rules().add(Rule::new(&[Call::Open, Call::Rename], Fault::Error(libc::EACCES)));
+    storage
+        .rules()
+        .add(FaultRule::new(&[FaultyCall::Open, FaultyCall::Rename], InjectedFault::Error(libc::EACCES)));
     assert_eq!(errno(storage.open(&path("/d/f"), &OpenHow::default())), libc::EACCES);
     assert_eq!(errno(storage.rename(&path("/d/f"), &path("/g"), None)), libc::EACCES);
     storage.rules().clear();
@@ -67,9 +69,10 @@ fn hanging_calls_block_until_released() {
     let scratch = Scratch::new();
     let (storage, file) = faulty(&scratch);
     let gate = Gate::new();
-    storage
-        .rules()
-        .add(Rule::new(&[Call::Read, Call::Stat, Call::Open, Call::Write], Fault::Hang(gate.clone())));
+    storage.rules().add(FaultRule::new(
+        &[FaultyCall::Read, FaultyCall::Stat, FaultyCall::Open, FaultyCall::Write],
+        InjectedFault::Hang(gate.clone()),
+    ));
     assert!(matches!(file.read_now(0, &mut [0; 4]), Now::WouldBlock));
     assert!(matches!(file.write_now(0, &[0; 4]), Now::WouldBlock));
     assert!(matches!(storage.stat_now(&path("/d/f")), Now::WouldBlock));
@@ -106,12 +109,12 @@ fn a_full_disk_accepts_the_bytes_that_fit() {
 fn short_reads_panics_and_pools() {
     let scratch = Scratch::new();
     let (storage, file) = faulty(&scratch);
-    let short = storage.rules().add(Rule::new(&[Call::Read], Fault::Short(3)));
+    let short = storage.rules().add(FaultRule::new(&[FaultyCall::Read], InjectedFault::Short(3)));
     assert_eq!(file.read(0, &mut [0; 8]).unwrap(), 3);
     assert!(matches!(file.read_now(0, &mut [0; 8]), Now::Done(Ok(3))));
     storage.rules().remove(short);
-    storage.rules().add(Rule::new(&[Call::Read], Fault::WouldBlock));
-    storage.rules().add(Rule::new(&[Call::Read], Fault::Panic).times(1));
+    storage.rules().add(FaultRule::new(&[FaultyCall::Read], InjectedFault::WouldBlock));
+    storage.rules().add(FaultRule::new(&[FaultyCall::Read], InjectedFault::Panic).times(1));
     assert!(matches!(file.read_now(0, &mut [0; 8]), Now::WouldBlock));
     assert!(catch_unwind(AssertUnwindSafe(|| file.read(0, &mut [0; 8]))).is_err());
     assert_eq!(file.read(0, &mut [0; 8]).unwrap(), 8);

@@ -10,7 +10,7 @@ use common::{Scratch, create, path};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use storage::posix::{Config, Posix, SpaceConfig, Without};
+use storage::posix::{Config, DisabledFeatures, Posix, SpaceConfig};
 use storage::{Backend, CreateHow, OpenHow, Pool};
 
 /// Names on one file system, a partition `here` on the same one, and two partitions `there` in
@@ -28,7 +28,7 @@ impl Site {
     }
 
     fn config(&self) -> Config {
-        let partition = |name: &str, place: &Scratch| config::Space {
+        let partition = |name: &str, place: &Scratch| config::SpacePartition {
             name: name.to_owned(),
             path: place.path().to_owned(),
             wildcard: false,
@@ -125,7 +125,8 @@ fn filled() -> Site {
 #[test]
 fn the_target_file_system_is_found_from_link_texts() {
     let site = filled();
-    let without = [Without::default(), Without { openat2: true, ..Without::default() }];
+    let without =
+        [DisabledFeatures::default(), DisabledFeatures { openat2: true, ..DisabledFeatures::default() }];
     for without in without {
         check(&Posix::new(&Config { without, ..site.config() }).unwrap(), "");
         // With `/` as root the kernel follows links itself.
@@ -200,7 +201,7 @@ fn another_partition_is_used_when_the_chosen_one_fails() {
 /// reached.
 #[test]
 fn entries_that_are_mounts_have_their_own_pool() {
-    let (site, without) = (Site::new(), Without::default());
+    let (site, without) = (Site::new(), DisabledFeatures::default());
     site.link("devices", "/dev");
     let devices = site.names.path().join("devices");
     let served = vec![path("/dev"), path(devices.to_str().unwrap())];

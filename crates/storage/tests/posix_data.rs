@@ -8,7 +8,7 @@ mod common;
 use common::{Scratch, create, errno, path, update};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use storage::posix::{Config, POOL_THREADS_MAX, Posix, Without};
+use storage::posix::{Config, DisabledFeatures, POOL_THREADS_MAX, Posix};
 use storage::{Backend, Now, OpenHow, StoredFile};
 
 fn folders() -> [PathBuf; 2] {
@@ -28,9 +28,9 @@ fn all(file: &dyn StoredFile) -> Vec<u8> {
 
 #[test]
 fn reading_without_waiting_returns_the_same_data_or_would_block() {
-    let without_nowait = Without { nowait: true, ..Without::default() };
+    let without_nowait = DisabledFeatures { nowait: true, ..DisabledFeatures::default() };
     for (folder, without) in
-        folders().into_iter().flat_map(|f| [(f.clone(), Without::default()), (f, without_nowait)])
+        folders().into_iter().flat_map(|f| [(f.clone(), DisabledFeatures::default()), (f, without_nowait)])
     {
         let scratch = Scratch::within(&folder);
         let storage = scratch.posix_without(without);
@@ -155,8 +155,8 @@ fn the_maximum_file_size_is_enforced() {
 
 #[test]
 fn attributes_of_paths_and_files_are_the_same() {
-    let no_proc = Without { proc: true, ..Without::default() };
-    for without in [Without::default(), no_proc] {
+    let no_proc = DisabledFeatures { proc: true, ..DisabledFeatures::default() };
+    for without in [DisabledFeatures::default(), no_proc] {
         let scratch = Scratch::new();
         let storage = scratch.posix_without(without);
         let at = path("/f");
@@ -203,8 +203,8 @@ fn a_file_system_without_attributes_returns_eopnotsupp() {
 
 #[test]
 fn clones_are_exact_for_all_offsets_and_methods() {
-    let copies = Without { reflink: true, ..Without::default() };
-    let ways = [Without::default(), copies, Without { copy_file_range: true, ..copies }];
+    let copies = DisabledFeatures { reflink: true, ..DisabledFeatures::default() };
+    let ways = [DisabledFeatures::default(), copies, DisabledFeatures { copy_file_range: true, ..copies }];
     for (folder, without) in folders().into_iter().flat_map(|folder| ways.map(|way| (folder.clone(), way))) {
         let scratch = Scratch::within(&folder);
         let storage = scratch.posix_without(without);

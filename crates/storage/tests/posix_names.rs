@@ -8,13 +8,13 @@ mod common;
 use common::{Scratch, create, errno, path, update};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
-use storage::posix::{Config, Posix, Without};
+use storage::posix::{Config, DisabledFeatures, Posix};
 use storage::{Backend, CreateHow, Now, OpenHow};
 
 /// All ways of resolving names, by the features that a kernel may lack.
-fn ways() -> [Without; 3] {
-    let openat2 = Without { openat2: true, ..Without::default() };
-    [Without::default(), openat2, Without { proc: true, ..openat2 }]
+fn ways() -> [DisabledFeatures; 3] {
+    let openat2 = DisabledFeatures { openat2: true, ..DisabledFeatures::default() };
+    [DisabledFeatures::default(), openat2, DisabledFeatures { proc: true, ..openat2 }]
 }
 
 fn content(storage: &Posix, name: &str) -> std::io::Result<String> {
@@ -272,7 +272,7 @@ fn names_in_memory_are_looked_up_without_waiting() {
     }
     let scratch = Scratch::new();
     std::fs::write(scratch.path().join("f"), "x").unwrap();
-    let storage = scratch.posix_without(Without { openat2: true, ..Without::default() });
+    let storage = scratch.posix_without(DisabledFeatures { openat2: true, ..DisabledFeatures::default() });
     assert!(matches!(storage.stat_now(&path("/f")), Now::WouldBlock));
     assert!(matches!(storage.open_now(&path("/f"), &OpenHow::default()), Now::WouldBlock));
 }

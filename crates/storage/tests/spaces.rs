@@ -10,8 +10,13 @@ use std::path::{Path, PathBuf};
 use storage::posix::{Config, Posix, SpaceConfig};
 use storage::{Backend, OpenHow};
 
-fn partition(name: &str, path: &Path) -> config::Space {
-    config::Space { name: name.to_owned(), path: path.to_owned(), wildcard: false, mount_check: None }
+fn partition(name: &str, path: &Path) -> config::SpacePartition {
+    config::SpacePartition {
+        name: name.to_owned(),
+        path: path.to_owned(),
+        wildcard: false,
+        mount_check: None,
+    }
 }
 
 struct Site {
@@ -286,7 +291,7 @@ fn size_hints_of_clients_leave_room_for_others() {
 #[test]
 fn partitions_are_checked_at_start() {
     let site = Site::new();
-    let start = |change: &dyn Fn(&mut config::Space)| {
+    let start = |change: &dyn Fn(&mut config::SpacePartition)| {
         let mut config = site.config();
         change(&mut config.spaces.partitions[1]);
         Posix::new(&config).map(drop).map_err(|error| error.to_string())

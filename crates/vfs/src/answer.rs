@@ -2,7 +2,7 @@
 //!
 //! They are independent of any wire protocol; each front end encodes them as its own replies.
 
-use crate::{BriefStat, OpenFile, SpaceFigures, Stat};
+use crate::{BriefStat, FileStat, OpenFile, SpaceFigures};
 use base::{Error, ErrorKind};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 pub enum Started {
     /// The operation is finished.
     Done(Answer),
-    /// The answer follows soon through the [`crate::Reply`].
+    /// The answer follows soon through the [`crate::DeferredReply`].
     Pending,
     /// The answer follows late. The front end sends the client a deferral (`kXR_waitresp`) with
     /// this time.
@@ -28,7 +28,7 @@ pub enum Answer {
     /// The operation succeeded.
     Value(Value),
     /// The client must repeat the request at another server.
-    Redirect(Redirect),
+    Redirect(RedirectAnswer),
     /// The client must repeat the request after this time.
     Wait {
         /// Waiting time in seconds.
@@ -61,7 +61,7 @@ impl From<Result<Value, Error>> for Answer {
 
 /// The server to which a request is redirected.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Redirect {
+pub struct RedirectAnswer {
     /// Host name or address; a whole URL if `port` is negative.
     pub host: String,
     /// Port; negative with a URL.
@@ -75,16 +75,16 @@ pub struct Opened {
     /// The file.
     pub file: Arc<dyn OpenFile>,
     /// Status of the file, if requested.
-    pub stat: Option<Stat>,
+    pub stat: Option<FileStat>,
 }
 
 /// One entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// Name of the entry, one component.
     pub name: Vec<u8>,
     /// Status of the entry, if requested and available.
-    pub stat: Option<Stat>,
+    pub stat: Option<FileStat>,
     /// Stored checksum, if requested: type and hexadecimal value. The value is `None` if no valid
     /// checksum is stored.
     pub checksum: Option<(String, Option<String>)>,
@@ -92,17 +92,17 @@ pub struct Entry {
 
 /// Entries of a directory that several listings can share.
 #[derive(Clone, Default)]
-pub struct Entries(Arc<Shared>);
+pub struct DirectoryEntries(Arc<SharedEntries>);
 
 #[derive(Default)]
-struct Shared {
-    list: Vec<Entry>,
-    written: OnceLock<Written>,
+struct SharedEntries {
+    list: Vec<DirectoryEntry>,
+    written: OnceLock<EncodedEntries>,
 }
 
 /// Entries in the text form of a front end, with the offsets at which they are split into frames.
 #[derive(Default)]
-pub struct Written {
+pub struct EncodedEntries {
     /// All entries, concatenated.
     pub text: Vec<u8>,
     /// Offsets of the entries that start a new frame. They are ascending and not greater than
@@ -112,37 +112,37 @@ pub struct Written {
     pub last: usize,
 }
 
-impl Entries {
+impl DirectoryEntries {
     /// Returns the entries in text form; `write` creates it on first use. One form serves all
     /// listings that share these entries, because they requested the same detail.
-    pub fn written(&self, write: impl FnOnce(&[Entry]) -> Written) -> &Written {
+    pub fn written(&self, write: impl FnOnce(&[DirectoryEntry]) -> EncodedEntries) -> &EncodedEntries {
         self.0.written.get_or_init(|| write(&self.0.list))
     }
 }
 
-impl From<Vec<Entry>> for Entries {
-    fn from(list: Vec<Entry>) -> Self {
-        Self(Arc::new(Shared { list, written: OnceLock::new() }))
+impl From<Vec<DirectoryEntry>> for DirectoryEntries {
+    fn from(list: Vec<DirectoryEntry>) -> Self {
+        Self(Arc::new(SharedEntries { list, written: OnceLock::new() }))
     }
 }
 
-impl Deref for Entries {
-    type Target = [Entry];
+impl Deref for DirectoryEntries {
+    type Target = [DirectoryEntry];
 
-    fn deref(&self) -> &[Entry] {
+    fn deref(&self) -> &[DirectoryEntry] {
         &self.0.list
     }
 }
 
 /// The position of a listing. It is passed back to the file system to get the next page.
-pub trait Listing: Send {
+pub trait ListingPosition: Send {
     /// Converts it for the file system that created it, which downcasts it to its own type.
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
 }
 
 /// The result for one attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct AttributeResult {
+pub struct AttributeOutcome {
     /// Name of the attribute.
     pub name: Vec<u8>,
     /// Error for this attribute.
@@ -160,7 +160,7 @@ pub enum Value {
     /// An open file.
     Opened(Opened),
     /// The status of a file or directory.
-    Stat(Stat),
+    Stat(FileStat),
     /// The kinds of several paths, in the order of the request.
     BriefStats(Vec<BriefStat>),
     /// Space for new files.
@@ -168,12 +168,12 @@ pub enum Value {
     /// A page of a directory. `rest` is present if more pages follow.
     Listing {
         /// The entries of this page.
-        entries: Entries,
+        entries: DirectoryEntries,
         /// The position of the next page.
-        rest: Option<Box<dyn Listing>>,
+        rest: Option<Box<dyn ListingPosition>>,
     },
     /// Attributes, in the order of the request.
-    Attributes(Vec<AttributeResult>),
+    Attributes(Vec<AttributeOutcome>),
     /// A checksum.
     Checksum {
         /// Type of the checksum.

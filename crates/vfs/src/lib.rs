@@ -28,14 +28,15 @@ mod stat;
 mod target;
 
 pub use answer::{
-    Answer, AttributeResult, Entries, Entry, Listing, Opened, Redirect, Started, Value, Written,
+    Answer, AttributeOutcome, DirectoryEntries, DirectoryEntry, EncodedEntries, ListingPosition, Opened,
+    RedirectAnswer, Started, Value,
 };
 pub use operation::{
     AttributeWork, Caller, CheckpointWork, CloneRange, FileOperation, ListDetail, LocateOptions, OpenRequest,
     Operation, Piece, PrepareRequest,
 };
-pub use reply::{Mailbox, Reply, ReplyTo, Token};
-pub use stat::{BriefStat, FileKind, SpaceFigures, Stat};
+pub use reply::{DeferredReply, Mailbox, ReplyTo, ReplyToken};
+pub use stat::{BriefStat, FileKind, FileStat, SpaceFigures};
 pub use target::{Target, TargetCursor, TargetList};
 
 use base::Error;
@@ -57,13 +58,13 @@ pub enum Spot<T> {
 /// A name space that serves many connections on several event loops concurrently.
 pub trait FileSystem: Send + Sync {
     /// Starts an operation for `caller`; never blocks. Unless the result is [`Started::Done`],
-    /// exactly one answer is sent through a [`Reply`] made from `reply`.
+    /// exactly one answer is sent through a [`DeferredReply`] made from `reply`.
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started;
 
     /// Returns the server to which reads of this open file are redirected; `None` if this server
     /// serves them. Called before each read of a client that accepts such redirects
     /// ([`Caller::moves`]), so an implementation must be cheap. Never blocks.
-    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
+    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
         let _ = (caller, file);
         None
     }

@@ -2,7 +2,7 @@
 //!
 //! They name what all protocols have in common, so that one file system serves every front end.
 
-use crate::{Listing, OpenFile, Target, TargetList};
+use crate::{ListingPosition, OpenFile, Target, TargetList};
 use base::Identity;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -175,7 +175,7 @@ pub enum Operation {
     /// Returns the first page of a listing: [`crate::Value::Listing`].
     List(Target, ListDetail),
     /// Returns the next page of a listing: [`crate::Value::Listing`].
-    ListMore(Box<dyn Listing>),
+    ListMore(Box<dyn ListingPosition>),
     /// Creates a directory.
     MakeDirectory {
         /// Path of the new directory.

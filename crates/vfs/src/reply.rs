@@ -1,7 +1,7 @@
 //! Delivery of answers that are not available when an operation is started.
 //!
 //! Each started operation must be answered exactly once, because otherwise its client would wait
-//! forever. A [`Reply`] that is dropped therefore answers with an error.
+//! forever. A [`DeferredReply`] that is dropped therefore answers with an error.
 
 use crate::Answer;
 use base::{ErrorKind, Owner};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The key of a call at a front end. The front end creates it; the file system returns it
 /// unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Token {
+pub struct ReplyToken {
     /// The connection or session: the number of an [`Owner`], unique in the process.
     pub owner: u64,
     /// The number of the call within that session.
@@ -21,20 +21,20 @@ pub struct Token {
 /// them.
 pub trait Mailbox: Send + Sync {
     /// Delivers an answer; never blocks. The receiver drops answers that it no longer waits for.
-    fn deliver(&self, token: Token, answer: Answer);
+    fn deliver(&self, token: ReplyToken, answer: Answer);
 }
 
-/// The destination of the answer of a call. It becomes a [`Reply`] only if the answer is not
+/// The destination of the answer of a call. It becomes a [`DeferredReply`] only if the answer is not
 /// immediate.
 #[derive(Clone)]
 pub struct ReplyTo {
     mailbox: Arc<dyn Mailbox>,
-    token: Token,
+    token: ReplyToken,
 }
 
 impl ReplyTo {
     /// Creates the destination that delivers answers for `token` to `mailbox`.
-    pub fn new(mailbox: Arc<dyn Mailbox>, token: Token) -> Self {
+    pub fn new(mailbox: Arc<dyn Mailbox>, token: ReplyToken) -> Self {
         Self { mailbox, token }
     }
 
@@ -51,16 +51,16 @@ impl ReplyTo {
     }
 
     /// Creates the obligation to answer the call once.
-    pub fn defer(&self) -> Reply {
-        Reply(Some(self.clone()))
+    pub fn defer(&self) -> DeferredReply {
+        DeferredReply(Some(self.clone()))
     }
 }
 
 /// The obligation to answer one call. If it is dropped without an answer, after a panic or with a
 /// lost job, it answers with an error. Otherwise the client would wait forever.
-pub struct Reply(Option<ReplyTo>);
+pub struct DeferredReply(Option<ReplyTo>);
 
-impl Reply {
+impl DeferredReply {
     /// Returns the session that waits for the answer.
     pub fn owner(&self) -> Owner {
         self.0.as_ref().map_or(Owner::SERVER, ReplyTo::owner)
@@ -74,7 +74,7 @@ impl Reply {
     }
 }
 
-impl Drop for Reply {
+impl Drop for DeferredReply {
     fn drop(&mut self) {
         if let Some(to) = self.0.take() {
             let answer = Answer::error(
@@ -92,9 +92,9 @@ mod tests {
     use std::sync::Mutex;
 
     #[derive(Default)]
-    struct Box(Mutex<Vec<(Token, bool)>>);
+    struct Box(Mutex<Vec<(ReplyToken, bool)>>);
     impl Mailbox for Box {
-        fn deliver(&self, token: Token, answer: Answer) {
+        fn deliver(&self, token: ReplyToken, answer: Answer) {
             self.0.lock().unwrap().push((token, matches!(answer, Answer::Error(_))));
         }
     }
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn each_reply_answers_exactly_once() {
         let mailbox = Arc::new(Box::default());
-        let token = Token { owner: 1, call: 2 };
+        let token = ReplyToken { owner: 1, call: 2 };
         let to = ReplyTo::new(mailbox.clone(), token);
         to.defer().send(Answer::DONE);
         drop(to.defer());

@@ -50,7 +50,7 @@ impl BriefStat {
 
 /// The status of a file or directory, with the fields that clients see.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stat {
+pub struct FileStat {
     /// Stable and unique number on this server: device in the upper, inode in the lower 32 bits.
     pub id: u64,
     /// Size in bytes.

@@ -48,7 +48,7 @@ impl TargetList {
     /// Parses the lines of a request, up to the first NUL; skips empty lines. Returns `None` if
     /// there is no path.
     pub fn parse(raw: &[u8], participle: &'static str) -> Result<Option<Self>, Error> {
-        let mut lines = Lines(raw);
+        let mut lines = TextLines(raw);
         let Some(first) = lines.next() else { return Ok(None) };
         let first = Target::parse(first, participle)?;
         let end = lines.0.iter().position(|&byte| byte == 0).unwrap_or(lines.0.len());
@@ -63,7 +63,7 @@ impl TargetList {
 
     /// Reports whether the first path is the only one.
     pub fn is_single(&self) -> bool {
-        Lines(&self.rest).next().is_none()
+        TextLines(&self.rest).next().is_none()
     }
 
     /// Returns an upper bound of the number of paths.
@@ -105,7 +105,7 @@ impl Iterator for TargetCursor {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
-        let mut lines = Lines(self.rest.get(self.at..).unwrap_or_default());
+        let mut lines = TextLines(self.rest.get(self.at..).unwrap_or_default());
         let line = lines.next()?;
         let target = Target::parse(line, self.participle);
         self.at = self.rest.len() - lines.0.len();
@@ -114,9 +114,9 @@ impl Iterator for TargetCursor {
 }
 
 /// An iterator over the non-empty lines, up to the first NUL. It holds the remaining text.
-struct Lines<'a>(&'a [u8]);
+struct TextLines<'a>(&'a [u8]);
 
-impl<'a> Iterator for Lines<'a> {
+impl<'a> Iterator for TextLines<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {

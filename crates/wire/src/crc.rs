@@ -5,10 +5,10 @@
 //! checksums with instructions of the processor.
 
 /// CRC32C (Castagnoli), polynomial 1edc6f41.
-type Castagnoli = Table<0x82f6_3b78>;
+type Castagnoli = CrcTable<0x82f6_3b78>;
 
 /// CRC-32 of zlib, polynomial 04c11db7.
-type Zlib = Table<0xedb8_8320>;
+type Zlib = CrcTable<0xedb8_8320>;
 
 /// Computes the CRC32C of `bytes`.
 #[must_use]
@@ -23,9 +23,9 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 }
 
 /// The table of a polynomial with reversed bits: the effect of each byte on the register.
-struct Table<const REFLECTED: u32>;
+struct CrcTable<const REFLECTED: u32>;
 
-impl<const REFLECTED: u32> Table<REFLECTED> {
+impl<const REFLECTED: u32> CrcTable<REFLECTED> {
     const SLOTS: [u32; 256] = {
         let mut table = [0; 256];
         let mut byte = 0;

@@ -7,11 +7,11 @@ use crate::error::WireError;
 
 /// A reader of fields from the front of a byte slice.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a> {
+pub struct FieldReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     /// Creates a reader at the start of `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
@@ -149,11 +149,11 @@ impl<'a> Reader<'a> {
 /// A writer that appends fields to a buffer, which the caller keeps and reuses. Integers are
 /// big-endian.
 #[derive(Debug)]
-pub struct Writer<'a> {
+pub struct FieldWriter<'a> {
     out: &'a mut Vec<u8>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> FieldWriter<'a> {
     /// Creates a writer that appends to `out`.
     #[must_use]
     pub const fn new(out: &'a mut Vec<u8>) -> Self {
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn an_incomplete_field_is_named_and_not_consumed() {
-        let mut reader = Reader::new(&[1, 2, 3]);
+        let mut reader = FieldReader::new(&[1, 2, 3]);
         assert_eq!(reader.u16("port"), Ok(0x0102));
         assert_eq!(reader.u32("offset"), Err(WireError::Short { field: "offset", need: 4, have: 1 }));
         assert_eq!(reader.rest(), &[3]);
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn text_ends_at_the_first_nul() {
-        let mut reader = Reader::new(b"ab\0\0c");
+        let mut reader = FieldReader::new(b"ab\0\0c");
         assert_eq!(reader.until_nul("name"), Ok(&b"ab"[..]));
         assert_eq!(reader.until_nul("name"), Ok(&b""[..]));
         assert_eq!(reader.until_nul("name"), Err(WireError::Unterminated { field: "name" }));
@@ -228,8 +228,8 @@ mod tests {
     #[test]
     fn written_fields_read_back() {
         let mut out = Vec::new();
-        Writer::new(&mut out).u8(1).u16(2).i16(-3).u32(4).i32(-5).u64(6).i64(-7).bytes(b"end");
-        let mut reader = Reader::new(&out);
+        FieldWriter::new(&mut out).u8(1).u16(2).i16(-3).u32(4).i32(-5).u64(6).i64(-7).bytes(b"end");
+        let mut reader = FieldReader::new(&out);
         assert_eq!(reader.u8("a"), Ok(1));
         assert_eq!(reader.u16("b"), Ok(2));
         assert_eq!(reader.i16("c"), Ok(-3));

@@ -18,5 +18,5 @@ pub mod error;
 mod newtypes;
 pub mod xroot;
 
-pub use cursor::{Reader, Writer};
+pub use cursor::{FieldReader, FieldWriter};
 pub use error::WireError;

@@ -5,7 +5,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use wire::xroot::cgi::Target;
+use wire::xroot::cgi::PathArgument;
 use wire::xroot::frames::{Direction, Splitter, request_bytes, response_bytes};
 use wire::xroot::header::HandshakeReply;
 use wire::xroot::login_cgi::LoginCgi;
@@ -83,8 +83,8 @@ proptest! {
         let _ = OpenReply::decode(&body);
         let _ = VfsText::parse(&body);
         let _ = ChkpointSizes::decode(&body);
-        let _ = query::Checksum::parse(&body);
-        let _ = query::SpaceText::parse(&body);
+        let _ = query::ChecksumText::parse(&body);
+        let _ = query::SpaceUsageText::parse(&body);
         let _ = fattr::decode_results(&body, values);
         let _ = fattr::decode_list(&body, values);
         if let Ok(pages) = BadPages::decode(&body) {
@@ -94,7 +94,7 @@ proptest! {
         locate::parse(&body).for_each(drop);
         readv::Elements::new(&body).for_each(drop);
         LoginCgi::parse(&body).cgi.iter().for_each(drop);
-        Target::parse(&body).cgi.iter().for_each(drop);
+        PathArgument::parse(&body).cgi.iter().for_each(drop);
         let _ = body.first_chunk().map(HandshakeReply::decode);
     }
 

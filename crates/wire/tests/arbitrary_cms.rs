@@ -11,18 +11,18 @@ use wire::cms::flags::{
     HaveModifier, InventoryModifier, LocateOptions, Mode, PrepaddModifier, RelayModifier, ResponseModifier,
     SelectOptions, StateModifier, StatfsModifier, StatsModifier, StatusModifier,
 };
-use wire::cms::login::{Env, Export, Exports, NodeKind, SystemId};
+use wire::cms::login::{Env, ExportLine, ExportLines, SystemId, SystemIdKind};
 use wire::cms::message::{
     Avail, CellBatch, CellPlaces, Gone, Have, Lease, Load, Locate, ModeChange, Mv, NotHere, PathBatch,
     Prepadd, Prepdel, Removal, Select, SpaceSums, State, Statfs, Status, Trunc, TryHost, TryList,
 };
 use wire::cms::response::space_text::{SpaceText, TotalsText};
-use wire::cms::response::{MessageId, Redirect, Target};
+use wire::cms::response::{MessageId, ParsedRedirect, Redirect};
 use wire::cms::{
-    Answer, Code, ErrorCode, Extensions, Header, Login, LoginAnswer, LoginReply, Message, Phase, Response,
-    Splitter, StreamId, ToRedirector,
+    Code, ErrorCode, Extensions, FramePhase, FrameSplitter, Header, Login, LoginAnswer, LoginReply, Message,
+    Response, ResponseAnswer, StreamId, ToRedirector,
 };
-use wire::xroot::cgi::Cgi;
+use wire::xroot::cgi::CgiText;
 
 type Text = Vec<u8>;
 
@@ -295,11 +295,11 @@ proptest! {
         let id = MessageId::of_streamid(StreamId([0, 7, 7, 0])).unwrap();
         let port = u16::try_from(value % 65_535 + 1).unwrap();
         let answer = match kind {
-            0 => Answer::Data { value, text: text.as_deref() },
-            1 => Answer::Error { code: ErrorCode(value), text: text.as_deref().unwrap_or_default() },
-            2 => Answer::Redirect(Redirect::host(b"[2001:db8::1]?x=1", port)),
-            3 => Answer::Wait { seconds: value },
-            _ => Answer::Waitresp { id: id.value() },
+            0 => ResponseAnswer::Data { value, text: text.as_deref() },
+            1 => ResponseAnswer::Error { code: ErrorCode(value), text: text.as_deref().unwrap_or_default() },
+            2 => ResponseAnswer::Redirect(Redirect::host(b"[2001:db8::1]?x=1", port)),
+            3 => ResponseAnswer::Wait { seconds: value },
+            _ => ResponseAnswer::Waitresp { id: id.value() },
         };
         let later = later && kind != 4;
         let response = Response {
@@ -310,8 +310,8 @@ proptest! {
         prop_assert_eq!(response.encode(id.streamid(), &mut out), Ok(()));
         let (header, payload) = split(&out);
         prop_assert_eq!(ToRedirector::decode(&header, payload), Ok(ToRedirector::Response(response)));
-        if let Answer::Redirect(redirect) = response.answer {
-            let expected = Target::Host { host: b"[2001:db8::1]", port, cgi: Some(b"x=1") };
+        if let ResponseAnswer::Redirect(redirect) = response.answer {
+            let expected = ParsedRedirect::Host { host: b"[2001:db8::1]", port, cgi: Some(b"x=1") };
             prop_assert_eq!(redirect.target(), Some(expected));
         }
         for end in 0..payload.len() {
@@ -342,18 +342,18 @@ proptest! {
     ) {
         let exports: Vec<_> = exports
             .iter()
-            .map(|(writable, stageable, prefix)| Export {
+            .map(|(writable, stageable, prefix)| ExportLine {
                 writable: *writable,
                 stageable: *stageable,
                 prefix: prefix.as_bytes(),
             })
             .collect();
         let mut out = Vec::new();
-        exports.iter().for_each(|&export| Exports::append(&mut out, export));
-        prop_assert_eq!(Exports::parse(&out).collect::<Result<Vec<_>, _>>(), Ok(exports));
+        exports.iter().for_each(|&export| ExportLines::append(&mut out, export));
+        prop_assert_eq!(ExportLines::parse(&out).collect::<Result<Vec<_>, _>>(), Ok(exports));
 
         let (instance, cluster) = (instance.as_bytes(), cluster.as_bytes());
-        let id = SystemId { anywhere, kind: NodeKind::Supervisor, proxy, instance, cluster };
+        let id = SystemId { anywhere, kind: SystemIdKind::Supervisor, proxy, instance, cluster };
         let mut out = Vec::new();
         id.encode(&mut out);
         prop_assert_eq!(SystemId::parse(&out), Ok(id));
@@ -369,7 +369,7 @@ proptest! {
         };
         let mut out = Vec::new();
         env.encode(&mut out);
-        prop_assert_eq!(Env::parse(Cgi::new(&out)), env);
+        prop_assert_eq!(Env::parse(CgiText::new(&out)), env);
     }
 
     #[test]
@@ -382,7 +382,7 @@ proptest! {
                 expected.push(host);
             }
         }
-        let list = TryList::new(Phase::Login, expected.iter().copied(), own).unwrap();
+        let list = TryList::new(FramePhase::Login, expected.iter().copied(), own).unwrap();
         let mut out = Vec::new();
         LoginAnswer::Try(list.message()).encode(&mut out).unwrap();
         let (header, payload) = split(&out);
@@ -407,8 +407,8 @@ proptest! {
 
     #[test]
     fn arbitrary_streams_end_in_frames_or_errors(bytes in vec(any::<u8>(), 0..300), phase in 0u8..3) {
-        let phase = [Phase::Login, Phase::Established, Phase::Redirector][usize::from(phase)];
-        let mut splitter = Splitter::new(phase);
+        let phase = [FramePhase::Login, FramePhase::Established, FramePhase::Redirector][usize::from(phase)];
+        let mut splitter = FrameSplitter::new(phase);
         splitter.push(&bytes);
         let mut taken = 0;
         while let Ok(Some(frame)) = splitter.next_frame() {

@@ -224,15 +224,15 @@ fn dirlist(options: DirlistOptions, body: &[u8], out: &mut Vec<u8>, what: &str) 
 fn query_text(query: &Query<'_>, body: &[u8], out: &mut Vec<u8>) -> Option<&'static str> {
     Some(match query.infotype {
         QueryType::CKSUM => {
-            reply::query::Checksum::parse(body).unwrap().encode(out);
+            reply::query::ChecksumText::parse(body).unwrap().encode(out);
             "cksum"
         }
         QueryType::SPACE => {
-            reply::query::SpaceText::parse(body).unwrap().encode(out);
+            reply::query::SpaceUsageText::parse(body).unwrap().encode(out);
             "space"
         }
         QueryType::XATTR => {
-            let cgi = wire::xroot::cgi::Cgi::new(body.split(|b| *b == 0).next().unwrap());
+            let cgi = wire::xroot::cgi::CgiText::new(body.split(|b| *b == 0).next().unwrap());
             let number = |key| cgi.number(key).unwrap();
             let text = reply::query::XattrText {
                 cgroup: cgi.get("oss.cgroup").unwrap(),

@@ -10,10 +10,10 @@ use cms_vectors::{Link, Recorded, decoded_arguments, each_frame};
 use serde_json::{Value, json};
 use wire::cms::login::{Acceptor, Role, SystemId};
 use wire::cms::message::{Avail, Avoided, Load, Try};
-use wire::cms::response::{MessageId, Target};
+use wire::cms::response::{MessageId, ParsedRedirect};
 use wire::cms::{
-    Answer, EncodeError, Extensions, Header, Login, LoginAnswer, Message, Phase, Response, Splitter,
-    StreamId, ToRedirector,
+    EncodeError, Extensions, FramePhase, FrameSplitter, Header, Login, LoginAnswer, Message, Response,
+    ResponseAnswer, StreamId, ToRedirector,
 };
 
 /// A frame decoded with the type that its receiver would use.
@@ -132,7 +132,7 @@ fn truncated_frames_never_panic() {
             let _ = Message::decode(&header, cut);
             let _ = LoginAnswer::decode(&header, cut);
             let _ = ToRedirector::decode(&header, cut);
-            let mut splitter = Splitter::new(Phase::Established);
+            let mut splitter = FrameSplitter::new(FramePhase::Established);
             splitter.push(recorded.bytes.get(..8 + end).unwrap());
             assert_eq!(splitter.next_frame(), Ok(None), "{}", recorded.what);
         }
@@ -181,14 +181,14 @@ fn arguments(decoded: &Decoded<'_>) -> Vec<Value> {
     arguments
 }
 
-fn of_answer(answer: &Answer<'_>) -> Vec<Value> {
+fn of_answer(answer: &ResponseAnswer<'_>) -> Vec<Value> {
     match *answer {
-        Answer::Data { value, text: bytes } => vec![json!(value), optional(bytes)],
-        Answer::Error { code, text: bytes } => vec![json!(code.0), text(bytes)],
-        Answer::Redirect(redirect) => vec![json!(redirect.port), text(redirect.text)],
-        Answer::Wait { seconds } => vec![json!(seconds)],
-        Answer::Waitresp { id } => vec![json!(id)],
-        Answer::Unknown(_) => Vec::new(),
+        ResponseAnswer::Data { value, text: bytes } => vec![json!(value), optional(bytes)],
+        ResponseAnswer::Error { code, text: bytes } => vec![json!(code.0), text(bytes)],
+        ResponseAnswer::Redirect(redirect) => vec![json!(redirect.port), text(redirect.text)],
+        ResponseAnswer::Wait { seconds } => vec![json!(seconds)],
+        ResponseAnswer::Waitresp { id } => vec![json!(id)],
+        ResponseAnswer::Unknown(_) => Vec::new(),
     }
 }
 
@@ -311,11 +311,11 @@ fn recorded_queries_and_answers_have_valid_fields() {
                 }));
             }
             Decoded::Response(response) => match response.answer {
-                Answer::Redirect(redirect) => {
-                    assert!(matches!(redirect.target(), Some(Target::Host { .. })), "{what}");
+                ResponseAnswer::Redirect(redirect) => {
+                    assert!(matches!(redirect.target(), Some(ParsedRedirect::Host { .. })), "{what}");
                     targets += 1;
                 }
-                Answer::Waitresp { id } => assert!(MessageId::of_value(id).is_some(), "{what}"),
+                ResponseAnswer::Waitresp { id } => assert!(MessageId::of_value(id).is_some(), "{what}"),
                 _ => {}
             },
             _ => {}

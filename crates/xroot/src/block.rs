@@ -13,19 +13,19 @@ pub(crate) const SMALL_PIECE_BYTES_MAX: usize = 16 * 1024;
 /// A buffer and its charge. On drop the buffer returns to the pool of its loop and the charge to
 /// the account.
 #[derive(Default)]
-pub(crate) struct Block {
+pub(crate) struct DataBlock {
     bytes: Vec<u8>,
     charge: Charge,
 }
 
-impl Block {
+impl DataBlock {
     /// Returns the size in bytes of a buffer for `length` bytes: at least a block, because pooled
     /// blocks are already mapped.
     pub(crate) fn size_for(length: usize) -> usize {
         length.max(BLOCK_BYTES)
     }
 
-    /// Returns a buffer of [`Block::size_for`] `length` bytes, paid by `charge`.
+    /// Returns a buffer of [`DataBlock::size_for`] `length` bytes, paid by `charge`.
     pub(crate) fn with_room(length: usize, charge: Charge) -> Self {
         let bytes = if length <= BLOCK_BYTES { take_block() } else { vec![0; length] };
         Self { bytes, charge }
@@ -59,13 +59,13 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for DataBlock {
     fn drop(&mut self) {
         give_block(std::mem::take(&mut self.bytes));
     }
 }
 
-impl Deref for Block {
+impl Deref for DataBlock {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -73,7 +73,7 @@ impl Deref for Block {
     }
 }
 
-impl DerefMut for Block {
+impl DerefMut for DataBlock {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }

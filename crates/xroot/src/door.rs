@@ -6,7 +6,7 @@ use crate::front_end::{Config, FrontEnd};
 use crate::hub::Hub;
 use crate::link;
 use crate::stats::Totals;
-use net::{Arrival, Claim, LoopHandle, Presence};
+use net::{Arrival, LoopHandle, LoopPresence, ProtocolMatch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,11 +18,11 @@ use wire::xroot::limits::HANDSHAKE_BYTES;
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
 /// The xroot protocol on the shared port.
-pub struct Door {
+pub struct XrootDoor {
     shared: Arc<FrontEnd>,
 }
 
-impl Door {
+impl XrootDoor {
     /// Returns a front end for `files`.
     pub fn new(config: Config, files: Arc<dyn FileSystem>) -> Self {
         Self { shared: Arc::new(FrontEnd::new(config, files)) }
@@ -69,20 +69,20 @@ impl Door {
     }
 }
 
-impl net::Door for Door {
+impl net::Door for XrootDoor {
     fn name(&self) -> &'static str {
         "xroot"
     }
 
-    fn claims(&self, first: &[u8]) -> Claim {
+    fn claims(&self, first: &[u8]) -> ProtocolMatch {
         match first.first_chunk::<HANDSHAKE_BYTES>() {
-            Some(bytes) if Handshake::is(bytes) => Claim::Mine,
-            None if Handshake::may_become(first) => Claim::NeedMore,
-            _ => Claim::NotMine,
+            Some(bytes) if Handshake::is(bytes) => ProtocolMatch::Mine,
+            None if Handshake::may_become(first) => ProtocolMatch::NeedMore,
+            _ => ProtocolMatch::NotMine,
         }
     }
 
-    fn serve(&self, arrival: Arrival, presence: Presence) {
+    fn serve(&self, arrival: Arrival, presence: LoopPresence) {
         link::serve(&self.shared, arrival, presence);
     }
 }

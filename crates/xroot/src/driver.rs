@@ -5,18 +5,18 @@
 //! caught at each entry point, and nothing shared is borrowed across it.
 
 use crate::costs;
-use crate::hub::{Hub, Moment};
-use crate::input::{Ahead, Input};
+use crate::hub::{Hub, LoopTime};
+use crate::input::{Input, PayloadAhead};
 use crate::lag::Lag;
-use crate::lazy::{Lazy, Table};
-use crate::links::{Closing, Links};
+use crate::lazy::{Lazy, LazyTable};
+use crate::links::{CloseState, SessionConnections};
 use crate::reads::Transfer;
 use crate::receipts::Receipt;
-use crate::registry::Entry;
+use crate::registry::SessionHome;
 use crate::{OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX};
-use base::{Account, Charge, Error, ErrorKind, Purpose};
+use base::{Account, Charge, Error, ErrorKind, MemoryPurpose};
 use net::LoopHandle;
-use session::{CallId, Front, LinkId, Session, Todo};
+use session::{CallId, PathId, RequestFront, Session, Todo};
 use slab::Slab;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use vfs::{Answer, FileOperation, OpenFile, Operation, Reply, ReplyTo, Started, Token, Value};
+use vfs::{Answer, DeferredReply, FileOperation, OpenFile, Operation, ReplyTo, ReplyToken, Started, Value};
 use wire::xroot::header::{SessionId, StreamId};
 
 mod ending;
@@ -35,7 +35,7 @@ mod turn;
 const JOB: u64 = 1 << 32;
 
 /// An operation started by the driver itself, with the charge for its memory.
-pub(crate) struct Job {
+pub(crate) struct DriverJob {
     pub(crate) work: JobWork,
     charge: Charge,
 }
@@ -71,12 +71,12 @@ pub(crate) struct SessionDriver {
     pub(crate) owner: u64,
     pub(crate) hub: Rc<Hub>,
     pub(crate) session: Session,
-    pub(crate) links: Links,
-    pub(crate) jobs: Lazy<Slab<Job>>,
+    pub(crate) links: SessionConnections,
+    pub(crate) jobs: Lazy<Slab<DriverJob>>,
     pub(crate) transfers: Lazy<Slab<Transfer>>,
     pub(crate) rare: Lazy<Rare>,
     /// Creation time since the start of the loop.
-    born: Moment,
+    born: LoopTime,
     /// Bytes received on all connections of the session.
     received: u64,
     /// Bytes sent on all connections of the session.
@@ -99,12 +99,12 @@ pub(crate) struct Rare {
     /// Pages of listings that wait for room in the output.
     parked: VecDeque<(CallId, Operation)>,
     /// Replies to send at the end of this session.
-    waiting_for_end: Vec<Reply>,
+    waiting_for_end: Vec<DeferredReply>,
     /// The session that this connection joins.
-    join: Option<(StreamId, Entry)>,
+    join: Option<(StreamId, SessionHome)>,
 }
 
-impl Table for Rare {
+impl LazyTable for Rare {
     const EMPTY: &'static Self =
         &Self { receipts: Slab::new(), parked: VecDeque::new(), waiting_for_end: Vec::new(), join: None };
 
@@ -123,7 +123,7 @@ impl SessionDriver {
             owner,
             hub: hub.clone(),
             session,
-            links: Links::new(Account::new(&hub.shared.memory)),
+            links: SessionConnections::new(Account::new(&hub.shared.memory)),
             jobs: Lazy::default(),
             transfers: Lazy::default(),
             rare: Lazy::default(),
@@ -136,7 +136,7 @@ impl SessionDriver {
             logged_in: false,
             is_short: false,
         };
-        driver.links.insert(LinkId::CONTROL);
+        driver.links.insert(PathId::CONTROL);
         driver.register(home);
         let driver = Rc::new(RefCell::new(driver));
         hub.insert(owner, driver.clone());
@@ -146,18 +146,18 @@ impl SessionDriver {
     /// Registers the session, so that others can join or end it.
     fn register(&self, home: &LoopHandle) {
         let caller = self.session.caller().clone();
-        let entry = Entry { home: home.clone(), owner: self.owner, caller };
+        let entry = SessionHome { home: home.clone(), owner: self.owner, caller };
         self.hub.shared.registry.insert(self.session.id(), entry);
     }
 
     /// Returns the next payload expected on the control connection.
     fn expected(&mut self) -> Option<usize> {
-        self.links.get(LinkId::CONTROL).and_then(|link| link.expected.front().copied())
+        self.links.get(PathId::CONTROL).and_then(|link| link.expected.front().copied())
     }
 
     /// Takes requests from the input, up to the limit of a turn. The bytes received `ahead` follow
     /// the input when their turn comes.
-    pub(crate) fn process(&mut self, input: &mut Input, ahead: &mut Option<Ahead>) -> Flow {
+    pub(crate) fn process(&mut self, input: &mut Input, ahead: &mut Option<PayloadAhead>) -> Flow {
         for round in 0..=ROUND_REQUESTS {
             if self.rare.join.is_some() {
                 return Flow::Join;
@@ -186,7 +186,7 @@ impl SessionDriver {
                 if self.is_quiet() {
                     self.session.end();
                     self.run(Todo::Nothing);
-                    self.close_links(Closing::AfterOutput);
+                    self.close_links(CloseState::AfterOutput);
                 }
                 return Flow::Full;
             }
@@ -218,16 +218,16 @@ impl SessionDriver {
 
     /// Takes the request at the front of the input and the memory that it needs. Returns `false` if
     /// memory is short.
-    fn take(&mut self, front: &Front, input: &mut Input) -> bool {
+    fn take(&mut self, front: &RequestFront, input: &mut Input) -> bool {
         let cost = front.header().map_or(0, costs::of);
         // Input of bound connections waits for requests after this one, so it must not block this
         // one.
         let own = input.charged() + self.links.unannounced_bytes();
-        let Some(charge) = self.reserve(Purpose::Request, cost, own) else { return false };
+        let Some(charge) = self.reserve(MemoryPurpose::Request, cost, own) else { return false };
         let was_active = self.session.is_active();
         let todo = self.session.take_front(front, input.bytes(), charge, &mut self.links);
         input.consume(front.bytes());
-        self.links.get(LinkId::CONTROL).into_iter().for_each(|link| link.input_lag = Lag::NONE);
+        self.links.get(PathId::CONTROL).into_iter().for_each(|link| link.input_lag = Lag::NONE);
         self.hub.stats.requests.add(1);
         if !was_active && self.session.is_active() {
             self.hub.stats.logins.add(1);
@@ -278,7 +278,7 @@ impl SessionDriver {
     fn run_one(&mut self, todo: Todo) -> Todo {
         match todo {
             Todo::Nothing => {}
-            Todo::Close => self.close_links(Closing::AfterOutput),
+            Todo::Close => self.close_links(CloseState::AfterOutput),
             Todo::Call(id, operation) => return self.call(id, operation),
             Todo::FileCall(id, file, operation) => return self.file_call(id, &file, operation),
             Todo::Read(task) => self.read(task),
@@ -337,7 +337,7 @@ impl SessionDriver {
     }
 
     fn reply_to(&self, call: u64) -> ReplyTo {
-        ReplyTo::new(self.hub.mailbox.clone(), Token { owner: self.owner, call })
+        ReplyTo::new(self.hub.mailbox.clone(), ReplyToken { owner: self.owner, call })
     }
 
     /// Starts an operation of the driver itself. The charge returns with the answer.
@@ -356,7 +356,7 @@ impl SessionDriver {
                 // Inserted only after the start, so that each registered job has an answer: a job
                 // whose start panics is not registered. The answer arrives through the mailbox,
                 // never earlier than this.
-                self.jobs.insert(Job { work, charge });
+                self.jobs.insert(DriverJob { work, charge });
                 None
             }
         }
@@ -374,7 +374,7 @@ impl SessionDriver {
                 return;
             }
             let key = usize::try_from(call & !JOB).unwrap_or(usize::MAX);
-            let Some(Job { work, charge }) = driver.jobs.try_remove(key) else { return };
+            let Some(DriverJob { work, charge }) = driver.jobs.try_remove(key) else { return };
             match work {
                 JobWork::Read(transfer) => driver.piece_read(transfer, answer, charge),
                 JobWork::Piece(receipt) => driver.piece_written(receipt, answer, charge),
@@ -406,7 +406,7 @@ impl SessionDriver {
 
     /// Continues a listing that waited for room in the output.
     pub(crate) fn unpark(&mut self) {
-        let room = self.links.get(LinkId::CONTROL).is_none_or(|link| link.out.pending() < OUTPUT_LOW_BYTES);
+        let room = self.links.get(PathId::CONTROL).is_none_or(|link| link.out.pending() < OUTPUT_LOW_BYTES);
         if room
             && self.has_parked()
             && let Some((id, operation)) = self.rare.parked.pop_front()
@@ -417,7 +417,7 @@ impl SessionDriver {
     }
 
     /// Returns the session that the connection joins, and the stream id of the request.
-    pub(crate) fn take_join(&mut self) -> Option<(StreamId, Entry)> {
+    pub(crate) fn take_join(&mut self) -> Option<(StreamId, SessionHome)> {
         self.rare.join.take()
     }
 
@@ -425,7 +425,7 @@ impl SessionDriver {
         match self.hub.shared.registry.find(id) {
             Some(entry) => self.rare.join = Some((streamid, entry)),
             None => {
-                let out = session::Outlets::link(&mut self.links, LinkId::CONTROL);
+                let out = session::Outlets::link(&mut self.links, PathId::CONTROL);
                 Session::refuse_bind(streamid, &Error::new(ErrorKind::NotFound, "session not found"), out);
             }
         }
@@ -448,7 +448,7 @@ impl SessionDriver {
     }
 
     /// Adds a connection from `address` to the session. Returns its path id.
-    pub(crate) fn bind(&mut self, streamid: StreamId, address: Option<IpAddr>) -> Result<LinkId, Error> {
+    pub(crate) fn bind(&mut self, streamid: StreamId, address: Option<IpAddr>) -> Result<PathId, Error> {
         let link = self.session.bind(address)?;
         self.links.insert(link);
         self.session.bound(streamid, link, &mut self.links);

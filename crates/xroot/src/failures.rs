@@ -50,14 +50,14 @@ fn is_broken(error: &std::io::Error) -> bool {
 
 /// Failures of one cause since its last log line.
 #[derive(Default)]
-struct Pending {
+struct PendingFailure {
     count: u64,
     last: String,
     /// Time of the last log line.
     written: Option<Instant>,
 }
 
-impl Pending {
+impl PendingFailure {
     /// Returns the log line if one is due.
     fn take(&mut self, now: Instant) -> Option<String> {
         let is_due = self.written.is_none_or(|written| now.saturating_duration_since(written) >= PERIOD);
@@ -80,7 +80,7 @@ impl Pending {
 /// Failures of all sessions.
 #[derive(Default)]
 pub(crate) struct Failures {
-    pending: Mutex<[Pending; CAUSES.len()]>,
+    pending: Mutex<[PendingFailure; CAUSES.len()]>,
     has_pending: AtomicBool,
 }
 
@@ -151,8 +151,8 @@ mod tests {
     fn each_cause_is_logged_once_a_minute_with_its_count() {
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
-        let mut pending = Pending::default();
-        let fail = |pending: &mut Pending, path: &str| {
+        let mut pending = PendingFailure::default();
+        let fail = |pending: &mut PendingFailure, path: &str| {
             pending.count += 1;
             pending.last = format!("a.1@h: Unable to write {path}");
         };

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
-use vfs::{Answer, Mailbox, Reply, Token};
+use vfs::{Answer, DeferredReply, Mailbox, ReplyToken};
 
 /// Interval between checks of time limits.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
@@ -20,9 +20,9 @@ pub(crate) const TICK: Duration = Duration::from_secs(1);
 /// A point in time, in milliseconds since the creation of the loop's hub. Half the size of
 /// `std::time::Instant`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Moment(u64);
+pub(crate) struct LoopTime(u64);
 
-impl Moment {
+impl LoopTime {
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
@@ -31,12 +31,12 @@ impl Moment {
 /// Receives answers from any thread.
 #[derive(Default)]
 pub(crate) struct LoopMailbox {
-    letters: Mutex<Vec<(Token, Answer)>>,
+    letters: Mutex<Vec<(ReplyToken, Answer)>>,
     arrived: Notify,
 }
 
 impl Mailbox for LoopMailbox {
-    fn deliver(&self, token: Token, answer: Answer) {
+    fn deliver(&self, token: ReplyToken, answer: Answer) {
         let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
         letters.push((token, answer));
         drop(letters);
@@ -92,8 +92,8 @@ impl Hub {
     }
 
     /// Reads the clock.
-    pub(crate) fn now(&self) -> Moment {
-        Moment(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
+    pub(crate) fn now(&self) -> LoopTime {
+        LoopTime(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
     /// Returns the number of whole [`TICK`]s as of the last one, without reading the clock.
@@ -127,7 +127,7 @@ impl Hub {
 
     /// Ends a session on request of another connection. The reply is sent after its files have been
     /// released.
-    pub(crate) fn terminate(&self, owner: u64, reply: Reply) {
+    pub(crate) fn terminate(&self, owner: u64, reply: DeferredReply) {
         match self.find(owner) {
             Some(driver) => SessionDriver::terminate(&driver, reply),
             None => reply.send(Answer::DONE),

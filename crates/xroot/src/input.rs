@@ -1,7 +1,7 @@
 //! The input of a connection: received bytes that have not been consumed, and their memory.
 
-use crate::block::Block;
-use base::{Account, Charge, Purpose, Shortage, Ticket};
+use crate::block::DataBlock;
+use base::{Account, Charge, MemoryPurpose, Shortage, Ticket};
 use net::{SMALL_BYTES, give_small, take_small};
 use std::rc::Rc;
 
@@ -104,7 +104,9 @@ impl Input {
             let length = self.buffer.len();
             let announced = length.min(bytes.saturating_sub(length));
             let more = announced.max(SMALL_BYTES.saturating_sub(length)).max(1);
-            self.charge.grow_to(Purpose::Argument, length + more, 0).map_err(|shortage| (shortage, more))?;
+            self.charge
+                .grow_to(MemoryPurpose::Argument, length + more, 0)
+                .map_err(|shortage| (shortage, more))?;
             self.buffer.reserve_exact(more);
             self.charge.measure(account, self.buffer.capacity());
         }
@@ -113,12 +115,12 @@ impl Input {
 }
 
 /// Bytes received after the input, in a block from which payload can be written.
-pub(crate) struct Ahead {
-    pub(crate) block: Block,
+pub(crate) struct PayloadAhead {
+    pub(crate) block: DataBlock,
     pub(crate) filled: usize,
 }
 
-impl Ahead {
+impl PayloadAhead {
     /// Appends the bytes to the input because they are not such payload.
     pub(crate) fn join(self, input: &mut Input, account: &Rc<Account>) {
         input.append(self.block.get(..self.filled).unwrap_or_default(), account);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
 /// A table that may be empty and then needs no allocation.
-pub(crate) trait Table: Default + 'static {
+pub(crate) trait LazyTable: Default + 'static {
     /// The shared empty table that represents an absent one.
     const EMPTY: &'static Self;
 
@@ -19,7 +19,7 @@ pub(crate) trait Table: Default + 'static {
 #[derive(Default)]
 pub(crate) struct Lazy<T>(Option<Box<T>>);
 
-impl<T: Table> Lazy<T> {
+impl<T: LazyTable> Lazy<T> {
     /// Frees the table if it is empty.
     pub(crate) fn shrink(&mut self) {
         if self.0.as_ref().is_some_and(|table| table.is_empty()) {
@@ -28,7 +28,7 @@ impl<T: Table> Lazy<T> {
     }
 }
 
-impl<T: Table> Deref for Lazy<T> {
+impl<T: LazyTable> Deref for Lazy<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -36,13 +36,13 @@ impl<T: Table> Deref for Lazy<T> {
     }
 }
 
-impl<T: Table> DerefMut for Lazy<T> {
+impl<T: LazyTable> DerefMut for Lazy<T> {
     fn deref_mut(&mut self) -> &mut T {
         self.0.get_or_insert_default()
     }
 }
 
-impl<T: 'static> Table for Slab<T> {
+impl<T: 'static> LazyTable for Slab<T> {
     const EMPTY: &'static Self = &Self::new();
 
     fn is_empty(&self) -> bool {
@@ -50,7 +50,7 @@ impl<T: 'static> Table for Slab<T> {
     }
 }
 
-impl<T: 'static> Table for VecDeque<T> {
+impl<T: 'static> LazyTable for VecDeque<T> {
     const EMPTY: &'static Self = &Self::new();
 
     fn is_empty(&self) -> bool {

@@ -14,7 +14,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `door` | [`Door`]: accepts connections, drains, reports totals |
+//! | `door` | [`XrootDoor`]: accepts connections, drains, reports totals |
 //! | `front_end` | [`Config`], and the state that all loops share |
 //! | `hub` | state of one loop: sessions, mailbox, ticks |
 //! | `registry` | home loop of each session, for bind and endsess |
@@ -55,7 +55,7 @@ mod registry;
 mod stats;
 mod vectors;
 
-pub use door::Door;
+pub use door::XrootDoor;
 pub use front_end::Config;
 pub use limits::*;
 pub use stats::{CountOpenFiles, Identification, OpenFiles, Totals};

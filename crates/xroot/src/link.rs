@@ -4,18 +4,18 @@
 //! bounded in requests and bytes, so that a busy connection does not delay the others of its loop.
 
 use crate::ROUND_BYTES;
-use crate::block::Block;
+use crate::block::DataBlock;
 use crate::driver::{Flow, SessionDriver};
 use crate::front_end::FrontEnd;
 use crate::hub::Hub;
-use crate::input::{Ahead, Input};
-use crate::links::Closing;
+use crate::input::{Input, PayloadAhead};
+use crate::links::CloseState;
 use crate::outbox::Flushed;
-use crate::registry::Entry;
+use crate::registry::SessionHome;
 use crate::stats::Attendee;
-use base::Purpose;
-use net::{Arrival, BLOCK_BYTES, Presence, SMALL_BYTES, Socket, take_small};
-use session::{LinkId, Session};
+use base::MemoryPurpose;
+use net::{Arrival, BLOCK_BYTES, LoopPresence, SMALL_BYTES, Socket, take_small};
+use session::{PathId, Session};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, TcpStream};
@@ -33,50 +33,50 @@ const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The reason for which a connection ends.
-enum End {
+enum ConnectionEnd {
     /// The peer has disconnected, or the connection is not needed.
     Closed,
     /// The last reply was sent, and the peer must be able to read it.
     Closing,
     /// The connection joins another session.
-    Join(StreamId, Entry),
+    Join(StreamId, SessionHome),
 }
 
 /// A connection in service. It is a hand-written future to save memory, because most connections
 /// are idle and 10,000 of them must cost little. Steps that occur once per connection run in
 /// separate tasks.
-struct Serving {
+struct ConnectionTask {
     driver: Rc<RefCell<SessionDriver>>,
-    link: LinkId,
+    link: PathId,
     /// `None` after the socket was moved elsewhere.
     socket: Option<Socket>,
     input: Input,
-    place: Option<Place>,
+    place: Option<ConnectionCount>,
 }
 
 /// The share of a connection in the counts of its loop and of the process, until it is closed.
-struct Place {
-    _presence: Presence,
+struct ConnectionCount {
+    _presence: LoopPresence,
     attendee: Attendee,
 }
 
 /// Serves a new connection as a session of its own.
-pub(crate) fn serve(shared: &Arc<FrontEnd>, arrival: Arrival, presence: Presence) {
+pub(crate) fn serve(shared: &Arc<FrontEnd>, arrival: Arrival, presence: LoopPresence) {
     // Closed immediately if descriptors are exhausted, so that the present connections continue.
     let Some(attendee) = shared.attendance.arrived() else { return };
     let hub = Hub::of(shared);
     hub.stats.connections.add(1);
     let driver = SessionDriver::new(&hub, &arrival.home, shared.new_session(arrival.peer));
-    net::spawn_local(Serving {
+    net::spawn_local(ConnectionTask {
         driver,
-        link: LinkId::CONTROL,
+        link: PathId::CONTROL,
         socket: Some(arrival.socket),
         input: Input::of(arrival.received),
-        place: Some(Place { _presence: presence, attendee }),
+        place: Some(ConnectionCount { _presence: presence, attendee }),
     });
 }
 
-impl Future for Serving {
+impl Future for ConnectionTask {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -90,7 +90,7 @@ impl Future for Serving {
             Err(_) => {
                 SessionDriver::break_off(driver);
                 driver.borrow().wake_all();
-                End::Closed
+                ConnectionEnd::Closed
             }
         };
         this.end(end);
@@ -98,13 +98,13 @@ impl Future for Serving {
     }
 }
 
-impl Serving {
-    fn end(&mut self, end: End) {
+impl ConnectionTask {
+    fn end(&mut self, end: ConnectionEnd) {
         SessionDriver::link_lost(&self.driver, self.link);
         let hub = self.driver.borrow().hub.clone();
         let (socket, place) = (self.socket.take(), self.place.take());
         match (end, socket, place) {
-            (End::Join(streamid, entry), Some(socket), Some(Place { attendee, .. })) => {
+            (ConnectionEnd::Join(streamid, entry), Some(socket), Some(ConnectionCount { attendee, .. })) => {
                 let address = self.driver.borrow().peer_address();
                 if let Ok((stream, more)) = socket.release() {
                     let received = [self.input.bytes(), &more].concat();
@@ -113,7 +113,7 @@ impl Serving {
                     return;
                 }
             }
-            (End::Closing, Some(mut socket), place) => {
+            (ConnectionEnd::Closing, Some(mut socket), place) => {
                 tokio::task::spawn_local(async move {
                     linger(&mut socket).await;
                     drop(place);
@@ -156,12 +156,12 @@ struct Joining {
 
 impl Joining {
     /// Moves the connection to the loop of the session.
-    fn join(self, shared: Arc<FrontEnd>, entry: Entry) {
+    fn join(self, shared: Arc<FrontEnd>, entry: SessionHome) {
         let home = entry.home.clone();
         let presence = home.enter();
         home.spawn(move || async move {
             let hub = Hub::of(&shared);
-            let place = Place { _presence: presence, attendee: self.attendee };
+            let place = ConnectionCount { _presence: presence, attendee: self.attendee };
             let Ok(mut socket) = Socket::adopt(self.stream) else {
                 return hub.stats.disconnections.add(1);
             };
@@ -170,7 +170,13 @@ impl Joining {
             let error = match (found, bound) {
                 (Some(driver), Some(Ok(link))) => {
                     let (socket, input) = (Some(socket), Input::of(self.received));
-                    return net::spawn_local(Serving { driver, link, socket, input, place: Some(place) });
+                    return net::spawn_local(ConnectionTask {
+                        driver,
+                        link,
+                        socket,
+                        input,
+                        place: Some(place),
+                    });
                 }
                 (_, Some(Err(error))) => error,
                 _ => base::Error::new(base::ErrorKind::NotFound, "session just closed"),
@@ -191,18 +197,18 @@ impl Joining {
 /// Runs one turn of a connection: until it cannot make progress, or others must run.
 fn turn(
     driver: &Rc<RefCell<SessionDriver>>,
-    link: LinkId,
+    link: PathId,
     socket: &mut Socket,
     input: &mut Input,
     context: &mut Context<'_>,
-) -> Poll<End> {
+) -> Poll<ConnectionEnd> {
     let mut driver = driver.borrow_mut();
     let driver = &mut *driver;
     if !driver.begin_turn(link, context.waker()) {
-        return Poll::Ready(End::Closed);
+        return Poll::Ready(ConnectionEnd::Closed);
     }
-    if driver.links.get(link).is_some_and(|state| state.closing == Closing::Now) {
-        return Poll::Ready(End::Closing);
+    if driver.links.get(link).is_some_and(|state| state.closing == CloseState::Now) {
+        return Poll::Ready(ConnectionEnd::Closing);
     }
     let (mut sent, mut ahead) = (0, None);
     loop {
@@ -211,31 +217,31 @@ fn turn(
         driver.check_argument(link, input, &flow);
         let tick = driver.hub.tick();
         let Some((state, account)) = driver.links.get_with_account(link) else {
-            return Poll::Ready(End::Closed);
+            return Poll::Ready(ConnectionEnd::Closed);
         };
         state.news = false;
         state.held_up = matches!(flow, Flow::Full);
         state.stalled = state.held_up | std::mem::take(&mut state.short);
         let before = state.out.pending();
         let joins = matches!(flow, Flow::Join);
-        let together = state.closing == Closing::No && !joins;
+        let together = state.closing == CloseState::No && !joins;
         let Ok(flushed) = state.out.flush(socket, ROUND_BYTES, together, account) else {
-            return Poll::Ready(End::Closed);
+            return Poll::Ready(ConnectionEnd::Closed);
         };
         let left = before.saturating_sub(state.out.pending());
         state.note_output(left, tick);
-        let closing = state.closing != Closing::No;
+        let closing = state.closing != CloseState::No;
         sent += left;
         driver.note_sent(left as u64);
         driver.links.wake_others(link, left > 0);
         if closing && flushed == Flushed::All {
-            return Poll::Ready(End::Closing);
+            return Poll::Ready(ConnectionEnd::Closing);
         }
         if joins
             && flushed == Flushed::All
             && let Some((streamid, entry)) = driver.take_join()
         {
-            return Poll::Ready(End::Join(streamid, entry));
+            return Poll::Ready(ConnectionEnd::Join(streamid, entry));
         }
         let moved = left > 0 && (matches!(flow, Flow::Full) || driver.wants_to_go_on(link));
         if flushed == Flushed::Blocked && socket.poll_writable(context).is_ready() {
@@ -255,7 +261,7 @@ fn turn(
         match arrive(driver, link, socket, input, &mut ahead, &flow, context) {
             Poll::Ready(Ok(true)) => {}
             Poll::Ready(Ok(false)) | Poll::Pending => return pause(driver, link, socket, input, context),
-            Poll::Ready(Err(())) => return Poll::Ready(End::Closed),
+            Poll::Ready(Err(())) => return Poll::Ready(ConnectionEnd::Closed),
         }
     }
 }
@@ -263,24 +269,29 @@ fn turn(
 /// Ends a turn after which the connection waits for its client, an answer or memory.
 fn pause(
     driver: &mut SessionDriver,
-    link: LinkId,
+    link: PathId,
     socket: &Socket,
     input: &mut Input,
     context: &mut Context<'_>,
-) -> Poll<End> {
+) -> Poll<ConnectionEnd> {
     input.keep(driver.links.account());
     driver.links.rest(link);
     // A connection that waits for memory is not read. Its end must be noticed nevertheless, because
     // it occupies a position in the queue and may hold part of an argument.
     if driver.is_short && socket.poll_ended(context).is_ready() {
-        return Poll::Ready(End::Closed);
+        return Poll::Ready(ConnectionEnd::Closed);
     }
     Poll::Pending
 }
 
 /// Lets the session process the input.
-fn work(driver: &mut SessionDriver, link: LinkId, input: &mut Input, ahead: &mut Option<Ahead>) -> Flow {
-    if link == LinkId::CONTROL {
+fn work(
+    driver: &mut SessionDriver,
+    link: PathId,
+    input: &mut Input,
+    ahead: &mut Option<PayloadAhead>,
+) -> Flow {
+    if link == PathId::CONTROL {
         driver.unpark();
         let flow = driver.process(input, ahead);
         // Bytes that are taken later are kept with the input.
@@ -312,10 +323,10 @@ fn work(driver: &mut SessionDriver, link: LinkId, input: &mut Input, ahead: &mut
 /// ended.
 fn arrive(
     driver: &mut SessionDriver,
-    link: LinkId,
+    link: PathId,
     socket: &mut Socket,
     input: &mut Input,
-    ahead: &mut Option<Ahead>,
+    ahead: &mut Option<PayloadAhead>,
     flow: &Flow,
     context: &mut Context<'_>,
 ) -> Poll<Result<bool, ()>> {
@@ -340,10 +351,10 @@ fn arrive(
 /// Receives from the socket. Returns the same values as [`arrive`].
 fn receive(
     driver: &mut SessionDriver,
-    link: LinkId,
+    link: PathId,
     socket: &mut Socket,
     input: &mut Input,
-    ahead: &mut Option<Ahead>,
+    ahead: &mut Option<PayloadAhead>,
     flow: &Flow,
     context: &mut Context<'_>,
 ) -> Poll<Result<bool, ()>> {
@@ -371,9 +382,9 @@ fn receive(
     } else if input.likely > 0
         && input.is_empty()
         && matches!(flow, Flow::Go)
-        && let Ok(charge) = driver.links.account().reserve(Purpose::Data, BLOCK_BYTES, 0)
+        && let Ok(charge) = driver.links.account().reserve(MemoryPurpose::Data, BLOCK_BYTES, 0)
     {
-        let block = Block::with_room(BLOCK_BYTES, charge);
+        let block = DataBlock::with_room(BLOCK_BYTES, charge);
         return arrive_ahead(driver, link, socket, input, block, ahead, context);
     }
     let wanted = match flow {
@@ -408,11 +419,11 @@ fn receive(
 /// Receives a request that probably has payload: the header, and the payload into its final buffer.
 fn arrive_ahead(
     driver: &mut SessionDriver,
-    link: LinkId,
+    link: PathId,
     socket: &mut Socket,
     input: &mut Input,
-    mut block: Block,
-    ahead: &mut Option<Ahead>,
+    mut block: DataBlock,
+    ahead: &mut Option<PayloadAhead>,
     context: &mut Context<'_>,
 ) -> Poll<Result<bool, ()>> {
     let mut head = [0; REQUEST_HEADER_BYTES];
@@ -424,7 +435,7 @@ fn arrive_ahead(
     };
     input.append(head.get(..came).unwrap_or(&head), driver.links.account());
     let filled = came.checked_sub(head.len()).filter(|filled| *filled > 0);
-    *ahead = filled.map(|filled| Ahead { block, filled });
+    *ahead = filled.map(|filled| PayloadAhead { block, filled });
     driver.arrived(link, came);
     Poll::Ready(Ok(true))
 }
@@ -436,6 +447,6 @@ mod tests {
     /// The memory of 10,000 connections must be small.
     #[test]
     fn the_task_of_a_connection_is_small() {
-        assert!(size_of::<Serving>() <= 112, "{}", size_of::<Serving>());
+        assert!(size_of::<ConnectionTask>() <= 112, "{}", size_of::<ConnectionTask>());
     }
 }

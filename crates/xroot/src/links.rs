@@ -8,7 +8,7 @@ use crate::outbox::Outbox;
 use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES};
 use base::Account;
 use net::SMALL_BYTES;
-use session::LinkId;
+use session::PathId;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -65,7 +65,7 @@ pub(crate) struct LinkState {
     traffic: Option<Box<Traffic>>,
     pub(crate) waker: Option<Waker>,
     /// Requested end of the connection.
-    pub(crate) closing: Closing,
+    pub(crate) closing: CloseState,
     /// Set if work was added that its task has not seen.
     pub(crate) news: bool,
     /// Set if its input waits for output of other connections.
@@ -80,7 +80,7 @@ pub(crate) struct LinkState {
 
 /// State of closing a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub(crate) enum Closing {
+pub(crate) enum CloseState {
     /// Stays open.
     #[default]
     No,
@@ -92,7 +92,7 @@ pub(crate) enum Closing {
 
 impl LinkState {
     /// Requests the end of the connection and marks its task for a wake-up.
-    pub(crate) fn close(&mut self, when: Closing) {
+    pub(crate) fn close(&mut self, when: CloseState) {
         self.closing = self.closing.max(when);
         self.news = true;
     }
@@ -163,7 +163,7 @@ impl DerefMut for LinkState {
 
 /// State that only sessions with bound connections have, or that have lost a connection.
 #[derive(Default)]
-struct Bound {
+struct BoundConnections {
     /// The bound connections, by path id.
     links: [Option<LinkState>; PATH_ID_MAX as usize],
     /// Output for connections that no longer exist; it is discarded.
@@ -171,14 +171,14 @@ struct Bound {
 }
 
 /// All connections of the session. Replies for a removed one are dropped.
-pub(crate) struct Links {
+pub(crate) struct SessionConnections {
     /// The memory account of the session, to which all memory of these connections is charged.
     account: Rc<Account>,
     control: Option<LinkState>,
-    bound: Option<Box<Bound>>,
+    bound: Option<Box<BoundConnections>>,
 }
 
-impl Links {
+impl SessionConnections {
     /// Returns an empty table for a session with this account.
     pub(crate) fn new(account: Rc<Account>) -> Self {
         Self { account, control: None, bound: None }
@@ -190,7 +190,7 @@ impl Links {
     }
 
     /// Returns a connection, and the account to which additions to its output are charged.
-    pub(crate) fn get_with_account(&mut self, link: LinkId) -> Option<(&mut LinkState, &Rc<Account>)> {
+    pub(crate) fn get_with_account(&mut self, link: PathId) -> Option<(&mut LinkState, &Rc<Account>)> {
         let account = &self.account;
         let place = match usize::from(link.0).checked_sub(1) {
             None => self.control.as_mut(),
@@ -201,7 +201,7 @@ impl Links {
 
     /// Charges the output of a connection that waits, or frees its buffer: an idle connection owns
     /// none.
-    pub(crate) fn rest(&mut self, link: LinkId) {
+    pub(crate) fn rest(&mut self, link: PathId) {
         let Some((state, account)) = self.get_with_account(link) else { return };
         state.shrink();
         if let Some(traffic) = &mut state.traffic {
@@ -210,19 +210,19 @@ impl Links {
     }
 
     /// Returns the slot of a connection, or `None` for an invalid path id.
-    fn place(&mut self, link: LinkId) -> Option<&mut Option<LinkState>> {
+    fn place(&mut self, link: PathId) -> Option<&mut Option<LinkState>> {
         match usize::from(link.0).checked_sub(1) {
             None => Some(&mut self.control),
             Some(index) => self.bound.as_mut()?.links.get_mut(index),
         }
     }
 
-    pub(crate) fn get(&mut self, link: LinkId) -> Option<&mut LinkState> {
+    pub(crate) fn get(&mut self, link: PathId) -> Option<&mut LinkState> {
         self.place(link)?.as_mut()
     }
 
-    pub(crate) fn insert(&mut self, link: LinkId) {
-        if link != LinkId::CONTROL {
+    pub(crate) fn insert(&mut self, link: PathId) {
+        if link != PathId::CONTROL {
             self.bound.get_or_insert_default();
         }
         if let Some(place) = self.place(link) {
@@ -230,7 +230,7 @@ impl Links {
         }
     }
 
-    pub(crate) fn remove(&mut self, link: LinkId) -> Option<LinkState> {
+    pub(crate) fn remove(&mut self, link: PathId) -> Option<LinkState> {
         self.place(link)?.take()
     }
 
@@ -283,7 +283,7 @@ impl Links {
     /// Wakes the connections that are affected by the turn of one connection: those with added
     /// work, and those that wait for output of others to be sent. Earlier state does not count,
     /// otherwise two connections could wake each other forever.
-    pub(crate) fn wake_others(&mut self, link: LinkId, progress: bool) {
+    pub(crate) fn wake_others(&mut self, link: PathId, progress: bool) {
         let Some(bound) = &mut self.bound else { return };
         let all = std::iter::once(&mut self.control).chain(bound.links.iter_mut()).enumerate();
         for (index, state) in all {
@@ -297,14 +297,14 @@ impl Links {
     }
 }
 
-impl session::Outlets for Links {
-    fn link(&mut self, link: LinkId) -> &mut Vec<u8> {
+impl session::Outlets for SessionConnections {
+    fn link(&mut self, link: PathId) -> &mut Vec<u8> {
         let index = usize::from(link.0).checked_sub(1);
         if let (None, Some(state)) = (index, &mut self.control) {
             state.news = true;
             return state.out.tail(&self.account);
         }
-        let Bound { links, nowhere } = &mut **self.bound.get_or_insert_default();
+        let BoundConnections { links, nowhere } = &mut **self.bound.get_or_insert_default();
         match index.and_then(|index| links.get_mut(index)?.as_mut()) {
             Some(state) => {
                 state.news = true;

@@ -6,10 +6,10 @@
 use crate::costs::CALL_BYTES;
 use crate::driver::{Flow, SessionDriver};
 use crate::input::Input;
-use crate::links::{Closing, LinkState};
+use crate::links::{CloseState, LinkState};
 use crate::{LIST_PAGE_BYTES, OUTPUT_LOW_BYTES};
-use base::{Charge, Purpose, Shortage, Ticket};
-use session::{CallId, LinkId, Todo};
+use base::{Charge, MemoryPurpose, Shortage, Ticket};
+use session::{CallId, PathId, Todo};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::Waker;
@@ -17,18 +17,18 @@ use std::task::Waker;
 impl SessionDriver {
     /// Reserves memory before work begins. Returns `None` if memory is short; the connections are
     /// woken when there may be. `own` is that of [`base::Account::reserve`].
-    pub(crate) fn reserve(&mut self, purpose: Purpose, bytes: usize, own: usize) -> Option<Charge> {
+    pub(crate) fn reserve(&mut self, purpose: MemoryPurpose, bytes: usize, own: usize) -> Option<Charge> {
         let reserved = self.links.account().reserve(purpose, bytes, own);
         reserved.map_err(|shortage| self.wait_for_memory(shortage, purpose, bytes)).ok()
     }
 
     /// Arranges that the connections are woken when refused memory may be available.
-    pub(crate) fn wait_for_memory(&mut self, shortage: Shortage, purpose: Purpose, bytes: usize) {
+    pub(crate) fn wait_for_memory(&mut self, shortage: Shortage, purpose: MemoryPurpose, bytes: usize) {
         // If the session's own limit refused it, its account wakes the control connection.
         if shortage == Shortage::Process {
             self.is_short = true;
             let account = self.links.account().clone();
-            if let Some(waker) = self.links.get(LinkId::CONTROL).and_then(|link| link.waker.as_ref()) {
+            if let Some(waker) = self.links.get(PathId::CONTROL).and_then(|link| link.waker.as_ref()) {
                 account.wait(purpose, bytes, waker);
             }
         }
@@ -44,13 +44,13 @@ impl SessionDriver {
     /// Reports whether another page of a listing may be read. If not, the memory of the last page
     /// is released.
     pub(crate) fn may_list_on(&mut self, id: CallId) -> bool {
-        let full = self.links.get(LinkId::CONTROL).is_some_and(|link| link.out.pending() >= OUTPUT_LOW_BYTES);
+        let full = self.links.get(PathId::CONTROL).is_some_and(|link| link.out.pending() >= OUTPUT_LOW_BYTES);
         let Some(charge) = self.session.charge_mut(id) else { return true };
         let bytes = CALL_BYTES + LIST_PAGE_BYTES;
-        let grown = if full { Err(Shortage::Session) } else { charge.grow_to(Purpose::Data, bytes, 0) };
+        let grown = if full { Err(Shortage::Session) } else { charge.grow_to(MemoryPurpose::Data, bytes, 0) };
         let Err(shortage) = grown else { return true };
         charge.shrink_to(CALL_BYTES);
-        self.wait_for_memory(shortage, Purpose::Data, bytes);
+        self.wait_for_memory(shortage, MemoryPurpose::Data, bytes);
         false
     }
 
@@ -60,21 +60,21 @@ impl SessionDriver {
         if shortage == Shortage::Process {
             self.is_short = true;
             let account = self.links.account().clone();
-            if let Some(waker) = self.links.get(LinkId::CONTROL).and_then(|link| link.waker.as_ref()) {
+            if let Some(waker) = self.links.get(PathId::CONTROL).and_then(|link| link.waker.as_ref()) {
                 input.ticket.get_or_insert_with(|| Ticket::new(&account)).wait(bytes, waker);
             }
         }
     }
 
     /// Closes a connection whose client has exceeded the deadline for the rest of a request.
-    pub(crate) fn check_argument(&mut self, link: LinkId, input: &Input, flow: &Flow) {
+    pub(crate) fn check_argument(&mut self, link: PathId, input: &Input, flow: &Flow) {
         let Flow::More(bytes) = *flow else { return };
         let (tick, most) = (self.hub.tick(), self.hub.shared.config.argument_seconds);
         let Some(state) = self.links.get(link) else { return };
-        if input.is_empty() || state.closing != Closing::No || state.input_lag.seconds(tick) <= most {
+        if input.is_empty() || state.closing != CloseState::No || state.input_lag.seconds(tick) <= most {
             return;
         }
-        state.close(Closing::AfterOutput);
+        state.close(CloseState::AfterOutput);
         self.session.refuse_overdue(input.bytes(), bytes, link, &mut self.links);
         let came = input.bytes().len();
         tracing::warn!(
@@ -111,7 +111,7 @@ impl SessionDriver {
     pub(crate) fn wake_overdue(&mut self, tick: u32) {
         let most = self.hub.shared.config.argument_seconds;
         let overdue = |link: &&mut LinkState| {
-            link.closing == Closing::No && link.expected.is_empty() && link.input_lag.seconds(tick) > most
+            link.closing == CloseState::No && link.expected.is_empty() && link.input_lag.seconds(tick) > most
         };
         self.links
             .iter_mut()
@@ -124,15 +124,15 @@ impl SessionDriver {
     pub(crate) fn close_overdue(&mut self, tick: u32) {
         let most = self.hub.shared.config.stalled_seconds;
         let overdue =
-            |link: &LinkState| link.closing == Closing::AfterOutput && link.output_waits(tick) > most;
+            |link: &LinkState| link.closing == CloseState::AfterOutput && link.output_waits(tick) > most;
         if !self.links.iter_mut().any(|link| overdue(link)) {
             return;
         }
         for link in self.links.iter_mut().filter(|link| overdue(link)) {
-            link.close(Closing::Now);
+            link.close(CloseState::Now);
             link.waker.iter().for_each(Waker::wake_by_ref);
         }
-        self.drop_output_of(|link| link.closing == Closing::Now);
+        self.drop_output_of(|link| link.closing == CloseState::Now);
         self.run(Todo::Nothing);
     }
 }

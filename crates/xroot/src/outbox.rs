@@ -3,7 +3,7 @@
 //! Short replies are batched in one buffer and leave in one system call. A file range is sent by
 //! `sendfile`, directly after its header.
 
-use crate::block::Block;
+use crate::block::DataBlock;
 use base::{Account, Charge};
 use net::{MEDIUM_BYTES, Socket, give_medium, take_medium};
 use std::collections::VecDeque;
@@ -19,16 +19,16 @@ const PIECES_MAX: usize = 16;
 /// Maximum capacity in segments with which an empty outbox is kept.
 const KEPT_SEGMENTS_MAX: usize = 256;
 
-enum Segment {
+enum OutputSegment {
     /// Replies.
     Small(Replies),
     /// Part of a block.
-    Block(Block, Range<usize>),
+    Block(DataBlock, Range<usize>),
     /// Range of a file.
     File { file: Arc<dyn OpenFile>, offset: u64, left: usize },
 }
 
-impl Segment {
+impl OutputSegment {
     fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Small(replies) => Some(&replies.bytes),
@@ -72,7 +72,7 @@ impl Drop for Replies {
 /// The output queue of one connection.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    segments: VecDeque<Segment>,
+    segments: VecDeque<OutputSegment>,
     /// Bytes of the first segment that have been sent.
     sent: usize,
     /// Buffer for new replies, after the segments.
@@ -132,10 +132,10 @@ impl Outbox {
     }
 
     /// Appends part of a block, which is kept until the part has been sent.
-    pub(crate) fn push_block(&mut self, block: Block, range: Range<usize>, account: &Rc<Account>) {
+    pub(crate) fn push_block(&mut self, block: DataBlock, range: Range<usize>, account: &Rc<Account>) {
         self.seal(account);
         self.queued += range.len();
-        self.segments.push_back(Segment::Block(block, range));
+        self.segments.push_back(OutputSegment::Block(block, range));
     }
 
     /// Appends a range of a file. Its header must have been appended before.
@@ -149,7 +149,7 @@ impl Outbox {
         self.seal(account);
         self.queued += length;
         self.lent += length;
-        self.segments.push_back(Segment::File { file, offset, left: length });
+        self.segments.push_back(OutputSegment::File { file, offset, left: length });
     }
 
     /// Appends a short range of a resident file, copied if possible without waiting.
@@ -185,7 +185,7 @@ impl Outbox {
             self.tail.measure(account);
             let tail = std::mem::take(&mut self.tail);
             self.queued += tail.bytes.len();
-            self.segments.push_back(Segment::Small(tail));
+            self.segments.push_back(OutputSegment::Small(tail));
         }
     }
 
@@ -211,7 +211,7 @@ impl Outbox {
             self.queued += bytes.len();
             self.sent = sent;
             let charge = account.charge(bytes.capacity());
-            self.segments.push_front(Segment::Small(Replies { bytes, charge }));
+            self.segments.push_front(OutputSegment::Small(Replies { bytes, charge }));
         }
         if together && self.segments.is_empty() && self.sent == 0 && !self.tail.bytes.is_empty() {
             match socket.send_together(std::mem::take(&mut self.tail.bytes)) {
@@ -246,7 +246,7 @@ impl Outbox {
                 return Ok(Flushed::Turn);
             }
             let step = match self.segments.front_mut() {
-                Some(Segment::File { file, offset, left }) => send_range(socket, &**file, offset, left),
+                Some(OutputSegment::File { file, offset, left }) => send_range(socket, &**file, offset, left),
                 _ => self.write(socket),
             };
             match step {
@@ -273,7 +273,7 @@ impl Outbox {
         let mut file_follows = false;
         let mut skip = self.sent;
         let tail = (!self.tail.bytes.is_empty()).then_some(self.tail.bytes.as_slice());
-        let all = self.segments.iter().map(Segment::bytes).chain(tail.map(Some));
+        let all = self.segments.iter().map(OutputSegment::bytes).chain(tail.map(Some));
         for (piece, slot) in all.zip(pieces.iter_mut()) {
             let Some(bytes) = piece else {
                 file_follows = true;
@@ -302,7 +302,7 @@ impl Outbox {
                 return;
             };
             let left = match front {
-                Segment::File { left, offset, .. } => {
+                OutputSegment::File { left, offset, .. } => {
                     let taken = sent.min(*left);
                     *left -= taken;
                     *offset += taken as u64;

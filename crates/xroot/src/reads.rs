@@ -4,16 +4,16 @@
 //! copy where possible. Cold data is read by the pool, a block at a time, while other requests of
 //! the connection continue. Vector reads are in `vectors`.
 
-use crate::block::{Block, SMALL_PIECE_BYTES_MAX};
+use crate::block::{DataBlock, SMALL_PIECE_BYTES_MAX};
 use crate::costs::CALL_BYTES;
 use crate::driver::{JobWork, SessionDriver};
-use crate::links::Links;
+use crate::links::SessionConnections;
 use crate::vectors::VectorRead;
 use crate::{FRAME_BYTES_MAX, OUTPUT_LOW_BYTES, SENDFILE_BYTES_MIN, SPOT_BYTES_MAX};
-use base::{Charge, Error, Purpose};
+use base::{Charge, Error, MemoryPurpose};
 use digest::pages::CHECKSUM_BYTES;
 use net::BLOCK_BYTES;
-use session::{LinkId, ReadReply, ReadTask, Todo};
+use session::{PathId, ReadReply, ReadTask, Todo};
 use std::io::IoSliceMut;
 use std::sync::Arc;
 use vfs::{Answer, FileOperation, OpenFile, Piece, Spot, Value};
@@ -40,23 +40,23 @@ const _: () = assert!(STATUS_BYTES + FRAME_PAGES * (PAGE + digest::pages::CHECKS
 
 /// A read in progress.
 pub(crate) struct Transfer {
-    pub(crate) link: LinkId,
+    pub(crate) link: PathId,
     /// Bytes produced in this turn.
     turn: usize,
     /// Set while the pool reads a piece.
     pub(crate) waiting: bool,
     /// `None` while one of its frames is being made.
-    work: Option<Work>,
+    work: Option<TransferWork>,
     /// Memory held in addition to the buffers of its pieces.
     _charge: Charge,
 }
 
-pub(crate) enum Work {
+pub(crate) enum TransferWork {
     Range(RangeRead),
     Vector(VectorRead),
 }
 
-impl Work {
+impl TransferWork {
     fn into_reply(self) -> ReadReply {
         match self {
             Self::Range(range) => range.reply,
@@ -79,7 +79,7 @@ pub(crate) struct RangeRead {
 
 /// Result of an attempt to read in place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Attempt {
+enum ReadAttempt {
     /// The reply is complete.
     Answered,
     /// The read does not qualify.
@@ -89,7 +89,7 @@ enum Attempt {
 }
 
 /// Result of making a frame.
-pub(crate) enum Made {
+pub(crate) enum FrameProgress {
     /// A frame of this many bytes; more follow.
     Frame(usize),
     /// The pool is reading a piece.
@@ -114,7 +114,7 @@ impl SessionDriver {
         }
         let lends = self.hub.shared.config.sendfile;
         let attempt = read_on_the_spot(&mut self.links, lends, &**file, &task);
-        if attempt == Attempt::Answered {
+        if attempt == ReadAttempt::Answered {
             return self.session.read_answered(&task);
         }
         let file = file.clone();
@@ -123,10 +123,10 @@ impl SessionDriver {
             file,
             offset: task.offset,
             paged: task.paged,
-            cold: attempt == Attempt::Cold,
+            cold: attempt == ReadAttempt::Cold,
             apart: false,
         };
-        self.begin_transfer(task.link, Work::Range(range));
+        self.begin_transfer(task.link, TransferWork::Range(range));
     }
 
     /// Executes a read and prefetches ranges.
@@ -136,11 +136,11 @@ impl SessionDriver {
         hints.iter().for_each(|(file, offset, length)| file.prefetch(*offset, *length));
     }
 
-    pub(crate) fn begin_transfer(&mut self, link: LinkId, work: Work) {
+    pub(crate) fn begin_transfer(&mut self, link: PathId, work: TransferWork) {
         self.hub.stats.transfers.add(1);
         let bytes = match &work {
-            Work::Range(_) => CALL_BYTES,
-            Work::Vector(vector) => CALL_BYTES + vector.bytes(),
+            TransferWork::Range(_) => CALL_BYTES,
+            TransferWork::Vector(vector) => CALL_BYTES + vector.bytes(),
         };
         // The request was taken only because its memory was reserved.
         let charge = self.links.account().charge(bytes);
@@ -163,7 +163,7 @@ impl SessionDriver {
 
     /// Makes frames while the connection's output has room, in turn for all transfers that do not
     /// wait.
-    pub(crate) fn advance(&mut self, link: LinkId) {
+    pub(crate) fn advance(&mut self, link: PathId) {
         loop {
             let Some(state) = self.links.get(link) else { return };
             if state.out.pending() >= OUTPUT_LOW_BYTES {
@@ -189,13 +189,13 @@ impl SessionDriver {
         let link = transfer.link;
         let Some(mut work) = transfer.work.take() else { return true };
         let made = match &mut work {
-            Work::Range(range) => self.make_range(key, link, range),
-            Work::Vector(vector) => self.make_vector(key, link, vector),
+            TransferWork::Range(range) => self.make_range(key, link, range),
+            TransferWork::Vector(vector) => self.make_vector(key, link, vector),
         };
         let Some(transfer) = self.put_back(key, work) else { return true };
         match made {
-            Ok(Made::Short) => return false,
-            Ok(Made::Frame(bytes)) => {
+            Ok(FrameProgress::Short) => return false,
+            Ok(FrameProgress::Frame(bytes)) => {
                 transfer.turn += bytes;
                 if transfer.turn >= FRAME_BYTES_MAX {
                     transfer.turn = 0;
@@ -207,8 +207,8 @@ impl SessionDriver {
                     }
                 }
             }
-            Ok(Made::Waits) => transfer.waiting = true,
-            Ok(Made::Last) => self.finish_transfer(key),
+            Ok(FrameProgress::Waits) => transfer.waiting = true,
+            Ok(FrameProgress::Last) => self.finish_transfer(key),
             Err(error) => self.fail_transfer(key, &error),
         }
         true
@@ -216,7 +216,7 @@ impl SessionDriver {
 
     /// Returns the remaining work to its transfer after a frame. If the transfer was removed, ends
     /// the read.
-    fn put_back(&mut self, key: usize, work: Work) -> Option<&mut Transfer> {
+    fn put_back(&mut self, key: usize, work: TransferWork) -> Option<&mut Transfer> {
         let Some(transfer) = self.transfers.get_mut(key) else {
             self.session.read_ended(work.into_reply());
             return None;
@@ -225,7 +225,12 @@ impl SessionDriver {
         Some(transfer)
     }
 
-    fn make_range(&mut self, key: usize, link: LinkId, range: &mut RangeRead) -> Result<Made, Error> {
+    fn make_range(
+        &mut self,
+        key: usize,
+        link: PathId,
+        range: &mut RangeRead,
+    ) -> Result<FrameProgress, Error> {
         if !range.paged
             && self.hub.shared.config.sendfile
             && let Some(made) = self.send_range(link, range)
@@ -234,14 +239,21 @@ impl SessionDriver {
         }
         let piece = range.piece();
         let bytes = range.bytes_for(piece);
-        let Some(charge) = self.reserve(Purpose::Data, bytes, 0) else { return Ok(Made::Short) };
-        let mut block =
-            if bytes < BLOCK_BYTES { Block::exact(bytes, charge) } else { Block::with_room(bytes, charge) };
+        let Some(charge) = self.reserve(MemoryPurpose::Data, bytes, 0) else {
+            return Ok(FrameProgress::Short);
+        };
+        let mut block = if bytes < BLOCK_BYTES {
+            DataBlock::exact(bytes, charge)
+        } else {
+            DataBlock::with_room(bytes, charge)
+        };
         range.apart = range.paged && !range.cold && range.read_apart(&mut block, piece);
         if range.apart {
             return Ok(self.push_piece(link, range, block, piece, piece.length));
         }
-        let Some(room) = block.get_mut(piece.at..piece.at + piece.length) else { return Ok(Made::Last) };
+        let Some(room) = block.get_mut(piece.at..piece.at + piece.length) else {
+            return Ok(FrameProgress::Last);
+        };
         let read = if std::mem::take(&mut range.cold) {
             Spot::WouldBlock
         } else {
@@ -262,7 +274,7 @@ impl SessionDriver {
                 let file = range.file.clone();
                 match self.start_job(JobWork::Read(key), charge, &file, operation) {
                     Some((answer, charge)) => self.take_piece(link, range, answer, charge),
-                    None => Ok(Made::Waits),
+                    None => Ok(FrameProgress::Waits),
                 }
             }
         }
@@ -270,7 +282,7 @@ impl SessionDriver {
 
     /// Makes a frame that is sent directly from the page cache. Returns `None` if the next data
     /// does not qualify.
-    fn send_range(&mut self, link: LinkId, range: &mut RangeRead) -> Option<Made> {
+    fn send_range(&mut self, link: PathId, range: &mut RangeRead) -> Option<FrameProgress> {
         let left = range.reply.left();
         if left < SENDFILE_BYTES_MIN {
             return None;
@@ -291,19 +303,19 @@ impl SessionDriver {
         state.out.push_file(range.file.clone(), range.offset, length - ragged, account);
         state.out.push_copy(&range.file, range.offset + (length - ragged) as u64, ragged, account);
         range.offset += length as u64;
-        Some(if frame.is_last { Made::Last } else { Made::Frame(length) })
+        Some(if frame.is_last { FrameProgress::Last } else { FrameProgress::Frame(length) })
     }
 
     /// Appends the frame of a piece that was read. Fewer bytes than requested mean the end of the
     /// file.
     fn push_piece(
         &mut self,
-        link: LinkId,
+        link: PathId,
         range: &mut RangeRead,
-        mut block: Block,
+        mut block: DataBlock,
         piece: Piece,
         read: usize,
-    ) -> Made {
+    ) -> FrameProgress {
         let read = read.min(piece.length);
         let (bytes, end, is_last) = if range.paged {
             let (length, is_last) = range.frame_pages(&mut block, piece, read);
@@ -321,21 +333,21 @@ impl SessionDriver {
                 state.out.tail(account).extend_from_slice(&end);
             }
         }
-        if is_last { Made::Last } else { Made::Frame(read) }
+        if is_last { FrameProgress::Last } else { FrameProgress::Frame(read) }
     }
 
     fn take_piece(
         &mut self,
-        link: LinkId,
+        link: PathId,
         range: &mut RangeRead,
         answer: Answer,
         charge: Charge,
-    ) -> Result<Made, Error> {
+    ) -> Result<FrameProgress, Error> {
         match answer {
             Answer::Value(Value::Data { buffer, lengths }) => {
                 let read = lengths.first().copied().unwrap_or(0);
                 let piece = range.piece();
-                Ok(self.push_piece(link, range, Block::from_parts(buffer, charge), piece, read))
+                Ok(self.push_piece(link, range, DataBlock::from_parts(buffer, charge), piece, read))
             }
             other => Err(unexpected(other)),
         }
@@ -348,14 +360,14 @@ impl SessionDriver {
         let link = transfer.link;
         let Some(mut work) = transfer.work.take() else { return };
         let made = match &mut work {
-            Work::Range(range) => self.take_piece(link, range, answer, charge),
-            Work::Vector(vector) => self.take_vector_piece(link, vector, answer, charge),
+            TransferWork::Range(range) => self.take_piece(link, range, answer, charge),
+            TransferWork::Vector(vector) => self.take_vector_piece(link, vector, answer, charge),
         };
         if self.put_back(key, work).is_none() {
             return;
         }
         match made {
-            Ok(Made::Last) => self.finish_transfer(key),
+            Ok(FrameProgress::Last) => self.finish_transfer(key),
             Ok(_) => {}
             Err(error) => self.fail_transfer(key, &error),
         }
@@ -394,27 +406,32 @@ impl SessionDriver {
         if let Some(state) = self.links.get(transfer.link) {
             state.transfers.retain(|&other| other != key);
         }
-        transfer.work.map(Work::into_reply)
+        transfer.work.map(TransferWork::into_reply)
     }
 }
 
 /// Answers a small read whose data is in memory (the fast path).
-fn read_on_the_spot(links: &mut Links, lends: bool, file: &dyn OpenFile, task: &ReadTask) -> Attempt {
+fn read_on_the_spot(
+    links: &mut SessionConnections,
+    lends: bool,
+    file: &dyn OpenFile,
+    task: &ReadTask,
+) -> ReadAttempt {
     if task.paged || task.length > SPOT_BYTES_MAX {
-        return Attempt::NotMade;
+        return ReadAttempt::NotMade;
     }
     if lends && task.length >= SENDFILE_BYTES_MIN && may_be_lent(file) {
-        return Attempt::NotMade;
+        return ReadAttempt::NotMade;
     }
-    let Some((link, account)) = links.get_with_account(task.link) else { return Attempt::Answered };
+    let Some((link, account)) = links.get_with_account(task.link) else { return ReadAttempt::Answered };
     if !link.transfers.is_empty() {
-        return Attempt::NotMade;
+        return ReadAttempt::NotMade;
     }
     link.news = true;
     let out = link.out.tail_for(task.answer_bytes(), account);
     match task.answer(out, |out| file.append_now(task.offset, task.length, out)) {
-        true => Attempt::Answered,
-        false => Attempt::Cold,
+        true => ReadAttempt::Answered,
+        false => ReadAttempt::Cold,
     }
 }
 

@@ -10,14 +10,14 @@
 //! Where extents may overlap, a piece waits for the previous one, so that the last one takes
 //! effect. After an error the rest of the payload is discarded, so that the next request is found.
 
-use crate::block::Block;
+use crate::block::DataBlock;
 use crate::driver::{JobWork, SessionDriver};
-use crate::input::{Ahead, Input};
+use crate::input::{Input, PayloadAhead};
 use crate::lag::Lag;
 use crate::{PAYLOAD_AHEAD_MIN, PIECES_IN_FLIGHT_MAX};
-use base::{Charge, Error, ErrorKind, Purpose};
+use base::{Charge, Error, ErrorKind, MemoryPurpose};
 use net::BLOCK_BYTES;
-use session::{BAD_PAGES_MAX, BadPage, CallId, Destination, Extent, LinkId, Receive, Received};
+use session::{BAD_PAGES_MAX, BadPage, CallId, Destination, PathId, Receive, ReceiveResult, WriteExtent};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vfs::{Answer, FileOperation, OpenFile, Spot, Value};
@@ -32,11 +32,11 @@ const _: () = assert!(PIECE_PAGES * (PAGE + digest::pages::CHECKSUM_BYTES) <= BL
 /// Payload that is announced or arriving.
 pub(crate) struct Receipt {
     call: CallId,
-    link: LinkId,
+    link: PathId,
     /// Bytes of the payload that have not arrived.
     left: usize,
     /// The remaining extents, starting with the current one.
-    places: VecDeque<Place>,
+    places: VecDeque<PayloadExtent>,
     checkpoint: bool,
     /// Set while earlier operations on its files must end first.
     held: bool,
@@ -45,12 +45,12 @@ pub(crate) struct Receipt {
     /// Set if pieces are written one after another.
     in_turn: bool,
     /// The current piece: its block, its bytes, its full length.
-    piece: Option<(Block, usize, usize)>,
+    piece: Option<(DataBlock, usize, usize)>,
     in_flight: usize,
-    result: Received,
+    result: ReceiveResult,
 }
 
-struct Place {
+struct PayloadExtent {
     file: Arc<dyn OpenFile>,
     offset: u64,
     /// Bytes on the wire.
@@ -58,8 +58,8 @@ struct Place {
     paged: bool,
 }
 
-impl Place {
-    fn plain(extent: Extent) -> Self {
+impl PayloadExtent {
+    fn plain(extent: WriteExtent) -> Self {
         Self { file: extent.file, offset: extent.offset, length: extent.length, paged: false }
     }
 
@@ -76,7 +76,7 @@ impl Place {
 /// Reports whether each extent is in the same file as the previous one and after it. Then none
 /// overlap, and the pool may write them in any order. Other vectors need not overlap either, but a
 /// full check costs more than it saves.
-fn ascends(places: &VecDeque<Place>) -> bool {
+fn ascends(places: &VecDeque<PayloadExtent>) -> bool {
     places.iter().zip(places.iter().skip(1)).all(|(one, next)| {
         let end = one.offset.saturating_add(one.length as u64);
         Arc::ptr_eq(&one.file, &next.file) && end <= next.offset
@@ -89,12 +89,12 @@ impl SessionDriver {
         let Receive { call, link, length, into, checkpoint, held } = receive;
         let places = match into {
             Destination::File { file, offset } => {
-                VecDeque::from([Place { file, offset, length, paged: false }])
+                VecDeque::from([PayloadExtent { file, offset, length, paged: false }])
             }
             Destination::Pages { file, offset } => {
-                VecDeque::from([Place { file, offset, length, paged: true }])
+                VecDeque::from([PayloadExtent { file, offset, length, paged: true }])
             }
-            Destination::Vector(extents) => extents.into_iter().map(Place::plain).collect(),
+            Destination::Vector(extents) => extents.into_iter().map(PayloadExtent::plain).collect(),
             Destination::Discard => VecDeque::new(),
         };
         let receipt = Receipt {
@@ -108,7 +108,7 @@ impl SessionDriver {
             released: false,
             piece: None,
             in_flight: 0,
-            result: Received::default(),
+            result: ReceiveResult::default(),
         };
         let key = self.rare.receipts.insert(receipt);
         if length == 0 {
@@ -149,9 +149,9 @@ impl SessionDriver {
                 break;
             }
             let step = match receipt.step() {
-                Next::Discard => rest.len().min(receipt.left),
-                Next::Wait => break,
-                Next::Whole(file, offset, length) if rest.len() >= length => {
+                PayloadStep::Discard => rest.len().min(receipt.left),
+                PayloadStep::Wait => break,
+                PayloadStep::Whole(file, offset, length) if rest.len() >= length => {
                     let Some(data) = rest.get(..length) else { break };
                     match file.write_now(offset, data) {
                         Spot::Done(()) => receipt.passed(length),
@@ -163,11 +163,11 @@ impl SessionDriver {
                     }
                     length
                 }
-                Next::Whole(..) => match self.open_piece(key) {
+                PayloadStep::Whole(..) => match self.open_piece(key) {
                     true => continue,
                     false => break,
                 },
-                Next::Fill => receipt.fill(rest),
+                PayloadStep::Fill => receipt.fill(rest),
             };
             taken += step;
             self.rare
@@ -185,8 +185,8 @@ impl SessionDriver {
     /// not pay or is not possible.
     pub(crate) fn payload_room(&mut self, key: usize) -> Option<&mut [u8]> {
         match self.rare.receipts.get(key)?.step() {
-            Next::Whole(_, _, length) if length > net::SMALL_BYTES && self.open_piece(key) => {}
-            Next::Fill => {}
+            PayloadStep::Whole(_, _, length) if length > net::SMALL_BYTES && self.open_piece(key) => {}
+            PayloadStep::Fill => {}
             _ => return None,
         }
         let receipt = self.rare.receipts.get_mut(key)?;
@@ -196,10 +196,10 @@ impl SessionDriver {
 
     /// Starts a piece of the current extent. Returns `false` if memory is short.
     fn open_piece(&mut self, key: usize) -> bool {
-        let Some(charge) = self.reserve(Purpose::Data, BLOCK_BYTES, 0) else { return false };
+        let Some(charge) = self.reserve(MemoryPurpose::Data, BLOCK_BYTES, 0) else { return false };
         let Some(receipt) = self.rare.receipts.get_mut(key) else { return false };
         if let Some(place) = receipt.places.front() {
-            receipt.piece = Some((Block::with_room(BLOCK_BYTES, charge), 0, place.piece()));
+            receipt.piece = Some((DataBlock::with_room(BLOCK_BYTES, charge), 0, place.piece()));
         }
         true
     }
@@ -221,7 +221,7 @@ impl SessionDriver {
         self.rare
             .receipts
             .get(key)
-            .is_some_and(|receipt| !receipt.held && matches!(receipt.step(), Next::Wait))
+            .is_some_and(|receipt| !receipt.held && matches!(receipt.step(), PayloadStep::Wait))
     }
 
     /// Reports, once, whether held payload was released.
@@ -272,11 +272,11 @@ impl SessionDriver {
 
     /// Takes payload that arrived in a block of its own. It is written from that block if it
     /// belongs to one piece. Bytes after that piece, or all bytes otherwise, become input.
-    pub(crate) fn take_ahead(&mut self, key: usize, ahead: Ahead, input: &mut Input) {
-        let Ahead { block, filled } = ahead;
+    pub(crate) fn take_ahead(&mut self, key: usize, ahead: PayloadAhead, input: &mut Input) {
+        let PayloadAhead { block, filled } = ahead;
         let room = self.rare.receipts.get(key).map_or(0, Receipt::room_ahead);
         let Some(receipt) = self.rare.receipts.get_mut(key).filter(|_| room > 0) else {
-            return Ahead { block, filled }.join(input, self.links.account());
+            return PayloadAhead { block, filled }.join(input, self.links.account());
         };
         let taken = filled.min(room);
         input.append(block.get(taken..filled).unwrap_or_default(), self.links.account());
@@ -301,7 +301,7 @@ impl SessionDriver {
         let Some(receipt) = self.rare.receipts.get_mut(key) else { return };
         receipt.in_flight -= 1;
         match answer {
-            Answer::Value(Value::Written { buffer }) => drop(Block::from_parts(buffer, charge)),
+            Answer::Value(Value::Written { buffer }) => drop(DataBlock::from_parts(buffer, charge)),
             other => receipt.failed(crate::reads::unexpected(other)),
         }
     }
@@ -346,7 +346,7 @@ impl SessionDriver {
 }
 
 /// The treatment of the next bytes.
-enum Next {
+enum PayloadStep {
     /// Discard them.
     Discard,
     /// Leave them: too many pieces are in flight, or an earlier one must be written first.
@@ -364,22 +364,22 @@ impl Receipt {
         self.held
     }
 
-    fn step(&self) -> Next {
+    fn step(&self) -> PayloadStep {
         if self.result.error.is_some() {
-            return Next::Discard;
+            return PayloadStep::Discard;
         }
         if self.held {
-            return Next::Wait;
+            return PayloadStep::Wait;
         }
         let most = if self.in_turn { 1 } else { PIECES_IN_FLIGHT_MAX };
         match (&self.piece, self.places.front()) {
-            (Some(_), _) => Next::Fill,
-            (None, None) => Next::Discard,
-            (None, Some(_)) if self.in_flight >= most => Next::Wait,
+            (Some(_), _) => PayloadStep::Fill,
+            (None, None) => PayloadStep::Discard,
+            (None, Some(_)) if self.in_flight >= most => PayloadStep::Wait,
             (None, Some(place)) if place.paged || self.checkpoint => {
-                Next::Whole(place.file.clone(), u64::MAX, usize::MAX)
+                PayloadStep::Whole(place.file.clone(), u64::MAX, usize::MAX)
             }
-            (None, Some(place)) => Next::Whole(place.file.clone(), place.offset, place.piece()),
+            (None, Some(place)) => PayloadStep::Whole(place.file.clone(), place.offset, place.piece()),
         }
     }
 

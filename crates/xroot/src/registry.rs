@@ -12,7 +12,7 @@ use wire::xroot::header::SessionId;
 
 /// A session and its home loop.
 #[derive(Clone)]
-pub(crate) struct Entry {
+pub(crate) struct SessionHome {
     pub(crate) home: LoopHandle,
     pub(crate) owner: u64,
     pub(crate) caller: Arc<Caller>,
@@ -21,15 +21,15 @@ pub(crate) struct Entry {
 /// All sessions of the front end.
 #[derive(Default)]
 pub(crate) struct Registry {
-    sessions: Mutex<HashMap<SessionId, Entry>>,
+    sessions: Mutex<HashMap<SessionId, SessionHome>>,
 }
 
 impl Registry {
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, SessionHome>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn insert(&self, id: SessionId, entry: Entry) {
+    pub(crate) fn insert(&self, id: SessionId, entry: SessionHome) {
         self.lock().insert(id, entry);
     }
 
@@ -45,7 +45,7 @@ impl Registry {
         self.lock().remove(&id).is_some()
     }
 
-    pub(crate) fn find(&self, id: SessionId) -> Option<Entry> {
+    pub(crate) fn find(&self, id: SessionId) -> Option<SessionHome> {
         self.lock().get(&id).cloned()
     }
 

@@ -4,15 +4,15 @@
 //! element that is not in memory, the pool reads the rest of the frame, in one job per file instead
 //! of one per element. Reads of one range are in `reads`.
 
-use crate::block::Block;
+use crate::block::DataBlock;
 use crate::costs::READ_ELEMENT_BYTES;
 use crate::driver::{JobWork, SessionDriver};
-use crate::reads::{Made, Work, put, unexpected};
-use base::{Charge, Error, ErrorKind, Purpose};
-use session::{FileIndex, LinkId, ReadElement, ReadReply, ReadVectorTask};
+use crate::reads::{FrameProgress, TransferWork, put, unexpected};
+use base::{Charge, Error, ErrorKind, MemoryPurpose};
+use session::{FileIndex, PathId, ReadElement, ReadReply, ReadVectorTask};
 use std::io::IoSliceMut;
 use std::sync::Arc;
-use vfs::{Answer, FileOperation, OpenFile, Piece, Redirect, Spot, Value};
+use vfs::{Answer, FileOperation, OpenFile, Piece, RedirectAnswer, Spot, Value};
 use wire::xroot::limits::{READV_FRAME_BYTES_MAX, RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
 
 /// Maximum number of elements read in one call.
@@ -42,7 +42,7 @@ pub(crate) struct VectorRead {
     /// The next element to read.
     next: usize,
     /// The current frame. Its header occupies the first bytes.
-    frame: Block,
+    frame: DataBlock,
     /// Bytes of the frame that are filled.
     filled: usize,
     /// Lengths of the pieces that the pool reads.
@@ -67,12 +67,12 @@ impl SessionDriver {
         }
         let reply = self.session.vector_read_began(&task);
         let link = reply.link();
-        self.begin_transfer(link, Work::Vector(VectorRead::new(reply, task.elements, files)));
+        self.begin_transfer(link, TransferWork::Vector(VectorRead::new(reply, task.elements, files)));
     }
 
     /// Returns the server to which the client is redirected, if any. A vector over several files is
     /// not redirected; the client moves with a read of a single file.
-    fn vector_goes_to(&self, task: &ReadVectorTask) -> Option<Redirect> {
+    fn vector_goes_to(&self, task: &ReadVectorTask) -> Option<RedirectAnswer> {
         let caller = self.session.caller();
         if !caller.moves {
             return None;
@@ -86,14 +86,14 @@ impl SessionDriver {
     pub(crate) fn make_vector(
         &mut self,
         key: usize,
-        link: LinkId,
+        link: PathId,
         vector: &mut VectorRead,
-    ) -> Result<Made, Error> {
+    ) -> Result<FrameProgress, Error> {
         if vector.next == vector.end {
             let (end, bytes) = vector.next_frame();
-            let room = self.reserve(Purpose::Data, Block::size_for(bytes), 0);
-            let Some(charge) = room else { return Ok(Made::Short) };
-            vector.begin_frame(end, Block::with_room(bytes, charge));
+            let room = self.reserve(MemoryPurpose::Data, DataBlock::size_for(bytes), 0);
+            let Some(charge) = room else { return Ok(FrameProgress::Short) };
+            vector.begin_frame(end, DataBlock::with_room(bytes, charge));
         }
         while let Some(&element) = vector.elements.get(vector.next).filter(|_| vector.next < vector.end) {
             let file = vector.file_of(element.file)?;
@@ -118,7 +118,7 @@ impl SessionDriver {
                     let operation = FileOperation::Read { buffer, pieces };
                     return match self.start_job(JobWork::Read(key), charge, &file, operation) {
                         Some((answer, charge)) => self.take_vector_piece(link, vector, answer, charge),
-                        None => Ok(Made::Waits),
+                        None => Ok(FrameProgress::Waits),
                     };
                 }
             }
@@ -126,7 +126,7 @@ impl SessionDriver {
         Ok(self.push_vector(link, vector))
     }
 
-    fn push_vector(&mut self, link: LinkId, vector: &mut VectorRead) -> Made {
+    fn push_vector(&mut self, link: PathId, vector: &mut VectorRead) -> FrameProgress {
         let mut block = std::mem::take(&mut vector.frame);
         let body = vector.filled - RESPONSE_HEADER_BYTES;
         let frame = vector.reply.vector_frame(vector.end - vector.first, body);
@@ -135,19 +135,19 @@ impl SessionDriver {
             state.out.push_block(block, 0..vector.filled, account);
         }
         vector.first = vector.end;
-        if frame.is_last { Made::Last } else { Made::Frame(body) }
+        if frame.is_last { FrameProgress::Last } else { FrameProgress::Frame(body) }
     }
 
     /// Continues after the pool has read the missing pieces.
     pub(crate) fn take_vector_piece(
         &mut self,
-        link: LinkId,
+        link: PathId,
         vector: &mut VectorRead,
         answer: Answer,
         charge: Charge,
-    ) -> Result<Made, Error> {
+    ) -> Result<FrameProgress, Error> {
         let Answer::Value(Value::Data { buffer, lengths }) = answer else { return Err(unexpected(answer)) };
-        vector.frame = Block::from_parts(buffer, charge);
+        vector.frame = DataBlock::from_parts(buffer, charge);
         let index = vector.elements.get(vector.next).map(|element| element.file);
         if lengths != vector.wanted {
             let file = index.map(|index| vector.file_of(index)).transpose()?;
@@ -160,7 +160,7 @@ impl SessionDriver {
         if vector.next == vector.end {
             return Ok(self.push_vector(link, vector));
         }
-        Ok(Made::Frame(0))
+        Ok(FrameProgress::Frame(0))
     }
 }
 
@@ -172,7 +172,7 @@ impl VectorRead {
             first: 0,
             end: 0,
             next: 0,
-            frame: Block::default(),
+            frame: DataBlock::default(),
             filled: 0,
             wanted: Vec::new(),
             files,
@@ -206,7 +206,7 @@ impl VectorRead {
         (end, bytes)
     }
 
-    fn begin_frame(&mut self, end: usize, frame: Block) {
+    fn begin_frame(&mut self, end: usize, frame: DataBlock) {
         self.end = end;
         self.next = self.first;
         self.filled = RESPONSE_HEADER_BYTES;
@@ -284,7 +284,7 @@ impl VectorRead {
     }
 
     /// Returns the missing part of the frame for one file: the frame as the buffer, and the pieces.
-    fn missing(&mut self) -> (Block, Vec<Piece>) {
+    fn missing(&mut self) -> (DataBlock, Vec<Piece>) {
         let file = self.elements.get(self.next).map(|element| element.file);
         let mut pieces = Vec::new();
         self.wanted.clear();

@@ -52,7 +52,7 @@ fn serve(folder: &std::path::Path) -> u16 {
     let config = logical::Config::new(exports, folder.join("admin"));
     let backend = Arc::new(storage::Posix::new(&storage::posix::Config::new(folder)).unwrap());
     let journals = logical::Journals::on_disk(&config);
-    let files = logical::Logical::new(logical::Parts {
+    let files = logical::Logical::new(logical::LogicalParts {
         config,
         backend,
         clock: Arc::new(Now(Instant::now())),
@@ -61,7 +61,7 @@ fn serve(folder: &std::path::Path) -> u16 {
         journals,
     })
     .unwrap();
-    let door: Arc<dyn net::Door> = Arc::new(xroot::Door::new(xroot::Config::default(), files));
+    let door: Arc<dyn net::Door> = Arc::new(xroot::XrootDoor::new(xroot::Config::default(), files));
     let config = net::ListenerConfig {
         port: 0,
         address: Some("127.0.0.1".parse().unwrap()),

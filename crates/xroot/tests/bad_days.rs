@@ -12,7 +12,7 @@ use logical::Logical;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::faulty::{Call, Fault, Gate, Rule};
+use storage::faulty::{FaultRule, FaultyCall, Gate, InjectedFault};
 use support::client::{CREATING, READING, UPDATING, login_request, open, read, write};
 use support::*;
 use vfs::{Caller, FileSystem, Operation, ReplyTo, Started};
@@ -98,7 +98,7 @@ fn a_panic_in_an_in_place_read_ends_only_its_connection() {
     for (round, number) in (1..).zip(0..4) {
         let mut client = server.client();
         let handle = client.open("/f", READING);
-        let rule = server.rules.add(Rule::new(&[Call::Read], Fault::Panic));
+        let rule = server.rules.add(FaultRule::new(&[FaultyCall::Read], InjectedFault::Panic));
         client.send(&requests(handle)[number]);
         client.is_closed();
         server.rules.remove(rule);
@@ -112,7 +112,7 @@ fn a_panic_in_an_in_place_write_ends_only_its_connection() {
     let mut other = server.client();
     let mut client = server.client();
     let handle = client.open("/f", UPDATING);
-    let rule = server.rules.add(Rule::new(&[Call::Write], Fault::Panic));
+    let rule = server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::Panic));
     let _ = client.stream.write_all(&write(handle, 0, &pattern(1_000_000)).bytes());
     client.is_closed();
     server.rules.remove(rule);
@@ -124,8 +124,10 @@ fn a_panic_in_the_pool_is_an_error_and_the_connection_continues() {
     let server = fragile();
     let mut client = server.client();
     let handle = client.open("/f", UPDATING);
-    server.rules.add(Rule::new(&[Call::Read, Call::Write], Fault::WouldBlock));
-    let rule = server.rules.add(Rule::new(&[Call::Read, Call::Write, Call::Sync], Fault::Panic));
+    server.rules.add(FaultRule::new(&[FaultyCall::Read, FaultyCall::Write], InjectedFault::WouldBlock));
+    let rule = server
+        .rules
+        .add(FaultRule::new(&[FaultyCall::Read, FaultyCall::Write, FaultyCall::Sync], InjectedFault::Panic));
     let requests = [
         read(handle, 0, 100),
         read(handle, 0, 3_000_000),
@@ -150,7 +152,7 @@ fn a_panic_in_a_bound_read_ends_all_connections_of_the_session() {
     let mut main = server.client();
     let handle = main.open("/f", READING);
     let (mut bound, path) = Client::bound(&main, server.address);
-    let rule = server.rules.add(Rule::new(&[Call::Read], Fault::Panic));
+    let rule = server.rules.add(FaultRule::new(&[FaultyCall::Read], InjectedFault::Panic));
     main.send(&read(handle, 0, 3_000_000).payload(&[path, 0, 0, 0, 0, 0, 0, 0]));
     main.is_closed();
     bound.is_closed();
@@ -222,8 +224,8 @@ fn a_hung_disk_does_not_delay_other_clients() {
     let mut client = server.client();
     let slow = client.open("/slow/f", READING);
     let fast = client.open("/f", READING);
-    let calls = [Call::Read, Call::Stat, Call::Open, Call::List];
-    server.rules.add(Rule::new(&calls, Fault::Hang(gate.clone())).below(&logical_path("/slow")));
+    let calls = [FaultyCall::Read, FaultyCall::Stat, FaultyCall::Open, FaultyCall::List];
+    server.rules.add(FaultRule::new(&calls, InjectedFault::Hang(gate.clone())).below(&logical_path("/slow")));
     client.send(&read(slow, 0, 1_000_000).stream(100));
     client.send(&stat("/slow/f").stream(101));
     client.send(&open("/slow/g", READING).stream(102));
@@ -252,7 +254,7 @@ fn a_client_that_disconnects_during_a_disk_read_harms_no_other() {
     let server = Server::new();
     server.put("/f", &pattern(3_000_000));
     let gate = Gate::new();
-    server.rules.add(Rule::new(&[Call::Read], Fault::Hang(gate.clone())));
+    server.rules.add(FaultRule::new(&[FaultyCall::Read], InjectedFault::Hang(gate.clone())));
     let mut client = server.client();
     let handle = client.open("/f", READING);
     client.send(&read(handle, 0, 3_000_000));
@@ -284,7 +286,7 @@ fn a_drain_completes_operations_in_flight() {
     let server = Server::new();
     server.put("/f", &pattern(100_000));
     let gate = Gate::new();
-    let rule = Rule::new(&[Call::Read], Fault::Hang(gate.clone()));
+    let rule = FaultRule::new(&[FaultyCall::Read], InjectedFault::Hang(gate.clone()));
     server.rules.add(rule);
     let mut idle = server.client();
     let mut greeting = Client::greeted(server.address);
@@ -326,7 +328,7 @@ fn a_drain_times_out_and_returns_the_remaining_clients() {
     let server = Server::new();
     server.put("/f", &pattern(100_000));
     let gate = Gate::new();
-    server.rules.add(Rule::new(&[Call::Read], Fault::Hang(gate.clone())));
+    server.rules.add(FaultRule::new(&[FaultyCall::Read], InjectedFault::Hang(gate.clone())));
     let mut client = server.client();
     let handle = client.open("/f", READING);
     client.send(&read(handle, 0, 100_000));
@@ -386,7 +388,7 @@ fn endsess_waits_for_operations_on_a_hung_disk() {
     let server = Server::new();
     server.put("/f", &pattern(100_000));
     let gate = Gate::new();
-    let rule = server.rules.add(Rule::new(&[Call::Read], Fault::Hang(gate.clone())));
+    let rule = server.rules.add(FaultRule::new(&[FaultyCall::Read], InjectedFault::Hang(gate.clone())));
     let mut old = server.client();
     let handle = old.open("/f", READING);
     old.send(&read(handle, 0, 100_000));

@@ -8,7 +8,7 @@ mod support;
 
 use std::io::Read;
 use std::time::Duration;
-use storage::faulty::{Call, Fault, Gate, Rule};
+use storage::faulty::{FaultRule, FaultyCall, Gate, InjectedFault};
 use support::client::{CREATING, HANDSHAKE, READING, UPDATING, read, write};
 use support::*;
 
@@ -97,7 +97,7 @@ fn replies_use_the_requested_path() {
         let content = pattern(5_000_000);
         server.put("/f", &content);
         if cold {
-            server.rules.add(Rule::new(&[Call::Read], Fault::WouldBlock));
+            server.rules.add(FaultRule::new(&[FaultyCall::Read], InjectedFault::WouldBlock));
         }
         let mut main = server.client();
         let handle = main.open("/f", READING);
@@ -138,7 +138,7 @@ fn data_on_a_path_may_arrive_before_or_after_its_announcement() {
     for cold in [false, true] {
         let server = Server::with(Wish { loops: 3, ..Wish::default() });
         if cold {
-            server.rules.add(Rule::new(&[Call::Write], Fault::WouldBlock));
+            server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::WouldBlock));
         }
         let content = pattern(900_000);
         let mut main = server.client();
@@ -248,7 +248,7 @@ fn a_lost_path_fails_only_its_writes() {
 fn a_path_lost_with_data_in_flight_frees_the_file() {
     let server = Server::new();
     let gate = Gate::new();
-    server.rules.add(Rule::new(&[Call::Write], Fault::Hang(gate.clone())).times(1));
+    server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::Hang(gate.clone())).times(1));
     let mut main = server.client();
     let handle = main.open("/f", CREATING);
     let (mut bound, path) = Client::bound(&main, server.address);
@@ -274,7 +274,7 @@ fn a_path_lost_during_a_large_read_frees_the_file() {
         server.put("/f", &pattern(8_000_000));
         let gate = Gate::new();
         if hung {
-            server.rules.add(Rule::new(&[Call::Read], Fault::Hang(gate.clone())));
+            server.rules.add(FaultRule::new(&[FaultyCall::Read], InjectedFault::Hang(gate.clone())));
         }
         let mut main = server.client();
         let handle = main.open("/f", READING);

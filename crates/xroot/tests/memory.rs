@@ -7,7 +7,7 @@
 mod support;
 
 use std::io::Write;
-use storage::faulty::{Call, Fault, Gate, Rule};
+use storage::faulty::{FaultRule, FaultyCall, Gate, InjectedFault};
 use support::client::{CREATING, READING, read, write};
 use support::*;
 
@@ -81,7 +81,10 @@ fn a_client_that_reads_nothing_holds_its_share_in_any_mix(slow: bool) {
         client.open("/f", READING);
     }
     if slow {
-        server.rules.add(Rule::new(&[Call::Read, Call::ListNext], Fault::Hang(gate.clone())));
+        server.rules.add(FaultRule::new(
+            &[FaultyCall::Read, FaultyCall::ListNext],
+            InjectedFault::Hang(gate.clone()),
+        ));
     }
     for (seed, client) in clients.iter_mut().enumerate() {
         client.stream.set_nonblocking(true).unwrap();
@@ -119,7 +122,7 @@ fn writes_to_a_hung_disk_hold_no_more_than_their_share() {
     let mut client = server.client();
     let handle = client.open("/w", CREATING);
     let gate = Gate::new();
-    server.rules.add(Rule::new(&[Call::Write], Fault::Hang(gate.clone())));
+    server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::Hang(gate.clone())));
     let piece = pattern(1_000_000);
     let writer = std::thread::spawn(move || {
         for number in 0..40 {

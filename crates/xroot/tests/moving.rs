@@ -8,7 +8,7 @@ use logical::Logical;
 use std::sync::Arc;
 use support::client::{READING, UPDATING, login_request, read};
 use support::*;
-use vfs::{Caller, FileSystem, OpenFile, Operation, Redirect, ReplyTo, Started};
+use vfs::{Caller, FileSystem, OpenFile, Operation, RedirectAnswer, ReplyTo, Started};
 
 /// A file system that redirects reads of `/gone`.
 struct Leaving(Arc<Logical>);
@@ -18,9 +18,9 @@ impl FileSystem for Leaving {
         self.0.start(caller, operation, reply)
     }
 
-    fn elsewhere(&self, _: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
+    fn elsewhere(&self, _: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
         let gone = file.path().text() == "/gone" && !file.is_writable();
-        gone.then(|| Redirect { host: "over.there".into(), port: 1094, cgi: String::new() })
+        gone.then(|| RedirectAnswer { host: "over.there".into(), port: 1094, cgi: String::new() })
     }
 }
 

@@ -6,7 +6,7 @@
 
 mod support;
 
-use storage::faulty::{Call, Fault, Gate, Rule};
+use storage::faulty::{FaultRule, FaultyCall, Gate, InjectedFault};
 use support::client::{READING, UPDATING, read, write};
 use support::*;
 
@@ -46,9 +46,9 @@ fn succeed(client: &mut Client, count: usize) -> Vec<u16> {
 }
 
 /// Makes the first call of this kind hang until the gate opens.
-fn hang_first(server: &Server, call: Call) -> std::sync::Arc<Gate> {
+fn hang_first(server: &Server, call: FaultyCall) -> std::sync::Arc<Gate> {
     let gate = Gate::new();
-    server.rules.add(Rule::new(&[call], Fault::Hang(gate.clone())).times(1));
+    server.rules.add(FaultRule::new(&[call], InjectedFault::Hang(gate.clone())).times(1));
     gate
 }
 
@@ -90,7 +90,7 @@ fn the_later_of_two_writes_takes_effect_even_if_the_first_is_slow() {
     let mut client = server.client();
     let handle = client.open("/f", UPDATING);
     for size in [3, 100_000, 600_000] {
-        let gate = hang_first(&server, Call::Write);
+        let gate = hang_first(&server, FaultyCall::Write);
         let (first, second) = (vec![b'1'; size], vec![b'2'; size]);
         send_together(&mut client, &[write(handle, 0, &first), write(handle, 1, &second)]);
         gate.wait_for(1);
@@ -107,7 +107,7 @@ fn writes_to_different_ranges_do_not_wait_for_each_other() {
     let server = server();
     let mut client = server.client();
     let handle = client.open("/f", UPDATING);
-    let gate = hang_first(&server, Call::Write);
+    let gate = hang_first(&server, FaultyCall::Write);
     send_together(&mut client, &[write(handle, 0, b"slow"), write(handle, 5, b"fast"), read(handle, 9, 2)]);
     let mut done = [client.reply().stream, client.reply().stream];
     done.sort_unstable();
@@ -123,7 +123,7 @@ fn reads_and_syncs_follow_earlier_writes() {
     let server = server();
     let mut client = server.client();
     let handle = client.open("/f", UPDATING);
-    let gate = hang_first(&server, Call::Write);
+    let gate = hang_first(&server, FaultyCall::Write);
     let list = [segment(handle, 3, 0), segment(handle, 3, 4)].concat();
     let requests = [
         write(handle, 0, b"new"),

@@ -8,7 +8,7 @@ mod support;
 
 use std::io::Read;
 use std::sync::Arc;
-use storage::faulty::{Call, Fault, Gate, Rule};
+use storage::faulty::{FaultRule, FaultyCall, Gate, InjectedFault};
 use support::client::{READING, read};
 use support::*;
 
@@ -21,7 +21,7 @@ fn servers() -> Vec<(&'static str, Server)> {
         wish.config.sendfile = sendfile;
         let server = Server::with(wish);
         if cold {
-            server.rules.add(Rule::new(&[Call::Read], Fault::WouldBlock));
+            server.rules.add(FaultRule::new(&[FaultyCall::Read], InjectedFault::WouldBlock));
         }
         server.put("/f", &pattern(SIZE));
         server
@@ -327,7 +327,7 @@ fn a_short_read_is_reported_as_end_of_file() {
     assert_eq!((first.status, first.body.len()), (OKSOFAR, 10));
     assert_eq!((second.status, second.body.len()), (OK, 0));
     // Storage that returns less than the size of the file.
-    server.rules.add(Rule::new(&[Call::Read], Fault::Short(1000)));
+    server.rules.add(FaultRule::new(&[FaultyCall::Read], InjectedFault::Short(1000)));
     assert_eq!(client.read(handle, 0, 50_000), pattern(1000));
     assert_eq!(pages(&mut client, &pgread(handle, 100, 50_000), 100), pattern(1100)[100..]);
     let vector = client.call(&Raw::new(READV).payload(&segment(handle, 1001, 0)));
@@ -344,8 +344,9 @@ fn a_read_that_fails_in_the_middle_ends_with_its_error() {
         server.put("/f", &pattern(SIZE));
         let mut client = server.client();
         let handle = client.open("/f", READING);
-        let bad = server.rules.add(Rule::new(&[Call::Read], Fault::Error(5)).after(3));
-        let slow = cold.then(|| server.rules.add(Rule::new(&[Call::Read], Fault::WouldBlock)));
+        let bad = server.rules.add(FaultRule::new(&[FaultyCall::Read], InjectedFault::Error(5)).after(3));
+        let slow =
+            cold.then(|| server.rules.add(FaultRule::new(&[FaultyCall::Read], InjectedFault::WouldBlock)));
         for request in [read(handle, 0, SIZE), pgread(handle, 0, SIZE)] {
             client.send(&request.stream(5));
             let last = loop {
@@ -374,7 +375,7 @@ fn a_close_after_reads_waits_for_them() {
     let server = Server::new();
     server.put("/f", &content);
     let gate = Gate::new();
-    server.rules.add(Rule::new(&[Call::Read], Fault::Hang(gate.clone())));
+    server.rules.add(FaultRule::new(&[FaultyCall::Read], InjectedFault::Hang(gate.clone())));
     let mut client = server.client();
     let handle = client.open("/f", READING);
     let list =

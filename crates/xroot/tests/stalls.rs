@@ -8,7 +8,7 @@
 mod support;
 
 use std::time::Duration;
-use storage::faulty::{Call, Fault, Gate, Rule};
+use storage::faulty::{FaultRule, FaultyCall, Gate, InjectedFault};
 use support::client::{CREATING, READING, read};
 use support::*;
 
@@ -136,7 +136,8 @@ fn early_data_of_a_request_that_is_not_taken_yet_is_not_refused() {
     wish.config.hail = Duration::from_millis(50);
     let server = Server::with(wish);
     let gate = Gate::new();
-    let slow = Rule::new(&[Call::Stat], Fault::Hang(gate.clone())).below(&logical_path("/slow"));
+    let slow =
+        FaultRule::new(&[FaultyCall::Stat], InjectedFault::Hang(gate.clone())).below(&logical_path("/slow"));
     server.rules.add(slow);
     let mut main = server.client();
     let handle = main.open("/f", CREATING);

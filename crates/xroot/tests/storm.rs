@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use storage::faulty::{Call, Fault, Rule};
+use storage::faulty::{FaultRule, FaultyCall, InjectedFault};
 use support::client::{CREATING, READING, UPDATING, read, write};
 use support::*;
 
@@ -159,11 +159,11 @@ impl Storm {
 #[test]
 fn acknowledged_data_survives_a_random_load() {
     // A lent descriptor must stay lent, so rules on reads are changed only where none is lent.
-    storm(true, &[Call::Write]);
-    storm(false, &[Call::Read, Call::Write]);
+    storm(true, &[FaultyCall::Write]);
+    storm(false, &[FaultyCall::Read, FaultyCall::Write]);
 }
 
-fn storm(sendfile: bool, slow: &[Call]) {
+fn storm(sendfile: bool, slow: &[FaultyCall]) {
     let mut wish = Wish { ring: true, loops: 3, ..Wish::default() };
     wish.config.sendfile = sendfile;
     let server = Server::with(wish);
@@ -192,7 +192,7 @@ fn storm(sendfile: bool, slow: &[Call]) {
             let mut dice = Dice::new(99);
             while !over.load(Ordering::Relaxed) {
                 let call = slow[dice.below(slow.len())];
-                let rule = server.rules.add(Rule::new(&[call], Fault::WouldBlock));
+                let rule = server.rules.add(FaultRule::new(&[call], InjectedFault::WouldBlock));
                 server.evict("/shared");
                 std::thread::sleep(std::time::Duration::from_millis(dice.below(20) as u64));
                 server.rules.remove(rule);

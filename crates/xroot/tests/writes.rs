@@ -6,7 +6,7 @@
 
 mod support;
 
-use storage::faulty::{Call, Fault, Gate, Rule};
+use storage::faulty::{FaultRule, FaultyCall, Gate, InjectedFault};
 use support::client::{CREATING, READING, UPDATING, open, read, write};
 use support::*;
 
@@ -60,7 +60,7 @@ fn any_sequence_of_writes_matches_the_model() {
     for cold in [false, true] {
         let server = Server::new();
         if cold {
-            server.rules.add(Rule::new(&[Call::Write], Fault::WouldBlock));
+            server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::WouldBlock));
         }
         let mut client = server.client();
         let handle = client.open("/f", CREATING);
@@ -117,8 +117,10 @@ fn the_later_element_of_a_vector_takes_effect() {
         client.ok(&Raw::new(TRUNCATE).handle(handle).i64(8, 0));
         // The first waits in the pool; the next could be written in place.
         let gate = Gate::new();
-        server.rules.add(Rule::new(&[Call::Write], Fault::WouldBlock).times(1));
-        let hangs = server.rules.add(Rule::new(&[Call::Write], Fault::Hang(gate.clone())).times(1));
+        server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::WouldBlock).times(1));
+        let hangs = server
+            .rules
+            .add(FaultRule::new(&[FaultyCall::Write], InjectedFault::Hang(gate.clone())).times(1));
         // An element of another file between them changes nothing.
         let pieces = [pieces[0], (second, 0, &c[..]), pieces[1]];
         client.send_bytes(&writev(&pieces).bytes());
@@ -140,7 +142,7 @@ fn requests_after_a_write_wait_only_for_their_turn() {
     for cold in [false, true] {
         let server = Server::new();
         if cold {
-            server.rules.add(Rule::new(&[Call::Write], Fault::WouldBlock));
+            server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::WouldBlock));
         }
         let mut client = server.client();
         let handle = client.open("/f", CREATING);
@@ -176,7 +178,7 @@ fn large_writes_may_be_split_anywhere_and_followed_by_any_request() {
     for cold in [false, true] {
         let server = Server::new();
         if cold {
-            server.rules.add(Rule::new(&[Call::Write], Fault::WouldBlock));
+            server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::WouldBlock));
         }
         let (mut client, mut other) = (server.client(), server.client());
         let handle = client.open("/f", CREATING);
@@ -250,7 +252,7 @@ fn requests_are_found_after_errors_between_large_writes() {
     // This handle is not open.
     assert_eq!(client.call(&write(77, 0, &content[..65_536])).error().0, 3004);
     client.ok(&large(65_536));
-    server.rules.add(Rule::new(&[Call::Write], Fault::Error(28)).times(1));
+    server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::Error(28)).times(1));
     assert_eq!(client.call(&large(131_072)).error().0, 3009);
     client.ok(&large(131_072));
     server.rules.set_room(Some(100_000));
@@ -339,12 +341,13 @@ fn the_next_request_is_found_after_a_partial_write() {
             // leave a hole before a successful one.
             let server = Server::with(Wish { pools: vec!["/own"], ..Wish::default() });
             if cold {
-                server.rules.add(Rule::new(&[Call::Write], Fault::WouldBlock));
+                server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::WouldBlock));
             }
             let mut client = server.client();
             let handle = client.open("/own/f", CREATING);
             let content = pattern(2_000_000);
-            let bad = server.rules.add(Rule::new(&[Call::Write], Fault::Error(errno)).after(2));
+            let bad =
+                server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::Error(errno)).after(2));
             let requests = [
                 write(handle, 0, &content).stream(1),
                 pgwrite(handle, 0, &paged(0, &content, &[])).stream(2),
@@ -407,7 +410,7 @@ fn acknowledged_data_of_a_lost_client_is_kept() {
     for cold in [false, true] {
         let server = Server::new();
         if cold {
-            server.rules.add(Rule::new(&[Call::Write], Fault::WouldBlock));
+            server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::WouldBlock));
         }
         let content = pattern(1_000_000);
         let mut other = server.client();
@@ -434,7 +437,7 @@ fn a_lost_client_with_data_in_flight_waits_only_for_its_disk() {
     let mut client = server.client();
     let handle = client.open("/slow/f", CREATING);
     client.ok(&write(handle, 0, b"acknowledged"));
-    server.rules.add(Rule::new(&[Call::Write], Fault::Hang(gate.clone())).below(&slow));
+    server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::Hang(gate.clone())).below(&slow));
     client.send(&write(handle, 0, &pattern(300_000)));
     gate.wait_for(1);
     drop(client);
@@ -513,7 +516,7 @@ fn the_next_request_is_found_after_an_error_under_a_checkpoint() {
     let handle = client.open("/f", UPDATING);
     client.ok(&checkpoint(handle, 0));
     client.ok(&under_checkpoint(handle, &write(handle, 0, b"before")));
-    server.rules.add(Rule::new(&[Call::Write], Fault::Error(28)).times(1));
+    server.rules.add(FaultRule::new(&[FaultyCall::Write], InjectedFault::Error(28)).times(1));
     let large = under_checkpoint(handle, &write(handle, 0, &pattern(700_000)));
     assert_eq!(client.call(&large).error().0, 3009);
     client.ok(&checkpoint(handle, 3));

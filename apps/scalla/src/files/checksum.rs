@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use anyhow::Context as _;
-use client::digest::{Algorithm, Running};
+use client::digest::{Algorithm, RunningChecksum};
 use client::xroot::ErrorCode;
 use client::{Checksum as Told, Error, RemotePath, Url, WholeRead, together};
 use serde_json::json;
@@ -241,7 +241,7 @@ async fn sum_up(context: &Context, url: &Url, algorithm: Algorithm, far: &Far) -
     let reader = open(context, url).await?;
     let mut whole = WholeRead::of(reader.file()).await?;
     far.size.fetch_add(whole.size(), Ordering::Relaxed);
-    let mut running = Running::new(algorithm);
+    let mut running = RunningChecksum::new(algorithm);
     loop {
         let data = reader.read(whole.offset(), CHUNK).await?;
         running.update(&data);

@@ -6,7 +6,7 @@
 mod options;
 
 use crate::printer::err;
-use config::{AddressFamily, Folder, Load, Overrides, Port, Strictness};
+use config::{AddressFamily, ConfigInput, DirectorySetting, Overrides, Port, Strictness};
 use options::{Family, LogName, Options, OptionsError, USAGE};
 use server::log::{Levels, Retention};
 use server::process::User;
@@ -94,7 +94,7 @@ fn launch(program: &str, options: Options) -> Result<Launch, OptionsError> {
         Some(LogName::Stderr) | None => LogTarget::Stderr,
     };
     let folder = |chosen: &Option<(PathBuf, bool)>| match chosen {
-        Some((path, group)) => full(path).map(|path| Some(Folder { path, group: *group })),
+        Some((path, group)) => full(path).map(|path| Some(DirectorySetting { path, group: *group })),
         None => Ok(None),
     };
     let overrides = Overrides {
@@ -115,7 +115,7 @@ fn launch(program: &str, options: Options) -> Result<Launch, OptionsError> {
     evaluation.host = options.host.unwrap_or_default();
     let file = options.config.as_deref().map(full).transpose()?;
     Ok(Launch {
-        load: Load {
+        load: ConfigInput {
             file: file.map(|path| path.to_string_lossy().into_owned()),
             evaluation,
             overrides,

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 use wire::cms::flags::{Mode, StatsModifier, StatusModifier};
 use wire::cms::message::Status;
-use wire::cms::{Code, Extensions, Frame, Login, Message, Phase, Splitter, StreamId};
+use wire::cms::{Code, Extensions, Frame, FramePhase, FrameSplitter, Login, Message, StreamId};
 
 /// Longest wait for a frame.
 const FRAME_MAX: Duration = Duration::from_secs(30);
@@ -14,13 +14,13 @@ const FRAME_MAX: Duration = Duration::from_secs(30);
 /// A connection that has logged in.
 pub(crate) struct Visitor {
     stream: TcpStream,
-    splitter: Splitter,
+    splitter: FrameSplitter,
 }
 
 impl Visitor {
     /// Logs in as a redirector, which asks.
     pub(crate) fn redirector(port: u16) -> Result<Self> {
-        Self::login(port, &Login::redirector(std::process::id(), b"myHN=localhost"), Phase::Redirector)
+        Self::login(port, &Login::redirector(std::process::id(), b"myHN=localhost"), FramePhase::Redirector)
     }
 
     /// Logs in as a server of the old protocol that never answers a question.
@@ -42,17 +42,17 @@ impl Visitor {
             env: Some(b"myHN=localhost"),
             ..Login::default()
         };
-        let mut node = Self::login(port, &login, Phase::Established)?;
+        let mut node = Self::login(port, &login, FramePhase::Established)?;
         let status = Status { modifier: StatusModifier::RESUME, port: Some(login.data_port) };
         node.send(&encoded(&Message::Status(status), StreamId::NONE)?)?;
         Ok(node)
     }
 
-    fn login(port: u16, login: &Login<'_>, phase: Phase) -> Result<Self> {
+    fn login(port: u16, login: &Login<'_>, phase: FramePhase) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port)).context("cannot connect to the cluster port")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(FRAME_MAX))?;
-        let mut visitor = Self { stream, splitter: Splitter::new(Phase::Login) };
+        let mut visitor = Self { stream, splitter: FrameSplitter::new(FramePhase::Login) };
         visitor.send(&encoded(&Message::Login(*login), StreamId::NONE)?)?;
         let is_accepted = visitor.next(|frame| frame.header.code == Code::LOGIN)?;
         anyhow::ensure!(is_accepted, "the login was not accepted");

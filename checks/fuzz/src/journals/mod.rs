@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use base::{Clock, LogicalPath};
 use logical::config::{Config, Export};
-use logical::{Journal, JournalFolder, Journals, Logical, NumberedUsers, Parts};
+use logical::{Journal, JournalFolder, Journals, Logical, LogicalParts, NumberedUsers};
 
 /// Checks a journal of one of the two kinds.
 pub fn target(data: &[u8]) {
@@ -52,7 +52,7 @@ fn sealed(mut content: &[u8]) -> Vec<u8> {
 
 /// Starts a logical file system and returns whether it succeeded.
 fn start(pending: &Shelf, checkpoints: &Shelf) -> bool {
-    let parts = Parts {
+    let parts = LogicalParts {
         config: Config::new(vec![Export::new(LogicalPath::root())], PathBuf::from("/nowhere")),
         backend: Arc::new(storage::OneFile),
         clock: Arc::new(Still),

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use base::LogicalPath;
-use storage::{Backend, DirectoryStream, Metadata, Now, OpenHow, Pool, StoredFile, Usage};
+use storage::{Backend, DirectoryStream, Metadata, Now, OpenHow, Pool, SpaceUsage, StoredFile};
 
 /// Path of the only file.
 pub(super) const PATH: &[u8] = b"/data/f";
@@ -98,8 +98,8 @@ impl Backend for OneFile {
     fn attributes(&self, path: &LogicalPath) -> io::Result<Vec<String>> {
         found(path, Vec::new())
     }
-    fn usage(&self, _path: &LogicalPath, _space: Option<&str>) -> io::Result<Usage> {
-        Ok(Usage::default())
+    fn usage(&self, _path: &LogicalPath, _space: Option<&str>) -> io::Result<SpaceUsage> {
+        Ok(SpaceUsage::default())
     }
     fn space_of(&self, _path: &LogicalPath) -> String {
         String::new()

@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use base::ErrorKind;
 use session::{
-    BadPage, CallId, Destination, LinkId, Outlets, Peer, ReadElement, Receive, Received, Session, Settings,
-    Step, Todo,
+    BadPage, CallId, Destination, Outlets, PathId, Peer, ReadElement, Receive, ReceiveResult, Session,
+    Settings, TakeResult, Todo,
 };
 use vfs::{
-    Answer, AttributeResult, AttributeWork, BriefStat, CheckpointWork, Entry, FileKind, FileOperation,
-    Listing, OpenFile, Opened, Operation, Redirect, SpaceFigures, Stat, Value,
+    Answer, AttributeOutcome, AttributeWork, BriefStat, CheckpointWork, DirectoryEntry, FileKind,
+    FileOperation, FileStat, ListingPosition, OpenFile, Opened, Operation, RedirectAnswer, SpaceFigures,
+    Value,
 };
 use wire::xroot::frames::{FrameBytes, response_bytes};
 use wire::xroot::header::SessionId;
@@ -51,7 +52,7 @@ struct ExpectedData {
 
 struct More;
 
-impl Listing for More {
+impl ListingPosition for More {
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
         self
     }
@@ -61,7 +62,7 @@ impl Listing for More {
 pub(super) struct Outputs(BTreeMap<u8, Vec<u8>>);
 
 impl Outlets for Outputs {
-    fn link(&mut self, link: LinkId) -> &mut Vec<u8> {
+    fn link(&mut self, link: PathId) -> &mut Vec<u8> {
         self.0.entry(link.0).or_default()
     }
 }
@@ -109,7 +110,7 @@ impl FuzzDriver {
         if self.closed {
             return;
         }
-        let bound = |expected: &&mut ExpectedData| expected.receive.link != LinkId::CONTROL;
+        let bound = |expected: &&mut ExpectedData| expected.receive.link != PathId::CONTROL;
         for expected in self.expected.iter_mut().filter(bound).filter(|expected| !expected.receive.held) {
             expected.missing = expected.missing.saturating_sub(bytes.len());
         }
@@ -120,7 +121,7 @@ impl FuzzDriver {
     /// Passes input to the session until it needs more bytes or stops reading.
     pub(super) fn take(&mut self) {
         while !self.closed && self.session.has_room() {
-            let data = self.expected.iter_mut().find(|e| e.receive.link == LinkId::CONTROL && e.missing > 0);
+            let data = self.expected.iter_mut().find(|e| e.receive.link == PathId::CONTROL && e.missing > 0);
             if let Some(expected) = data {
                 if expected.receive.held {
                     return;
@@ -136,11 +137,11 @@ impl FuzzDriver {
                 return;
             }
             match self.session.take(&self.input, base::Charge::NONE, &mut self.out) {
-                Step::More { bytes } => {
+                TakeResult::More { bytes } => {
                     assert!(bytes > self.input.len(), "asks for {bytes} bytes and has {}", self.input.len());
                     return;
                 }
-                Step::Took { bytes, todo } => {
+                TakeResult::Took { bytes, todo } => {
                     assert!(bytes > 0 && bytes <= self.input.len(), "took {bytes} of {}", self.input.len());
                     self.account.request(&self.input, &todo);
                     self.input.drain(..bytes);
@@ -229,9 +230,11 @@ impl FuzzDriver {
         let answer = match how % 8 {
             1 => Answer::error(ErrorKind::NotFound, "no such file"),
             2 if !releases => Answer::Wait { seconds: u32::from(how), text: "later".to_owned() },
-            3 if !releases => {
-                Answer::Redirect(Redirect { host: "h".to_owned(), port: 1094, cgi: "tried=x".to_owned() })
-            }
+            3 if !releases => Answer::Redirect(RedirectAnswer {
+                host: "h".to_owned(),
+                port: 1094,
+                cgi: "tried=x".to_owned(),
+            }),
             4 => Answer::DONE,
             _ => Answer::Value(self.value(&asked.about, how)),
         };
@@ -279,14 +282,14 @@ impl FuzzDriver {
 
     fn listing(&mut self, how: u8) -> Value {
         self.pages += 1;
-        let entry = |name: &[u8]| Entry {
+        let entry = |name: &[u8]| DirectoryEntry {
             name: name.to_vec(),
             stat: (how & 16 == 0).then(stat),
             checksum: (how & 32 == 0).then(|| ("adler32".to_owned(), None)),
         };
         let entries =
             (0..usize::from(how >> 6)).map(|index| entry(&[b'a' + u8::try_from(index).unwrap_or(0)]));
-        let rest: Option<Box<dyn Listing>> = match how & 8 {
+        let rest: Option<Box<dyn ListingPosition>> = match how & 8 {
             8 if !self.pages.is_multiple_of(PAGES_MAX) => Some(Box::new(More)),
             _ => None,
         };
@@ -312,7 +315,7 @@ impl FuzzDriver {
         if !receive.held {
             end_uses(&uses_of_data(&receive));
         }
-        let mut received = Received::default();
+        let mut received = ReceiveResult::default();
         match (&receive.into, how % 4) {
             (Destination::Pages { offset, .. }, 1) if receive.length > 4 => {
                 received.bad_pages = vec![BadPage { offset: *offset, length: 1 }];
@@ -333,8 +336,8 @@ impl FuzzDriver {
                 assert!((1..=15).contains(&link.0) && self.bound.insert(link.0), "{link:?} is bound already");
             }
         } else if self.bound.remove(&path) {
-            self.session.unbind(LinkId(path));
-            while let Some(index) = self.expected.iter().position(|e| e.receive.link == LinkId(path)) {
+            self.session.unbind(PathId(path));
+            while let Some(index) = self.expected.iter().position(|e| e.receive.link == PathId(path)) {
                 self.settle(index, 2);
             }
         }
@@ -361,7 +364,7 @@ impl FuzzDriver {
         assert!(self.session.calls_in_flight() >= ours, "the session forgot a call");
         for (link, out) in &mut self.out.0 {
             let mut rest = &out[..];
-            if *link == LinkId::CONTROL.0 && !self.greeted && !rest.is_empty() {
+            if *link == PathId::CONTROL.0 && !self.greeted && !rest.is_empty() {
                 self.greeted = true;
                 rest = rest.get(HANDSHAKE_REPLY_BYTES..).unwrap_or_default();
             }
@@ -423,8 +426,9 @@ fn uses_of_data(receive: &Receive) -> Vec<FileUse> {
             vec![FileUse::new(file, FileAccess::Write(*offset, data))]
         }
         Destination::Vector(extents) => {
-            let to_use =
-                |e: &session::Extent| FileUse::new(&e.file, FileAccess::Write(e.offset, e.length as u64));
+            let to_use = |e: &session::WriteExtent| {
+                FileUse::new(&e.file, FileAccess::Write(e.offset, e.length as u64))
+            };
             extents.iter().map(to_use).collect()
         }
         Destination::Discard => Vec::new(),
@@ -477,7 +481,7 @@ fn attributes(work: &AttributeWork) -> Value {
         AttributeWork::Set { pairs, .. } => pairs.iter().map(|(name, _)| name.clone()).collect(),
         AttributeWork::List { .. } => vec![b"one".to_vec(), b"two".to_vec()],
     };
-    let result = |(index, name)| AttributeResult {
+    let result = |(index, name)| AttributeOutcome {
         name,
         error: (index % 2 == 1).then_some(ErrorKind::AttributeNotFound),
         value: b"value".to_vec(),
@@ -485,8 +489,8 @@ fn attributes(work: &AttributeWork) -> Value {
     Value::Attributes(names.into_iter().enumerate().map(result).collect())
 }
 
-fn stat() -> Stat {
-    Stat {
+fn stat() -> FileStat {
+    FileStat {
         id: 1 << 40,
         size: 10_000,
         kind: FileKind::File,

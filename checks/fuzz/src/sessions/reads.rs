@@ -4,8 +4,8 @@
 //! their data.
 
 use base::{Error, ErrorKind};
-use session::{LinkId, Outlets, ReadElement, ReadReply, ReadTask, ReadVectorTask, Todo};
-use vfs::{Redirect, Spot};
+use session::{Outlets, PathId, ReadElement, ReadReply, ReadTask, ReadVectorTask, Todo};
+use vfs::{RedirectAnswer, Spot};
 
 use super::driver::{FuzzDriver, begin_uses, end_uses};
 use super::files::FileUse;
@@ -64,8 +64,8 @@ fn failure() -> Error {
     Error::new(ErrorKind::IoError, "broken")
 }
 
-fn elsewhere() -> Redirect {
-    Redirect { host: "h".to_owned(), port: 1094, cgi: String::new() }
+fn elsewhere() -> RedirectAnswer {
+    RedirectAnswer { host: "h".to_owned(), port: 1094, cgi: String::new() }
 }
 
 impl FuzzDriver {
@@ -122,7 +122,7 @@ impl FuzzDriver {
         if let ReadResult::Failure | ReadResult::Elsewhere = how {
             end_uses(&read.uses);
             self.session.read_failed(read.reply, &failure(), &mut self.out);
-        } else if frame(&mut read, how, self.out.link(LinkId::CONTROL)) {
+        } else if frame(&mut read, how, self.out.link(PathId::CONTROL)) {
             end_uses(&read.uses);
             self.session.read_ended(read.reply);
         } else {

@@ -4,7 +4,7 @@
 //! at the first session that does not fit. The cost of releasing memory depends only on the number
 //! of sessions it wakes.
 
-use super::{Ceilings, PURPOSES, Purpose, fits};
+use super::{Ceilings, MemoryPurpose, PURPOSES, fits};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,13 @@ use std::task::Waker;
 
 /// A waiting session and the bytes that it has to claim.
 #[derive(Debug)]
-struct Waiter {
+struct BudgetWaiter {
     bytes: usize,
     waker: Waker,
 }
 
 /// Sessions that wait for one purpose, keyed by position.
-type Queue = BTreeMap<u64, Waiter>;
+type Queue = BTreeMap<u64, BudgetWaiter>;
 
 /// The queues of all purposes.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl WaitQueues {
     }
 
     /// Reports whether a session waits for this purpose.
-    pub(super) fn is_awaited(&self, purpose: Purpose) -> bool {
+    pub(super) fn is_awaited(&self, purpose: MemoryPurpose) -> bool {
         self.waiting.get(purpose as usize).is_some_and(|waiting| waiting.load(Ordering::SeqCst) > 0)
     }
 
@@ -59,15 +59,15 @@ impl WaitQueues {
     }
 
     /// Inserts a session at its position, or updates the entry there.
-    pub(super) fn insert(&self, purpose: Purpose, place: u64, bytes: usize, waker: &Waker) {
+    pub(super) fn insert(&self, purpose: MemoryPurpose, place: u64, bytes: usize, waker: &Waker) {
         let mut queues = self.lock();
         let Some(queue) = queues.get_mut(purpose as usize) else { return };
-        queue.insert(place, Waiter { bytes, waker: waker.clone() });
+        queue.insert(place, BudgetWaiter { bytes, waker: waker.clone() });
         self.count(&queues);
     }
 
     /// Removes a session from its queue. Reports whether other sessions wait.
-    pub(super) fn remove(&self, purpose: Purpose, place: u64) -> bool {
+    pub(super) fn remove(&self, purpose: MemoryPurpose, place: u64) -> bool {
         let mut queues = self.lock();
         queues.get_mut(purpose as usize).and_then(|queue| queue.remove(&place));
         self.count(&queues);
@@ -82,12 +82,12 @@ impl WaitQueues {
     }
 
     /// Removes and returns the sessions that fit: for each purpose from the front of its queue up
-    /// to the first one that does not fit. Purposes are visited in the order of `Purpose::ALL`.
+    /// to the first one that does not fit. Purposes are visited in the order of `MemoryPurpose::ALL`.
     pub(super) fn take_fitting(&self, claimed: impl Fn() -> usize, ceilings: &Ceilings) -> Vec<Waker> {
         let mut queues = self.lock();
         let mut claimed = claimed();
         let mut woken = Vec::new();
-        for purpose in Purpose::ALL {
+        for purpose in MemoryPurpose::ALL {
             let Some(queue) = queues.get_mut(purpose as usize) else { continue };
             while let Some(first) = queue.first_entry() {
                 if !fits(claimed, first.get().bytes, ceilings.of(purpose)) {
@@ -96,7 +96,7 @@ impl WaitQueues {
                 claimed += first.get().bytes;
                 woken.push(first.remove().waker);
             }
-            if purpose == Purpose::Argument {
+            if purpose == MemoryPurpose::Argument {
                 woken.extend(self.take_express(queue, claimed, ceilings.request));
             }
         }

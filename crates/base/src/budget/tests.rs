@@ -32,9 +32,9 @@ impl Bell {
 fn the_first_bytes_of_a_session_are_not_claimed() {
     let budget = budget();
     let account = Account::new(&budget);
-    let charge = account.reserve(Purpose::Data, FREE, 0).unwrap();
+    let charge = account.reserve(MemoryPurpose::Data, FREE, 0).unwrap();
     assert_eq!((budget.claimed(), account.used()), (0, FREE));
-    let more = account.reserve(Purpose::Data, 1, 0).unwrap();
+    let more = account.reserve(MemoryPurpose::Data, 1, 0).unwrap();
     assert_eq!(budget.claimed(), GRANULE_BYTES);
     drop((charge, more));
     assert_eq!((budget.claimed(), account.used()), (0, 0));
@@ -43,9 +43,9 @@ fn the_first_bytes_of_a_session_are_not_claimed() {
 #[test]
 fn a_session_gets_its_limit_for_each_purpose_and_not_a_byte_more() {
     for (purpose, limit) in [
-        (Purpose::Argument, SESSION.argument),
-        (Purpose::Request, SESSION.request),
-        (Purpose::Data, SESSION.data),
+        (MemoryPurpose::Argument, SESSION.argument),
+        (MemoryPurpose::Request, SESSION.request),
+        (MemoryPurpose::Data, SESSION.data),
     ] {
         let account = Account::new(&budget());
         let first = account.reserve(purpose, FREE + 1, 0).unwrap();
@@ -58,13 +58,13 @@ fn a_session_gets_its_limit_for_each_purpose_and_not_a_byte_more() {
 #[test]
 fn one_request_is_always_possible() {
     let account = Account::new(&budget());
-    let mut argument = account.reserve(Purpose::Argument, SESSION.argument, 0).unwrap();
-    assert!(argument.grow_to(Purpose::Argument, SESSION.data, 0).is_ok(), "nothing else is in flight");
+    let mut argument = account.reserve(MemoryPurpose::Argument, SESSION.argument, 0).unwrap();
+    assert!(argument.grow_to(MemoryPurpose::Argument, SESSION.data, 0).is_ok(), "nothing else is in flight");
     let own = argument.bytes();
-    let request = account.reserve(Purpose::Request, SESSION.request, own).unwrap();
-    assert_eq!(account.reserve(Purpose::Request, 1, own).unwrap_err(), Shortage::Session);
+    let request = account.reserve(MemoryPurpose::Request, SESSION.request, own).unwrap();
+    assert_eq!(account.reserve(MemoryPurpose::Request, 1, own).unwrap_err(), Shortage::Session);
     drop(request);
-    assert!(account.reserve(Purpose::Request, 1, own).is_ok());
+    assert!(account.reserve(MemoryPurpose::Request, 1, own).is_ok());
 }
 
 #[test]
@@ -74,23 +74,23 @@ fn a_session_is_woken_when_refused_bytes_fit_its_limit() {
     account.set_waker(&Waker::from(bell.clone()));
     let mut held = account.charge(SESSION.request);
     let own = account.charge(GRANULE_BYTES);
-    assert!(account.reserve(Purpose::Data, SESSION.data, 0).is_err());
+    assert!(account.reserve(MemoryPurpose::Data, SESSION.data, 0).is_err());
     // The larger of the two awaited uses decides, which is that of the second reservation.
     let wanted = 3 * GRANULE_BYTES;
-    assert!(account.reserve(Purpose::Request, wanted, own.bytes()).is_err());
+    assert!(account.reserve(MemoryPurpose::Request, wanted, own.bytes()).is_err());
     held.shrink_to(SESSION.request - wanted);
     assert!(!bell.rang() && !account.take_has_room_again(), "one byte too few");
     held.shrink_to(SESSION.request - wanted - own.bytes());
     assert!(bell.rang() && account.take_has_room_again());
-    assert!(account.reserve(Purpose::Request, wanted, own.bytes()).is_ok());
+    assert!(account.reserve(MemoryPurpose::Request, wanted, own.bytes()).is_ok());
     assert!(!account.take_has_room_again(), "reported once");
     // Without other work in flight, any size fits.
-    assert!(account.reserve(Purpose::Request, SESSION.data, own.bytes()).is_err());
+    assert!(account.reserve(MemoryPurpose::Request, SESSION.data, own.bytes()).is_err());
     held.shrink_to(FREE + 1);
     assert!(!bell.rang());
     held.shrink_to(FREE);
     assert!(bell.rang());
-    assert!(account.reserve(Purpose::Request, SESSION.data, own.bytes()).is_ok());
+    assert!(account.reserve(MemoryPurpose::Request, SESSION.data, own.bytes()).is_ok());
     assert!(!bell.rang(), "no session waits");
 }
 
@@ -99,11 +99,11 @@ fn requests_leave_memory_of_the_process_for_data() {
     let budget = budget();
     let accounts: Vec<_> = (0..5).map(|_| Account::new(&budget)).collect();
     let charges: Vec<_> =
-        accounts.iter().map(|account| account.reserve(Purpose::Request, SESSION.request, 0)).collect();
+        accounts.iter().map(|account| account.reserve(MemoryPurpose::Request, SESSION.request, 0)).collect();
     assert!(charges.iter().take(3).all(Result::is_ok));
     assert_eq!(charges.last().and_then(|charge| charge.as_ref().err()), Some(&Shortage::Process));
     let account = Account::new(&budget);
-    assert!(account.reserve(Purpose::Data, FREE + 8 * GRANULE_BYTES, 0).is_ok());
+    assert!(account.reserve(MemoryPurpose::Data, FREE + 8 * GRANULE_BYTES, 0).is_ok());
 }
 
 #[test]
@@ -115,16 +115,16 @@ fn the_session_that_waits_longest_is_woken_first_and_keeps_its_position() {
     let bells: [Arc<Bell>; 2] = Default::default();
     let wanted = FREE + 4 * GRANULE_BYTES;
     for (account, bell) in [&one, &two].into_iter().zip(&bells) {
-        assert_eq!(account.reserve(Purpose::Data, wanted, 0).unwrap_err(), Shortage::Process);
-        account.wait(Purpose::Data, wanted, &Waker::from(bell.clone()));
+        assert_eq!(account.reserve(MemoryPurpose::Data, wanted, 0).unwrap_err(), Shortage::Process);
+        account.wait(MemoryPurpose::Data, wanted, &Waker::from(bell.clone()));
     }
     held.shrink_to(FREE + PROCESS - 6 * GRANULE_BYTES);
     assert!(bells[0].rang() && !bells[1].rang());
-    assert_eq!(late.reserve(Purpose::Data, wanted, 0).unwrap_err(), Shortage::Process, "others wait");
-    let first = one.reserve(Purpose::Data, wanted, 0).unwrap();
+    assert_eq!(late.reserve(MemoryPurpose::Data, wanted, 0).unwrap_err(), Shortage::Process, "others wait");
+    let first = one.reserve(MemoryPurpose::Data, wanted, 0).unwrap();
     assert!(budget.is_short(), "the other one still waits");
     drop(first);
-    assert!(bells[1].rang() && two.reserve(Purpose::Data, wanted, 0).is_ok());
+    assert!(bells[1].rang() && two.reserve(MemoryPurpose::Data, wanted, 0).is_ok());
     assert!(!budget.is_short());
 }
 
@@ -145,13 +145,13 @@ fn partially_received_arguments_do_not_deadlock() {
             let (account, argument) = (&accounts[index], &mut arguments[index]);
             while argument.bytes() < size {
                 let more = argument.bytes() + GRANULE_BYTES;
-                if argument.grow_to(Purpose::Argument, more, 0).is_err() {
+                if argument.grow_to(MemoryPurpose::Argument, more, 0).is_err() {
                     let ticket = tickets[index].get_or_insert_with(|| Ticket::new(account));
                     ticket.wait(GRANULE_BYTES, &Waker::from(bells[index].clone()));
                     return true;
                 }
             }
-            let request = account.reserve(Purpose::Request, GRANULE_BYTES, argument.bytes());
+            let request = account.reserve(MemoryPurpose::Request, GRANULE_BYTES, argument.bytes());
             (*argument, tickets[index]) = (Charge::NONE, None);
             request.is_err()
         });
@@ -170,23 +170,23 @@ fn an_argument_keeps_the_memory_of_requests_until_its_ticket_is_dropped() {
     let mut arguments = [&one, &two].map(|account| account.charge(FREE));
     let tickets = [&one, &two].map(Ticket::new);
     for ((argument, ticket), bell) in arguments.iter_mut().zip(&tickets).zip(&bells) {
-        let grown = argument.grow_to(Purpose::Argument, FREE + GRANULE_BYTES, 0);
+        let grown = argument.grow_to(MemoryPurpose::Argument, FREE + GRANULE_BYTES, 0);
         assert_eq!(grown.unwrap_err(), Shortage::Process);
         ticket.wait(GRANULE_BYTES, &Waker::from(bell.clone()));
     }
     assert!(bells[0].rang() && !bells[1].rang(), "one at a time");
     let [first, second] = &mut arguments;
-    assert!(first.grow_to(Purpose::Argument, FREE + GRANULE_BYTES, 0).is_ok());
+    assert!(first.grow_to(MemoryPurpose::Argument, FREE + GRANULE_BYTES, 0).is_ok());
     // Other reservations of the session do not change this.
-    let request = one.reserve(Purpose::Request, 2 * GRANULE_BYTES, first.bytes()).unwrap();
+    let request = one.reserve(MemoryPurpose::Request, 2 * GRANULE_BYTES, first.bytes()).unwrap();
     drop(request);
-    assert!(second.grow_to(Purpose::Argument, FREE + GRANULE_BYTES, 0).is_err());
-    assert!(first.grow_to(Purpose::Argument, FREE + 4 * GRANULE_BYTES, 0).is_ok());
+    assert!(second.grow_to(MemoryPurpose::Argument, FREE + GRANULE_BYTES, 0).is_err());
+    assert!(first.grow_to(MemoryPurpose::Argument, FREE + 4 * GRANULE_BYTES, 0).is_ok());
     assert!(!bells[1].rang());
     let [ticket, _next] = tickets;
     drop(ticket);
     assert!(bells[1].rang());
-    assert!(second.grow_to(Purpose::Argument, FREE + GRANULE_BYTES, 0).is_ok());
+    assert!(second.grow_to(MemoryPurpose::Argument, FREE + GRANULE_BYTES, 0).is_ok());
 }
 
 #[test]
@@ -199,15 +199,15 @@ fn a_grant_for_one_purpose_does_not_end_a_wait_for_another() {
     let waker = Waker::from(bell.clone());
     account.set_waker(&waker);
     let wanted = FREE + 4 * GRANULE_BYTES;
-    assert_eq!(account.reserve(Purpose::Request, wanted, 0).unwrap_err(), Shortage::Process);
-    account.wait(Purpose::Request, wanted, &waker);
-    assert!(account.reserve(Purpose::Data, GRANULE_BYTES, 0).is_ok(), "of the free bytes");
-    let data = account.reserve(Purpose::Data, FREE + 1, 0).unwrap();
+    assert_eq!(account.reserve(MemoryPurpose::Request, wanted, 0).unwrap_err(), Shortage::Process);
+    account.wait(MemoryPurpose::Request, wanted, &waker);
+    assert!(account.reserve(MemoryPurpose::Data, GRANULE_BYTES, 0).is_ok(), "of the free bytes");
+    let data = account.reserve(MemoryPurpose::Data, FREE + 1, 0).unwrap();
     assert!(budget.is_short() && !bell.rang());
     drop(data);
     held.shrink_to(FREE);
     assert!(bell.rang());
-    assert!(account.reserve(Purpose::Request, wanted, 0).is_ok());
+    assert!(account.reserve(MemoryPurpose::Request, wanted, 0).is_ok());
     assert!(!budget.is_short());
     assert!(bell.rang() && account.take_has_room_again(), "other reservations may try again");
 }
@@ -219,7 +219,7 @@ fn a_waiting_session_blocks_its_own_purpose_only() {
     let mut held = holder.charge(FREE + PROCESS);
     let accounts: [_; 3] = std::array::from_fn(|_| Account::new(&budget));
     let bells: [Arc<Bell>; 3] = Default::default();
-    let wishes = [(Purpose::Request, 8), (Purpose::Request, 1), (Purpose::Data, 1)];
+    let wishes = [(MemoryPurpose::Request, 8), (MemoryPurpose::Request, 1), (MemoryPurpose::Data, 1)];
     for ((account, bell), (purpose, granules)) in accounts.iter().zip(&bells).zip(wishes) {
         let bytes = FREE + granules * GRANULE_BYTES;
         assert_eq!(account.reserve(purpose, bytes, 0).unwrap_err(), Shortage::Process);
@@ -227,7 +227,10 @@ fn a_waiting_session_blocks_its_own_purpose_only() {
     }
     held.shrink_to(FREE + PROCESS / 4 * 3 - 4 * GRANULE_BYTES);
     assert!(!bells[0].rang() && !bells[1].rang() && bells[2].rang());
-    assert!(Account::new(&budget).reserve(Purpose::Data, FREE + 1, 0).is_ok(), "no session waits for data");
+    assert!(
+        Account::new(&budget).reserve(MemoryPurpose::Data, FREE + 1, 0).is_ok(),
+        "no session waits for data"
+    );
     held.shrink_to(FREE);
     assert!(bells[0].rang() && bells[1].rang() && !bells[2].rang());
 }
@@ -239,8 +242,8 @@ fn a_session_that_ends_leaves_the_queue() {
     let held = holder.charge(FREE + PROCESS);
     let (one, two) = (Account::new(&budget), Account::new(&budget));
     let bell = Arc::new(Bell::default());
-    one.wait(Purpose::Data, FREE + PROCESS, Waker::noop());
-    two.wait(Purpose::Data, FREE + 1, &Waker::from(bell.clone()));
+    one.wait(MemoryPurpose::Data, FREE + PROCESS, Waker::noop());
+    two.wait(MemoryPurpose::Data, FREE + 1, &Waker::from(bell.clone()));
     drop(one);
     assert!(!bell.rang(), "no memory was released");
     drop(held);

@@ -3,7 +3,7 @@
 //! Servers are asked while the bytes are in transfer because they may need as long as the copy
 //! itself.
 
-use digest::{Algorithm, Running};
+use digest::{Algorithm, RunningChecksum};
 use tokio::task::JoinSet;
 
 use super::Copier;
@@ -91,10 +91,10 @@ impl Checks {
     }
 
     /// Returns the checksums to compute during the transfer.
-    pub(super) fn sums(&self) -> Vec<Running> {
+    pub(super) fn sums(&self) -> Vec<RunningChecksum> {
         let wished = self.wishes.iter().map(|(algorithm, _)| algorithm);
         let all = wished.chain(self.implied.iter().map(|(algorithm, _)| algorithm));
-        all.map(|algorithm| Running::new(*algorithm)).collect()
+        all.map(|algorithm| RunningChecksum::new(*algorithm)).collect()
     }
 
     /// Waits for the checksums of the source's server.

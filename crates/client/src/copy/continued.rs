@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use digest::{Algorithm, Running};
+use digest::{Algorithm, RunningChecksum};
 use wire::xroot::limits::PAGE_BYTES;
 
 use super::Copier;
@@ -208,7 +208,7 @@ impl Target {
         algorithm: Algorithm,
         size: u64,
     ) -> Result<String, CopyError> {
-        let mut sum = Running::new(algorithm);
+        let mut sum = RunningChecksum::new(algorithm);
         let mut at = 0;
         while at < size {
             let length = usize::try_from(size - at).unwrap_or(usize::MAX).min(PIECE_BYTES);

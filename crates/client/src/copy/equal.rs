@@ -1,6 +1,6 @@
 //! When a file counts as equal to the one of its name at the target, and need not be copied.
 
-use digest::{Algorithm, Running};
+use digest::{Algorithm, RunningChecksum};
 
 use super::Copier;
 use super::failure::{CopyError, Side};
@@ -87,7 +87,7 @@ fn local_checksum(path: &std::path::Path, algorithm: Algorithm) -> Result<String
     use std::io::Read;
     let fail = |error| CopyError::local("read", path, &error);
     let mut file = std::fs::File::open(path).map_err(fail)?;
-    let (mut running, mut buffer) = (Running::new(algorithm), vec![0; 1024 * 1024]);
+    let (mut running, mut buffer) = (RunningChecksum::new(algorithm), vec![0; 1024 * 1024]);
     loop {
         match file.read(&mut buffer).map_err(fail)? {
             0 => return Ok(running.finish().hex()),

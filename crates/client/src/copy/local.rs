@@ -222,8 +222,8 @@ impl LocalTarget {
     pub(super) fn sum_up(
         self,
         bytes: u64,
-        mut sums: Vec<digest::Running>,
-    ) -> Result<(Self, Vec<digest::Running>), CopyError> {
+        mut sums: Vec<digest::RunningChecksum>,
+    ) -> Result<(Self, Vec<digest::RunningChecksum>), CopyError> {
         let mut buffer = vec![0; if sums.is_empty() { 0 } else { SUM_BYTES }];
         let mut at = 0;
         while at < bytes && !sums.is_empty() {
@@ -243,8 +243,8 @@ impl LocalTarget {
     pub(super) fn sum_up_all(
         mut self,
         size: u64,
-        sums: Vec<digest::Running>,
-    ) -> Result<(Self, Vec<digest::Running>), CopyError> {
+        sums: Vec<digest::RunningChecksum>,
+    ) -> Result<(Self, Vec<digest::RunningChecksum>), CopyError> {
         if sums.is_empty() {
             return Ok((self, sums));
         }

@@ -78,7 +78,7 @@ impl Note {
     /// Opens the note of a target at a server, in the directory for such notes, which is created.
     pub(super) fn of_url(directory: &Path, url: &str) -> io::Result<Option<Self>> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        let name = digest::Running::of(digest::Algorithm::Sha256, url.as_bytes()).hex();
+        let name = digest::RunningChecksum::of(digest::Algorithm::Sha256, url.as_bytes()).hex();
         Self::open(&directory.join(name))
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use digest::Running;
+use digest::RunningChecksum;
 use tokio::sync::{Notify, oneshot};
 
 use super::disk::Disk;
@@ -45,7 +45,7 @@ pub(super) enum Out {
 
 /// The consumer of the pieces.
 pub(super) struct Taker {
-    pub(super) sums: Vec<Running>,
+    pub(super) sums: Vec<RunningChecksum>,
     pub(super) out: Out,
 }
 
@@ -214,7 +214,7 @@ mod tests {
     use digest::Algorithm;
 
     fn taker() -> Taker {
-        Taker { sums: vec![Running::new(Algorithm::Crc32c)], out: Out::Nowhere }
+        Taker { sums: vec![RunningChecksum::new(Algorithm::Crc32c)], out: Out::Nowhere }
     }
 
     #[tokio::test]
@@ -232,7 +232,7 @@ mod tests {
         let (next, mut taker) = sequence.end().await;
         let expected = [&b"abcdefghi"[..], &[0; 70_000]].concat();
         let sum = taker.sums.pop().unwrap().finish();
-        assert_eq!((next, sum), (70_019, Running::of(Algorithm::Crc32c, &expected)));
+        assert_eq!((next, sum), (70_019, RunningChecksum::of(Algorithm::Crc32c, &expected)));
     }
 
     #[tokio::test]

@@ -143,7 +143,7 @@ impl Target {
         self,
         copier: &Copier,
         from: u64,
-        sums: Vec<digest::Running>,
+        sums: Vec<digest::RunningChecksum>,
         ordered: bool,
         options: &CopyOptions,
     ) -> Result<(Into, Ending), CopyError> {
@@ -180,7 +180,7 @@ impl Target {
             }
             Self::Archive { file, url, adding } => {
                 let mut sums = sums;
-                sums.push(digest::Running::new(digest::Algorithm::Zcrc32));
+                sums.push(digest::RunningChecksum::new(digest::Algorithm::Zcrc32));
                 let sequence = Some(sequence(0, true, Out::Nowhere, sums));
                 let how = How::Member { from: adding.data_at(), checkpoint: adding.checkpoint };
                 let into = Into::Remote { file: file.clone(), how, sums: sequence.clone(), note: None };
@@ -219,7 +219,7 @@ pub(super) struct Ending {
     sequence: Option<Sequence>,
     remote: Option<Remote>,
     /// Checksums of data that arrived out of order, computed at the end.
-    late: Vec<digest::Running>,
+    late: Vec<digest::RunningChecksum>,
 }
 
 /// A target that is complete, but does not have its final name yet.
@@ -248,7 +248,7 @@ impl Ending {
             sums.extend(late);
             local = Some(target);
         }
-        let sums = sums.into_iter().map(digest::Running::finish).collect();
+        let sums = sums.into_iter().map(digest::RunningChecksum::finish).collect();
         Ok(Written { local, remote: self.remote, sums })
     }
 
@@ -345,7 +345,7 @@ impl Written {
         &mut self,
         copier: &Copier,
         size: u64,
-        mut sums: Vec<digest::Running>,
+        mut sums: Vec<digest::RunningChecksum>,
     ) -> Result<(), CopyError> {
         if sums.is_empty() {
             return Ok(());
@@ -367,7 +367,7 @@ impl Written {
                 at += data.len() as u64;
             }
         }
-        self.sums = sums.into_iter().map(digest::Running::finish).collect();
+        self.sums = sums.into_iter().map(digest::RunningChecksum::finish).collect();
         Ok(())
     }
 

@@ -167,7 +167,7 @@ impl Archive {
     ) -> Result<(), ArchiveError> {
         let data = self.directory.data(&self.file, member).await?;
         let bad = || ZipError::BadData(member.name().into_owned());
-        let mut sum = digest::Running::new(digest::Algorithm::Zcrc32);
+        let mut sum = digest::RunningChecksum::new(digest::Algorithm::Zcrc32);
         let mut inflater = (member.method == Method::Deflated).then(|| Inflater::new(member.size));
         let mut at = data.start;
         while at < data.end {

@@ -9,8 +9,8 @@ use wire::cms::login::Env;
 use wire::cms::message::{Avail, CellBatch, CellPlaces, Load as WireLoad, Occupancy, Status as WireStatus};
 use wire::cms::message::{Try, TryHost, TryList};
 use wire::cms::{
-    Code, EncodeError, ErrorCode, Extensions, Login as WireLogin, LoginAnswer, LoginReply, Message as Wire,
-    PROTOCOL_VERSION, Phase, StreamId,
+    Code, EncodeError, ErrorCode, Extensions, FramePhase, Login as WireLogin, LoginAnswer, LoginReply,
+    Message as Wire, PROTOCOL_VERSION, StreamId,
 };
 
 use super::address::Address;
@@ -207,8 +207,8 @@ fn encode_try(hosts: &[Address], permanent: bool, out: &mut Vec<u8>) -> Result<(
     // In the place of a reply the list must be shorter than later; ours are short always.
     let list = match entries.split_last() {
         None => return Wire::Try(Try::NOWHERE).encode(StreamId::NONE, Extensions::NONE, out),
-        Some(_) if permanent => TryList::permanent(Phase::Login, entries)?,
-        Some((last, others)) => TryList::new(Phase::Login, others.iter().copied(), *last)?,
+        Some(_) if permanent => TryList::permanent(FramePhase::Login, entries)?,
+        Some((last, others)) => TryList::new(FramePhase::Login, others.iter().copied(), *last)?,
     };
     Wire::Try(list.message()).encode(StreamId::NONE, Extensions::NONE, out)
 }
@@ -331,13 +331,13 @@ fn encode_occupancy(reports: &[CellReport], peer: Extensions, out: &mut Vec<u8>)
 
 #[cfg(test)]
 mod tests {
-    use wire::cms::Splitter;
+    use wire::cms::FrameSplitter;
     use wire::cms::message::SpaceSums;
 
     use super::*;
 
     fn read(bytes: &[u8], unanswered: bool) -> Vec<NodeMessage> {
-        let mut splitter = Splitter::new(Phase::Established);
+        let mut splitter = FrameSplitter::new(FramePhase::Established);
         splitter.push(bytes);
         let mut messages = Vec::new();
         while let Some(frame) = splitter.next_frame().expect("frames") {

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use super::fault::Fault;
+use super::fault::DirectiveFault;
 use crate::language::Token;
 use crate::setting::Origin;
-use crate::values::{self, Range};
+use crate::values::{self, ValueRange};
 
 /// A cursor over the arguments of one directive.
 pub(crate) struct Arguments<'a> {
@@ -49,31 +49,35 @@ impl<'a> Arguments<'a> {
     }
 
     /// Reads the next word, which is required.
-    pub(crate) fn need(&mut self, what: &str) -> Result<&'a Token, Fault> {
+    pub(crate) fn need(&mut self, what: &str) -> Result<&'a Token, DirectiveFault> {
         self.next().ok_or_else(|| {
-            Fault::at(self.name, format!("{what} not specified"), format!("allowed: {}", self.grammar))
+            DirectiveFault::at(
+                self.name,
+                format!("{what} not specified"),
+                format!("allowed: {}", self.grammar),
+            )
         })
     }
 
-    pub(crate) fn size(&mut self, what: &str, range: Range) -> Result<u64, Fault> {
+    pub(crate) fn size(&mut self, what: &str, range: ValueRange) -> Result<u64, DirectiveFault> {
         values::size(self.need(&format!("{what} value"))?, what, range)
     }
 
-    pub(crate) fn time(&mut self, what: &str, range: Range) -> Result<Duration, Fault> {
+    pub(crate) fn time(&mut self, what: &str, range: ValueRange) -> Result<Duration, DirectiveFault> {
         values::time(self.need(&format!("{what} value"))?, what, range)
     }
 
-    pub(crate) fn count(&mut self, what: &str, min: u32, max: u32) -> Result<u32, Fault> {
+    pub(crate) fn count(&mut self, what: &str, min: u32, max: u32) -> Result<u32, DirectiveFault> {
         values::count32(self.need(&format!("{what} value"))?, what, min, max)
     }
 
-    pub(crate) fn path(&mut self, what: &str) -> Result<String, Fault> {
+    pub(crate) fn path(&mut self, what: &str) -> Result<String, DirectiveFault> {
         values::path(self.need(&format!("{what} path"))?, what)
     }
 
     /// Returns a fault for a word that is not among the allowed ones.
-    pub(crate) fn invalid(&self, token: &Token, what: &str) -> Fault {
+    pub(crate) fn invalid(&self, token: &Token, what: &str) -> DirectiveFault {
         let allowed = format!("allowed: {}", self.grammar);
-        Fault::at(token, format!("invalid {what} '{}'", token.text), allowed)
+        DirectiveFault::at(token, format!("invalid {what} '{}'", token.text), allowed)
     }
 }

@@ -3,19 +3,19 @@
 
 use super::arguments::Arguments;
 use super::draft::Draft;
-use super::fault::Fault;
+use super::fault::DirectiveFault;
 use super::shared;
-use super::standing::{Mark, Standing};
+use super::standing::{Standing, UsageFrequency};
 
 /// A function that reads the arguments of a directive into the draft.
-pub(crate) type Apply = fn(&mut Arguments<'_>, &mut Draft<'_>) -> Result<(), Fault>;
+pub(crate) type Apply = fn(&mut Arguments<'_>, &mut Draft<'_>) -> Result<(), DirectiveFault>;
 
 /// One directive.
 pub struct Directive {
     /// Full names, the usual one first.
     pub names: &'static [&'static str],
     /// Fraction of sites that use it.
-    pub mark: Mark,
+    pub mark: UsageFrequency,
     /// Arguments. `|` is or, `[ ]` optional, `…` repeatable, `[if]` an inline condition.
     pub grammar: &'static str,
     /// Behaviour without the directive.
@@ -36,7 +36,7 @@ impl Directive {
     /// Returns a directive in force.
     pub(super) const fn new(
         names: &'static [&'static str],
-        mark: Mark,
+        mark: UsageFrequency,
         grammar: &'static str,
         apply: Apply,
     ) -> Self {
@@ -54,14 +54,22 @@ impl Directive {
     }
 
     /// Returns a directive without effect.
-    pub(super) const fn idle(names: &'static [&'static str], mark: Mark, grammar: &'static str) -> Self {
+    pub(super) const fn idle(
+        names: &'static [&'static str],
+        mark: UsageFrequency,
+        grammar: &'static str,
+    ) -> Self {
         let mut directive = Self::new(names, mark, grammar, shared::without_effect);
         directive.standing = Standing::NoEffect;
         directive
     }
 
     /// Returns a directive of a part that is not in force yet.
-    pub(super) const fn later(names: &'static [&'static str], mark: Mark, grammar: &'static str) -> Self {
+    pub(super) const fn later(
+        names: &'static [&'static str],
+        mark: UsageFrequency,
+        grammar: &'static str,
+    ) -> Self {
         let mut directive = Self::new(names, mark, grammar, shared::later);
         directive.standing = Standing::NotYet;
         directive
@@ -70,7 +78,7 @@ impl Directive {
     /// Returns a directive that is not in force and stops the start with any arguments.
     pub(super) const fn guard(
         names: &'static [&'static str],
-        mark: Mark,
+        mark: UsageFrequency,
         grammar: &'static str,
         example: &'static str,
     ) -> Self {

@@ -7,9 +7,9 @@ use super::export_options::{ExportDraft, OptionEntry};
 use super::missing::Missing;
 use crate::effective::Effective;
 use crate::language::Token;
-use crate::report::{ProblemKind, Report};
+use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::Origin;
-use crate::source::Source;
+use crate::source::ConfigSource;
 
 /// A configuration under construction.
 pub(crate) struct Draft<'a> {
@@ -19,8 +19,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) object_ids: Option<Origin>,
     /// Options of `oss.defaults`, in order.
     pub(crate) defaults: Vec<&'static OptionEntry>,
-    pub(crate) report: &'a mut Report,
-    pub(crate) source: &'a dyn Source,
+    pub(crate) report: &'a mut ConfigReport,
+    pub(crate) source: &'a dyn ConfigSource,
 }
 
 impl Draft<'_> {

@@ -5,16 +5,16 @@
 use super::arguments::Arguments;
 use super::draft::Draft;
 use super::export_options::{EXPORT_OPTIONS, ExportDraft, OptionEntry};
-use super::fault::Fault;
+use super::fault::DirectiveFault;
 use super::missing;
 use super::shared::{part_idle, part_later};
 use super::standing::Standing;
-use crate::effective::{Attributes, Export};
+use crate::effective::{Export, ExportAttributes};
 use crate::report::ProblemKind;
 use crate::setting::Setting;
 
 /// `path [options]`. A repeated path adds options.
-pub(super) fn export(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(super) fn export(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     if let Some(token) = arguments.rest().first()
         && token.text.starts_with('*')
     {
@@ -37,7 +37,7 @@ pub(super) fn export(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
 }
 
 /// `options`, applied to the built-in defaults. Several directives accumulate.
-pub(super) fn defaults(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(super) fn defaults(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     if arguments.peek().is_none() {
         arguments.need("option")?;
     }
@@ -69,8 +69,8 @@ fn options(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Vec<&'static
     found
 }
 
-fn attributes(defaults: &[&OptionEntry], own: &[&OptionEntry]) -> Attributes {
-    let mut attributes = Attributes::default();
+fn attributes(defaults: &[&OptionEntry], own: &[&OptionEntry]) -> ExportAttributes {
+    let mut attributes = ExportAttributes::default();
     for option in defaults.iter().chain(own) {
         (option.set)(&mut attributes);
     }

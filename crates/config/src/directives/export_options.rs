@@ -1,7 +1,7 @@
 //! The options of exports, and an export whose options are still collected.
 
 use super::standing::Standing;
-use crate::effective::{Attributes, Visibility};
+use crate::effective::{ExportAttributes, Visibility};
 use crate::setting::Origin;
 
 /// One option of an export.
@@ -12,18 +12,30 @@ pub struct OptionEntry {
     pub help: &'static str,
     /// Standing of the option. An option that only restates a default is in force.
     pub standing: Standing,
-    pub(crate) set: fn(&mut Attributes),
+    pub(crate) set: fn(&mut ExportAttributes),
 }
 
-const fn option(names: &'static [&'static str], help: &'static str, set: fn(&mut Attributes)) -> OptionEntry {
+const fn option(
+    names: &'static [&'static str],
+    help: &'static str,
+    set: fn(&mut ExportAttributes),
+) -> OptionEntry {
     OptionEntry { names, help, standing: Standing::InForce, set }
 }
 
-const fn later(names: &'static [&'static str], help: &'static str, set: fn(&mut Attributes)) -> OptionEntry {
+const fn later(
+    names: &'static [&'static str],
+    help: &'static str,
+    set: fn(&mut ExportAttributes),
+) -> OptionEntry {
     OptionEntry { names, help, standing: Standing::NotYet, set }
 }
 
-const fn idle(names: &'static [&'static str], help: &'static str, set: fn(&mut Attributes)) -> OptionEntry {
+const fn idle(
+    names: &'static [&'static str],
+    help: &'static str,
+    set: fn(&mut ExportAttributes),
+) -> OptionEntry {
     OptionEntry { names, help, standing: Standing::NoEffect, set }
 }
 

@@ -9,7 +9,7 @@ use crate::setting::Origin;
 
 /// The reason to reject a directive.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct DirectiveFault {
     pub(crate) kind: ProblemKind,
     pub(crate) origin: Origin,
     pub(crate) what: String,
@@ -18,7 +18,7 @@ pub(crate) struct Fault {
     pub(crate) subject: String,
 }
 
-impl Fault {
+impl DirectiveFault {
     /// Returns a fault for a bad value at a token.
     pub(crate) fn at(token: &Token, what: impl Into<String>, allowed: impl Into<String>) -> Self {
         Self {

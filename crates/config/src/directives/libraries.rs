@@ -6,7 +6,7 @@
 
 use super::arguments::Arguments;
 use super::draft::Draft;
-use super::fault::Fault;
+use super::fault::DirectiveFault;
 use super::missing;
 use super::missing::Missing;
 use super::shared::unprotected;
@@ -15,7 +15,7 @@ use crate::report::ProblemKind;
 
 /// The purpose for which a directive names a library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Purpose {
+pub(super) enum LibraryPurpose {
     Checksum,
     Cluster,
     FileSystem,
@@ -28,7 +28,7 @@ pub(super) enum Purpose {
     Xattr,
 }
 
-impl Purpose {
+impl LibraryPurpose {
     /// Returns the remedy for a third-party library.
     fn instead(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Purpose {
 
 /// The treatment of a library of XRootD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum LibraryEffect {
     /// The built-in implementation is in force without it.
     BuiltIn,
     /// The function is not in force yet; the served data is correct without it.
@@ -61,53 +61,57 @@ enum Fate {
     Guards,
 }
 
-struct Known {
+struct KnownLibrary {
     /// Base name without `.so` and version.
     name: &'static str,
     /// Function of the library.
     what: &'static str,
-    fate: Fate,
+    fate: LibraryEffect,
 }
 
-const fn known(name: &'static str, fate: Fate, what: &'static str) -> Known {
-    Known { name, what, fate }
+const fn known(name: &'static str, fate: LibraryEffect, what: &'static str) -> KnownLibrary {
+    KnownLibrary { name, what, fate }
 }
 
-const KNOWN: &[Known] = &[
-    known("libXrdAccSciTokens", Fate::Guards, "authorization by tokens"),
-    known("libXrdBlacklistDecision", Fate::NotYet(missing::CACHE), "cache decisions"),
-    known("libXrdBwm", Fate::Needed, "bandwidth scheduling"),
-    known("libXrdCksCalczcrc32", Fate::BuiltIn, "the zcrc32 checksum"),
-    known("libXrdClProxyPlugin", Fate::Needed, "a client behind a proxy"),
-    known("libXrdCmsRedirectLocal", Fate::NotYet(missing::REDIRECTION), "redirects to local files"),
-    known("libXrdFileCache", Fate::Needed, "the disk cache"),
-    known("libXrdHttp", Fate::NotYet(missing::HTTP), "HTTP"),
-    known("libXrdHttpCors", Fate::NotYet(missing::HTTP), "HTTP"),
-    known("libXrdHttpTPC", Fate::NotYet(missing::HTTP), "HTTP third-party copy"),
-    known("libXrdMacaroons", Fate::Guards, "authorization by macaroons"),
-    known("libXrdN2No2p", Fate::Needed, "names made from object ids"),
-    known("libXrdOfs", Fate::BuiltIn, "the file system"),
-    known("libXrdOfsPrepGPI", Fate::NotYet(missing::PREPARE), "a prepare program"),
-    known("libXrdOssArc", Fate::Needed, "archives"),
-    known("libXrdOssCsi", Fate::Needed, "stored page checksums, which writes without it would make wrong"),
-    known("libXrdOssSIgpfsT", Fate::Needed, "stat answers of GPFS"),
-    known("libXrdOssStats", Fate::NotYet(missing::STATISTICS), "storage statistics"),
-    known("libXrdPfc", Fate::Needed, "the disk cache"),
-    known("libXrdPfcPurgeQuota", Fate::NotYet(missing::CACHE), "cache quotas"),
-    known("libXrdPss", Fate::Needed, "the proxy"),
-    known("libXrdSsi", Fate::Needed, "SSI services"),
-    known("libXrdSsiLog", Fate::NotYet(missing::SERVICES), "the log of SSI services"),
-    known("libXrdTCPMonPlugin", Fate::NotYet(missing::CONNECTIONS), "reports on TCP connections"),
-    known("libXrdThrottle", Fate::NotYet(missing::THROTTLING), "throttling"),
-    known("libXrdVoms", Fate::Guards, "VOMS attributes"),
-    known("libXrdXrootd", Fate::BuiltIn, "the xroot protocol"),
+const KNOWN: &[KnownLibrary] = &[
+    known("libXrdAccSciTokens", LibraryEffect::Guards, "authorization by tokens"),
+    known("libXrdBlacklistDecision", LibraryEffect::NotYet(missing::CACHE), "cache decisions"),
+    known("libXrdBwm", LibraryEffect::Needed, "bandwidth scheduling"),
+    known("libXrdCksCalczcrc32", LibraryEffect::BuiltIn, "the zcrc32 checksum"),
+    known("libXrdClProxyPlugin", LibraryEffect::Needed, "a client behind a proxy"),
+    known("libXrdCmsRedirectLocal", LibraryEffect::NotYet(missing::REDIRECTION), "redirects to local files"),
+    known("libXrdFileCache", LibraryEffect::Needed, "the disk cache"),
+    known("libXrdHttp", LibraryEffect::NotYet(missing::HTTP), "HTTP"),
+    known("libXrdHttpCors", LibraryEffect::NotYet(missing::HTTP), "HTTP"),
+    known("libXrdHttpTPC", LibraryEffect::NotYet(missing::HTTP), "HTTP third-party copy"),
+    known("libXrdMacaroons", LibraryEffect::Guards, "authorization by macaroons"),
+    known("libXrdN2No2p", LibraryEffect::Needed, "names made from object ids"),
+    known("libXrdOfs", LibraryEffect::BuiltIn, "the file system"),
+    known("libXrdOfsPrepGPI", LibraryEffect::NotYet(missing::PREPARE), "a prepare program"),
+    known("libXrdOssArc", LibraryEffect::Needed, "archives"),
+    known(
+        "libXrdOssCsi",
+        LibraryEffect::Needed,
+        "stored page checksums, which writes without it would make wrong",
+    ),
+    known("libXrdOssSIgpfsT", LibraryEffect::Needed, "stat answers of GPFS"),
+    known("libXrdOssStats", LibraryEffect::NotYet(missing::STATISTICS), "storage statistics"),
+    known("libXrdPfc", LibraryEffect::Needed, "the disk cache"),
+    known("libXrdPfcPurgeQuota", LibraryEffect::NotYet(missing::CACHE), "cache quotas"),
+    known("libXrdPss", LibraryEffect::Needed, "the proxy"),
+    known("libXrdSsi", LibraryEffect::Needed, "SSI services"),
+    known("libXrdSsiLog", LibraryEffect::NotYet(missing::SERVICES), "the log of SSI services"),
+    known("libXrdTCPMonPlugin", LibraryEffect::NotYet(missing::CONNECTIONS), "reports on TCP connections"),
+    known("libXrdThrottle", LibraryEffect::NotYet(missing::THROTTLING), "throttling"),
+    known("libXrdVoms", LibraryEffect::Guards, "VOMS attributes"),
+    known("libXrdXrootd", LibraryEffect::BuiltIn, "the xroot protocol"),
     // Keywords that are not libraries.
-    known("default", Fate::BuiltIn, "the default"),
-    known("throttle", Fate::NotYet(missing::THROTTLING), "throttling"),
+    known("default", LibraryEffect::BuiltIn, "the default"),
+    known("throttle", LibraryEffect::NotYet(missing::THROTTLING), "throttling"),
 ];
 
 /// Reads the library argument, after `++` and `+x`/`-x` options.
-pub(super) fn library<'a>(arguments: &mut Arguments<'a>) -> Result<&'a Token, Fault> {
+pub(super) fn library<'a>(arguments: &mut Arguments<'a>) -> Result<&'a Token, DirectiveFault> {
     let mut token = arguments.need("library")?;
     while token.text.starts_with(['+', '-']) {
         token = arguments.need("library")?;
@@ -119,9 +123,9 @@ pub(super) fn library<'a>(arguments: &mut Arguments<'a>) -> Result<&'a Token, Fa
 pub(super) fn select(
     arguments: &Arguments<'_>,
     library: &Token,
-    purpose: Purpose,
+    purpose: LibraryPurpose,
     draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+) -> Result<(), DirectiveFault> {
     let text = &library.text;
     let base = base_name(text);
     if base.starts_with("libXrdSec") {
@@ -129,21 +133,21 @@ pub(super) fn select(
     }
     let Some(known) = KNOWN.iter().find(|known| known.name == base) else {
         let what = format!("unsupported library '{text}'");
-        return Err(Fault::at(library, what, purpose.instead()).of(ProblemKind::ForeignLibrary));
+        return Err(DirectiveFault::at(library, what, purpose.instead()).of(ProblemKind::ForeignLibrary));
     };
     match known.fate {
-        Fate::BuiltIn => Ok(()),
-        Fate::NotYet(missing) => {
+        LibraryEffect::BuiltIn => Ok(()),
+        LibraryEffect::NotYet(missing) => {
             let what = format!("{}: {} ({base}) is not in force yet", arguments.name.text, known.what);
             draft.not_yet(library, what, Some(missing), None);
             Ok(())
         }
-        Fate::Needed => {
+        LibraryEffect::Needed => {
             let what = format!("{} ({base}) is not in force yet", known.what);
             let allowed = "not starting, because something else would be served without it";
-            Err(Fault::at(library, what, allowed).of(ProblemKind::Unsupported))
+            Err(DirectiveFault::at(library, what, allowed).of(ProblemKind::Unsupported))
         }
-        Fate::Guards => Err(unprotected(library, &format!("'{text}' ({})", known.what))),
+        LibraryEffect::Guards => Err(unprotected(library, &format!("'{text}' ({})", known.what))),
     }
 }
 

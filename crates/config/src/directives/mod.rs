@@ -32,10 +32,10 @@ pub(crate) use draft::Draft;
 pub(crate) use export::resolve;
 pub(crate) use export_options::ExportDraft;
 pub use export_options::{EXPORT_OPTIONS, OptionEntry};
-pub(crate) use fault::Fault;
+pub(crate) use fault::DirectiveFault;
 pub(crate) use missing::of as missing;
 pub(crate) use shared::unprotected;
-pub use standing::{Mark, Standing};
+pub use standing::{Standing, UsageFrequency};
 
 /// All tables.
 pub static SECTIONS: &[Section] = &[

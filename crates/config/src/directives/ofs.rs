@@ -5,10 +5,10 @@
 use super::arguments::Arguments;
 use super::definition::{Directive, Section};
 use super::draft::Draft;
-use super::fault::Fault;
-use super::libraries::{self, Purpose};
+use super::fault::DirectiveFault;
+use super::libraries::{self, LibraryPurpose};
 use super::shared::{part_idle, trace};
-use super::standing::{Mark, Standing};
+use super::standing::{Standing, UsageFrequency};
 use super::{cluster, third_party};
 use crate::effective::{
     CheckpointFailure, CheckpointMode, ChecksumKind, ModeRange, PersistMode, XATTR_PREFIX_BYTES,
@@ -38,7 +38,7 @@ pub(super) const SECTION: Section = Section {
     directives: &[
         Directive::new(
             &["ofs.persist"],
-            Mark::Common,
+            UsageFrequency::Common,
             "[auto|manual|off] [hold time] [logdir path] [sync number] [nosync]",
             persist,
         )
@@ -52,7 +52,7 @@ pub(super) const SECTION: Section = Section {
         .example("auto hold 5m"),
         Directive::new(
             &["ofs.chkpnt"],
-            Mark::Common,
+            UsageFrequency::Common,
             "[disable|enable] [cprerr {makero|stopio}] [maxsz size] [path]",
             checkpoint,
         )
@@ -62,7 +62,7 @@ pub(super) const SECTION: Section = Section {
         .example("enable maxsz 100m /var/spool/chkpnt"),
         Directive::new(
             &["ofs.crmode"],
-            Mark::Common,
+            UsageFrequency::Common,
             "[dirs spec] [files spec], spec {common|legacy|[raw] min:max}",
             creation_modes,
         )
@@ -70,64 +70,64 @@ pub(super) const SECTION: Section = Section {
         .help("Modes of new directories and files: the requested mode or-ed with min, then and-ed with \
                max. legacy is 0000:0775; common is 0700:0775 for directories, 0600:0664 for files.")
         .example("dirs common files 0600:0644"),
-        Directive::new(&["ofs.cksrdsz"], Mark::Rare, "size", checksum_read_size)
+        Directive::new(&["ofs.cksrdsz"], UsageFrequency::Rare, "size", checksum_read_size)
             .default("1m")
             .help("Bytes per read during the computation of a checksum, rounded up to 64k, at most 1g.")
             .example("4m"),
-        Directive::new(&["ofs.ckslib"], Mark::Most, "{type|*} [++] library [parameters]", checksum_library)
+        Directive::new(&["ofs.ckslib"], UsageFrequency::Most, "{type|*} [++] library [parameters]", checksum_library)
             .default("built in")
             .help("Checksum plug-in. adler32, crc32, crc32c, md5, sha1, sha256 and zcrc32 are built in; \
                    XRootD's library for zcrc32 selects the built-in one.")
             .example("zcrc32 libXrdCksCalczcrc32.so"),
-        Directive::new(&["ofs.dirlist"], Mark::Common, "{local|remote}", directory_listing)
+        Directive::new(&["ofs.dirlist"], UsageFrequency::Common, "{local|remote}", directory_listing)
             .default("local")
             .help("Source of directory listings. Without a cluster it is always this server.")
             .example("local"),
-        Directive::new(&["ofs.maxdelay"], Mark::Common, "time", max_delay)
+        Directive::new(&["ofs.maxdelay"], UsageFrequency::Common, "time", max_delay)
             .default("60s")
             .help("Maximum wait sent to a client, at least 30s.")
             .example("2m"),
-        Directive::new(&["ofs.xattr"], Mark::Rare, "[maxnsz bytes] [maxvsz size] [uset {on|off}]", xattr)
+        Directive::new(&["ofs.xattr"], UsageFrequency::Rare, "[maxnsz bytes] [maxvsz size] [uset {on|off}]", xattr)
             .default("maxnsz 255 maxvsz 64k uset on")
             .help("Limits of names and values of extended attributes, and whether clients may use them. \
                    The prefix `user.U.` takes 7 bytes of a name, so clients may use 248.")
             .example("maxvsz 4k"),
-        Directive::new(&["ofs.trace"], Mark::Common, "{all|off|none|[-]option}…", ofs_trace)
+        Directive::new(&["ofs.trace"], UsageFrequency::Common, "{all|off|none|[-]option}…", ofs_trace)
             .default("off")
             .help("Log level of the logical file system: some options debug, `all` trace.")
             .example("open close"),
-        Directive::guard(&["ofs.authorize"], Mark::Most, "(flag)", "")
+        Directive::guard(&["ofs.authorize"], UsageFrequency::Most, "(flag)", "")
             .default("off")
             .help("Enables authorization."),
-        Directive::guard(&["ofs.authlib"], Mark::Most, "[++] library [parameters]", "++ libXrdAccSciTokens.so")
+        Directive::guard(&["ofs.authlib"], UsageFrequency::Most, "[++] library [parameters]", "++ libXrdAccSciTokens.so")
             .default("built in")
             .help("Authorization plug-in."),
-        Directive::new(&["ofs.osslib"], Mark::Most, "[+cksio +mmapio +xattr] [++] library [parameters]", storage_library)
+        Directive::new(&["ofs.osslib"], UsageFrequency::Most, "[+cksio +mmapio +xattr] [++] library [parameters]", storage_library)
             .default("built in")
             .help("Storage plug-in. Proxies and caches are not in force yet and do not start.")
             .example("++ libXrdThrottle.so")
             .standing(Standing::NotYet),
-        Directive::new(&["ofs.xattrlib"], Mark::Rare, "{osslib | [++] library} [parameters]", xattr_library)
+        Directive::new(&["ofs.xattrlib"], UsageFrequency::Rare, "{osslib | [++] library} [parameters]", xattr_library)
             .default("built in")
             .help("Extended attributes plug-in.")
             .example("osslib"),
-        Directive::new(&["ofs.cmslib"], Mark::Rare, "[++] library [parameters]", cluster_library)
+        Directive::new(&["ofs.cmslib"], UsageFrequency::Rare, "[++] library [parameters]", cluster_library)
             .default("built in")
             .help("Cluster plug-in.")
             .example("libXrdCmsRedirectLocal.so")
             .standing(Standing::NotYet),
-        Directive::new(&["ofs.ctllib"], Mark::Rare, "[++] library [parameters]", control_library)
+        Directive::new(&["ofs.ctllib"], UsageFrequency::Rare, "[++] library [parameters]", control_library)
             .default("none")
             .help("Plug-in for opaque requests.")
             .standing(Standing::NotYet),
-        Directive::new(&["ofs.preplib"], Mark::Rare, "[++] [+noauth] library [parameters]", prepare_library)
+        Directive::new(&["ofs.preplib"], UsageFrequency::Rare, "[++] [+noauth] library [parameters]", prepare_library)
             .default("none")
             .help("Prepare plug-in.")
             .example("libXrdOfsPrepGPI.so -run /usr/bin/prepare")
             .standing(Standing::NotYet),
         Directive::new(
             &["scalla.tpcsource"],
-            Mark::Common,
+            UsageFrequency::Common,
             "{allow|deny} {loopback|linklocal|private|pattern}…",
             third_party::sources,
         )
@@ -137,7 +137,7 @@ pub(super) const SECTION: Section = Section {
                    other sources. The address of the actual connection is checked, also after a \
                    redirect.")
             .example("allow *.example.org private"),
-        Directive::new(&["ofs.tpc"], Mark::Most, third_party::GRAMMAR, third_party::apply)
+        Directive::new(&["ofs.tpc"], UsageFrequency::Most, third_party::GRAMMAR, third_party::apply)
             .default("off; ttl 7 15 xfr 9 streams 0,15")
             .help("Third-party copies between servers, as source and as destination; several of these \
                    directives accumulate. Without `pgm` the built-in client copies. An incomplete copy \
@@ -146,28 +146,28 @@ pub(super) const SECTION: Section = Section {
                    Credentials are not forwarded yet (`fcreds`, `fcpath`). `scan` and `echo` apply to \
                    the output of `pgm`.")
             .example("ttl 60 70 xfr 9 streams 4 restrict /data allow host *.example.org logok"),
-        Directive::later(&["ofs.notify"], Mark::Common, "event… [msgs min [max]] {|program args|>fifo}")
+        Directive::later(&["ofs.notify"], UsageFrequency::Common, "event… [msgs min [max]] {|program args|>fifo}")
             .default("none")
             .help("Events sent to a program.")
             .example("closew create |/usr/bin/notify"),
-        Directive::later(&["ofs.notifymsg"], Mark::Common, "event text")
+        Directive::later(&["ofs.notifymsg"], UsageFrequency::Common, "event text")
             .default("built-in texts")
             .help("Texts of events.")
             .example("create $TID create $FMODE $LFN"),
-        Directive::new(&["ofs.forward"], Mark::Common, "[1way|2way|3way {local|host:port}] {[-]operation…|all|off}", cluster::forward)
+        Directive::new(&["ofs.forward"], UsageFrequency::Common, "[1way|2way|3way {local|host:port}] {[-]operation…|all|off}", cluster::forward)
             .default("off")
             .help("Operations that a manager forwards to all its servers: chmod mkdir mv rm rmdir remove \
                    trunc. `1way`: success is reported to the client immediately; `2way`: the result is \
                    reported.")
             .example("2way rm mv"),
-        Directive::later(&["ofs.cksrt"], Mark::Rare, "[auto cipher|none|off|default] [chkcgi]")
+        Directive::later(&["ofs.cksrt"], UsageFrequency::Rare, "[auto cipher|none|off|default] [chkcgi]")
             .default("none")
             .help("Cipher for checksums in replies.")
             .example("none"),
     ],
 };
 
-fn persist(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn persist(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut value = draft.effective.logical.persist.value.clone();
     let mut token = arguments.need("persist option")?;
     loop {
@@ -190,7 +190,7 @@ fn persist(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
     Ok(())
 }
 
-fn checkpoint(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn checkpoint(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut value = draft.effective.logical.checkpoint.value.clone();
     let mut token = arguments.need("chkpnt option")?;
     loop {
@@ -218,7 +218,7 @@ fn checkpoint(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<()
     Ok(())
 }
 
-fn creation_modes(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn creation_modes(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut value = *draft.effective.logical.creation_modes;
     let mut token = arguments.need("crmode type")?;
     loop {
@@ -236,7 +236,7 @@ fn creation_modes(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Resul
     Ok(())
 }
 
-fn mode_range(arguments: &mut Arguments<'_>, common: ModeRange) -> Result<ModeRange, Fault> {
+fn mode_range(arguments: &mut Arguments<'_>, common: ModeRange) -> Result<ModeRange, DirectiveFault> {
     let mut token = arguments.need("mode")?;
     match token.text.as_str() {
         "common" => return Ok(common),
@@ -248,34 +248,34 @@ fn mode_range(arguments: &mut Arguments<'_>, common: ModeRange) -> Result<ModeRa
     let range = ModeRange { min: values::mode(token, min)?, max: values::mode(token, max)? };
     if range.min & !range.max != 0 {
         let what = format!("mode {} demands bits that it forbids", token.text);
-        return Err(Fault::at(token, what, "allowed: min:max, every bit of min also in max"));
+        return Err(DirectiveFault::at(token, what, "allowed: min:max, every bit of min also in max"));
     }
     Ok(range)
 }
 
-fn checksum_read_size(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn checksum_read_size(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = arguments.size("cksrdsz", between(1, 1 << 30))?.next_multiple_of(CHECKSUM_READ_UNIT);
     draft.finish(arguments);
     draft.effective.logical.checksum_read_bytes.set(value, arguments.origin());
     Ok(())
 }
 
-fn checksum_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn checksum_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let kind = arguments.need("checksum type")?;
     let library = libraries::library(arguments)?;
-    libraries::select(arguments, library, Purpose::Checksum, draft)?;
+    libraries::select(arguments, library, LibraryPurpose::Checksum, draft)?;
     if kind.text != "zcrc32" && kind.text != "*" {
         let built_in = ChecksumKind::from_name(&kind.text).is_some();
         if !built_in {
             let names = ChecksumKind::ALL.map(ChecksumKind::name).join(" ");
             let what = format!("checksum '{}' is not built in", kind.text);
-            return Err(Fault::at(kind, what, format!("allowed: {names}")));
+            return Err(DirectiveFault::at(kind, what, format!("allowed: {names}")));
         }
     }
     Ok(())
 }
 
-fn directory_listing(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn directory_listing(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let token = arguments.need("dirlist location")?;
     match token.text.as_str() {
         "local" => {}
@@ -286,14 +286,14 @@ fn directory_listing(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
     Ok(())
 }
 
-fn max_delay(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn max_delay(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = arguments.time("maxdelay", between(30, YEAR))?;
     draft.finish(arguments);
     draft.effective.logical.delay_max.set(value, arguments.origin());
     Ok(())
 }
 
-fn xattr(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn xattr(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut value = *draft.effective.logical.xattr;
     let mut token = arguments.need("xattr option")?;
     loop {
@@ -325,36 +325,40 @@ fn xattr(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fau
     Ok(())
 }
 
-fn ofs_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn ofs_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = trace(arguments, TRACE, draft)?;
     draft.effective.logical.trace.set(value, arguments.origin());
     Ok(())
 }
 
-fn selected(arguments: &mut Arguments<'_>, purpose: Purpose, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn selected(
+    arguments: &mut Arguments<'_>,
+    purpose: LibraryPurpose,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
     let library: &Token = libraries::library(arguments)?;
     libraries::select(arguments, library, purpose, draft)
 }
 
-fn storage_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
-    selected(arguments, Purpose::Storage, draft)
+fn storage_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    selected(arguments, LibraryPurpose::Storage, draft)
 }
 
-fn xattr_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn xattr_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     if arguments.take("osslib").is_some() {
         return Ok(());
     }
-    selected(arguments, Purpose::Xattr, draft)
+    selected(arguments, LibraryPurpose::Xattr, draft)
 }
 
-fn cluster_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
-    selected(arguments, Purpose::Cluster, draft)
+fn cluster_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    selected(arguments, LibraryPurpose::Cluster, draft)
 }
 
-fn control_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
-    selected(arguments, Purpose::FileSystem, draft)
+fn control_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    selected(arguments, LibraryPurpose::FileSystem, draft)
 }
 
-fn prepare_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
-    selected(arguments, Purpose::Prepare, draft)
+fn prepare_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    selected(arguments, LibraryPurpose::Prepare, draft)
 }

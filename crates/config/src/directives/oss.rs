@@ -6,11 +6,11 @@ use super::arguments::Arguments;
 use super::definition::{Directive, Section};
 use super::draft::Draft;
 use super::export;
-use super::fault::Fault;
-use super::libraries::{self, Purpose};
+use super::fault::DirectiveFault;
+use super::libraries::{self, LibraryPurpose};
 use super::shared::{part_idle, trace, without_effect};
-use super::standing::{Mark, Standing};
-use crate::effective::{Allocation, MountCheck, Space, SpaceRule};
+use super::standing::{Standing, UsageFrequency};
+use crate::effective::{Allocation, MountCheck, SpacePartition, SpaceRule};
 use crate::report::ProblemKind;
 use crate::setting::Setting;
 use crate::values::{self, DAY, between, from};
@@ -25,11 +25,11 @@ pub(super) const SECTION: Section = Section {
     title: "Storage: oss.",
     about: "Where the files lie. What concerns mass storage is not in force yet.",
     directives: &[
-        Directive::new(&["oss.localroot"], Mark::Most, "path", local_root)
+        Directive::new(&["oss.localroot"], UsageFrequency::Most, "path", local_root)
             .default("none")
             .help("Prefix of logical paths on disk.")
             .example("/srv/data"),
-        Directive::new(&["oss.defaults"], Mark::Most, "options", export::defaults)
+        Directive::new(&["oss.defaults"], UsageFrequency::Most, "options", export::defaults)
             .default("r/w nocheck nodread nomig nopurge norcreate nostage ficl")
             .help(
                 "Attributes of the exports below this directive that have no options of their own (see \
@@ -38,7 +38,7 @@ pub(super) const SECTION: Section = Section {
             .example("r/o nolock"),
         Directive::new(
             &["oss.space", "oss.cache"],
-            Mark::Common,
+            UsageFrequency::Common,
             "name path[*] [chkmount id [nofail]] | name {assign|default} lfn…",
             space,
         )
@@ -51,7 +51,7 @@ pub(super) const SECTION: Section = Section {
                path. Exports with `inplace` do not use spaces.",
         )
         .example("public /disk1/xrd"),
-        Directive::new(&["oss.spacescan", "oss.cachescan"], Mark::Rare, "time", space_scan)
+        Directive::new(&["oss.spacescan", "oss.cachescan"], UsageFrequency::Rare, "time", space_scan)
             .default("600s")
             .help(
                 "Interval at which free space is measured. Free space is measured when a file is \
@@ -59,7 +59,7 @@ pub(super) const SECTION: Section = Section {
             )
             .example("5m")
             .standing(Standing::NoEffect),
-        Directive::new(&["oss.alloc"], Mark::Rare, "min [headroom [fuzz]]", allocation)
+        Directive::new(&["oss.alloc"], UsageFrequency::Rare, "min [headroom [fuzz]]", allocation)
             .default("0 0 0")
             .help(
                 "Selection of a partition of a space: minimum free bytes, percentage added to the \
@@ -67,15 +67,15 @@ pub(super) const SECTION: Section = Section {
                    equal.",
             )
             .example("1g 10 20"),
-        Directive::new(&["oss.maxsize"], Mark::Rare, "size", max_size)
+        Directive::new(&["oss.maxsize"], UsageFrequency::Rare, "size", max_size)
             .default("none")
             .help("Maximum size of a file; 0 is unlimited.")
             .example("100g"),
-        Directive::new(&["oss.trace"], Mark::Common, "{all|off|none|[-]option}…", oss_trace)
+        Directive::new(&["oss.trace"], UsageFrequency::Common, "{all|off|none|[-]option}…", oss_trace)
             .default("off")
             .help("Log level of the storage: some options debug, `all` trace. Options: debug open opendir.")
             .example("open"),
-        Directive::new(&["oss.fdlimit"], Mark::Common, "{fence|*} [max]", fd_limit)
+        Directive::new(&["oss.fdlimit"], UsageFrequency::Common, "{fence|*} [max]", fd_limit)
             .default("half of the limit")
             .help(
                 "Descriptors reserved for sockets. They share one budget with files here, limited by \
@@ -85,7 +85,7 @@ pub(super) const SECTION: Section = Section {
             .standing(Standing::NoEffect),
         Directive::new(
             &["oss.memfile"],
-            Mark::Common,
+            UsageFrequency::Common,
             "[off] [max {size|n%}] [check xattr] [preload]",
             memory_file,
         )
@@ -93,12 +93,17 @@ pub(super) const SECTION: Section = Section {
         .help("Memory mapped files. Files are read through the page cache instead.")
         .example("max 50%")
         .standing(Standing::NoEffect),
-        Directive::new(&["oss.preread"], Mark::Rare, "{depth|on} [limit size] [qsize [=]number]", preread)
-            .default("0")
-            .help("Read-ahead, which the kernel performs.")
-            .example("3 limit 1m")
-            .standing(Standing::NoEffect),
-        Directive::new(&["oss.namelib"], Mark::Common, "library [parameters]", name_library)
+        Directive::new(
+            &["oss.preread"],
+            UsageFrequency::Rare,
+            "{depth|on} [limit size] [qsize [=]number]",
+            preread,
+        )
+        .default("0")
+        .help("Read-ahead, which the kernel performs.")
+        .example("3 limit 1m")
+        .standing(Standing::NoEffect),
+        Directive::new(&["oss.namelib"], UsageFrequency::Common, "library [parameters]", name_library)
             .default("oss.localroot")
             .help(
                 "Name mapping plug-in. Only the built-in mapping by oss.localroot exists; a library \
@@ -107,7 +112,7 @@ pub(super) const SECTION: Section = Section {
             .standing(Standing::NotYet),
         Directive::new(
             &["oss.statlib"],
-            Mark::Rare,
+            UsageFrequency::Rare,
             "[-2 -arevents -non2n -preopen] library [parameters]",
             stat_library,
         )
@@ -116,36 +121,44 @@ pub(super) const SECTION: Section = Section {
         .standing(Standing::NotYet),
         Directive::later(
             &["oss.usage"],
-            Mark::Common,
+            UsageFrequency::Common,
             "[nolog | log path [sync n]] [noquotafile | quotafile path]",
         )
         .default("nolog noquotafile")
         .help("Accounting of used space.")
         .example("nolog"),
-        Directive::later(&["oss.remoteroot"], Mark::Rare, "path")
+        Directive::later(&["oss.remoteroot"], UsageFrequency::Rare, "path")
             .default("none")
             .help("Prefix of logical paths in mass storage.")
             .example("/hpss"),
-        Directive::later(&["oss.stagecmd"], Mark::Most, "[async|sync] [creates] [|]command arguments")
-            .default("none")
-            .help("Program that stages missing files from mass storage.")
-            .example("/usr/bin/stage"),
-        Directive::later(&["oss.stagemsg"], Mark::Common, "text")
+        Directive::later(
+            &["oss.stagecmd"],
+            UsageFrequency::Most,
+            "[async|sync] [creates] [|]command arguments",
+        )
+        .default("none")
+        .help("Program that stages missing files from mass storage.")
+        .example("/usr/bin/stage"),
+        Directive::later(&["oss.stagemsg"], UsageFrequency::Common, "text")
             .default("built in")
             .help("Line sent to a staging program.")
             .example("$RID $LFN"),
-        Directive::later(&["oss.xfr"], Mark::Common, "[deny time] [keep time] [up] [fdir path] [threads…]")
-            .default("deny 3h keep 20m")
-            .help("Limits of staging.")
-            .example("deny 1h"),
-        Directive::later(&["oss.msscmd", "oss.rsscmd"], Mark::Common, "program")
+        Directive::later(
+            &["oss.xfr"],
+            UsageFrequency::Common,
+            "[deny time] [keep time] [up] [fdir path] [threads…]",
+        )
+        .default("deny 3h keep 20m")
+        .help("Limits of staging.")
+        .example("deny 1h"),
+        Directive::later(&["oss.msscmd", "oss.rsscmd"], UsageFrequency::Common, "program")
             .default("none")
             .help("Program that queries mass storage.")
             .example("/usr/bin/mss"),
     ],
 };
 
-fn local_root(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn local_root(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let path = arguments.path("localroot")?.into();
     draft.finish(arguments);
     let setting = &draft.effective.storage.local_root;
@@ -159,11 +172,11 @@ fn local_root(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<()
     Ok(())
 }
 
-fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let name = arguments.need("space name")?;
     if name.text.chars().count() > SPACE_NAME_MAX || name.text.contains(['/', ':', '&', '=']) {
         let allowed = format!("allowed: at most {SPACE_NAME_MAX} characters, none of / : & =");
-        return Err(Fault::at(name, format!("invalid space name '{}'", name.text), allowed));
+        return Err(DirectiveFault::at(name, format!("invalid space name '{}'", name.text), allowed));
     }
     let what = arguments.need("space path")?;
     if let assign @ ("assign" | "default") = what.text.as_str() {
@@ -193,19 +206,19 @@ fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fau
         mount_check = Some(MountCheck { id: id.text.clone(), optional });
     }
     draft.finish(arguments);
-    let space = Space { name: name.text.clone(), path: path.into(), wildcard, mount_check };
+    let space = SpacePartition { name: name.text.clone(), path: path.into(), wildcard, mount_check };
     draft.effective.storage.spaces.push(Setting::new(space, arguments.origin()));
     Ok(())
 }
 
-fn space_scan(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn space_scan(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = arguments.time("spacescan", between(30, DAY))?;
     draft.finish(arguments);
     draft.effective.storage.space_scan.set(value, arguments.origin());
     without_effect(arguments, draft)
 }
 
-fn allocation(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn allocation(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut value =
         Allocation { bytes_min: arguments.size("alloc minfree", from(0))?, ..Allocation::default() };
     if let Some(token) = arguments.next() {
@@ -219,20 +232,20 @@ fn allocation(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<()
     Ok(())
 }
 
-fn max_size(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn max_size(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = arguments.size("maxsize", from(0))?;
     draft.finish(arguments);
     draft.effective.storage.file_bytes_max.set((value > 0).then_some(value), arguments.origin());
     Ok(())
 }
 
-fn oss_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn oss_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = trace(arguments, TRACE, draft)?;
     draft.effective.storage.trace.set(value, arguments.origin());
     Ok(())
 }
 
-fn fd_limit(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn fd_limit(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let fence = arguments.need("fdlimit fence")?;
     if fence.text != "*" {
         values::count(fence, "fdlimit fence", from(0))?;
@@ -247,7 +260,7 @@ fn fd_limit(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
     Ok(())
 }
 
-fn memory_file(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn memory_file(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut token = arguments.need("memfile option")?;
     loop {
         match token.text.as_str() {
@@ -276,7 +289,7 @@ fn memory_file(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(
     }
 }
 
-fn preread(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn preread(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let depth = arguments.need("preread depth")?;
     if depth.text != "on" {
         values::count(depth, "preread depth", between(0, 1024))?;
@@ -298,12 +311,12 @@ fn preread(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
     Ok(())
 }
 
-fn name_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn name_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let library = libraries::library(arguments)?;
-    libraries::select(arguments, library, Purpose::Names, draft)
+    libraries::select(arguments, library, LibraryPurpose::Names, draft)
 }
 
-fn stat_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn stat_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let library = libraries::library(arguments)?;
-    libraries::select(arguments, library, Purpose::Storage, draft)
+    libraries::select(arguments, library, LibraryPurpose::Storage, draft)
 }

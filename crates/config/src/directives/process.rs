@@ -5,9 +5,9 @@
 use super::arguments::Arguments;
 use super::definition::{Directive, Section};
 use super::draft::Draft;
-use super::fault::Fault;
+use super::fault::DirectiveFault;
 use super::shared::folder;
-use super::standing::Mark;
+use super::standing::UsageFrequency;
 use super::{cluster, export};
 use crate::effective::{self, LogFormat, SITE_NAME_MAX};
 use crate::report::ProblemKind;
@@ -21,25 +21,25 @@ pub(super) const SECTION: Section = Section {
     about: "Directories, names and exports. `scalla.` directives are specific to this server; all others are \
         shared with XRootD.",
     directives: &[
-        Directive::new(&["all.export"], Mark::Most, "path [options]", export::export)
+        Directive::new(&["all.export"], UsageFrequency::Most, "path [options]", export::export)
             .default("/tmp, if nothing is exported at all")
             .help(
                 "A served prefix of the name space, with its attributes (see Export options). \
                    Repeatable; a repeated path adds options.",
             )
             .example("/data r/w nolock"),
-        Directive::new(&["all.adminpath", "xrd.adminpath"], Mark::Most, "path [group]", admin_path)
+        Directive::new(&["all.adminpath", "xrd.adminpath"], UsageFrequency::Most, "path [group]", admin_path)
             .default("/tmp")
             .help(
                 "Directory of sockets and state; created with mode 0700, or 0770 with `group`. An \
                    instance uses its own directory `path/NAME` in it.",
             )
             .example("/var/spool/xrootd"),
-        Directive::new(&["all.pidpath", "xrd.pidpath"], Mark::Common, "path", pid_path)
+        Directive::new(&["all.pidpath", "xrd.pidpath"], UsageFrequency::Common, "path", pid_path)
             .default("/tmp")
             .help("Directory of pid and environment files: `path/[instance/]program.pid`.")
             .example("/run/xrootd"),
-        Directive::new(&["all.sitename", "xrd.sitename"], Mark::Common, "name", site_name)
+        Directive::new(&["all.sitename", "xrd.sitename"], UsageFrequency::Common, "name", site_name)
             .default("none")
             .help(
                 "Name of the site, at most 63 characters, reported in monitoring and by `query config \
@@ -48,7 +48,7 @@ pub(super) const SECTION: Section = Section {
             .example("CERN-PROD"),
         Directive::new(
             &["all.role", "ofs.role", "cms.role"],
-            Mark::Most,
+            UsageFrequency::Most,
             "{server | [meta] manager | supervisor | proxy {manager|server|supervisor}} [if]",
             cluster::role,
         )
@@ -60,7 +60,7 @@ pub(super) const SECTION: Section = Section {
         .example("server"),
         Directive::new(
             &["all.manager", "cms.manager"],
-            Mark::Most,
+            UsageFrequency::Most,
             "[meta|peer|proxy] [all|any] host[+]{:port| port}[%instance][@site] [if]",
             cluster::manager,
         )
@@ -73,39 +73,39 @@ pub(super) const SECTION: Section = Section {
         .example("redirector.example.org:1213"),
         Directive::new(
             &["all.subcluster", "cms.subcluster"],
-            Mark::Rare,
+            UsageFrequency::Rare,
             "[of] host[+]{:port| port}",
             cluster::subcluster,
         )
         .default("none")
         .help("The cluster of this manager is part of the cluster of another manager.")
         .example("of redirector.example.org:1213"),
-        Directive::idle(&["all.trace"], Mark::Rare, "[option]…")
+        Directive::idle(&["all.trace"], UsageFrequency::Rare, "[option]…")
             .default("none")
             .help(
                 "Not used by XRootD either: `xrd.trace`, `xrootd.trace`, `ofs.trace`, `oss.trace` and \
                    `cms.trace` set log levels.",
             )
             .example("debug"),
-        Directive::new(&["scalla.drain"], Mark::Common, "time", drain)
+        Directive::new(&["scalla.drain"], UsageFrequency::Common, "time", drain)
             .default("30s")
             .help(
                 "Maximum time for operations in flight after SIGTERM; the remaining connections are \
                    closed afterwards. 0 closes immediately; at most one day.",
             )
             .example("2m"),
-        Directive::new(&["scalla.logformat"], Mark::Common, "{text|json}", log_format)
+        Directive::new(&["scalla.logformat"], UsageFrequency::Common, "{text|json}", log_format)
             .default("text")
             .help("Format of log lines: human-readable text, or one JSON object per line.")
             .example("json"),
-        Directive::new(&["scalla.iouring"], Mark::Rare, "{on|off}", io_uring)
+        Directive::new(&["scalla.iouring"], UsageFrequency::Rare, "{on|off}", io_uring)
             .default("on")
             .help(
                 "Uses io_uring for reads that wait for a disk, and for batches of system calls of many \
                    connections, where the kernel allows it.",
             )
             .example("off"),
-        Directive::new(&["scalla.polling"], Mark::Rare, "{on|off}", polling)
+        Directive::new(&["scalla.polling"], UsageFrequency::Rare, "{on|off}", polling)
             .default("off")
             .help(
                 "While few connections are active, polls for the next request for about 50 \
@@ -113,7 +113,7 @@ pub(super) const SECTION: Section = Section {
                    time.",
             )
             .example("on"),
-        Directive::new(&["scalla.inventory"], Mark::Rare, "{partial|complete}", inventory)
+        Directive::new(&["scalla.inventory"], UsageFrequency::Rare, "{partial|complete}", inventory)
             .default("partial")
             .help(
                 "Meaning of the file list that a data server sends to each new manager of scalla. \
@@ -123,7 +123,7 @@ pub(super) const SECTION: Section = Section {
                    files that other programs put on its disks are found.",
             )
             .example("complete"),
-        Directive::new(&["scalla.memory"], Mark::Rare, "size", memory)
+        Directive::new(&["scalla.memory"], UsageFrequency::Rare, "size", memory)
             .default("a quarter of the memory of the machine or of its control group")
             .help(
                 "Memory for requests in flight of all clients together, beyond 128 KiB for each; at \
@@ -134,31 +134,31 @@ pub(super) const SECTION: Section = Section {
     ],
 };
 
-fn admin_path(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn admin_path(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = folder(arguments, "admin", draft)?;
     draft.effective.process.admin_path.set(value, arguments.origin());
     Ok(())
 }
 
-pub(super) fn home_path(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(super) fn home_path(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = folder(arguments, "home", draft)?;
     draft.effective.process.home_path.set(Some(value), arguments.origin());
     Ok(())
 }
 
-fn pid_path(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn pid_path(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = arguments.path("pid")?;
     draft.finish(arguments);
     draft.effective.process.pid_path.set(value.into(), arguments.origin());
     Ok(())
 }
 
-fn site_name(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn site_name(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let token = arguments.need("site name")?;
     let length = token.text.chars().count();
     if length > SITE_NAME_MAX {
         let what = format!("site name of {length} characters");
-        return Err(Fault::at(token, what, format!("allowed: at most {SITE_NAME_MAX} characters")));
+        return Err(DirectiveFault::at(token, what, format!("allowed: at most {SITE_NAME_MAX} characters")));
     }
     draft.finish(arguments);
     let name = effective::site_name(&token.text);
@@ -170,35 +170,35 @@ fn site_name(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
     Ok(())
 }
 
-fn drain(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn drain(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = arguments.time("drain", between(0, 86_400))?;
     draft.finish(arguments);
     draft.effective.process.drain.set(value, arguments.origin());
     Ok(())
 }
 
-fn io_uring(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn io_uring(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = switch(arguments, "iouring")?;
     draft.finish(arguments);
     draft.effective.process.io_uring.set(value, arguments.origin());
     Ok(())
 }
 
-fn polling(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn polling(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = switch(arguments, "polling")?;
     draft.finish(arguments);
     draft.effective.process.polling.set(value, arguments.origin());
     Ok(())
 }
 
-fn inventory(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn inventory(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let token = arguments.need("inventory")?;
     let value = match token.text.as_ref() {
         "partial" => false,
         "complete" => true,
         other => {
             let what = format!("inventory '{other}' is not known");
-            return Err(Fault::at(token, what, "allowed: partial, complete"));
+            return Err(DirectiveFault::at(token, what, "allowed: partial, complete"));
         }
     };
     draft.finish(arguments);
@@ -206,14 +206,14 @@ fn inventory(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
     Ok(())
 }
 
-fn memory(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn memory(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = arguments.size("memory", from(MEMORY_BYTES_MIN))?;
     draft.finish(arguments);
     draft.effective.process.memory.set(Some(value), arguments.origin());
     Ok(())
 }
 
-fn switch(arguments: &mut Arguments<'_>, what: &'static str) -> Result<bool, Fault> {
+fn switch(arguments: &mut Arguments<'_>, what: &'static str) -> Result<bool, DirectiveFault> {
     let token = arguments.need(what)?;
     match token.text.as_str() {
         "on" => Ok(true),
@@ -222,7 +222,7 @@ fn switch(arguments: &mut Arguments<'_>, what: &'static str) -> Result<bool, Fau
     }
 }
 
-fn log_format(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn log_format(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let token = arguments.need("log format")?;
     let value = match token.text.as_str() {
         "text" => LogFormat::Text,

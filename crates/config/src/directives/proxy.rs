@@ -3,203 +3,203 @@
 //! They are known so that files of sites load, and so that unknown names can be reported.
 
 use super::definition::{Directive, Section};
-use super::standing::Mark;
+use super::standing::UsageFrequency;
 
 pub(super) const SECTION: Section = Section {
     title: "Proxy, cache, throttling: pss., pfc., throttle.",
     about: "Not in force yet. A file that loads the proxy or the cache as storage (ofs.osslib) does not start.",
     directives: &[
-        Directive::later(&["pss.origin"], Mark::Most, "[=protocol,…] {host[:port| port] | URL | /path}")
+        Directive::later(&["pss.origin"], UsageFrequency::Most, "[=protocol,…] {host[:port| port] | URL | /path}")
             .default("none")
             .help("The server behind the proxy.")
             .example("origin.example.org:1094"),
-        Directive::later(&["pss.permit"], Mark::Common, "[/] [*] host")
+        Directive::later(&["pss.permit"], UsageFrequency::Common, "[/] [*] host")
             .default("all")
             .help("Servers that a forwarding proxy may use.")
             .example("*.example.org"),
-        Directive::later(&["pss.persona"], Mark::Common, "{client|server} [strict|nonstrict] [[no]verify]")
+        Directive::later(&["pss.persona"], UsageFrequency::Common, "{client|server} [strict|nonstrict] [[no]verify]")
             .default("server")
             .help("Credentials used at the origin.")
             .example("client strict"),
-        Directive::later(&["pss.localroot"], Mark::Common, "path")
+        Directive::later(&["pss.localroot"], UsageFrequency::Common, "path")
             .default("none")
             .help("Path prefix at the origin.")
             .example("/store"),
-        Directive::later(&["pss.hostarena"], Mark::Common, "path")
+        Directive::later(&["pss.hostarena"], UsageFrequency::Common, "path")
             .default("none")
             .help("Path prefix at the origin for one host.")
             .example("/host"),
-        Directive::later(&["pss.setopt"], Mark::Common, "name value")
+        Directive::later(&["pss.setopt"], UsageFrequency::Common, "name value")
             .default("none")
             .help("Options of the client.")
             .example("ParallelEvtLoop 10"),
-        Directive::later(&["pss.config"], Mark::Rare, "[streams n] [workers n]")
+        Directive::later(&["pss.config"], UsageFrequency::Rare, "[streams n] [workers n]")
             .default("streams 512 workers 16")
             .help("Threads of the client.")
             .example("streams 256"),
-        Directive::later(&["pss.dca"], Mark::Rare, "[recheck {off|time}] [world|group]")
+        Directive::later(&["pss.dca"], UsageFrequency::Rare, "[recheck {off|time}] [world|group]")
             .default("off")
             .help("Clients on this machine read cache files directly.")
             .example("recheck 30"),
-        Directive::later(&["pss.reproxy"], Mark::Rare, "(flag)")
+        Directive::later(&["pss.reproxy"], UsageFrequency::Rare, "(flag)")
             .default("off")
             .help("Third-party copies use another proxy."),
-        Directive::later(&["pss.inetmode"], Mark::Rare, "{v4|v6}")
+        Directive::later(&["pss.inetmode"], UsageFrequency::Rare, "{v4|v6}")
             .default("v6")
             .help("Address family of the proxy.")
             .example("v4"),
-        Directive::later(&["pss.namelib"], Mark::Rare, "[-lfn2pfn] [-lfncache|-lfncachesrc[+]] library [parameters]")
+        Directive::later(&["pss.namelib"], UsageFrequency::Rare, "[-lfn2pfn] [-lfncache|-lfncachesrc[+]] library [parameters]")
             .default("none")
             .help("Name mapping of the proxy.")
             .example("libXrdN2No2p.so"),
-        Directive::later(&["pss.cache"], Mark::Common, "[size n] [pagesize n] [minpages n] [max2cache n] [preread …] [r/w] [logstats] [sfiles …] [debug n]")
+        Directive::later(&["pss.cache"], UsageFrequency::Common, "[size n] [pagesize n] [minpages n] [max2cache n] [preread …] [r/w] [logstats] [sfiles …] [debug n]")
             .default("off")
             .help("Memory cache.")
             .example("size 1g"),
-        Directive::later(&["pss.memcache"], Mark::Common, "[options]")
+        Directive::later(&["pss.memcache"], UsageFrequency::Common, "[options]")
             .default("off")
             .help("Memory cache.")
             .example("size 1g"),
-        Directive::later(&["pss.cachelib"], Mark::Most, "{default|library} [parameters]")
+        Directive::later(&["pss.cachelib"], UsageFrequency::Most, "{default|library} [parameters]")
             .default("none")
             .help("Disk cache.")
             .example("default"),
-        Directive::later(&["pss.ccmlib"], Mark::Most, "library [parameters]")
+        Directive::later(&["pss.ccmlib"], UsageFrequency::Most, "library [parameters]")
             .default("none")
             .help("Cache context manager.")
             .example("libXrdPfc.so"),
-        Directive::later(&["pss.ciosync"], Mark::Rare, "interval maxtime")
+        Directive::later(&["pss.ciosync"], UsageFrequency::Rare, "interval maxtime")
             .default("30 180")
             .help("Interval at which data is written to the origin.")
             .example("30 180"),
-        Directive::later(&["pss.export"], Mark::Common, "path [options]")
+        Directive::later(&["pss.export"], UsageFrequency::Common, "path [options]")
             .default("none")
             .help("Exports of the proxy.")
             .example("/data"),
-        Directive::later(&["pss.defaults"], Mark::Common, "options")
+        Directive::later(&["pss.defaults"], UsageFrequency::Common, "options")
             .default("as oss.defaults")
             .help("Attributes of exports of the proxy.")
             .example("r/o"),
-        Directive::later(&["pss.trace"], Mark::Common, "{all|off|none|[-]option}…")
+        Directive::later(&["pss.trace"], UsageFrequency::Common, "{all|off|none|[-]option}…")
             .default("off")
             .help("Log level of the proxy.")
             .example("debug"),
-        Directive::later(&["pss.debug"], Mark::Common, "n")
+        Directive::later(&["pss.debug"], UsageFrequency::Common, "n")
             .default("0")
             .help("Log level of the client of the proxy.")
             .example("1"),
-        Directive::later(&["pfc.ram"], Mark::Most, "size")
+        Directive::later(&["pfc.ram"], UsageFrequency::Most, "size")
             .default("1g")
             .help("Memory of the cache, 1g to 256g.")
             .example("16g"),
-        Directive::later(&["pfc.blocksize"], Mark::Common, "size")
+        Directive::later(&["pfc.blocksize"], UsageFrequency::Common, "size")
             .default("128k")
             .help("Size of a block, 4k to 512m.")
             .example("512k"),
-        Directive::later(&["pfc.diskusage"], Mark::Most, "low high [files base nominal max] [purgeinterval time] [purgecoldfiles age n]")
+        Directive::later(&["pfc.diskusage"], UsageFrequency::Most, "low high [files base nominal max] [purgeinterval time] [purgecoldfiles age n]")
             .default("0.90 0.95 purgeinterval 300s")
             .help("Purge thresholds of the cache.")
             .example("0.9 0.95"),
-        Directive::later(&["pfc.spaces"], Mark::Common, "data meta")
+        Directive::later(&["pfc.spaces"], UsageFrequency::Common, "data meta")
             .default("public public")
             .help("Spaces of the cache.")
             .example("data meta"),
-        Directive::later(&["pfc.prefetch"], Mark::Common, "n")
+        Directive::later(&["pfc.prefetch"], UsageFrequency::Common, "n")
             .default("10")
             .help("Number of blocks to prefetch.")
             .example("0"),
-        Directive::later(&["pfc.writequeue"], Mark::Rare, "blocks threads")
+        Directive::later(&["pfc.writequeue"], UsageFrequency::Rare, "blocks threads")
             .default("16 4")
             .help("Queue of blocks to write.")
             .example("16 4"),
-        Directive::later(&["pfc.flush"], Mark::Rare, "{n|size}")
+        Directive::later(&["pfc.flush"], UsageFrequency::Rare, "{n|size}")
             .default("2000")
             .help("Interval at which the state of a file is written.")
             .example("2000"),
-        Directive::later(&["pfc.cschk"], Mark::Common, "[no]cache | [no]net | [no]tls | off | uvkeep {lru|time}")
+        Directive::later(&["pfc.cschk"], UsageFrequency::Common, "[no]cache | [no]net | [no]tls | off | uvkeep {lru|time}")
             .default("net")
             .help("Checksums of blocks.")
             .example("cache net"),
-        Directive::later(&["pfc.urlcgi"], Mark::Rare, "blocksize {ignore|min max} prefetch {ignore|min max}")
+        Directive::later(&["pfc.urlcgi"], UsageFrequency::Rare, "blocksize {ignore|min max} prefetch {ignore|min max}")
             .default("ignore")
             .help("Parameters that clients may set.")
             .example("blocksize ignore"),
-        Directive::later(&["pfc.dirstats"], Mark::Common, "interval time maxdepth n dir path")
+        Directive::later(&["pfc.dirstats"], UsageFrequency::Common, "interval time maxdepth n dir path")
             .default("interval 900 maxdepth 1")
             .help("Usage statistics by directory.")
             .example("interval 600 maxdepth 2 dir /"),
-        Directive::later(&["pfc.acchistorysize"], Mark::Rare, "n")
+        Directive::later(&["pfc.acchistorysize"], UsageFrequency::Rare, "n")
             .default("20")
             .help("Number of accesses recorded for a file.")
             .example("40"),
-        Directive::later(&["pfc.onlyifcached"], Mark::Rare, "[minsize size] [minfrac x]")
+        Directive::later(&["pfc.onlyifcached"], UsageFrequency::Rare, "[minsize size] [minfrac x]")
             .default("minsize 1m minfrac 1.0")
             .help("Refuses files that are not in the cache.")
             .example("minsize 2m"),
-        Directive::later(&["pfc.osslib"], Mark::Common, "library [parameters]")
+        Directive::later(&["pfc.osslib"], UsageFrequency::Common, "library [parameters]")
             .default("built in")
             .help("Storage of the cache.")
             .example("libXrdOssStats.so"),
-        Directive::later(&["pfc.decisionlib"], Mark::Common, "library [parameters]")
+        Directive::later(&["pfc.decisionlib"], UsageFrequency::Common, "library [parameters]")
             .default("none")
             .help("Plug-in that selects files to cache.")
             .example("libXrdBlacklistDecision.so"),
-        Directive::later(&["pfc.purgelib"], Mark::Common, "library [parameters]")
+        Directive::later(&["pfc.purgelib"], UsageFrequency::Common, "library [parameters]")
             .default("none")
             .help("Plug-in that selects files to purge.")
             .example("libXrdPfcPurgeQuota.so"),
-        Directive::later(&["pfc.user"], Mark::Common, "name")
+        Directive::later(&["pfc.user"], UsageFrequency::Common, "name")
             .default("that of the process")
             .help("Owner of cache files.")
             .example("xrootd"),
-        Directive::later(&["pfc.trace"], Mark::Common, "{none|error|warning|info|debug|dump}")
+        Directive::later(&["pfc.trace"], UsageFrequency::Common, "{none|error|warning|info|debug|dump}")
             .default("warning")
             .help("Log level of the cache.")
             .example("info"),
-        Directive::later(&["pfc.httpcc"], Mark::Common, "{on|off}")
+        Directive::later(&["pfc.httpcc"], UsageFrequency::Common, "{on|off}")
             .default("off")
             .help("Honours Cache-Control of clients.")
             .example("on"),
-        Directive::later(&["pfc.writethrough"], Mark::Common, "{on|off}")
+        Directive::later(&["pfc.writethrough"], UsageFrequency::Common, "{on|off}")
             .default("off")
             .help("Writes through the cache.")
             .example("on"),
-        Directive::later(&["pfc.qfsredir"], Mark::Common, "{on|off}")
+        Directive::later(&["pfc.qfsredir"], UsageFrequency::Common, "{on|off}")
             .default("on")
             .help("Server that answers space queries.")
             .example("off"),
-        Directive::later(&["pfc.allow_xrdpfc_command"], Mark::Common, "(flag)")
+        Directive::later(&["pfc.allow_xrdpfc_command"], UsageFrequency::Common, "(flag)")
             .default("off")
             .help("Accepts commands encoded in file names."),
-        Directive::later(&["throttle.throttle"], Mark::Common, "[concurrency n] [data rate] [iops n] [rint ms | interval ms]")
+        Directive::later(&["throttle.throttle"], UsageFrequency::Common, "[concurrency n] [data rate] [iops n] [rint ms | interval ms]")
             .default("unlimited, rint 1000")
             .help("Rate limits of average load.")
             .example("concurrency 100 data 1g"),
-        Directive::later(&["throttle.max_open_files"], Mark::Common, "n")
+        Directive::later(&["throttle.max_open_files"], UsageFrequency::Common, "n")
             .default("none")
             .help("Maximum number of open files per user.")
             .example("1000"),
-        Directive::later(&["throttle.max_active_connections"], Mark::Common, "n")
+        Directive::later(&["throttle.max_active_connections"], UsageFrequency::Common, "n")
             .default("none")
             .help("Maximum number of connections with open files per user.")
             .example("100"),
-        Directive::later(&["throttle.max_wait_time"], Mark::Common, "seconds")
+        Directive::later(&["throttle.max_wait_time"], UsageFrequency::Common, "seconds")
             .default("30")
             .help("Maximum delay of an operation before it fails.")
             .example("30"),
-        Directive::later(&["throttle.userconfig"], Mark::Rare, "/file")
+        Directive::later(&["throttle.userconfig"], UsageFrequency::Rare, "/file")
             .default("none")
             .help("Limits per user.")
             .example("/etc/xrootd/throttle.ini"),
-        Directive::later(&["throttle.loadshed"], Mark::Rare, "host h port p frequency n")
+        Directive::later(&["throttle.loadshed"], UsageFrequency::Rare, "host h port p frequency n")
             .default("none")
             .help("Redirects a share of opens to another server.")
             .example("host other.example.org port 1094 frequency 10"),
-        Directive::later(&["throttle.fslib"], Mark::Rare, "library")
+        Directive::later(&["throttle.fslib"], UsageFrequency::Rare, "library")
             .default("default")
             .help("Underlying file system.")
             .example("libXrdOfs.so"),
-        Directive::later(&["throttle.trace"], Mark::Rare, "{all|off|none|[-]option}…")
+        Directive::later(&["throttle.trace"], UsageFrequency::Rare, "{all|off|none|[-]option}…")
             .default("off")
             .help("Log level of throttling.")
             .example("all"),

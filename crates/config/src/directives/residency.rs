@@ -3,7 +3,7 @@
 //! They are known so that files of sites load, and so that unknown names can be reported.
 
 use super::definition::{Directive, Section};
-use super::standing::Mark;
+use super::standing::UsageFrequency;
 
 pub(super) const SECTION: Section = Section {
     title: "Mass storage: frm.",
@@ -11,53 +11,53 @@ pub(super) const SECTION: Section = Section {
     directives: &[
         Directive::later(
             &["frm.xfr.copycmd"],
-            Mark::Common,
+            UsageFrequency::Common,
             "[in|out] [noalloc] [rmerr] [stats] [timeout time] [mdp] [url] command arguments",
         )
         .default("none")
         .help("Copy program.")
         .example("in /usr/bin/stagein $SRC $DST"),
-        Directive::later(&["frm.xfr.copymax"], Mark::Common, "n")
+        Directive::later(&["frm.xfr.copymax"], UsageFrequency::Common, "n")
             .default("2")
             .help("Maximum number of concurrent copies.")
             .example("10"),
-        Directive::later(&["frm.xfr.qcheck"], Mark::Common, "[time] [path]")
+        Directive::later(&["frm.xfr.qcheck"], UsageFrequency::Common, "[time] [path]")
             .default("300s")
             .help("Interval at which the queue is checked.")
             .example("60"),
-        Directive::later(&["frm.xfr.migr.idlehold"], Mark::Common, "time")
+        Directive::later(&["frm.xfr.migr.idlehold"], UsageFrequency::Common, "time")
             .default("10m")
             .help("Idle time of a file before it is migrated.")
             .example("1h"),
-        Directive::later(&["frm.xfr.migr.waittime"], Mark::Common, "time")
+        Directive::later(&["frm.xfr.migr.waittime"], UsageFrequency::Common, "time")
             .default("1h")
             .help("Interval between two searches for files to migrate.")
             .example("30m"),
         Directive::later(
             &["frm.purge.policy"],
-            Mark::Common,
+            UsageFrequency::Common,
             "{space|*} {nopurge | minfree [maxfree]} [hold time] [polprog]",
         )
         .default("none")
         .help("Purge policy of a space.")
         .example("* 10% 20%"),
-        Directive::later(&["frm.purge.polprog"], Mark::Common, "program arguments")
+        Directive::later(&["frm.purge.polprog"], UsageFrequency::Common, "program arguments")
             .default("none")
             .help("Program that selects files to purge.")
             .example("/usr/bin/polprog"),
-        Directive::later(&["frm.purge.dirhold"], Mark::Common, "time")
+        Directive::later(&["frm.purge.dirhold"], UsageFrequency::Common, "time")
             .default("40h")
             .help("Time for which an empty directory is kept.")
             .example("10h"),
-        Directive::later(&["frm.purge.waittime"], Mark::Common, "time")
+        Directive::later(&["frm.purge.waittime"], UsageFrequency::Common, "time")
             .default("600s")
             .help("Interval between two purges.")
             .example("10m"),
-        Directive::later(&["frm.all.cnsd"], Mark::Common, "{auto|ignore|require} [apath path]")
+        Directive::later(&["frm.all.cnsd"], UsageFrequency::Common, "{auto|ignore|require} [apath path]")
             .default("auto")
             .help("Use of the name space daemon.")
             .example("ignore"),
-        Directive::later(&["frm.all.monitor"], Mark::Common, "[options]")
+        Directive::later(&["frm.all.monitor"], UsageFrequency::Common, "[options]")
             .default("off")
             .help("Monitoring of mass storage.")
             .example("stage flush 30 dest collector.example.org:9930"),

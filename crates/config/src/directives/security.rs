@@ -6,36 +6,41 @@
 use super::arguments::Arguments;
 use super::definition::{Directive, Section};
 use super::draft::Draft;
-use super::fault::Fault;
+use super::fault::DirectiveFault;
 use super::shared::{part_idle, unprotected};
-use super::standing::{Mark, Standing};
+use super::standing::{Standing, UsageFrequency};
 
 pub(super) const SECTION: Section = Section {
     title: "Access: sec., acc.",
     about: "Authentication other than by host, and authorization, are not in force yet. A directive that asks for \
             them stops the start, so that nothing is ever served unprotected.",
     directives: &[
-        Directive::new(&["sec.protocol"], Mark::Most, "[/libdir] name [parameters]", protocol)
+        Directive::new(&["sec.protocol"], UsageFrequency::Most, "[/libdir] name [parameters]", protocol)
             .default("none")
             .help("Authentication protocols. Only `host`, which trusts the host name, is accepted.")
             .example("host")
             .stops_with("/usr/lib64 gsi -certdir:/etc/grid-security/certificates")
             .standing(Standing::NotYet),
-        Directive::new(&["sec.protparm"], Mark::Common, "name parameters", parameters)
+        Directive::new(&["sec.protparm"], UsageFrequency::Common, "name parameters", parameters)
             .default("none")
             .help("Parameters of a later sec.protocol.")
             .example("host -x")
             .stops_with("gsi -gmapopt:11")
             .standing(Standing::NotYet),
-        Directive::new(&["sec.protbind"], Mark::Common, "{host|*} {none|[only] protocol…}", binding)
-            .default("all protocols")
-            .help("Protocols offered to classes of clients. `none` and `host` are accepted.")
-            .example("* none")
-            .stops_with("*.example.org only krb5")
-            .standing(Standing::NotYet),
+        Directive::new(
+            &["sec.protbind"],
+            UsageFrequency::Common,
+            "{host|*} {none|[only] protocol…}",
+            binding,
+        )
+        .default("all protocols")
+        .help("Protocols offered to classes of clients. `none` and `host` are accepted.")
+        .example("* none")
+        .stops_with("*.example.org only krb5")
+        .standing(Standing::NotYet),
         Directive::new(
             &["sec.level"],
-            Mark::Common,
+            UsageFrequency::Common,
             "[all|local|remote] [relaxed] {none|compatible|standard|intense|pedantic} [force]",
             level,
         )
@@ -44,48 +49,53 @@ pub(super) const SECTION: Section = Section {
         .example("all none")
         .stops_with("local relaxed standard")
         .standing(Standing::NotYet),
-        Directive::guard(&["sec.entitylib"], Mark::Rare, "[++] /library [parameters]", "++ libXrdVoms.so")
-            .default("none")
-            .help("Plug-in that adds attributes to a client's identity."),
-        Directive::idle(&["sec.trace"], Mark::Rare, "{all|auth|debug|off}…")
+        Directive::guard(
+            &["sec.entitylib"],
+            UsageFrequency::Rare,
+            "[++] /library [parameters]",
+            "++ libXrdVoms.so",
+        )
+        .default("none")
+        .help("Plug-in that adds attributes to a client's identity."),
+        Directive::idle(&["sec.trace"], UsageFrequency::Rare, "{all|auth|debug|off}…")
             .default("off")
             .help("Log level of authentication.")
             .example("debug"),
-        Directive::idle(&["auth.trace"], Mark::Rare, "[option]…")
+        Directive::idle(&["auth.trace"], UsageFrequency::Rare, "[option]…")
             .default("none")
             .help("Not used by XRootD either.")
             .example("all"),
-        Directive::guard(&["acc.authdb"], Mark::Most, "path", "/etc/xrootd/authdb")
+        Directive::guard(&["acc.authdb"], UsageFrequency::Most, "path", "/etc/xrootd/authdb")
             .default("none")
             .help("File of access rules."),
-        Directive::guard(&["acc.authrefresh"], Mark::Common, "time", "1h")
+        Directive::guard(&["acc.authrefresh"], UsageFrequency::Common, "time", "1h")
             .default("12h")
             .help("Interval at which the rules are read again."),
-        Directive::guard(&["acc.audit"], Mark::Common, "{none|deny|grant}…", "deny")
+        Directive::guard(&["acc.audit"], UsageFrequency::Common, "{none|deny|grant}…", "deny")
             .default("none")
             .help("Decisions that are logged."),
-        Directive::guard(&["acc.encoding"], Mark::Rare, "[pct path] [space c]", "space +")
+        Directive::guard(&["acc.encoding"], UsageFrequency::Rare, "[pct path] [space c]", "space +")
             .default("percent-decode paths")
             .help("Encoding of names in the rules."),
-        Directive::guard(&["acc.spacechar"], Mark::Rare, "c", "+")
+        Directive::guard(&["acc.spacechar"], UsageFrequency::Rare, "c", "+")
             .default("none")
             .help("Character that stands for a blank in names of the rules."),
-        Directive::guard(&["acc.gidlifetime"], Mark::Rare, "time", "1h")
+        Directive::guard(&["acc.gidlifetime"], UsageFrequency::Rare, "time", "1h")
             .default("12h")
             .help("Time for which groups of a user are cached."),
-        Directive::guard(&["acc.gidretran"], Mark::Rare, "gid…", "100 101")
+        Directive::guard(&["acc.gidretran"], UsageFrequency::Rare, "gid…", "100 101")
             .default("none")
             .help("Group ids that are ignored."),
-        Directive::guard(&["acc.nisdomain"], Mark::Rare, "domain", "example.org")
+        Directive::guard(&["acc.nisdomain"], UsageFrequency::Rare, "domain", "example.org")
             .default("none")
             .help("Domain of netgroups."),
-        Directive::guard(&["acc.pgo"], Mark::Rare, "(flag)", "")
+        Directive::guard(&["acc.pgo"], UsageFrequency::Rare, "(flag)", "")
             .default("off")
             .help("Uses only the primary group of a user."),
     ],
 };
 
-fn protocol(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn protocol(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut token = arguments.need("protocol name")?;
     if token.text.starts_with('/') {
         token = arguments.need("protocol name")?;
@@ -93,12 +103,12 @@ fn protocol(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(),
     if token.text == "host" { Ok(()) } else { Err(unprotected(token, &format!("'{}'", token.text))) }
 }
 
-fn parameters(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn parameters(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let token = arguments.need("protocol name")?;
     if token.text == "host" { Ok(()) } else { Err(unprotected(token, &format!("'{}'", token.text))) }
 }
 
-fn binding(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn binding(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     arguments.need("protbind host")?;
     let mut token = arguments.need("protbind protocol")?;
     loop {
@@ -112,7 +122,7 @@ fn binding(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), 
     }
 }
 
-fn level(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn level(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut level = None;
     let mut token = arguments.need("security level")?;
     loop {

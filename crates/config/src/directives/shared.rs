@@ -4,15 +4,15 @@
 
 use super::arguments::Arguments;
 use super::draft::Draft;
-use super::fault::Fault;
+use super::fault::DirectiveFault;
 use super::missing;
-use crate::effective::{Folder, Trace};
+use crate::effective::{DirectorySetting, Trace};
 use crate::language::Token;
 use crate::report::ProblemKind;
 
 /// Applies a directive of a part that is not in force yet.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all directives")]
-pub(crate) fn later(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn later(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let name = arguments.name;
     let what = format!("{} is not in force yet", name.text);
     draft.not_yet(name, what, missing::of(&name.text), arguments.peek());
@@ -21,21 +21,24 @@ pub(crate) fn later(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
 
 /// Applies a directive without effect.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all directives")]
-pub(crate) fn without_effect(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn without_effect(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
     let name = arguments.name;
     draft.note(ProblemKind::NoEffect, name, format!("{} has no effect here", name.text), "");
     Ok(())
 }
 
 /// Applies a directive that restricts access or demands encryption with any arguments.
-pub(crate) fn stop(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn stop(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     Err(unprotected(arguments.name, ""))
 }
 
 /// Returns the fault that prevents unprotected service. `what` names the argument, if there is one.
-pub(crate) fn unprotected(token: &Token, what: &str) -> Fault {
+pub(crate) fn unprotected(token: &Token, what: &str) -> DirectiveFault {
     let blank = if what.is_empty() { "" } else { " " };
-    Fault::at(
+    DirectiveFault::at(
         token,
         format!("{what}{blank}restricts access or demands encryption, and is not in force yet"),
         "not starting, lest data be served unprotected; remove it only if everybody may have what it protects",
@@ -73,7 +76,7 @@ pub(crate) fn trace(
     arguments: &mut Arguments<'_>,
     options: &'static [&'static str],
     draft: &mut Draft<'_>,
-) -> Result<Trace, Fault> {
+) -> Result<Trace, DirectiveFault> {
     let mut on = vec![false; options.len()];
     let mut token = arguments.need("trace option")?;
     loop {
@@ -103,9 +106,9 @@ pub(crate) fn folder(
     arguments: &mut Arguments<'_>,
     what: &str,
     draft: &mut Draft<'_>,
-) -> Result<Folder, Fault> {
+) -> Result<DirectorySetting, DirectiveFault> {
     let path = arguments.path(what)?.into();
     let group = arguments.take("group").is_some();
     draft.finish(arguments);
-    Ok(Folder { path, group })
+    Ok(DirectorySetting { path, group })
 }

@@ -2,7 +2,7 @@
 
 /// Fraction of sites that use a directive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mark {
+pub enum UsageFrequency {
     /// Most sites.
     Most,
     /// Some sites.

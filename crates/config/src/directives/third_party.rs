@@ -5,7 +5,7 @@
 
 use super::arguments::Arguments;
 use super::draft::Draft;
-use super::fault::Fault;
+use super::fault::DirectiveFault;
 use super::shared::{part_idle, part_later};
 use super::xrootd::target;
 use crate::effective::{
@@ -26,7 +26,7 @@ pub(super) const GRAMMAR: &str = "[allow {dn name|group name|host pattern|vo nam
 /// Maximum lifetime of a client's permission, in seconds.
 const TTL_MAX: u64 = 86_400;
 
-pub(super) fn apply(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(super) fn apply(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut value = draft.effective.logical.third_party.value.clone().unwrap_or_default();
     while let Some(token) = arguments.next() {
         match token.text.as_str() {
@@ -64,14 +64,22 @@ pub(super) fn apply(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
     Ok(())
 }
 
-fn allow(arguments: &mut Arguments<'_>, at: &Token, draft: &mut Draft<'_>) -> Result<CopyAllow, Fault> {
+fn allow(
+    arguments: &mut Arguments<'_>,
+    at: &Token,
+    draft: &mut Draft<'_>,
+) -> Result<CopyAllow, DirectiveFault> {
     let mut rule = CopyAllow::default();
     while let Some("dn" | "group" | "host" | "vo") = arguments.peek() {
         let Some(kind) = arguments.next() else { break };
         let name = arguments.need(&format!("allow {} value", kind.text))?;
         if kind.text == "host" {
             let pattern = HostPattern::parse(&name.text).ok_or_else(|| {
-                Fault::at(name, format!("invalid host pattern '{}'", name.text), "allowed: at most one '*'")
+                DirectiveFault::at(
+                    name,
+                    format!("invalid host pattern '{}'", name.text),
+                    "allowed: at most one '*'",
+                )
             })?;
             rule.host = Some(pattern);
         } else {
@@ -84,19 +92,29 @@ fn allow(arguments: &mut Arguments<'_>, at: &Token, draft: &mut Draft<'_>) -> Re
         }
     }
     if rule == CopyAllow::default() {
-        return Err(Fault::at(at, "allow type not specified", "allowed: dn, group, host or vo, and a value"));
+        return Err(DirectiveFault::at(
+            at,
+            "allow type not specified",
+            "allowed: dn, group, host or vo, and a value",
+        ));
     }
     Ok(rule)
 }
 
 /// `scalla.tpcsource {allow|deny} {loopback|linklocal|private|pattern}…`.
-pub(super) fn sources(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(super) fn sources(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut value = draft.effective.logical.copy_sources.value.clone();
     let which = arguments.need("allow or deny")?;
     let list = match which.text.as_str() {
         "allow" => &mut value.allow,
         "deny" => &mut value.deny,
-        _ => return Err(Fault::at(which, format!("invalid list '{}'", which.text), "allowed: allow, deny")),
+        _ => {
+            return Err(DirectiveFault::at(
+                which,
+                format!("invalid list '{}'", which.text),
+                "allowed: allow, deny",
+            ));
+        }
     };
     let mut token = arguments.need("source")?;
     loop {
@@ -105,7 +123,11 @@ pub(super) fn sources(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
             "linklocal" => CopySource::LinkLocal,
             "private" => CopySource::Private,
             text => CopySource::Host(HostPattern::parse(text).ok_or_else(|| {
-                Fault::at(token, format!("invalid host pattern '{text}'"), "allowed: at most one '*'")
+                DirectiveFault::at(
+                    token,
+                    format!("invalid host pattern '{text}'"),
+                    "allowed: at most one '*'",
+                )
             })?),
         });
         match arguments.next() {
@@ -117,22 +139,30 @@ pub(super) fn sources(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
     Ok(())
 }
 
-fn checksum(arguments: &mut Arguments<'_>) -> Result<ChecksumKind, Fault> {
+fn checksum(arguments: &mut Arguments<'_>) -> Result<ChecksumKind, DirectiveFault> {
     let token = arguments.need("cksum type")?;
     ChecksumKind::from_name(&token.text).ok_or_else(|| {
         let names = ChecksumKind::ALL.map(ChecksumKind::name).join(" ");
-        Fault::at(token, format!("checksum '{}' is not built in", token.text), format!("allowed: {names}"))
+        DirectiveFault::at(
+            token,
+            format!("checksum '{}' is not built in", token.text),
+            format!("allowed: {names}"),
+        )
     })
 }
 
 /// `fcreds [?]protocol =variable`.
-fn credentials(arguments: &mut Arguments<'_>, at: &Token, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn credentials(
+    arguments: &mut Arguments<'_>,
+    at: &Token,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
     if arguments.need("fcreds protocol")?.text == "?" {
         arguments.need("fcreds protocol")?;
     }
     let variable = arguments.need("fcreds variable")?;
     if !variable.text.starts_with('=') {
-        return Err(Fault::at(
+        return Err(DirectiveFault::at(
             variable,
             format!("invalid fcreds variable '{}'", variable.text),
             "allowed: =variable",
@@ -142,7 +172,7 @@ fn credentials(arguments: &mut Arguments<'_>, at: &Token, draft: &mut Draft<'_>)
     Ok(())
 }
 
-fn redirect(arguments: &mut Arguments<'_>, draft: &Draft<'_>) -> Result<CopyRedirect, Fault> {
+fn redirect(arguments: &mut Arguments<'_>, draft: &Draft<'_>) -> Result<CopyRedirect, DirectiveFault> {
     let (mut delegated, mut undelegated) = (true, true);
     if arguments.take("delegated").is_some() {
         undelegated = false;
@@ -157,7 +187,7 @@ fn redirect(arguments: &mut Arguments<'_>, draft: &Draft<'_>) -> Result<CopyRedi
     Ok(CopyRedirect { delegated, undelegated, target, cgi })
 }
 
-fn require(arguments: &mut Arguments<'_>) -> Result<CopyRequire, Fault> {
+fn require(arguments: &mut Arguments<'_>) -> Result<CopyRequire, DirectiveFault> {
     let who = arguments.need("require entity")?;
     let (client, destination) = match who.text.as_str() {
         "all" => (true, true),
@@ -174,25 +204,25 @@ fn require(arguments: &mut Arguments<'_>) -> Result<CopyRequire, Fault> {
     Ok(CopyRequire { client, destination, protocol, encrypted })
 }
 
-fn streams(token: &Token) -> Result<(u32, u32), Fault> {
+fn streams(token: &Token) -> Result<(u32, u32), DirectiveFault> {
     let (usual, most) = token.text.split_once(',').unwrap_or((&token.text, ""));
     let number = |text: &str| {
         let number = text.parse::<u32>().ok().filter(|number| *number <= COPY_STREAMS_MAX);
         number.ok_or_else(|| {
             let what = format!("streams '{}' is invalid", token.text);
-            Fault::at(token, what, format!("allowed: number[,max], each at most {COPY_STREAMS_MAX}"))
+            DirectiveFault::at(token, what, format!("allowed: number[,max], each at most {COPY_STREAMS_MAX}"))
         })
     };
     let usual = number(usual)?;
     let most = if most.is_empty() { COPY_STREAMS_MAX } else { number(most)? };
     if usual > most {
         let what = format!("streams '{}': the default exceeds the maximum", token.text);
-        return Err(Fault::at(token, what, "allowed: number[,max]"));
+        return Err(DirectiveFault::at(token, what, "allowed: number[,max]"));
     }
     Ok((usual, most))
 }
 
-fn ttl(arguments: &mut Arguments<'_>, value: &mut ThirdPartyCopy) -> Result<(), Fault> {
+fn ttl(arguments: &mut Arguments<'_>, value: &mut ThirdPartyCopy) -> Result<(), DirectiveFault> {
     value.ttl = arguments.time("ttl", between(1, TTL_MAX))?;
     value.ttl_max = value.ttl_max.max(value.ttl);
     let is_time = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
@@ -204,7 +234,7 @@ fn ttl(arguments: &mut Arguments<'_>, value: &mut ThirdPartyCopy) -> Result<(), 
     Ok(())
 }
 
-fn program(arguments: &mut Arguments<'_>) -> Result<CopyProgram, Fault> {
+fn program(arguments: &mut Arguments<'_>) -> Result<CopyProgram, DirectiveFault> {
     let path = arguments.path("pgm")?.into();
     let mut rest = Vec::new();
     while let Some(token) = arguments.next() {

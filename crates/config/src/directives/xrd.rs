@@ -3,10 +3,10 @@
 use super::arguments::Arguments;
 use super::definition::{Directive, Section};
 use super::draft::Draft;
-use super::fault::Fault;
-use super::libraries::{self, Purpose};
+use super::fault::DirectiveFault;
+use super::libraries::{self, LibraryPurpose};
 use super::shared::{part_idle, part_later, trace, unprotected, without_effect};
-use super::standing::{Mark, Standing};
+use super::standing::{Standing, UsageFrequency};
 use super::{cluster, missing, process};
 use crate::effective::{KeepAlive, MAX_FD_RANGE, MaxFd, Port};
 use crate::setting::Setting;
@@ -24,27 +24,27 @@ pub(super) const SECTION: Section = Section {
     title: "Network: xrd.",
     about: "Port, who may connect, timeouts, descriptors. TLS is not in force yet: what demands it stops the start.",
     directives: &[
-        Directive::new(&["xrd.port"], Mark::Most, "[tls] {port|any} [if]", port)
+        Directive::new(&["xrd.port"], UsageFrequency::Most, "[tls] {port|any} [if]", port)
             .default("1094")
             .help("Port to listen on: a number, the name of a service, or `any` for a port chosen by the \
                    system.")
             .example("1094")
             .stops_with("tls 1094"),
-        Directive::new(&["xrd.allow"], Mark::Common, "{host|netgroup} name [if]", allow)
+        Directive::new(&["xrd.allow"], UsageFrequency::Common, "{host|netgroup} name [if]", allow)
             .default("everybody")
             .help("Hosts that may connect: name or address with at most one `*`. Repeatable. A name \
                    without `*` is resolved and stands for its addresses; one with `*` is compared with \
                    the name of the client's address. Netgroups are not in force and stop the start.")
             .example("host *.example.org")
             .stops_with("netgroup physics"),
-        Directive::new(&["xrd.maxfd"], Mark::Common, "[strict] number", max_fd)
+        Directive::new(&["xrd.maxfd"], UsageFrequency::Common, "[strict] number", max_fd)
             .default("256k")
             .help("Maximum number of file descriptors, 1k to 1m. With `strict` the start fails if the \
                    system allows fewer.")
             .example("strict 64k"),
         Directive::new(
             &["xrd.network"],
-            Mark::Common,
+            UsageFrequency::Common,
             "[tls] [[no]keepalive] [kaparms idle[,itvl[,cnt]]] [buffsz size] [cache time] [[no]dnr] \
              [routes {split|common|local} [use if1[,if2]]] [[no]rpipa] [[no]dyndns] [udprefresh time] [assumev4]",
             network,
@@ -57,7 +57,7 @@ pub(super) const SECTION: Section = Section {
         .stops_with("tls"),
         Directive::new(
             &["xrd.timeout"],
-            Mark::Common,
+            UsageFrequency::Common,
             "[read time] [hail time] [idle time] [kill time]",
             timeout,
         )
@@ -66,52 +66,52 @@ pub(super) const SECTION: Section = Section {
                disables it. `read` and `kill` have no effect: no thread waits for the rest of a request \
                or for the end of a connection.")
         .example("hail 10 idle 1h"),
-        Directive::new(&["xrd.homepath"], Mark::Common, "path [group]", process::home_path)
+        Directive::new(&["xrd.homepath"], UsageFrequency::Common, "path [group]", process::home_path)
             .default("the directory in which the program was started")
             .help("Working directory; an instance uses its own directory in it.")
             .example("/var/lib/xrootd"),
-        Directive::new(&["xrd.trace"], Mark::Common, "{all|off|none|[-]option}…", xrd_trace)
+        Directive::new(&["xrd.trace"], UsageFrequency::Common, "{all|off|none|[-]option}…", xrd_trace)
             .default("off")
             .help("Log level of the network: some options debug, `all` trace. \
                    Options: conn debug mem net poll protocol sched tls tlsctx tlssio tlssok.")
             .example("conn debug"),
-        Directive::new(&["xrd.protocol"], Mark::Most, "[tls] name[:{port|+port}] {library|*} [parameters]", protocol)
+        Directive::new(&["xrd.protocol"], UsageFrequency::Most, "[tls] name[:{port|+port}] {library|*} [parameters]", protocol)
             .default("xroot")
             .help("Protocols served. xroot is built in; http is not in force yet.")
             .example("xrootd *")
             .stops_with("tls xrootd *"),
-        Directive::guard(&["xrd.tls"], Mark::Most, "cert [key] [[no]detail] [hsto time]", "/etc/grid-security/hostcert.pem")
+        Directive::guard(&["xrd.tls"], UsageFrequency::Most, "cert [key] [[no]detail] [hsto time]", "/etc/grid-security/hostcert.pem")
             .default("none")
             .help("Certificate and key of the server."),
         Directive::guard(
             &["xrd.tlsca"],
-            Mark::Most,
+            UsageFrequency::Most,
             "noverify | {certdir|certfile} path [crlcheck {all|external|last}] [log {failure|off}] [[no]proxies] \
              [refresh time] [verdepth number] [allow-missing-crl]",
             "certdir /etc/grid-security/certificates",
         )
         .default("verify, refresh 8h, verdepth 9")
         .help("Certificate authorities for client certificates."),
-        Directive::guard(&["xrd.tlsciphers"], Mark::Rare, "list", "ECDHE-RSA-AES256-GCM-SHA384")
+        Directive::guard(&["xrd.tlsciphers"], UsageFrequency::Rare, "list", "ECDHE-RSA-AES256-GCM-SHA384")
             .default("library default")
             .help("Allowed ciphers."),
-        Directive::later(&["xrd.report"], Mark::Most, "dest[,dest2] [every time] [json] [off] [[-]option…]")
+        Directive::later(&["xrd.report"], UsageFrequency::Most, "dest[,dest2] [every time] [json] [off] [[-]option…]")
             .default("none")
             .help("Summary monitoring.")
             .example("collector.example.org:9931 every 60s all"),
-        Directive::new(&["xrd.tcpmonlib"], Mark::Rare, "[++] library [parameters]", monitor_library)
+        Directive::new(&["xrd.tcpmonlib"], UsageFrequency::Rare, "[++] library [parameters]", monitor_library)
             .default("none")
             .help("Plug-in that reports on TCP connections. Not in force yet.")
             .example("libXrdTCPMonPlugin.so")
             .standing(Standing::NotYet),
-        Directive::new(&["xrd.buffers"], Mark::Rare, "[maxbsz size] size [rint time]", buffers)
+        Directive::new(&["xrd.buffers"], UsageFrequency::Rare, "[maxbsz size] size [rint time]", buffers)
             .default("maxbsz 2m")
             .help("I/O buffer pool. Buffers are pooled and limited automatically here.")
             .example("512m")
             .standing(Standing::NoEffect),
         Directive::new(
             &["xrd.sched"],
-            Mark::Common,
+            UsageFrequency::Common,
             "[mint n] [maxt n] [avlt n] [idle time] [stksz size] [core {asis|max|off}]",
             scheduler,
         )
@@ -122,7 +122,7 @@ pub(super) const SECTION: Section = Section {
     ],
 };
 
-fn port(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn port(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     if let Some(tls) = arguments.take("tls") {
         return Err(unprotected(tls, "'tls'"));
     }
@@ -139,14 +139,14 @@ fn port(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Faul
     Ok(())
 }
 
-fn allow(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn allow(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let pattern = cluster::host_pattern(arguments)?;
     draft.finish(arguments);
     draft.effective.network.allow.push(Setting::new(pattern, arguments.origin()));
     Ok(())
 }
 
-fn max_fd(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn max_fd(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let strict = arguments.take("strict").is_some();
     let limit = arguments.size("maxfd", between(MAX_FD_RANGE.0, MAX_FD_RANGE.1))?;
     draft.finish(arguments);
@@ -154,7 +154,7 @@ fn max_fd(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fa
     Ok(())
 }
 
-fn network(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn network(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let origin = arguments.origin();
     let mut token = arguments.need("network option")?;
     loop {
@@ -202,7 +202,7 @@ fn network(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
 }
 
 /// `idle[,itvl[,cnt]]`, where each part is optional.
-fn keepalive_parameters(arguments: &mut Arguments<'_>) -> Result<KeepAlive, Fault> {
+fn keepalive_parameters(arguments: &mut Arguments<'_>) -> Result<KeepAlive, DirectiveFault> {
     let token = arguments.need("kaparms value")?;
     let mut parts = token.text.split(',');
     let mut part = || {
@@ -219,7 +219,7 @@ fn keepalive_parameters(arguments: &mut Arguments<'_>) -> Result<KeepAlive, Faul
     Ok(KeepAlive { idle, interval, count })
 }
 
-fn timeout(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn timeout(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let origin = arguments.origin();
     let mut token = arguments.need("timeout option")?;
     loop {
@@ -252,13 +252,13 @@ fn timeout(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
     }
 }
 
-fn xrd_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn xrd_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = trace(arguments, TRACE, draft)?;
     draft.effective.network.trace.set(value, arguments.origin());
     Ok(())
 }
 
-fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     if let Some(tls) = arguments.take("tls") {
         return Err(unprotected(tls, "'tls'"));
     }
@@ -281,15 +281,15 @@ fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
         }
         _ => {}
     }
-    libraries::select(arguments, library, Purpose::Protocol, draft)
+    libraries::select(arguments, library, LibraryPurpose::Protocol, draft)
 }
 
-fn monitor_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn monitor_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let library = libraries::library(arguments)?;
-    libraries::select(arguments, library, Purpose::Monitoring, draft)
+    libraries::select(arguments, library, LibraryPurpose::Monitoring, draft)
 }
 
-fn buffers(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn buffers(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     if arguments.take("maxbsz").is_some() {
         arguments.size("maxbsz", from(0))?;
     }
@@ -301,7 +301,7 @@ fn buffers(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
     without_effect(arguments, draft)
 }
 
-fn scheduler(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn scheduler(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut token = arguments.need("sched option")?;
     loop {
         match token.text.as_str() {

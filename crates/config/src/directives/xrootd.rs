@@ -4,12 +4,13 @@ use super::arguments::Arguments;
 use super::definition::{Directive, Section};
 use super::draft::Draft;
 use super::export;
-use super::fault::Fault;
-use super::libraries::{self, Purpose};
+use super::fault::DirectiveFault;
+use super::libraries::{self, LibraryPurpose};
 use super::shared::{part_idle, part_later, trace, unprotected, without_effect};
-use super::standing::{Mark, Standing};
+use super::standing::{Standing, UsageFrequency};
 use crate::effective::{
-    ChecksumKind, Checksums, ClientClass, HostPattern, Redirect, RedirectFunction, RedirectWhen, Target,
+    ChecksumConfig, ChecksumKind, ClientClass, HostPattern, RedirectFunction, RedirectRule, RedirectServer,
+    RedirectWhen,
 };
 use crate::language::Token;
 use crate::report::ProblemKind;
@@ -30,20 +31,20 @@ pub(super) const SECTION: Section = Section {
     title: "Protocol: xrootd.",
     about: "The xroot protocol: checksums, static redirection, limits, log of sessions.",
     directives: &[
-        Directive::new(&["xrootd.chksum"], Mark::Most, "[chkcgi] [max number] type… [/program [args]]", checksums)
+        Directive::new(&["xrootd.chksum"], UsageFrequency::Most, "[chkcgi] [max number] type… [/program [args]]", checksums)
             .default("none offered, max 4")
             .help("Checksums that clients may request, the default first: adler32 crc32 crc32c md5 sha1 \
                    sha256 zcrc32. `max`: maximum number of concurrent computations; `chkcgi`: clients \
                    may select one by the CGI key `cks.type`. All types are built in: a program is \
                    accepted and not run.")
             .example("chkcgi max 8 adler32 crc32c md5"),
-        Directive::new(&["xrootd.export"], Mark::Most, "path [options]", export::export)
+        Directive::new(&["xrootd.export"], UsageFrequency::Most, "path [options]", export::export)
             .default("as all.export")
             .help("Equivalent to all.export.")
             .example("/data nolock"),
         Directive::new(
             &["xrootd.redirect"],
-            Mark::Common,
+            UsageFrequency::Common,
             "host:port[%host:port] {[-]function… | /path… | {?|enoent} /path… | client {private|local|.domain}…}",
             redirect,
         )
@@ -52,21 +53,21 @@ pub(super) const SECTION: Section = Section {
                prepare prepstage rm rmdir stat trunc), for opens of paths, for files that do not exist \
                here (`?`), or by client. The target after `%` is for clients with a private address.")
         .example("other.example.org:1094 ? /data"),
-        Directive::new(&["xrootd.log"], Mark::Common, "{all|none|[-]disc|[-]login}…", session_log)
+        Directive::new(&["xrootd.log"], UsageFrequency::Common, "{all|none|[-]disc|[-]login}…", session_log)
             .default("disc")
             .help(
                 "Session events to log: `disc` is one line at the end of each session with its duration and \
                  bytes, `login` one at its beginning (otherwise only at level debug).",
             )
             .example("all -disc"),
-        Directive::new(&["xrootd.limit"], Mark::Rare, "[prepare number] [noerror]", limit)
+        Directive::new(&["xrootd.limit"], UsageFrequency::Rare, "[prepare number] [noerror]", limit)
             .default("unlimited")
             .help("Maximum number of prepare requests of one connection. Further ones fail, or with \
                    `noerror` are answered as successful without being executed.")
             .example("prepare 100 noerror"),
         Directive::new(
             &["xrootd.async"],
-            Mark::Rare,
+            UsageFrequency::Rare,
             "[limit n] [maxsegs n] [maxtot n] [segsize size] [minsize size] [maxstalls n] [timeout time] \
              [minsfsz size] [force] [syncw] [off] [nocache] [nosf]",
             asynchronous,
@@ -74,71 +75,71 @@ pub(super) const SECTION: Section = Section {
         .default("sendfile on")
         .help("`nosf` disables sendfile. The other options tune threads that this server does not have.")
         .example("nosf"),
-        Directive::new(&["xrootd.trace"], Mark::Common, "{all|off|none|[-]option}…", xrootd_trace)
+        Directive::new(&["xrootd.trace"], UsageFrequency::Common, "{all|off|none|[-]option}…", xrootd_trace)
             .default("off")
             .help("Log level of the protocol: some options debug, `all` trace. Options: auth debug emsg fs fsaio \
                    fsio login mem pgcserr redirect request response stall.")
             .example("login request"),
-        Directive::guard(&["xrootd.seclib"], Mark::Most, "{default|path}", "libXrdSec.so")
+        Directive::guard(&["xrootd.seclib"], UsageFrequency::Most, "{default|path}", "libXrdSec.so")
             .default("none")
             .help("Enables authentication."),
-        Directive::new(&["xrootd.tls"], Mark::Most, "[capable] {[-]all|data|gpfile|login|none|off|session|tpc}…", tls)
+        Directive::new(&["xrootd.tls"], UsageFrequency::Most, "[capable] {[-]all|data|gpfile|login|none|off|session|tpc}…", tls)
             .default("none")
             .help("Operations that must be encrypted. Only `none` and `off` are in force.")
             .example("none")
             .stops_with("login")
             .standing(Standing::NotYet),
-        Directive::new(&["xrootd.tlsreuse"], Mark::Rare, "off | on [flush time]", tls_reuse)
+        Directive::new(&["xrootd.tlsreuse"], UsageFrequency::Rare, "off | on [flush time]", tls_reuse)
             .default("on")
             .help("Cache of TLS sessions.")
             .example("on flush 1h")
             .standing(Standing::NoEffect),
-        Directive::new(&["xrootd.fslib"], Mark::Most, "[throttle] {default|library} [parameters] | ++ library", file_system)
+        Directive::new(&["xrootd.fslib"], UsageFrequency::Most, "[throttle] {default|library} [parameters] | ++ library", file_system)
             .default("default")
             .help("File system plug-ins. The built-in one is in force; `throttle` is not yet.")
             .example("libXrdOfs.so"),
-        Directive::later(&["xrootd.fsoverload"], Mark::Common, "[[no]bypass] [redirect h:p[%h:p]] [stall time]")
+        Directive::later(&["xrootd.fsoverload"], UsageFrequency::Common, "[[no]bypass] [redirect h:p[%h:p]] [stall time]")
             .default("stall 33")
             .help("Reply to clients when the file system reports an overload.")
             .example("stall 60"),
-        Directive::later(&["xrootd.diglib"], Mark::Common, "* /authfile")
+        Directive::later(&["xrootd.diglib"], UsageFrequency::Common, "* /authfile")
             .default("none")
             .help("Remote diagnostics. They are not available.")
             .example("* /etc/xrootd/dig.auth"),
-        Directive::new(&["xrootd.gpflib"], Mark::Rare, "[++] library [parameters]", getfile)
+        Directive::new(&["xrootd.gpflib"], UsageFrequency::Rare, "[++] library [parameters]", getfile)
             .default("none")
             .help("Plug-in for requests that were removed from the protocol.")
             .standing(Standing::NotYet),
-        Directive::new(&["xrootd.redirlib"], Mark::Rare, "[++] [+iphold time] library [parameters]", redirect_library)
+        Directive::new(&["xrootd.redirlib"], UsageFrequency::Rare, "[++] [+iphold time] library [parameters]", redirect_library)
             .default("none")
             .help("Redirect plug-in. Not in force; use xrootd.redirect.")
             .example("libXrdCmsRedirectLocal.so")
             .standing(Standing::NotYet),
-        Directive::later(&["xrootd.prep"], Mark::Common, "[keep time] [scrub time] [logdir path]")
+        Directive::later(&["xrootd.prep"], UsageFrequency::Common, "[keep time] [scrub time] [logdir path]")
             .default("keep 24h scrub 1h")
             .help("Records of prepare requests, for mass storage.")
             .example("keep 1d logdir /var/spool/xrootd/prep"),
-        Directive::later(&["xrootd.monitor"], Mark::Most, "[options] dest {host:port}…")
+        Directive::later(&["xrootd.monitor"], UsageFrequency::Most, "[options] dest {host:port}…")
             .default("off")
             .help("Detailed monitoring.")
             .example("all fstat 60 lfn ops dest files info user collector.example.org:9930"),
-        Directive::later(&["xrootd.mongstream"], Mark::Most, "{all|stream…} use [options]")
+        Directive::later(&["xrootd.mongstream"], UsageFrequency::Most, "{all|stream…} use [options]")
             .default("off")
             .help("Monitoring streams of plug-ins.")
             .example("all use send json collector.example.org:9993"),
-        Directive::later(&["xrootd.pmark"], Mark::Common, "[options]…")
+        Directive::later(&["xrootd.pmark"], UsageFrequency::Common, "[options]…")
             .default("off")
             .help("Packet marking by experiment and activity (firefly, flow labels).")
             .example("domain remote"),
-        Directive::later(&["xrootd.bindif"], Mark::Rare, "host:port[%prv:port]…")
+        Directive::later(&["xrootd.bindif"], UsageFrequency::Rare, "host:port[%prv:port]…")
             .default("own addresses")
             .help("Addresses used in redirects.")
             .example("data.example.org:1094"),
     ],
 };
 
-fn checksums(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
-    let mut value = Checksums { offered: Vec::new(), from_cgi: false, concurrent_max: 4 };
+fn checksums(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let mut value = ChecksumConfig { offered: Vec::new(), from_cgi: false, concurrent_max: 4 };
     let mut token = arguments.need("checksum type")?;
     loop {
         match token.text.as_str() {
@@ -155,7 +156,7 @@ fn checksums(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
             text => {
                 let kind = ChecksumKind::from_name(text).ok_or_else(|| {
                     let names = ChecksumKind::ALL.map(ChecksumKind::name).join(" ");
-                    Fault::at(
+                    DirectiveFault::at(
                         token,
                         format!("checksum '{text}' is not built in"),
                         format!("allowed: {names}"),
@@ -172,13 +173,17 @@ fn checksums(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
         }
     }
     if value.offered.is_empty() {
-        return Err(Fault::at(arguments.name, "checksum type not specified", "allowed: at least one type"));
+        return Err(DirectiveFault::at(
+            arguments.name,
+            "checksum type not specified",
+            "allowed: at least one type",
+        ));
     }
     draft.effective.protocol.checksums.set(value, arguments.origin());
     Ok(())
 }
 
-fn session_log(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn session_log(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut value = *draft.effective.protocol.session_log;
     let mut token = arguments.need("log option")?;
     loop {
@@ -200,7 +205,7 @@ fn session_log(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(
     Ok(())
 }
 
-fn limit(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn limit(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut value = *draft.effective.protocol.prepare_limit;
     let mut token = arguments.need("limit type")?;
     loop {
@@ -218,7 +223,7 @@ fn limit(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fau
     Ok(())
 }
 
-fn asynchronous(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn asynchronous(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut token = arguments.need("async option")?;
     loop {
         match token.text.as_str() {
@@ -245,7 +250,7 @@ fn asynchronous(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<
     }
 }
 
-fn xrootd_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn xrootd_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = trace(arguments, TRACE, draft)?;
     draft.effective.protocol.trace.set(value, arguments.origin());
     Ok(())
@@ -253,7 +258,7 @@ fn xrootd_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<
 
 /// Applies `xrootd.tls`. Requirements that remain after `-option`, `none` and `off` stop the start,
 /// also with `capable`.
-fn tls(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn tls(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     const WHAT: [&str; 5] = ["data", "gpfile", "login", "session", "tpc"];
     let mut demanded: Vec<(&str, &Token)> = Vec::new();
     let mut token = arguments.need("tls requirement")?;
@@ -286,7 +291,7 @@ fn tls(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault
     }
 }
 
-fn tls_reuse(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn tls_reuse(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let token = arguments.need("tlsreuse value")?;
     match token.text.as_str() {
         "off" => {}
@@ -301,7 +306,7 @@ fn tls_reuse(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
     without_effect(arguments, draft)
 }
 
-fn redirect(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn redirect(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let token = arguments.need("redirect target")?;
     let (first, second) = match token.text.split_once('%') {
         Some((first, second)) => (first, Some(second)),
@@ -322,24 +327,28 @@ fn redirect(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
         text if text.starts_with('/') => RedirectWhen::Paths(paths(what, arguments)?),
         _ => RedirectWhen::Functions(functions(what, arguments)?),
     };
-    let redirect = Redirect { target, private_target, when };
+    let redirect = RedirectRule { target, private_target, when };
     draft.effective.protocol.redirects.push(Setting::new(redirect, arguments.origin()));
     Ok(())
 }
 
 /// Parses `host:port` or `[v6]:port`, a server to which clients are redirected.
-pub(super) fn target(token: &Token, text: &str, draft: &Draft<'_>) -> Result<Target, Fault> {
+pub(super) fn target(token: &Token, text: &str, draft: &Draft<'_>) -> Result<RedirectServer, DirectiveFault> {
     let (host, port) = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).ok_or_else(|| {
-        Fault::at(token, format!("redirect target '{text}' is invalid"), "allowed: host:port, [address]:port")
+        DirectiveFault::at(
+            token,
+            format!("redirect target '{text}' is invalid"),
+            "allowed: host:port, [address]:port",
+        )
     })?;
     if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
         let what = format!("redirect target '{text}' is invalid");
-        return Err(Fault::at(token, what, "an IPv6 address stands in brackets"));
+        return Err(DirectiveFault::at(token, what, "an IPv6 address stands in brackets"));
     }
-    Ok(Target { host: host.to_owned(), port: values::port(token, port, 1, draft.source)? })
+    Ok(RedirectServer { host: host.to_owned(), port: values::port(token, port, 1, draft.source)? })
 }
 
-fn paths(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<String>, Fault> {
+fn paths(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<String>, DirectiveFault> {
     let mut found = vec![values::path(first, "redirect")?];
     while let Some(token) = arguments.next() {
         found.push(values::path(token, "redirect")?);
@@ -347,7 +356,7 @@ fn paths(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<String>, Fa
     Ok(found)
 }
 
-fn clients(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<ClientClass>, Fault> {
+fn clients(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<ClientClass>, DirectiveFault> {
     let mut found = Vec::new();
     let mut token = first;
     loop {
@@ -367,7 +376,7 @@ fn clients(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<ClientCla
     }
 }
 
-fn functions(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<RedirectFunction>, Fault> {
+fn functions(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<RedirectFunction>, DirectiveFault> {
     let mut on = [false; RedirectFunction::ALL.len()];
     let mut token = first;
     loop {
@@ -387,12 +396,16 @@ fn functions(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<Redirec
     let chosen = RedirectFunction::ALL.iter().zip(on).filter(|(_, state)| *state).map(|((_, f), _)| *f);
     let chosen: Vec<_> = chosen.collect();
     if chosen.is_empty() {
-        return Err(Fault::at(first, "no redirect function remains", "allowed: at least one function"));
+        return Err(DirectiveFault::at(
+            first,
+            "no redirect function remains",
+            "allowed: at least one function",
+        ));
     }
     Ok(chosen)
 }
 
-fn file_system(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn file_system(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     if let Some(throttle) = arguments.take("throttle") {
         part_later(arguments, throttle, draft);
         if arguments.peek().is_none() {
@@ -403,15 +416,15 @@ fn file_system(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(
     if library.text == "default" {
         return Ok(());
     }
-    libraries::select(arguments, library, Purpose::FileSystem, draft)
+    libraries::select(arguments, library, LibraryPurpose::FileSystem, draft)
 }
 
-fn getfile(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn getfile(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let library = libraries::library(arguments)?;
-    libraries::select(arguments, library, Purpose::FileSystem, draft)
+    libraries::select(arguments, library, LibraryPurpose::FileSystem, draft)
 }
 
-fn redirect_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn redirect_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     if arguments.take("++").is_some() {
         // `++` does not change the treatment of the library.
     }
@@ -419,5 +432,5 @@ fn redirect_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
         arguments.time("iphold", values::from(0))?;
     }
     let library = libraries::library(arguments)?;
-    libraries::select(arguments, library, Purpose::Redirect, draft)
+    libraries::select(arguments, library, LibraryPurpose::Redirect, draft)
 }

@@ -2,7 +2,7 @@
 //! health.
 //!
 //! One file is read twice, as xrootd and as cmsd, because the process is both. These values are
-//! those that cmsd reads, with the exceptions that [`Cluster`] names.
+//! those that cmsd reads, with the exceptions that [`ClusterConfig`] names.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub const VIRTUAL_ID_MAX: usize = 64;
 
 /// Role of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Role {
+pub enum NodeRole {
     /// Root above managers.
     MetaManager,
     /// Root of a tree; its parents, if any, are meta managers.
@@ -35,7 +35,7 @@ pub enum Role {
     Server,
 }
 
-impl Role {
+impl NodeRole {
     /// Returns the name in `all.role`.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -109,7 +109,7 @@ pub enum Quorum {
 
 /// A wait whose default depends on its use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Wait {
+pub enum WaitTime {
     /// The default of the role.
     #[default]
     ByRole,
@@ -141,10 +141,10 @@ pub struct Delays {
     /// `suspend`: wait sent to clients whose servers are suspended.
     pub suspend: Setting<Duration>,
     /// `full`: wait sent to clients whose servers are full; `ByRole` means an error.
-    pub full: Setting<Wait>,
+    pub full: Setting<WaitTime>,
     /// `overload`: wait sent to clients whose servers are overloaded; `ByRole` means a round of
     /// reports.
-    pub overload: Setting<Wait>,
+    pub overload: Setting<WaitTime>,
     /// `drop`: time for which the slot of a lost child is kept. `None` means 10 minutes, or 0 for a
     /// supervisor.
     pub drop: Setting<Option<Duration>>,
@@ -181,7 +181,7 @@ impl AffinityKind {
 
 /// `cms.sched affinity`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Affinity {
+pub struct SchedulingAffinity {
     /// Strength of the affinity.
     pub kind: AffinityKind,
     /// The preference of a client takes precedence (`default`).
@@ -204,7 +204,7 @@ pub enum AffinityPart {
 
 /// `host:port` outside the cluster, for clients that cannot be served in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outside {
+pub struct OutsideAddress {
     /// Name or address.
     pub host: String,
     /// Port.
@@ -217,7 +217,7 @@ pub struct Limit<T> {
     /// The limit.
     pub limit: T,
     /// Target of the redirect; `None` means an error.
-    pub outside: Option<Outside>,
+    pub outside: Option<OutsideAddress>,
 }
 
 /// Weights of the load formula, in percent.
@@ -253,7 +253,7 @@ pub struct Scheduling {
     /// `gsdflt`: share of a manager without `gshr`.
     pub share_default: Setting<u8>,
     /// `affinity`.
-    pub affinity: Setting<Affinity>,
+    pub affinity: Setting<SchedulingAffinity>,
     /// `affpath`.
     pub affinity_part: Setting<AffinityPart>,
     /// `tryhname`: nodes are sent to others by name instead of address.
@@ -286,7 +286,7 @@ impl FreeSpace {
 
 /// `cms.space`.
 #[derive(Clone, PartialEq, Debug)]
-pub struct SpaceRules {
+pub struct SelectionSpace {
     /// `linger`: number of uses by which writers stay with a server longer than with another.
     pub linger: Setting<u32>,
     /// `recalc`: interval at which free space is measured.
@@ -312,7 +312,7 @@ pub struct NodeList {
 
 /// Source of load values (`cms.perf`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum LoadSource {
+pub enum LoadMeasurement {
     /// The node measures itself.
     #[default]
     Own,
@@ -322,7 +322,7 @@ pub enum LoadSource {
 
 /// Operations on names that a program executes in place of the server (`cms.fsxeq`).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OperationProgram {
+pub struct OperationCommand {
     /// `chmod mkdir mkpath mv rm rmdir trunc`.
     pub operations: Vec<&'static str>,
     /// Program and arguments.
@@ -331,7 +331,7 @@ pub struct OperationProgram {
 
 /// `cms.dfs`: all servers share the same files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SharedFiles {
+pub struct SharedFileSystem {
     /// Redirectors look up files themselves instead of querying a server (`lookup central`).
     pub central: bool,
     /// Clients are redirected without a look-up (`redirect immed`).
@@ -381,9 +381,9 @@ pub struct Forwarding {
 
 /// Values of the cluster, as cmsd reads them. `contact_wait` and `forwarding` are those of xrootd.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Cluster {
+pub struct ClusterConfig {
     /// `all.role`.
-    pub role: Setting<Role>,
+    pub role: Setting<NodeRole>,
     /// `all.manager`: parents of servers and supervisors. The own entry of a manager has its port.
     pub managers: Vec<Setting<ManagerAddress>>,
     /// `all.manager meta`: parents of managers. The own entry of a meta manager has its port.
@@ -409,7 +409,7 @@ pub struct Cluster {
     /// `cms.sched`.
     pub sched: Scheduling,
     /// `cms.space`.
-    pub space: SpaceRules,
+    pub space: SelectionSpace,
     /// `cms.fxhold`: time for which a location is cached.
     pub location_hold: Setting<Duration>,
     /// `cms.fxhold noloc`: time for which a missing file is cached; `None` means that of a
@@ -420,13 +420,13 @@ pub struct Cluster {
     /// `cms.ping usage`: number of pings between two load queries.
     pub ping_usage: Setting<u32>,
     /// `cms.perf`.
-    pub load_source: Setting<LoadSource>,
+    pub load_source: Setting<LoadMeasurement>,
     /// `cms.perf int`.
     pub load_interval: Setting<Duration>,
     /// `cms.dfs`; `None` means that each server has files of its own.
-    pub shared: Setting<Option<SharedFiles>>,
+    pub shared: Setting<Option<SharedFileSystem>>,
     /// `cms.fsxeq`.
-    pub programs: Vec<Setting<OperationProgram>>,
+    pub programs: Vec<Setting<OperationCommand>>,
     /// `cms.conwait`: wait sent to clients of a redirector without a manager.
     pub contact_wait: Setting<Duration>,
     /// `ofs.forward`.
@@ -435,7 +435,7 @@ pub struct Cluster {
     pub trace: Setting<Trace>,
 }
 
-impl Cluster {
+impl ClusterConfig {
     /// Reports whether the process is a node of a cluster and not a standalone server.
     #[must_use]
     pub fn takes_part(&self) -> bool {
@@ -447,16 +447,16 @@ impl Cluster {
     #[must_use]
     pub fn looks_itself(&self) -> bool {
         let shared = self.shared.as_ref().is_some_and(|shared| shared.central && !shared.unchecked);
-        shared && self.role.redirects() && *self.role != Role::MetaManager
+        shared && self.role.redirects() && *self.role != NodeRole::MetaManager
     }
 
     /// Returns the parents of the role.
     #[must_use]
     pub fn parents(&self) -> &[Setting<ManagerAddress>] {
         match *self.role {
-            Role::MetaManager => &[],
-            Role::Manager => &self.meta_managers,
-            Role::Supervisor | Role::Server => &self.managers,
+            NodeRole::MetaManager => &[],
+            NodeRole::Manager => &self.meta_managers,
+            NodeRole::Supervisor | NodeRole::Server => &self.managers,
         }
     }
 
@@ -465,9 +465,9 @@ impl Cluster {
     #[must_use]
     pub fn peers(&self) -> &[Setting<ManagerAddress>] {
         match *self.role {
-            Role::MetaManager => &self.meta_managers,
-            Role::Manager => &self.managers,
-            Role::Supervisor | Role::Server => &[],
+            NodeRole::MetaManager => &self.meta_managers,
+            NodeRole::Manager => &self.managers,
+            NodeRole::Supervisor | NodeRole::Server => &[],
         }
     }
 }
@@ -488,8 +488,8 @@ impl Default for Delays {
             hold: Setting::default_of(Duration::from_millis(178)),
             write_queue: Setting::default_of(2),
             suspend: Setting::default_of(seconds(30)),
-            full: Setting::default_of(Wait::ByRole),
-            overload: Setting::default_of(Wait::ByRole),
+            full: Setting::default_of(WaitTime::ByRole),
+            overload: Setting::default_of(WaitTime::ByRole),
             drop: Setting::default_of(None),
             stagers: Setting::default_of(3),
         }
@@ -505,7 +505,7 @@ impl Default for Scheduling {
             reset: Setting::default_of(seconds(3600)),
             share: Setting::default_of(0),
             share_default: Setting::default_of(0),
-            affinity: Setting::default_of(Affinity::default()),
+            affinity: Setting::default_of(SchedulingAffinity::default()),
             affinity_part: Setting::default_of(AffinityPart::All),
             try_names: Setting::default_of(true),
             tried_max: Setting::default_of(None),
@@ -514,7 +514,7 @@ impl Default for Scheduling {
     }
 }
 
-impl Default for SpaceRules {
+impl Default for SelectionSpace {
     fn default() -> Self {
         Self {
             linger: Setting::default_of(0),
@@ -526,7 +526,7 @@ impl Default for SpaceRules {
     }
 }
 
-impl Default for SharedFiles {
+impl Default for SharedFileSystem {
     fn default() -> Self {
         Self {
             central: false,
@@ -541,10 +541,10 @@ impl Default for SharedFiles {
     }
 }
 
-impl Default for Cluster {
+impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
-            role: Setting::default_of(Role::Server),
+            role: Setting::default_of(NodeRole::Server),
             managers: Vec::new(),
             meta_managers: Vec::new(),
             subcluster: Setting::default_of(None),
@@ -557,12 +557,12 @@ impl Default for Cluster {
             virtual_id: Setting::default_of(None),
             delay: Delays::default(),
             sched: Scheduling::default(),
-            space: SpaceRules::default(),
+            space: SelectionSpace::default(),
             location_hold: Setting::default_of(seconds(8 * 3600)),
             nowhere_hold: Setting::default_of(None),
             ping: Setting::default_of(seconds(60)),
             ping_usage: Setting::default_of(10),
-            load_source: Setting::default_of(LoadSource::Own),
+            load_source: Setting::default_of(LoadMeasurement::Own),
             load_interval: Setting::default_of(seconds(180)),
             shared: Setting::default_of(None),
             programs: Vec::new(),

@@ -32,7 +32,7 @@ pub enum CheckpointMode {
 
 /// `ofs.chkpnt`. [`crate::Effective::checkpoint_folder`] derives the directory from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Checkpoint {
+pub struct CheckpointConfig {
     /// Availability to clients.
     pub mode: CheckpointMode,
     /// Treatment of a file that cannot be restored.
@@ -83,7 +83,7 @@ pub enum PersistMode {
 
 /// `ofs.persist`. [`crate::Effective::persist_folder`] derives the directory from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Persist {
+pub struct PersistConfig {
     /// Selection of files.
     pub mode: PersistMode,
     /// Time for which the incomplete file of a lost client is kept for its return.
@@ -113,11 +113,11 @@ pub struct XattrLimits {
 
 /// Values for the crate `logical`.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Logical {
+pub struct LogicalConfig {
     /// `ofs.persist`.
-    pub persist: Setting<Persist>,
+    pub persist: Setting<PersistConfig>,
     /// `ofs.chkpnt`.
-    pub checkpoint: Setting<Checkpoint>,
+    pub checkpoint: Setting<CheckpointConfig>,
     /// `ofs.crmode`.
     pub creation_modes: Setting<CreationModes>,
     /// `ofs.cksrdsz`: bytes per read during the computation of a checksum.
@@ -134,18 +134,18 @@ pub struct Logical {
     pub trace: Setting<Trace>,
 }
 
-impl Default for Logical {
+impl Default for LogicalConfig {
     fn default() -> Self {
         let legacy = ModeRange { min: 0, max: 0o775 };
         Self {
-            persist: Setting::default_of(Persist {
+            persist: Setting::default_of(PersistConfig {
                 mode: PersistMode::Manual,
                 hold: Duration::from_secs(600),
                 log_path: None,
                 sync: 1,
                 synced: true,
             }),
-            checkpoint: Setting::default_of(Checkpoint {
+            checkpoint: Setting::default_of(CheckpointConfig {
                 mode: CheckpointMode::Automatic,
                 on_failure: CheckpointFailure::MakeReadOnly,
                 bytes_max: 1 << 20,

@@ -14,23 +14,30 @@ mod third_party;
 use std::path::{Path, PathBuf};
 
 pub use cluster::{
-    Affinity, AffinityKind, AffinityPart, CLUSTER_PORT_DEFAULT, CLUSTER_TAG_MAX, Cluster, Delays, ForwardWay,
-    Forwarding, FreeSpace, Limit, LoadSource, LoadWeights, MANAGERS_MAX, ManagerAddress, NodeList,
-    OperationProgram, Outside, Quorum, Role, Scheduling, SharedFiles, SpaceRules, VIRTUAL_ID_MAX, Wait,
+    AffinityKind, AffinityPart, CLUSTER_PORT_DEFAULT, CLUSTER_TAG_MAX, ClusterConfig, Delays, ForwardWay,
+    Forwarding, FreeSpace, Limit, LoadMeasurement, LoadWeights, MANAGERS_MAX, ManagerAddress, NodeList,
+    NodeRole, OperationCommand, OutsideAddress, Quorum, Scheduling, SchedulingAffinity, SelectionSpace,
+    SharedFileSystem, VIRTUAL_ID_MAX, WaitTime,
 };
 pub(crate) use logical::XATTR_PREFIX_BYTES;
 pub use logical::{
-    Checkpoint, CheckpointFailure, CheckpointMode, CreationModes, Logical, ModeRange, Persist, PersistMode,
-    XattrLimits,
+    CheckpointConfig, CheckpointFailure, CheckpointMode, CreationModes, LogicalConfig, ModeRange,
+    PersistConfig, PersistMode, XattrLimits,
 };
-pub use network::{AddressFamily, HostPattern, KeepAlive, MAX_FD_RANGE, MaxFd, Network, PORT_DEFAULT, Port};
+pub use network::{
+    AddressFamily, HostPattern, KeepAlive, MAX_FD_RANGE, MaxFd, NetworkConfig, PORT_DEFAULT, Port,
+};
 pub(crate) use process::site_name;
-pub use process::{DRAIN_SECONDS, Folder, LogFormat, LogLevel, Process, SITE_NAME_MAX, Trace};
-pub use protocol::{
-    ChecksumKind, Checksums, ClientClass, PrepareLimit, Protocol, Redirect, RedirectFunction, RedirectWhen,
-    SessionLog, Target,
+pub use process::{
+    DRAIN_SECONDS, DirectorySetting, LogFormat, LogLevel, ProcessConfig, SITE_NAME_MAX, Trace,
 };
-pub use storage::{Allocation, Attributes, Export, MountCheck, Space, SpaceRule, Storage, Visibility};
+pub use protocol::{
+    ChecksumConfig, ChecksumKind, ClientClass, PrepareLimit, ProtocolConfig, RedirectFunction, RedirectRule,
+    RedirectServer, RedirectWhen, SessionLog,
+};
+pub use storage::{
+    Allocation, Export, ExportAttributes, MountCheck, SpacePartition, SpaceRule, Storage, Visibility,
+};
 pub use third_party::{
     COPY_JOBS_MAX, COPY_STREAMS_MAX, CopyAllow, CopyProgram, CopyRedirect, CopyRequire, CopyScan, CopySource,
     CopySources, ThirdPartyCopy,
@@ -63,17 +70,17 @@ pub struct Effective {
     /// The canonical host name used in conditions.
     pub host: String,
     /// Values of the process.
-    pub process: Process,
+    pub process: ProcessConfig,
     /// Values for `net`.
-    pub network: Network,
+    pub network: NetworkConfig,
     /// Values for the xroot protocol layer.
-    pub protocol: Protocol,
+    pub protocol: ProtocolConfig,
     /// Values for `logical`.
-    pub logical: Logical,
+    pub logical: LogicalConfig,
     /// Values for `storage`.
     pub storage: Storage,
     /// Values for the cluster.
-    pub cluster: Cluster,
+    pub cluster: ClusterConfig,
     /// `setenv` directives in order.
     pub environment: Vec<EnvironmentChange>,
 }
@@ -87,7 +94,7 @@ impl Effective {
         effective.storage.local_root = Setting::from_command_line(Some(directory.to_path_buf()));
         effective.storage.exports.push(Export {
             prefix: "/".to_owned(),
-            attributes: Attributes { read_only, ..Attributes::default() },
+            attributes: ExportAttributes { read_only, ..ExportAttributes::default() },
             origin: Origin::CommandLine,
         });
         effective.protocol.checksums.value.offered = ChecksumKind::ALL.to_vec();

@@ -110,7 +110,7 @@ pub struct MaxFd {
 
 /// Values for the crate `net`.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Network {
+pub struct NetworkConfig {
     /// `xrd.port`.
     pub port: Setting<Port>,
     /// `-I`.
@@ -141,7 +141,7 @@ pub struct Network {
     pub trace: Setting<Trace>,
 }
 
-impl Default for Network {
+impl Default for NetworkConfig {
     fn default() -> Self {
         Self {
             port: Setting::default_of(Port::Number(PORT_DEFAULT)),

@@ -24,14 +24,14 @@ pub(crate) fn site_name(text: &str) -> String {
 
 /// A directory that is created if it is missing: mode 0700, or 0770 with `group`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Folder {
+pub struct DirectorySetting {
     /// The configured directory, without the subdirectory of the instance.
     pub path: PathBuf,
     /// Set if the group may enter and write.
     pub group: bool,
 }
 
-impl Folder {
+impl DirectorySetting {
     /// Returns the directory of one instance: `<path>/<instance>`, or `path` for the anonymous
     /// instance.
     #[must_use]
@@ -94,13 +94,13 @@ impl Trace {
 
 /// Values of the process.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Process {
+pub struct ProcessConfig {
     /// `all.adminpath`: sockets, state, environment files. Default `/tmp`.
-    pub admin_path: Setting<Folder>,
+    pub admin_path: Setting<DirectorySetting>,
     /// `all.pidpath`: directory of pid files. Default `/tmp`.
     pub pid_path: Setting<PathBuf>,
     /// `xrd.homepath`: working directory; `None` keeps the one in which the process was started.
-    pub home_path: Setting<Option<Folder>>,
+    pub home_path: Setting<Option<DirectorySetting>>,
     /// `all.sitename`: at most [`SITE_NAME_MAX`] characters.
     pub site_name: Setting<Option<String>>,
     /// `scalla.drain`: maximum time for operations in flight after SIGTERM.
@@ -119,7 +119,7 @@ pub struct Process {
     pub memory: Setting<Option<u64>>,
 }
 
-impl Process {
+impl ProcessConfig {
     /// Returns the directory of the admin socket and state of this instance.
     #[must_use]
     pub fn admin_folder(&self, instance: Option<&str>) -> PathBuf {
@@ -135,10 +135,10 @@ impl Process {
     }
 }
 
-impl Default for Process {
+impl Default for ProcessConfig {
     fn default() -> Self {
         Self {
-            admin_path: Setting::default_of(Folder { path: PathBuf::from("/tmp"), group: false }),
+            admin_path: Setting::default_of(DirectorySetting { path: PathBuf::from("/tmp"), group: false }),
             pid_path: Setting::default_of(PathBuf::from("/tmp")),
             home_path: Setting::default_of(None),
             site_name: Setting::default_of(None),

@@ -51,7 +51,7 @@ impl ChecksumKind {
 
 /// `xrootd.chksum`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Checksums {
+pub struct ChecksumConfig {
     /// Algorithms that clients may request, the default first. An empty list refuses checksum
     /// queries.
     pub offered: Vec<ChecksumKind>,
@@ -137,7 +137,7 @@ impl RedirectFunction {
 
 /// A server to which clients are redirected.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Target {
+pub struct RedirectServer {
     /// Host name or address; IPv6 addresses keep their brackets.
     pub host: String,
     /// Port.
@@ -170,36 +170,36 @@ pub enum RedirectWhen {
 
 /// `xrootd.redirect`: static redirection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Redirect {
+pub struct RedirectRule {
     /// Target of the redirect.
-    pub target: Target,
+    pub target: RedirectServer,
     /// Target for clients with a private address, if it differs.
-    pub private_target: Option<Target>,
+    pub private_target: Option<RedirectServer>,
     /// Condition of the redirect.
     pub when: RedirectWhen,
 }
 
 /// Values for the xroot protocol layer.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Protocol {
+pub struct ProtocolConfig {
     /// `xrootd.chksum`.
-    pub checksums: Setting<Checksums>,
+    pub checksums: Setting<ChecksumConfig>,
     /// `xrootd.log`.
     pub session_log: Setting<SessionLog>,
     /// `xrootd.limit`.
     pub prepare_limit: Setting<PrepareLimit>,
     /// `xrootd.redirect`, in the order of the file.
-    pub redirects: Vec<Setting<Redirect>>,
+    pub redirects: Vec<Setting<RedirectRule>>,
     /// `xrootd.async nosf` switches it off.
     pub sendfile: Setting<bool>,
     /// `xrootd.trace`.
     pub trace: Setting<Trace>,
 }
 
-impl Default for Protocol {
+impl Default for ProtocolConfig {
     fn default() -> Self {
         Self {
-            checksums: Setting::default_of(Checksums {
+            checksums: Setting::default_of(ChecksumConfig {
                 offered: Vec::new(),
                 from_cgi: false,
                 concurrent_max: 4,

@@ -25,7 +25,7 @@ pub enum Visibility {
 /// `read_only`, `force_read_only` and `lock` are in force. The others belong to staging, migration,
 /// memory mapping and clusters; they are kept so that `config show` prints a complete file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Attributes {
+pub struct ExportAttributes {
     /// Nothing below it may change (`r/o`, `readonly`, `forcero`, `notwritable`).
     pub read_only: bool,
     /// Opens for writing become opens for reading (`forcero`).
@@ -66,7 +66,7 @@ pub struct Attributes {
     pub fail_files: bool,
 }
 
-impl Default for Attributes {
+impl Default for ExportAttributes {
     fn default() -> Self {
         Self {
             read_only: false,
@@ -99,7 +99,7 @@ pub struct Export {
     /// itself.
     pub prefix: String,
     /// Attributes of the export.
-    pub attributes: Attributes,
+    pub attributes: ExportAttributes,
     /// Origin of the export.
     pub origin: Origin,
 }
@@ -127,7 +127,7 @@ pub struct MountCheck {
 
 /// One partition (or family of partitions) of a space: `oss.space name path[*]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Space {
+pub struct SpacePartition {
     /// Name of the space (`oss.cgroup`).
     pub name: String,
     /// The directory; with `wildcard`, the prefix of directory names.
@@ -166,11 +166,11 @@ pub struct Storage {
     /// `all.export` and `xrootd.export`, in the order of first mention. Never empty once loaded.
     pub exports: Vec<Export>,
     /// `oss.defaults`: attributes of exports without options.
-    pub defaults: Setting<Attributes>,
+    pub defaults: Setting<ExportAttributes>,
     /// `oss.localroot`: prefix of logical paths on disk.
     pub local_root: Setting<Option<PathBuf>>,
     /// `oss.space name path`.
-    pub spaces: Vec<Setting<Space>>,
+    pub spaces: Vec<Setting<SpacePartition>>,
     /// `oss.space name assign|default`.
     pub space_rules: Vec<Setting<SpaceRule>>,
     /// `oss.spacescan`, without effect: interval at which free space is measured.
@@ -204,7 +204,7 @@ impl Default for Storage {
     fn default() -> Self {
         Self {
             exports: Vec::new(),
-            defaults: Setting::default_of(Attributes::default()),
+            defaults: Setting::default_of(ExportAttributes::default()),
             local_root: Setting::default_of(None),
             spaces: Vec::new(),
             space_rules: Vec::new(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::network::HostPattern;
-use super::protocol::{ChecksumKind, Target};
+use super::protocol::{ChecksumKind, RedirectServer};
 
 /// Maximum number of streams of a copy.
 pub const COPY_STREAMS_MAX: u32 = 15;
@@ -64,7 +64,7 @@ pub struct CopyRedirect {
     /// Applies to copies without delegated credentials.
     pub undelegated: bool,
     /// Target of the redirect.
-    pub target: Target,
+    pub target: RedirectServer,
     /// CGI that the client adds.
     pub cgi: String,
 }

@@ -9,7 +9,7 @@ use crate::setting::Position;
 
 /// One logical line. Never empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Line {
+pub(super) struct SourceLine {
     pub(super) first: Token,
     pub(super) rest: Vec<Token>,
 }
@@ -22,7 +22,7 @@ pub(super) struct LineError {
 }
 
 /// Splits a file into logical lines. A line that cannot be parsed is an error at its position.
-pub(super) fn lines(file: &Arc<str>, content: &[u8]) -> Vec<Result<Line, LineError>> {
+pub(super) fn lines(file: &Arc<str>, content: &[u8]) -> Vec<Result<SourceLine, LineError>> {
     let text = String::from_utf8_lossy(content);
     let mut found = Vec::new();
     let mut joined = Joined::default();
@@ -56,7 +56,7 @@ struct Joined {
 }
 
 impl Joined {
-    fn finish(self) -> Option<Result<Line, LineError>> {
+    fn finish(self) -> Option<Result<SourceLine, LineError>> {
         let chars = self.chars;
         let mut tokens = self.tokens.into_iter();
         let first = tokens.next()?;
@@ -64,7 +64,7 @@ impl Joined {
             let what = format!("line of {chars} characters; at most {LINE_CHARS_MAX} are allowed");
             return Some(Err(LineError { position: first.position, what }));
         }
-        let line = Line { first, rest: tokens.collect() };
+        let line = SourceLine { first, rest: tokens.collect() };
         let broken = std::iter::once(&line.first)
             .chain(&line.rest)
             .find(|token| token.text.contains(|c: char| c == char::REPLACEMENT_CHARACTER || c.is_control()));

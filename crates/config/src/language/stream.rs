@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::condition::{Facts, decide};
-use super::lines::{Line, lines};
+use super::lines::{SourceLine, lines};
 use super::variables::{Variables, from_environment, substitute, valid_name};
 use super::{Evaluation, FILES_MAX, Statement, Token, VALUE_FILE_BYTES_MAX, VARIABLE_NAME_MAX};
 use crate::effective::EnvironmentChange;
-use crate::report::{ProblemKind, Report};
+use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::{Origin, Position};
-use crate::source::{Kind, Source, describe};
+use crate::source::{ConfigSource, PathKind, describe};
 
 /// Suffixes of files that `continue DIRECTORY` skips if no suffix is given.
 const SKIPPED_SUFFIXES: [&str; 6] = [".cfsaved", ".rpmsave", ".rpmnew", ".dpkg-old", ".dpkg-dist", "~"];
@@ -32,12 +32,12 @@ pub(crate) struct Evaluated {
 /// evaluated. `takes_condition` reports which directives may end with `if CONDITION`.
 pub(crate) fn evaluate(
     file: &str,
-    source: &dyn Source,
+    source: &dyn ConfigSource,
     evaluation: &Evaluation,
     takes_condition: &dyn Fn(&str) -> bool,
-    report: &mut Report,
+    report: &mut ConfigReport,
 ) -> Evaluated {
-    let mut stream = Stream {
+    let mut stream = StatementStream {
         source,
         evaluation,
         takes_condition,
@@ -72,11 +72,11 @@ enum Branch {
     Passing(Position),
 }
 
-struct Stream<'a> {
-    source: &'a dyn Source,
+struct StatementStream<'a> {
+    source: &'a dyn ConfigSource,
     evaluation: &'a Evaluation,
     takes_condition: &'a dyn Fn(&str) -> bool,
-    report: &'a mut Report,
+    report: &'a mut ConfigReport,
     variables: Variables,
     environment: BTreeMap<String, String>,
     branch: Branch,
@@ -88,7 +88,7 @@ struct Stream<'a> {
     out: Evaluated,
 }
 
-impl Stream<'_> {
+impl StatementStream<'_> {
     fn file(&mut self, file: &Arc<str>, from: Option<Position>) {
         let origin = from.map_or(Origin::CommandLine, Origin::File);
         if self.seen.len() >= FILES_MAX {
@@ -131,7 +131,7 @@ impl Stream<'_> {
     }
 
     /// Processes a line. Returns `true` if the rest of the file is not read.
-    fn line(&mut self, line: Line) -> bool {
+    fn line(&mut self, line: SourceLine) -> bool {
         match line.first.text.as_str() {
             "if" => self.begin(&line),
             "else" => self.otherwise(&line),
@@ -145,7 +145,7 @@ impl Stream<'_> {
         false
     }
 
-    fn begin(&mut self, line: &Line) {
+    fn begin(&mut self, line: &SourceLine) {
         let at = line.first.position.clone();
         if self.branch != Branch::Outside {
             self.nested += 1;
@@ -155,7 +155,7 @@ impl Stream<'_> {
             if self.condition(&line.first, &line.rest) { Branch::Used(at) } else { Branch::Seeking(at) };
     }
 
-    fn otherwise(&mut self, line: &Line) {
+    fn otherwise(&mut self, line: &SourceLine) {
         if self.nested > 0 {
             return;
         }
@@ -178,7 +178,7 @@ impl Stream<'_> {
         self.branch = next;
     }
 
-    fn end(&mut self, line: &Line) {
+    fn end(&mut self, line: &SourceLine) {
         if self.nested > 0 {
             self.nested -= 1;
         } else if self.branch == Branch::Outside {
@@ -211,8 +211,8 @@ impl Stream<'_> {
         out
     }
 
-    fn directive(&mut self, line: Line) {
-        let Line { first: name, rest } = line;
+    fn directive(&mut self, line: SourceLine) {
+        let SourceLine { first: name, rest } = line;
         if NOT_SUBSTITUTED.contains(&name.text.as_str()) {
             self.out.statements.push(Statement { name, arguments: rest });
             return;
@@ -238,7 +238,7 @@ impl Stream<'_> {
     }
 
     /// `set [-q|-v|-V] NAME = VALUE`, `set NAME < FILE`.
-    fn set(&mut self, line: &Line) {
+    fn set(&mut self, line: &SourceLine) {
         let Some(assignment) = self.assignment(line) else { return };
         let environment = |name: &str| self.environment.get(name).cloned();
         let value = match from_environment(&assignment.value, &environment) {
@@ -280,7 +280,7 @@ impl Stream<'_> {
     }
 
     /// `setenv NAME = VALUE`.
-    fn setenv(&mut self, line: &Line) {
+    fn setenv(&mut self, line: &SourceLine) {
         let Some(assignment) = self.assignment(line) else { return };
         let at = &assignment.position;
         if assignment.from_file {
@@ -301,7 +301,7 @@ impl Stream<'_> {
         }
     }
 
-    fn assignment(&mut self, line: &Line) -> Option<Assignment> {
+    fn assignment(&mut self, line: &SourceLine) -> Option<Assignment> {
         let directive = &line.first.text;
         let mut tokens = line.rest.iter().peekable();
         while tokens.next_if(|token| matches!(token.text.as_str(), "-q" | "-v" | "-V")).is_some() {}
@@ -348,7 +348,7 @@ impl Stream<'_> {
     }
 
     /// `continue [?]PATH [*suffix…] [if CONDITION]`. Returns `true` if it applies.
-    fn follow(&mut self, line: &Line) -> bool {
+    fn follow(&mut self, line: &SourceLine) -> bool {
         let at = &line.first.position;
         if self.branch != Branch::Outside {
             self.problem(ProblemKind::Syntax, at, "'continue' invalid within 'if-fi'.");
@@ -399,7 +399,7 @@ impl Stream<'_> {
 
     /// Returns the file itself, or the selected files of a directory in lexical order.
     fn files_of(&self, name: &str, suffixes: &[&str]) -> std::io::Result<Vec<String>> {
-        if self.source.kind(name)? != Kind::Directory {
+        if self.source.kind(name)? != PathKind::Directory {
             return Ok(vec![name.to_owned()]);
         }
         let mut names = self.source.list(name)?;
@@ -418,8 +418,8 @@ impl Stream<'_> {
             let file = format!("{folder}/{name}");
             // A file that was removed or is inaccessible is reported when it is read.
             match self.source.kind(&file) {
-                Ok(Kind::File { executable: true } | Kind::Directory | Kind::Other) => {}
-                Ok(Kind::File { executable: false }) | Err(_) => files.push(file),
+                Ok(PathKind::File { executable: true } | PathKind::Directory | PathKind::Other) => {}
+                Ok(PathKind::File { executable: false }) | Err(_) => files.push(file),
             }
         }
         Ok(files)

@@ -1,8 +1,8 @@
 //! Tests of the language, line by line.
 
 use super::*;
-use crate::report::{Report, Strictness};
-use crate::source::{Memory, Source};
+use crate::report::{ConfigReport, Strictness};
+use crate::source::{ConfigSource, MemorySource};
 
 fn evaluation() -> Evaluation {
     Evaluation {
@@ -14,8 +14,8 @@ fn evaluation() -> Evaluation {
 }
 
 /// Returns directives, environment changes and problems as text.
-fn run_from(source: &dyn Source) -> (Vec<String>, Vec<String>, Vec<String>) {
-    let mut report = Report::new(Strictness::Strict);
+fn run_from(source: &dyn ConfigSource) -> (Vec<String>, Vec<String>, Vec<String>) {
+    let mut report = ConfigReport::new(Strictness::Strict);
     let evaluated = evaluate("main", source, &evaluation(), &|name| name == "xrd.port", &mut report);
     let statements = evaluated.statements.into_iter().map(|statement| {
         let mut words = vec![statement.name.text];
@@ -28,7 +28,7 @@ fn run_from(source: &dyn Source) -> (Vec<String>, Vec<String>, Vec<String>) {
 }
 
 fn run(text: &str) -> (Vec<String>, Vec<String>) {
-    let (statements, _, problems) = run_from(&Memory::new().with("main", text));
+    let (statements, _, problems) = run_from(&MemorySource::new().with("main", text));
     (statements, problems)
 }
 
@@ -51,8 +51,8 @@ fn lines_become_tokens() {
 
 #[test]
 fn positions_refer_to_the_text() {
-    let mut report = Report::new(Strictness::Strict);
-    let source = Memory::new().with("main", "#\n  a.b é $[no] x \\\n   y\n");
+    let mut report = ConfigReport::new(Strictness::Strict);
+    let source = MemorySource::new().with("main", "#\n  a.b é $[no] x \\\n   y\n");
     let evaluated = evaluate("main", &source, &evaluation(), &|_| false, &mut report);
     let statement = &evaluated.statements[0];
     let at = |token: &Token| (token.position.line, token.position.column);
@@ -66,7 +66,8 @@ fn over_long_lines_and_binary_text_are_errors() {
     assert_eq!(accepted(&at_limit).len(), 1);
     let (_, problems) = run(&format!("ok\n{at_limit}x\n"));
     assert_eq!(problems, ["main:2:1: error: line of 16385 characters; at most 16384 are allowed"]);
-    let (statements, _, problems) = run_from(&Memory::new().with("main", b"# \xff fine\na.b \xff\nc\n"));
+    let (statements, _, problems) =
+        run_from(&MemorySource::new().with("main", b"# \xff fine\na.b \xff\nc\n"));
     assert_eq!(statements, ["c"]);
     assert!(problems[0].starts_with("main:2:5: error:"), "{problems:?}");
 }
@@ -107,9 +108,9 @@ fn condition_table() {
 
 #[test]
 fn the_anonymous_instance_has_a_name() {
-    let source = Memory::new().with("main", "if named anon\nyes\nfi\n");
+    let source = MemorySource::new().with("main", "if named anon\nyes\nfi\n");
     let evaluation = Evaluation { instance: None, ..evaluation() };
-    let mut report = Report::default();
+    let mut report = ConfigReport::default();
     assert_eq!(evaluate("main", &source, &evaluation, &|_| false, &mut report).statements.len(), 1);
 }
 
@@ -186,7 +187,7 @@ fn variables_are_set_in_every_spelling() {
 
 #[test]
 fn set_reads_the_environment_and_setenv_the_variables() {
-    let source = Memory::new().with("main", "set a = 5\nsetenv FOO = x$a\nset b = $FOO\ny $b\n");
+    let source = MemorySource::new().with("main", "set a = 5\nsetenv FOO = x$a\nset b = $FOO\ny $b\n");
     let (statements, environment, problems) = run_from(&source);
     assert_eq!(problems, Vec::<String>::new());
     assert_eq!(statements, ["y x5"]);
@@ -196,7 +197,7 @@ fn set_reads_the_environment_and_setenv_the_variables() {
 #[test]
 fn a_variable_may_hold_a_file() {
     let main = "set a < /secret\nx $a\n";
-    let with = |content: &str| run_from(&Memory::new().with("main", main).with("/secret", content));
+    let with = |content: &str| run_from(&MemorySource::new().with("main", main).with("/secret", content));
     assert_eq!(with("s3\n").0, ["x s3"]);
     assert_eq!(with(&"s".repeat(VALUE_FILE_BYTES_MAX)).2[0], {
         "main:1:9: error: Set variable a cannot be set via path /secret; it has 1024 bytes; \
@@ -238,7 +239,7 @@ fn some_directives_are_not_substituted() {
 
 #[test]
 fn continue_reads_a_file_instead_of_the_rest() {
-    let source = Memory::new().with("main", "a\ncontinue /b\nc\n").with("/b", "set x = 1\nb $x\n");
+    let source = MemorySource::new().with("main", "a\ncontinue /b\nc\n").with("/b", "set x = 1\nb $x\n");
     let (statements, _, problems) = run_from(&source);
     assert_eq!(statements, ["a", "b 1"]);
     assert_eq!(problems.len(), 1, "{problems:?}");
@@ -249,7 +250,7 @@ fn continue_reads_a_file_instead_of_the_rest() {
 fn continue_reads_the_selected_files_of_a_directory() {
     let folder = |main: &str| {
         run_from(
-            &Memory::new()
+            &MemorySource::new()
                 .with("main", main)
                 .with("/d/b.cfg", "b")
                 .with("/d/a.conf", "a")
@@ -280,7 +281,7 @@ fn continue_allows_a_missing_file_only_with_a_question_mark() {
 
 #[test]
 fn continue_cannot_form_a_cycle() {
-    let source = Memory::new().with("main", "a\ncontinue /b\n").with("/b", "continue main\n");
+    let source = MemorySource::new().with("main", "a\ncontinue /b\n").with("/b", "continue main\n");
     let (statements, _, problems) = run_from(&source);
     assert_eq!(statements, ["a"]);
     assert_eq!(
@@ -293,6 +294,6 @@ fn continue_cannot_form_a_cycle() {
 
 #[test]
 fn a_missing_first_file_is_an_error() {
-    let (_, _, problems) = run_from(&Memory::new());
+    let (_, _, problems) = run_from(&MemorySource::new());
     assert_eq!(problems, ["command line: error: Unable to open main; no such file or directory"]);
 }

@@ -4,17 +4,17 @@
 
 use std::time::Duration;
 
-use super::lines::{Lines, Reload, Shown, time, trace};
+use super::lines::{EffectiveLine, EffectiveLines, Reload, time, trace};
 use crate::effective::{
-    AffinityPart, Delays, Effective, ForwardWay, Forwarding, FreeSpace, HostPattern, Limit, LoadSource,
-    Outside, Port, Quorum, Scheduling, SharedFiles, SpaceRules, Wait,
+    AffinityPart, Delays, Effective, ForwardWay, Forwarding, FreeSpace, HostPattern, Limit, LoadMeasurement,
+    OutsideAddress, Port, Quorum, Scheduling, SelectionSpace, SharedFileSystem, WaitTime,
 };
 use crate::setting::Setting;
 use crate::values::show_size;
 
 /// Shows `xrd.allow`, which both programs read. Patterns that only one of them reads carry a
 /// condition.
-pub(super) fn connect(effective: &Effective, lines: &mut Lines) {
+pub(super) fn connect(effective: &Effective, lines: &mut EffectiveLines) {
     let (xrootd, cmsd) = (&effective.network.allow, &effective.cluster.connect);
     let in_list = |list: &[Setting<HostPattern>], pattern: &Setting<HostPattern>| {
         list.iter().any(|other| other.value == pattern.value)
@@ -31,15 +31,15 @@ pub(super) fn connect(effective: &Effective, lines: &mut Lines) {
 }
 
 /// Shows all other values. A standalone server shows only values that were set.
-pub(super) fn lines(effective: &Effective, lines: &mut Lines) {
-    let mut all = Lines(Vec::new());
+pub(super) fn lines(effective: &Effective, lines: &mut EffectiveLines) {
+    let mut all = EffectiveLines(Vec::new());
     values(effective, &mut all);
     let cluster = effective.cluster.takes_part();
-    let counts = |line: &Shown| cluster || line.directive == "all.role" || !line.origin.is_default();
+    let counts = |line: &EffectiveLine| cluster || line.directive == "all.role" || !line.origin.is_default();
     lines.0.extend(all.0.into_iter().filter(counts));
 }
 
-fn values(effective: &Effective, lines: &mut Lines) {
+fn values(effective: &Effective, lines: &mut EffectiveLines) {
     let cluster = &effective.cluster;
     lines.restart("all.role", &cluster.role, |role| role.name().to_owned());
     for manager in &cluster.managers {
@@ -54,7 +54,7 @@ fn values(effective: &Effective, lines: &mut Lines) {
     if let Some(port) = cluster.port.value {
         let value = Some(format!("{} if exec cmsd", show_port(port)));
         let origin = cluster.port.origin.clone();
-        lines.0.push(Shown { directive: "xrd.port", value, origin, reload: Reload::Restart });
+        lines.0.push(EffectiveLine { directive: "xrd.port", value, origin, reload: Reload::Restart });
     }
     lines.restart("cms.superport", &cluster.supervisor_port, |port| show_port(*port));
     for pattern in &cluster.allow {
@@ -80,8 +80,8 @@ fn values(effective: &Effective, lines: &mut Lines) {
     lines.restart("cms.ping", &cluster.ping_usage, |usage| format!("{ping} usage {usage}"));
     lines.restart("cms.perf", &cluster.load_interval, |interval| format!("int {}", time(interval)));
     lines.add(Reload::Restart, "cms.perf", &cluster.load_source, |source| match source {
-        LoadSource::Own => None,
-        LoadSource::Program(words) => Some(format!("pgm {}", words.join(" "))),
+        LoadMeasurement::Own => None,
+        LoadMeasurement::Program(words) => Some(format!("pgm {}", words.join(" "))),
     });
     lines.add(Reload::Restart, "cms.dfs", &cluster.shared, |shared| shared.as_ref().map(shared_files));
     for setting in &cluster.programs {
@@ -105,7 +105,7 @@ fn show_port(port: Port) -> String {
     }
 }
 
-fn delay(delay: &Delays, lines: &mut Lines) {
+fn delay(delay: &Delays, lines: &mut EffectiveLines) {
     let times: [(&str, &Setting<Duration>); 4] = [
         ("startup", &delay.startup),
         ("service", &delay.service),
@@ -125,9 +125,9 @@ fn delay(delay: &Delays, lines: &mut Lines) {
     }
     for (name, setting) in [("full", &delay.full), ("overload", &delay.overload)] {
         lines.add(Reload::Restart, "cms.delay", setting, |value| match value {
-            Wait::ByRole => None,
-            Wait::ByReports => Some(format!("{name} *")),
-            Wait::Time(value) => Some(format!("{name} {}", time(value))),
+            WaitTime::ByRole => None,
+            WaitTime::ByReports => Some(format!("{name} *")),
+            WaitTime::Time(value) => Some(format!("{name} {}", time(value))),
         });
     }
     lines.restart("cms.delay", &delay.hold, |hold| format!("hold {}", hold.as_millis()));
@@ -138,7 +138,7 @@ fn delay(delay: &Delays, lines: &mut Lines) {
     lines.restart("cms.delay", &delay.stagers, |count| format!("nostage {count}"));
 }
 
-fn sched(sched: &Scheduling, lines: &mut Lines) {
+fn sched(sched: &Scheduling, lines: &mut EffectiveLines) {
     lines.restart("cms.sched", &sched.weights, |weights| {
         format!(
             "cpu {} io {} runq {} mem {} pag {} space {}",
@@ -177,15 +177,15 @@ fn sched(sched: &Scheduling, lines: &mut Lines) {
 }
 
 /// Formats `@host:port`.
-fn at(outside: Option<&Outside>) -> String {
+fn at(outside: Option<&OutsideAddress>) -> String {
     match outside {
-        Some(Outside { host, port }) if host.contains(':') => format!("@[{host}]:{port}"),
-        Some(Outside { host, port }) => format!("@{host}:{port}"),
+        Some(OutsideAddress { host, port }) if host.contains(':') => format!("@[{host}]:{port}"),
+        Some(OutsideAddress { host, port }) => format!("@{host}:{port}"),
         None => String::new(),
     }
 }
 
-fn space(space: &SpaceRules, lines: &mut Lines) {
+fn space(space: &SelectionSpace, lines: &mut EffectiveLines) {
     lines.restart("cms.space", &space.linger, |linger| format!("linger {linger}"));
     lines.restart("cms.space", &space.recalculate, |recalculate| format!("recalc {}", time(recalculate)));
     let limit = |limit: &FreeSpace| match limit.percent {
@@ -197,7 +197,7 @@ fn space(space: &SpaceRules, lines: &mut Lines) {
     lines.add(Reload::Restart, "cms.space", &space.copies, |copies| copies.then(|| "mwfiles".to_owned()));
 }
 
-fn shared_files(shared: &SharedFiles) -> String {
+fn shared_files(shared: &SharedFileSystem) -> String {
     let lookup = if shared.central { "central" } else { "distrib" };
     let redirect = if shared.unchecked { "immed" } else { "verify" };
     let mut text = format!("lookup {lookup} redirect {redirect} retries {}", shared.retries);

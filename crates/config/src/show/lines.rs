@@ -18,7 +18,7 @@ pub enum Reload {
 
 /// One effective value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Shown {
+pub struct EffectiveLine {
     /// The directive that sets it; `-I` for a value that only the command line sets.
     pub directive: &'static str,
     /// Arguments of the directive; `None` if it is not set and no argument expresses that.
@@ -32,7 +32,7 @@ pub struct Shown {
 /// Width of the column of values in `config show`.
 const VALUE_COLUMN: usize = 56;
 
-impl fmt::Display for Shown {
+impl fmt::Display for EffectiveLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.value.as_deref().unwrap_or("(not set)");
         let line = format!("{} {value}", self.directive);
@@ -41,9 +41,9 @@ impl fmt::Display for Shown {
 }
 
 /// Collects values in the order of the output.
-pub(super) struct Lines(pub(super) Vec<Shown>);
+pub(super) struct EffectiveLines(pub(super) Vec<EffectiveLine>);
 
-impl Lines {
+impl EffectiveLines {
     pub(super) fn add<T>(
         &mut self,
         reload: Reload,
@@ -52,7 +52,7 @@ impl Lines {
         text: impl FnOnce(&T) -> Option<String>,
     ) {
         let value = text(&setting.value);
-        self.0.push(Shown { directive, value, origin: setting.origin.clone(), reload });
+        self.0.push(EffectiveLine { directive, value, origin: setting.origin.clone(), reload });
     }
 
     pub(super) fn safe<T>(

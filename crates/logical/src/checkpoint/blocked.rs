@@ -3,7 +3,7 @@
 //! A file is blocked by its path, and under all its other names as soon as the server knows its
 //! identity.
 
-use super::{ASIDE_SUFFIX, Checkpoints};
+use super::{ASIDE_SUFFIX, CheckpointTable};
 use crate::config::CheckpointFailure;
 use crate::errno::{self, os};
 use crate::proof;
@@ -95,7 +95,7 @@ impl BlockedFiles {
     }
 }
 
-impl Checkpoints {
+impl CheckpointTable {
     /// Blocks a path, and these files under all their names.
     pub(super) fn block(
         &self,

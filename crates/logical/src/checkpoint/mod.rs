@@ -13,12 +13,12 @@ mod resolving;
 use crate::config::Checkpoints as Config;
 use crate::errno::{self, os};
 use crate::journal::{Journal, JournalFolder};
-use crate::proof::{self, Finding, Proof};
+use crate::proof::{self, Proof, ProofSearch};
 use crate::writers::FileKey;
 use base::LogicalPath;
 pub use blocked::{BlockedFile, CheckpointBlock};
 use blocked::{BlockedFiles, forget_number, set_number};
-use record::{Content, Entry, Head, Reader, SAVED_BYTES_MAX};
+use record::{JournalContent, JournalHead, JournalReader, OverwrittenBytes, SAVED_BYTES_MAX};
 pub use resolving::{CheckpointEffect, CheckpointOrder};
 use std::collections::HashMap;
 use std::io;
@@ -32,7 +32,7 @@ const SUFFIX: &str = ".checkpoint";
 const ASIDE_SUFFIX: &str = ".replaced";
 
 /// All checkpoints of the server.
-pub(crate) struct Checkpoints {
+pub(crate) struct CheckpointTable {
     pub(crate) config: Config,
     folder: Arc<dyn JournalFolder>,
     next: AtomicU64,
@@ -43,7 +43,7 @@ pub(crate) struct Checkpoints {
     blocked: BlockedFiles,
 }
 
-impl Checkpoints {
+impl CheckpointTable {
     /// Undoes the checkpoints that an earlier run left uncommitted. Files that cannot be restored
     /// are blocked.
     pub(crate) fn new(
@@ -76,10 +76,10 @@ impl Checkpoints {
     }
 
     fn recover(&self, name: &str, backend: &dyn Backend) -> io::Result<()> {
-        let reader = Reader::new(self.folder.as_ref(), name);
+        let reader = JournalReader::new(self.folder.as_ref(), name);
         let (head, places) = match reader.content()? {
-            Content::Unborn => return self.folder.remove(name),
-            Content::Unknown(version) => {
+            JournalContent::Unborn => return self.folder.remove(name),
+            JournalContent::Unknown(version) => {
                 tracing::error!(
                     name,
                     version,
@@ -87,18 +87,18 @@ impl Checkpoints {
                 );
                 return Ok(());
             }
-            Content::Entries(head, places) => (head, places),
+            JournalContent::Entries(head, places) => (head, places),
         };
         let path = &head.path;
         match restore_by_path(backend, &reader, &head, &places) {
-            Ok(Finding::Same) => {
+            Ok(ProofSearch::Same) => {
                 tracing::warn!(path = %path.shown(), "undid an uncommitted checkpoint of an earlier run");
                 self.folder.remove(name)?;
                 let _ = backend.remove_attribute(path, proof::CHECKPOINT);
                 Ok(())
             }
-            Ok(Finding::Replaced) => self.set_aside(name, path),
-            Ok(Finding::NotThere(directory) | Finding::Unreadable(directory)) => {
+            Ok(ProofSearch::Replaced) => self.set_aside(name, path),
+            Ok(ProofSearch::NotThere(directory) | ProofSearch::Unreadable(directory)) => {
                 tracing::error!(
                     path = %path.shown(), directory = %directory.shown(), name, folder = self.folder.location(),
                     "the file of an uncommitted checkpoint is missing, and its directory has changed: mount its file \
@@ -142,7 +142,7 @@ impl Checkpoints {
         path: &LogicalPath,
         file: &Arc<dyn StoredFile>,
         backend: &dyn Backend,
-    ) -> io::Result<Checkpoint> {
+    ) -> io::Result<FileCheckpoint> {
         let metadata = file.stat()?;
         let key = FileKey::from(&metadata);
         // The new number would replace that of the checkpoint that blocks the file.
@@ -157,12 +157,12 @@ impl Checkpoints {
         }
         let name = format!("{}{SUFFIX}", self.next.fetch_add(1, Ordering::Relaxed));
         // From here on, dropping `place` removes the entry from the table.
-        let place = Place { all: self.clone(), key, name };
+        let place = ActiveCheckpoint { all: self.clone(), key, name };
         let proof = Proof::of(backend, path, file.as_ref(), set_number(file.as_ref())?)?;
         let (inode, size) = (metadata.inode, metadata.size);
-        let head = Head { path: path.clone(), inode, size, proof: Some(proof.clone()) };
+        let head = JournalHead { path: path.clone(), inode, size, proof: Some(proof.clone()) };
         let journal = self.start_journal(&place.name, &head)?;
-        Ok(Checkpoint {
+        Ok(FileCheckpoint {
             place,
             path: path.clone(),
             identity: proof.file(),
@@ -177,7 +177,7 @@ impl Checkpoints {
         })
     }
 
-    fn start_journal(&self, name: &str, head: &Head) -> io::Result<Box<dyn Journal>> {
+    fn start_journal(&self, name: &str, head: &JournalHead) -> io::Result<Box<dyn Journal>> {
         let started = self.folder.create(name).and_then(|mut journal| {
             journal.append(&head.encode())?;
             journal.sync()?;
@@ -196,13 +196,13 @@ impl Checkpoints {
 }
 
 /// The entry of a file in the table of active checkpoints, until dropped.
-struct Place {
-    all: Arc<Checkpoints>,
+struct ActiveCheckpoint {
+    all: Arc<CheckpointTable>,
     key: FileKey,
     name: String,
 }
 
-impl Drop for Place {
+impl Drop for ActiveCheckpoint {
     fn drop(&mut self) {
         let mut active = self.all.active();
         active.remove(&self.key);
@@ -211,8 +211,8 @@ impl Drop for Place {
 }
 
 /// An active checkpoint of an open file.
-pub(crate) struct Checkpoint {
-    place: Place,
+pub(crate) struct FileCheckpoint {
+    place: ActiveCheckpoint,
     path: LogicalPath,
     identity: FileIdentity,
     file: Arc<dyn StoredFile>,
@@ -230,7 +230,7 @@ pub(crate) struct Checkpoint {
     settled: bool,
 }
 
-impl Drop for Checkpoint {
+impl Drop for FileCheckpoint {
     fn drop(&mut self) {
         // Only a panic gets here. The next start would apply the journal over all later changes, so
         // the file is blocked.
@@ -240,7 +240,7 @@ impl Drop for Checkpoint {
     }
 }
 
-impl Checkpoint {
+impl FileCheckpoint {
     /// Returns the number of bytes saved.
     pub(crate) fn used(&self) -> u32 {
         u32::try_from(self.used).unwrap_or(u32::MAX)
@@ -279,7 +279,7 @@ impl Checkpoint {
                 break; // truncated by another writer meanwhile
             }
             self.torn = true;
-            self.journal.append(&Entry { offset: at, bytes }.encode())?;
+            self.journal.append(&OverwrittenBytes { offset: at, bytes }.encode())?;
             self.torn = false;
             self.entries += 1;
             at += read as u64;
@@ -312,14 +312,16 @@ impl Checkpoint {
     }
 
     fn block(&self) {
-        let Place { all, name, .. } = &self.place;
+        let ActiveCheckpoint { all, name, .. } = &self.place;
         all.block(&self.path, name, CheckpointBlock::Failed, [self.identity]);
     }
 
     fn undo(&self) -> io::Result<()> {
-        let reader = Reader::new(self.place.all.folder.as_ref(), &self.place.name);
+        let reader = JournalReader::new(self.place.all.folder.as_ref(), &self.place.name);
         match reader.content()? {
-            Content::Entries(head, places) if head.size == self.size && places.len() >= self.entries => {
+            JournalContent::Entries(head, places)
+                if head.size == self.size && places.len() >= self.entries =>
+            {
                 restore(self.file.as_ref(), &reader, &head, &places)?;
             }
             _ => return Err(os(errno::INPUT_OUTPUT)),
@@ -332,14 +334,19 @@ impl Checkpoint {
 
 /// Returns the possible files of a checkpoint: the one that its journal names, and the one at its
 /// path.
-fn files_of(head: &Head, backend: &dyn Backend) -> impl Iterator<Item = FileIdentity> {
+fn files_of(head: &JournalHead, backend: &dyn Backend) -> impl Iterator<Item = FileIdentity> {
     let named = head.proof.as_ref().map(Proof::file);
     let found = backend.identity(&head.path).ok();
     named.into_iter().chain(found)
 }
 
 /// Writes the overwritten bytes back in reverse order and restores the size.
-fn restore(file: &dyn StoredFile, reader: &Reader<'_>, head: &Head, places: &[u64]) -> io::Result<()> {
+fn restore(
+    file: &dyn StoredFile,
+    reader: &JournalReader<'_>,
+    head: &JournalHead,
+    places: &[u64],
+) -> io::Result<()> {
     for at in places.iter().rev() {
         let entry = reader.entry(*at)?.ok_or_else(|| os(errno::INPUT_OUTPUT))?;
         file.write(entry.offset, &entry.bytes)?;
@@ -351,16 +358,16 @@ fn restore(file: &dyn StoredFile, reader: &Reader<'_>, head: &Head, places: &[u6
 /// Restores the file at a path, if it is the one of the checkpoint.
 fn restore_by_path(
     backend: &dyn Backend,
-    reader: &Reader<'_>,
-    head: &Head,
+    reader: &JournalReader<'_>,
+    head: &JournalHead,
     places: &[u64],
-) -> io::Result<Finding> {
+) -> io::Result<ProofSearch> {
     let finding = match &head.proof {
         Some(proof) => proof.find(backend, &head.path, proof::CHECKPOINT),
         // Only the inode number is known, and a file on another file system may have the same one.
-        None => Finding::NotThere(head.path.clone()),
+        None => ProofSearch::NotThere(head.path.clone()),
     };
-    if finding == Finding::Same {
+    if finding == ProofSearch::Same {
         let how = OpenHow { write: true, ..OpenHow::default() };
         restore(backend.open(&head.path, &how)?.as_ref(), reader, head, places)?;
     }

@@ -44,7 +44,7 @@ pub(crate) const SAVED_BYTES_MAX: usize = 1 << 20;
 
 /// The file of a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Head {
+pub(crate) struct JournalHead {
     pub(crate) path: LogicalPath,
     pub(crate) inode: u64,
     pub(crate) size: u64,
@@ -54,20 +54,20 @@ pub(crate) struct Head {
 
 /// The bytes that one change overwrote: at most [`SAVED_BYTES_MAX`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct OverwrittenBytes {
     pub(crate) offset: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
 /// The content of a journal.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Content {
+pub(crate) enum JournalContent {
     /// The head is incomplete, so the file was not changed.
     Unborn,
     /// The format has a version that this release does not know.
     Unknown(u32),
     /// The file, and the offsets of all entries in the journal.
-    Entries(Head, Vec<u64>),
+    Entries(JournalHead, Vec<u64>),
 }
 
 fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
@@ -76,7 +76,7 @@ fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-impl Head {
+impl JournalHead {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let path = self.path.as_bytes();
         let mut bytes = Vec::with_capacity(HEAD_BYTES + path.len() + SUM_BYTES);
@@ -111,7 +111,7 @@ impl Head {
     }
 }
 
-impl Entry {
+impl OverwrittenBytes {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(ENTRY_BYTES + self.bytes.len() + SUM_BYTES);
         bytes.extend_from_slice(&self.offset.to_le_bytes());
@@ -138,18 +138,18 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Reads a journal one entry at a time.
-pub(crate) struct Reader<'a> {
+pub(crate) struct JournalReader<'a> {
     folder: &'a dyn JournalFolder,
     name: &'a str,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> JournalReader<'a> {
     pub(crate) fn new(folder: &'a dyn JournalFolder, name: &'a str) -> Self {
         Self { folder, name }
     }
 
     /// Reads the head and the offsets of the entries.
-    pub(crate) fn content(&self) -> io::Result<Content> {
+    pub(crate) fn content(&self) -> io::Result<JournalContent> {
         let raw = self.folder.read_at(
             self.name,
             0,
@@ -157,20 +157,20 @@ impl<'a> Reader<'a> {
         )?;
         match (raw.get(..4), u32_at(&raw, 4)) {
             (Some(magic), Some(VERSION_MIN..=VERSION)) if magic == MAGIC => {}
-            (Some(magic), Some(version)) if magic == MAGIC => return Ok(Content::Unknown(version)),
-            _ => return Ok(Content::Unborn),
+            (Some(magic), Some(version)) if magic == MAGIC => return Ok(JournalContent::Unknown(version)),
+            _ => return Ok(JournalContent::Unborn),
         }
-        let Some((head, mut at)) = Head::decode(&raw) else { return Ok(Content::Unborn) };
+        let Some((head, mut at)) = JournalHead::decode(&raw) else { return Ok(JournalContent::Unborn) };
         let mut places = Vec::new();
         while let Some(entry) = self.entry(at)? {
             places.push(at);
             at += (ENTRY_BYTES + entry.bytes.len() + SUM_BYTES) as u64;
         }
-        Ok(Content::Entries(head, places))
+        Ok(JournalContent::Entries(head, places))
     }
 
     /// Returns the entry at an offset; `None` if there is no complete one.
-    pub(crate) fn entry(&self, at: u64) -> io::Result<Option<Entry>> {
+    pub(crate) fn entry(&self, at: u64) -> io::Result<Option<OverwrittenBytes>> {
         let raw = self.folder.read_at(self.name, at, ENTRY_BYTES)?;
         let Some(length) = u32_at(&raw, 8).map(|length| length as usize) else { return Ok(None) };
         if length > SAVED_BYTES_MAX {
@@ -178,7 +178,7 @@ impl<'a> Reader<'a> {
         }
         let raw = self.folder.read_at(self.name, at, ENTRY_BYTES + length + SUM_BYTES)?;
         let entry = sealed(&raw, ENTRY_BYTES + length).and_then(|block| {
-            Some(Entry { offset: u64_at(block, 0)?, bytes: block.get(ENTRY_BYTES..)?.to_vec() })
+            Some(OverwrittenBytes { offset: u64_at(block, 0)?, bytes: block.get(ENTRY_BYTES..)?.to_vec() })
         });
         Ok(entry)
     }
@@ -211,11 +211,11 @@ mod tests {
     }
 
     /// Decodes the head and all entries.
-    fn read(bytes: &[u8]) -> Result<(Head, Vec<Entry>), Box<Content>> {
+    fn read(bytes: &[u8]) -> Result<(JournalHead, Vec<OverwrittenBytes>), Box<JournalContent>> {
         let folder = Only(bytes.to_vec());
-        let reader = Reader::new(&folder, "");
+        let reader = JournalReader::new(&folder, "");
         match reader.content().unwrap() {
-            Content::Entries(head, places) => {
+            JournalContent::Entries(head, places) => {
                 Ok((head, places.into_iter().map(|at| reader.entry(at).unwrap().unwrap()).collect()))
             }
             other => Err(Box::new(other)),
@@ -231,9 +231,12 @@ mod tests {
     }
 
     fn check_cuts(proof: Option<Proof>) {
-        let head = Head { path: LogicalPath::parse(b"/a\xff").unwrap(), inode: 7, size: 1 << 40, proof };
-        let entries =
-            [Entry { offset: 5, bytes: b"hello".to_vec() }, Entry { offset: 1 << 33, bytes: Vec::new() }];
+        let head =
+            JournalHead { path: LogicalPath::parse(b"/a\xff").unwrap(), inode: 7, size: 1 << 40, proof };
+        let entries = [
+            OverwrittenBytes { offset: 5, bytes: b"hello".to_vec() },
+            OverwrittenBytes { offset: 1 << 33, bytes: Vec::new() },
+        ];
         let mut bytes = head.encode();
         let mut ends = vec![bytes.len()];
         for entry in &entries {
@@ -244,7 +247,7 @@ mod tests {
             let complete = ends.iter().filter(|end| **end <= cut).count();
             let content = read(&bytes[..cut]);
             if complete == 0 {
-                assert_eq!(content, Err(Box::new(Content::Unborn)), "{cut}");
+                assert_eq!(content, Err(Box::new(JournalContent::Unborn)), "{cut}");
             } else {
                 assert_eq!(content, Ok((head.clone(), entries[..complete - 1].to_vec())), "{cut}");
             }
@@ -253,9 +256,9 @@ mod tests {
 
     #[test]
     fn damage_ends_the_journal_and_unknown_versions_are_reported() {
-        let head = Head { path: LogicalPath::parse(b"/a").unwrap(), inode: 7, size: 3, proof: None };
+        let head = JournalHead { path: LogicalPath::parse(b"/a").unwrap(), inode: 7, size: 3, proof: None };
         let mut bytes = head.encode();
-        bytes.extend(Entry { offset: 0, bytes: b"abc".to_vec() }.encode());
+        bytes.extend(OverwrittenBytes { offset: 0, bytes: b"abc".to_vec() }.encode());
         let at = bytes.len() - 6;
         bytes[at] ^= 1;
         assert_eq!(read(&bytes), Ok((head.clone(), Vec::new())));
@@ -264,7 +267,7 @@ mod tests {
         bytes[length..length + 4].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(read(&bytes), Ok((head, Vec::new())));
         bytes[4] = 9;
-        assert_eq!(read(&bytes), Err(Box::new(Content::Unknown(9))));
-        assert_eq!(read(b"something else"), Err(Box::new(Content::Unborn)));
+        assert_eq!(read(&bytes), Err(Box::new(JournalContent::Unknown(9))));
+        assert_eq!(read(b"something else"), Err(Box::new(JournalContent::Unborn)));
     }
 }

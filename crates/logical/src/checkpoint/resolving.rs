@@ -4,7 +4,7 @@
 //! one of the checkpoint.
 
 use super::blocked::{BlockedFile, forget_number};
-use super::record::{Content, Head, Reader};
+use super::record::{JournalContent, JournalHead, JournalReader};
 use super::restore;
 use crate::checksum::stored;
 use crate::claimed::{AdminOrders, ClaimedFile, ClaimedName};
@@ -51,16 +51,16 @@ impl fmt::Display for CheckpointEffect {
 
 /// The journal of a checkpoint, and its effect on a file.
 struct Undoing<'a> {
-    reader: Reader<'a>,
-    head: Head,
+    reader: JournalReader<'a>,
+    head: JournalHead,
     places: Vec<u64>,
     effect: CheckpointEffect,
 }
 
 impl<'a> Undoing<'a> {
     /// Computes the effect of undoing. Nothing is changed.
-    fn plan(reader: Reader<'a>, target: &ClaimedFile) -> io::Result<Self> {
-        let Content::Entries(head, places) = reader.content()? else {
+    fn plan(reader: JournalReader<'a>, target: &ClaimedFile) -> io::Result<Self> {
+        let JournalContent::Entries(head, places) = reader.content()? else {
             return Err(io::Error::other("its journal cannot be read"));
         };
         let is_proven = match &head.proof {
@@ -143,7 +143,7 @@ impl AdminOrders {
         force: bool,
     ) -> Result<CheckpointEffect, UndoError> {
         let checkpoints = &self.checkpoints;
-        let reader = Reader::new(checkpoints.folder.as_ref(), &blocked.journal);
+        let reader = JournalReader::new(checkpoints.folder.as_ref(), &blocked.journal);
         let Undoing { reader, head, places, effect } = Undoing::plan(reader, target)?;
         if !effect.is_proven && !force {
             return Err(UndoError::Unproven(effect));

@@ -3,7 +3,7 @@
 //! A file that is written in order from its first byte to its last has its checksum at the close,
 //! without another read.
 
-use digest::{Algorithm, Checksum, Running};
+use digest::{Algorithm, Checksum, RunningChecksum};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Growing {
     /// Set while the checksum can still succeed; avoids the lock otherwise.
     alive: AtomicBool,
-    state: Mutex<Option<(Running, u64)>>,
+    state: Mutex<Option<(RunningChecksum, u64)>>,
     /// Number of bytes that the storage has written.
     written: AtomicU64,
 }
@@ -21,12 +21,12 @@ impl Growing {
     pub(crate) fn new(algorithm: Option<Algorithm>) -> Self {
         Self {
             alive: AtomicBool::new(algorithm.is_some()),
-            state: Mutex::new(algorithm.map(|algorithm| (Running::new(algorithm), 0))),
+            state: Mutex::new(algorithm.map(|algorithm| (RunningChecksum::new(algorithm), 0))),
             written: AtomicU64::new(0),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, Option<(Running, u64)>> {
+    fn state(&self) -> MutexGuard<'_, Option<(RunningChecksum, u64)>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -11,24 +11,24 @@ mod reading;
 pub(crate) mod stored;
 mod types;
 
-use crate::checkpoint::Checkpoints;
+use crate::checkpoint::CheckpointTable;
 use crate::config::Checksums as Config;
 use crate::describe;
 use crate::errno::{self, unable};
-use crate::exports::Exports;
-use crate::job::{self, Waiting, done};
+use crate::exports::ExportTable;
+use crate::job::{self, WaitingClient, done};
 use crate::lookup::{metadata, metadata_now};
 use crate::open_table::OpenTable;
 use crate::wholeness::{Wholeness, WholenessRule};
 use base::{Clock, Error, ErrorKind, LogicalPath};
-use digest::{Algorithm, Checksum, Record};
+use digest::{Algorithm, Checksum, ChecksumRecord};
 pub(crate) use growing::Growing;
-use reading::Reading;
+use reading::ChecksumReading;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use storage::{Backend, Elsewhere, Metadata, Pool};
+use storage::{Backend, Metadata, Pool, WorkPlacement};
 use vfs::{Answer, Caller, ReplyTo, Started, Target, Value};
 
 /// Maximum number of checksums in progress.
@@ -42,13 +42,13 @@ const WAIT_SECONDS: u32 = 30;
 type Key = (LogicalPath, Algorithm);
 
 /// All checksums in progress, and the cache of recent ones.
-pub(crate) struct Checksums {
+pub(crate) struct ChecksumService {
     services: ChecksumServices,
-    jobs: Mutex<HashMap<Key, Arc<Job>>>,
+    jobs: Mutex<HashMap<Key, Arc<ChecksumJob>>>,
     /// One pool for each pool of the storage, so that a hung file system delays only its own
     /// checksums.
     pools: Mutex<HashMap<usize, Arc<Pool>>>,
-    pub(crate) memory: stored::Memory,
+    pub(crate) memory: stored::ChecksumCache,
 }
 
 /// The components that checksums use.
@@ -56,16 +56,16 @@ pub(crate) struct ChecksumServices {
     pub(crate) config: Config,
     /// Maximum time after which a client is asked to retry.
     pub(crate) delay_max: Duration,
-    pub(crate) exports: Arc<Exports>,
+    pub(crate) exports: Arc<ExportTable>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) open_table: Arc<OpenTable>,
-    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) checkpoints: Arc<CheckpointTable>,
     pub(crate) wholeness: Arc<WholenessRule>,
 }
 
 /// A checksum in progress.
-struct Job {
+struct ChecksumJob {
     key: Key,
     /// The path as the client wrote it, for error texts.
     path: LogicalPath,
@@ -78,7 +78,7 @@ struct Job {
 /// The clients that wait for a checksum. When none is left, reading stops.
 #[derive(Default)]
 struct Clients {
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingClient>,
     /// Clients that were asked to retry later.
     returning: Vec<Arc<Caller>>,
 }
@@ -90,7 +90,7 @@ impl Clients {
     }
 
     /// Removes the clients that have left and returns those whose requests were waiting.
-    fn remove_left(&mut self) -> Vec<Waiting> {
+    fn remove_left(&mut self) -> Vec<WaitingClient> {
         self.returning.retain(|caller| !caller.has_left());
         self.waiting.extract_if(.., |one| one.caller.has_left()).collect()
     }
@@ -100,9 +100,14 @@ impl Clients {
     }
 }
 
-impl Checksums {
+impl ChecksumService {
     pub(crate) fn new(services: ChecksumServices) -> Self {
-        Self { services, jobs: Mutex::default(), pools: Mutex::default(), memory: stored::Memory::default() }
+        Self {
+            services,
+            jobs: Mutex::default(),
+            pools: Mutex::default(),
+            memory: stored::ChecksumCache::default(),
+        }
     }
 
     /// Returns the number of checksums in progress.
@@ -110,7 +115,7 @@ impl Checksums {
         self.jobs().len()
     }
 
-    fn jobs(&self) -> MutexGuard<'_, HashMap<Key, Arc<Job>>> {
+    fn jobs(&self) -> MutexGuard<'_, HashMap<Key, Arc<ChecksumJob>>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,7 +130,7 @@ impl Checksums {
     }
 
     /// Ends a job and answers all its clients.
-    fn finish(&self, job: &Arc<Job>, result: &Result<Checksum, Error>) {
+    fn finish(&self, job: &Arc<ChecksumJob>, result: &Result<Checksum, Error>) {
         forget(&mut self.jobs(), job);
         let clients = std::mem::take(&mut *job.clients());
         for one in clients.waiting {
@@ -135,7 +140,7 @@ impl Checksums {
 
     /// Removes a job if all its clients have left; returns whether it was removed. A later request
     /// starts a new job.
-    fn forget_unwanted(&self, job: &Arc<Job>) -> bool {
+    fn forget_unwanted(&self, job: &Arc<ChecksumJob>) -> bool {
         // No client can join while the table is locked.
         let mut jobs = self.jobs();
         let mut clients = job.clients();
@@ -152,13 +157,13 @@ impl Checksums {
     }
 }
 
-fn forget(jobs: &mut HashMap<Key, Arc<Job>>, job: &Arc<Job>) {
+fn forget(jobs: &mut HashMap<Key, Arc<ChecksumJob>>, job: &Arc<ChecksumJob>) {
     if jobs.get(&job.key).is_some_and(|known| Arc::ptr_eq(known, job)) {
         jobs.remove(&job.key);
     }
 }
 
-impl Job {
+impl ChecksumJob {
     fn clients(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,7 +172,7 @@ impl Job {
     /// read.
     fn send_away(&self, seconds: u32) {
         let mut clients = self.clients();
-        let go: Vec<Waiting> = clients.waiting.extract_if(.., |one| !one.caller.takes_later).collect();
+        let go: Vec<WaitingClient> = clients.waiting.extract_if(.., |one| !one.caller.takes_later).collect();
         go.iter().for_each(|one| clients.will_return(&one.caller));
         drop(clients);
         for one in go {
@@ -188,7 +193,7 @@ fn answer(result: &Result<Checksum, Error>) -> Answer {
 
 /// Starts a request for the checksum of a file.
 pub(crate) fn start(
-    checksums: &Arc<Checksums>,
+    checksums: &Arc<ChecksumService>,
     caller: &Arc<Caller>,
     target: Target,
     reply: &ReplyTo,
@@ -217,7 +222,7 @@ pub(crate) fn start(
 
 /// Joins the job that computes the checksum, or starts it.
 fn join(
-    checksums: &Arc<Checksums>,
+    checksums: &Arc<ChecksumService>,
     caller: &Arc<Caller>,
     path: &LogicalPath,
     key: Key,
@@ -238,43 +243,44 @@ fn join(
             let seconds = wait_seconds(checksums);
             return Started::Done(Answer::Wait { seconds, text: String::new() });
         }
-        job.clients().waiting.push(Waiting::new(caller, reply));
+        job.clients().waiting.push(WaitingClient::new(caller, reply));
         return later();
     }
     if jobs.len() >= JOBS_MAX {
         return Started::Done(job::overloaded());
     }
-    let job = Arc::new(Job {
+    let job = Arc::new(ChecksumJob {
         key: key.clone(),
         path: path.clone(),
         cancelled: AtomicBool::new(false),
         reading: AtomicBool::new(false),
         clients: Mutex::default(),
     });
-    job.clients().waiting.push(Waiting::new(caller, reply));
+    job.clients().waiting.push(WaitingClient::new(caller, reply));
     jobs.insert(key, job.clone());
     drop(jobs);
-    let watch = Watch::new(checksums, &job);
-    let first = move |place: Option<Elsewhere>| watch.run(|checksums, job| look_up(checksums, job, place));
+    let watch = ChecksumGuard::new(checksums, &job);
+    let first =
+        move |place: Option<WorkPlacement>| watch.run(|checksums, job| look_up(checksums, job, place));
     // A refused job is dropped, and its watch answers the clients.
     job::at(&checksums.services.backend, reply.owner(), path, None, first, || {});
     later()
 }
 
-fn wait_seconds(checksums: &Checksums) -> u32 {
+fn wait_seconds(checksums: &ChecksumService) -> u32 {
     let most = u32::try_from(checksums.services.delay_max.as_secs()).unwrap_or(u32::MAX);
     WAIT_SECONDS.min(most).max(1)
 }
 
 /// Guards a job: its clients get an answer even if the job panics or is dropped.
-struct Watch {
-    checksums: Arc<Checksums>,
-    job: Arc<Job>,
+struct ChecksumGuard {
+    checksums: Arc<ChecksumService>,
+    job: Arc<ChecksumJob>,
     done: bool,
 }
 
-impl Watch {
-    fn new(checksums: &Arc<Checksums>, job: &Arc<Job>) -> Self {
+impl ChecksumGuard {
+    fn new(checksums: &Arc<ChecksumService>, job: &Arc<ChecksumJob>) -> Self {
         Self { checksums: checksums.clone(), job: job.clone(), done: false }
     }
 
@@ -289,13 +295,13 @@ impl Watch {
         self.job.cancelled.load(Ordering::Acquire) || self.checksums.forget_unwanted(&self.job)
     }
 
-    fn run(mut self, step: impl FnOnce(&Arc<Checksums>, &Arc<Job>)) {
+    fn run(mut self, step: impl FnOnce(&Arc<ChecksumService>, &Arc<ChecksumJob>)) {
         step(&self.checksums, &self.job);
         self.done = true;
     }
 }
 
-impl Drop for Watch {
+impl Drop for ChecksumGuard {
     fn drop(&mut self) {
         if !self.done {
             let text = format!(
@@ -308,14 +314,14 @@ impl Drop for Watch {
 }
 
 /// Looks for a stored checksum, and otherwise starts reading the file.
-fn look_up(checksums: &Arc<Checksums>, job: &Arc<Job>, place: Option<Elsewhere>) {
+fn look_up(checksums: &Arc<ChecksumService>, job: &Arc<ChecksumJob>, place: Option<WorkPlacement>) {
     match find_stored(checksums, job) {
         Ok(None) => {
             job.reading.store(true, Ordering::Release);
             job.send_away(wait_seconds(checksums));
             let of =
                 place.map_or_else(|| checksums.services.backend.pool(&job.key.0).clone(), |place| place.pool);
-            let reading = Box::new(Reading::new(checksums, job));
+            let reading = Box::new(ChecksumReading::new(checksums, job));
             checksums.pool(&of).start(Pool::current_owner(), reading);
         }
         Ok(Some(checksum)) => checksums.finish(job, &Ok(checksum)),
@@ -323,7 +329,7 @@ fn look_up(checksums: &Arc<Checksums>, job: &Arc<Job>, place: Option<Elsewhere>)
     }
 }
 
-fn check(services: &ChecksumServices, job: &Job, metadata: &Metadata) -> Result<(), Error> {
+fn check(services: &ChecksumServices, job: &ChecksumJob, metadata: &Metadata) -> Result<(), Error> {
     if describe::is_directory(metadata) {
         return Err(unable("checksum", &job.path, errno::IS_A_DIRECTORY));
     }
@@ -333,7 +339,7 @@ fn check(services: &ChecksumServices, job: &Job, metadata: &Metadata) -> Result<
     Ok(())
 }
 
-fn find_stored(checksums: &Checksums, job: &Job) -> Result<Option<Checksum>, Error> {
+fn find_stored(checksums: &ChecksumService, job: &ChecksumJob) -> Result<Option<Checksum>, Error> {
     let services = &checksums.services;
     let metadata = metadata(services.backend.as_ref(), &job.path, "checksum")?;
     check(services, job, &metadata)?;
@@ -341,7 +347,7 @@ fn find_stored(checksums: &Checksums, job: &Job) -> Result<Option<Checksum>, Err
     if services.open_table.has_writer(path, &metadata) {
         return Ok(None);
     }
-    let raw = services.backend.attribute(path, &Record::attribute(*algorithm)).unwrap_or_default();
+    let raw = services.backend.attribute(path, &ChecksumRecord::attribute(*algorithm)).unwrap_or_default();
     let found = raw.and_then(|raw| stored::valid(&raw, *algorithm, &metadata));
     if let Some(checksum) = found {
         checksums.memory.put(&metadata, checksum);
@@ -350,13 +356,13 @@ fn find_stored(checksums: &Checksums, job: &Job) -> Result<Option<Checksum>, Err
 }
 
 /// Cancels the checksums in progress for a path: those of the type in `cks.type`, or of all types.
-pub(crate) fn cancel(checksums: &Arc<Checksums>, target: &Target) -> Started {
+pub(crate) fn cancel(checksums: &Arc<ChecksumService>, target: &Target) -> Started {
     if let Err(error) = checksums.services.exports.find(&target.path, "Check summing") {
         return done(Err(error));
     }
     let plain = target.path.without_slash();
     let named = target.cgi.text("cks.type").filter(|name| !name.is_empty());
-    let concerned: Vec<Arc<Job>> = checksums
+    let concerned: Vec<Arc<ChecksumJob>> = checksums
         .jobs()
         .values()
         .filter(|job| {

@@ -3,39 +3,39 @@
 //! The file is opened again for each step, so that checksums that wait for their next step hold no
 //! descriptors. A file that changed since the previous step is read again from its beginning.
 
-use super::{Checksums, Job, Watch, check, stored};
+use super::{ChecksumGuard, ChecksumJob, ChecksumService, check, stored};
 use crate::errno::{self, unable};
 use crate::job;
 use crate::writers::{FileKey, WriterTicket};
 use base::Error;
-use digest::{Checksum, Running};
+use digest::{Checksum, RunningChecksum};
 use std::io;
 use std::sync::Arc;
-use storage::{Metadata, OpenHow, Progress, STEP_BYTES_MAX, StoredFile, Work, WorkEnd};
+use storage::{Metadata, OpenHow, STEP_BYTES_MAX, StepProgress, StoredFile, Work, WorkEnd};
 
 /// Maximum number of times that a file is read because it changed meanwhile.
 const ATTEMPTS: usize = 3;
 
 /// Computes one checksum for all clients that wait for it. It ends when all of them have left.
-pub(super) struct Reading {
-    watch: Watch,
+pub(super) struct ChecksumReading {
+    watch: ChecksumGuard,
     attempts: usize,
-    position: Option<Position>,
+    position: Option<ReadPosition>,
 }
 
 /// The part of a file that was read.
-struct Position {
+struct ReadPosition {
     /// Status of the file when its first byte was read.
     before: Metadata,
     /// Detects writers of the file during the read.
     observer: WriterTicket,
-    running: Running,
+    running: RunningChecksum,
     offset: u64,
 }
 
-impl Reading {
-    pub(super) fn new(checksums: &Arc<Checksums>, job: &Arc<Job>) -> Self {
-        Self { watch: Watch::new(checksums, job), attempts: 0, position: None }
+impl ChecksumReading {
+    pub(super) fn new(checksums: &Arc<ChecksumService>, job: &Arc<ChecksumJob>) -> Self {
+        Self { watch: ChecksumGuard::new(checksums, job), attempts: 0, position: None }
     }
 
     /// Reads the next part; returns the checksum at the end of the file.
@@ -56,7 +56,7 @@ impl Reading {
                 check(services, job, &found)?;
                 self.attempts += 1;
                 let observer = services.open_table.writers.observe(FileKey::from(&found));
-                Position { before: found, observer, running: Running::new(*algorithm), offset: 0 }
+                ReadPosition { before: found, observer, running: RunningChecksum::new(*algorithm), offset: 0 }
             }
         };
         let at_end = position.read(file.as_ref(), services.config.read_bytes).map_err(fail)?;
@@ -89,7 +89,7 @@ impl Reading {
     }
 }
 
-impl Position {
+impl ReadPosition {
     /// Reports whether a file is the one that was read, and unchanged.
     fn is_of(&self, found: &Metadata) -> bool {
         self.observer.key() == FileKey::from(found) && stored::is_unchanged(&self.before, found)
@@ -114,14 +114,14 @@ impl Position {
     }
 }
 
-impl Work for Reading {
-    fn step(&mut self) -> Progress {
+impl Work for ChecksumReading {
+    fn step(&mut self) -> StepProgress {
         match self.advance() {
-            Ok(None) => return Progress::More,
+            Ok(None) => return StepProgress::More,
             Ok(Some(checksum)) => self.watch.finish(&Ok(checksum)),
             Err(error) => self.watch.finish(&Err(error)),
         }
-        Progress::Done
+        StepProgress::Done
     }
 
     fn is_cancelled(&self) -> bool {

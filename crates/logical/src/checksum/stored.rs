@@ -6,7 +6,7 @@
 
 use crate::writers::FileKey;
 use base::{Clock, LogicalPath};
-use digest::{ATTRIBUTE_PREFIX, Algorithm, Checksum, Record};
+use digest::{ATTRIBUTE_PREFIX, Algorithm, Checksum, ChecksumRecord};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -18,13 +18,13 @@ const REMEMBERED_MAX: usize = 4096;
 
 /// The state of a file for which a checksum was computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct State {
+struct ChecksummedState {
     file: FileKey,
     size: u64,
     modified: (i64, u32),
 }
 
-impl From<&Metadata> for State {
+impl From<&Metadata> for ChecksummedState {
     fn from(metadata: &Metadata) -> Self {
         Self {
             file: FileKey::from(metadata),
@@ -36,25 +36,25 @@ impl From<&Metadata> for State {
 
 /// Reports whether the metadata shows the same file with the same content.
 pub(crate) fn is_unchanged(before: &Metadata, after: &Metadata) -> bool {
-    State::from(before) == State::from(after)
+    ChecksummedState::from(before) == ChecksummedState::from(after)
 }
 
 /// A cache of recent checksums with eviction of the oldest entry.
 #[derive(Default)]
-pub(crate) struct Memory(Mutex<Remembered>);
+pub(crate) struct ChecksumCache(Mutex<CachedChecksums>);
 
 #[derive(Default)]
-struct Remembered {
-    known: HashMap<(FileKey, Algorithm), (State, Checksum)>,
+struct CachedChecksums {
+    known: HashMap<(FileKey, Algorithm), (ChecksummedState, Checksum)>,
     /// Keys in the order of insertion. The key of a removed entry stays until it is the oldest.
     order: VecDeque<(FileKey, Algorithm)>,
 }
 
-impl Memory {
+impl ChecksumCache {
     pub(crate) fn put(&self, metadata: &Metadata, checksum: Checksum) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (FileKey::from(metadata), checksum.algorithm());
-        if inner.known.insert(key, (State::from(metadata), checksum)).is_none() {
+        if inner.known.insert(key, (ChecksummedState::from(metadata), checksum)).is_none() {
             inner.order.push_back(key);
         }
         while inner.order.len() > REMEMBERED_MAX {
@@ -67,7 +67,7 @@ impl Memory {
     pub(crate) fn get(&self, algorithm: Algorithm, now: &Metadata) -> Option<Checksum> {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (state, checksum) = inner.known.get(&(FileKey::from(now), algorithm))?;
-        (*state == State::from(now)).then_some(*checksum)
+        (*state == ChecksummedState::from(now)).then_some(*checksum)
     }
 
     /// Removes the checksums of a file that changes. Its size and times may stay equal, because
@@ -83,7 +83,7 @@ impl Memory {
 /// Decodes the value of an attribute, and returns the checksum if it is valid for this modification
 /// time and size.
 pub(crate) fn valid(raw: &[u8], algorithm: Algorithm, metadata: &Metadata) -> Option<Checksum> {
-    let record = Record::decode(raw)?;
+    let record = ChecksumRecord::decode(raw)?;
     let fits = record.fits(metadata.modified, metadata.modified_nanoseconds, metadata.size);
     (fits && record.checksum.algorithm() == algorithm).then_some(record.checksum)
 }
@@ -91,16 +91,16 @@ pub(crate) fn valid(raw: &[u8], algorithm: Algorithm, metadata: &Metadata) -> Op
 /// Stores a checksum in an attribute of its file. A failure is not an error, because the checksum
 /// can be computed again.
 pub(crate) fn store(
-    (memory, clock): (&Memory, &dyn Clock),
+    (memory, clock): (&ChecksumCache, &dyn Clock),
     path: &LogicalPath,
     file: &dyn StoredFile,
     metadata: &Metadata,
     checksum: Checksum,
 ) {
     let today = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let record = Record::new(checksum, metadata.modified, i64::try_from(today).unwrap_or(i64::MAX))
+    let record = ChecksumRecord::new(checksum, metadata.modified, i64::try_from(today).unwrap_or(i64::MAX))
         .of_file(metadata.size, metadata.modified_nanoseconds);
-    let name = Record::attribute(checksum.algorithm());
+    let name = ChecksumRecord::attribute(checksum.algorithm());
     match file.set_attribute(&name, &record.encode(), false) {
         Ok(()) => memory.put(metadata, checksum),
         Err(error) => {
@@ -128,13 +128,18 @@ fn drop_listed(names: io::Result<Vec<String>>, path: &LogicalPath, remove: impl 
 }
 
 /// Removes the stored and cached checksums of an open file that changes.
-pub(crate) fn drop_all(memory: &Memory, file: &dyn StoredFile, path: &LogicalPath, key: FileKey) {
+pub(crate) fn drop_all(memory: &ChecksumCache, file: &dyn StoredFile, path: &LogicalPath, key: FileKey) {
     memory.forget(key);
     drop_listed(file.attributes(), path, |name| file.remove_attribute(name));
 }
 
 /// Removes the stored and cached checksums of the file at a path.
-pub(crate) fn drop_all_of_path(memory: &Memory, backend: &dyn Backend, path: &LogicalPath, key: FileKey) {
+pub(crate) fn drop_all_of_path(
+    memory: &ChecksumCache,
+    backend: &dyn Backend,
+    path: &LogicalPath,
+    key: FileKey,
+) {
     memory.forget(key);
     drop_listed(backend.attributes(path), path, |name| backend.remove_attribute(path, name));
 }

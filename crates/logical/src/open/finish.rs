@@ -1,12 +1,12 @@
 //! Checks an opened file and creates its handle. The checks use the open file rather than its path,
 //! because the path may lead to another file by now.
 
-use super::plan::{Opener, Plan};
+use super::plan::{OpenPlan, Opener};
 use super::refusals;
 use crate::checksum::stored;
-use crate::describe::{self, View};
+use crate::describe::{self, StatView};
 use crate::errno::{self, unable};
-use crate::handle::Handle;
+use crate::handle::LogicalHandle;
 use crate::lock::LockTicket;
 use crate::open_file::NewFile;
 use crate::persist::PendingTicket;
@@ -21,7 +21,7 @@ use vfs::{Answer, FileKind, Opened, Value};
 const NOT_A_FILE: i32 = 15;
 
 /// The role of a handle in persist on close.
-pub(super) enum Share {
+pub(super) enum SharedOpen {
     /// None.
     Plain,
     /// A ticket for an unfinished file.
@@ -32,10 +32,10 @@ pub(super) enum Share {
 /// it.
 pub(super) fn finish(
     opener: &Arc<Opener>,
-    plan: &Plan,
+    plan: &OpenPlan,
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
-    share: Share,
+    share: SharedOpen,
 ) -> Answer {
     let metadata = match file.stat().map_err(|e| plan.unable(e)) {
         Ok(metadata) => metadata,
@@ -45,7 +45,7 @@ pub(super) fn finish(
     if let Err(error) = opener.services.checkpoints.check_file(key, || file.identity(), plan.write) {
         return Answer::Error(plan.unable(error));
     }
-    if matches!(share, Share::Plain) {
+    if matches!(share, SharedOpen::Plain) {
         let found = opener.wholeness.of_open(&plan.plain, &metadata, file.as_ref());
         if found != Wholeness::Whole {
             return refusals::unfinished(opener, plan, found);
@@ -56,10 +56,10 @@ pub(super) fn finish(
 
 fn finish_whole(
     opener: &Arc<Opener>,
-    plan: &Plan,
+    plan: &OpenPlan,
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
-    (metadata, share): (&Metadata, Share),
+    (metadata, share): (&Metadata, SharedOpen),
 ) -> Result<Value, Error> {
     check_kind(plan, metadata)?;
     let stat = match plan.request.stat {
@@ -81,7 +81,7 @@ fn finish_whole(
 /// that would have to wait.
 pub(super) fn finish_now(
     opener: &Arc<Opener>,
-    plan: &Plan,
+    plan: &OpenPlan,
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
 ) -> Option<Answer> {
@@ -96,7 +96,7 @@ pub(super) fn finish_now(
     if opener.services.checkpoints.may_block_file(FileKey::from(&metadata)) {
         return None;
     }
-    let share = Share::Plain;
+    let share = SharedOpen::Plain;
     match opener.wholeness.now(&plan.plain, &metadata)? {
         Wholeness::Whole => {}
         found => return Some(refusals::unfinished(opener, plan, found)),
@@ -110,9 +110,9 @@ pub(super) fn finish_now(
     Some(make_handle(opener, plan, &metadata, parts).into())
 }
 
-fn view(opener: &Opener, plan: &Plan, share: &Share) -> Result<View, Error> {
+fn view(opener: &Opener, plan: &OpenPlan, share: &SharedOpen) -> Result<StatView, Error> {
     let read_only = opener.exports.find(&plan.path, "Opening")?.is_read_only();
-    Ok(View { read_only, pending: matches!(share, Share::Pending(_)) })
+    Ok(StatView { read_only, pending: matches!(share, SharedOpen::Pending(_)) })
 }
 
 /// The parts of a new handle.
@@ -120,20 +120,20 @@ struct NewParts {
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
     writer: Option<WriterTicket>,
-    share: Share,
+    share: SharedOpen,
     has_checksums: bool,
-    stat: Option<vfs::Stat>,
+    stat: Option<vfs::FileStat>,
 }
 
 fn make_handle(
     opener: &Arc<Opener>,
-    plan: &Plan,
+    plan: &OpenPlan,
     metadata: &Metadata,
     parts: NewParts,
 ) -> Result<Value, Error> {
     let persist = match parts.share {
-        Share::Pending(ticket) => Some(ticket),
-        Share::Plain => None,
+        SharedOpen::Pending(ticket) => Some(ticket),
+        SharedOpen::Plain => None,
     };
     let new = NewFile {
         path: plan.plain.clone(),
@@ -152,12 +152,12 @@ fn make_handle(
         offers_copies: opener.third_party.get().is_some(),
     };
     Ok(Value::Opened(Opened {
-        file: Handle::open(&opener.services, new, plan.copy.clone()),
+        file: LogicalHandle::open(&opener.services, new, plan.copy.clone()),
         stat: parts.stat,
     }))
 }
 
-pub(super) fn check_kind(plan: &Plan, metadata: &Metadata) -> Result<(), Error> {
+pub(super) fn check_kind(plan: &OpenPlan, metadata: &Metadata) -> Result<(), Error> {
     match describe::kind(metadata) {
         FileKind::File => Ok(()),
         FileKind::Directory => Err(unable(plan.verb(), &plan.path, errno::IS_A_DIRECTORY)),

@@ -3,8 +3,8 @@
 //! The mark and the journal record must reach the disk before the client writes, otherwise a crash
 //! could leave half a file that looks complete.
 
-use super::finish::{Share, check_kind, finish};
-use super::plan::{Opener, Plan, how};
+use super::finish::{SharedOpen, check_kind, finish};
+use super::plan::{OpenPlan, Opener, how};
 use crate::config::Durability;
 use crate::describe;
 use crate::errno::{self, unable};
@@ -19,11 +19,16 @@ use storage::{Metadata, OpenHow, StoredFile};
 use vfs::Answer;
 
 /// Resumes an unfinished file.
-pub(super) fn resume(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket, ticket: PendingTicket) -> Answer {
+pub(super) fn resume(
+    opener: &Arc<Opener>,
+    plan: &OpenPlan,
+    lock: LockTicket,
+    ticket: PendingTicket,
+) -> Answer {
     let how = OpenHow { write: true, truncate: plan.request.delete, create: None };
     match opener.services.backend.open(&plan.plain, &how) {
         Ok(file) => {
-            let answer = finish(opener, plan, file, lock, Share::Pending(ticket));
+            let answer = finish(opener, plan, file, lock, SharedOpen::Pending(ticket));
             match &answer {
                 Answer::Value(_) if plan.request.delete => {
                     opener.services.persist.emptied(ticket);
@@ -57,7 +62,7 @@ pub(super) fn resume(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket, ticket
 /// file that is to be replaced is truncated. `found`: the state of the existing file.
 pub(super) fn create_pending(
     opener: &Arc<Opener>,
-    plan: &Plan,
+    plan: &OpenPlan,
     lock: LockTicket,
     found: Wholeness,
 ) -> Answer {
@@ -84,7 +89,7 @@ pub(super) fn create_pending(
         Err(error) => Err(plan.unable(errno_of(error))),
     };
     let answer = match prepared {
-        Ok(()) => finish(opener, plan, file.clone(), lock, Share::Pending(ticket)),
+        Ok(()) => finish(opener, plan, file.clone(), lock, SharedOpen::Pending(ticket)),
         Err(error) => Answer::Error(error),
     };
     if matches!(answer, Answer::Value(_)) {
@@ -95,7 +100,7 @@ pub(super) fn create_pending(
     answer
 }
 
-fn cancel(opener: &Opener, plan: &Plan, ticket: PendingTicket) {
+fn cancel(opener: &Opener, plan: &OpenPlan, ticket: PendingTicket) {
     opener.services.persist.cancel(ticket, &plan.plain, opener.services.backend.as_ref());
 }
 
@@ -105,7 +110,7 @@ fn errno_of(error: &io::Error) -> io::Error {
 }
 
 /// Removes a file that this same call created, so that no other client can have written to it.
-fn discard(opener: &Opener, plan: &Plan, file: Arc<dyn StoredFile>) {
+fn discard(opener: &Opener, plan: &OpenPlan, file: Arc<dyn StoredFile>) {
     drop(file);
     if let Err(error) = opener.services.backend.remove_file(&plan.plain) {
         tracing::warn!(path = %plan.path.shown(), %error, "cannot remove a file whose creation failed; remove it by hand");
@@ -116,7 +121,7 @@ fn discard(opener: &Opener, plan: &Plan, file: Arc<dyn StoredFile>) {
 /// its state.
 fn undo_create(
     opener: &Opener,
-    plan: &Plan,
+    plan: &OpenPlan,
     ticket: PendingTicket,
     file: Arc<dyn StoredFile>,
     (before, found): (Option<Metadata>, Wholeness),
@@ -145,7 +150,7 @@ fn undo_create(
 }
 
 /// Returns the missing directories that the creation of an unfinished file will create.
-pub(super) fn directories_to_make(opener: &Opener, plan: &Plan) -> Vec<LogicalPath> {
+pub(super) fn directories_to_make(opener: &Opener, plan: &OpenPlan) -> Vec<LogicalPath> {
     if !(plan.creates && plan.request.make_path) {
         return Vec::new();
     }
@@ -154,14 +159,14 @@ pub(super) fn directories_to_make(opener: &Opener, plan: &Plan) -> Vec<LogicalPa
 
 /// Waits until the names of new directories have reached stable storage, so that a file in them
 /// survives a power failure after its close.
-fn sync_directories(opener: &Opener, plan: &Plan, made: &[LogicalPath]) -> Result<(), Error> {
+fn sync_directories(opener: &Opener, plan: &OpenPlan, made: &[LogicalPath]) -> Result<(), Error> {
     if opener.services.persist.durability() == Durability::Relaxed {
         return Ok(());
     }
     made.iter().try_for_each(|path| opener.services.backend.sync_name(path)).map_err(|e| plan.unable(e))
 }
 
-fn reserve(opener: &Opener, plan: &Plan) -> Result<PendingTicket, Error> {
+fn reserve(opener: &Opener, plan: &OpenPlan) -> Result<PendingTicket, Error> {
     let mode = opener.creation_modes.of_file(plan.request.mode);
     let attempt = || {
         opener.services.persist.reserve(&plan.plain, &plan.caller.identity, mode).map_err(|e| plan.unable(e))
@@ -183,7 +188,7 @@ fn reserve(opener: &Opener, plan: &Plan) -> Result<PendingTicket, Error> {
 /// Marks the file, then truncates it and sets its mode if it is replaced.
 fn prepare(
     opener: &Opener,
-    plan: &Plan,
+    plan: &OpenPlan,
     ticket: PendingTicket,
     file: &dyn StoredFile,
     before: &Metadata,

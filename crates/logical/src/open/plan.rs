@@ -1,16 +1,16 @@
-//! Checks the request of an open before the storage is accessed, and the result: a [`Plan`].
+//! Checks the request of an open before the storage is accessed, and the result: a [`OpenPlan`].
 
 use crate::config::CreationModes;
 use crate::errno::{self, unable};
-use crate::exports::{self, Exports};
+use crate::exports::{self, ExportTable};
 use crate::file_services::FileServices;
-use crate::open_file::Open;
-use crate::third_party::{self, Copy, Pull, Role, ThirdParty};
+use crate::open_file::OpenFileState;
+use crate::third_party::{self, CopyRole, PullRequest, RunningCopy, ThirdPartyCopies};
 use crate::wholeness::WholenessRule;
 use base::{Cgi, Error, ErrorKind, LogicalPath, Owner};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use storage::{CreateHow, Elsewhere, OpenHow};
+use storage::{CreateHow, OpenHow, WorkPlacement};
 use vfs::{Caller, OpenRequest, Target};
 
 /// Mode of missing parent directories, before the configured range is applied.
@@ -21,16 +21,16 @@ pub(crate) struct Opener {
     pub(crate) creation_modes: CreationModes,
     /// Maximum wait that is sent to a client.
     pub(crate) delay_max: Duration,
-    pub(crate) exports: Arc<Exports>,
+    pub(crate) exports: Arc<ExportTable>,
     pub(crate) wholeness: Arc<WholenessRule>,
     /// Third-party copies; empty if they are not offered.
-    pub(crate) third_party: OnceLock<Arc<ThirdParty>>,
+    pub(crate) third_party: OnceLock<Arc<ThirdPartyCopies>>,
     /// The components that open files use, and that opening uses too.
     pub(crate) services: Arc<FileServices>,
 }
 
 /// A checked open request.
-pub(crate) struct Plan {
+pub(crate) struct OpenPlan {
     /// The path as the client wrote it, for error texts.
     pub(crate) path: LogicalPath,
     /// The path without a trailing `/`.
@@ -46,12 +46,12 @@ pub(crate) struct Plan {
     /// The client requested persist on successful close.
     pub(super) asks_persist: bool,
     /// The third-party copy of which this file is the destination.
-    pub(super) copy: Option<Arc<Copy>>,
+    pub(super) copy: Option<Arc<RunningCopy>>,
     /// Where the open is executed, if not in the pool of the path.
-    pub(crate) place: Option<Elsewhere>,
+    pub(crate) place: Option<WorkPlacement>,
 }
 
-impl Plan {
+impl OpenPlan {
     pub(super) fn verb(&self) -> &'static str {
         if self.creates { "create" } else { "open" }
     }
@@ -82,7 +82,7 @@ impl Plan {
     pub(super) fn create(&self, opener: &Opener) -> Result<Option<CreateHow>, Error> {
         let request = &self.request;
         let template = request.same_file_system_as.as_ref().or(request.duplicate_of.as_ref());
-        let beside = match template.map(|file| Open::of(file.as_ref())) {
+        let beside = match template.map(|file| OpenFileState::of(file.as_ref())) {
             Some(None) => return Err(unable(self.verb(), &self.path, errno::UNSUPPORTED)),
             Some(Some(open)) => Some(open.file.clone()),
             None => None,
@@ -106,12 +106,12 @@ pub(super) fn plan(
     target: &Target,
     request: OpenRequest,
     owner: Owner,
-) -> Result<(Plan, Role), Error> {
+) -> Result<(OpenPlan, CopyRole), Error> {
     let path = target.path.clone();
     let export = opener.exports.find(&path, "Opening")?;
     let creates = request.new || request.delete;
     let write = creates || (request.write && !export.force_read_only);
-    let mut plan = Plan {
+    let mut plan = OpenPlan {
         plain: path.without_slash(),
         path,
         write,
@@ -134,15 +134,15 @@ pub(super) fn plan(
 }
 
 /// Determines the role of an open in a third-party copy.
-fn role(opener: &Opener, plan: &mut Plan) -> Result<Role, Error> {
+fn role(opener: &Opener, plan: &mut OpenPlan) -> Result<CopyRole, Error> {
     if !plan.cgi.has_prefix("tpc.") {
-        return Ok(Role::None);
+        return Ok(CopyRole::None);
     }
     let Some(third) = opener.third_party.get() else {
         // An open that only queries is ordinary: the client asks which features are offered and
         // copies in another way.
         if plan.cgi.get("tpc.key").is_none() && plan.cgi.get("tpc.src").is_none() {
-            return Ok(Role::None);
+            return Ok(CopyRole::None);
         }
         return Err(third_party::refused(&plan.path, ErrorKind::Unsupported, "tpc not supported"));
     };
@@ -152,16 +152,16 @@ fn role(opener: &Opener, plan: &mut Plan) -> Result<Role, Error> {
     if !third.settings.admits_path(&plan.plain) {
         return Err(third_party::refused(&plan.path, ErrorKind::NotAuthorized, "tpc not allowed for path"));
     }
-    if let Role::Pull(pull) = &role {
+    if let CopyRole::Pull(pull) = &role {
         third.check_client(&plan.path, &plan.caller.identity)?;
-        plan.copy = Some(Copy::new(third, Pull::clone(pull), &plan.caller, plan.asks_persist));
+        plan.copy = Some(RunningCopy::new(third, PullRequest::clone(pull), &plan.caller, plan.asks_persist));
         // The copy takes over the unfinished file of an earlier copy.
         plan.asks_persist = true;
     }
     Ok(role)
 }
 
-fn check_templates(plan: &Plan) -> Result<(), Error> {
+fn check_templates(plan: &OpenPlan) -> Result<(), Error> {
     let request = &plan.request;
     let wanted = request.duplicate_of.is_some() || request.same_file_system_as.is_some();
     if wanted && !request.new {
@@ -175,7 +175,12 @@ fn check_templates(plan: &Plan) -> Result<(), Error> {
 }
 
 /// Returns the options with which the storage opens the file.
-pub(super) fn how(opener: &Opener, plan: &Plan, truncate: bool, mode: Option<u32>) -> Result<OpenHow, Error> {
+pub(super) fn how(
+    opener: &Opener,
+    plan: &OpenPlan,
+    truncate: bool,
+    mode: Option<u32>,
+) -> Result<OpenHow, Error> {
     let create = plan.create(opener)?;
     let create = create.map(|create| CreateHow { mode: mode.unwrap_or(create.mode), ..create });
     Ok(OpenHow { write: plan.write, truncate, create })

@@ -1,7 +1,7 @@
 //! The errors of opens of unfinished files. Each one names what the client or the administrator can
 //! do, because the server itself must not decide that a file is complete.
 
-use super::plan::{Opener, Plan};
+use super::plan::{OpenPlan, Opener};
 use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind};
 use vfs::Answer;
@@ -11,7 +11,7 @@ const CREATION_SECONDS: u64 = 60;
 
 /// Returns the answer to an open of a marked file by a client without a ticket for it. Without a
 /// record here, another server may be writing the file, so it is neither served nor removed.
-pub(super) fn unfinished(opener: &Opener, plan: &Plan, found: Wholeness) -> Answer {
+pub(super) fn unfinished(opener: &Opener, plan: &OpenPlan, found: Wholeness) -> Answer {
     match found {
         Wholeness::Left => {}
         Wholeness::Unresolved => return Answer::Error(unresolved(plan)),
@@ -27,7 +27,7 @@ pub(super) fn unfinished(opener: &Opener, plan: &Plan, found: Wholeness) -> Answ
 }
 
 /// Returns the error of a create at a name whose unfinished file cannot be examined.
-pub(super) fn absent(plan: &Plan) -> Error {
+pub(super) fn absent(plan: &OpenPlan) -> Error {
     let text = format!(
         "Unable to {} {}; its unfinished upload is on a file system that is not mounted, or was moved with its \
          directory: mount it and restart the server, open with force (xrdcp --coerce), or ask the administrator to run: \
@@ -40,7 +40,7 @@ pub(super) fn absent(plan: &Plan) -> Error {
 }
 
 /// Returns the error of an open of a file that may be unfinished without its mark.
-fn unresolved(plan: &Plan) -> Error {
+fn unresolved(plan: &OpenPlan) -> Error {
     let text = format!(
         "Unable to {} {}; it may be unfinished: its upload did not complete, and its directory was moved since. Upload it again, \
          or ask the administrator to compare it and run: scalla admin unfinished clear {}",
@@ -52,7 +52,7 @@ fn unresolved(plan: &Plan) -> Error {
 }
 
 /// Returns the answer to a writer of an unfinished file of another client.
-pub(super) fn busy(plan: &Plan) -> Answer {
+pub(super) fn busy(plan: &OpenPlan) -> Answer {
     let text = format!(
         "Unable to access {}; text file busy\nAdditional context: ofs_open: posc mode initiation failed",
         plan.path.text()
@@ -61,7 +61,7 @@ pub(super) fn busy(plan: &Plan) -> Answer {
 }
 
 /// Returns the answer to a reader of an unfinished file.
-pub(super) fn being_created(opener: &Opener, plan: &Plan) -> Answer {
+pub(super) fn being_created(opener: &Opener, plan: &OpenPlan) -> Answer {
     let name = String::from_utf8_lossy(plan.plain.file_name().unwrap_or_default()).into_owned();
     let seconds = CREATION_SECONDS.min(opener.delay_max.as_secs()) as u32;
     let text = format!("File {name} is being created; estimated time to completion 1 minute");

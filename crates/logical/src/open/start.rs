@@ -4,7 +4,7 @@
 use super::plan::{Opener, plan};
 use super::proceed;
 use crate::job::done;
-use crate::third_party::{self, Offer, Role};
+use crate::third_party::{self, CopyRole, Offer};
 use std::sync::Arc;
 use vfs::{Caller, OpenRequest, ReplyTo, Started, Target};
 
@@ -21,11 +21,11 @@ pub(crate) fn start(
         Err(error) => return done(Err(error)),
     };
     match (role, opener.third_party.get()) {
-        (Role::Register { key, destination, ttl }, Some(third)) => {
+        (CopyRole::Register { key, destination, ttl }, Some(third)) => {
             let offer = Offer { key, destination, ttl };
             third_party::register(opener, third, plan, offer, reply)
         }
-        (Role::Collect { key, origin }, Some(third)) => {
+        (CopyRole::Collect { key, origin }, Some(third)) => {
             third_party::collect(opener, third, plan, &key, &origin, reply)
         }
         _ => proceed(opener, plan, reply),

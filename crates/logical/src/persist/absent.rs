@@ -4,7 +4,7 @@
 //! Such a record is kept until the file appears at a later start. It also ends when its name is
 //! completely written, removed or replaced here, or when an administrator ends it.
 
-use super::log::Record;
+use super::log::UnfinishedRecord;
 use base::LogicalPath;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 /// A record whose file cannot be found.
 #[derive(Clone)]
 pub(super) struct AbsentRecord {
-    pub(super) record: Record,
+    pub(super) record: UnfinishedRecord,
     /// The directory that has changed.
     pub(super) directory: LogicalPath,
 }
@@ -55,7 +55,7 @@ impl AbsentRecords {
     }
 
     /// Adds a record and replaces an earlier one of the same path.
-    pub(super) fn insert(&self, record: Record, directory: LogicalPath) {
+    pub(super) fn insert(&self, record: UnfinishedRecord, directory: LogicalPath) {
         let path = record.path.clone();
         self.with(|by_path| by_path.insert(path, AbsentRecord { record, directory }));
     }
@@ -77,7 +77,7 @@ impl AbsentRecords {
 }
 
 /// Logs the record and what an administrator can do about it.
-pub(super) fn warn_of_absent(record: &Record, directory: &LogicalPath, journal: &str) {
+pub(super) fn warn_of_absent(record: &UnfinishedRecord, directory: &LogicalPath, journal: &str) {
     tracing::warn!(
         path = %record.path.shown(), directory = %directory.shown(), journal,
         "an unfinished file is missing, and its directory has changed: mount its file system and restart the server; \

@@ -1,9 +1,9 @@
 //! Administrator commands for unfinished files: list them, and declare one complete. They exist
 //! because the server never decides by itself that a file of unknown origin is complete.
 
-use super::unfinished::{Unfinished, UnfinishedState};
+use super::unfinished::{UnfinishedFile, UnfinishedState};
 use super::walk::{ListReply, UnfinishedWalk, WalkLimits};
-use super::{Persist, mark};
+use super::{UnfinishedFiles, mark};
 use crate::claimed::{AdminOrders, ClaimedName};
 use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind, LogicalPath, Owner};
@@ -21,11 +21,11 @@ pub enum Cleared {
     Record,
 }
 
-impl Persist {
+impl UnfinishedFiles {
     /// Returns the files with a record in no particular order. Never blocks.
-    pub(super) fn recorded(&self) -> Vec<Unfinished> {
+    pub(super) fn recorded(&self) -> Vec<UnfinishedFile> {
         let now = self.clock.now();
-        let mut all: Vec<Unfinished> = self
+        let mut all: Vec<UnfinishedFile> = self
             .table()
             .files
             .values()
@@ -35,10 +35,10 @@ impl Persist {
                     0 => UnfinishedState::Held { seconds: left.as_secs() },
                     handles => UnfinishedState::Open { handles },
                 };
-                Unfinished { path: pending.record.path.clone(), state }
+                UnfinishedFile { path: pending.record.path.clone(), state }
             })
             .collect();
-        all.extend(self.absent.all().into_iter().map(|absent| Unfinished {
+        all.extend(self.absent.all().into_iter().map(|absent| UnfinishedFile {
             path: absent.record.path,
             state: UnfinishedState::Absent { directory: absent.directory },
         }));
@@ -73,7 +73,7 @@ impl Persist {
 
 impl AdminOrders {
     /// Returns the unfinished files with a record, sorted by path. Never blocks.
-    pub(crate) fn unfinished(&self) -> Vec<Unfinished> {
+    pub(crate) fn unfinished(&self) -> Vec<UnfinishedFile> {
         let mut all = self.persist.recorded();
         all.sort_by(|one, other| one.path.as_bytes().cmp(other.path.as_bytes()));
         all

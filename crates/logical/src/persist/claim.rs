@@ -19,7 +19,7 @@ const HANGS: Duration = Duration::from_secs(5);
 
 /// The extent of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Scope {
+pub(crate) enum ClaimScope {
     /// Only the path itself.
     Name,
     /// Also all paths below it, because they move with it.
@@ -29,12 +29,12 @@ pub(crate) enum Scope {
 /// The claimed paths.
 #[derive(Default)]
 pub(crate) struct Claims {
-    held: Mutex<Held>,
+    held: Mutex<HeldClaims>,
     freed: Condvar,
 }
 
 #[derive(Default)]
-struct Held {
+struct HeldClaims {
     last: u64,
     paths: Vec<Claimed>,
     waiting: usize,
@@ -43,22 +43,22 @@ struct Held {
 struct Claimed {
     number: u64,
     path: LogicalPath,
-    scope: Scope,
+    scope: ClaimScope,
     since: Instant,
 }
 
 impl Claimed {
-    fn excludes(&self, path: &LogicalPath, scope: Scope) -> bool {
+    fn excludes(&self, path: &LogicalPath, scope: ClaimScope) -> bool {
         self.path == *path
-            || self.scope == Scope::Tree && path.is_within(&self.path)
-            || scope == Scope::Tree && self.path.is_within(path)
+            || self.scope == ClaimScope::Tree && path.is_within(&self.path)
+            || scope == ClaimScope::Tree && self.path.is_within(path)
     }
 }
 
-impl Held {
+impl HeldClaims {
     /// Returns the time at which the oldest conflicting claim was acquired; `None` if there is
     /// none.
-    fn in_the_way(&self, paths: &[&LogicalPath], scope: Scope) -> Option<Instant> {
+    fn in_the_way(&self, paths: &[&LogicalPath], scope: ClaimScope) -> Option<Instant> {
         let excluding = |one: &&Claimed| paths.iter().any(|path| one.excludes(path, scope));
         self.paths.iter().filter(excluding).map(|one| one.since).min()
     }
@@ -66,7 +66,7 @@ impl Held {
 
 impl Claims {
     /// Claims all of these paths. `None` if others have held one of them for too long. Blocks.
-    pub(crate) fn claim(&self, paths: &[&LogicalPath], scope: Scope) -> Option<Claim<'_>> {
+    pub(crate) fn claim(&self, paths: &[&LogicalPath], scope: ClaimScope) -> Option<PathClaim<'_>> {
         self.claim_within(paths, scope, PATIENCE)
     }
 
@@ -74,9 +74,9 @@ impl Claims {
     pub(super) fn claim_within(
         &self,
         paths: &[&LogicalPath],
-        scope: Scope,
+        scope: ClaimScope,
         patience: Duration,
-    ) -> Option<Claim<'_>> {
+    ) -> Option<PathClaim<'_>> {
         let mut held = self.held();
         let mut until = None;
         while let Some(since) = held.in_the_way(paths, scope) {
@@ -93,21 +93,21 @@ impl Claims {
         held.last += 1;
         let (number, since) = (held.last, Instant::now());
         held.paths.extend(paths.iter().map(|&path| Claimed { number, path: path.clone(), scope, since }));
-        Some(Claim { claims: self, number })
+        Some(PathClaim { claims: self, number })
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, HeldClaims> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A claim on paths, released when dropped.
-pub(crate) struct Claim<'a> {
+pub(crate) struct PathClaim<'a> {
     claims: &'a Claims,
     number: u64,
 }
 
-impl Drop for Claim<'_> {
+impl Drop for PathClaim<'_> {
     fn drop(&mut self) {
         let mut held = self.claims.held();
         held.paths.retain(|one| one.number != self.number);
@@ -120,7 +120,7 @@ impl Drop for Claim<'_> {
 #[allow(clippy::unwrap_used)] // a panic is the failure of a test
 #[cfg(test)]
 mod tests {
-    use super::Scope::{Name, Tree};
+    use super::ClaimScope::{Name, Tree};
     use super::*;
     use std::thread;
 

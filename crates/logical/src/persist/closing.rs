@@ -6,7 +6,7 @@
 
 use super::mark::Marked;
 use super::table::Settled;
-use super::{Claim, Fate, PendingTicket, Persist, Scope};
+use super::{ClaimScope, PathClaim, PendingTicket, ReleasedFile, UnfinishedFiles};
 use crate::errno;
 use base::LogicalPath;
 use std::io;
@@ -16,7 +16,7 @@ use storage::{Backend, StoredFile};
 /// Deadline of a close for the claim on the name of its file.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
-impl Persist {
+impl UnfinishedFiles {
     /// Closes a handle. The close of the owning handle completes the file, unless a write of any
     /// handle failed; with `failed` the file will be removed. Blocks until the data of the file has
     /// reached stable storage.
@@ -26,11 +26,11 @@ impl Persist {
         file: &dyn StoredFile,
         backend: &dyn Backend,
         failed: bool,
-    ) -> io::Result<Fate> {
+    ) -> io::Result<ReleasedFile> {
         let settled = self.table().settle(ticket, failed, self.clock.now() + self.config.hold);
         match settled {
-            Settled::Kept => Ok(Fate::Kept),
-            Settled::Doomed => Ok(Fate::Doomed),
+            Settled::Kept => Ok(ReleasedFile::Kept),
+            Settled::Doomed => Ok(ReleasedFile::Doomed),
             Settled::Orphan => Err(io::Error::other("the client that took this file over has disconnected")),
             Settled::Spoiled => Err(spoiled()),
             Settled::Whole => self.make_whole(ticket, file, backend),
@@ -42,9 +42,9 @@ impl Persist {
         ticket: PendingTicket,
         file: &dyn StoredFile,
         backend: &dyn Backend,
-    ) -> io::Result<Fate> {
-        let _closing = Closing { persist: self, number: ticket.number };
-        let Some(path) = self.path_of(ticket) else { return Ok(Fate::Kept) };
+    ) -> io::Result<ReleasedFile> {
+        let _closing = CompletingClose { persist: self, number: ticket.number };
+        let Some(path) = self.path_of(ticket) else { return Ok(ReleasedFile::Kept) };
         let synced = Marked::assume(file, self.config.durability).sync(backend, &path);
         let synced = synced.inspect_err(|_| {
             // After a failed sync the kernel may consider the data written, so a later sync would
@@ -59,10 +59,10 @@ impl Persist {
         };
         // During the sync another client may have taken the file over or failed to write it.
         let mode = match self.table().files.get(&ticket.number) {
-            Some(pending) if pending.owner != ticket.ticket => return Ok(Fate::Kept),
+            Some(pending) if pending.owner != ticket.ticket => return Ok(ReleasedFile::Kept),
             Some(pending) if pending.failed => return Err(spoiled()),
             Some(pending) => pending.record.mode,
-            None => return Ok(Fate::Kept),
+            None => return Ok(ReleasedFile::Kept),
         };
         if let Err(error) = synced.make_whole(mode) {
             tracing::debug!(path = %path.shown(), %error, "cannot complete a file on its close");
@@ -70,7 +70,7 @@ impl Persist {
         }
         self.forget_number(ticket.number);
         self.end_in_journal([ticket.number]);
-        Ok(Fate::Persisted)
+        Ok(ReleasedFile::Persisted)
     }
 
     /// Claims the present name of an unfinished file. `None` if others do not release it, or if the
@@ -79,10 +79,10 @@ impl Persist {
         &self,
         ticket: PendingTicket,
         patience: Duration,
-    ) -> Option<(LogicalPath, Claim<'_>)> {
+    ) -> Option<(LogicalPath, PathClaim<'_>)> {
         loop {
             let path = self.path_of(ticket)?;
-            let claim = self.claims.claim_within(&[&path], Scope::Name, patience)?;
+            let claim = self.claims.claim_within(&[&path], ClaimScope::Name, patience)?;
             // The file may have been renamed meanwhile.
             if self.path_of(ticket)? == path {
                 return Some((path, claim));
@@ -98,12 +98,12 @@ fn spoiled() -> io::Error {
 /// The handle whose close completes a file. It holds the file until the close has ended, so that no
 /// other operation removes the record. If the file was not completed, it is kept for its creator
 /// afterwards.
-struct Closing<'a> {
-    persist: &'a Persist,
+struct CompletingClose<'a> {
+    persist: &'a UnfinishedFiles,
     number: u64,
 }
 
-impl Drop for Closing<'_> {
+impl Drop for CompletingClose<'_> {
     fn drop(&mut self) {
         let expires = self.persist.clock.now() + self.persist.config.hold;
         if let Some(pending) = self.persist.table().files.get_mut(&self.number) {

@@ -5,9 +5,9 @@
 //! states is synced before it. Otherwise a removed file could reappear without its record, and if
 //! it had no mark, it would count as complete.
 
-use super::Persist;
+use super::UnfinishedFiles;
 use super::absent::AbsentRecord;
-use super::log::Record;
+use super::log::UnfinishedRecord;
 use crate::config::Durability;
 use crate::proof;
 use base::LogicalPath;
@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::io;
 use storage::Backend;
 
-impl Persist {
+impl UnfinishedFiles {
     /// Ends records in the journal, because their files are complete or removed, and waits until
     /// that survives a power failure.
     pub(super) fn end_in_journal(&self, numbers: impl IntoIterator<Item = u64>) {
@@ -66,7 +66,7 @@ impl Persist {
 }
 
 /// Absent records.
-impl Persist {
+impl UnfinishedFiles {
     /// Ends the record of a path at which a file was created or marked, after `make_durable` has
     /// synced that. A record without an identity is kept for the next start, because nothing else
     /// shows that its file is unfinished.
@@ -131,7 +131,7 @@ impl Persist {
         }
         for absent in moved {
             let Some(path) = absent.record.path.moved(from, to) else { continue };
-            let record = Record { path, also: None, ..absent.record };
+            let record = UnfinishedRecord { path, also: None, ..absent.record };
             if let Err(error) = self.log().pending(&record) {
                 tracing::warn!(path = %record.path.shown(), %error, "cannot write a rename to the journal of unfinished files; after a restart the record has the old path");
             }

@@ -29,7 +29,7 @@ const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// The record of an unfinished file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Record {
+pub(crate) struct UnfinishedRecord {
     pub(crate) number: u64,
     pub(crate) path: LogicalPath,
     /// The second possible path during a rename.
@@ -45,7 +45,7 @@ pub(crate) struct Record {
 
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "lowercase")]
-enum Line {
+enum JournalLine {
     Head {
         format: String,
         version: u32,
@@ -68,11 +68,11 @@ enum Line {
 }
 
 /// The open journal.
-pub(crate) struct Log {
+pub(crate) struct UnfinishedJournal {
     folder: Arc<dyn JournalFolder>,
     journal: Option<Box<dyn Journal>>,
     /// Active records, for rewriting the journal.
-    live: BTreeMap<u64, Record>,
+    live: BTreeMap<u64, UnfinishedRecord>,
     lines: usize,
     /// Number of lines between two syncs; 0 leaves syncing to the operating system.
     sync_every: u32,
@@ -84,8 +84,8 @@ pub(crate) struct Log {
     torn: bool,
 }
 
-impl Log {
-    /// Reads the journal of an earlier run. Nothing is written before [`Log::rewrite`].
+impl UnfinishedJournal {
+    /// Reads the journal of an earlier run. Nothing is written before [`UnfinishedJournal::rewrite`].
     pub(crate) fn load(folder: Arc<dyn JournalFolder>, sync_every: u32) -> io::Result<Self> {
         let mut log = Self {
             folder,
@@ -107,7 +107,7 @@ impl Log {
 
     fn parse(&mut self, content: &[u8]) -> io::Result<()> {
         for (at, raw) in content.split(|&b| b == b'\n').enumerate() {
-            let line = match serde_json::from_slice::<Line>(raw) {
+            let line = match serde_json::from_slice::<JournalLine>(raw) {
                 Ok(line) => line,
                 Err(_) if raw.is_empty() => continue,
                 Err(error) => {
@@ -116,28 +116,31 @@ impl Log {
                 }
             };
             match line {
-                Line::Head { format, version }
+                JournalLine::Head { format, version }
                     if format == FORMAT && (VERSION_MIN..=VERSION).contains(&version) => {}
-                Line::Head { format, version } => {
+                JournalLine::Head { format, version } => {
                     let text = format!(
                         "the journal of unfinished files has the unknown format {format} {version}; run the release that wrote it"
                     );
                     return Err(io::Error::other(text));
                 }
-                Line::Pending { number, .. } if number > NUMBER_MAX => {
+                JournalLine::Pending { number, .. } if number > NUMBER_MAX => {
                     tracing::warn!(
                         line = at + 1,
                         number,
                         "a line of the journal of unfinished files has an invalid number; it is ignored"
                     );
                 }
-                Line::Pending { number, path, also, mode, user, pid, host, proof } => {
+                JournalLine::Pending { number, path, also, mode, user, pid, host, proof } => {
                     let also = also.as_deref().and_then(unescape);
                     if let Some(path) = unescape(&path) {
-                        self.live.insert(number, Record { number, path, also, mode, user, pid, host, proof });
+                        self.live.insert(
+                            number,
+                            UnfinishedRecord { number, path, also, mode, user, pid, host, proof },
+                        );
                     }
                 }
-                Line::Done { number } => {
+                JournalLine::Done { number } => {
                     self.live.remove(&number);
                 }
             }
@@ -151,13 +154,13 @@ impl Log {
     }
 
     /// Returns the active records.
-    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = &UnfinishedRecord> {
         self.live.values()
     }
 
     /// Rewrites the journal with the active records that `keep` selects, or removes it if there are
     /// none.
-    pub(crate) fn rewrite(&mut self, keep: impl Fn(&Record) -> bool) -> io::Result<()> {
+    pub(crate) fn rewrite(&mut self, keep: impl Fn(&UnfinishedRecord) -> bool) -> io::Result<()> {
         self.live.retain(|_, record| keep(record));
         self.journal = None;
         if self.live.is_empty() {
@@ -167,7 +170,7 @@ impl Log {
     }
 
     fn write_anew(&mut self) -> io::Result<()> {
-        let mut content = text(&Line::Head { format: FORMAT.into(), version: VERSION })?;
+        let mut content = text(&JournalLine::Head { format: FORMAT.into(), version: VERSION })?;
         for record in self.live.values() {
             content.extend(text(&pending(record))?);
         }
@@ -181,7 +184,7 @@ impl Log {
     }
 
     /// Writes the record of an unfinished file. After the return, a restarted server will know it.
-    pub(crate) fn pending(&mut self, record: &Record) -> io::Result<()> {
+    pub(crate) fn pending(&mut self, record: &UnfinishedRecord) -> io::Result<()> {
         let before = self.live.insert(record.number, record.clone());
         let written = self.append(&pending(record));
         if written.is_err() {
@@ -197,10 +200,10 @@ impl Log {
     /// one was written.
     ///
     /// If the line is lost, the mark of the file decides; but a file that was copied since would be
-    /// refused, see [`Log::sync_through`].
+    /// refused, see [`UnfinishedJournal::sync_through`].
     pub(crate) fn done(&mut self, number: u64) -> Option<u64> {
         self.live.remove(&number)?; // without one there is no line in the journal
-        if let Err(error) = self.append(&Line::Done { number }) {
+        if let Err(error) = self.append(&JournalLine::Done { number }) {
             tracing::warn!(%error, "cannot write to the journal of unfinished files; after a restart an ended record may reappear");
             return None;
         }
@@ -225,7 +228,7 @@ impl Log {
         Ok(())
     }
 
-    fn append(&mut self, line: &Line) -> io::Result<()> {
+    fn append(&mut self, line: &JournalLine) -> io::Result<()> {
         if self.journal.is_none() || (self.lines > LINES_MAX && self.lines > 4 * self.live.len()) {
             return self.write_anew(); // includes the new line
         }
@@ -241,12 +244,12 @@ impl Log {
         self.unsynced += 1;
         self.appended += 1;
         let is_due = self.sync_every > 0 && self.unsynced >= self.sync_every;
-        if is_due && matches!(line, Line::Pending { .. }) { self.sync() } else { Ok(()) }
+        if is_due && matches!(line, JournalLine::Pending { .. }) { self.sync() } else { Ok(()) }
     }
 }
 
-fn pending(record: &Record) -> Line {
-    Line::Pending {
+fn pending(record: &UnfinishedRecord) -> JournalLine {
+    JournalLine::Pending {
         number: record.number,
         path: escape(&record.path),
         also: record.also.as_ref().map(escape),
@@ -258,7 +261,7 @@ fn pending(record: &Record) -> Line {
     }
 }
 
-fn text(line: &Line) -> io::Result<Vec<u8>> {
+fn text(line: &JournalLine) -> io::Result<Vec<u8>> {
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
     Ok(text)
@@ -336,8 +339,8 @@ mod tests {
         }
     }
 
-    fn record(number: u64, path: &[u8]) -> Record {
-        Record {
+    fn record(number: u64, path: &[u8]) -> UnfinishedRecord {
+        UnfinishedRecord {
             number,
             path: LogicalPath::parse(path).unwrap(),
             also: None,
@@ -349,19 +352,19 @@ mod tests {
         }
     }
 
-    fn reload(shelf: &Shelf) -> Vec<Record> {
-        Log::load(Arc::new(shelf.clone()), 1).unwrap().records().cloned().collect()
+    fn reload(shelf: &Shelf) -> Vec<UnfinishedRecord> {
+        UnfinishedJournal::load(Arc::new(shelf.clone()), 1).unwrap().records().cloned().collect()
     }
 
     #[test]
     fn records_survive_a_restart_with_a_truncated_journal() {
         let shelf = Shelf::default();
-        let mut log = Log::load(Arc::new(shelf.clone()), 1).unwrap();
+        let mut log = UnfinishedJournal::load(Arc::new(shelf.clone()), 1).unwrap();
         let odd = record(2, b"/a b%\xff\n\"c");
         log.pending(&record(1, b"/one")).unwrap();
         log.pending(&odd).unwrap();
         log.done(1);
-        let moved = Record { also: Some(LogicalPath::parse(b"/new").unwrap()), ..odd };
+        let moved = UnfinishedRecord { also: Some(LogicalPath::parse(b"/new").unwrap()), ..odd };
         log.pending(&moved).unwrap();
         assert_eq!(reload(&shelf), [moved]);
         let whole = shelf.read(NAME).unwrap();
@@ -393,13 +396,13 @@ mod tests {
         let shelf = Shelf::default();
         let head = br#"{"line":"head","format":"scalla-persist","version":3}"#;
         shelf.0.lock().unwrap().insert(NAME.into(), head.to_vec());
-        assert!(Log::load(Arc::new(shelf), 1).is_err());
+        assert!(UnfinishedJournal::load(Arc::new(shelf), 1).is_err());
     }
 
     #[test]
     fn the_journal_is_rewritten_before_it_grows_too_large() {
         let shelf = Shelf::default();
-        let mut log = Log::load(Arc::new(shelf.clone()), 0).unwrap();
+        let mut log = UnfinishedJournal::load(Arc::new(shelf.clone()), 0).unwrap();
         for number in 0..LINES_MAX as u64 {
             log.pending(&record(number, b"/x")).unwrap();
             log.done(number);

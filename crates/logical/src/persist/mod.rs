@@ -30,9 +30,9 @@ use absent::{AbsentRecord, AbsentRecords, warn_of_absent};
 pub use administration::Cleared;
 use base::{Clock, Identity, LogicalPath};
 use claim::Claims;
-pub(crate) use claim::{Claim, Scope};
-use log::Log;
-pub(crate) use log::Record;
+pub(crate) use claim::{ClaimScope, PathClaim};
+use log::UnfinishedJournal;
+pub(crate) use log::UnfinishedRecord;
 use mark::Marked;
 pub(crate) use mark::withdraw;
 use recovery::{Recovered, adopt, recover};
@@ -42,8 +42,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use storage::{Backend, Metadata, StoredFile};
 pub(crate) use table::PendingTicket;
-use table::{Pending, Table};
-pub use unfinished::{Unfinished, UnfinishedState};
+use table::{PendingFile, PendingTable};
+pub use unfinished::{UnfinishedFile, UnfinishedState};
 pub use walk::{ListReply, UnfinishedList, UnreadableEntry, WalkLimit, WalkLimits};
 
 /// Maximum number of unfinished files.
@@ -67,32 +67,32 @@ pub(crate) enum Admission {
 
 /// The state of a file after a handle released it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum ReleasedFile {
     /// Other handles hold it, it is kept for its creator, or it was not unfinished any longer.
     Kept,
     /// It is complete.
     Persisted,
-    /// It has to be removed with [`Persist::remove`].
+    /// It has to be removed with [`UnfinishedFiles::remove`].
     Doomed,
 }
 
 /// The table of unfinished files, with its journal.
-pub(crate) struct Persist {
+pub(crate) struct UnfinishedFiles {
     config: Config,
     clock: Arc<dyn Clock>,
-    table: Mutex<Table>,
+    table: Mutex<PendingTable>,
     /// Number of files in the table; lets the common case of none pass without its lock.
     count: AtomicUsize,
     claims: Claims,
     /// Records of files that cannot be found.
     absent: AbsentRecords,
     /// Locked on pool threads only, because its holder may wait for a disk.
-    log: Mutex<Log>,
+    log: Mutex<UnfinishedJournal>,
     /// Location of the journal, for log messages.
     journal: String,
 }
 
-impl Persist {
+impl UnfinishedFiles {
     /// Recovers the files of an earlier run: the hold time of each file that still has the mark
     /// starts now.
     pub(crate) fn new(
@@ -108,19 +108,19 @@ impl Persist {
             );
         }
         let journal = folder.location();
-        let mut log = Log::load(folder, config.sync)?;
-        let mut table = Table::default();
+        let mut log = UnfinishedJournal::load(folder, config.sync)?;
+        let mut table = PendingTable::default();
         let expires = clock.now() + config.hold;
         let absent = AbsentRecords::default();
         for record in log.records() {
             table.next_number = table.next_number.max(record.number + 1);
             match recover(backend, record) {
                 Recovered::Marked(path) => {
-                    let record = Record { path, also: None, ..record.clone() };
+                    let record = UnfinishedRecord { path, also: None, ..record.clone() };
                     let metadata = backend.stat(&record.path);
                     let number = record.number;
                     // Numbers ascend, so that the later record of a path replaces the earlier one.
-                    table.replace(Pending::new(record, 0, 0, Some(expires)));
+                    table.replace(PendingFile::new(record, 0, 0, Some(expires)));
                     if let Ok(metadata) = metadata {
                         table.set_file(number, &metadata);
                     }
@@ -164,15 +164,15 @@ impl Persist {
         self.absent.at(path, AbsentRecord::is_identified) == Some(true)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, PendingTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
+    fn log(&self) -> MutexGuard<'_, UnfinishedJournal> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn recount(&self, table: &Table) {
+    fn recount(&self, table: &PendingTable) {
         self.count.store(table.files.len(), Ordering::Release);
     }
 
@@ -193,7 +193,7 @@ impl Persist {
 
     /// Claims these paths. An operation that opens for writing, removes, renames or changes a mode
     /// holds a claim. `None` if others do not release the paths. Blocks.
-    pub(crate) fn claim(&self, paths: &[&LogicalPath], scope: Scope) -> Option<Claim<'_>> {
+    pub(crate) fn claim(&self, paths: &[&LogicalPath], scope: ClaimScope) -> Option<PathClaim<'_>> {
         self.claims.claim(paths, scope)
     }
 
@@ -254,7 +254,7 @@ impl Persist {
         table.next_number += 1;
         table.next_ticket += 1;
         let ticket = PendingTicket { number: table.next_number, ticket: table.next_ticket, before: 0 };
-        let record = Record {
+        let record = UnfinishedRecord {
             number: ticket.number,
             path: path.clone(),
             also: None,
@@ -264,7 +264,7 @@ impl Persist {
             host: who.host().to_owned(),
             proof: None,
         };
-        table.insert(Pending::new(record, 1, ticket.ticket, None));
+        table.insert(PendingFile::new(record, 1, ticket.ticket, None));
         self.recount(&table);
         Ok(Some(ticket))
     }
@@ -347,20 +347,20 @@ impl Persist {
     }
 
     /// Releases the file of a client that disconnected.
-    pub(crate) fn abandon(&self, ticket: PendingTicket, failed: bool) -> Fate {
+    pub(crate) fn abandon(&self, ticket: PendingTicket, failed: bool) -> ReleasedFile {
         let mut table = self.table();
-        let Some(pending) = table.files.get_mut(&ticket.number) else { return Fate::Kept };
+        let Some(pending) = table.files.get_mut(&ticket.number) else { return ReleasedFile::Kept };
         pending.holders = pending.holders.saturating_sub(1);
         pending.failed |= failed;
         if pending.holders > 0 {
-            return Fate::Kept;
+            return ReleasedFile::Kept;
         }
         if pending.failed || self.config.hold.is_zero() {
             pending.leaving = true;
-            return Fate::Doomed;
+            return ReleasedFile::Doomed;
         }
         pending.expires = Some(self.clock.now() + self.config.hold);
-        Fate::Kept
+        ReleasedFile::Kept
     }
 
     /// Releases a file whose open failed after its admission; the previous handle owns the file
@@ -481,7 +481,7 @@ impl Persist {
     }
 
     /// Returns the records of unfinished files at or below `path`.
-    fn below(&self, path: &LogicalPath) -> Vec<Record> {
+    fn below(&self, path: &LogicalPath) -> Vec<UnfinishedRecord> {
         if self.count() == 0 {
             return Vec::new();
         }
@@ -491,13 +491,13 @@ impl Persist {
     }
 
     /// Records that unfinished files are about to move from below `from` to below `to`; the result
-    /// is passed to [`Persist::moved`].
-    pub(crate) fn moving(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<Vec<Record>> {
+    /// is passed to [`UnfinishedFiles::moved`].
+    pub(crate) fn moving(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<Vec<UnfinishedRecord>> {
         let mut moving = Vec::new();
         for record in self.below(from) {
             let new = record.path.moved(from, to);
             let new = new.ok_or_else(|| io::Error::from_raw_os_error(errno::INVALID))?;
-            let record = Record { also: Some(new), ..record };
+            let record = UnfinishedRecord { also: Some(new), ..record };
             self.log().pending(&record)?;
             moving.push(record);
         }
@@ -505,7 +505,7 @@ impl Persist {
     }
 
     /// Updates the records after a rename succeeded or failed.
-    pub(crate) fn moved(&self, moving: Vec<Record>, done: bool, backend: &dyn Backend) {
+    pub(crate) fn moved(&self, moving: Vec<UnfinishedRecord>, done: bool, backend: &dyn Backend) {
         for record in moving {
             let path = match record.also {
                 Some(new) if done => new,

@@ -1,9 +1,9 @@
 //! Decides at the start about the records of an earlier run. It is separate from [`super`] because
 //! a removal after the hold time makes the same decision.
 
-use super::Record;
+use super::UnfinishedRecord;
 use crate::describe;
-use crate::proof::{self, Finding};
+use crate::proof::{self, ProofSearch};
 use base::LogicalPath;
 use std::io;
 use storage::{Backend, OpenHow};
@@ -21,7 +21,7 @@ pub(super) enum Recovered {
 }
 
 /// Determines the state of a record.
-pub(super) fn recover(backend: &dyn Backend, record: &Record) -> Recovered {
+pub(super) fn recover(backend: &dyn Backend, record: &UnfinishedRecord) -> Recovered {
     let (mut absent, mut unreadable) = (None, None);
     for path in [Some(&record.path), record.also.as_ref()].into_iter().flatten() {
         let finding = match &record.proof {
@@ -29,10 +29,10 @@ pub(super) fn recover(backend: &dyn Backend, record: &Record) -> Recovered {
             None => find_unproven(backend, path),
         };
         match finding {
-            Finding::Same if is_marked(backend, path) => return Recovered::Marked(path.clone()),
-            Finding::Same | Finding::Replaced => {}
-            Finding::NotThere(directory) => absent = absent.or(Some(directory)),
-            Finding::Unreadable(path) => unreadable = unreadable.or(Some(path)),
+            ProofSearch::Same if is_marked(backend, path) => return Recovered::Marked(path.clone()),
+            ProofSearch::Same | ProofSearch::Replaced => {}
+            ProofSearch::NotThere(directory) => absent = absent.or(Some(directory)),
+            ProofSearch::Unreadable(path) => unreadable = unreadable.or(Some(path)),
         }
     }
     let absent = absent.map(Recovered::Absent);
@@ -46,18 +46,18 @@ fn is_marked(backend: &dyn Backend, path: &LogicalPath) -> bool {
 
 /// Finds the file of a record of version 1, which contains no identity. The mark has to suffice,
 /// and a directory with other files shows that its file system is mounted.
-fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> Finding {
+fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> ProofSearch {
     match backend.stat(path) {
-        Ok(_) => Finding::Same,
+        Ok(_) => ProofSearch::Same,
         Err(error) if proof::is_missing(&error) => {
             let above = path.parent().unwrap_or_else(LogicalPath::root);
             let others = backend.list(&above).and_then(|mut names| names.next(1));
             match others {
-                Ok(names) if !names.is_empty() => Finding::Replaced,
-                _ => Finding::NotThere(above),
+                Ok(names) if !names.is_empty() => ProofSearch::Replaced,
+                _ => ProofSearch::NotThere(above),
             }
         }
-        Err(_) => Finding::Unreadable(path.clone()),
+        Err(_) => ProofSearch::Unreadable(path.clone()),
     }
 }
 
@@ -65,7 +65,7 @@ fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> Finding {
 /// directory has changed ([`Recovered::Absent`]): the tree was copied without attributes. From then
 /// on the file itself proves that it is unfinished, and the record is not needed. Reports whether
 /// the number has reached stable storage.
-pub(super) fn adopt(backend: &dyn Backend, record: &Record) -> bool {
+pub(super) fn adopt(backend: &dyn Backend, record: &UnfinishedRecord) -> bool {
     let adopt_at = |path: &LogicalPath| -> io::Result<bool> {
         if record.proof.is_none() || !describe::has_mark_bit(&backend.stat(path)?) {
             return Ok(false);

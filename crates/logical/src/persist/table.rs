@@ -1,7 +1,7 @@
 //! The table of unfinished files: the owner and the hold time of each file. It is plain data
 //! without I/O, so that its lock is never held while a disk is accessed.
 
-use super::log::Record;
+use super::log::UnfinishedRecord;
 use crate::writers::FileKey;
 use base::LogicalPath;
 use std::collections::HashMap;
@@ -18,8 +18,8 @@ pub(crate) struct PendingTicket {
 }
 
 /// An unfinished file.
-pub(super) struct Pending {
-    pub(super) record: Record,
+pub(super) struct PendingFile {
+    pub(super) record: UnfinishedRecord,
     /// Device and inode of the file, once it exists.
     pub(super) file: Option<FileKey>,
     /// Number of handles that write it.
@@ -34,15 +34,15 @@ pub(super) struct Pending {
     pub(super) failed: bool,
 }
 
-impl Pending {
-    pub(super) fn new(record: Record, holders: u32, owner: u64, expires: Option<Duration>) -> Self {
+impl PendingFile {
+    pub(super) fn new(record: UnfinishedRecord, holders: u32, owner: u64, expires: Option<Duration>) -> Self {
         Self { record, file: None, holders, owner, expires, leaving: false, failed: false }
     }
 }
 
 #[derive(Default)]
-pub(super) struct Table {
-    pub(super) files: HashMap<u64, Pending>,
+pub(super) struct PendingTable {
+    pub(super) files: HashMap<u64, PendingFile>,
     pub(super) by_path: HashMap<LogicalPath, u64>,
     /// Numbers by device and inode.
     by_file: HashMap<FileKey, u64>,
@@ -50,13 +50,13 @@ pub(super) struct Table {
     pub(super) next_ticket: u64,
 }
 
-impl Table {
-    pub(super) fn at(&mut self, path: &LogicalPath) -> Option<&mut Pending> {
+impl PendingTable {
+    pub(super) fn at(&mut self, path: &LogicalPath) -> Option<&mut PendingFile> {
         let number = self.by_path.get(path)?;
         self.files.get_mut(number)
     }
 
-    pub(super) fn remove(&mut self, number: u64) -> Option<Pending> {
+    pub(super) fn remove(&mut self, number: u64) -> Option<PendingFile> {
         let pending = self.files.remove(&number)?;
         if self.by_path.get(&pending.record.path) == Some(&number) {
             self.by_path.remove(&pending.record.path);
@@ -77,7 +77,7 @@ impl Table {
     }
 
     /// Adds a file, or one that was removed from the table.
-    pub(super) fn insert(&mut self, pending: Pending) {
+    pub(super) fn insert(&mut self, pending: PendingFile) {
         let number = pending.record.number;
         self.by_path.insert(pending.record.path.clone(), number);
         if let Some(file) = pending.file {
@@ -87,7 +87,7 @@ impl Table {
     }
 
     /// Adds a file and replaces an earlier one at its path.
-    pub(super) fn replace(&mut self, pending: Pending) {
+    pub(super) fn replace(&mut self, pending: PendingFile) {
         if let Some(earlier) = self.by_path.get(&pending.record.path).copied() {
             self.remove(earlier);
         }

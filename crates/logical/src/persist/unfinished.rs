@@ -4,7 +4,7 @@ use base::LogicalPath;
 
 /// An unfinished file, or a record without its file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unfinished {
+pub struct UnfinishedFile {
     /// The path.
     pub path: LogicalPath,
     /// The state.

@@ -1,11 +1,11 @@
 //! Searches for unfinished files at and below a path, for an administrator.
 //!
-//! A tree may have any number of names and be on disks that hang. Therefore the walk is [`Work`] of
+//! A tree may have any number of names and be on disks that hang. Therefore the walk is [`ScanWork`] of
 //! a pool. Each step examines a bounded number of names, in the pool of the file system for which
 //! it waits. The walk ends when the list is no longer needed, and at limits that bound its memory.
 
-use super::Persist;
-use super::unfinished::{Unfinished, UnfinishedState};
+use super::UnfinishedFiles;
+use super::unfinished::{UnfinishedFile, UnfinishedState};
 use crate::describe;
 use crate::errno;
 use crate::job;
@@ -17,7 +17,7 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use storage::{Backend, DirectoryStream, Pool, Progress, RawEntry, STEP_ITEMS_MAX, Work, WorkEnd};
+use storage::{Backend, DirectoryStream, Pool, RawEntry, STEP_ITEMS_MAX, StepProgress, Work, WorkEnd};
 
 /// Memory of a directory in addition to its path, in bytes.
 const DIRECTORY_BYTES: usize = 64;
@@ -55,7 +55,7 @@ impl Default for WalkLimits {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UnfinishedList {
     /// The files, sorted by path.
-    pub files: Vec<Unfinished>,
+    pub files: Vec<UnfinishedFile>,
     /// Directories and entries that could not be read and may contain unfinished files.
     pub unreadable: Vec<UnreadableEntry>,
     /// Number of further unreadable ones.
@@ -100,14 +100,14 @@ pub(crate) struct UnfinishedWalk<R> {
     limits: WalkLimits,
     backend: Arc<dyn Backend>,
     wholeness: Arc<WholenessRule>,
-    persist: Arc<Persist>,
+    persist: Arc<UnfinishedFiles>,
     reply: Option<R>,
     /// The pool of the present step.
     pool: Arc<Pool>,
     /// The next item was resolved to this pool.
     followed: bool,
     /// The directory that is being read.
-    reading: Option<Reading>,
+    reading: Option<OpenDirectory>,
     /// Directories to open, in reverse order.
     waiting: Vec<LogicalPath>,
     /// Directories visited. Links can give a directory many paths, and endlessly many if a link
@@ -121,7 +121,7 @@ pub(crate) struct UnfinishedWalk<R> {
 }
 
 /// A directory that is being read.
-struct Reading {
+struct OpenDirectory {
     path: LogicalPath,
     stream: Box<dyn DirectoryStream>,
     /// The pool of the directory.
@@ -130,7 +130,7 @@ struct Reading {
 }
 
 /// The result of examining one item.
-enum Next {
+enum WalkStep {
     /// Another item follows.
     Item,
     /// The walk continues in this pool.
@@ -144,7 +144,7 @@ impl<R: ListReply> UnfinishedWalk<R> {
     pub(crate) fn new(
         top: LogicalPath,
         limits: WalkLimits,
-        (backend, wholeness, persist): (&Arc<dyn Backend>, &Arc<WholenessRule>, &Arc<Persist>),
+        (backend, wholeness, persist): (&Arc<dyn Backend>, &Arc<WholenessRule>, &Arc<UnfinishedFiles>),
         reply: R,
     ) -> Self {
         Self {
@@ -172,7 +172,7 @@ impl<R: ListReply> UnfinishedWalk<R> {
         &self.pool
     }
 
-    fn advance(&mut self) -> Next {
+    fn advance(&mut self) -> WalkStep {
         match self.reading.take() {
             Some(reading) => self.read_on(reading),
             None => self.open_next(),
@@ -180,8 +180,8 @@ impl<R: ListReply> UnfinishedWalk<R> {
     }
 
     /// Opens the next directory.
-    fn open_next(&mut self) -> Next {
-        let Some(path) = self.waiting.pop() else { return Next::End(None) };
+    fn open_next(&mut self) -> WalkStep {
+        let Some(path) = self.waiting.pop() else { return WalkStep::End(None) };
         if !std::mem::take(&mut self.followed) {
             let own = self.backend.pool(&path);
             let pool = if !Arc::ptr_eq(own, &self.pool) {
@@ -198,12 +198,12 @@ impl<R: ListReply> UnfinishedWalk<R> {
         self.open(path)
     }
 
-    fn move_to(&mut self, pool: Arc<Pool>) -> Next {
+    fn move_to(&mut self, pool: Arc<Pool>) -> WalkStep {
         self.pool = pool.clone();
-        Next::MoveTo(pool)
+        WalkStep::MoveTo(pool)
     }
 
-    fn open(&mut self, path: LogicalPath) -> Next {
+    fn open(&mut self, path: LogicalPath) -> WalkStep {
         if self.visited.is_empty() {
             match self.backend.stat(&path) {
                 Ok(found) if describe::is_directory(&found) => {
@@ -213,28 +213,28 @@ impl<R: ListReply> UnfinishedWalk<R> {
                     if self.wholeness.at(&path, &found) != Wholeness::Whole {
                         self.found.push(path);
                     }
-                    return Next::End(None);
+                    return WalkStep::End(None);
                 }
                 Err(error) => {
                     self.note_unreadable(path, &error);
-                    return Next::End(None);
+                    return WalkStep::End(None);
                 }
             }
         }
         match self.backend.list(&path) {
             Ok(stream) => {
                 let (home, page) = (self.pool.clone(), VecDeque::new());
-                self.reading = Some(Reading { path, stream, home, page });
+                self.reading = Some(OpenDirectory { path, stream, home, page });
             }
             // The directory was removed meanwhile.
             Err(error) if proof::is_missing(&error) => {}
             Err(error) => self.note_unreadable(path, &error),
         }
-        Next::Item
+        WalkStep::Item
     }
 
     /// Examines the next entry of a directory.
-    fn read_on(&mut self, mut reading: Reading) -> Next {
+    fn read_on(&mut self, mut reading: OpenDirectory) -> WalkStep {
         if !std::mem::take(&mut self.followed) {
             let pool = if !Arc::ptr_eq(&reading.home, &self.pool) {
                 Some(reading.home.clone())
@@ -259,7 +259,7 @@ impl<R: ListReply> UnfinishedWalk<R> {
                 Err(error) if proof::is_missing(&error) => {}
                 Err(error) => self.note_unreadable(reading.path, &error),
             }
-            return Next::Item;
+            return WalkStep::Item;
         };
         let limit = if self.names == self.limits.names {
             Some(WalkLimit::Names(self.names))
@@ -268,10 +268,10 @@ impl<R: ListReply> UnfinishedWalk<R> {
             self.look_at(&entry, &reading)
         };
         self.reading = Some(reading);
-        if limit.is_some() { Next::End(limit) } else { Next::Item }
+        if limit.is_some() { WalkStep::End(limit) } else { WalkStep::Item }
     }
 
-    fn look_at(&mut self, entry: &RawEntry, reading: &Reading) -> Option<WalkLimit> {
+    fn look_at(&mut self, entry: &RawEntry, reading: &OpenDirectory) -> Option<WalkLimit> {
         // A file whose path is too long cannot be accessed by clients.
         let path = reading.path.join(&entry.name).ok()?;
         let metadata = match reading.stream.stat(&entry.name) {
@@ -323,7 +323,7 @@ impl<R: ListReply> UnfinishedWalk<R> {
         files.retain(|one| one.path.is_within(&self.top));
         let recorded: HashSet<LogicalPath> = files.iter().map(|one| one.path.clone()).collect();
         let found = self.found.drain(..).filter(|path| !recorded.contains(path));
-        files.extend(found.map(|path| Unfinished { path, state: UnfinishedState::Unknown }));
+        files.extend(found.map(|path| UnfinishedFile { path, state: UnfinishedState::Unknown }));
         files.sort_by(|one, other| one.path.as_bytes().cmp(other.path.as_bytes()));
         let unreadable = std::mem::take(&mut self.unreadable);
         UnfinishedList { files, unreadable, more_unreadable: self.more_unreadable, limit }
@@ -339,21 +339,21 @@ fn may_hide_files(entry: &RawEntry, error: &io::Error) -> bool {
 }
 
 impl<R: ListReply> Work for UnfinishedWalk<R> {
-    fn step(&mut self) -> Progress {
+    fn step(&mut self) -> StepProgress {
         for _ in 0..STEP_ITEMS_MAX {
             match self.advance() {
-                Next::Item => {}
-                Next::MoveTo(pool) => return Progress::MoveTo(pool),
-                Next::End(limit) => {
+                WalkStep::Item => {}
+                WalkStep::MoveTo(pool) => return StepProgress::MoveTo(pool),
+                WalkStep::End(limit) => {
                     let list = self.list(limit);
                     if let Some(reply) = self.reply.take() {
                         reply.send(Ok(list));
                     }
-                    return Progress::Done;
+                    return StepProgress::Done;
                 }
             }
         }
-        Progress::More
+        StepProgress::More
     }
 
     fn is_cancelled(&self) -> bool {

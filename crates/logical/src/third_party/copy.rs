@@ -4,22 +4,24 @@
 //! every further one. When a copy is cancelled, its clients get the answer at once; the file is
 //! released only after the last write to it.
 
-use super::fetcher::{Bytes, Fetch, Fetched, Finish, Running, Sink, Written};
+use super::fetcher::{
+    Bytes, Finish, RunningTransfer, TransferRequest, TransferResult, TransferSink, Written,
+};
 use super::jobs::{Entered, JobNumber};
 use super::pull_state::PullState;
-use super::request::Pull;
-use super::{LATER_SECONDS, ThirdParty};
+use super::request::PullRequest;
+use super::{LATER_SECONDS, ThirdPartyCopies};
 use crate::errno::{self, unable};
 use crate::flying::Flying;
 use crate::job;
-use crate::open_file::Open;
+use crate::open_file::OpenFileState;
 use base::{ClientHost, Error, ErrorKind, Owner};
-use digest::{Algorithm, Checksum, Running as RunningChecksum};
+use digest::{Algorithm, Checksum, RunningChecksum};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use vfs::{Answer, Caller, Reply, ReplyTo, Started};
+use vfs::{Answer, Caller, DeferredReply, ReplyTo, Started};
 
 /// Maximum number of syncs of one copy that wait for its result.
 const WAITING_MAX: usize = 64;
@@ -40,13 +42,13 @@ const READ_BYTES: usize = 1 << 20;
 type Outcome = Result<(), (ErrorKind, String)>;
 
 /// A third-party copy.
-pub(crate) struct Copy {
-    third: Arc<ThirdParty>,
-    pull: Pull,
+pub(crate) struct RunningCopy {
+    third: Arc<ThirdPartyCopies>,
+    pull: PullRequest,
     caller: Arc<Caller>,
     /// The state shared with the destination file.
     pub(crate) pull_state: Arc<PullState>,
-    state: Mutex<State>,
+    state: Mutex<CopyState>,
     /// Time at which data was last received, in milliseconds of the clock.
     moved: AtomicU64,
     /// Time of the start, in milliseconds of the clock.
@@ -55,14 +57,14 @@ pub(crate) struct Copy {
     bytes: AtomicU64,
 }
 
-struct State {
-    stage: Stage,
+struct CopyState {
+    stage: CopyStage,
     /// The session that started the copy, to which its work is accounted.
     owner: Owner,
-    waiting: Vec<Reply>,
+    waiting: Vec<DeferredReply>,
 }
 
-enum Stage {
+enum CopyStage {
     /// There was no sync yet.
     Idle,
     /// The next sync starts the copy.
@@ -70,17 +72,17 @@ enum Stage {
     /// The copy waits for its turn.
     Queued(JobNumber, Flying),
     /// The transfer is in progress; the fetch is present once it was started.
-    Running(JobNumber, Option<Box<dyn Running>>),
+    Running(JobNumber, Option<Box<dyn RunningTransfer>>),
     /// The copy is ending for this reason.
     Stopping(JobNumber, ErrorKind, String),
     /// The copy has ended.
     Over(Outcome),
 }
 
-impl Copy {
+impl RunningCopy {
     pub(crate) fn new(
-        third: &Arc<ThirdParty>,
-        pull: Pull,
+        third: &Arc<ThirdPartyCopies>,
+        pull: PullRequest,
         caller: &Arc<Caller>,
         asks_persist: bool,
     ) -> Arc<Self> {
@@ -89,14 +91,18 @@ impl Copy {
             pull,
             caller: caller.clone(),
             pull_state: Arc::new(PullState::new(asks_persist)),
-            state: Mutex::new(State { stage: Stage::Idle, owner: Owner::SERVER, waiting: Vec::new() }),
+            state: Mutex::new(CopyState {
+                stage: CopyStage::Idle,
+                owner: Owner::SERVER,
+                waiting: Vec::new(),
+            }),
             moved: AtomicU64::new(0),
             started: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CopyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,22 +111,22 @@ impl Copy {
     }
 
     /// Handles a sync of the client.
-    pub(crate) fn sync(self: &Arc<Self>, open: &Arc<Open>, reply: &ReplyTo) -> Started {
+    pub(crate) fn sync(self: &Arc<Self>, open: &Arc<OpenFileState>, reply: &ReplyTo) -> Started {
         let mut state = self.state();
         match &state.stage {
-            Stage::Idle => {
-                state.stage = Stage::Armed;
+            CopyStage::Idle => {
+                state.stage = CopyStage::Armed;
                 return Started::Done(Answer::DONE);
             }
-            Stage::Over(outcome) => return Started::Done(answer(outcome)),
-            Stage::Stopping(_, kind, text) => return Started::Done(Answer::error(*kind, text.clone())),
-            Stage::Queued(..) | Stage::Running(..) => {
+            CopyStage::Over(outcome) => return Started::Done(answer(outcome)),
+            CopyStage::Stopping(_, kind, text) => return Started::Done(Answer::error(*kind, text.clone())),
+            CopyStage::Queued(..) | CopyStage::Running(..) => {
                 if state.waiting.len() >= WAITING_MAX {
                     return Started::Done(job::overloaded());
                 }
                 state.waiting.push(reply.defer());
             }
-            Stage::Armed => {
+            CopyStage::Armed => {
                 let Some(flying) = Flying::new(open) else {
                     return Started::Done(Answer::Error(unable("sync", &open.path, errno::BAD_DESCRIPTOR)));
                 };
@@ -128,9 +134,9 @@ impl Copy {
                 state.owner = reply.owner();
                 match self.third.jobs().enter(self.clone(), client) {
                     Entered::Full => return Started::Done(job::overloaded()),
-                    Entered::Waits(number) => state.stage = Stage::Queued(number, flying),
+                    Entered::Waits(number) => state.stage = CopyStage::Queued(number, flying),
                     Entered::Start(number) => {
-                        state.stage = Stage::Running(number, None);
+                        state.stage = CopyStage::Running(number, None);
                         state.waiting.push(reply.defer());
                         drop(state);
                         self.begin(flying);
@@ -146,9 +152,9 @@ impl Copy {
     /// Starts the copy, because its turn has come.
     fn take_turn(self: &Arc<Self>) {
         let mut state = self.state();
-        match std::mem::replace(&mut state.stage, Stage::Idle) {
-            Stage::Queued(number, flying) => {
-                state.stage = Stage::Running(number, None);
+        match std::mem::replace(&mut state.stage, CopyStage::Idle) {
+            CopyStage::Queued(number, flying) => {
+                state.stage = CopyStage::Running(number, None);
                 drop(state);
                 self.begin(flying);
             }
@@ -161,17 +167,17 @@ impl Copy {
         self.note_move(0);
         self.started.store(self.moved.load(Ordering::Acquire), Ordering::Release);
         let copy = self.clone();
-        let watch = Watch(self.clone(), Some(flying));
+        let watch = CopyGuard(self.clone(), Some(flying));
         let start = move || copy.fetch(watch);
         // If no thread is available, the watch is dropped, which ends the copy.
         drop(self.third.starts.run(self.owner(), Box::new(start)));
     }
 
-    fn fetch(self: &Arc<Self>, mut watch: Watch) {
+    fn fetch(self: &Arc<Self>, mut watch: CopyGuard) {
         let Some(flying) = watch.1.take() else { return };
         let open = flying.open().clone();
         let settings = &self.third.settings;
-        let fetch = Fetch {
+        let fetch = TransferRequest {
             source: self.pull.source.clone(),
             path: self.pull.path.clone(),
             cgi: self.pull.cgi.clone(),
@@ -192,7 +198,7 @@ impl Copy {
         let running = self.third.fetcher.start(fetch, sink, finish);
         let mut state = self.state();
         match &mut state.stage {
-            Stage::Running(_, slot) => *slot = Some(running),
+            CopyStage::Running(_, slot) => *slot = Some(running),
             // The copy was cancelled meanwhile, or has ended already.
             _ => {
                 drop(state);
@@ -203,13 +209,18 @@ impl Copy {
 
     /// Handles the end of the transfer. Verification runs on a pool, because reading may wait for a
     /// disk.
-    fn fetched(self: &Arc<Self>, flying: Flying, wanted: Option<Algorithm>, result: Result<Fetched, Error>) {
+    fn fetched(
+        self: &Arc<Self>,
+        flying: Flying,
+        wanted: Option<Algorithm>,
+        result: Result<TransferResult, Error>,
+    ) {
         let fetched = match result {
             Ok(fetched) => fetched,
             Err(error) => return self.end(flying, Err((error.kind, error.text))),
         };
         let open = flying.open().clone();
-        let mut watch = Watch(self.clone(), Some(flying));
+        let mut watch = CopyGuard(self.clone(), Some(flying));
         let check = move || {
             let copy = watch.0.clone();
             let outcome = copy.check(&open, wanted, &fetched);
@@ -222,7 +233,12 @@ impl Copy {
     }
 
     /// Verifies the size and checksum of the copied file. Blocks.
-    fn check(&self, open: &Open, wanted: Option<Algorithm>, fetched: &Fetched) -> Result<(), Error> {
+    fn check(
+        &self,
+        open: &OpenFileState,
+        wanted: Option<Algorithm>,
+        fetched: &TransferResult,
+    ) -> Result<(), Error> {
         let fail = |error| Error::unable("check", &open.path, error);
         let size = open.file.stat().map_err(fail)?.size;
         if size != fetched.bytes {
@@ -252,7 +268,7 @@ impl Copy {
         Ok(())
     }
 
-    fn checksum(&self, open: &Open, algorithm: Algorithm) -> Result<Checksum, Error> {
+    fn checksum(&self, open: &OpenFileState, algorithm: Algorithm) -> Result<Checksum, Error> {
         let mut running = RunningChecksum::new(algorithm);
         let mut buffer = vec![0; READ_BYTES];
         let mut offset = 0;
@@ -274,9 +290,9 @@ impl Copy {
     /// Ends the copy: answers the waiting syncs, and starts the next copy.
     fn end(self: &Arc<Self>, flying: Flying, result: Result<u64, (ErrorKind, String)>) {
         let mut state = self.state();
-        let (number, outcome) = match std::mem::replace(&mut state.stage, Stage::Idle) {
-            Stage::Running(number, _) => (number, result.map_err(|(kind, why)| self.failure(kind, &why))),
-            Stage::Stopping(number, kind, text) => (number, Err((kind, text))),
+        let (number, outcome) = match std::mem::replace(&mut state.stage, CopyStage::Idle) {
+            CopyStage::Running(number, _) => (number, result.map_err(|(kind, why)| self.failure(kind, &why))),
+            CopyStage::Stopping(number, kind, text) => (number, Err((kind, text))),
             other => {
                 state.stage = other;
                 return;
@@ -286,7 +302,7 @@ impl Copy {
         let outcome = outcome.map(|_| ());
         self.pull_state.set_whole(outcome.is_ok());
         let waiting = std::mem::take(&mut state.waiting);
-        state.stage = Stage::Over(outcome.clone());
+        state.stage = CopyStage::Over(outcome.clone());
         drop(state);
         drop(flying);
         for reply in waiting {
@@ -297,7 +313,7 @@ impl Copy {
 
     /// Returns the error for clients, with the source and the reason.
     fn failure(&self, kind: ErrorKind, why: &str) -> (ErrorKind, String) {
-        let Pull { source, path, .. } = &self.pull;
+        let PullRequest { source, path, .. } = &self.pull;
         // These kinds tell a client what to do. All others become a file system error, as on real
         // servers.
         let kind = match kind {
@@ -309,9 +325,9 @@ impl Copy {
         (kind, format!("Unable to copy root://{source}/{path}; {why}"))
     }
 
-    fn log(&self, open: &Open, outcome: &Result<u64, (ErrorKind, String)>) {
+    fn log(&self, open: &OpenFileState, outcome: &Result<u64, (ErrorKind, String)>) {
         let (path, client) = (&open.path, &self.caller.identity);
-        let Pull { source, path: theirs, .. } = &self.pull;
+        let PullRequest { source, path: theirs, .. } = &self.pull;
         match outcome {
             Ok(bytes) if self.third.settings.log_success => {
                 tracing::info!(path = %path.shown(), %client, bytes, "third-party copy of root://{source}/{theirs} completed");
@@ -331,17 +347,17 @@ impl Copy {
     fn stop(&self, kind: ErrorKind, text: String) {
         let mut state = self.state();
         let mut leaves = None;
-        state.stage = match std::mem::replace(&mut state.stage, Stage::Idle) {
-            Stage::Idle | Stage::Armed => Stage::Over(Err((kind, text.clone()))),
-            Stage::Queued(number, flying) => {
+        state.stage = match std::mem::replace(&mut state.stage, CopyStage::Idle) {
+            CopyStage::Idle | CopyStage::Armed => CopyStage::Over(Err((kind, text.clone()))),
+            CopyStage::Queued(number, flying) => {
                 leaves = Some((number, flying));
-                Stage::Over(Err((kind, text.clone())))
+                CopyStage::Over(Err((kind, text.clone())))
             }
-            Stage::Running(number, running) => {
+            CopyStage::Running(number, running) => {
                 if let Some(running) = running {
                     running.cancel();
                 }
-                Stage::Stopping(number, kind, text.clone())
+                CopyStage::Stopping(number, kind, text.clone())
             }
             other => other,
         };
@@ -357,7 +373,7 @@ impl Copy {
     }
 
     fn is_stopping(&self) -> bool {
-        matches!(self.state().stage, Stage::Stopping(..) | Stage::Over(_))
+        matches!(self.state().stage, CopyStage::Stopping(..) | CopyStage::Over(_))
     }
 
     fn note_move(&self, bytes: u64) {
@@ -378,7 +394,7 @@ impl Copy {
         } else {
             return;
         };
-        if matches!(self.state().stage, Stage::Running(..)) {
+        if matches!(self.state().stage, CopyStage::Running(..)) {
             let (kind, text) = self.failure(ErrorKind::FsError, &why);
             self.stop(kind, text);
         }
@@ -395,7 +411,7 @@ fn answer(outcome: &Outcome) -> Answer {
     }
 }
 
-impl ThirdParty {
+impl ThirdPartyCopies {
     /// Removes an ended copy and starts the next ones.
     fn give_on(&self, number: JobNumber) {
         let next = self.jobs().leave(number);
@@ -406,9 +422,9 @@ impl ThirdParty {
 }
 
 /// Guards a part of a copy: if it is dropped early, the copy fails.
-struct Watch(Arc<Copy>, Option<Flying>);
+struct CopyGuard(Arc<RunningCopy>, Option<Flying>);
 
-impl Drop for Watch {
+impl Drop for CopyGuard {
     fn drop(&mut self) {
         if let Some(flying) = self.1.take() {
             let why = "internal error; see the destination's log".to_owned();
@@ -419,11 +435,11 @@ impl Drop for Watch {
 
 /// The destination of the received data.
 struct FileSink {
-    open: Arc<Open>,
-    copy: Arc<Copy>,
+    open: Arc<OpenFileState>,
+    copy: Arc<RunningCopy>,
 }
 
-impl Sink for FileSink {
+impl TransferSink for FileSink {
     fn write(&self, offset: u64, bytes: Bytes, then: Written) {
         if self.copy.is_stopping() {
             return then(Err(Error::new(ErrorKind::Cancelled, PREMATURE)));

@@ -1,4 +1,4 @@
-//! The ports of third-party copies: [`Fetcher`] transfers a file from another server, and [`Names`]
+//! The ports of third-party copies: [`Fetcher`] transfers a file from another server, and [`FileNames`]
 //! resolves hosts.
 //!
 //! They are traits, because this crate contains neither a client nor a resolver; the `server` crate
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// A request to transfer a file.
 #[derive(Clone)]
-pub struct Fetch {
+pub struct TransferRequest {
     /// The source server: `host:port`.
     pub source: String,
     /// The path on the source.
@@ -40,7 +40,7 @@ pub struct Fetch {
 
 /// The result of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fetched {
+pub struct TransferResult {
     /// Size of the source in bytes; all of them were written.
     pub bytes: u64,
     /// The checksum of the source, if it was requested and available.
@@ -54,11 +54,16 @@ pub trait Fetcher: Send + Sync {
     /// Starts a transfer; never blocks. `finish` is called after the last write. Its error contains
     /// the reason but not the source. A source that no longer answers must end the transfer in
     /// bounded time.
-    fn start(&self, fetch: Fetch, sink: Arc<dyn Sink>, finish: Finish) -> Box<dyn Running>;
+    fn start(
+        &self,
+        fetch: TransferRequest,
+        sink: Arc<dyn TransferSink>,
+        finish: Finish,
+    ) -> Box<dyn RunningTransfer>;
 }
 
 /// A transfer in progress.
-pub trait Running: Send {
+pub trait RunningTransfer: Send {
     /// Cancels the transfer soon; its [`Finish`] is still called.
     fn cancel(&self);
 }
@@ -70,7 +75,7 @@ pub type Written = Box<dyn FnOnce(Result<(), Error>) + Send>;
 pub type Bytes = Box<dyn AsRef<[u8]> + Send>;
 
 /// The destination of the data.
-pub trait Sink: Send + Sync {
+pub trait TransferSink: Send + Sync {
     /// Writes all of `bytes` at `offset` and then calls `then`; never blocks. The fetcher chooses
     /// the order of the pieces, and bounds the number in progress.
     fn write(&self, offset: u64, bytes: Bytes, then: Written);
@@ -78,12 +83,12 @@ pub trait Sink: Send + Sync {
     /// Returns the descriptor of a plain file, for a program that writes the file itself.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Reports bytes that did not pass through [`Sink::write`]; 0 if the source only shows that it
+    /// Reports bytes that did not pass through [`TransferSink::write`]; 0 if the source only shows that it
     /// is alive.
     fn moved(&self, bytes: u64);
 }
 
-type Then = Box<dyn FnOnce(Result<Fetched, Error>) + Send>;
+type Then = Box<dyn FnOnce(Result<TransferResult, Error>) + Send>;
 
 /// Receives the result of a transfer, once. If it is dropped without a result, it reports an
 /// internal error.
@@ -91,12 +96,12 @@ pub struct Finish(Option<Then>);
 
 impl Finish {
     /// Calls `then` with the result.
-    pub fn new(then: impl FnOnce(Result<Fetched, Error>) + Send + 'static) -> Self {
+    pub fn new(then: impl FnOnce(Result<TransferResult, Error>) + Send + 'static) -> Self {
         Self(Some(Box::new(then)))
     }
 
     /// Reports the result.
-    pub fn done(mut self, result: Result<Fetched, Error>) {
+    pub fn done(mut self, result: Result<TransferResult, Error>) {
         if let Some(then) = self.0.take() {
             then(result);
         }
@@ -113,7 +118,7 @@ impl Drop for Finish {
 }
 
 /// Resolves hosts. Both calls may block.
-pub trait Names: Send + Sync {
+pub trait HostResolver: Send + Sync {
     /// Returns the addresses of a name, or the address that the name is.
     fn addresses(&self, name: &str) -> Vec<IpAddr>;
 

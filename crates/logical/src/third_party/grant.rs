@@ -3,11 +3,11 @@
 
 use super::rendezvous::{GrantNumber, Rendezvous};
 use std::sync::{Arc, Mutex, PoisonError};
-use vfs::Reply;
+use vfs::DeferredReply;
 
 /// A grant to a destination, valid as long as its client keeps the file open.
 pub(crate) struct HeldGrant {
-    pub(super) rendezvous: Arc<Mutex<Rendezvous<Reply>>>,
+    pub(super) rendezvous: Arc<Mutex<Rendezvous<DeferredReply>>>,
     pub(super) number: GrantNumber,
 }
 

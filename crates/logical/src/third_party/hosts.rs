@@ -2,8 +2,8 @@
 //!
 //! Names need a resolver that may take seconds, so lookups run on their own pool and are cached.
 
-use super::rendezvous::Host;
-use super::{LATER_SECONDS, Settings, ThirdParty, refused};
+use super::rendezvous::KnownHost;
+use super::{LATER_SECONDS, Settings, ThirdPartyCopies, refused};
 use base::{Error, ErrorKind, Identity, LogicalPath};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,9 +18,9 @@ const NAME_BELIEVED: Duration = Duration::from_secs(60);
 /// Maximum number of cached names; when it is reached, all are evicted.
 const NAMES_MAX: usize = 4096;
 
-impl ThirdParty {
+impl ThirdPartyCopies {
     /// Resolves the missing names and addresses of a host. Blocks.
-    pub(super) fn find_out(&self, host: &mut Host) {
+    pub(super) fn find_out(&self, host: &mut KnownHost) {
         let names: Vec<String> =
             host.addresses.iter().filter_map(|address| self.names.name(*address)).collect();
         for name in host.names.clone() {

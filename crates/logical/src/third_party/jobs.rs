@@ -14,12 +14,12 @@ const PLACES_PER_RESERVED: usize = 3;
 /// The running and waiting copies.
 pub(crate) struct Jobs<J> {
     running_max: usize,
-    running: Vec<Entry<J>>,
-    waiting: VecDeque<Entry<J>>,
+    running: Vec<QueuedCopy<J>>,
+    waiting: VecDeque<QueuedCopy<J>>,
     next_number: u64,
 }
 
-struct Entry<J> {
+struct QueuedCopy<J> {
     number: u64,
     /// The host that arranged the copy.
     client: ClientHost,
@@ -60,7 +60,7 @@ impl<J: Clone> Jobs<J> {
 
     pub(crate) fn enter(&mut self, job: J, client: ClientHost) -> Entered {
         let number = self.next_number;
-        let entry = Entry { number, client, job };
+        let entry = QueuedCopy { number, client, job };
         if self.may_run(client) {
             self.next_number += 1;
             self.running.push(entry);

@@ -34,13 +34,16 @@ mod request;
 mod settings;
 mod source;
 
-pub use fetcher::{Bytes, Fetch, Fetched, Fetcher, Finish, Names, Running, Sink, Written};
+pub use fetcher::{
+    Bytes, Fetcher, Finish, HostResolver, RunningTransfer, TransferRequest, TransferResult, TransferSink,
+    Written,
+};
 pub use settings::{HostRule, ProofRule, Settings};
 
-pub(crate) use copy::Copy;
+pub(crate) use copy::RunningCopy;
 pub(crate) use grant::HeldGrant;
 pub(crate) use pull_state::PullState;
-pub(crate) use request::{Pull, Role, parse};
+pub(crate) use request::{CopyRole, PullRequest, parse};
 pub(crate) use source::{Offer, collect, register};
 
 use base::{ClientHost, Clock, Error, ErrorKind, LogicalPath, Owner};
@@ -53,7 +56,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use storage::Pool;
-use vfs::{Answer, Reply};
+use vfs::{Answer, DeferredReply};
 
 /// Number of threads that look up names of hosts.
 const THREADS_MAX: usize = 8;
@@ -68,17 +71,17 @@ pub struct ThirdPartyParts {
     /// Transfers files from other servers.
     pub fetcher: Arc<dyn Fetcher>,
     /// Resolves hosts.
-    pub names: Arc<dyn Names>,
+    pub names: Arc<dyn HostResolver>,
 }
 
 /// The state of all third-party copies of a server.
-pub(crate) struct ThirdParty {
+pub(crate) struct ThirdPartyCopies {
     pub(crate) settings: Settings,
     fetcher: Arc<dyn Fetcher>,
-    names: Arc<dyn Names>,
+    names: Arc<dyn HostResolver>,
     clock: Arc<dyn Clock>,
-    rendezvous: Arc<Mutex<Rendezvous<Reply>>>,
-    jobs: Mutex<Jobs<Arc<Copy>>>,
+    rendezvous: Arc<Mutex<Rendezvous<DeferredReply>>>,
+    jobs: Mutex<Jobs<Arc<RunningCopy>>>,
     /// Cached names of destinations, with the times at which they become stale.
     known: Mutex<HashMap<IpAddr, (Option<String>, Duration)>>,
     /// The pool for lookups of host names, so that a slow name service delays nothing else.
@@ -92,7 +95,7 @@ pub(crate) struct ThirdParty {
     checks: Arc<Pool>,
 }
 
-impl ThirdParty {
+impl ThirdPartyCopies {
     pub(crate) fn new(parts: ThirdPartyParts, clock: Arc<dyn Clock>) -> Self {
         let jobs = Jobs::new(parts.settings.jobs_max);
         let checks = Pool::new("third-party-check", parts.settings.jobs_max);
@@ -112,7 +115,7 @@ impl ThirdParty {
         }
     }
 
-    fn rendezvous(&self) -> MutexGuard<'_, Rendezvous<Reply>> {
+    fn rendezvous(&self) -> MutexGuard<'_, Rendezvous<DeferredReply>> {
         self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,7 +128,7 @@ impl ThirdParty {
         drop(self.pool.run(Owner(key), Box::new(look_up)));
     }
 
-    fn jobs(&self) -> MutexGuard<'_, Jobs<Arc<Copy>>> {
+    fn jobs(&self) -> MutexGuard<'_, Jobs<Arc<RunningCopy>>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -145,7 +148,7 @@ impl ThirdParty {
         for reply in over.waiting {
             reply.send(Answer::error(ErrorKind::NotAuthorized, "tpc authorization expired"));
         }
-        let running: Vec<Arc<Copy>> = self.jobs().running().cloned().collect();
+        let running: Vec<Arc<RunningCopy>> = self.jobs().running().cloned().collect();
         for copy in running {
             copy.check_progress(now);
         }

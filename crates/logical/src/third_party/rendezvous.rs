@@ -17,13 +17,13 @@ pub(crate) const WAITING_MAX: usize = 10_000;
 
 /// A host with its known names and addresses.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Host {
+pub(crate) struct KnownHost {
     /// Names, and addresses in the form in which they were written.
     pub(crate) names: Vec<String>,
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-impl Host {
+impl KnownHost {
     /// Returns a host from its name or written address.
     pub(crate) fn named(text: &str) -> Self {
         Self { names: vec![text.to_owned()], addresses: written_ip(text).into_iter().collect() }
@@ -47,29 +47,29 @@ impl Host {
 
 /// A grant by a client.
 #[derive(Clone, Debug)]
-pub(crate) struct Grant {
+pub(crate) struct CopyGrant {
     pub(crate) key: String,
     pub(crate) path: LogicalPath,
     /// `user.pid` of the client.
     pub(crate) client: String,
-    pub(crate) client_host: Host,
-    pub(crate) destination: Host,
+    pub(crate) client_host: KnownHost,
+    pub(crate) destination: KnownHost,
     pub(crate) expires: Duration,
 }
 
 /// A destination that requests a file under a grant.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct CopyDestination {
     pub(crate) key: String,
     pub(crate) path: LogicalPath,
     /// `user.pid` of the client that arranged the copy.
     pub(crate) client: String,
-    pub(crate) client_host: Host,
+    pub(crate) client_host: KnownHost,
     /// The destination host as this server sees it.
-    pub(crate) host: Host,
+    pub(crate) host: KnownHost,
 }
 
-impl Asker {
+impl CopyDestination {
     /// Returns a request from `origin`, which is `user.pid@host` as the destination sees the
     /// client.
     pub(crate) fn new(key: &str, path: &LogicalPath, origin: &str, who: &Identity) -> Self {
@@ -78,27 +78,27 @@ impl Asker {
             key: key.to_owned(),
             path: path.clone(),
             client: client.to_owned(),
-            client_host: Host::named(host),
-            host: Host::of(who),
+            client_host: KnownHost::named(host),
+            host: KnownHost::of(who),
         }
     }
 
     /// Reports whether both are the same request.
     fn is(&self, other: &Self) -> bool {
-        let first = |host: &Host| host.names.first().cloned();
+        let first = |host: &KnownHost| host.names.first().cloned();
         (&self.key, &self.path, &self.client) == (&other.key, &other.path, &other.client)
             && first(&self.client_host) == first(&other.client_host)
             && first(&self.host) == first(&other.host)
     }
 }
 
-impl Grant {
-    fn is_for(&self, asker: &Asker) -> bool {
+impl CopyGrant {
+    fn is_for(&self, asker: &CopyDestination) -> bool {
         self.concerns(asker) && self.client_host.is(&asker.client_host) && self.destination.is(&asker.host)
     }
 
     /// Reports whether everything except the hosts matches.
-    fn concerns(&self, asker: &Asker) -> bool {
+    fn concerns(&self, asker: &CopyDestination) -> bool {
         self.key == asker.key && self.path == asker.path && self.client == asker.client
     }
 }
@@ -113,7 +113,7 @@ pub(crate) struct WaitNumber(u64);
 
 /// The answer to a request.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum GrantDecision {
     /// The destination gets the file, and the grant is used up.
     Granted,
     /// The destination waits. With `unclear`, there is a grant that differs only in the known names
@@ -149,23 +149,23 @@ pub(crate) struct Over<W> {
     pub(crate) waiting: Vec<W>,
 }
 
-struct Held {
-    grant: Grant,
+struct StoredGrant {
+    grant: CopyGrant,
     /// A request that matches although the known hosts differ, because resolving them showed it.
-    admits: Option<Asker>,
+    admits: Option<CopyDestination>,
 }
 
-struct Waiting<W> {
-    asker: Asker,
+struct WaitingDestination<W> {
+    asker: CopyDestination,
     expires: Duration,
     who: W,
 }
 
 /// All grants, and all destinations that wait for one.
 pub(crate) struct Rendezvous<W> {
-    grants: HashMap<GrantNumber, Held>,
+    grants: HashMap<GrantNumber, StoredGrant>,
     grants_by_key: HashMap<String, Vec<GrantNumber>>,
-    waiting: HashMap<WaitNumber, Waiting<W>>,
+    waiting: HashMap<WaitNumber, WaitingDestination<W>>,
     waiting_by_key: HashMap<String, Vec<WaitNumber>>,
     next_number: u64,
 }
@@ -198,28 +198,28 @@ impl<W> Rendezvous<W> {
     }
 
     /// Returns the valid grant of this key that `fits` accepts.
-    fn find(&self, key: &str, now: Duration, fits: impl Fn(&Held) -> bool) -> Option<GrantNumber> {
+    fn find(&self, key: &str, now: Duration, fits: impl Fn(&StoredGrant) -> bool) -> Option<GrantNumber> {
         let held = |number: &&GrantNumber| {
             self.grants.get(number).is_some_and(|held| held.grant.expires > now && fits(held))
         };
         self.grants_by_key.get(key)?.iter().find(held).copied()
     }
 
-    fn take_grant(&mut self, number: GrantNumber) -> Option<Held> {
+    fn take_grant(&mut self, number: GrantNumber) -> Option<StoredGrant> {
         let held = self.grants.remove(&number)?;
         forget(&mut self.grants_by_key, &held.grant.key, &number);
         Some(held)
     }
 
-    fn take_waiting(&mut self, number: WaitNumber) -> Option<Waiting<W>> {
+    fn take_waiting(&mut self, number: WaitNumber) -> Option<WaitingDestination<W>> {
         let waiting = self.waiting.remove(&number)?;
         forget(&mut self.waiting_by_key, &waiting.asker.key, &number);
         Some(waiting)
     }
 
     /// Adds a grant.
-    pub(crate) fn grant(&mut self, grant: Grant, now: Duration) -> Result<Granted<W>, NotGranted> {
-        let same = |held: &Held| {
+    pub(crate) fn grant(&mut self, grant: CopyGrant, now: Duration) -> Result<Granted<W>, NotGranted> {
+        let same = |held: &StoredGrant| {
             let other = &held.grant;
             (&other.path, &other.client) == (&grant.path, &grant.client)
                 && other.client_host.is(&grant.client_host)
@@ -239,11 +239,11 @@ impl<W> Rendezvous<W> {
             false => Vec::new(),
         };
         self.grants_by_key.entry(grant.key.clone()).or_default().push(number);
-        self.grants.insert(number, Held { grant, admits: None });
+        self.grants.insert(number, StoredGrant { grant, admits: None });
         Ok(Granted { number, woken, unclear })
     }
 
-    fn those_who(&self, key: &str, fits: impl Fn(&Asker) -> bool) -> Vec<WaitNumber> {
+    fn those_who(&self, key: &str, fits: impl Fn(&CopyDestination) -> bool) -> Vec<WaitNumber> {
         let waits =
             |number: &&WaitNumber| self.waiting.get(number).is_some_and(|waiting| fits(&waiting.asker));
         self.waiting_by_key
@@ -255,36 +255,41 @@ impl<W> Rendezvous<W> {
     /// Handles the request of a destination. If it has to wait, its wait times out at `expires`.
     pub(crate) fn ask(
         &mut self,
-        asker: Asker,
+        asker: CopyDestination,
         who: impl FnOnce() -> W,
         now: Duration,
         expires: Duration,
-    ) -> Asked {
-        let is_for = |held: &Held| {
+    ) -> GrantDecision {
+        let is_for = |held: &StoredGrant| {
             held.grant.is_for(&asker) || held.admits.as_ref().is_some_and(|admitted| admitted.is(&asker))
         };
         if let Some(number) = self.find(&asker.key, now, is_for) {
             self.take_grant(number);
-            return Asked::Granted;
+            return GrantDecision::Granted;
         }
         if self.waiting.len() >= WAITING_MAX {
-            return Asked::Full;
+            return GrantDecision::Full;
         }
         let unclear = self.find(&asker.key, now, |held| held.grant.concerns(&asker)).is_some();
         let number = WaitNumber(self.number());
         self.waiting_by_key.entry(asker.key.clone()).or_default().push(number);
-        self.waiting.insert(number, Waiting { asker, expires, who: who() });
-        Asked::Waits { number, unclear }
+        self.waiting.insert(number, WaitingDestination { asker, expires, who: who() });
+        GrantDecision::Waits { number, unclear }
     }
 
     /// Returns the request of a destination, if it still waits.
-    pub(crate) fn asker(&self, number: WaitNumber) -> Option<Asker> {
+    pub(crate) fn asker(&self, number: WaitNumber) -> Option<CopyDestination> {
         self.waiting.get(&number).map(|waiting| waiting.asker.clone())
     }
 
     /// Retries a waiting request with resolved hosts in `asker`. If a grant matches now, the
     /// destination is removed and returned; it should retry.
-    pub(crate) fn clear_up(&mut self, number: WaitNumber, asker: &Asker, now: Duration) -> Option<W> {
+    pub(crate) fn clear_up(
+        &mut self,
+        number: WaitNumber,
+        asker: &CopyDestination,
+        now: Duration,
+    ) -> Option<W> {
         let grant = self.find(&asker.key, now, |held| held.grant.is_for(asker))?;
         let waiting = self.take_waiting(number)?;
         self.grants.get_mut(&grant)?.admits = Some(waiting.asker);
@@ -310,7 +315,7 @@ impl<W> Rendezvous<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::Told;
+    use base::LoginNames;
 
     const T: fn(u64) -> Duration = Duration::from_secs;
 
@@ -318,26 +323,31 @@ mod tests {
         LogicalPath::parse(b"/data/f").unwrap()
     }
 
-    fn grant(destination: &str) -> Grant {
-        Grant {
+    fn grant(destination: &str) -> CopyGrant {
+        CopyGrant {
             key: "k".to_owned(),
             path: path(),
             client: "u.7".to_owned(),
-            client_host: Host {
+            client_host: KnownHost {
                 names: vec!["10.0.0.1".to_owned()],
                 addresses: vec!["10.0.0.1".parse().unwrap()],
             },
-            destination: Host::named(destination),
+            destination: KnownHost::named(destination),
             expires: T(10),
         }
     }
 
-    fn asker(origin: &str, address: &str) -> Asker {
-        let who = Identity::new(&Told { host: address, ..Told::default() }, 1, address.parse().ok(), "host");
-        Asker::new("k", &path(), origin, &who)
+    fn asker(origin: &str, address: &str) -> CopyDestination {
+        let who = Identity::new(
+            &LoginNames { host: address, ..LoginNames::default() },
+            1,
+            address.parse().ok(),
+            "host",
+        );
+        CopyDestination::new("k", &path(), origin, &who)
     }
 
-    fn ask(table: &mut Rendezvous<u32>, asker: Asker) -> Asked {
+    fn ask(table: &mut Rendezvous<u32>, asker: CopyDestination) -> GrantDecision {
         table.ask(asker, || 1, T(1), T(8))
     }
 
@@ -345,10 +355,10 @@ mod tests {
     fn a_grant_is_used_once() {
         let mut table = Rendezvous::default();
         assert!(table.grant(grant("10.0.0.2"), T(0)).is_ok());
-        assert_eq!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), Asked::Granted);
+        assert_eq!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), GrantDecision::Granted);
         assert!(matches!(
             ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")),
-            Asked::Waits { unclear: false, .. }
+            GrantDecision::Waits { unclear: false, .. }
         ));
     }
 
@@ -364,14 +374,14 @@ mod tests {
             let mut table = Rendezvous::default();
             assert!(table.grant(grant("10.0.0.2"), T(0)).is_ok());
             assert!(
-                matches!(ask(&mut table, asker(origin, address)), Asked::Waits { .. }),
+                matches!(ask(&mut table, asker(origin, address)), GrantDecision::Waits { .. }),
                 "{origin} {address}"
             );
         }
         let mut table = Rendezvous::default();
         assert!(table.grant(grant("10.0.0.2"), T(0)).is_ok());
-        let other = Asker { key: "z".to_owned(), ..asker("u.7@10.0.0.1", "10.0.0.2") };
-        assert!(matches!(ask(&mut table, other), Asked::Waits { unclear: false, .. }));
+        let other = CopyDestination { key: "z".to_owned(), ..asker("u.7@10.0.0.1", "10.0.0.2") };
+        assert!(matches!(ask(&mut table, other), GrantDecision::Waits { unclear: false, .. }));
     }
 
     #[test]
@@ -379,7 +389,7 @@ mod tests {
         for origin in ["u.7@10.0.0.1", "u.7@[::ffff:10.0.0.1]", "u.7@[::10.0.0.1]"] {
             let mut table = Rendezvous::default();
             assert!(table.grant(grant("[::ffff:10.0.0.2]"), T(0)).is_ok());
-            assert_eq!(ask(&mut table, asker(origin, "10.0.0.2")), Asked::Granted, "{origin}");
+            assert_eq!(ask(&mut table, asker(origin, "10.0.0.2")), GrantDecision::Granted, "{origin}");
         }
         assert_eq!(written_ip("[::1]"), Some("::1".parse().unwrap()));
         assert_eq!(written_ip("localhost"), None);
@@ -388,10 +398,10 @@ mod tests {
     #[test]
     fn loopback_is_one_host() {
         let mut local = grant("::1");
-        local.client_host = Host::named("127.0.0.1");
+        local.client_host = KnownHost::named("127.0.0.1");
         let mut table = Rendezvous::default();
         assert!(table.grant(local, T(0)).is_ok());
-        assert_eq!(ask(&mut table, asker("u.7@[::1]", "127.0.0.1")), Asked::Granted);
+        assert_eq!(ask(&mut table, asker("u.7@[::1]", "127.0.0.1")), GrantDecision::Granted);
     }
 
     #[test]
@@ -399,11 +409,11 @@ mod tests {
         let mut table = Rendezvous::default();
         assert!(matches!(
             ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")),
-            Asked::Waits { unclear: false, .. }
+            GrantDecision::Waits { unclear: false, .. }
         ));
         let granted = table.grant(grant("10.0.0.2"), T(2)).ok().unwrap();
         assert_eq!(granted.woken, [1]);
-        assert_eq!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), Asked::Granted);
+        assert_eq!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), GrantDecision::Granted);
     }
 
     #[test]
@@ -411,19 +421,20 @@ mod tests {
         let mut table = Rendezvous::default();
         assert!(table.grant(grant("d.example.org"), T(0)).is_ok());
         let first = asker("u.7@c.example.org", "10.0.0.2");
-        let Asked::Waits { number, unclear: true } = ask(&mut table, first.clone()) else { panic!() };
+        let GrantDecision::Waits { number, unclear: true } = ask(&mut table, first.clone()) else { panic!() };
         let mut resolved = table.asker(number).unwrap();
         assert_eq!(table.clear_up(number, &resolved, T(2)), None);
         resolved.client_host.addresses.push("10.0.0.1".parse().unwrap());
         resolved.host.names.push("D.example.org".to_owned());
         assert_eq!(table.clear_up(number, &resolved, T(2)), Some(1));
-        assert_eq!(ask(&mut table, first), Asked::Granted);
+        assert_eq!(ask(&mut table, first), GrantDecision::Granted);
     }
 
     #[test]
     fn a_later_grant_returns_destinations_with_unclear_hosts() {
         let mut table = Rendezvous::default();
-        let Asked::Waits { number, .. } = ask(&mut table, asker("u.7@c.example.org", "10.0.0.2")) else {
+        let GrantDecision::Waits { number, .. } = ask(&mut table, asker("u.7@c.example.org", "10.0.0.2"))
+        else {
             panic!()
         };
         let granted = table.grant(grant("d.example.org"), T(2)).ok().unwrap();
@@ -445,7 +456,7 @@ mod tests {
     #[test]
     fn grants_and_waits_time_out() {
         let mut table = Rendezvous::default();
-        assert!(matches!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), Asked::Waits { .. }));
+        assert!(matches!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), GrantDecision::Waits { .. }));
         assert!(table.grant(grant("d"), T(0)).is_ok());
         let over = table.expire(T(7));
         assert!(over.grants.is_empty() && over.waiting.is_empty());
@@ -460,14 +471,14 @@ mod tests {
         let mut table = Rendezvous::default();
         assert!(table.grant(grant("10.0.0.2"), T(0)).is_ok());
         let late = table.ask(asker("u.7@10.0.0.1", "10.0.0.2"), || 1, T(10), T(20));
-        assert!(matches!(late, Asked::Waits { unclear: false, .. }));
+        assert!(matches!(late, GrantDecision::Waits { unclear: false, .. }));
     }
 
     #[test]
     fn the_number_of_grants_is_limited() {
         let mut table = Rendezvous::<u32>::default();
         for number in 0..GRANTS_MAX {
-            assert!(table.grant(Grant { key: number.to_string(), ..grant("d") }, T(0)).is_ok());
+            assert!(table.grant(CopyGrant { key: number.to_string(), ..grant("d") }, T(0)).is_ok());
         }
         assert_eq!(table.grant(grant("d"), T(0)).err(), Some(NotGranted::Full));
     }

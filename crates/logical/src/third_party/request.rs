@@ -15,7 +15,7 @@ const PORT: u16 = 1094;
 
 /// The role of this server.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Role {
+pub(crate) enum CopyRole {
     /// An ordinary open, or one that only checks whether there is a file to copy.
     None,
     /// The source, opened by the client: grants the file to a destination.
@@ -35,12 +35,12 @@ pub(crate) enum Role {
         origin: String,
     },
     /// The destination.
-    Pull(Box<Pull>),
+    Pull(Box<PullRequest>),
 }
 
 /// The file that a destination fetches.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Pull {
+pub(crate) struct PullRequest {
     pub(crate) key: String,
     /// `host:port`.
     pub(crate) source: String,
@@ -74,25 +74,25 @@ pub(crate) fn parse(
     writes: bool,
     creates: bool,
     object_ids: bool,
-) -> Result<Role, Wrong> {
+) -> Result<CopyRole, Wrong> {
     let text = |key: &str| cgi.text(key).filter(|value| !value.is_empty());
     let Some(key) = text("tpc.key") else {
         // Without a key nothing could be fetched, and the client would take an empty file for a
         // copy.
-        return if writes && cgi.get("tpc.src").is_some() { Err(NO_KEY) } else { Ok(Role::None) };
+        return if writes && cgi.get("tpc.src").is_some() { Err(NO_KEY) } else { Ok(CopyRole::None) };
     };
     if key.len() > KEY_BYTES_MAX || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(BAD_KEY);
     }
     let key = key.to_owned();
     if writes {
-        return pull(path, cgi, key, creates, object_ids).map(|pull| Role::Pull(Box::new(pull)));
+        return pull(path, cgi, key, creates, object_ids).map(|pull| CopyRole::Pull(Box::new(pull)));
     }
     match (text("tpc.org"), text("tpc.dst")) {
-        (Some(origin), None) => Ok(Role::Collect { key, origin: name(origin)? }),
+        (Some(origin), None) => Ok(CopyRole::Collect { key, origin: name(origin)? }),
         (None, Some(destination)) => {
             let ttl = text("tpc.ttl").and_then(|seconds| seconds.parse().ok());
-            Ok(Role::Register { key, destination: name(destination)?, ttl })
+            Ok(CopyRole::Register { key, destination: name(destination)?, ttl })
         }
         _ => Err(CONFLICT),
     }
@@ -103,7 +103,13 @@ fn name(text: &str) -> Result<String, Wrong> {
     if fits { Ok(text.to_owned()) } else { Err(BAD_NAME) }
 }
 
-fn pull(path: &LogicalPath, cgi: &Cgi, key: String, creates: bool, object_ids: bool) -> Result<Pull, Wrong> {
+fn pull(
+    path: &LogicalPath,
+    cgi: &Cgi,
+    key: String,
+    creates: bool,
+    object_ids: bool,
+) -> Result<PullRequest, Wrong> {
     let text = |key: &str| cgi.text(key).filter(|value| !value.is_empty());
     let source = text("tpc.src").and_then(host_and_port).ok_or(NO_SOURCE)?;
     let lfn = match cgi.get("tpc.lfn") {
@@ -123,7 +129,7 @@ fn pull(path: &LogicalPath, cgi: &Cgi, key: String, creates: bool, object_ids: b
         return Err(NOT_CREATING);
     }
     let size = text("oss.asize").and_then(|size| size.parse().ok());
-    Ok(Pull { key, source, path: lfn, cgi: source_cgi(text("tpc.scgi")), streams, checksum, size })
+    Ok(PullRequest { key, source, path: lfn, cgi: source_cgi(text("tpc.scgi")), streams, checksum, size })
 }
 
 /// Parses `[user@]host[:port]` to `host:port`.
@@ -155,14 +161,14 @@ fn source_cgi(text: Option<&str>) -> String {
 mod tests {
     use super::*;
 
-    fn understood(cgi: &str, writes: bool) -> Result<Role, Wrong> {
+    fn understood(cgi: &str, writes: bool) -> Result<CopyRole, Wrong> {
         let path = LogicalPath::parse(b"/data/here").unwrap();
         parse(&path, &Cgi::new(cgi.as_bytes()), writes, writes, false)
     }
 
-    fn pulled(cgi: &str) -> Result<Pull, Wrong> {
+    fn pulled(cgi: &str) -> Result<PullRequest, Wrong> {
         match understood(cgi, true)? {
-            Role::Pull(pull) => Ok(*pull),
+            CopyRole::Pull(pull) => Ok(*pull),
             other => panic!("{other:?}"),
         }
     }
@@ -170,15 +176,15 @@ mod tests {
     /// The opens of the recorded exchange `tpc_copy`.
     #[test]
     fn recorded_opens_are_parsed() {
-        assert_eq!(understood("tpc.stage=placement", false), Ok(Role::None));
+        assert_eq!(understood("tpc.stage=placement", false), Ok(CopyRole::None));
         let registered = understood("tpc.dst=localhost&tpc.key=525257&tpc.stage=copy", false);
         let key = "525257".to_owned();
         assert_eq!(
             registered,
-            Ok(Role::Register { key: key.clone(), destination: "localhost".to_owned(), ttl: None })
+            Ok(CopyRole::Register { key: key.clone(), destination: "localhost".to_owned(), ttl: None })
         );
         let collected = understood("tpc.key=525257&tpc.org=root.28575@localhost", false);
-        assert_eq!(collected, Ok(Role::Collect { key, origin: "root.28575@localhost".to_owned() }));
+        assert_eq!(collected, Ok(CopyRole::Collect { key, origin: "root.28575@localhost".to_owned() }));
         let pull = pulled(
             "oss.asize=10000&tpc.dlg=localhost:21010&tpc.dlgon=0&tpc.key=525257&tpc.lfn=/data/f10k&tpc.spr=root\
              &tpc.src=localhost:21010&tpc.stage=copy&tpc.tpr=root",

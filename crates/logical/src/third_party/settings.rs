@@ -116,7 +116,7 @@ impl HostRule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::Told;
+    use base::LoginNames;
 
     fn path(text: &str) -> LogicalPath {
         LogicalPath::parse(text.as_bytes()).unwrap()
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn proof_is_of_the_named_protocol() {
-        let who = Identity::new(&Told::default(), 1, None, "host");
+        let who = Identity::new(&LoginNames::default(), 1, None, "host");
         let rule = |protocol: &str, encrypted| ProofRule { protocol: protocol.to_owned(), encrypted };
         assert_eq!(Settings::check_proof(&[], &who), Ok(()));
         assert_eq!(Settings::check_proof(&[rule("gsi", false), rule("host", false)], &who), Ok(()));

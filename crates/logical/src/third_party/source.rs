@@ -2,16 +2,18 @@
 //! rendezvous matches both; this file connects it with opens, host names and replies.
 
 use super::hosts::{COME_AGAIN, later};
-use super::rendezvous::{Asked, Asker, Grant, Granted, Host, NotGranted, WaitNumber};
-use super::{Settings, ThirdParty, refused};
+use super::rendezvous::{
+    CopyDestination, CopyGrant, GrantDecision, Granted, KnownHost, NotGranted, WaitNumber,
+};
+use super::{Settings, ThirdPartyCopies, refused};
 use crate::job;
 use crate::job::done;
-use crate::open::{self, Opener, Plan};
-use crate::open_file::Open;
+use crate::open::{self, OpenPlan, Opener};
+use crate::open_file::OpenFileState;
 use base::ErrorKind;
 use std::net::IpAddr;
 use std::sync::Arc;
-use vfs::{Answer, Reply, ReplyTo, Started, Value};
+use vfs::{Answer, DeferredReply, ReplyTo, Started, Value};
 
 /// The grant in the cgi of an open.
 pub(crate) struct Offer {
@@ -24,8 +26,8 @@ pub(crate) struct Offer {
 /// registers the grant.
 pub(crate) fn register(
     opener: &Arc<Opener>,
-    third: &Arc<ThirdParty>,
-    plan: Plan,
+    third: &Arc<ThirdPartyCopies>,
+    plan: OpenPlan,
     offer: Offer,
     reply: &ReplyTo,
 ) -> Started {
@@ -35,7 +37,7 @@ pub(crate) fn register(
     let (duty, owner) = (reply.defer(), reply.owner());
     let (opener, inside, client) = (opener.clone(), third.clone(), plan.caller.identity.address);
     let look_up = move || {
-        let mut destination = Host::named(&offer.destination);
+        let mut destination = KnownHost::named(&offer.destination);
         // A lookup is avoided for an address, because a name service may take seconds to reject it.
         if destination.addresses.is_empty() {
             let found = inside.names.addresses(&offer.destination);
@@ -55,20 +57,20 @@ pub(crate) fn register(
 
 fn open_granted(
     opener: &Arc<Opener>,
-    third: &Arc<ThirdParty>,
-    plan: &Plan,
+    third: &Arc<ThirdPartyCopies>,
+    plan: &OpenPlan,
     offer: &Offer,
-    destination: Host,
+    destination: KnownHost,
 ) -> Answer {
     let answer = open::open(opener, plan);
     let Answer::Value(Value::Opened(opened)) = &answer else { return answer };
     let who = &plan.caller.identity;
     let now = third.clock.now();
-    let grant = Grant {
+    let grant = CopyGrant {
         key: offer.key.clone(),
         path: plan.plain.clone(),
         client: format!("{}.{}", who.user(), who.pid),
-        client_host: Host::of(who),
+        client_host: KnownHost::of(who),
         destination,
         expires: now + third.settings.ttl_for(offer.ttl),
     };
@@ -79,7 +81,7 @@ fn open_granted(
         }
         Err(NotGranted::Full) => return job::overloaded(),
     };
-    if let Some(open) = Open::of(opened.file.as_ref()) {
+    if let Some(open) = OpenFileState::of(opened.file.as_ref()) {
         open.hold(third.held_grant(granted.number));
     }
     announce(third, granted);
@@ -87,7 +89,7 @@ fn open_granted(
 }
 
 /// Wakes the destinations that wait for a grant.
-fn announce(third: &Arc<ThirdParty>, granted: Granted<Reply>) {
+fn announce(third: &Arc<ThirdPartyCopies>, granted: Granted<DeferredReply>) {
     for reply in granted.woken {
         reply.send(COME_AGAIN);
     }
@@ -97,7 +99,7 @@ fn announce(third: &Arc<ThirdParty>, granted: Granted<Reply>) {
 }
 
 /// Resolves the hosts of a waiting destination, and wakes it if a grant matches then.
-fn clear_up(third: &Arc<ThirdParty>, number: WaitNumber) {
+fn clear_up(third: &Arc<ThirdPartyCopies>, number: WaitNumber) {
     let inside = third.clone();
     let look_up = move || {
         let Some(mut asker) = inside.rendezvous().asker(number) else { return };
@@ -117,8 +119,8 @@ fn clear_up(third: &Arc<ThirdParty>, number: WaitNumber) {
 /// Opens the file for a destination that was granted it by `origin`.
 pub(crate) fn collect(
     opener: &Arc<Opener>,
-    third: &Arc<ThirdParty>,
-    plan: Plan,
+    third: &Arc<ThirdPartyCopies>,
+    plan: OpenPlan,
     key: &str,
     origin: &str,
     reply: &ReplyTo,
@@ -136,13 +138,13 @@ pub(crate) fn collect(
         None => return third.learn_name(&plan.caller, reply),
     }
     let now = third.clock.now();
-    let asker = Asker::new(key, &plan.plain, origin, who);
+    let asker = CopyDestination::new(key, &plan.plain, origin, who);
     let until = now + third.settings.ttl_max;
     let asked = third.rendezvous().ask(asker, || reply.defer(), now, until);
     match asked {
-        Asked::Granted => open::proceed(opener, plan, reply),
-        Asked::Full => Started::Done(job::overloaded()),
-        Asked::Waits { number, unclear } => {
+        GrantDecision::Granted => open::proceed(opener, plan, reply),
+        GrantDecision::Full => Started::Done(job::overloaded()),
+        GrantDecision::Waits { number, unclear } => {
             if unclear {
                 clear_up(third, number);
             }

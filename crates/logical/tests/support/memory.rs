@@ -1,7 +1,7 @@
 //! A storage backend in memory, with a manual clock and injected faults.
 //!
 //! It stops like a process: after a chosen number of changing calls every call fails, and the last
-//! one was half executed. Its content survives in [`Memory::survivor`], as that of a file system
+//! one was half executed. Its content survives in [`ChecksumCache::survivor`], as that of a file system
 //! does. After a power failure, only synced content survives for certain ([`super::disk`]).
 
 mod stream;
@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use storage::{
-    Backend, CreateHow, DirectoryStream, FileIdentity, Metadata, Now, OpenHow, Pool, StoredFile, Usage,
+    Backend, CreateHow, DirectoryStream, FileIdentity, Metadata, Now, OpenHow, Pool, SpaceUsage, StoredFile,
 };
 use stream::Stream;
 
@@ -447,9 +447,9 @@ impl Backend for Memory {
     fn attributes(&self, path: &LogicalPath) -> io::Result<Vec<String>> {
         self.file(self.find(path)?).attributes()
     }
-    fn usage(&self, path: &LogicalPath, _space: Option<&str>) -> io::Result<Usage> {
+    fn usage(&self, path: &LogicalPath, _space: Option<&str>) -> io::Result<SpaceUsage> {
         self.find(path)?;
-        Ok(Usage { total: 1000 << 20, free: 400 << 20, largest_free: 300 << 20 })
+        Ok(SpaceUsage { total: 1000 << 20, free: 400 << 20, largest_free: 300 << 20 })
     }
     fn space_of(&self, _path: &LogicalPath) -> String {
         "public".into()

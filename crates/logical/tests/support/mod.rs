@@ -7,9 +7,11 @@ pub mod memory;
 pub mod shelf;
 pub mod time;
 
-use base::{Cgi, Error, ErrorKind, Identity, LogicalPath, Owner, Told};
+use base::{Cgi, Error, ErrorKind, Identity, LogicalPath, LoginNames, Owner};
 use logical::config::{Config, Export};
-use logical::{Journals, ListReply, Logical, NumberedUsers, Parts, Unfinished, UnfinishedList, WalkLimits};
+use logical::{
+    Journals, ListReply, Logical, LogicalParts, NumberedUsers, UnfinishedFile, UnfinishedList, WalkLimits,
+};
 use memory::Memory;
 use shelf::Shelf;
 use std::collections::HashMap;
@@ -17,12 +19,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
-use storage::faulty::Rules;
+use storage::faulty::FaultRules;
 use storage::{Backend, Faulty};
 use time::ManualClock;
 use vfs::{
-    Answer, Caller, FileOperation, FileSystem, Mailbox, OpenFile, OpenRequest, Operation, ReplyTo, Started,
-    Stat, Target, TargetList, Token, Value,
+    Answer, Caller, FileOperation, FileStat, FileSystem, Mailbox, OpenFile, OpenRequest, Operation, ReplyTo,
+    ReplyToken, Started, Target, TargetList, Value,
 };
 
 /// Deferred answers by call.
@@ -34,7 +36,7 @@ pub struct Post {
 }
 
 impl Mailbox for Post {
-    fn deliver(&self, token: Token, answer: Answer) {
+    fn deliver(&self, token: ReplyToken, answer: Answer) {
         let twice = self.arrived.lock().unwrap().insert(token.call, answer);
         assert!(twice.is_none(), "call {} was answered twice", token.call);
         self.bell.notify_all();
@@ -102,14 +104,14 @@ impl Call {
         }
     }
 
-    pub fn stat(self) -> Stat {
+    pub fn stat(self) -> FileStat {
         match self.value() {
             Value::Stat(stat) => stat,
             _ => panic!("no status"),
         }
     }
 
-    pub fn opened(self) -> (Arc<dyn OpenFile>, Option<Stat>) {
+    pub fn opened(self) -> (Arc<dyn OpenFile>, Option<FileStat>) {
         match self.value() {
             Value::Opened(opened) => (opened.file, opened.stat),
             _ => panic!("not an open file"),
@@ -146,7 +148,7 @@ pub fn targets(names: &[&str]) -> TargetList {
 }
 
 pub fn caller(user: &str, pid: u32) -> Arc<Caller> {
-    let told = Told { user, host: "localhost", ..Told::default() };
+    let told = LoginNames { user, host: "localhost", ..LoginNames::default() };
     Arc::new(Caller::new(Identity::new(&told, pid, None, "host"), true, false))
 }
 
@@ -199,7 +201,7 @@ pub fn list_within(server: &Server, below: &str, limits: WalkLimits) -> Result<U
 }
 
 /// Returns the unfinished files at and below a path in which everything is readable.
-pub fn listed(server: &Server, below: &str) -> Vec<Unfinished> {
+pub fn listed(server: &Server, below: &str) -> Vec<UnfinishedFile> {
     let list = list_within(server, below, WalkLimits::default()).unwrap();
     assert_eq!((list.unreadable, list.limit), (Vec::new(), None));
     list.files
@@ -229,7 +231,7 @@ impl Client {
 
     fn reply(&self) -> (ReplyTo, u64) {
         let number = self.post.next.fetch_add(1, Ordering::SeqCst);
-        (ReplyTo::new(self.post.clone(), Token { owner: self.owner.0, call: number }), number)
+        (ReplyTo::new(self.post.clone(), ReplyToken { owner: self.owner.0, call: number }), number)
     }
 
     pub fn call_as(&self, caller: &Arc<Caller>, operation: Operation) -> Call {
@@ -326,7 +328,7 @@ impl Server {
     }
 
     /// Starts a server on fault-injecting storage.
-    pub fn with_rules() -> (Self, Arc<Rules>) {
+    pub fn with_rules() -> (Self, Arc<FaultRules>) {
         let mut rules = None;
         let wrap = |memory| {
             let faulty = Faulty::new(memory);
@@ -345,7 +347,7 @@ impl Server {
         persist: Shelf,
         checkpoints: Shelf,
     ) -> Result<Self, Error> {
-        let parts = Parts {
+        let parts = LogicalParts {
             config: config.clone(),
             backend,
             clock: clock.clone(),

@@ -8,11 +8,11 @@ mod limits;
 mod support;
 
 use base::ErrorKind::{self, *};
-use base::{Error, Identity, Told};
-use digest::{Algorithm, Running as Summing};
+use base::{Error, Identity, LoginNames};
+use digest::{Algorithm, RunningChecksum as Summing};
 use logical::{
-    Fetch, Fetched, Fetcher, Finish, HostRule, Names, ProofRule, Running, Sink, ThirdPartyParts,
-    ThirdPartySettings as Settings,
+    Fetcher, Finish, HostResolver, HostRule, ProofRule, RunningTransfer, ThirdPartyParts,
+    ThirdPartySettings as Settings, TransferRequest, TransferResult, TransferSink,
 };
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -24,8 +24,8 @@ use vfs::{Answer, Caller, FileOperation, OpenFile, OpenRequest, Started, Value};
 
 /// A fetch that the test executes.
 struct Work {
-    fetch: Fetch,
-    sink: Arc<dyn Sink>,
+    fetch: TransferRequest,
+    sink: Arc<dyn TransferSink>,
     finish: Finish,
     cancelled: Arc<AtomicBool>,
 }
@@ -48,7 +48,7 @@ impl Work {
     }
 
     fn done(self, bytes: u64) {
-        self.finish.done(Ok(Fetched { bytes, checksum: None, verified: false }));
+        self.finish.done(Ok(TransferResult { bytes, checksum: None, verified: false }));
     }
 }
 
@@ -61,14 +61,19 @@ struct Hand {
 
 struct Flag(Arc<AtomicBool>);
 
-impl Running for Flag {
+impl RunningTransfer for Flag {
     fn cancel(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 }
 
 impl Fetcher for Hand {
-    fn start(&self, fetch: Fetch, sink: Arc<dyn Sink>, finish: Finish) -> Box<dyn Running> {
+    fn start(
+        &self,
+        fetch: TransferRequest,
+        sink: Arc<dyn TransferSink>,
+        finish: Finish,
+    ) -> Box<dyn RunningTransfer> {
         let cancelled = Arc::new(AtomicBool::new(false));
         let running = Box::new(Flag(cancelled.clone()));
         self.works.lock().unwrap().push_back(Work { fetch, sink, finish, cancelled });
@@ -98,7 +103,7 @@ impl Hand {
 #[derive(Default)]
 struct Book(HashMap<&'static str, IpAddr>);
 
-impl Names for Book {
+impl HostResolver for Book {
     fn addresses(&self, name: &str) -> Vec<IpAddr> {
         self.0.get(name).copied().into_iter().collect()
     }
@@ -122,7 +127,7 @@ fn serving(settings: Settings) -> (Server, Arc<Hand>) {
 }
 
 fn at(user: &str, pid: u32, address: &str) -> Arc<Caller> {
-    let told = Told { user, host: address, ..Told::default() };
+    let told = LoginNames { user, host: address, ..LoginNames::default() };
     let identity = Identity::new(&told, pid, address.parse().ok(), "host");
     Arc::new(Caller::new(identity, true, false))
 }
@@ -309,7 +314,7 @@ fn a_copy_starts_at_the_second_sync() {
     assert!(hand.is_idle(), "the first sync only prepares the copy");
     let result = server.on_file(&file, FileOperation::Sync);
     let work = hand.take();
-    let Fetch { source, path, cgi, key, origins, streams, size, .. } = work.fetch.clone();
+    let TransferRequest { source, path, cgi, key, origins, streams, size, .. } = work.fetch.clone();
     assert_eq!(
         (source.as_str(), path.as_str(), cgi.as_str(), key.as_str()),
         ("source:1095", "/theirs/f", "", "k1")
@@ -329,7 +334,7 @@ fn a_copy_starts_at_the_second_sync() {
     server.close(&file).done();
     assert!(!server.stat("/data/new").stat().posc_pending);
     assert_eq!(server.memory.content("/data/new").as_deref(), Some(&b"12345"[..]));
-    assert_eq!(server.logical.status(), logical::Status::default());
+    assert_eq!(server.logical.status(), logical::LogicalStatus::default());
 }
 
 #[test]
@@ -361,7 +366,7 @@ fn a_failed_copy_leaves_no_file() {
         assert_eq!(server.on_file(&file, FileOperation::Sync).refusal(), want, "the result stays");
         server.close(&file).done();
         assert_eq!(server.memory.content(name), None);
-        assert_eq!(server.logical.status(), logical::Status::default());
+        assert_eq!(server.logical.status(), logical::LogicalStatus::default());
     }
 }
 
@@ -392,7 +397,7 @@ fn checksums_are_compared() {
         // Out of order, as from several streams.
         work.write(3, b"45").unwrap();
         work.write(0, b"123").unwrap();
-        work.finish.done(Ok(Fetched { bytes: 5, checksum: theirs, verified: false }));
+        work.finish.done(Ok(TransferResult { bytes: 5, checksum: theirs, verified: false }));
         match result.answer() {
             Answer::Value(_) => assert!(good),
             Answer::Error(error) => assert!(!good && error.kind == ChecksumError, "{}", error.text),
@@ -427,7 +432,7 @@ fn a_cancelled_copy_ends_and_leaves_no_file() {
         work.done(5);
         parting.done();
         assert_eq!(server.memory.content("/data/new"), None, "{way}");
-        assert_eq!(server.logical.status(), logical::Status::default());
+        assert_eq!(server.logical.status(), logical::LogicalStatus::default());
     }
 }
 

@@ -7,7 +7,9 @@ use crate::cluster::{Creation, CreationPermit, SharedLeases};
 use cluster::CreationOutcome;
 use cluster::tree::Address;
 use std::sync::{Arc, Mutex, PoisonError};
-use vfs::{Answer, Caller, FileSystem, Mailbox, Operation, Redirect, ReplyTo, Started, Target, Token};
+use vfs::{
+    Answer, Caller, FileSystem, Mailbox, Operation, RedirectAnswer, ReplyTo, ReplyToken, Started, Target,
+};
 
 /// A file system whose new files need leases.
 pub(crate) struct LeasedCreation {
@@ -61,7 +63,7 @@ fn too_late(door: Option<Address>) -> Answer {
     match door {
         Some(door) => {
             let host = door.written_host().into_owned();
-            Answer::Redirect(Redirect { host, port: door.port().into(), cgi: String::new() })
+            Answer::Redirect(RedirectAnswer { host, port: door.port().into(), cgi: String::new() })
         }
         // The server has just started, and no parent has reported the node where clients begin.
         None => later(),
@@ -90,7 +92,7 @@ impl CreationReply {
 }
 
 impl Mailbox for CreationReply {
-    fn deliver(&self, _: Token, answer: Answer) {
+    fn deliver(&self, _: ReplyToken, answer: Answer) {
         self.end(&answer);
         self.to.defer().send(answer);
     }

@@ -4,10 +4,10 @@
 //! It is separate from `net` and `storage`, because it connects the hooks of one with the rings of
 //! the other (decisions 004 and 005).
 
-use net::{LoopHandle, Wake};
+use net::{LoopHandle, LoopWaker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use storage::ring::{Driver, install};
+use storage::ring::{RingDriver, install};
 
 /// Installs the rings on each loop if they are enabled, and logs once whether they are used.
 ///
@@ -52,9 +52,9 @@ pub(crate) fn install_on(loops: &[LoopHandle], wanted: bool) {
 }
 
 /// Installs both rings or none, because a kernel that permits one permits the other.
-fn on_this_loop() -> std::io::Result<(Wake, Driver)> {
+fn on_this_loop() -> std::io::Result<(LoopWaker, RingDriver)> {
     let driver = install()?;
-    let wake = Wake::new(driver.event()?)?;
+    let wake = LoopWaker::new(driver.event()?)?;
     net::enable_batching()?;
     Ok((wake, driver))
 }

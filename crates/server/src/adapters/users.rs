@@ -1,13 +1,13 @@
 //! Names of users and groups, and the identity of this process, for [`logical::Users`].
 
-use logical::Users;
+use logical::UserDirectory;
 use std::sync::Arc;
-use storage::Names;
+use storage::UserNameCache;
 
 /// The users and groups of this machine. The identity of the process is a snapshot of the time of
 /// creation.
 pub(crate) struct SystemUsers {
-    names: Names,
+    names: UserNameCache,
     own_uid: u32,
     own_groups: Vec<u32>,
 }
@@ -16,11 +16,11 @@ impl SystemUsers {
     pub(crate) fn new() -> Self {
         let mut own_groups = vec![nix::unistd::getegid().as_raw()];
         own_groups.extend(rustix::process::getgroups().unwrap_or_default().iter().map(|gid| gid.as_raw()));
-        Self { names: Names::new(), own_uid: nix::unistd::geteuid().as_raw(), own_groups }
+        Self { names: UserNameCache::new(), own_uid: nix::unistd::geteuid().as_raw(), own_groups }
     }
 }
 
-impl Users for SystemUsers {
+impl UserDirectory for SystemUsers {
     fn user(&self, uid: u32) -> Arc<str> {
         self.names.user(uid)
     }

@@ -16,8 +16,8 @@ use cluster::{
     AffinityPath, ClientAffinity, ForeignTarget, LookupLimits, Policy, SharedFileSystem, WaitTimes, Weights,
 };
 use config::{
-    AddressFamily, AffinityKind, AffinityPart, Cluster, Effective, HostPattern, ManagerAddress, Port, Quorum,
-    Setting, Visibility, Wait,
+    AddressFamily, AffinityKind, AffinityPart, ClusterConfig, Effective, HostPattern, ManagerAddress, Port,
+    Quorum, Setting, Visibility, WaitTime,
 };
 use net::Admission;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -76,12 +76,12 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
     Ok(Some(settings))
 }
 
-fn role(role: config::Role) -> NodeRole {
+fn role(role: config::NodeRole) -> NodeRole {
     match role {
-        config::Role::MetaManager => NodeRole::MetaManager,
-        config::Role::Manager => NodeRole::Manager,
-        config::Role::Supervisor => NodeRole::Supervisor,
-        config::Role::Server => NodeRole::Server,
+        config::NodeRole::MetaManager => NodeRole::MetaManager,
+        config::NodeRole::Manager => NodeRole::Manager,
+        config::NodeRole::Supervisor => NodeRole::Supervisor,
+        config::NodeRole::Server => NodeRole::Server,
     }
 }
 
@@ -122,11 +122,11 @@ fn lookup(host: &str) -> Vec<IpAddr> {
 fn listen(effective: &Effective, own: Option<&ManagerAddress>) -> Result<Listen, StartError> {
     let cluster = &effective.cluster;
     let port = match *cluster.role {
-        config::Role::Server => 0,
-        config::Role::Supervisor => cluster.supervisor_port.to_bind(),
+        config::NodeRole::Server => 0,
+        config::NodeRole::Supervisor => cluster.supervisor_port.to_bind(),
         // The command line takes precedence over the file, and the entry of this node over
         // xrd.port, as in cmsd.
-        config::Role::Manager | config::Role::MetaManager => match (cluster.port.value, own) {
+        config::NodeRole::Manager | config::NodeRole::MetaManager => match (cluster.port.value, own) {
             (Some(port), _) if cluster.port.origin == config::Origin::CommandLine => port.to_bind(),
             (_, Some(own)) => own.port,
             (Some(port), None) => port.to_bind(),
@@ -196,7 +196,7 @@ fn parent(
 fn children(effective: &Effective, identity: &OwnNodeId) -> Result<Vec<ChildSettings>, StartError> {
     let cluster = &effective.cluster;
     let mut parents: Vec<&ManagerAddress> = cluster.parents().iter().map(|setting| &setting.value).collect();
-    let subcluster = cluster.subcluster.value.as_ref().filter(|_| *cluster.role == config::Role::Manager);
+    let subcluster = cluster.subcluster.value.as_ref().filter(|_| *cluster.role == config::NodeRole::Manager);
     let subman = parents.is_empty() && subcluster.is_some();
     if subman {
         parents.extend(subcluster);
@@ -232,16 +232,16 @@ fn login(effective: &Effective, identity: &OwnNodeId, subman: bool) -> Result<Lo
     let cluster = &effective.cluster;
     let mut mode = Mode::BLREDIR | Mode::NOSTAGE;
     mode |= match *cluster.role {
-        config::Role::Server => Mode::SERVER,
-        config::Role::Supervisor => Mode::MANAGER | Mode::SERVER,
-        config::Role::Manager | config::Role::MetaManager => Mode::MANAGER,
+        config::NodeRole::Server => Mode::SERVER,
+        config::NodeRole::Supervisor => Mode::MANAGER | Mode::SERVER,
+        config::NodeRole::Manager | config::NodeRole::MetaManager => Mode::MANAGER,
     };
     if subman {
         mode |= Mode::SUBMAN;
     }
     let hours = jiff::Zoned::now().offset().seconds() / 3600;
     mode = mode.with_zone_hours(i8::try_from(hours).unwrap_or(0));
-    if *cluster.role == config::Role::Manager {
+    if *cluster.role == config::NodeRole::Manager {
         mode = mode.with_share_percent(*cluster.sched.share);
     }
     Ok(LoginMessage {
@@ -289,22 +289,24 @@ fn paths(effective: &Effective) -> Result<String, StartError> {
     Ok(lines.join("\n"))
 }
 
-fn weights(cluster: &Cluster) -> Weights {
+fn weights(cluster: &ClusterConfig) -> Weights {
     let config::LoadWeights { cpu, io, runq, mem, pag, space } = *cluster.sched.weights;
     Weights { cpu, io, runq, mem, pag, space }
 }
 
-fn policy(cluster: &Cluster) -> Policy {
+fn policy(cluster: &ClusterConfig) -> Policy {
     let sched = &cluster.sched;
     let reports = *cluster.ping * *cluster.ping_usage + REPORTS_SLACK;
-    let wait = |wait: &Wait, by_role| match *wait {
-        Wait::ByRole => by_role,
-        Wait::ByReports => Some(reports),
-        Wait::Time(time) => Some(time),
+    let wait = |wait: &WaitTime, by_role| match *wait {
+        WaitTime::ByRole => by_role,
+        WaitTime::ByReports => Some(reports),
+        WaitTime::Time(time) => Some(time),
     };
     let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
-    let elsewhere =
-        |outside: &config::Outside| ForeignTarget { host: outside.host.as_str().into(), port: outside.port };
+    let elsewhere = |outside: &config::OutsideAddress| ForeignTarget {
+        host: outside.host.as_str().into(),
+        port: outside.port,
+    };
     let delay = &cluster.delay;
     Policy {
         weights: weights(cluster),
@@ -312,7 +314,7 @@ fn policy(cluster: &Cluster) -> Policy {
         load_max: *sched.load_max,
         reset: *sched.reset,
         share: Some(*sched.share_default)
-            .filter(|share| *share > 0 && *cluster.role == config::Role::MetaManager),
+            .filter(|share| *share > 0 && *cluster.role == config::NodeRole::MetaManager),
         linger: *cluster.space.linger,
         loads_known: *cluster.ping_usage > 0,
         randomized: sched.affinity.randomized,
@@ -335,7 +337,7 @@ fn policy(cluster: &Cluster) -> Policy {
         source_elsewhere: sched.one_source.as_ref().and_then(|limit| limit.outside.as_ref()).map(elsewhere),
         stagers_tried_max: count(*delay.stagers),
         // The managers below a meta manager have separate files.
-        shared: cluster.shared.as_ref().filter(|_| *cluster.role != config::Role::MetaManager).map(
+        shared: cluster.shared.as_ref().filter(|_| *cluster.role != config::NodeRole::MetaManager).map(
             |shared| SharedFileSystem {
                 unchecked: shared.unchecked,
                 central: shared.central,
@@ -354,7 +356,7 @@ fn policy(cluster: &Cluster) -> Policy {
 
 /// Returns the limits for look-ups in a file system that all servers share. After `patience`, the
 /// requester no longer waits for the answer.
-fn looks(cluster: &Cluster, patience: Duration) -> LookupLimits {
+fn looks(cluster: &ClusterConfig, patience: Duration) -> LookupLimits {
     let Some(shared) = cluster.shared.as_ref() else { return LookupLimits::default() };
     let here = cluster.role.redirects() || !shared.rate_central;
     // The value is that of cmsd.
@@ -372,7 +374,7 @@ fn looks(cluster: &Cluster, patience: Duration) -> LookupLimits {
 /// `xrd.allow` as read by cmsd admit.
 fn admission(effective: &Effective) -> Option<Admission> {
     let keeper = |allow: &[Setting<HostPattern>]| {
-        let network = config::Network { allow: allow.to_vec(), ..effective.network.clone() };
+        let network = config::NetworkConfig { allow: allow.to_vec(), ..effective.network.clone() };
         (!allow.is_empty()).then(|| Arc::new(Doorkeeper::new(&network)))
     };
     let keepers: Vec<_> = [&effective.cluster.allow, &effective.cluster.connect]
@@ -402,11 +404,11 @@ fn health(effective: &Effective) -> HealthSettings {
     let leaf = !cluster.role.redirects();
     let interval = &cluster.load_interval;
     let load = match &*cluster.load_source {
-        config::LoadSource::Program(command) => {
+        config::LoadMeasurement::Program(command) => {
             LoadMeasurement::Program { command: command.clone(), interval: interval.value }
         }
-        config::LoadSource::Own if interval.origin.is_default() => LoadMeasurement::default(),
-        config::LoadSource::Own => LoadMeasurement::Own { interval: interval.value },
+        config::LoadMeasurement::Own if interval.origin.is_default() => LoadMeasurement::default(),
+        config::LoadMeasurement::Own => LoadMeasurement::Own { interval: interval.value },
     };
     let space = &cluster.space;
     let rules = SpaceLimits {

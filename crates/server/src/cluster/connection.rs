@@ -12,7 +12,7 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use wire::cms::response::MessageId;
-use wire::cms::{Code, Phase};
+use wire::cms::{Code, FramePhase};
 
 /// The stage of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,10 +56,10 @@ impl ConnectionStage {
     }
 
     /// Returns the phase that determines the limits of the frames.
-    pub(super) const fn phase(self) -> Phase {
+    pub(super) const fn phase(self) -> FramePhase {
         match self {
-            Self::Anonymous | Self::Asking => Phase::Login,
-            Self::Node | Self::Redirector => Phase::Established,
+            Self::Anonymous | Self::Asking => FramePhase::Login,
+            Self::Node | Self::Redirector => FramePhase::Established,
         }
     }
 }

@@ -38,8 +38,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::cms::flags::{InventoryModifier, StateModifier, StatsModifier};
 use wire::cms::message::{Lease, State};
-use wire::cms::response::Answer as WireAnswer;
-use wire::cms::{Frame, Message as Wire, Splitter, StreamId};
+use wire::cms::response::ResponseAnswer as WireAnswer;
+use wire::cms::{Frame, FrameSplitter, Message as Wire, StreamId};
 
 /// The interval at which expired locations are removed while nothing else happens.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -319,7 +319,7 @@ impl ClusterEngine {
     }
 
     /// Handles arrived bytes: takes whole frames, a limited number per turn.
-    pub(super) fn arrived(&mut self, link: ConnectionId, splitter: &mut Splitter) -> Frames {
+    pub(super) fn arrived(&mut self, link: ConnectionId, splitter: &mut FrameSplitter) -> Frames {
         let frames = self.take_frames(link, splitter);
         self.submit_looks();
         frames
@@ -336,7 +336,7 @@ impl ClusterEngine {
         }
     }
 
-    fn take_frames(&mut self, link: ConnectionId, splitter: &mut Splitter) -> Frames {
+    fn take_frames(&mut self, link: ConnectionId, splitter: &mut FrameSplitter) -> Frames {
         let mut taken = 0;
         loop {
             let Some(stage) = self.stage(link) else { return Frames::Ended };

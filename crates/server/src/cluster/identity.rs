@@ -102,9 +102,9 @@ fn made(host: &str) -> io::Result<String> {
 fn system_id(effective: &Effective, floating: &str) -> NodeId {
     let cluster = &effective.cluster;
     let kind = match *cluster.role {
-        config::Role::Server => 's',
-        config::Role::Supervisor => 'u',
-        config::Role::Manager | config::Role::MetaManager => 'm',
+        config::NodeRole::Server => 's',
+        config::NodeRole::Supervisor => 'u',
+        config::NodeRole::Manager | config::NodeRole::MetaManager => 'm',
     };
     let instance =
         format!("{}@{}", effective.instance.as_deref().unwrap_or(config::ANONYMOUS), effective.host);
@@ -117,7 +117,7 @@ fn system_id(effective: &Effective, floating: &str) -> NodeId {
             Err(_) => (manager.host.clone(), manager.port),
         })
         .collect();
-    let managers = hosts.iter().map(|(host, port)| wire::cms::login::cluster_id::ManagerAddress {
+    let managers = hosts.iter().map(|(host, port)| wire::cms::login::cluster_id::ClusterIdManager {
         host: host.as_bytes(),
         port: *port,
     });

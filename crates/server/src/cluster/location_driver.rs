@@ -21,14 +21,14 @@ use cluster::{
     ANSWER_OVERDUE, ClusterAnswer, ErrorCode, LateAnswer, LeaseNumber, LocationResolver, LookupOutcome,
     ResolverAction, Slot, SlotMask, StateAsk, StateReply,
 };
-use logical::Presence;
+use logical::PathPresence;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::cms::flags::{HaveModifier, InventoryModifier, StateModifier};
 use wire::cms::message::{Lease, PathBatch, State};
-use wire::cms::response::{Answer as WireAnswer, MessageId, Redirect, Response};
+use wire::cms::response::{MessageId, Redirect, Response, ResponseAnswer as WireAnswer};
 use wire::cms::{Frame, Message as Wire, StreamId};
 
 /// The number of requests checked for disconnected clients at each sweep.
@@ -468,7 +468,7 @@ impl LocationDriver {
         tree: &mut TreeDriver,
         path: &LogicalPath,
         number: u64,
-        presence: Presence,
+        presence: PathPresence,
     ) {
         if let Some(files) = &mut self.shared_files {
             files.stat_finished(path, number, presence, tree.now());
@@ -479,9 +479,9 @@ impl LocationDriver {
     fn take_findings(&mut self, tree: &mut TreeDriver) {
         while let Some(finding) = self.shared_files.as_mut().and_then(ServerFiles::next_finding) {
             let sight = match finding.presence {
-                Some(Presence::Here { pending }) => LookupOutcome::Here { pending },
-                Some(Presence::NotHere) => LookupOutcome::NotHere,
-                Some(Presence::Unknown | Presence::Overloaded) => LookupOutcome::Unknown,
+                Some(PathPresence::Here { pending }) => LookupOutcome::Here { pending },
+                Some(PathPresence::NotHere) => LookupOutcome::NotHere,
+                Some(PathPresence::Unknown | PathPresence::Overloaded) => LookupOutcome::Unknown,
                 None => LookupOutcome::Refused,
             };
             self.looked_up(tree, finding.path.as_bytes(), sight);

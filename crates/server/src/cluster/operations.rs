@@ -7,16 +7,18 @@
 //! They are sent to every server that may write the path, even if it does not have the file. A
 //! missing name, or a directory that exists already, is therefore not logged.
 
-use base::{Cgi, ErrorKind, Identity, LogicalPath, Owner, Told};
+use base::{Cgi, ErrorKind, Identity, LogicalPath, LoginNames, Owner};
 use cluster::OrderPermit;
-use config::OperationProgram;
+use config::OperationCommand;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use storage::Pool;
-use vfs::{Answer, Caller, FileSystem, Mailbox, Operation, PrepareRequest, ReplyTo, Started, Target, Token};
+use vfs::{
+    Answer, Caller, FileSystem, Mailbox, Operation, PrepareRequest, ReplyTo, ReplyToken, Started, Target,
+};
 use wire::cms::flags::PrepaddModifier;
 use wire::cms::message::Message;
 
@@ -29,7 +31,7 @@ const CANCEL: &str = "cancel";
 pub(crate) struct Executor {
     files: Arc<dyn FileSystem>,
     caller: Arc<Caller>,
-    programs: Vec<OperationProgram>,
+    programs: Vec<OperationCommand>,
     local_root: PathBuf,
     pool: Arc<Pool>,
     log: Arc<ProgramLog>,
@@ -75,7 +77,7 @@ impl ProgramLog {
 }
 
 impl Mailbox for ProgramLog {
-    fn deliver(&self, token: Token, answer: Answer) {
+    fn deliver(&self, token: ReplyToken, answer: Answer) {
         let what = self.waiting().remove(&token.call);
         Self::outcome(what.as_deref().unwrap_or("an operation"), &answer);
     }
@@ -85,10 +87,10 @@ impl Executor {
     /// Creates an executor for `files`, whose `/` is `local_root` on disk.
     pub(crate) fn new(
         files: Arc<dyn FileSystem>,
-        programs: Vec<OperationProgram>,
+        programs: Vec<OperationCommand>,
         local_root: PathBuf,
     ) -> Self {
-        let told = Told { user: "manager", host: "cluster", ..Told::default() };
+        let told = LoginNames { user: "manager", host: "cluster", ..LoginNames::default() };
         let caller = Caller::new(Identity::new(&told, 0, None, "host"), true, false);
         let (pool, log) = (Pool::new("cluster-program", PROGRAMS_MAX), Arc::default());
         Self { files, caller: Arc::new(caller), programs, local_root, pool, log }
@@ -114,13 +116,13 @@ impl Executor {
         }
         let number = self.log.next.fetch_add(1, Ordering::Relaxed);
         self.log.waiting().insert(number, what);
-        let reply = ReplyTo::new(self.log.clone(), Token { owner: 0, call: number });
+        let reply = ReplyTo::new(self.log.clone(), ReplyToken { owner: 0, call: number });
         if let Started::Done(answer) = self.files.start(&self.caller, order.operation, &reply) {
-            self.log.deliver(Token { owner: 0, call: number }, answer);
+            self.log.deliver(ReplyToken { owner: 0, call: number }, answer);
         }
     }
 
-    fn call(&self, program: &OperationProgram, order: &NameOperation, what: String) {
+    fn call(&self, program: &OperationCommand, order: &NameOperation, what: String) {
         let Some((name, arguments)) = program.program.split_first() else { return };
         let mut command = Command::new(name);
         command.args(arguments).arg(order.name).args(&order.figure);
@@ -258,7 +260,7 @@ mod tests {
         }
     }
 
-    fn executor(programs: Vec<OperationProgram>, root: &str) -> (Executor, Receiver<String>) {
+    fn executor(programs: Vec<OperationCommand>, root: &str) -> (Executor, Receiver<String>) {
         let (sender, done) = channel();
         (Executor::new(Arc::new(Recorder(Mutex::new(sender))), programs, root.into()), done)
     }
@@ -338,7 +340,7 @@ mod tests {
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         let script = format!("echo \"$@\" > {}", fifo.display());
         let program = ["sh", "-c", &script, "xeq"].map(str::to_owned).to_vec();
-        let programs = vec![OperationProgram { operations: vec!["rm", "mv", "chmod"], program }];
+        let programs = vec![OperationCommand { operations: vec!["rm", "mv", "chmod"], program }];
         let (executor, done) = executor(programs, "/srv/data");
         for (number, expected) in
             [(4, "rm /srv/data/f\n"), (3, "mv /srv/data/f /srv/data/g\n"), (0, "chmod 0750 /srv/data/a/b\n")]

@@ -10,7 +10,7 @@ use super::pending_requests::{LocationQuery, RequestOrigin};
 use super::prepares;
 use super::tree_driver::TreeDriver;
 use cluster::{ClusterAnswer, ErrorCode, LocateFlags, OrderPermit};
-use wire::cms::response::Answer as WireAnswer;
+use wire::cms::response::ResponseAnswer as WireAnswer;
 
 /// Forwards an order to all children it concerns, once it is known that no node has the new name.
 ///

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     fn caller() -> Arc<Caller> {
-        let told = base::Told { user: "u", host: "h", ..base::Told::default() };
+        let told = base::LoginNames { user: "u", host: "h", ..base::LoginNames::default() };
         Arc::new(Caller::new(base::Identity::new(&told, 1, None, "host"), true, false))
     }
 

@@ -14,7 +14,7 @@ use super::tree_driver::TreeDriver;
 use base::LogicalPath;
 use cluster::tree::{ConnectionId, Extensions, Mode};
 use cluster::{LeaseNumber, OrderPermit};
-use logical::Presence;
+use logical::PathPresence;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::cms::Message;
@@ -123,7 +123,7 @@ impl ServerDriver {
         tree: &mut TreeDriver,
         path: &LogicalPath,
         number: u64,
-        presence: Presence,
+        presence: PathPresence,
     ) {
         if let Some(holdings) = &mut self.holdings {
             holdings.stat_finished(path, number, presence, tree.now());
@@ -140,16 +140,16 @@ impl ServerDriver {
     fn report(&mut self, tree: &mut TreeDriver, finding: &PathState) {
         let path = finding.path.as_bytes();
         match (&finding.wanted, finding.presence) {
-            (StatReason::Answer(parent), Some(Presence::Here { pending })) => {
+            (StatReason::Answer(parent), Some(PathPresence::Here { pending })) => {
                 self.leases.exists(path);
                 self.answer_here(tree, parent, pending);
             }
             // A lease arrived during the look-up.
-            (StatReason::Answer(parent), Some(Presence::NotHere)) if self.leases.is_running(path) => {
+            (StatReason::Answer(parent), Some(PathPresence::NotHere)) if self.leases.is_running(path) => {
                 self.answer_here(tree, parent, true);
             }
-            (StatReason::Answer(parent), Some(Presence::NotHere)) => self.answer_not_here(tree, parent),
-            (StatReason::News, Some(Presence::Here { pending })) => {
+            (StatReason::Answer(parent), Some(PathPresence::NotHere)) => self.answer_not_here(tree, parent),
+            (StatReason::News, Some(PathPresence::Here { pending })) => {
                 self.leases.exists(path);
                 if let Some(holdings) = &mut self.holdings {
                     holdings.appeared(path);
@@ -158,17 +158,20 @@ impl ServerDriver {
                 parent_messages::announce(tree, path, here);
             }
             // The client that is expected to create the file may be on its way.
-            (StatReason::News, Some(Presence::NotHere)) if self.leases.is_running(path) => {}
-            (StatReason::News, Some(Presence::NotHere)) => parent_messages::retract(tree, path),
+            (StatReason::News, Some(PathPresence::NotHere)) if self.leases.is_running(path) => {}
+            (StatReason::News, Some(PathPresence::NotHere)) => parent_messages::retract(tree, path),
             // The look-up queue is full because a disk hangs, so the parents' knowledge of changed
             // names is void.
             (StatReason::News, None) => self.reset(tree),
             // Parents rely on a report of each new name, unless a full list follows soon.
-            (StatReason::News, Some(Presence::Unknown)) if self.complete && self.list_at.is_none() => {
+            (StatReason::News, Some(PathPresence::Unknown)) if self.complete && self.list_at.is_none() => {
                 self.reset(tree);
             }
             // A parent does not take a missing reply for an absence. It asks again.
-            (StatReason::Answer(_) | StatReason::News, Some(Presence::Unknown | Presence::Overloaded))
+            (
+                StatReason::Answer(_) | StatReason::News,
+                Some(PathPresence::Unknown | PathPresence::Overloaded),
+            )
             | (StatReason::Answer(_), None) => {}
             (StatReason::Machine | StatReason::Folder, _) => {}
         }

@@ -12,7 +12,7 @@ use super::state_file::spawn_blocking_thread;
 use base::LogicalPath;
 use cluster::tree::Extensions;
 use cluster::{LookupDecision, LookupLimiter, LookupLimits};
-use logical::{Gap, Logical, Presence};
+use logical::{Gap, Logical, PathPresence};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -31,7 +31,7 @@ const INVENTORY_WAITING_MAX: usize = 256 * 1024;
 const INVENTORY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A stat and its result.
-pub(super) type StatResult = (LogicalPath, u64, Presence);
+pub(super) type StatResult = (LogicalPath, u64, PathPresence);
 
 /// A callback for results of stats, on any thread.
 pub(super) type StatCallback = Arc<dyn Fn(Vec<StatResult>) + Send + Sync>;
@@ -40,7 +40,7 @@ pub(super) type StatCallback = Arc<dyn Fn(Vec<StatResult>) + Send + Sync>;
 pub(super) struct PathState {
     pub(super) path: LogicalPath,
     /// The state; `None` if no stat was made because too many wait.
-    pub(super) presence: Option<Presence>,
+    pub(super) presence: Option<PathPresence>,
     pub(super) wanted: StatReason,
 }
 
@@ -108,7 +108,7 @@ impl ServerFiles {
             LookupDecision::Later => {
                 self.looking.insert(path, PendingStat { number: None, wanted: vec![wanted] })
             }
-            LookupDecision::Missing => self.found(path, Some(Presence::NotHere), wanted),
+            LookupDecision::Missing => self.found(path, Some(PathPresence::NotHere), wanted),
             LookupDecision::Refused => {
                 tracing::debug!("{} is not looked up: too much waits for its turn", path.shown());
                 self.found(path, None, wanted);
@@ -177,7 +177,7 @@ impl ServerFiles {
         &mut self,
         path: &LogicalPath,
         number: u64,
-        presence: Presence,
+        presence: PathPresence,
         now: Duration,
     ) {
         // The result of an earlier stat than the expected one is stale.
@@ -190,24 +190,24 @@ impl ServerFiles {
         }
     }
 
-    fn apply_stat(&mut self, path: &LogicalPath, presence: Presence, wanted: StatReason, now: Duration) {
+    fn apply_stat(&mut self, path: &LogicalPath, presence: PathPresence, wanted: StatReason, now: Duration) {
         let asked = matches!(wanted, StatReason::Answer(_) | StatReason::Machine);
-        if let (StatReason::Folder, Presence::NotHere) = (&wanted, presence)
+        if let (StatReason::Folder, PathPresence::NotHere) = (&wanted, presence)
             && self.logical.exports(path)
         {
             self.looks.missing(path.as_bytes(), now);
         }
-        self.found(path.clone(), (presence != Presence::Overloaded).then_some(presence), wanted);
+        self.found(path.clone(), (presence != PathPresence::Overloaded).then_some(presence), wanted);
         if self.looks.remembers()
             && asked
-            && presence == Presence::NotHere
+            && presence == PathPresence::NotHere
             && let Some(Ok(folder)) = cluster::folder(path.as_bytes()).map(LogicalPath::parse)
         {
             self.look_at(folder, StatReason::Folder, now);
         }
     }
 
-    fn found(&mut self, path: LogicalPath, presence: Option<Presence>, wanted: StatReason) {
+    fn found(&mut self, path: LogicalPath, presence: Option<PathPresence>, wanted: StatReason) {
         if !matches!(wanted, StatReason::Folder) {
             self.findings.push_back(PathState { path, presence, wanted });
         }

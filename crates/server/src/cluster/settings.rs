@@ -7,7 +7,7 @@
 use super::health::HealthSettings;
 use cluster::tree::{AcceptorRole, Blacklist, ChildSettings, ParentSettings};
 use cluster::{CacheSettings, LookupLimits, Policy, ResolveSettings};
-use config::OperationProgram;
+use config::OperationCommand;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ pub struct Settings {
     /// The measurements of this node, and the list of nodes that may join.
     pub health: HealthSettings,
     /// Programs that perform operations on names instead of a server (`cms.fsxeq`).
-    pub programs: Vec<OperationProgram>,
+    pub programs: Vec<OperationCommand>,
     /// The directory on the disk of a server that corresponds to `/`.
     pub local_root: PathBuf,
     /// The name changes that a redirector forwards to all servers, instead of redirecting the

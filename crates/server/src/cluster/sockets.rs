@@ -19,7 +19,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
-use wire::cms::Splitter;
+use wire::cms::FrameSplitter;
 
 /// Maximum number of connections waiting to be accepted, because thousands of nodes may start at
 /// once. The kernel has its own limit.
@@ -205,7 +205,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 
 /// Receives bytes and passes each frame to the engine, until the end.
 async fn receive(engine: SharedEngine, link: ConnectionId, from: OwnedReadHalf) {
-    let mut splitter = Splitter::new(match engine.borrow_mut().stage(link) {
+    let mut splitter = FrameSplitter::new(match engine.borrow_mut().stage(link) {
         Some(stage) => stage.phase(),
         None => return,
     });
@@ -250,7 +250,7 @@ impl Default for ReceiveBuffer {
 }
 
 impl ReceiveBuffer {
-    fn read(&mut self, from: &OwnedReadHalf, splitter: &mut Splitter) -> io::Result<usize> {
+    fn read(&mut self, from: &OwnedReadHalf, splitter: &mut FrameSplitter) -> io::Result<usize> {
         let count = from.try_read(&mut self.0)?;
         splitter.push(self.0.get(..count).unwrap_or_default());
         Ok(count)

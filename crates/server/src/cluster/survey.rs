@@ -14,8 +14,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 use wire::cms::flags::{ClientNetwork, LocateOptions, StatsModifier};
 use wire::cms::message::Locate;
-use wire::cms::response::{Answer, locate_text};
-use wire::cms::{Extensions, Login, LoginAnswer, Message, Phase, Splitter, StreamId, ToRedirector};
+use wire::cms::response::{ResponseAnswer, locate_text};
+use wire::cms::{Extensions, FramePhase, FrameSplitter, Login, LoginAnswer, Message, StreamId, ToRedirector};
 use wire::xroot::reply::locate::NodeKind;
 
 /// Timeout for one node.
@@ -272,7 +272,7 @@ fn plain(address: &str) -> String {
 /// A connection that is logged in as a redirector.
 struct RedirectorConnection {
     stream: TcpStream,
-    splitter: Splitter,
+    splitter: FrameSplitter,
     last: u32,
 }
 
@@ -284,7 +284,7 @@ impl RedirectorConnection {
                 Ok(stream) => {
                     stream.set_read_timeout(Some(PATIENCE))?;
                     stream.set_write_timeout(Some(PATIENCE))?;
-                    return Ok(Self { stream, splitter: Splitter::new(Phase::Login), last: 0 });
+                    return Ok(Self { stream, splitter: FrameSplitter::new(FramePhase::Login), last: 0 });
                 }
                 Err(error) => last = error,
             }
@@ -317,7 +317,7 @@ impl RedirectorConnection {
                 LoginAnswer::Xauth(_) => Err(refused(b"it wants its visitors to authenticate")),
                 LoginAnswer::Try(_) | LoginAnswer::Other(_) => Ok(None),
             })?;
-        self.splitter.enter(Phase::Redirector);
+        self.splitter.enter(FramePhase::Redirector);
         Ok(status)
     }
 
@@ -335,7 +335,7 @@ impl RedirectorConnection {
                 return Ok(None);
             }
             Ok(Some(match response.answer {
-                Answer::Data { text: Some(text), .. } => Some(text.to_vec()),
+                ResponseAnswer::Data { text: Some(text), .. } => Some(text.to_vec()),
                 _ => None,
             }))
         })

@@ -6,8 +6,8 @@
 use crate::admin::{AdminCall, AdminRequest, AdminResponse, FileList, FileState, UnreadablePath};
 use base::{Error, LogicalPath, Owner};
 use logical::{
-    BlockedFile, CheckpointBlock, CheckpointOrder, Cleared, ListReply, Logical, Unfinished, UnfinishedList,
-    UnfinishedState, WalkLimits,
+    BlockedFile, CheckpointBlock, CheckpointOrder, Cleared, ListReply, Logical, UnfinishedFile,
+    UnfinishedList, UnfinishedState, WalkLimits,
 };
 use serde::Serialize;
 use std::sync::{Arc, LazyLock};
@@ -133,7 +133,7 @@ fn parse(text: &str) -> Result<LogicalPath, String> {
     LogicalPath::from_escaped(text).map_err(|why| format!("{text} is not a path as clients name it: {why}"))
 }
 
-fn unfinished(one: Unfinished) -> FileState {
+fn unfinished(one: UnfinishedFile) -> FileState {
     let state = match one.state {
         UnfinishedState::Open { handles } => format!("open ({handles})"),
         UnfinishedState::Held { seconds } => format!("removed in {seconds} s"),

@@ -3,7 +3,7 @@
 
 use crate::daemon::{self, Launch, LogTarget};
 use crate::log::{Levels, Retention};
-use config::{Evaluation, Folder, Load, Overrides, Port, Strictness};
+use config::{ConfigInput, DirectorySetting, Evaluation, Overrides, Port, Strictness};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -15,12 +15,12 @@ const LOSS: &str = "SCALLA_TEST_LOSS";
 
 fn launch(directory: &Path) -> Launch {
     Launch {
-        load: Load {
+        load: ConfigInput {
             file: None,
             evaluation: Evaluation { program: "xrootd".to_owned(), ..Evaluation::default() },
             overrides: Overrides {
                 port: Some(Port::Any),
-                admin_path: Some(Folder { path: directory.join("admin"), group: false }),
+                admin_path: Some(DirectorySetting { path: directory.join("admin"), group: false }),
                 ..Overrides::default()
             },
             strictness: Strictness::Strict,

@@ -6,7 +6,7 @@
 //! that a server runs, because a crash leaves a stale socket behind, but no lock.
 
 use super::User;
-use config::{Effective, Folder};
+use config::{DirectorySetting, Effective};
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Uid, chownat, fchown, flock, fstat,
     openat, statat,
@@ -178,7 +178,7 @@ fn make_folder(folder: &Path, mode: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// [`FolderError::Failed`].
-pub fn enter_home(home: Option<&Folder>, instance: Option<&str>) -> Result<PathBuf, FolderError> {
+pub fn enter_home(home: Option<&DirectorySetting>, instance: Option<&str>) -> Result<PathBuf, FolderError> {
     let here = || std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let Some(folder) = (match (home, instance) {
         (Some(folder), instance) => Some((folder.for_instance(instance), folder.mode())),

@@ -20,7 +20,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use vfs::{Answer, Caller, FileSystem, OpenFile, Operation, Redirect, ReplyTo, Started};
+use vfs::{Answer, Caller, FileSystem, OpenFile, Operation, RedirectAnswer, ReplyTo, Started};
 
 /// A client that returns within this time found no other copy.
 const BACK: Duration = Duration::from_secs(60);
@@ -106,7 +106,7 @@ impl ReaderRedirect {
 
     /// Returns the destination of a client that opens a file; `None` if it was redirected there
     /// before.
-    fn away(&self, who: &Identity, path: &LogicalPath) -> Option<Redirect> {
+    fn away(&self, who: &Identity, path: &LogicalPath) -> Option<RedirectAnswer> {
         let mut state = self.state();
         let key = state.key(who, path);
         if state.away.remove(&key).is_some_and(|left| left.elapsed() < BACK) {
@@ -118,7 +118,7 @@ impl ReaderRedirect {
 
     /// Returns the destination of a client that reads a file of `size` bytes; `None` while no other
     /// copy is known.
-    fn elsewhere(self: &Arc<Self>, who: &Identity, path: &LogicalPath, size: u64) -> Option<Redirect> {
+    fn elsewhere(self: &Arc<Self>, who: &Identity, path: &LogicalPath, size: u64) -> Option<RedirectAnswer> {
         let mut state = self.state();
         match state.files.get(path) {
             Some(CopySearch::Known { found, until }) if *until > Instant::now() => {
@@ -127,7 +127,7 @@ impl ReaderRedirect {
                 let key = state.key(who, path);
                 let door = state.leave(key)?;
                 Some(match at {
-                    Some((host, port)) => Redirect { host, port: port.into(), cgi: String::new() },
+                    Some((host, port)) => RedirectAnswer { host, port: port.into(), cgi: String::new() },
                     None => door,
                 })
             }
@@ -184,14 +184,14 @@ impl ReaderRedirectState {
         self.hasher.hash_one((who.user(), who.pid, who.host(), path))
     }
 
-    fn leave(&mut self, key: u64) -> Option<Redirect> {
+    fn leave(&mut self, key: u64) -> Option<RedirectAnswer> {
         let door = self.door.clone()?;
         if self.away.len() >= AWAY_MAX {
             self.away.clear();
         }
         self.away.insert(key, Instant::now());
         let host = door.written_host().into_owned();
-        Some(Redirect { host, port: door.port().into(), cgi: String::new() })
+        Some(RedirectAnswer { host, port: door.port().into(), cgi: String::new() })
     }
 
     /// Handles a client that was redirected here again. If another copy was found, the door does
@@ -260,7 +260,7 @@ impl FileSystem for ReaderRedirectFileSystem {
         self.behind.start(caller, operation, reply)
     }
 
-    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
+    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
         if !self.moving.reading.load(Ordering::Relaxed) || file.is_writable() || file.stays_here() {
             return None;
         }
@@ -271,7 +271,7 @@ impl FileSystem for ReaderRedirectFileSystem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::Told;
+    use base::LoginNames;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// The test supplies the results of searches.
@@ -286,7 +286,7 @@ mod tests {
     }
 
     fn who(pid: u32) -> Identity {
-        Identity::new(&Told { user: "u", host: "h", ..Told::default() }, pid, None, "host")
+        Identity::new(&LoginNames { user: "u", host: "h", ..LoginNames::default() }, pid, None, "host")
     }
 
     fn path(text: &str) -> LogicalPath {
@@ -319,7 +319,7 @@ mod tests {
             answer.send(found.clone()).unwrap();
             settled(&moving);
         }
-        let to = Redirect { host: "[::1]".into(), port: 1094, cgi: String::new() };
+        let to = RedirectAnswer { host: "[::1]".into(), port: 1094, cgi: String::new() };
         assert_eq!(moving.elsewhere(&who(1), &files[0].0, 10), Some(to));
         assert_eq!(moving.elsewhere(&who(1), &files[1].0, 10), None, "another size is another file");
         assert_eq!(moving.elsewhere(&who(1), &files[2].0, 10), None);

@@ -13,7 +13,7 @@ use super::fetcher::{PullCancel, SharedThreads, until_cancelled};
 use super::outbound::{ClientOutbound, Outbound};
 use base::{Error, ErrorKind};
 use config::{CopyProgram, CopyScan};
-use logical::{Fetch, Fetched, Fetcher, Finish, Running, Sink};
+use logical::{Fetcher, Finish, RunningTransfer, TransferRequest, TransferResult, TransferSink};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -54,7 +54,7 @@ impl ProgramPuller {
 
     /// Builds the command line, for a source at that host and port. Source and destination cannot
     /// be mistaken for options: one is a URL, the other an absolute path.
-    fn command(program: &CopyProgram, fetch: &Fetch, source: &str, file: &Path) -> Command {
+    fn command(program: &CopyProgram, fetch: &TransferRequest, source: &str, file: &Path) -> Command {
         let mut command = Command::new(&program.path);
         command.args(&program.arguments);
         if let Some(algorithm) = fetch.checksum {
@@ -71,15 +71,20 @@ impl ProgramPuller {
     }
 }
 
-fn source_url(fetch: &Fetch, source: &str) -> String {
-    let Fetch { path, cgi, key, origins, .. } = fetch;
+fn source_url(fetch: &TransferRequest, source: &str) -> String {
+    let TransferRequest { path, cgi, key, origins, .. } = fetch;
     let origin = origins.first().map(String::as_str).unwrap_or_default();
     let more = if cgi.is_empty() { String::new() } else { format!("{cgi}&") };
     format!("xroot://{source}/{path}?{more}tpc.key={key}&tpc.org={origin}")
 }
 
 impl Fetcher for ProgramPuller {
-    fn start(&self, fetch: Fetch, sink: Arc<dyn Sink>, finish: Finish) -> Box<dyn Running> {
+    fn start(
+        &self,
+        fetch: TransferRequest,
+        sink: Arc<dyn TransferSink>,
+        finish: Finish,
+    ) -> Box<dyn RunningTransfer> {
         let (cancel, cancelled) = watch::channel(false);
         let running = Box::new(PullCancel(cancel));
         let Some(threads) = self.threads.get() else {
@@ -129,21 +134,21 @@ async fn check_source(source: &str, outbound: &ClientOutbound) -> Result<String,
     Ok(instead.unwrap_or_else(|| source.to_owned()))
 }
 
-fn descriptor(sink: &dyn Sink) -> Result<BorrowedFd<'_>, Error> {
+fn descriptor(sink: &dyn TransferSink) -> Result<BorrowedFd<'_>, Error> {
     sink.descriptor().ok_or_else(|| {
         Error::new(ErrorKind::Unsupported, "a program can only write files on disk; leave ofs.tpc pgm out")
     })
 }
 
 /// Returns the current path of the destination's file.
-fn path_of(sink: &dyn Sink) -> Result<PathBuf, Error> {
+fn path_of(sink: &dyn TransferSink) -> Result<PathBuf, Error> {
     let link = format!("/proc/self/fd/{}", descriptor(sink)?.as_raw_fd());
     std::fs::read_link(link).map_err(|e| Error::unable_named("find", "the destination's file", e))
 }
 
 /// Returns the size of the destination's file, or an error if `path` is no longer its name. May
 /// block.
-fn bytes_of(sink: &dyn Sink, path: &Path) -> Result<u64, Error> {
+fn bytes_of(sink: &dyn TransferSink, path: &Path) -> Result<u64, Error> {
     let fail =
         |error: rustix::io::Errno| Error::unable_named("look at", "the destination's file", error.into());
     let open = rustix::fs::fstat(descriptor(sink)?).map_err(fail)?;
@@ -170,8 +175,8 @@ impl CopyProgramRun {
         self,
         mut command: Command,
         mut cancelled: watch::Receiver<bool>,
-        sink: &dyn Sink,
-    ) -> Result<Fetched, Error> {
+        sink: &dyn TransferSink,
+    ) -> Result<TransferResult, Error> {
         let fail = |error| Error::unable_named("run", &self.name, error);
         let mut size = self.bytes(sink)?;
         let mut child = command.spawn().map_err(fail)?;
@@ -217,12 +222,12 @@ impl CopyProgramRun {
                 let text = format!("{} ended well with {bytes} of {wanted} bytes", self.name);
                 Err(Error::new(ErrorKind::FsError, text))
             }
-            _ => Ok(Fetched { bytes, checksum: None, verified: true }),
+            _ => Ok(TransferResult { bytes, checksum: None, verified: true }),
         }
     }
 
     /// Checks the file with `block_in_place`, so that it blocks no other task of this thread.
-    fn bytes(&self, sink: &dyn Sink) -> Result<u64, Error> {
+    fn bytes(&self, sink: &dyn TransferSink) -> Result<u64, Error> {
         tokio::task::block_in_place(|| bytes_of(sink, &self.path))
     }
 
@@ -326,7 +331,7 @@ mod tests {
     /// A destination on disk.
     struct Destination(File);
 
-    impl Sink for Destination {
+    impl TransferSink for Destination {
         fn write(&self, _: u64, _: Bytes, then: Written) {
             then(Err(Error::new(ErrorKind::Unsupported, "the program writes by itself")));
         }
@@ -340,7 +345,7 @@ mod tests {
 
     /// Returns the result of a copy by a shell script, which finds the path of the destination in
     /// `$f`.
-    fn copied(script: &str) -> Result<Fetched, String> {
+    fn copied(script: &str) -> Result<TransferResult, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("scalla-program-{}-{number}", std::process::id()));
@@ -352,7 +357,7 @@ mod tests {
         let program = CopyProgram { path: "/bin/sh".into(), arguments };
         let runner =
             ProgramPuller::new(program, CopyScan::All, false, Outbound::new(CopySources::default(), "here"));
-        let fetch = Fetch {
+        let fetch = TransferRequest {
             source: "127.0.0.1:1".to_owned(),
             path: "/theirs".to_owned(),
             cgi: String::new(),

@@ -8,7 +8,7 @@ use super::outbound::{ClientOutbound, Outbound};
 use base::{Error, ErrorKind};
 use client::{AddressFilter, Bytes, Cause, Client, File, OpenWith, RemotePath, Settings, Url};
 use digest::{Algorithm, Checksum};
-use logical::{Fetch, Fetched, Fetcher, Finish, Running, Sink};
+use logical::{Fetcher, Finish, RunningTransfer, TransferRequest, TransferResult, TransferSink};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -87,14 +87,19 @@ impl Threads {
 /// The handle that cancels a pull.
 pub(super) struct PullCancel(pub(super) watch::Sender<bool>);
 
-impl Running for PullCancel {
+impl RunningTransfer for PullCancel {
     fn cancel(&self) {
         self.0.send_replace(true);
     }
 }
 
 impl Fetcher for Puller {
-    fn start(&self, fetch: Fetch, sink: Arc<dyn Sink>, finish: Finish) -> Box<dyn Running> {
+    fn start(
+        &self,
+        fetch: TransferRequest,
+        sink: Arc<dyn TransferSink>,
+        finish: Finish,
+    ) -> Box<dyn RunningTransfer> {
         let (cancel, mut cancelled) = watch::channel(false);
         let Some(threads) = self.threads.get() else {
             finish.done(Err(Error::new(ErrorKind::NoMemory, "there are no threads for it")));
@@ -119,11 +124,11 @@ impl Fetcher for Puller {
 }
 
 async fn pull(
-    fetch: &Fetch,
+    fetch: &TransferRequest,
     outbound: ClientOutbound,
     writer: &PullWriter,
-    sink: &dyn Sink,
-) -> Result<Fetched, Error> {
+    sink: &dyn TransferSink,
+) -> Result<TransferResult, Error> {
     let resolver = outbound.resolver();
     let filter = AddressFilter::new(move |host, address| outbound.choose(host, address));
     let filter = filter.with_resolver(resolver);
@@ -138,7 +143,7 @@ async fn pull(
         Some(asked) => Some(patiently(asked, sink).await?),
         None => None,
     };
-    Ok(Fetched { bytes, checksum, verified: false })
+    Ok(TransferResult { bytes, checksum, verified: false })
 }
 
 /// Returns the client settings of a server, which must not depend on its environment variables.
@@ -149,7 +154,7 @@ fn settings(streams: u32) -> Settings {
 }
 
 /// Opens the source under each name by which it may know the client.
-async fn open(client: &Client, fetch: &Fetch) -> Result<(Url, File), Error> {
+async fn open(client: &Client, fetch: &TransferRequest) -> Result<(Url, File), Error> {
     let bad = |error: client::UrlError| Error::new(ErrorKind::ArgInvalid, error.to_string());
     let path = RemotePath::new(fetch.path.to_string());
     let path = path.map_err(|error| Error::new(ErrorKind::ArgInvalid, error.to_string()))?;
@@ -203,7 +208,10 @@ async fn ask_checksum(client: Client, url: Url, algorithm: Algorithm) -> Result<
 }
 
 /// Waits for a checksum and reports progress meanwhile, so that the copy does not time out.
-async fn patiently(mut asked: Abort<Result<Checksum, Error>>, sink: &dyn Sink) -> Result<Checksum, Error> {
+async fn patiently(
+    mut asked: Abort<Result<Checksum, Error>>,
+    sink: &dyn TransferSink,
+) -> Result<Checksum, Error> {
     loop {
         match tokio::time::timeout(ALIVE, &mut asked.0).await {
             Ok(told) => return told.map_err(|_| broken_off())?,
@@ -263,13 +271,13 @@ async fn read(file: &File, size: u64, streams: u32, writer: &PullWriter) -> Resu
 
 /// Writes several pieces at a time.
 struct PullWriter {
-    sink: Arc<dyn Sink>,
+    sink: Arc<dyn TransferSink>,
     places: Arc<Semaphore>,
     failure: Arc<Mutex<Option<Error>>>,
 }
 
 impl PullWriter {
-    fn new(sink: Arc<dyn Sink>) -> Self {
+    fn new(sink: Arc<dyn TransferSink>) -> Self {
         Self { sink, places: Arc::new(Semaphore::new(PIECES_MAX)), failure: Arc::default() }
     }
 

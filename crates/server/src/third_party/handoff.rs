@@ -4,7 +4,7 @@
 
 use config::CopyRedirect;
 use std::sync::Arc;
-use vfs::{Answer, Caller, FileSystem, OpenFile, Operation, Redirect, ReplyTo, Started, Target};
+use vfs::{Answer, Caller, FileSystem, OpenFile, Operation, RedirectAnswer, ReplyTo, Started, Target};
 
 /// The key of copies with credentials that the client has delegated to the destination. Servers
 /// redirect such copies by this key.
@@ -22,12 +22,12 @@ impl Handoff {
         if rules.is_empty() { behind } else { Arc::new(Self { behind, rules }) }
     }
 
-    fn redirect(&self, target: &Target) -> Option<Redirect> {
+    fn redirect(&self, target: &Target) -> Option<RedirectAnswer> {
         let key = target.cgi.text("tpc.key").filter(|key| !key.is_empty())?;
         let delegated = key == DELEGATED_KEY || target.cgi.text("tpc.dlgon") == Some("1");
         let rule =
             self.rules.iter().find(|rule| if delegated { rule.delegated } else { rule.undelegated })?;
-        Some(Redirect {
+        Some(RedirectAnswer {
             host: rule.target.host.clone(),
             port: rule.target.port.into(),
             cgi: rule.cgi.clone(),
@@ -45,7 +45,7 @@ impl FileSystem for Handoff {
         self.behind.start(caller, operation, reply)
     }
 
-    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
+    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
         self.behind.elsewhere(caller, file)
     }
 }
@@ -53,8 +53,8 @@ impl FileSystem for Handoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{Cgi, Identity, LogicalPath, Told};
-    use config::Target as Address;
+    use base::{Cgi, Identity, LogicalPath, LoginNames};
+    use config::RedirectServer as Address;
     use vfs::FileOperation;
 
     /// A file system that redirects readers.
@@ -64,8 +64,8 @@ mod tests {
             Started::Pending
         }
 
-        fn elsewhere(&self, _: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
-            Some(Redirect { host: file.path().text().into_owned(), port: 1094, cgi: String::new() })
+        fn elsewhere(&self, _: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
+            Some(RedirectAnswer { host: file.path().text().into_owned(), port: 1094, cgi: String::new() })
         }
     }
 
@@ -97,7 +97,7 @@ mod tests {
             cgi: String::new(),
         };
         let files = Handoff::before(Arc::new(Draining), vec![rule]);
-        let caller = Caller::new(Identity::new(&Told::default(), 1, None, "host"), true, true);
+        let caller = Caller::new(Identity::new(&LoginNames::default(), 1, None, "host"), true, true);
         let to = files.elsewhere(&caller, &Nothing(LogicalPath::parse(b"/f").unwrap()));
         assert_eq!(to.map(|to| to.host).as_deref(), Some("/f"));
     }

@@ -9,14 +9,14 @@ use client::xroot::codes::QueryType;
 use client::xroot::flags::{MkdirOptions, OpenOptions, StatOptions, StatWants};
 use client::xroot::request::{Chmod, Mkdir, Mv, Query, Request, Rm, Rmdir, Stat, Truncate};
 use cluster::Weights;
-use config::{ForwardWay, Forwarding, OperationProgram};
+use config::{ForwardWay, Forwarding, OperationCommand};
 use server::cluster::{HealthSettings, ListFile, LoadMeasurement, NodeRole, Settings, SpaceLimits};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::faulty::{Call, Fault, Gate, Rule};
+use storage::faulty::{FaultRule, FaultyCall, Gate, InjectedFault};
 use storage::{Faulty, Pool};
 
 const NO_SPACE: u32 = 3009;
@@ -86,7 +86,7 @@ fn a_program_of_the_site_carries_out_operations() {
     let script = format!("echo \"$@\" >> {}", said.display());
     let server = site.node_with("server", NodeRole::Server, &[&manager], |settings| {
         let program = ["sh", "-c", &script, "xeq"].map(str::to_owned).to_vec();
-        settings.programs = vec![OperationProgram { operations: vec!["rm"], program }];
+        settings.programs = vec![OperationCommand { operations: vec!["rm"], program }];
         settings.local_root = "/the/root".into();
     });
     manager.has_children(1);
@@ -412,8 +412,8 @@ fn a_disk_that_hangs_delays_only_the_files_it_may_have() {
     let folder = LogicalPath::parse(b"/hung").unwrap();
     let ill = site.server_over("ill", &[&manager], |posix| {
         let faulty = Faulty::new(posix).with_pool(&folder, Pool::new("hung", 1));
-        let calls = [Call::Stat, Call::Open, Call::List];
-        faulty.rules().add(Rule::new(&calls, Fault::Hang(gate.clone())).below(&folder));
+        let calls = [FaultyCall::Stat, FaultyCall::Open, FaultyCall::List];
+        faulty.rules().add(FaultRule::new(&calls, InjectedFault::Hang(gate.clone())).below(&folder));
         Arc::new(faulty)
     });
     let well = site.server("well", &[&manager]);

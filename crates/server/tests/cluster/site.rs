@@ -7,7 +7,7 @@ use client::{Login, Session, SessionError};
 use cluster::tree::{
     Address, ChildSettings, Extensions, LoginMessage as NodeLogin, Mode, NodeId, ParentSettings,
 };
-use config::{Effective, Folder, Port, Setting};
+use config::{DirectorySetting, Effective, Port, Setting};
 use server::RunningServer;
 use server::cluster::{ClusterEngine, NodeRole, Settings};
 use std::net::SocketAddr;
@@ -74,7 +74,7 @@ impl Site {
         let mut effective = Effective::for_directory(&data, false);
         effective.network.port =
             Setting::from_command_line(if port == 0 { Port::Any } else { Port::Number(port) });
-        let admin = Folder { path: folder.join("admin"), group: false };
+        let admin = DirectorySetting { path: folder.join("admin"), group: false };
         effective.process.admin_path = Setting::from_command_line(admin);
         (effective, data)
     }

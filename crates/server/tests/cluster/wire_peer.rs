@@ -7,20 +7,20 @@ use std::net::TcpStream;
 use wire::cms::flags::{Mode, SelectOptions as Options};
 use wire::cms::message::Select;
 use wire::cms::{
-    Code, Extensions, Frame, Login, LoginAnswer, Message, Phase, Splitter, StreamId, ToRedirector,
+    Code, Extensions, Frame, FramePhase, FrameSplitter, Login, LoginAnswer, Message, StreamId, ToRedirector,
 };
 
 /// A connection to the cluster port of a node.
 pub struct Peer {
     stream: TcpStream,
-    splitter: Splitter,
+    splitter: FrameSplitter,
 }
 
 impl Peer {
     pub fn connect(node: &Node) -> Self {
         let stream = TcpStream::connect(node.cluster_address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self { stream, splitter: Splitter::new(Phase::Established) }
+        Self { stream, splitter: FrameSplitter::new(FramePhase::Established) }
     }
 
     /// Logs in with the frames of an XRootD data server, and receives the reply.
@@ -131,19 +131,19 @@ impl Peer {
 
     /// Returns the next response to this redirector, as text.
     pub fn response(&mut self) -> (StreamId, bool, String) {
-        use wire::cms::Answer;
+        use wire::cms::ResponseAnswer;
         loop {
             let said = self.next(|frame| match ToRedirector::decode(&frame.header, frame.payload).unwrap() {
                 ToRedirector::Message(_) => None,
                 ToRedirector::Response(response) => {
                     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                     let words = match response.answer {
-                        Answer::Redirect(to) => format!("{}:{}", text(to.text), to.port),
-                        Answer::Waitresp { id } => format!("later {id}"),
-                        Answer::Error { code, .. } => format!("error {}", code.0),
-                        Answer::Wait { seconds } => format!("wait {seconds}"),
-                        Answer::Data { text: data, .. } => text(data.unwrap_or_default()),
-                        Answer::Unknown(code) => format!("{code:?}"),
+                        ResponseAnswer::Redirect(to) => format!("{}:{}", text(to.text), to.port),
+                        ResponseAnswer::Waitresp { id } => format!("later {id}"),
+                        ResponseAnswer::Error { code, .. } => format!("error {}", code.0),
+                        ResponseAnswer::Wait { seconds } => format!("wait {seconds}"),
+                        ResponseAnswer::Data { text: data, .. } => text(data.unwrap_or_default()),
+                        ResponseAnswer::Unknown(code) => format!("{code:?}"),
                     };
                     Some((frame.header.streamid, response.is_later(), words))
                 }

@@ -4,10 +4,10 @@
 
 use super::model::{Act, Content, FILES, ModelFile, Outcome, Step};
 use super::support::*;
-use session::{CallId, Destination, LinkId, ReadElement, ReadReply, Received, Todo};
+use session::{CallId, Destination, PathId, ReadElement, ReadReply, ReceiveResult, Todo};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use vfs::{Answer, AttributeResult, AttributeWork, CheckpointWork, FileOperation, OpenFile, Opened, Value};
+use vfs::{Answer, AttributeOutcome, AttributeWork, CheckpointWork, FileOperation, OpenFile, Opened, Value};
 
 /// A request on a file, with its position in the sequence.
 #[derive(Debug)]
@@ -242,7 +242,7 @@ impl Driver {
     fn settle(&mut self, at: usize, dice: &mut Dice) {
         let receipt = self.receipts.remove(at);
         let error = receipt.failed.then(|| base::Error::new(base::ErrorKind::IoError, "lost"));
-        let received = Received { error, ..Received::default() };
+        let received = ReceiveResult { error, ..ReceiveResult::default() };
         let todo = self.bench.session.received(receipt.call, received, &mut self.bench.out);
         self.run(todo, dice);
     }
@@ -251,7 +251,7 @@ impl Driver {
     pub(crate) fn vanish(&mut self, dice: &mut Dice) {
         self.bench.session.end();
         self.run(Todo::Nothing, dice);
-        self.bench.session.unbind(LinkId(1));
+        self.bench.session.unbind(PathId(1));
         for at in (0..self.receipts.len()).rev() {
             let Some(receipt) = self.receipts.get_mut(at).filter(|receipt| !receipt.coming.is_empty()) else {
                 continue;
@@ -317,15 +317,15 @@ fn perform(file: &Arc<dyn OpenFile>, operation: &FileOperation) -> Answer {
         }
         FileOperation::Stat => {
             let size = model.content().bytes.len() as u64;
-            Value::Stat(vfs::Stat { size, ..stat() })
+            Value::Stat(vfs::FileStat { size, ..stat() })
         }
         FileOperation::Attributes(AttributeWork::Set { pairs, .. }) => {
             model.content().set_attribute(pairs[0].1[0]);
-            Value::Attributes(vec![AttributeResult { name: b"a".to_vec(), error: None, value: Vec::new() }])
+            Value::Attributes(vec![AttributeOutcome { name: b"a".to_vec(), error: None, value: Vec::new() }])
         }
         FileOperation::Attributes(_) => {
             let value = vec![model.content().attribute()];
-            Value::Attributes(vec![AttributeResult { name: b"a".to_vec(), error: None, value }])
+            Value::Attributes(vec![AttributeOutcome { name: b"a".to_vec(), error: None, value }])
         }
         FileOperation::Close { .. } | FileOperation::Abandon => {
             model.release();

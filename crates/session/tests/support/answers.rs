@@ -7,8 +7,8 @@ use base::{Error, ErrorKind};
 use session::wire_code;
 use std::sync::Arc;
 use vfs::{
-    Answer, AttributeResult, AttributeWork, BriefStat, CheckpointWork, Entry, FileKind, FileOperation,
-    ListDetail, Opened, Operation, Redirect, SpaceFigures, Stat, Value,
+    Answer, AttributeOutcome, AttributeWork, BriefStat, CheckpointWork, DirectoryEntry, FileKind,
+    FileOperation, FileStat, ListDetail, Opened, Operation, RedirectAnswer, SpaceFigures, Value,
 };
 use wire::xroot::codes::ErrorCode;
 use wire::xroot::flags::StatFlags;
@@ -124,7 +124,7 @@ impl Asked {
             REDIRECT => {
                 let host = String::from_utf8_lossy(&reply.body[4..]).into_owned();
                 let port = i32::from_be_bytes(reply.body[..4].try_into().unwrap());
-                Answer::Redirect(Redirect { host, port, cgi: String::new() })
+                Answer::Redirect(RedirectAnswer { host, port, cgi: String::new() })
             }
             _ => Answer::Value(self.value(&reply.body)),
         }
@@ -155,13 +155,13 @@ impl Asked {
             }
             Self::Text => Value::Text(text.to_vec()),
             Self::Checksum => {
-                let checksum = query::Checksum::parse(text).unwrap();
+                let checksum = query::ChecksumText::parse(text).unwrap();
                 let string = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
                 Value::Checksum { algorithm: string(checksum.kind), hex: string(checksum.value) }
             }
             Self::Attributes { list: true, values } => {
                 let listed = fattr::decode_list(body, *values).unwrap();
-                let result = |item: &fattr::ListedAttribute<'_>| AttributeResult {
+                let result = |item: &fattr::ListedAttribute<'_>| AttributeOutcome {
                     name: item.name.to_vec(),
                     error: None,
                     value: item.value.unwrap_or_default().to_vec(),
@@ -170,7 +170,7 @@ impl Asked {
             }
             Self::Attributes { list: false, values } => {
                 let results = fattr::decode_results(body, *values).unwrap();
-                let result = |item: &fattr::AttributeResult<'_>| AttributeResult {
+                let result = |item: &fattr::AttributeResult<'_>| AttributeOutcome {
                     name: item.name.to_vec(),
                     error: item.error.map(|code| kind_of(code.0)),
                     value: item.value.to_vec(),
@@ -194,7 +194,7 @@ fn of_kind(byte: u8) -> BriefStat {
     BriefStat::new(kind, byte & 8 != 0)
 }
 
-fn stat_of(text: &StatText<'_>) -> Stat {
+fn stat_of(text: &StatText<'_>) -> FileStat {
     let has = |bit| text.flags.contains(bit);
     let kind = match (has(StatFlags::IS_DIR), has(StatFlags::OTHER)) {
         (true, _) => FileKind::Directory,
@@ -203,7 +203,7 @@ fn stat_of(text: &StatText<'_>) -> Stat {
     };
     let extended = text.extended.as_ref().unwrap();
     let name = |bytes: &[u8]| Arc::from(std::str::from_utf8(bytes).unwrap());
-    Stat {
+    FileStat {
         id: text.id,
         size: text.size,
         kind,
@@ -221,11 +221,11 @@ fn stat_of(text: &StatText<'_>) -> Stat {
     }
 }
 
-fn entries(body: &[u8], detail: ListDetail) -> Vec<Entry> {
+fn entries(body: &[u8], detail: ListDetail) -> Vec<DirectoryEntry> {
     let listing = dirlist::Listing::new(body);
     assert_eq!(listing.has_stat(), detail.stat);
     let string = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let entry = |item: dirlist::Entry<'_>| Entry {
+    let entry = |item: dirlist::Entry<'_>| DirectoryEntry {
         name: item.name.to_vec(),
         stat: item.stat.as_ref().map(stat_of),
         checksum: item.checksum.map(|checksum| (string(checksum.kind), checksum.value.map(string))),

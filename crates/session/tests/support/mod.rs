@@ -17,10 +17,10 @@ pub use files::FakeFile;
 pub use raw::{Raw, Reply, segment};
 
 use base::{Error, ErrorKind};
-use session::{CallId, LinkId, Outlets, Peer, Session, Settings, Step, Todo};
+use session::{CallId, Outlets, PathId, Peer, Session, Settings, TakeResult, Todo};
 use std::net::IpAddr;
 use std::sync::Arc;
-use vfs::{Answer, FileKind, FileOperation, OpenRequest, Opened, Operation, Stat, Target, Value};
+use vfs::{Answer, FileKind, FileOperation, FileStat, OpenRequest, Opened, Operation, Target, Value};
 use wire::xroot::header::SessionId;
 
 pub const OWN_ID: [u8; 16] = *b"sixteen bytes id";
@@ -31,7 +31,7 @@ const _: () = assert!(OWN_ID.len() == 16);
 pub struct Outputs([Vec<u8>; 16]);
 
 impl Outlets for Outputs {
-    fn link(&mut self, link: LinkId) -> &mut Vec<u8> {
+    fn link(&mut self, link: PathId) -> &mut Vec<u8> {
         &mut self.0[usize::from(link.0)]
     }
 }
@@ -80,11 +80,11 @@ impl Bench {
     /// Feeds exactly one request, which must be taken as a whole.
     pub fn feed(&mut self, bytes: &[u8]) -> Todo {
         match self.session.take(bytes, base::Charge::NONE, &mut self.out) {
-            Step::Took { bytes: taken, todo } => {
+            TakeResult::Took { bytes: taken, todo } => {
                 assert_eq!(taken, bytes.len(), "bytes taken of the request");
                 todo
             }
-            Step::More { bytes: wanted } => {
+            TakeResult::More { bytes: wanted } => {
                 panic!("{wanted} bytes are required, {} are available", bytes.len())
             }
         }
@@ -111,7 +111,8 @@ impl Bench {
     pub fn ended_by(&mut self, request: &Raw) -> (u16, String) {
         // The bytes after the header of a violation may remain in the input.
         let bytes = request.bytes();
-        let Step::Took { todo, .. } = self.session.take(&bytes, base::Charge::NONE, &mut self.out) else {
+        let TakeResult::Took { todo, .. } = self.session.take(&bytes, base::Charge::NONE, &mut self.out)
+        else {
             panic!("incomplete request {request:?}");
         };
         assert!(matches!(todo, Todo::Close), "{} for {request:?}", name(&todo));
@@ -172,12 +173,12 @@ impl Bench {
 
     /// Returns all replies on a connection.
     pub fn all_replies(&mut self, link: u8) -> Vec<Reply> {
-        Reply::all(&std::mem::take(self.out.link(LinkId(link))))
+        Reply::all(&std::mem::take(self.out.link(PathId(link))))
     }
 
     /// Returns the bytes on a connection.
     pub fn bytes_on(&mut self, link: u8) -> Vec<u8> {
-        std::mem::take(self.out.link(LinkId(link)))
+        std::mem::take(self.out.link(PathId(link)))
     }
 
     /// Opens a file and asserts the number of its handle.
@@ -232,8 +233,8 @@ pub fn error(kind: ErrorKind, text: &str) -> Answer {
 }
 
 /// Returns the status that the tests use.
-pub fn stat() -> Stat {
-    Stat {
+pub fn stat() -> FileStat {
+    FileStat {
         id: 7,
         size: 10_000,
         kind: FileKind::File,

@@ -1,7 +1,7 @@
 //! An open file of the fault-injecting backend: each call first applies the rules, then calls the
 //! wrapped file.
 
-use super::rules::{Call, Rules, Verdict};
+use super::rules::{FaultRules, FaultVerdict, FaultyCall};
 use crate::{FileIdentity, Metadata, Now, Pool, StoredFile};
 use base::LogicalPath;
 use std::any::Any;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 pub(super) struct FaultyFile {
     pub(super) inner: Arc<dyn StoredFile>,
-    pub(super) rules: Arc<Rules>,
+    pub(super) rules: Arc<FaultRules>,
     pub(super) path: LogicalPath,
     pub(super) pool: Arc<Pool>,
 }
 
 impl FaultyFile {
-    fn meet(&self, call: Call) -> io::Result<Verdict> {
+    fn meet(&self, call: FaultyCall) -> io::Result<FaultVerdict> {
         self.rules.meet(call, &self.path)
     }
 
@@ -34,18 +34,18 @@ impl FaultyFile {
     }
 }
 
-fn shortened(verdict: &Verdict, into: &mut [u8]) -> usize {
+fn shortened(verdict: &FaultVerdict, into: &mut [u8]) -> usize {
     match verdict {
-        Verdict::Short(bytes) => into.len().min(*bytes),
+        FaultVerdict::Short(bytes) => into.len().min(*bytes),
         _ => into.len(),
     }
 }
 
 impl StoredFile for FaultyFile {
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Now<usize> {
-        match self.rules.meet_now(Call::Read, &self.path) {
+        match self.rules.meet_now(FaultyCall::Read, &self.path) {
             Err(error) => Now::Done(Err(error)),
-            Ok(Verdict::WouldBlock) => Now::WouldBlock,
+            Ok(FaultVerdict::WouldBlock) => Now::WouldBlock,
             Ok(verdict) => {
                 let most = shortened(&verdict, into);
                 self.inner.read_now(offset, into.get_mut(..most).unwrap_or_default())
@@ -55,20 +55,21 @@ impl StoredFile for FaultyFile {
 
     /// Returns `None` while rules apply to reads, because the rules are applied to each piece.
     fn read_scattered_now(&self, offset: u64, into: &mut [io::IoSliceMut<'_>]) -> Option<()> {
-        (!self.rules.concern(Call::Read, &self.path)).then(|| self.inner.read_scattered_now(offset, into))?
+        (!self.rules.concern(FaultyCall::Read, &self.path))
+            .then(|| self.inner.read_scattered_now(offset, into))?
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let most = shortened(&self.meet(Call::Read)?, into);
+        let most = shortened(&self.meet(FaultyCall::Read)?, into);
         let got = self.inner.read(offset, into.get_mut(..most).unwrap_or_default())?;
         self.rules.pace(got);
         Ok(got)
     }
 
     fn write_now(&self, offset: u64, from: &[u8]) -> Now<()> {
-        match self.rules.meet_now(Call::Write, &self.path) {
+        match self.rules.meet_now(FaultyCall::Write, &self.path) {
             Err(error) => Now::Done(Err(error)),
-            Ok(Verdict::WouldBlock) => Now::WouldBlock,
+            Ok(FaultVerdict::WouldBlock) => Now::WouldBlock,
             // Room is counted when bytes are written. A write that would block must not have taken
             // any.
             Ok(_) if self.rules.room().is_some() => Now::Done(self.write_with_room(offset, from)),
@@ -77,39 +78,39 @@ impl StoredFile for FaultyFile {
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
-        self.meet(Call::Write)?;
+        self.meet(FaultyCall::Write)?;
         self.write_with_room(offset, from)
     }
 
     fn truncate(&self, size: u64) -> io::Result<()> {
-        self.meet(Call::Truncate)?;
+        self.meet(FaultyCall::Truncate)?;
         self.inner.truncate(size)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.meet(Call::Sync)?;
+        self.meet(FaultyCall::Sync)?;
         self.inner.sync()
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.meet(Call::Sync)?;
+        self.meet(FaultyCall::Sync)?;
         self.inner.sync_all()
     }
 
     fn identity(&self) -> io::Result<FileIdentity> {
-        self.meet(Call::Stat)?;
+        self.meet(FaultyCall::Stat)?;
         self.inner.identity()
     }
 
     fn stat(&self) -> io::Result<Metadata> {
-        self.meet(Call::Stat)?;
+        self.meet(FaultyCall::Stat)?;
         self.inner.stat()
     }
 
     fn stat_now(&self) -> Now<Metadata> {
-        match self.rules.meet_now(Call::Stat, &self.path) {
+        match self.rules.meet_now(FaultyCall::Stat, &self.path) {
             Err(error) => Now::Done(Err(error)),
-            Ok(Verdict::WouldBlock) => Now::WouldBlock,
+            Ok(FaultVerdict::WouldBlock) => Now::WouldBlock,
             Ok(_) => self.inner.stat_now(),
         }
     }
@@ -119,27 +120,27 @@ impl StoredFile for FaultyFile {
     }
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {
-        self.meet(Call::SetMode)?;
+        self.meet(FaultyCall::SetMode)?;
         self.inner.set_mode(mode)
     }
 
     fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        self.meet(Call::Attribute)?;
+        self.meet(FaultyCall::Attribute)?;
         self.inner.attribute(name)
     }
 
     fn set_attribute(&self, name: &str, value: &[u8], new: bool) -> io::Result<()> {
-        self.meet(Call::Attribute)?;
+        self.meet(FaultyCall::Attribute)?;
         self.inner.set_attribute(name, value, new)
     }
 
     fn remove_attribute(&self, name: &str) -> io::Result<()> {
-        self.meet(Call::Attribute)?;
+        self.meet(FaultyCall::Attribute)?;
         self.inner.remove_attribute(name)
     }
 
     fn attributes(&self) -> io::Result<Vec<String>> {
-        self.meet(Call::Attribute)?;
+        self.meet(FaultyCall::Attribute)?;
         self.inner.attributes()
     }
 
@@ -150,7 +151,7 @@ impl StoredFile for FaultyFile {
         length: u64,
         offset: u64,
     ) -> io::Result<()> {
-        self.meet(Call::Clone)?;
+        self.meet(FaultyCall::Clone)?;
         let from = from.as_any().downcast_ref::<Self>().map_or(from, |faulty| &*faulty.inner);
         if self.rules.room().is_some() {
             let bytes = usize::try_from(length).unwrap_or(usize::MAX);
@@ -164,11 +165,11 @@ impl StoredFile for FaultyFile {
     /// Returns `None` while rules apply to reads, because the kernel would send data to a socket
     /// without applying them.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        if self.rules.concern(Call::Read, &self.path) { None } else { self.inner.descriptor() }
+        if self.rules.concern(FaultyCall::Read, &self.path) { None } else { self.inner.descriptor() }
     }
 
     fn is_resident(&self, offset: u64, length: usize) -> bool {
-        !self.rules.concern(Call::Read, &self.path) && self.inner.is_resident(offset, length)
+        !self.rules.concern(FaultyCall::Read, &self.path) && self.inner.is_resident(offset, length)
     }
 
     fn prefetch(&self, offset: u64, length: u64) {

@@ -15,22 +15,22 @@ mod pace;
 mod rules;
 
 pub use pace::Pace;
-pub use rules::{Call, Fault, Gate, Rule, RuleId, Rules};
+pub use rules::{FaultRule, FaultRules, FaultyCall, Gate, InjectedFault, RuleId};
 
 use crate::{
-    Backend, CreateHow, DirectoryStream, Elsewhere, FileIdentity, FileSystemUsage, Metadata, Now, OpenHow,
-    Pool, RawEntry, StoredFile, Usage,
+    Backend, CreateHow, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenHow, Pool,
+    RawEntry, SpaceUsage, StoredFile, WorkPlacement,
 };
 use base::LogicalPath;
 use file::FaultyFile;
-use rules::Verdict;
+use rules::FaultVerdict;
 use std::io;
 use std::sync::Arc;
 
 /// A fault-injecting storage backend. Without rules it behaves like the one it wraps.
 pub struct Faulty {
     inner: Arc<dyn Backend>,
-    rules: Arc<Rules>,
+    rules: Arc<FaultRules>,
     pools: Pools,
     links: Arc<Pools>,
 }
@@ -66,7 +66,7 @@ impl Faulty {
     }
 
     /// Returns the rules, which can be changed at any time.
-    pub fn rules(&self) -> &Arc<Rules> {
+    pub fn rules(&self) -> &Arc<FaultRules> {
         &self.rules
     }
 
@@ -91,14 +91,14 @@ impl Faulty {
 
 impl Backend for Faulty {
     fn open(&self, path: &LogicalPath, how: &OpenHow) -> io::Result<Arc<dyn StoredFile>> {
-        self.rules.meet(Call::Open, path)?;
+        self.rules.meet(FaultyCall::Open, path)?;
         Ok(self.file(path, self.inner.open(path, &Self::unwrapped(how))?))
     }
 
     fn open_now(&self, path: &LogicalPath, how: &OpenHow) -> Now<Arc<dyn StoredFile>> {
-        match self.rules.meet_now(Call::Open, path) {
+        match self.rules.meet_now(FaultyCall::Open, path) {
             Err(error) => Now::Done(Err(error)),
-            Ok(Verdict::WouldBlock) => Now::WouldBlock,
+            Ok(FaultVerdict::WouldBlock) => Now::WouldBlock,
             Ok(_) if pool_of(&self.links, path).is_some() => Now::WouldBlock,
             Ok(_) => match self.inner.open_now(path, &Self::unwrapped(how)) {
                 Now::Done(opened) => Now::Done(opened.map(|inner| self.file(path, inner))),
@@ -108,36 +108,36 @@ impl Backend for Faulty {
     }
 
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata> {
-        self.rules.meet(Call::Stat, path)?;
+        self.rules.meet(FaultyCall::Stat, path)?;
         self.inner.stat(path)
     }
 
     fn stat_now(&self, path: &LogicalPath) -> Now<Metadata> {
-        match self.rules.meet_now(Call::Stat, path) {
+        match self.rules.meet_now(FaultyCall::Stat, path) {
             Err(error) => Now::Done(Err(error)),
-            Ok(Verdict::WouldBlock) => Now::WouldBlock,
+            Ok(FaultVerdict::WouldBlock) => Now::WouldBlock,
             Ok(_) if pool_of(&self.links, path).is_some() => Now::WouldBlock,
             Ok(_) => self.inner.stat_now(path),
         }
     }
 
     fn identity(&self, path: &LogicalPath) -> io::Result<FileIdentity> {
-        self.rules.meet(Call::Stat, path)?;
+        self.rules.meet(FaultyCall::Stat, path)?;
         self.inner.identity(path)
     }
 
     fn has_name(&self, path: &LogicalPath) -> io::Result<bool> {
-        self.rules.meet(Call::Stat, path)?;
+        self.rules.meet(FaultyCall::Stat, path)?;
         self.inner.has_name(path)
     }
 
     fn sync_name(&self, path: &LogicalPath) -> io::Result<()> {
-        self.rules.meet(Call::Sync, path)?;
+        self.rules.meet(FaultyCall::Sync, path)?;
         self.inner.sync_name(path)
     }
 
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
-        self.rules.meet(Call::List, path)?;
+        self.rules.meet(FaultyCall::List, path)?;
         let (inner, rules, links) = (self.inner.list(path)?, self.rules.clone(), self.links.clone());
         let home = pool_of(&self.links, path).or_else(|| pool_of(&self.pools, path)).cloned();
         let mounted = self.pools.clone();
@@ -145,27 +145,27 @@ impl Backend for Faulty {
     }
 
     fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()> {
-        self.rules.meet(Call::MakeDirectory, path)?;
+        self.rules.meet(FaultyCall::MakeDirectory, path)?;
         self.inner.make_directory(path, mode, parents)
     }
 
     fn remove_directory(&self, path: &LogicalPath) -> io::Result<()> {
-        self.rules.meet(Call::RemoveDirectory, path)?;
+        self.rules.meet(FaultyCall::RemoveDirectory, path)?;
         self.inner.remove_directory(path)
     }
 
     fn remove_file(&self, path: &LogicalPath) -> io::Result<()> {
-        self.rules.meet(Call::RemoveFile, path)?;
+        self.rules.meet(FaultyCall::RemoveFile, path)?;
         self.inner.remove_file(path)
     }
 
     fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()> {
-        self.rules.meet(Call::Rename, from)?;
+        self.rules.meet(FaultyCall::Rename, from)?;
         self.inner.rename(from, to, parents)
     }
 
     fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
-        self.rules.meet(Call::SetMode, path)?;
+        self.rules.meet(FaultyCall::SetMode, path)?;
         self.inner.set_mode(path, mode)
     }
 
@@ -174,32 +174,32 @@ impl Backend for Faulty {
     }
 
     fn renew_access(&self, path: &LogicalPath) -> io::Result<()> {
-        self.rules.meet(Call::RenewAccess, path)?;
+        self.rules.meet(FaultyCall::RenewAccess, path)?;
         self.inner.renew_access(path)
     }
 
     fn truncate(&self, path: &LogicalPath, size: u64) -> io::Result<()> {
-        self.rules.meet(Call::Truncate, path)?;
+        self.rules.meet(FaultyCall::Truncate, path)?;
         self.inner.truncate(path, size)
     }
 
     fn attribute(&self, path: &LogicalPath, name: &str) -> io::Result<Option<Vec<u8>>> {
-        self.rules.meet(Call::Attribute, path)?;
+        self.rules.meet(FaultyCall::Attribute, path)?;
         self.inner.attribute(path, name)
     }
 
     fn set_attribute(&self, path: &LogicalPath, name: &str, value: &[u8], new: bool) -> io::Result<()> {
-        self.rules.meet(Call::Attribute, path)?;
+        self.rules.meet(FaultyCall::Attribute, path)?;
         self.inner.set_attribute(path, name, value, new)
     }
 
     fn remove_attribute(&self, path: &LogicalPath, name: &str) -> io::Result<()> {
-        self.rules.meet(Call::Attribute, path)?;
+        self.rules.meet(FaultyCall::Attribute, path)?;
         self.inner.remove_attribute(path, name)
     }
 
     fn attributes(&self, path: &LogicalPath) -> io::Result<Vec<String>> {
-        self.rules.meet(Call::Attribute, path)?;
+        self.rules.meet(FaultyCall::Attribute, path)?;
         self.inner.attributes(path)
     }
 
@@ -207,8 +207,8 @@ impl Backend for Faulty {
         self.inner.spaces_beside(path, wish)
     }
 
-    fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<Usage> {
-        self.rules.meet(Call::Usage, path)?;
+    fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<SpaceUsage> {
+        self.rules.meet(FaultyCall::Usage, path)?;
         let mut usage = self.inner.usage(path, space)?;
         if let Some(room) = self.rules.room() {
             usage.free = usage.free.min(room);
@@ -218,7 +218,7 @@ impl Backend for Faulty {
     }
 
     fn file_systems(&self, path: &LogicalPath) -> io::Result<Vec<FileSystemUsage>> {
-        self.rules.meet(Call::Usage, path)?;
+        self.rules.meet(FaultyCall::Usage, path)?;
         let mut systems = self.inner.file_systems(path)?;
         if let Some(room) = self.rules.room() {
             systems.iter_mut().for_each(|system| system.free = system.free.min(room));
@@ -234,15 +234,15 @@ impl Backend for Faulty {
         pool_of(&self.pools, path).unwrap_or_else(|| self.inner.pool(path))
     }
 
-    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<Elsewhere> {
-        let own = pool_of(&self.links, path).map(|pool| Elsewhere::new(pool.clone()));
+    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<WorkPlacement> {
+        let own = pool_of(&self.links, path).map(|pool| WorkPlacement::new(pool.clone()));
         own.or_else(|| self.inner.elsewhere(path, create))
     }
 }
 
 struct FaultyDirectory {
     inner: Box<dyn DirectoryStream>,
-    rules: Arc<Rules>,
+    rules: Arc<FaultRules>,
     links: Arc<Pools>,
     mounted: Pools,
     /// The pool of the directory, if it was given its own.
@@ -259,7 +259,7 @@ impl FaultyDirectory {
 
     /// Applies the rules for an entry. A link or mount has its own rules; other entries have those
     /// of the directory.
-    fn meet(&self, call: Call, name: &[u8]) -> io::Result<()> {
+    fn meet(&self, call: FaultyCall, name: &[u8]) -> io::Result<()> {
         let entry = self.path.join(name).ok().filter(|entry| self.pool_elsewhere(entry).is_some());
         self.rules.meet(call, entry.as_ref().unwrap_or(&self.path)).map(drop)
     }
@@ -267,7 +267,7 @@ impl FaultyDirectory {
 
 impl DirectoryStream for FaultyDirectory {
     fn next(&mut self, most: usize) -> io::Result<Vec<RawEntry>> {
-        self.rules.meet(Call::ListNext, &self.path)?;
+        self.rules.meet(FaultyCall::ListNext, &self.path)?;
         self.inner.next(most)
     }
 
@@ -281,12 +281,12 @@ impl DirectoryStream for FaultyDirectory {
     }
 
     fn stat(&self, name: &[u8]) -> io::Result<Metadata> {
-        self.meet(Call::Stat, name)?;
+        self.meet(FaultyCall::Stat, name)?;
         self.inner.stat(name)
     }
 
     fn attribute(&self, name: &[u8], attribute: &str) -> io::Result<Option<Vec<u8>>> {
-        self.meet(Call::Attribute, name)?;
+        self.meet(FaultyCall::Attribute, name)?;
         self.inner.attribute(name, attribute)
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A kind of storage call. A call and its `_now` form are the same kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "each is the call of that name; Attribute is all four on attributes")]
-pub enum Call {
+pub enum FaultyCall {
     Open,
     Stat,
     List,
@@ -35,7 +35,7 @@ pub enum Call {
 
 /// The way a call goes wrong.
 #[derive(Clone)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The call fails with this error number.
     Error(i32),
     /// The call waits before it is made; its `_now` form would block.
@@ -94,17 +94,17 @@ impl Gate {
 }
 
 /// A rule: the kinds of calls it affects, the conditions, and the fault.
-pub struct Rule {
-    calls: Vec<Call>,
+pub struct FaultRule {
+    calls: Vec<FaultyCall>,
     below: Option<LogicalPath>,
     skip: u64,
     times: u64,
-    fault: Fault,
+    fault: InjectedFault,
 }
 
-impl Rule {
+impl FaultRule {
     /// Returns a rule that applies this fault to these calls, from now on and at all paths.
-    pub fn new(calls: &[Call], fault: Fault) -> Self {
+    pub fn new(calls: &[FaultyCall], fault: InjectedFault) -> Self {
         Self { calls: calls.to_vec(), below: None, skip: 0, times: u64::MAX, fault }
     }
 
@@ -123,7 +123,7 @@ impl Rule {
         Self { times, ..self }
     }
 
-    fn matches(&self, call: Call, path: &LogicalPath) -> bool {
+    fn matches(&self, call: FaultyCall, path: &LogicalPath) -> bool {
         self.calls.contains(&call) && self.below.as_ref().is_none_or(|below| path.is_within(below))
     }
 
@@ -142,7 +142,7 @@ impl Rule {
 }
 
 /// The remainder of a call after its faults were applied.
-pub(super) enum Verdict {
+pub(super) enum FaultVerdict {
     /// Make the call.
     Go,
     /// Make the call for at most this number of bytes.
@@ -156,28 +156,28 @@ pub(super) enum Verdict {
 pub struct RuleId(u64);
 
 /// The active rules, shared by a [`Faulty`](super::Faulty) backend and its open files.
-pub struct Rules {
-    rules: Mutex<(u64, Vec<(RuleId, Rule)>)>,
+pub struct FaultRules {
+    rules: Mutex<(u64, Vec<(RuleId, FaultRule)>)>,
     /// Bytes that may still be written; `u64::MAX` means no limit.
     room: AtomicU64,
     /// The rate limit of all reads.
     pace: Mutex<Option<Arc<Pace>>>,
 }
 
-impl Default for Rules {
+impl Default for FaultRules {
     fn default() -> Self {
         Self { rules: Mutex::default(), room: AtomicU64::new(u64::MAX), pace: Mutex::default() }
     }
 }
 
-impl Rules {
-    fn lock(&self) -> MutexGuard<'_, (u64, Vec<(RuleId, Rule)>)> {
+impl FaultRules {
+    fn lock(&self) -> MutexGuard<'_, (u64, Vec<(RuleId, FaultRule)>)> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a rule. All matching delays and hangs apply, in order; of the other faults only the
     /// first that matches.
-    pub fn add(&self, rule: Rule) -> RuleId {
+    pub fn add(&self, rule: FaultRule) -> RuleId {
         let mut state = self.lock();
         state.0 += 1;
         let id = RuleId(state.0);
@@ -237,20 +237,23 @@ impl Rules {
     }
 
     /// Reports whether any rule or limit applies to this call at this path.
-    pub(super) fn concern(&self, call: Call, path: &LogicalPath) -> bool {
-        if call == Call::Read && self.rate().is_some() {
+    pub(super) fn concern(&self, call: FaultyCall, path: &LogicalPath) -> bool {
+        if call == FaultyCall::Read && self.rate().is_some() {
             return true;
         }
         self.lock().1.iter().any(|(_, rule)| rule.matches(call, path))
     }
 
     /// Applies the rules to a call that may block.
-    pub(super) fn meet(&self, call: Call, path: &LogicalPath) -> io::Result<Verdict> {
+    pub(super) fn meet(&self, call: FaultyCall, path: &LogicalPath) -> io::Result<FaultVerdict> {
         let mut waits = Vec::new();
         let mut last = None;
         for (_, rule) in &mut self.lock().1 {
-            let waiting = matches!(rule.fault, Fault::Delay(_) | Fault::Hang(_));
-            let ending = matches!(rule.fault, Fault::Error(_) | Fault::Short(_) | Fault::Panic);
+            let waiting = matches!(rule.fault, InjectedFault::Delay(_) | InjectedFault::Hang(_));
+            let ending = matches!(
+                rule.fault,
+                InjectedFault::Error(_) | InjectedFault::Short(_) | InjectedFault::Panic
+            );
             if (waiting || ending && last.is_none()) && rule.matches(call, path) && rule.hits() {
                 if waiting {
                     waits.push(rule.fault.clone());
@@ -261,8 +264,8 @@ impl Rules {
         }
         for wait in waits {
             match wait {
-                Fault::Delay(time) => std::thread::sleep(time),
-                Fault::Hang(gate) => gate.pass(),
+                InjectedFault::Delay(time) => std::thread::sleep(time),
+                InjectedFault::Hang(gate) => gate.pass(),
                 _ => {}
             }
         }
@@ -271,19 +274,22 @@ impl Rules {
 
     /// Applies the rules to a call that must not block. A call that would block does not count; the
     /// blocking call that follows does.
-    pub(super) fn meet_now(&self, call: Call, path: &LogicalPath) -> io::Result<Verdict> {
+    pub(super) fn meet_now(&self, call: FaultyCall, path: &LogicalPath) -> io::Result<FaultVerdict> {
         let mut last = None;
-        if call == Call::Read && self.rate().is_some() {
-            return Ok(Verdict::WouldBlock);
+        if call == FaultyCall::Read && self.rate().is_some() {
+            return Ok(FaultVerdict::WouldBlock);
         }
         {
             let mut state = self.lock();
-            let blocks = |rule: &Rule| {
-                let blocking = matches!(rule.fault, Fault::Delay(_) | Fault::Hang(_) | Fault::WouldBlock);
+            let blocks = |rule: &FaultRule| {
+                let blocking = matches!(
+                    rule.fault,
+                    InjectedFault::Delay(_) | InjectedFault::Hang(_) | InjectedFault::WouldBlock
+                );
                 blocking && rule.times > 0 && rule.matches(call, path)
             };
             if state.1.iter().any(|(_, rule)| blocks(rule)) {
-                return Ok(Verdict::WouldBlock);
+                return Ok(FaultVerdict::WouldBlock);
             }
             for (_, rule) in &mut state.1 {
                 if last.is_none() && rule.matches(call, path) && rule.hits() {
@@ -295,11 +301,11 @@ impl Rules {
     }
 }
 
-fn end(fault: Option<Fault>) -> io::Result<Verdict> {
+fn end(fault: Option<InjectedFault>) -> io::Result<FaultVerdict> {
     match fault {
-        Some(Fault::Error(errno)) => Err(io::Error::from_raw_os_error(errno)),
-        Some(Fault::Short(bytes)) => Ok(Verdict::Short(bytes)),
-        Some(Fault::Panic) => panic!("injected by a rule"),
-        _ => Ok(Verdict::Go),
+        Some(InjectedFault::Error(errno)) => Err(io::Error::from_raw_os_error(errno)),
+        Some(InjectedFault::Short(bytes)) => Ok(FaultVerdict::Short(bytes)),
+        Some(InjectedFault::Panic) => panic!("injected by a rule"),
+        _ => Ok(FaultVerdict::Go),
     }
 }

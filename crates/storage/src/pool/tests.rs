@@ -164,15 +164,15 @@ struct Steps {
 }
 
 impl Work for Steps {
-    fn step(&mut self) -> Progress {
+    fn step(&mut self) -> StepProgress {
         self.made.fetch_add(1, Ordering::Relaxed);
         self.left -= 1;
         match self.left {
             0 => {
                 self.tell.send("done").unwrap();
-                Progress::Done
+                StepProgress::Done
             }
-            _ => self.then.take().map_or(Progress::More, Progress::MoveTo),
+            _ => self.then.take().map_or(StepProgress::More, StepProgress::MoveTo),
         }
     }
 

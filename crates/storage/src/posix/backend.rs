@@ -2,17 +2,17 @@
 
 use super::attribute::{self, Bearer};
 use super::calls::{QUIET, exact_mode, metadata, stat_cached, usage_of};
-use super::directory::Directory;
-use super::file::File;
+use super::directory::PosixDirectory;
+use super::file::PosixFile;
 use super::link::{self, Leads};
 use super::partition::Promise;
 use super::space::{SPACE_DEFAULT, SpaceConfig, Spaces};
 use super::stable;
-use super::tree::{Parent, Tree, Without};
+use super::tree::{ConfinedTree, DisabledFeatures, ParentDirectory};
 use super::volume::{Volume, Volumes};
 use crate::{
-    Backend, CreateHow, DirectoryStream, Elsewhere, FileIdentity, FileSystemUsage, Metadata, Now, OpenHow,
-    Pool, StoredFile, Usage,
+    Backend, CreateHow, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenHow, Pool,
+    SpaceUsage, StoredFile, WorkPlacement,
 };
 use base::LogicalPath;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -40,7 +40,7 @@ pub struct Config {
     /// Maximum size of a file in bytes (`oss.maxsize`).
     pub file_bytes_max: Option<u64>,
     /// Kernel features that are not used; for tests.
-    pub without: Without,
+    pub without: DisabledFeatures,
 }
 
 impl Config {
@@ -52,7 +52,7 @@ impl Config {
             links_to: Vec::new(),
             spaces: SpaceConfig::default(),
             file_bytes_max: None,
-            without: Without::default(),
+            without: DisabledFeatures::default(),
         }
     }
 
@@ -77,10 +77,10 @@ impl Config {
 
 /// A backend for POSIX file systems below a local root.
 pub struct Posix {
-    tree: Arc<Tree>,
+    tree: Arc<ConfinedTree>,
     volumes: Arc<Volumes>,
     spaces: Option<Spaces>,
-    without: Without,
+    without: DisabledFeatures,
     file_bytes_max: u64,
 }
 
@@ -96,7 +96,7 @@ impl Posix {
     /// names the directory that failed.
     pub fn new(config: &Config) -> io::Result<Self> {
         let links_to = [config.links_to.clone(), Spaces::folders(&config.spaces)?].concat();
-        let tree = Arc::new(Tree::new(&config.root, &links_to, config.without)?);
+        let tree = Arc::new(ConfinedTree::new(&config.root, &links_to, config.without)?);
         let volumes = Volumes::new(&config.root, tree.root(), config.served.clone(), config.without.nowait)?;
         let spaces = Spaces::new(&config.spaces, &config.root, &volumes)?;
         let file_bytes_max = config.file_bytes_max.unwrap_or(u64::MAX).min(i64::MAX as u64);
@@ -111,7 +111,7 @@ impl Posix {
 
     /// Wraps the descriptor of a regular file.
     fn opened(&self, fd: OwnedFd, volume: Arc<Volume>, promise: Option<Promise>) -> Arc<dyn StoredFile> {
-        Arc::new(File {
+        Arc::new(PosixFile {
             fd: ManuallyDrop::new(Arc::new(fd)),
             volume,
             without: self.without,
@@ -234,7 +234,7 @@ impl Backend for Posix {
     }
 
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
-        Ok(Box::new(Directory::open(&self.tree, &self.volumes, path)?))
+        Ok(Box::new(PosixDirectory::open(&self.tree, &self.volumes, path)?))
     }
 
     fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()> {
@@ -344,7 +344,7 @@ impl Backend for Posix {
         self.spaces.as_ref().filter(|spaces| spaces.take(path))?.names_beside(path, wish)
     }
 
-    fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<Usage> {
+    fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<SpaceUsage> {
         if let Some(spaces) = self.spaces.as_ref().filter(|spaces| space.is_some() || spaces.take(path)) {
             return Ok(spaces.usage(space.unwrap_or(&self.space_of(path))));
         }
@@ -391,18 +391,18 @@ impl Backend for Posix {
         &self.volumes.of_path(path).pool
     }
 
-    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<Elsewhere> {
+    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<WorkPlacement> {
         if !self.tree.leads_out() && !self.volumes.are_several() {
             return None;
         }
         match link::leads(&self.tree, &self.volumes, path) {
-            Leads::There(volume) => Some(Elsewhere::new(volume.pool.clone())),
+            Leads::There(volume) => Some(WorkPlacement::new(volume.pool.clone())),
             Leads::Nowhere => {
                 let spaces = self.spaces.as_ref().filter(|spaces| spaces.take(path))?;
                 let number = spaces.choose(path, create?)?;
                 let folder = self.tree.bases().real(spaces.folder(number)?.as_os_str().as_bytes())?;
                 let pool = self.volumes.of_local(&folder).0.pool.clone();
-                Some(Elsewhere { pool, partition: Some(number) })
+                Some(WorkPlacement { pool, partition: Some(number) })
             }
             Leads::Here => None,
         }
@@ -410,7 +410,7 @@ impl Backend for Posix {
 }
 
 /// Creates a file that must not exist.
-fn make_file(parent: &Parent<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
+fn make_file(parent: &ParentDirectory<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | QUIET;
     let fd = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(mode))?;
     if let Err(error) = exact_mode(&fd, mode) {

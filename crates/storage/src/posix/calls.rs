@@ -1,6 +1,6 @@
 //! System calls that several files of this backend make in the same way.
 
-use crate::backend::{Metadata, Usage};
+use crate::backend::{Metadata, SpaceUsage};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, StatxFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -54,8 +54,8 @@ pub(super) fn stat_cached(place: &OwnedFd) -> io::Result<Metadata> {
 }
 
 /// Returns the total and the free space of a file system.
-pub(super) fn usage_of(place: impl AsFd) -> io::Result<Usage> {
+pub(super) fn usage_of(place: impl AsFd) -> io::Result<SpaceUsage> {
     let figures = rustix::fs::fstatvfs(place)?;
     let free = figures.f_bavail.saturating_mul(figures.f_frsize);
-    Ok(Usage { total: figures.f_blocks.saturating_mul(figures.f_frsize), free, largest_free: free })
+    Ok(SpaceUsage { total: figures.f_blocks.saturating_mul(figures.f_frsize), free, largest_free: free })
 }

@@ -1,7 +1,7 @@
 //! Copies a range from one file to another: by sharing blocks, as a fallback in the kernel, and
 //! otherwise through memory.
 
-use super::tree::Without;
+use super::tree::DisabledFeatures;
 use crate::StoredFile;
 use rustix::io::Errno;
 use std::io;
@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 pub(super) struct CloneTarget<'a> {
     pub(super) file: &'a dyn StoredFile,
     pub(super) fd: &'a OwnedFd,
-    pub(super) without: Without,
+    pub(super) without: DisabledFeatures,
 }
 
 /// Maximum number of bytes that one call copies in the kernel, so that no call takes minutes.
@@ -42,7 +42,7 @@ pub(super) fn range(
         return through_memory(
             to.file,
             from,
-            Range { from: from_offset, to: offset, length, backwards: false },
+            CopyRange { from: from_offset, to: offset, length, backwards: false },
         );
     };
     if !to.without.reflink && share(to.fd, source, from_offset, length, offset)? {
@@ -54,7 +54,8 @@ pub(super) fn range(
         copied = in_kernel(to.fd, source, from_offset, length, offset)?;
     }
     let backwards = overlap && from_offset < offset;
-    let left = Range { from: from_offset + copied, to: offset + copied, length: length - copied, backwards };
+    let left =
+        CopyRange { from: from_offset + copied, to: offset + copied, length: length - copied, backwards };
     through_memory(to.file, from, left)
 }
 
@@ -107,7 +108,7 @@ fn in_kernel(to: &OwnedFd, from: &OwnedFd, from_offset: u64, length: u64, offset
     Ok(copied)
 }
 
-struct Range {
+struct CopyRange {
     from: u64,
     to: u64,
     length: u64,
@@ -115,7 +116,7 @@ struct Range {
     backwards: bool,
 }
 
-fn through_memory(to: &dyn StoredFile, from: &dyn StoredFile, range: Range) -> io::Result<()> {
+fn through_memory(to: &dyn StoredFile, from: &dyn StoredFile, range: CopyRange) -> io::Result<()> {
     let mut buffer = vec![0; usize::try_from(range.length.min(MEMORY_COPY_BYTES)).unwrap_or(0)];
     let mut copied = 0;
     while copied < range.length {

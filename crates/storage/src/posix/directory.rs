@@ -3,8 +3,8 @@
 
 use super::attribute::{self, Bearer};
 use super::calls::metadata;
-use super::link::{Leads, Links, leads};
-use super::tree::{Reach, Tree, proc_name, relative};
+use super::link::{Leads, LinkResolver, leads};
+use super::tree::{ConfinedTree, Reach, proc_name, relative};
 use super::volume::{Volume, Volumes};
 use crate::{DirectoryStream, Metadata, Pool, RawEntry};
 use base::LogicalPath;
@@ -17,8 +17,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-pub(super) struct Directory {
-    tree: Arc<Tree>,
+pub(super) struct PosixDirectory {
+    tree: Arc<ConfinedTree>,
     volumes: Arc<Volumes>,
     path: LogicalPath,
     names: Dir,
@@ -28,8 +28,12 @@ pub(super) struct Directory {
     mounted: OnceLock<Vec<(Vec<u8>, Arc<Volume>)>>,
 }
 
-impl Directory {
-    pub(super) fn open(tree: &Arc<Tree>, volumes: &Arc<Volumes>, path: &LogicalPath) -> io::Result<Self> {
+impl PosixDirectory {
+    pub(super) fn open(
+        tree: &Arc<ConfinedTree>,
+        volumes: &Arc<Volumes>,
+        path: &LogicalPath,
+    ) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
         let names = Dir::new(tree.open(path, flags, 0)?)?;
         let (tree, volumes, path) = (tree.clone(), volumes.clone(), path.clone());
@@ -75,7 +79,7 @@ fn checked(name: &[u8]) -> io::Result<&[u8]> {
     if bad { Err(Errno::INVAL.into()) } else { Ok(name) }
 }
 
-impl DirectoryStream for Directory {
+impl DirectoryStream for PosixDirectory {
     fn next(&mut self, most: usize) -> io::Result<Vec<RawEntry>> {
         let mut page = Vec::new();
         while page.len() < most {
@@ -101,7 +105,7 @@ impl DirectoryStream for Directory {
         let target =
             rustix::fs::readlinkat(folder, checked(&entry.name).ok()?, Vec::new()).ok()?.into_bytes();
         let found = if target.starts_with(b"/") {
-            Links { tree: &self.tree, volumes: &self.volumes, here: self.here() }.turn(&target, &[], 1)
+            LinkResolver { tree: &self.tree, volumes: &self.volumes, here: self.here() }.turn(&target, &[], 1)
         } else {
             leads(&self.tree, &self.volumes, &self.path.join(&entry.name).ok()?)
         };

@@ -8,10 +8,10 @@ use super::attribute::{self, Bearer};
 use super::calls::metadata;
 use super::clone::{self, CloneTarget};
 use super::partition::Promise;
-use super::resident::{self, Look};
-use super::tree::Without;
+use super::resident::{self, Residency};
+use super::tree::DisabledFeatures;
 use super::volume::{ReadNow, Volume, is_unsupported};
-use super::{stable, volume::Kind};
+use super::{stable, volume::VolumeKind};
 use crate::backend::append_filled;
 use crate::ring::{self, Completion};
 use crate::together::{self, BYTES_TOGETHER_MAX, PoolRead};
@@ -28,11 +28,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// An open regular file.
-pub(super) struct File {
+pub(super) struct PosixFile {
     /// Taken in `drop`, because closing may have to happen on the pool.
     pub(super) fd: ManuallyDrop<Arc<OwnedFd>>,
     pub(super) volume: Arc<Volume>,
-    pub(super) without: Without,
+    pub(super) without: DisabledFeatures,
     /// Maximum size in bytes.
     pub(super) bytes_max: u64,
     /// Number of further reads that first ask the kernel whether their pages are in memory.
@@ -51,7 +51,7 @@ const ASKING_READS: u8 = 16;
 /// Largest offset that a file can have on Linux.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
-impl Drop for File {
+impl Drop for PosixFile {
     fn drop(&mut self) {
         // SAFETY: the descriptor is taken only here, and nothing uses it afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
@@ -62,7 +62,7 @@ impl Drop for File {
     }
 }
 
-impl File {
+impl PosixFile {
     fn bearer(&self) -> Bearer<'_> {
         Bearer::from(self.fd.as_fd())
     }
@@ -87,16 +87,16 @@ impl File {
         }
         // Another thread may decrement the same value; nothing depends on the exact number.
         self.asking.store(asking - 1, Ordering::Relaxed);
-        self.look(offset, length) == Look::NotThere
+        self.look(offset, length) == Residency::NotThere
     }
 
     /// Asks the kernel whether all pages of this range are in memory.
-    fn look(&self, offset: u64, length: usize) -> Look {
+    fn look(&self, offset: u64, length: usize) -> Residency {
         if self.is_secretive.load(Ordering::Relaxed) {
-            return Look::Forbidden;
+            return Residency::Forbidden;
         }
         let look = resident::look(self.fd.as_fd(), offset, length);
-        if look == Look::Forbidden {
+        if look == Residency::Forbidden {
             self.is_secretive.store(true, Ordering::Relaxed);
         }
         look
@@ -165,7 +165,7 @@ impl File {
     }
 }
 
-impl StoredFile for File {
+impl StoredFile for PosixFile {
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Now<usize> {
         if offset.saturating_add(into.len() as u64) > OFFSET_MAX {
             return Now::Done(self.read(offset, into));
@@ -255,7 +255,7 @@ impl StoredFile for File {
             // On other file systems a hanging read does not imply that the others hang, so they
             // must not share a thread.
             &[ReadPiece { offset, length, .. }]
-                if length <= BYTES_TOGETHER_MAX && self.volume.kind() == Kind::Local =>
+                if length <= BYTES_TOGETHER_MAX && self.volume.kind() == VolumeKind::Local =>
             {
                 together::begin(PoolRead {
                     pool: pool.clone(),
@@ -355,12 +355,12 @@ impl StoredFile for File {
     }
 
     fn is_resident(&self, offset: u64, length: usize) -> bool {
-        let is_there = self.look(offset, length) == Look::There;
+        let is_there = self.look(offset, length) == Residency::There;
         is_there && (length == 0 || self.volume.takes_sendfile(&*self.fd, offset))
     }
 
     fn prefetch(&self, offset: u64, length: u64) {
-        if self.volume.kind() != Kind::Memory
+        if self.volume.kind() != VolumeKind::Memory
             && let Some(length) = NonZeroU64::new(length)
         {
             // This is only a hint, so its result does not matter.

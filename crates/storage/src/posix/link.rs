@@ -5,7 +5,7 @@
 //! first, and all work on the path then runs in the pool of that file system. The result is a hint:
 //! if the link changes before the work is done, at worst a thread of the wrong pool waits.
 
-use super::tree::{Tree, relative};
+use super::tree::{ConfinedTree, relative};
 use super::volume::{Volume, Volumes};
 use super::walk::LINKS_MAX;
 use base::LogicalPath;
@@ -28,16 +28,16 @@ pub(super) enum Leads<'v> {
 }
 
 /// Resolves links that start on one file system.
-pub(super) struct Links<'v> {
-    pub(super) tree: &'v Tree,
+pub(super) struct LinkResolver<'v> {
+    pub(super) tree: &'v ConfinedTree,
     pub(super) volumes: &'v Volumes,
     pub(super) here: &'v Arc<Volume>,
 }
 
 /// Determines where a path leads. Accesses only the file system of the path itself.
-pub(super) fn leads<'v>(tree: &'v Tree, volumes: &'v Volumes, path: &LogicalPath) -> Leads<'v> {
+pub(super) fn leads<'v>(tree: &'v ConfinedTree, volumes: &'v Volumes, path: &LogicalPath) -> Leads<'v> {
     let (prefix, here) = volumes.mount_of(path);
-    let links = Links { tree, volumes, here };
+    let links = LinkResolver { tree, volumes, here };
     // Fast path: usually no component before the last one is a link or a mount point.
     if prefix.is_root() {
         match tree.link_at(path) {
@@ -53,7 +53,7 @@ pub(super) fn leads<'v>(tree: &'v Tree, volumes: &'v Volumes, path: &LogicalPath
     links.walk(point.clone(), names(rest), 0)
 }
 
-impl<'v> Links<'v> {
+impl<'v> LinkResolver<'v> {
     /// Resolves an absolute link target followed by the names in `behind`, which are in reverse
     /// order. `links` is the number of links read until now.
     pub(super) fn turn(&self, target: &[u8], behind: &[OsString], links: usize) -> Leads<'v> {

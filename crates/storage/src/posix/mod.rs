@@ -42,5 +42,5 @@ mod walk;
 pub use backend::{Config, Posix};
 pub use partition::{FIGURES_WAIT, PARTITION_BYTES_MAX};
 pub use space::{NAME_ATTRIBUTE, SPACE_DEFAULT, SpaceConfig};
-pub use tree::Without;
+pub use tree::DisabledFeatures;
 pub use volume::{POOL_THREADS_MAX, VOLUMES_MAX, WRITE_COOL_DOWN, WRITE_SLOW};

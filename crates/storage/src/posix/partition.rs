@@ -5,7 +5,7 @@
 
 use super::calls::usage_of;
 use super::volume::{Volume, Volumes};
-use crate::Usage;
+use crate::SpaceUsage;
 use base::Owner;
 use rustix::fs::{Mode, OFlags};
 use std::io;
@@ -27,7 +27,7 @@ pub const PARTITION_BYTES_MAX: usize = 254;
 const PROMISED_SHARE: u64 = 2;
 
 struct Figures {
-    usage: Usage,
+    usage: SpaceUsage,
     /// Bytes that open files will need by their size hints, and that were not in use when the file
     /// system was queried.
     promised: u64,
@@ -46,7 +46,7 @@ pub(super) struct Partition {
 
 /// Returns the directories that one directive names; with a wildcard all that start with its path,
 /// sorted.
-pub(super) fn folders(space: &config::Space) -> io::Result<Vec<PathBuf>> {
+pub(super) fn folders(space: &config::SpacePartition) -> io::Result<Vec<PathBuf>> {
     if !space.wildcard {
         return Ok(vec![space.path.clone()]);
     }
@@ -68,14 +68,14 @@ pub(super) fn folders(space: &config::Space) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn told(space: &config::Space, folder: &Path, error: io::Error) -> io::Error {
+fn told(space: &config::SpacePartition, folder: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("oss.space {} {}: {error}", space.name, folder.display()))
 }
 
 impl Partition {
     /// Returns the partitions that one directive names. A partition whose mount check fails is
     /// omitted with a warning if the check is optional; otherwise it is an error. May wait.
-    pub(super) fn all_of(space: &config::Space, volumes: &Volumes) -> io::Result<Vec<Arc<Self>>> {
+    pub(super) fn all_of(space: &config::SpacePartition, volumes: &Volumes) -> io::Result<Vec<Arc<Self>>> {
         let mut all = Vec::new();
         for folder in folders(space)? {
             match Self::new(space, &folder, volumes) {
@@ -89,7 +89,7 @@ impl Partition {
         Ok(all)
     }
 
-    fn new(space: &config::Space, folder: &Path, volumes: &Volumes) -> io::Result<Self> {
+    fn new(space: &config::SpacePartition, folder: &Path, volumes: &Volumes) -> io::Result<Self> {
         let failed = |error| told(space, folder, error);
         if folder.as_os_str().len() > PARTITION_BYTES_MAX {
             let text = format!("the path is longer than {PARTITION_BYTES_MAX} bytes");
@@ -132,7 +132,7 @@ impl Partition {
     /// The query runs on the pool of the partition, so a hung disk delays a caller for at most
     /// [`FIGURES_WAIT`], and later callers not at all. A thread of that same pool makes the query
     /// itself, because all the other threads may be waiting for the answer too.
-    pub(super) fn figures(self: &Arc<Self>, age: Duration) -> Option<Usage> {
+    pub(super) fn figures(self: &Arc<Self>, age: Duration) -> Option<SpaceUsage> {
         let mut figures = self.lock();
         if figures.taken.elapsed() < age {
             return Some(figures.left());
@@ -183,7 +183,7 @@ impl Partition {
 
 impl Figures {
     /// Returns the usage after subtracting the reservations.
-    fn left(&self) -> Usage {
+    fn left(&self) -> SpaceUsage {
         let mut usage = self.usage;
         usage.free = usage.free.saturating_sub(self.promised);
         usage.largest_free = usage.largest_free.saturating_sub(self.promised);
@@ -219,8 +219,12 @@ mod tests {
         let folder = std::env::temp_dir();
         let root = std::fs::File::open(&folder).unwrap();
         let volumes = Volumes::new(&folder, &root, vec![LogicalPath::root()], false).unwrap();
-        let space =
-            config::Space { name: "public".into(), path: folder.clone(), wildcard: false, mount_check: None };
+        let space = config::SpacePartition {
+            name: "public".into(),
+            path: folder.clone(),
+            wildcard: false,
+            mount_check: None,
+        };
         let partition = Arc::new(Partition::new(&space, &folder, &volumes).unwrap());
         let old = Instant::now().checked_sub(FIGURES_AGE_MAX);
         partition.lock().taken = old.unwrap();

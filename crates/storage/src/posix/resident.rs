@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const SYS_CACHESTAT: libc::c_long = 451;
 
 #[repr(C)]
-struct Range {
+struct CachestatRange {
     offset: u64,
     length: u64,
 }
 
 #[repr(C)]
 #[derive(Default)]
-struct Pages {
+struct CachestatPages {
     cached: u64,
     dirty: u64,
     writeback: u64,
@@ -31,7 +31,7 @@ static MISSING: AtomicBool = AtomicBool::new(false);
 
 /// The kernel's answer about a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Look {
+pub(super) enum Residency {
     /// All its pages are in memory.
     There,
     /// Some pages are missing.
@@ -45,36 +45,36 @@ pub(super) enum Look {
 }
 
 /// Asks the kernel whether all pages of this range are in memory.
-pub(super) fn look(fd: BorrowedFd<'_>, offset: u64, length: usize) -> Look {
+pub(super) fn look(fd: BorrowedFd<'_>, offset: u64, length: usize) -> Residency {
     if MISSING.load(Ordering::Relaxed) {
-        return Look::Unknown;
+        return Residency::Unknown;
     }
     if length == 0 {
-        return Look::There;
+        return Residency::There;
     }
-    let Some(last) = offset.checked_add(length as u64 - 1) else { return Look::Unknown };
-    let range = Range { offset, length: length as u64 };
-    let mut pages = Pages::default();
+    let Some(last) = offset.checked_add(length as u64 - 1) else { return Residency::Unknown };
+    let range = CachestatRange { offset, length: length as u64 };
+    let mut pages = CachestatPages::default();
     // SAFETY: both structures have the kernel's layout and outlive the call, which keeps no
     // reference to them.
     let result = unsafe { libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut pages, 0) };
     if result == 0 {
         let page = rustix::param::page_size() as u64;
         let wanted = last / page - offset / page + 1;
-        return if pages.cached >= wanted { Look::There } else { Look::NotThere };
+        return if pages.cached >= wanted { Residency::There } else { Residency::NotThere };
     }
     let error = std::io::Error::last_os_error();
     match error.raw_os_error() {
         Some(libc::ENOSYS) => {
             MISSING.store(true, Ordering::Relaxed);
             Facility::Cachestat.refused(error);
-            Look::Unknown
+            Residency::Unknown
         }
         Some(libc::EPERM) => {
             Facility::CachestatOfFile.refused(error);
-            Look::Forbidden
+            Residency::Forbidden
         }
-        _ => Look::Unknown,
+        _ => Residency::Unknown,
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         file.write_all(&[7; 10_000]).unwrap();
         file.set_len(1 << 20).unwrap();
-        let is_resident = |offset, length| look(file.as_fd(), offset, length) == Look::There;
+        let is_resident = |offset, length| look(file.as_fd(), offset, length) == Residency::There;
         if !is_resident(0, 1) {
             // Kernels before 6.5 do not have the call, so the result must be `false` for every
             // range.
@@ -123,7 +123,7 @@ mod tests {
             look(theirs.as_fd(), 0, 1)
         });
         // Kernels differ in which users they answer.
-        assert_ne!(stranger.join().unwrap(), Look::NotThere);
+        assert_ne!(stranger.join().unwrap(), Residency::NotThere);
         assert_eq!(look(ours.as_fd(), 0, 10_000), before);
     }
 }

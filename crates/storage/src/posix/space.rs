@@ -13,11 +13,11 @@
 //! leaves data without a name, never a name with half a file.
 
 use super::calls::{QUIET, exact_mode};
-use super::file::File;
+use super::file::PosixFile;
 use super::partition::{self, FIGURES_AGE_MAX, Partition, Promise};
-use super::tree::Parent;
+use super::tree::ParentDirectory;
 use super::volume::{Volume, Volumes};
-use crate::{CreateHow, FileSystemUsage, Usage};
+use crate::{CreateHow, FileSystemUsage, SpaceUsage};
 use base::LogicalPath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -43,7 +43,7 @@ const NAME_TRIES: usize = 16;
 #[derive(Clone, Default, Debug)]
 pub struct SpaceConfig {
     /// Partitions and their spaces (`oss.space NAME PATH`).
-    pub partitions: Vec<config::Space>,
+    pub partitions: Vec<config::SpacePartition>,
     /// Rules that map paths to spaces (`oss.space NAME assign|default PREFIX`).
     pub rules: Vec<config::SpaceRule>,
     /// Parameters for choosing a partition (`oss.alloc`).
@@ -53,7 +53,7 @@ pub struct SpaceConfig {
     pub in_place: Vec<(LogicalPath, bool)>,
 }
 
-struct Rule {
+struct AssignRule {
     space: String,
     assign: bool,
     prefix: LogicalPath,
@@ -62,7 +62,7 @@ struct Rule {
 /// The partitions and the rules by which files are placed on them.
 pub(super) struct Spaces {
     partitions: Vec<Arc<Partition>>,
-    rules: Vec<Rule>,
+    rules: Vec<AssignRule>,
     in_place: Vec<(LogicalPath, bool)>,
     allocation: config::Allocation,
     root: PathBuf,
@@ -97,7 +97,7 @@ impl Spaces {
         }
         let rules = config.rules.iter().flat_map(|rule| {
             let prefixes = rule.prefixes.iter().filter_map(|text| LogicalPath::parse(text.as_bytes()).ok());
-            prefixes.map(|prefix| Rule { space: rule.name.clone(), assign: rule.assign, prefix })
+            prefixes.map(|prefix| AssignRule { space: rule.name.clone(), assign: rule.assign, prefix })
         });
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // 28 characters: seconds, process, and a fraction of the second.
@@ -162,7 +162,7 @@ impl Spaces {
     fn candidates(&self, space: &str, create: &CreateHow) -> io::Result<Vec<&Arc<Partition>>> {
         let device = match &create.beside {
             // The disk is not queried because it may hang.
-            Some(beside) => match beside.as_any().downcast_ref::<File>() {
+            Some(beside) => match beside.as_any().downcast_ref::<PosixFile>() {
                 Some(file) => Some(file.volume.device),
                 None => Some(beside.stat()?.device),
             },
@@ -210,7 +210,7 @@ impl Spaces {
     /// thread created it first.
     pub(super) fn create(
         &self,
-        (parent, name): (&Parent<'_>, &[u8]),
+        (parent, name): (&ParentDirectory<'_>, &[u8]),
         path: &LogicalPath,
         create: &CreateHow,
     ) -> io::Result<(OwnedFd, Option<Promise>)> {
@@ -240,7 +240,7 @@ impl Spaces {
     fn create_on(
         &self,
         partition: &Arc<Partition>,
-        (parent, name): (&Parent<'_>, &[u8]),
+        (parent, name): (&ParentDirectory<'_>, &[u8]),
         path: &LogicalPath,
         create: &CreateHow,
     ) -> Tried {
@@ -331,18 +331,18 @@ impl Spaces {
         }
     }
 
-    fn target((parent, name): (&Parent<'_>, &[u8])) -> Option<PathBuf> {
+    fn target((parent, name): (&ParentDirectory<'_>, &[u8])) -> Option<PathBuf> {
         let target = rustix::fs::readlinkat(parent, OsStr::from_bytes(name), Vec::new()).ok()?;
         Some(PathBuf::from(std::ffi::OsString::from_vec(target.into_bytes())))
     }
 
     /// Returns the data file behind a name, if it lies on a partition.
-    pub(super) fn data_behind(&self, at: (&Parent<'_>, &[u8])) -> Option<PathBuf> {
+    pub(super) fn data_behind(&self, at: (&ParentDirectory<'_>, &[u8])) -> Option<PathBuf> {
         Self::target(at).filter(|target| self.placed(target).is_some())
     }
 
     /// Returns the space in which the data of a name lies.
-    pub(super) fn space_behind(&self, at: (&Parent<'_>, &[u8])) -> Option<String> {
+    pub(super) fn space_behind(&self, at: (&ParentDirectory<'_>, &[u8])) -> Option<String> {
         self.placed(&Self::target(at)?).map(str::to_owned)
     }
 
@@ -359,8 +359,8 @@ impl Spaces {
 
     /// Returns the usage of a space, counting each file system once; zeros if there is no such
     /// space.
-    pub(super) fn usage(&self, space: &str) -> Usage {
-        let mut usage = Usage::default();
+    pub(super) fn usage(&self, space: &str) -> SpaceUsage {
+        let mut usage = SpaceUsage::default();
         let mut seen = Vec::new();
         for partition in self.partitions.iter().filter(|partition| partition.space == space) {
             if seen.contains(&partition.volume.device) {

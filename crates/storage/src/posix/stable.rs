@@ -2,10 +2,10 @@
 //!
 //! Both exist for records that must still be valid after a restart or a power failure.
 
-use super::tree::Tree;
+use super::tree::ConfinedTree;
 use crate::FileIdentity;
 use base::LogicalPath;
-use digest::{Algorithm, Running};
+use digest::{Algorithm, RunningChecksum};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::io;
@@ -68,13 +68,13 @@ fn handle(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
         return None;
     }
     let content = handle.content.get(..handle.bytes as usize)?;
-    let sum = Running::of(Algorithm::Sha256, &[&handle.kind.to_le_bytes()[..], content].concat());
+    let sum = RunningChecksum::of(Algorithm::Sha256, &[&handle.kind.to_le_bytes()[..], content].concat());
     let (one, rest) = sum.bytes().split_first_chunk()?;
     Some((u64::from_le_bytes(*one), u64::from_le_bytes(*rest.first_chunk()?)))
 }
 
 /// Reports whether the last component of a path exists, without following it.
-pub(super) fn has_name(tree: &Tree, path: &LogicalPath) -> io::Result<bool> {
+pub(super) fn has_name(tree: &ConfinedTree, path: &LogicalPath) -> io::Result<bool> {
     if path.is_root() {
         return Ok(true);
     }

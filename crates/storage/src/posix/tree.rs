@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 /// Kernel features that the storage does not use although the kernel has them, so that tests cover
 /// the fallbacks for kernels without them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Without {
+pub struct DisabledFeatures {
     /// `openat2`, which some containers forbid.
     pub openat2: bool,
     /// Reading without waiting (`RWF_NOWAIT`).
@@ -45,7 +45,7 @@ pub struct Without {
 const RACE_TRIES: usize = 8;
 
 /// The local root, and the other directories that links may lead into.
-pub(super) struct Tree {
+pub(super) struct ConfinedTree {
     bases: Bases,
     resolve: ResolveFlags,
     has_openat2: bool,
@@ -54,12 +54,12 @@ pub(super) struct Tree {
 }
 
 /// The directory that contains a name.
-pub(super) enum Parent<'a> {
+pub(super) enum ParentDirectory<'a> {
     Root(BorrowedFd<'a>),
     Below(OwnedFd),
 }
 
-impl AsFd for Parent<'_> {
+impl AsFd for ParentDirectory<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Root(fd) => fd.as_fd(),
@@ -101,8 +101,8 @@ fn is_granted(asked: rustix::io::Result<OwnedFd>, facility: Facility) -> bool {
     }
 }
 
-impl Tree {
-    pub(super) fn new(root: &Path, links_to: &[PathBuf], without: Without) -> io::Result<Self> {
+impl ConfinedTree {
+    pub(super) fn new(root: &Path, links_to: &[PathBuf], without: DisabledFeatures) -> io::Result<Self> {
         let bases = Bases::new(root, links_to)?;
         let beneath = if bases.everything { ResolveFlags::empty() } else { ResolveFlags::BENEATH };
         let resolve = beneath | ResolveFlags::NO_MAGICLINKS;
@@ -244,23 +244,23 @@ impl Tree {
 
     /// Returns the directory that contains the last name of `path`, and that name with its trailing
     /// slash if it has one.
-    pub(super) fn parent<'p>(&self, path: &'p LogicalPath) -> io::Result<(Parent<'_>, &'p [u8])> {
+    pub(super) fn parent<'p>(&self, path: &'p LogicalPath) -> io::Result<(ParentDirectory<'_>, &'p [u8])> {
         if path.is_root() {
             return Err(Errno::BUSY.into());
         }
         let (folder, name) = split(relative(path));
         if folder.is_empty() {
-            return Ok((Parent::Root(self.bases.root()), name));
+            return Ok((ParentDirectory::Root(self.bases.root()), name));
         }
-        Ok((Parent::Below(self.open_below(folder, PLACE | OFlags::DIRECTORY, Mode::empty())?), name))
+        Ok((ParentDirectory::Below(self.open_below(folder, PLACE | OFlags::DIRECTORY, Mode::empty())?), name))
     }
 
-    /// Returns the same as [`Tree::parent`] after creating missing directories with this mode.
+    /// Returns the same as [`ConfinedTree::parent`] after creating missing directories with this mode.
     pub(super) fn parent_made<'p>(
         &self,
         path: &'p LogicalPath,
         mode: Option<u32>,
-    ) -> io::Result<(Parent<'_>, &'p [u8])> {
+    ) -> io::Result<(ParentDirectory<'_>, &'p [u8])> {
         match (self.parent(path), mode) {
             (Err(error), Some(mode)) if error.raw_os_error() == Some(libc::ENOENT) => {
                 self.make_directories(&path.parent().ok_or(Errno::BUSY)?, mode)?;
@@ -318,7 +318,7 @@ impl Tree {
         Ok(Reach::Open(self.open(path, quiet, 0)?))
     }
 
-    /// Opens the target of a link in this directory like [`Tree::reach`], in fewer steps than by
+    /// Opens the target of a link in this directory like [`ConfinedTree::reach`], in fewer steps than by
     /// its path; `None` if the path has to be resolved.
     pub(super) fn reach_target(&self, folder: impl AsFd, link: &[u8]) -> Option<io::Result<Reach>> {
         if !self.has_openat2 || !self.has_proc || self.bases.everything {

@@ -34,7 +34,7 @@ const MOUNTS_READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// The kind of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum VolumeKind {
     /// Not determined yet.
     Unknown,
     /// On a disk of this machine: data and names in memory never wait for others.
@@ -94,7 +94,7 @@ impl Volume {
             pool: Pool::new(name, POOL_THREADS_MAX),
             point,
             asked: AtomicBool::new(false),
-            kind: AtomicU8::new(Kind::Unknown as u8),
+            kind: AtomicU8::new(VolumeKind::Unknown as u8),
             read: AtomicU8::new(read as u8),
             started: Instant::now(),
             slow_until: AtomicU64::new(0),
@@ -111,25 +111,28 @@ impl Volume {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> VolumeKind {
         match self.kind.load(Ordering::Relaxed) {
-            1 => Kind::Local,
-            2 => Kind::Memory,
-            3 => Kind::Remote,
-            _ => Kind::Unknown,
+            1 => VolumeKind::Local,
+            2 => VolumeKind::Memory,
+            3 => VolumeKind::Remote,
+            _ => VolumeKind::Unknown,
         }
     }
 
     /// Reports whether the file system is on this machine. Then data may be written on the event
     /// loop, and the status of an open file never waits.
     pub(super) fn is_near(&self) -> bool {
-        matches!(self.kind(), Kind::Local | Kind::Memory)
+        matches!(self.kind(), VolumeKind::Local | VolumeKind::Memory)
     }
 
     /// Reports whether names may be looked up on the event loop. The answer is no until the kind is
     /// known; it is determined on the pool of the file system.
     pub(super) fn names_are_near(self: &Arc<Self>) -> bool {
-        if self.kind() == Kind::Unknown && self.point.is_some() && !self.asked.swap(true, Ordering::Relaxed) {
+        if self.kind() == VolumeKind::Unknown
+            && self.point.is_some()
+            && !self.asked.swap(true, Ordering::Relaxed)
+        {
             let volume = self.clone();
             let ask = move || {
                 let point = volume.point.as_deref().unwrap_or(Path::new("/"));
@@ -146,12 +149,12 @@ impl Volume {
 
     /// Determines the kind of the file system from an open descriptor, once. May wait.
     pub(super) fn learn(&self, fd: impl AsFd) {
-        if self.kind() == Kind::Unknown
+        if self.kind() == VolumeKind::Unknown
             && let Ok(facts) = rustix::fs::fstatfs(fd)
         {
             let kind = kind_of(facts.f_type as u64);
             self.kind.store(kind as u8, Ordering::Relaxed);
-            if kind == Kind::Memory && self.read_now() == ReadNow::Never {
+            if kind == VolumeKind::Memory && self.read_now() == ReadNow::Never {
                 self.set_read_now(ReadNow::Plain);
             }
         }
@@ -173,7 +176,7 @@ impl Volume {
     /// now on.
     pub(super) fn refused_nowait(&self, error: Errno) -> ReadNow {
         let (how, facility) = match self.kind() {
-            Kind::Memory => (ReadNow::Plain, Facility::NoWaitInMemory),
+            VolumeKind::Memory => (ReadNow::Plain, Facility::NoWaitInMemory),
             _ => (ReadNow::Never, Facility::NoWait),
         };
         self.set_read_now(how);
@@ -238,7 +241,8 @@ impl Volume {
 
     /// Records the duration of a write.
     fn took(&self, bytes: usize, time: Duration) {
-        if self.kind() != Kind::Memory && time > WRITE_SLOW + Duration::from_micros(bytes as u64 / 1024) {
+        if self.kind() != VolumeKind::Memory && time > WRITE_SLOW + Duration::from_micros(bytes as u64 / 1024)
+        {
             let until = self.now().saturating_add(WRITE_COOL_DOWN.as_micros() as u64);
             self.slow_until.fetch_max(until, Ordering::Relaxed);
         }
@@ -255,9 +259,9 @@ impl Volume {
 }
 
 /// Returns the kind by the magic number of `statfs`. All unknown numbers count as remote.
-fn kind_of(magic: u64) -> Kind {
+fn kind_of(magic: u64) -> VolumeKind {
     match magic {
-        0x0102_1994 | 0x8584_58f6 => Kind::Memory, // tmpfs, ramfs
+        0x0102_1994 | 0x8584_58f6 => VolumeKind::Memory, // tmpfs, ramfs
         0xef53            // ext2, ext3, ext4
         | 0x5846_5342     // xfs
         | 0x9123_683e     // btrfs
@@ -266,16 +270,16 @@ fn kind_of(magic: u64) -> Kind {
         | 0x3153_464a     // jfs
         | 0xca45_1a4e     // bcachefs
         | 0x794c_7630     // overlayfs
-        => Kind::Local,
-        _ => Kind::Remote,
+        => VolumeKind::Local,
+        _ => VolumeKind::Remote,
     }
 }
 
-struct Node {
+struct PrefixVolume {
     /// The mount point in the name space; `None` for a file system that was found by an open file.
     prefix: Option<LogicalPath>,
     volume: Arc<Volume>,
-    next: OnceLock<Box<Node>>,
+    next: OnceLock<Box<PrefixVolume>>,
 }
 
 /// All file systems found until now.
@@ -284,7 +288,7 @@ pub(super) struct Volumes {
     top: LogicalPath,
     /// Only mounts at, above or below these paths matter.
     served: Vec<LogicalPath>,
-    first: Node,
+    first: PrefixVolume,
     without_nowait: bool,
     /// Time at which the table of mounts was last read; locked while a file system is added.
     growing: Mutex<Option<Instant>>,
@@ -304,7 +308,7 @@ impl Volumes {
         let volume = Volume::new(device, "disk", None, without_nowait);
         volume.learn(fd);
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-        let first = Node { prefix: Some(LogicalPath::root()), volume, next: OnceLock::new() };
+        let first = PrefixVolume { prefix: Some(LogicalPath::root()), volume, next: OnceLock::new() };
         let (growing, mounts) = (Mutex::new(None), RwLock::default());
         let volumes = Self { root, top: LogicalPath::root(), served, first, without_nowait, growing, mounts };
         volumes.read_mounts();
@@ -315,7 +319,7 @@ impl Volumes {
         self.served.iter().any(|served| prefix.is_within(served) || served.is_within(prefix))
     }
 
-    fn nodes(&self) -> impl Iterator<Item = &Node> {
+    fn nodes(&self) -> impl Iterator<Item = &PrefixVolume> {
         std::iter::successors(Some(&self.first), |node| node.next.get().map(Box::as_ref))
     }
 
@@ -429,7 +433,8 @@ impl Volumes {
             Some(volume) => volume.clone(),
             None => Volume::new(device, &format!("disk{count}"), point, self.without_nowait),
         };
-        let added = last.next.get_or_init(|| Box::new(Node { prefix, volume, next: OnceLock::new() }));
+        let added =
+            last.next.get_or_init(|| Box::new(PrefixVolume { prefix, volume, next: OnceLock::new() }));
         drop(growing);
         Some(&added.volume)
     }
@@ -453,7 +458,8 @@ impl Volumes {
             let Ok(prefix) = LogicalPath::parse(&[b"/", below.as_os_str().as_bytes()].concat()) else {
                 continue;
             };
-            let same = |node: &Node| node.prefix.as_ref() == Some(&prefix) && node.volume.device == device;
+            let same =
+                |node: &PrefixVolume| node.prefix.as_ref() == Some(&prefix) && node.volume.device == device;
             if !prefix.is_root() && self.matters(&prefix) && !self.nodes().any(same) {
                 self.add(Some(prefix), Some(point), device);
             }
@@ -513,7 +519,7 @@ mod tests {
         assert!(volume.writes_fast());
         volume.took(1, WRITE_SLOW * 2);
         assert!(volume.writes_fast(), "a file system in memory is never slow");
-        volume.kind.store(Kind::Local as u8, Ordering::Relaxed);
+        volume.kind.store(VolumeKind::Local as u8, Ordering::Relaxed);
         volume.took(0, WRITE_SLOW);
         assert!(volume.writes_fast());
         volume.took(1023, WRITE_SLOW + Duration::from_micros(1));
@@ -539,7 +545,7 @@ mod tests {
         assert_ne!(volumes.of_path(&path("/dev/shmx")).device, shm);
         let of_file = volumes.of_file(shm, std::fs::File::open("/dev/shm").unwrap());
         assert!(Arc::ptr_eq(of_file, volumes.of_path(&path("/dev/shm"))));
-        assert_eq!(of_file.kind(), Kind::Memory);
+        assert_eq!(of_file.kind(), VolumeKind::Memory);
         // Mounts elsewhere do not count; those above and below a served path do.
         let shm_in = |served| with(served).nodes().any(|node| node.volume.device == shm);
         assert_eq!(["/etc", "/dev", "/dev/shm/x"].map(shm_in), [false, true, true]);

@@ -17,7 +17,7 @@ pub(super) const LINKS_MAX: usize = 40;
 /// Opens `name`, relative to the root, with the flags of `open`.
 pub(super) fn open(bases: &Bases, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     let mut walk =
-        Walk { bases, base: bases.root().try_clone_to_owned()?, above: Vec::new(), todo: Vec::new() };
+        PathWalk { bases, base: bases.root().try_clone_to_owned()?, above: Vec::new(), todo: Vec::new() };
     let mut flags = flags;
     if name.ends_with(b"/") {
         flags |= OFlags::DIRECTORY;
@@ -52,7 +52,7 @@ pub(super) fn open(bases: &Bases, name: &[u8], flags: OFlags, mode: Mode) -> io:
     Ok(rustix::fs::openat(walk.here(), ".", flags, mode)?)
 }
 
-struct Walk<'a> {
+struct PathWalk<'a> {
     bases: &'a Bases,
     base: OwnedFd,
     /// The directories below the base that lead to the current one.
@@ -61,7 +61,7 @@ struct Walk<'a> {
     todo: Vec<Vec<u8>>,
 }
 
-impl Walk<'_> {
+impl PathWalk<'_> {
     fn here(&self) -> BorrowedFd<'_> {
         self.above.last().map_or(self.base.as_fd(), AsFd::as_fd)
     }

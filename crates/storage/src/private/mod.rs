@@ -19,7 +19,7 @@ mod walk;
 
 pub use proof::Untrusted;
 
-use proof::{Rule, prove_directory, prove_file};
+use proof::{OwnershipRule, prove_directory, prove_file};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -65,7 +65,7 @@ impl PrivateDirectory {
     }
 
     fn prove(found: OwnedFd, path: &Path) -> io::Result<Self> {
-        prove_directory(&found, path, Rule::Private)?;
+        prove_directory(&found, path, OwnershipRule::Private)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { fd: fs::openat(&found, ".", flags, Mode::empty())?, path: path.to_owned() })
     }
@@ -119,7 +119,8 @@ impl PrivateDirectory {
     /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn read_inherited(&self, name: &str) -> io::Result<Vec<u8>> {
         let (fd, how) = (self.fd.as_fd(), OFlags::RDONLY);
-        let mut file = open_proven(fd, &self.path, OsStr::new(name), how, PRIVATE_FILE, Rule::Inherited)?;
+        let mut file =
+            open_proven(fd, &self.path, OsStr::new(name), how, PRIVATE_FILE, OwnershipRule::Inherited)?;
         if proof::mode_of(&fs::fstat(&file)?) & 0o022 != 0 {
             fs::fchmod(&file, PRIVATE_FILE)?;
         }
@@ -203,7 +204,7 @@ impl PrivateDirectory {
     }
 
     fn open_with(&self, name: &str, how: OFlags) -> io::Result<File> {
-        open_proven(self.fd.as_fd(), &self.path, OsStr::new(name), how, PRIVATE_FILE, Rule::Private)
+        open_proven(self.fd.as_fd(), &self.path, OsStr::new(name), how, PRIVATE_FILE, OwnershipRule::Private)
     }
 }
 
@@ -255,7 +256,7 @@ impl SharedDirectory {
         let (fd, path, last) = walk::log(path, Mode::from_raw_mode(mode))?;
         let directory = Self { fd, path };
         let file = match &last {
-            walk::Last::Name(name) => directory.open_with(name, how, 0o666, Rule::Log)?,
+            walk::Last::Name(name) => directory.open_with(name, how, 0o666, OwnershipRule::Log)?,
             // The target of /proc/self/fd is open in this process already, so no other user chose
             // it.
             walk::Last::OpenDescriptor(name) => {
@@ -273,7 +274,7 @@ impl SharedDirectory {
     /// # Errors
     /// [`Untrusted`] within the error.
     pub fn prove(&self) -> io::Result<()> {
-        prove_directory(&self.fd, &self.path, Rule::Shared)
+        prove_directory(&self.fd, &self.path, OwnershipRule::Shared)
     }
 
     /// Opens the subdirectory `name`, which only this user can access; creates it if it is missing.
@@ -297,18 +298,22 @@ impl SharedDirectory {
         for _ in 0..RACES_MAX {
             // Creating and opening need separate calls, because in a directory like /tmp the kernel
             // refuses `O_CREAT` for an existing file.
-            let new =
-                self.open_with(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o644, Rule::Shared);
+            let new = self.open_with(
+                name,
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL,
+                0o644,
+                OwnershipRule::Shared,
+            );
             let mut file = match new {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    match self.open_with(name, OFlags::WRONLY, 0, Rule::Shared) {
+                    match self.open_with(name, OFlags::WRONLY, 0, OwnershipRule::Shared) {
                         Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                         other => other?,
                     }
                 }
                 // An init script may have prepared the file in a directory of root.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    match self.open_with(name, OFlags::WRONLY, 0, Rule::Shared) {
+                    match self.open_with(name, OFlags::WRONLY, 0, OwnershipRule::Shared) {
                         Err(other) if other.kind() == io::ErrorKind::NotFound => return Err(error),
                         other => other?,
                     }
@@ -326,7 +331,7 @@ impl SharedDirectory {
     /// # Errors
     /// [`Untrusted`] within the error, or the error of the operating system.
     pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
-        self.open_with(name, OFlags::RDONLY, 0, Rule::Shared)
+        self.open_with(name, OFlags::RDONLY, 0, OwnershipRule::Shared)
     }
 
     /// Renames a file within the directory.
@@ -350,7 +355,7 @@ impl SharedDirectory {
         &self.path
     }
 
-    fn open_with(&self, name: &OsStr, how: OFlags, mode: u32, rule: Rule) -> io::Result<File> {
+    fn open_with(&self, name: &OsStr, how: OFlags, mode: u32, rule: OwnershipRule) -> io::Result<File> {
         open_proven(self.fd.as_fd(), &self.path, name, how, Mode::from_raw_mode(mode), rule)
     }
 }
@@ -363,7 +368,7 @@ fn open_proven(
     name: &OsStr,
     how: OFlags,
     mode: Mode,
-    rule: Rule,
+    rule: OwnershipRule,
 ) -> io::Result<File> {
     // Opening must not block on a FIFO of another user.
     let how = how | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;

@@ -4,7 +4,7 @@
 //! The checks work on open descriptors, so that a file cannot be exchanged between the check and
 //! its use.
 
-use crate::names::Names;
+use crate::names::UserNameCache;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{self, FileType, Mode, Stat};
 use std::fmt;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// The requirements for a file or directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Rule {
+pub(super) enum OwnershipRule {
     /// Owned by this user and not writable for others.
     Private,
     /// As `Private`, but an earlier version may have created the file with the umask of the
@@ -30,12 +30,12 @@ pub(super) enum Rule {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Untrusted {
     path: PathBuf,
-    problem: Problem,
+    problem: OwnershipProblem,
     user: u32,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Problem {
+enum OwnershipProblem {
     Owner(u32),
     Writable(u32),
     Link(u32),
@@ -45,35 +45,35 @@ enum Problem {
 }
 
 impl Untrusted {
-    fn new(path: &Path, problem: Problem) -> Self {
+    fn new(path: &Path, problem: OwnershipProblem) -> Self {
         Self { path: path.to_owned(), problem, user: user() }
     }
 
     /// Returns the error for a link where none is followed.
     pub(super) fn link(path: &Path, owner: u32) -> Self {
-        Self::new(path, Problem::Link(owner))
+        Self::new(path, OwnershipProblem::Link(owner))
     }
 
     /// Returns the error for a file in the place of a directory.
     pub(super) fn no_directory(path: &Path) -> Self {
-        Self::new(path, Problem::NotDirectory)
+        Self::new(path, OwnershipProblem::NotDirectory)
     }
 
     /// Returns the error for a file or directory of another user.
     pub(super) fn owner(path: &Path, owner: u32) -> Self {
-        Self::new(path, Problem::Owner(owner))
+        Self::new(path, OwnershipProblem::Owner(owner))
     }
 }
 
 impl fmt::Display for Untrusted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = Names::new();
+        let names = UserNameCache::new();
         let name = |uid: u32| format!("{} (uid {uid})", names.user(uid));
         write!(f, "{} ", self.path.display())?;
         match self.problem {
             // A file of root is usually left by an earlier start without the option to switch to
             // another user.
-            Problem::Owner(0) => write!(
+            OwnershipProblem::Owner(0) => write!(
                 f,
                 "belongs to {}, but this server runs as {}; if an earlier start as root created it, hand it over with \
                  `chown -R {} {}`; otherwise remove it, or name another place",
@@ -82,29 +82,33 @@ impl fmt::Display for Untrusted {
                 names.user(self.user),
                 self.path.display()
             ),
-            Problem::Owner(owner) => write!(
+            OwnershipProblem::Owner(owner) => write!(
                 f,
                 "belongs to {}, but this server runs as {}; start it as that user, or remove it, or name another place",
                 name(owner),
                 name(self.user)
             ),
-            Problem::Writable(mode) => {
+            OwnershipProblem::Writable(mode) => {
                 let who = if mode & 0o002 != 0 { "every user" } else { "its group" };
                 write!(
                     f,
                     "can be written by {who} (mode {mode:04o}); check what it holds, then chmod go-w it"
                 )
             }
-            Problem::Link(owner) => {
+            OwnershipProblem::Link(owner) => {
                 write!(
                     f,
                     "is a link of {}, which is not followed; remove it, or name the place it leads to",
                     name(owner)
                 )
             }
-            Problem::NotDirectory => f.write_str("is not a directory; remove it, or name another place"),
-            Problem::NotFile => f.write_str("is not a regular file; remove it, or name another place"),
-            Problem::HardLinks(count) => {
+            OwnershipProblem::NotDirectory => {
+                f.write_str("is not a directory; remove it, or name another place")
+            }
+            OwnershipProblem::NotFile => {
+                f.write_str("is not a regular file; remove it, or name another place")
+            }
+            OwnershipProblem::HardLinks(count) => {
                 write!(
                     f,
                     "has {count} names (hard links), so it may be another file; remove it, or name another place"
@@ -142,10 +146,10 @@ pub(super) fn is_for_everybody(stat: &Stat) -> bool {
     mode_of(stat) & 0o002 != 0
 }
 
-fn check_owner(stat: &Stat, path: &Path, rule: Rule) -> Result<(), Untrusted> {
+fn check_owner(stat: &Stat, path: &Path, rule: OwnershipRule) -> Result<(), Untrusted> {
     let owned = match rule {
-        Rule::Private | Rule::Inherited => stat.st_uid == user(),
-        Rule::Shared | Rule::Log => is_trusted(stat.st_uid),
+        OwnershipRule::Private | OwnershipRule::Inherited => stat.st_uid == user(),
+        OwnershipRule::Shared | OwnershipRule::Log => is_trusted(stat.st_uid),
     };
     if owned { Ok(()) } else { Err(Untrusted::owner(path, stat.st_uid)) }
 }
@@ -172,20 +176,20 @@ fn is_for_owner_alone(directory: BorrowedFd<'_>) -> bool {
     fs::fstat(directory).is_ok_and(|stat| stat.st_uid == user() && mode_of(&stat) & 0o077 == 0)
 }
 
-pub(super) fn prove_directory(directory: &impl AsFd, path: &Path, rule: Rule) -> io::Result<()> {
+pub(super) fn prove_directory(directory: &impl AsFd, path: &Path, rule: OwnershipRule) -> io::Result<()> {
     let stat = fs::fstat(directory)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-        return Err(Untrusted::new(path, Problem::NotDirectory).into());
+        return Err(Untrusted::new(path, OwnershipProblem::NotDirectory).into());
     }
-    if rule == Rule::Private || !is_for_own_group(&stat) {
+    if rule == OwnershipRule::Private || !is_for_own_group(&stat) {
         check_owner(&stat, path, rule)?;
     }
     let mode = mode_of(&stat);
     let open = match rule {
-        Rule::Private | Rule::Inherited => mode & 0o022 != 0,
-        Rule::Shared | Rule::Log => mode & 0o002 != 0 && mode & 0o1000 == 0,
+        OwnershipRule::Private | OwnershipRule::Inherited => mode & 0o022 != 0,
+        OwnershipRule::Shared | OwnershipRule::Log => mode & 0o002 != 0 && mode & 0o1000 == 0,
     };
-    if open { Err(Untrusted::new(path, Problem::Writable(mode)).into()) } else { Ok(()) }
+    if open { Err(Untrusted::new(path, OwnershipProblem::Writable(mode)).into()) } else { Ok(()) }
 }
 
 /// Checks a file that was opened in `directory`.
@@ -193,29 +197,29 @@ pub(super) fn prove_file(
     directory: BorrowedFd<'_>,
     file: &impl AsFd,
     path: &Path,
-    rule: Rule,
+    rule: OwnershipRule,
 ) -> io::Result<()> {
     let stat = fs::fstat(file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         let stream = !matches!(FileType::from_raw_mode(stat.st_mode), FileType::Directory);
-        return if rule == Rule::Log && stream && is_trusted(stat.st_uid) {
+        return if rule == OwnershipRule::Log && stream && is_trusted(stat.st_uid) {
             Ok(())
         } else {
-            Err(Untrusted::new(path, Problem::NotFile).into())
+            Err(Untrusted::new(path, OwnershipProblem::NotFile).into())
         };
     }
     check_owner(&stat, path, rule)?;
     // A log is only appended to. A second name is harmless where only trusted users could create
     // it; administrators keep old logs in this way.
-    if stat.st_nlink > 1 && (rule != Rule::Log || !keeps_others_out(directory)) {
-        return Err(Untrusted::new(path, Problem::HardLinks(stat.st_nlink as u64)).into());
+    if stat.st_nlink > 1 && (rule != OwnershipRule::Log || !keeps_others_out(directory)) {
+        return Err(Untrusted::new(path, OwnershipProblem::HardLinks(stat.st_nlink as u64)).into());
     }
     let mode = mode_of(&stat);
     let open = match rule {
-        Rule::Private => mode & 0o022 != 0,
-        Rule::Inherited => mode & 0o022 != 0 && !is_for_owner_alone(directory),
-        Rule::Shared => mode & 0o002 != 0,
-        Rule::Log => false,
+        OwnershipRule::Private => mode & 0o022 != 0,
+        OwnershipRule::Inherited => mode & 0o022 != 0 && !is_for_owner_alone(directory),
+        OwnershipRule::Shared => mode & 0o002 != 0,
+        OwnershipRule::Log => false,
     };
-    if open { Err(Untrusted::new(path, Problem::Writable(mode)).into()) } else { Ok(()) }
+    if open { Err(Untrusted::new(path, OwnershipProblem::Writable(mode)).into()) } else { Ok(()) }
 }

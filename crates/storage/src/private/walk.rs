@@ -29,7 +29,7 @@ pub(super) enum Last {
 /// Opens the directory at `path` with `O_PATH`. With `create`, missing directories are created with
 /// this mode.
 pub(super) fn directory(path: &Path, create: Option<Mode>) -> io::Result<OwnedFd> {
-    let mut walk = Walk::start(path, create)?;
+    let mut walk = PrivateWalk::start(path, create)?;
     while let Some(name) = walk.rest.pop_front() {
         walk.enter(&name)?;
     }
@@ -39,7 +39,7 @@ pub(super) fn directory(path: &Path, create: Option<Mode>) -> io::Result<OwnedFd
 /// Opens the directory of the log file at `path`, following links in the last component too.
 /// Returns the directory with its path and the name.
 pub(super) fn log(path: &Path, create: Mode) -> io::Result<(OwnedFd, PathBuf, Last)> {
-    let mut walk = Walk::start(path, Some(create))?;
+    let mut walk = PrivateWalk::start(path, Some(create))?;
     loop {
         let Some(name) = walk.rest.pop_front() else { return Err(Errno::ISDIR.into()) };
         if !walk.rest.is_empty() {
@@ -86,7 +86,7 @@ fn is_proc(directory: &OwnedFd) -> io::Result<bool> {
     Ok(fs::fstatfs(directory)?.f_type == fs::PROC_SUPER_MAGIC)
 }
 
-struct Walk {
+struct PrivateWalk {
     at: OwnedFd,
     /// Path of `at`, for error messages.
     path: PathBuf,
@@ -95,7 +95,7 @@ struct Walk {
     create: Option<Mode>,
 }
 
-impl Walk {
+impl PrivateWalk {
     fn start(path: &Path, create: Option<Mode>) -> io::Result<Self> {
         let top = if path.is_absolute() { Path::new("/") } else { Path::new(".") };
         let mut walk =

@@ -6,7 +6,7 @@
 use base::LogicalPath;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use storage::posix::{Config, Posix, Without};
+use storage::posix::{Config, DisabledFeatures, Posix};
 use storage::{CreateHow, OpenHow};
 
 /// A temporary directory that is removed on drop.
@@ -36,7 +36,7 @@ impl Scratch {
         Posix::new(&Config::new(&self.0)).unwrap()
     }
 
-    pub(crate) fn posix_without(&self, without: Without) -> Posix {
+    pub(crate) fn posix_without(&self, without: DisabledFeatures) -> Posix {
         Posix::new(&Config { without, ..Config::new(&self.0) }).unwrap()
     }
 }

@@ -22,7 +22,7 @@
 //! [`Lease`]: super::message::Lease
 
 use crate::newtypes::flags;
-use crate::xroot::cgi::Cgi;
+use crate::xroot::cgi::CgiText;
 
 flags! {
     /// Extensions that both ends of a connection support. No bit: the peer is not a Scalla node.
@@ -45,7 +45,7 @@ impl Extensions {
 
     /// Returns the extensions that the text of a login offers or that of a reply grants.
     #[must_use]
-    pub fn in_env(env: Cgi<'_>) -> Self {
+    pub fn in_env(env: CgiText<'_>) -> Self {
         let value = env.get_str(KEY).and_then(|text| u32::from_str_radix(text, 16).ok());
         Self(value.unwrap_or(0))
     }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn extensions_are_in_the_login_text() {
-        let in_env = |text: &'static [u8]| Extensions::in_env(Cgi::new(text));
+        let in_env = |text: &'static [u8]| Extensions::in_env(CgiText::new(text));
         assert_eq!(in_env(b"myHN=vm&scalla=37&site=a"), Extensions::ALL);
         assert_eq!(in_env(b"myHN=vm&site=a"), Extensions::NONE);
         assert_eq!(in_env(b"scalla=x"), Extensions::NONE);

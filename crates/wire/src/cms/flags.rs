@@ -194,7 +194,7 @@ pub enum TriedReason {
 
 /// The affinity of a file to one node (bits 0x300000 and 0x400000 of the options).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Affinity {
+pub enum FileAffinity {
     /// Unspecified: the configured affinity applies.
     Unsaid,
     /// No affinity.
@@ -254,25 +254,25 @@ impl SelectOptions {
 
     /// Returns the requested affinity; the bit for "none" overrides the others.
     #[must_use]
-    pub const fn affinity(self) -> Affinity {
+    pub const fn affinity(self) -> FileAffinity {
         match (self.0 & Self::AFFINITY_MASK) >> Self::AFFINITY_SHIFT {
-            0 => Affinity::Unsaid,
-            1 => Affinity::Weak,
-            2 => Affinity::Strong,
-            3 => Affinity::Strict,
-            _ => Affinity::None,
+            0 => FileAffinity::Unsaid,
+            1 => FileAffinity::Weak,
+            2 => FileAffinity::Strong,
+            3 => FileAffinity::Strict,
+            _ => FileAffinity::None,
         }
     }
 
     /// Returns the options with this affinity.
     #[must_use]
-    pub const fn with_affinity(self, affinity: Affinity) -> Self {
+    pub const fn with_affinity(self, affinity: FileAffinity) -> Self {
         let affinity = match affinity {
-            Affinity::Unsaid => 0,
-            Affinity::Weak => 1,
-            Affinity::Strong => 2,
-            Affinity::Strict => 3,
-            Affinity::None => 4,
+            FileAffinity::Unsaid => 0,
+            FileAffinity::Weak => 1,
+            FileAffinity::Strong => 2,
+            FileAffinity::Strict => 3,
+            FileAffinity::None => 4,
         };
         Self(self.0 & !Self::AFFINITY_MASK | affinity << Self::AFFINITY_SHIFT)
     }
@@ -421,8 +421,13 @@ mod tests {
         {
             assert_eq!(stat.with_tried_reason(reason).tried_reason(), reason);
         }
-        for affinity in [Affinity::Unsaid, Affinity::None, Affinity::Weak, Affinity::Strong, Affinity::Strict]
-        {
+        for affinity in [
+            FileAffinity::Unsaid,
+            FileAffinity::None,
+            FileAffinity::Weak,
+            FileAffinity::Strong,
+            FileAffinity::Strict,
+        ] {
             assert_eq!(stat.with_affinity(affinity).affinity(), affinity);
         }
         assert_eq!(SelectOptions(0x40_0000), SelectOptions::NO_AFFINITY);

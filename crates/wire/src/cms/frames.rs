@@ -1,8 +1,8 @@
 //! Splitting of a byte stream into frames.
 //!
-//! One segment may contain several frames, and one frame may span several segments. [`Splitter`]
+//! One segment may contain several frames, and one frame may span several segments. [`FrameSplitter`]
 //! therefore buffers the bytes of an incomplete frame. The maximum payload depends on the kind of
-//! connection and on its progress ([`Phase`]). It bounds the memory that a peer can occupy.
+//! connection and on its progress ([`FramePhase`]). It bounds the memory that a peer can occupy.
 //!
 //! Source: cms protocol version 3, section 1.1.
 
@@ -16,7 +16,7 @@ use crate::error::WireError;
 
 /// The progress of a connection, which determines the maximum payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
+pub enum FramePhase {
     /// Before the login is answered: 4096 bytes, at both ends.
     Login,
     /// After the login is answered: 16384 bytes. Both ends of a connection between nodes, and a
@@ -26,7 +26,7 @@ pub enum Phase {
     Redirector,
 }
 
-impl Phase {
+impl FramePhase {
     /// Returns the maximum payload in bytes of a frame with this code.
     #[must_use]
     pub const fn payload_bytes_max(self, code: Code) -> usize {
@@ -60,22 +60,22 @@ impl Frame<'_> {
 
 /// A buffer that collects bytes and returns complete frames.
 #[derive(Debug)]
-pub struct Splitter {
-    phase: Phase,
+pub struct FrameSplitter {
+    phase: FramePhase,
     bytes: Vec<u8>,
     start: usize,
 }
 
-impl Splitter {
+impl FrameSplitter {
     /// Creates a splitter for the start of a stream.
     #[must_use]
-    pub const fn new(phase: Phase) -> Self {
+    pub const fn new(phase: FramePhase) -> Self {
         Self { phase, bytes: Vec::new(), start: 0 }
     }
 
     /// Sets the phase, whose limit applies from the next frame on, including frames that are
     /// already buffered.
-    pub const fn enter(&mut self, phase: Phase) {
+    pub const fn enter(&mut self, phase: FramePhase) {
         self.phase = phase;
     }
 
@@ -128,13 +128,13 @@ mod tests {
     #[test]
     fn a_payload_over_the_limit_is_refused_after_its_header() {
         let cases = [
-            (Phase::Login, Code::LOGIN, 4096),
-            (Phase::Established, Code::HAVE, 16_384),
-            (Phase::Redirector, Code(ResponseCode::REDIRECT.0), 2048),
-            (Phase::Redirector, Code::STATUS, 2048),
+            (FramePhase::Login, Code::LOGIN, 4096),
+            (FramePhase::Established, Code::HAVE, 16_384),
+            (FramePhase::Redirector, Code(ResponseCode::REDIRECT.0), 2048),
+            (FramePhase::Redirector, Code::STATUS, 2048),
         ];
         for (phase, code, limit) in cases {
-            let mut splitter = Splitter::new(phase);
+            let mut splitter = FrameSplitter::new(phase);
             splitter.push(&frame_of(code, limit));
             let frame = splitter.next_frame().unwrap().unwrap();
             assert_eq!(frame.payload.len(), usize::from(limit));
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(splitter.next_frame(), too_long);
             assert_eq!(splitter.next_frame(), too_long);
         }
-        let mut splitter = Splitter::new(Phase::Redirector);
+        let mut splitter = FrameSplitter::new(FramePhase::Redirector);
         splitter.push(&frame_of(Code(ResponseCode::DATA.0), u16::MAX));
         assert_eq!(splitter.next_frame().unwrap().unwrap().payload.len(), 65_535);
     }
@@ -153,14 +153,14 @@ mod tests {
     fn frames_are_complete_for_every_segmentation() {
         let stream = [frame_of(Code::PING, 0), frame_of(Code::HAVE, 3), frame_of(Code::PONG, 0)].concat();
         for piece in 1..stream.len() {
-            let mut splitter = Splitter::new(Phase::Login);
+            let mut splitter = FrameSplitter::new(FramePhase::Login);
             let mut codes = Vec::new();
             for bytes in stream.chunks(piece) {
                 splitter.push(bytes);
                 while let Some(frame) = splitter.next_frame().unwrap() {
                     assert_eq!(frame.header.payload_bytes(), frame.payload.len());
                     codes.push(frame.header.code);
-                    splitter.enter(Phase::Established);
+                    splitter.enter(FramePhase::Established);
                 }
             }
             assert_eq!(codes, [Code::PING, Code::HAVE, Code::PONG]);

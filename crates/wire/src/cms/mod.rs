@@ -39,11 +39,11 @@ pub mod response;
 pub use codes::{Code, ErrorCode, ResponseCode};
 pub use error::EncodeError;
 pub use extensions::Extensions;
-pub use frames::{Frame, Phase, Splitter};
+pub use frames::{Frame, FramePhase, FrameSplitter};
 pub use header::{Header, StreamId};
 pub use login::{Login, LoginAnswer, LoginReply};
 pub use message::Message;
-pub use response::{Answer, Response, ToRedirector};
+pub use response::{Response, ResponseAnswer, ToRedirector};
 
 /// The protocol version of nodes and managers; redirectors send 0.
 pub const PROTOCOL_VERSION: u16 = 3;

@@ -16,7 +16,7 @@ use super::error::EncodeError;
 use super::header::{Header, StreamId};
 use super::limits::{HEADER_BYTES, TEXT_BYTES_MAX};
 use crate::cms::codes::Code;
-use crate::cursor::Reader;
+use crate::cursor::FieldReader;
 use crate::error::WireError;
 
 const U16: u8 = 0x80;
@@ -29,14 +29,14 @@ const INLINE_U32_MAX: u32 = (1 << 28) - 1;
 /// A reader of arguments from the front of a payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Unpacker<'a> {
-    rest: Reader<'a>,
+    rest: FieldReader<'a>,
 }
 
 impl<'a> Unpacker<'a> {
     /// Creates a reader at the start of `payload`.
     #[must_use]
     pub const fn new(payload: &'a [u8]) -> Self {
-        Self { rest: Reader::new(payload) }
+        Self { rest: FieldReader::new(payload) }
     }
 
     /// Reports whether no bytes are left.

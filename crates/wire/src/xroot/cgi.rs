@@ -9,31 +9,31 @@
 
 /// A path argument, split into path and CGI. The path is not validated; see `base::LogicalPath`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Target<'a> {
+pub struct PathArgument<'a> {
     /// The path as sent.
     pub path: &'a [u8],
     /// The text behind the first `?`.
-    pub cgi: Cgi<'a>,
+    pub cgi: CgiText<'a>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> PathArgument<'a> {
     /// Splits an argument.
     #[must_use]
     pub fn parse(argument: &'a [u8]) -> Self {
         let text = argument.split(|&byte| byte == 0).next().unwrap_or_default();
         let mut parts = text.splitn(2, |&byte| byte == b'?');
         let path = parts.next().unwrap_or_default();
-        Self { path, cgi: Cgi::new(parts.next().unwrap_or_default()) }
+        Self { path, cgi: CgiText::new(parts.next().unwrap_or_default()) }
     }
 }
 
 /// A text of elements `key=value` separated by `&`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Cgi<'a> {
+pub struct CgiText<'a> {
     text: &'a [u8],
 }
 
-impl<'a> Cgi<'a> {
+impl<'a> CgiText<'a> {
     /// Creates a CGI from `text`, without its `?`.
     #[must_use]
     pub const fn new(text: &'a [u8]) -> Self {
@@ -89,16 +89,16 @@ mod tests {
 
     #[test]
     fn the_first_question_mark_ends_the_path_and_a_nul_the_text() {
-        let target = Target::parse(b"/a b?x=1?y&z\0junk");
+        let target = PathArgument::parse(b"/a b?x=1?y&z\0junk");
         assert_eq!(target.path, b"/a b");
         assert_eq!(target.cgi.text(), b"x=1?y&z");
-        assert_eq!(Target::parse(b"/a"), Target { path: b"/a", cgi: Cgi::default() });
-        assert_eq!(Target::parse(b""), Target { path: b"", cgi: Cgi::default() });
+        assert_eq!(PathArgument::parse(b"/a"), PathArgument { path: b"/a", cgi: CgiText::default() });
+        assert_eq!(PathArgument::parse(b""), PathArgument { path: b"", cgi: CgiText::default() });
     }
 
     #[test]
     fn elements_without_value_are_kept_and_empty_ones_skipped() {
-        let cgi = Cgi::new(b"&a&b=&c=1=2&&=v");
+        let cgi = CgiText::new(b"&a&b=&c=1=2&&=v");
         let elements: Vec<_> = cgi.iter().collect();
         assert_eq!(elements, [(&b"a"[..], &b""[..]), (b"b", b""), (b"c", b"1=2"), (b"", b"v")]);
         assert_eq!(cgi.get("c"), Some(&b"1=2"[..]));
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_last_of_duplicate_keys_counts() {
-        let cgi = Cgi::new(b"oss.asize=1&x=\xff&oss.asize=20");
+        let cgi = CgiText::new(b"oss.asize=1&x=\xff&oss.asize=20");
         assert_eq!(cgi.number("oss.asize"), Some(20u64));
         assert_eq!(cgi.number::<u8>("x"), None);
         assert_eq!(cgi.get_str("x"), None);

@@ -15,7 +15,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 1.7.
 
-use super::cgi::Cgi;
+use super::cgi::CgiText;
 
 /// The information of a client about itself. Texts need not be UTF-8 and must not be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,7 +33,7 @@ pub struct LoginCgi<'a> {
     /// Release, `vX.Y.Z`.
     pub release: Option<&'a [u8]>,
     /// The whole text, for other elements such as a login token.
-    pub cgi: Cgi<'a>,
+    pub cgi: CgiText<'a>,
 }
 
 impl<'a> LoginCgi<'a> {
@@ -41,7 +41,7 @@ impl<'a> LoginCgi<'a> {
     #[must_use]
     pub fn parse(text: &'a [u8]) -> Self {
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
-        let cgi = Cgi::new(match text.split_first() {
+        let cgi = CgiText::new(match text.split_first() {
             Some((b'?' | b'&', rest)) => rest,
             _ => text,
         });

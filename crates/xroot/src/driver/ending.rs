@@ -3,16 +3,16 @@
 //! All ways are in one file because each must release the same files, buffers and charges.
 
 use super::{JobWork, SessionDriver};
-use crate::hub::{Moment, TICK};
-use crate::links::{Closing, LinkState};
+use crate::hub::{LoopTime, TICK};
+use crate::links::{CloseState, LinkState};
 use base::ErrorKind;
-use session::{CallId, LinkId, Todo};
+use session::{CallId, PathId, Todo};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
-use vfs::{Answer, Operation, Reply};
+use vfs::{Answer, DeferredReply, Operation};
 
 impl SessionDriver {
     /// Ends the session after a panic and closes its connections immediately.
@@ -35,18 +35,18 @@ impl SessionDriver {
         driver.jobs.iter_mut().for_each(|(_, job)| job.work = JobWork::Orphan);
         driver.rare.parked.clear();
         driver.links.forget_work();
-        driver.close_links(Closing::Now);
+        driver.close_links(CloseState::Now);
     }
 
     /// Closes all connections.
-    pub(crate) fn close_links(&mut self, when: Closing) {
+    pub(crate) fn close_links(&mut self, when: CloseState) {
         for link in self.links.iter_mut() {
             link.close(when);
         }
     }
 
     /// Ends the session. The reply is sent after its files have been released.
-    pub(crate) fn terminate(this: &Rc<RefCell<Self>>, reply: Reply) {
+    pub(crate) fn terminate(this: &Rc<RefCell<Self>>, reply: DeferredReply) {
         this.borrow_mut().rare.waiting_for_end.push(reply);
         Self::abort(this);
     }
@@ -57,12 +57,12 @@ impl SessionDriver {
             driver.session.end();
             driver.run(Todo::Nothing);
             driver.drop_output();
-            driver.close_links(Closing::Now);
+            driver.close_links(CloseState::Now);
         });
     }
 
     /// Checks the time limits of a session. Ends it if the login or idle timeout has passed.
-    pub(crate) fn check_time(this: &Rc<RefCell<Self>>, now: Moment, tick: u32) {
+    pub(crate) fn check_time(this: &Rc<RefCell<Self>>, now: LoopTime, tick: u32) {
         let late = {
             let driver = this.borrow();
             let config = &driver.hub.shared.config;
@@ -102,7 +102,7 @@ impl SessionDriver {
     }
 
     /// Removes a lost connection.
-    pub(crate) fn link_lost(this: &Rc<RefCell<Self>>, link: LinkId) {
+    pub(crate) fn link_lost(this: &Rc<RefCell<Self>>, link: PathId) {
         Self::guarded(this, |driver| {
             if let Some(mut state) = driver.links.remove(link) {
                 state.out.clear();
@@ -115,10 +115,10 @@ impl SessionDriver {
                 state.shrink();
             }
             driver.session.unbind(link);
-            if link == LinkId::CONTROL {
+            if link == PathId::CONTROL {
                 driver.session.end();
                 driver.drop_output();
-                driver.close_links(Closing::Now);
+                driver.close_links(CloseState::Now);
                 for (id, _) in driver.take_parked() {
                     // The listing has no reader, so the answer is dropped.
                     let answer = Answer::error(ErrorKind::Cancelled, "the connection was lost");
@@ -168,7 +168,7 @@ impl SessionDriver {
         waiting.into_iter().for_each(|reply| reply.send(Answer::DONE));
     }
 
-    fn take_waiting_for_end(&mut self) -> Vec<Reply> {
+    fn take_waiting_for_end(&mut self) -> Vec<DeferredReply> {
         if self.rare.waiting_for_end.is_empty() {
             return Vec::new();
         }

@@ -10,5 +10,5 @@ fn an_idle_session_is_small() {
     assert!(size_of::<RefCell<SessionDriver>>() <= 200, "{}", size_of::<RefCell<SessionDriver>>());
     assert!(size_of::<Session>() <= 64, "{}", size_of::<Session>());
     assert!(size_of::<vfs::Caller>() <= 72, "{}", size_of::<vfs::Caller>());
-    assert!(size_of::<(SessionId, Entry)>() <= 40, "{}", size_of::<(SessionId, Entry)>());
+    assert!(size_of::<(SessionId, SessionHome)>() <= 40, "{}", size_of::<(SessionId, SessionHome)>());
 }

@@ -16,14 +16,14 @@ pub use raw::{Raw, Reply, segment};
 
 use base::LogicalPath;
 use logical::config::{Config as LogicalConfig, Export};
-use logical::{Journals, Logical, NumberedUsers, Parts};
+use logical::{Journals, Logical, LogicalParts, NumberedUsers};
 use net::{Listener, ListenerConfig, Loops, Refusals, SocketConfig};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
-use storage::faulty::{Faulty, Rules};
+use storage::faulty::{FaultRules, Faulty};
 use storage::posix::Posix;
 use storage::{Backend, Pool};
 use vfs::FileSystem;
@@ -109,9 +109,9 @@ impl Default for Wish {
 
 /// A server and its directory.
 pub struct Server {
-    pub door: Arc<xroot::Door>,
+    pub door: Arc<xroot::XrootDoor>,
     pub loops: Arc<Loops>,
-    pub rules: Arc<Rules>,
+    pub rules: Arc<FaultRules>,
     pub address: SocketAddr,
     /// The port stays open while this exists.
     _alive: tokio::sync::oneshot::Sender<()>,
@@ -137,7 +137,7 @@ impl Server {
         let export = Export { lock: wish.lock, ..Export::new(LogicalPath::root()) };
         let config = LogicalConfig::new(vec![export], folder.0.join("admin"));
         let journals = Journals::on_disk(&config);
-        let parts = Parts {
+        let parts = LogicalParts {
             config,
             backend: Arc::new(faulty),
             clock: Arc::new(SystemClock(Instant::now())),
@@ -147,7 +147,7 @@ impl Server {
         };
         let files = (wish.wrap)(Logical::new(parts).unwrap());
         let socket = wish.socket.clone();
-        let door = Arc::new(xroot::Door::new(wish.config, files));
+        let door = Arc::new(xroot::XrootDoor::new(wish.config, files));
         let loops = Arc::new(Loops::start(wish.loops).unwrap());
         if wish.ring {
             loops.handles().iter().for_each(install_ring);
@@ -225,7 +225,7 @@ impl Server {
 fn install_ring(handle: &net::LoopHandle) {
     handle.spawn(|| async {
         let ring = storage::ring::install();
-        let Ok((wake, driver)) = ring.and_then(|ring| Ok((net::Wake::new(ring.event()?)?, ring))) else {
+        let Ok((wake, driver)) = ring.and_then(|ring| Ok((net::LoopWaker::new(ring.event()?)?, ring))) else {
             return;
         };
         while wake.arrived().await {

@@ -4,38 +4,38 @@
 
 use crate::directives::arguments::Arguments;
 use crate::directives::draft::Draft;
-use crate::directives::fault::Fault;
+use crate::directives::fault::DirectiveFault;
 use crate::directives::shared::part_idle;
-use crate::effective::{CLUSTER_PORT_DEFAULT, MANAGERS_MAX, ManagerAddress, Role};
+use crate::effective::{CLUSTER_PORT_DEFAULT, MANAGERS_MAX, ManagerAddress, NodeRole};
 use crate::language::Token;
 use crate::report::ProblemKind;
 use crate::setting::Setting;
 use crate::values;
 
-pub(crate) fn role(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn role(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let first = arguments.need("role")?;
     let words: Vec<&str> =
         std::iter::once(first).chain(arguments.rest()).map(|token| token.text.as_str()).collect();
     let role = match words.as_slice() {
-        ["server"] => Role::Server,
-        ["supervisor"] => Role::Supervisor,
-        ["manager"] => Role::Manager,
-        ["meta", "manager"] => Role::MetaManager,
+        ["server"] => NodeRole::Server,
+        ["supervisor"] => NodeRole::Supervisor,
+        ["manager"] => NodeRole::Manager,
+        ["meta", "manager"] => NodeRole::MetaManager,
         ["proxy", "manager" | "server" | "supervisor"] => {
             let what = format!("role {}: proxies are not in force yet", words.join(" "));
             let allowed = "allowed for now: server, supervisor, manager, meta manager";
-            return Err(Fault::at(first, what, allowed).of(ProblemKind::Unsupported));
+            return Err(DirectiveFault::at(first, what, allowed).of(ProblemKind::Unsupported));
         }
         _ => {
             let what = format!("invalid role - {}", words.join(" "));
-            return Err(Fault::at(first, what, format!("allowed: {}", arguments.grammar)));
+            return Err(DirectiveFault::at(first, what, format!("allowed: {}", arguments.grammar)));
         }
     };
     draft.effective.cluster.role = Setting::new(role, arguments.origin());
     Ok(())
 }
 
-pub(crate) fn manager(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn manager(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut first = arguments.need("manager host")?;
     let mut meta = false;
     match first.text.as_str() {
@@ -67,13 +67,13 @@ pub(crate) fn manager(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
     }
     if list.len() >= MANAGERS_MAX {
         let what = format!("more than {MANAGERS_MAX} managers");
-        return Err(Fault::at(first, what, format!("allowed: at most {MANAGERS_MAX}")));
+        return Err(DirectiveFault::at(first, what, format!("allowed: at most {MANAGERS_MAX}")));
     }
     list.push(Setting::new(manager, origin));
     Ok(())
 }
 
-pub(crate) fn subcluster(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn subcluster(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut first = arguments.need("manager host")?;
     if first.text == "of" {
         first = arguments.need("manager host")?;
@@ -85,7 +85,11 @@ pub(crate) fn subcluster(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -
 }
 
 /// Parses `host[+]:port[%instance][@site]`, or the same with a blank instead of the colon.
-fn address(arguments: &mut Arguments<'_>, token: &Token, draft: &Draft<'_>) -> Result<ManagerAddress, Fault> {
+fn address(
+    arguments: &mut Arguments<'_>,
+    token: &Token,
+    draft: &Draft<'_>,
+) -> Result<ManagerAddress, DirectiveFault> {
     let mut manager = ManagerAddress::new("", 0);
     let (text, instance, site) = suffixes(&token.text);
     let (host, port) = split_port(text).ok_or_else(|| bad(arguments, token))?;
@@ -98,7 +102,7 @@ fn address(arguments: &mut Arguments<'_>, token: &Token, draft: &Draft<'_>) -> R
         None => {
             let Some(next) = arguments.next() else {
                 let what = format!("manager port not specified for {}", manager.host);
-                return Err(Fault::at(token, what, format!("allowed: {}", arguments.grammar)));
+                return Err(DirectiveFault::at(token, what, format!("allowed: {}", arguments.grammar)));
             };
             let (port, instance, site) = suffixes(&next.text);
             manager.instance = instance.or(manager.instance);
@@ -168,7 +172,7 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     }
 }
 
-fn bad(arguments: &Arguments<'_>, token: &Token) -> Fault {
+fn bad(arguments: &Arguments<'_>, token: &Token) -> DirectiveFault {
     arguments.invalid(token, "manager")
 }
 

@@ -5,17 +5,17 @@
 
 use crate::directives::arguments::Arguments;
 use crate::directives::draft::Draft;
-use crate::directives::fault::Fault;
-use crate::directives::libraries::{self, Purpose};
+use crate::directives::fault::DirectiveFault;
+use crate::directives::libraries::{self, LibraryPurpose};
 use crate::directives::shared::{part_without_effect, trace, unprotected};
 use crate::effective::{
-    CLUSTER_TAG_MAX, ForwardWay, Forwarding, FreeSpace, HostPattern, LoadSource, NodeList, OperationProgram,
-    Port, SharedFiles, VIRTUAL_ID_MAX,
+    CLUSTER_TAG_MAX, ForwardWay, Forwarding, FreeSpace, HostPattern, LoadMeasurement, NodeList,
+    OperationCommand, Port, SharedFileSystem, VIRTUAL_ID_MAX,
 };
 use crate::language::Token;
 use crate::report::ProblemKind;
 use crate::setting::{Position, Setting};
-use crate::values::{self, Range, TIME_MAX, between};
+use crate::values::{self, TIME_MAX, ValueRange, between};
 
 use std::time::Duration;
 
@@ -29,9 +29,9 @@ const OPERATIONS: [&str; 7] = ["chmod", "mkdir", "mkpath", "mv", "rm", "rmdir", 
 const RECALCULATE_MIN: u64 = 5;
 
 /// Range of free space, because parents receive it in MB as a 32-bit number.
-const FREE_SPACE: Range = between(1, (u32::MAX as u64) << 20);
+const FREE_SPACE: ValueRange = between(1, (u32::MAX as u64) << 20);
 
-pub(crate) fn allow(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn allow(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let pattern = host_pattern(arguments)?;
     draft.finish(arguments);
     draft.effective.cluster.allow.push(Setting::new(pattern, arguments.origin()));
@@ -39,7 +39,7 @@ pub(crate) fn allow(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
 }
 
 /// `{host|netgroup} name`.
-pub(crate) fn host_pattern(arguments: &mut Arguments<'_>) -> Result<HostPattern, Fault> {
+pub(crate) fn host_pattern(arguments: &mut Arguments<'_>) -> Result<HostPattern, DirectiveFault> {
     let kind = arguments.need("allow type")?;
     match kind.text.as_str() {
         "host" => {}
@@ -48,20 +48,28 @@ pub(crate) fn host_pattern(arguments: &mut Arguments<'_>) -> Result<HostPattern,
     }
     let token = arguments.need("allow target name")?;
     HostPattern::parse(&token.text).ok_or_else(|| {
-        Fault::at(token, format!("invalid host pattern '{}'", token.text), "allowed: at most one '*'")
+        DirectiveFault::at(
+            token,
+            format!("invalid host pattern '{}'", token.text),
+            "allowed: at most one '*'",
+        )
     })
 }
 
-pub(crate) fn blacklist(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn blacklist(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     node_list(arguments, draft, false)
 }
 
-pub(crate) fn whitelist(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn whitelist(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     node_list(arguments, draft, true)
 }
 
 /// `[check time] [path]`.
-fn node_list(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>, white: bool) -> Result<(), Fault> {
+fn node_list(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+    white: bool,
+) -> Result<(), DirectiveFault> {
     let mut list = NodeList { white, path: None, check: Duration::from_secs(600) };
     if arguments.take("check").is_some() {
         list.check = arguments.time("check", between(1, TIME_MAX))?;
@@ -80,7 +88,7 @@ fn node_list(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>, white: bool) 
     Ok(())
 }
 
-pub(crate) fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let origin = arguments.origin();
     let mut token = arguments.need("space option")?;
     loop {
@@ -111,7 +119,7 @@ pub(crate) fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
 
 /// `[p%] size [[p%] size]`: the minimum and the recovery limit. The default of the second is 1 GB
 /// more than the first.
-fn limits(first: &Token, arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+fn limits(first: &Token, arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let least = limit(first, arguments, "space min")?;
     let is_number = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
     let enough = match arguments.peek().filter(|text| is_number(text)) {
@@ -144,12 +152,12 @@ impl std::str::FromStr for FreeSpace {
     }
 }
 
-fn limit(token: &Token, arguments: &mut Arguments<'_>, what: &str) -> Result<FreeSpace, Fault> {
+fn limit(token: &Token, arguments: &mut Arguments<'_>, what: &str) -> Result<FreeSpace, DirectiveFault> {
     if token.text.ends_with('%') {
         let percent = values::percent(token, what)?;
         let absolute = arguments.next().filter(|token| !token.text.ends_with('%'));
         let absolute = absolute.ok_or_else(|| {
-            Fault::at(
+            DirectiveFault::at(
                 token,
                 format!("absolute {what} value not specified"),
                 format!("allowed: {}", arguments.grammar),
@@ -161,7 +169,7 @@ fn limit(token: &Token, arguments: &mut Arguments<'_>, what: &str) -> Result<Fre
 }
 
 /// `[int time] [xrootd] {lib path [parameters]|pgm program [arguments]}`.
-pub(crate) fn perf(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn perf(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let origin = arguments.origin();
     let mut token = arguments.need("perf option")?;
     loop {
@@ -174,12 +182,12 @@ pub(crate) fn perf(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Resu
             "xrootd" => {}
             "pgm" => {
                 let program = program(arguments, "perf program")?;
-                draft.effective.cluster.load_source.set(LoadSource::Program(program), origin);
+                draft.effective.cluster.load_source.set(LoadMeasurement::Program(program), origin);
                 return Ok(());
             }
             "lib" => {
                 let library = libraries::library(arguments)?;
-                return libraries::select(arguments, library, Purpose::Monitoring, draft);
+                return libraries::select(arguments, library, LibraryPurpose::Monitoring, draft);
             }
             _ => draft.unknown_option(arguments, token),
         }
@@ -191,10 +199,10 @@ pub(crate) fn perf(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Resu
 }
 
 /// Reads a program and its arguments, which are all remaining words.
-fn program(arguments: &mut Arguments<'_>, what: &str) -> Result<Vec<String>, Fault> {
+fn program(arguments: &mut Arguments<'_>, what: &str) -> Result<Vec<String>, DirectiveFault> {
     let first = arguments.need(what)?;
     if !first.text.starts_with('/') {
-        return Err(Fault::at(
+        return Err(DirectiveFault::at(
             first,
             format!("{what} {} is not an absolute path", first.text),
             "allowed: /path",
@@ -207,8 +215,11 @@ fn program(arguments: &mut Arguments<'_>, what: &str) -> Result<Vec<String>, Fau
     Ok(words)
 }
 
-pub(crate) fn shared_files(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
-    let mut value = SharedFiles::default();
+pub(crate) fn shared_files(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let mut value = SharedFileSystem::default();
     let mut token = arguments.need("dfs option")?;
     loop {
         match token.text.as_str() {
@@ -242,7 +253,7 @@ pub(crate) fn shared_files(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>)
 }
 
 /// Reads one of two words. Reports whether it is the second.
-fn choice(arguments: &mut Arguments<'_>, what: &str, words: [&str; 2]) -> Result<bool, Fault> {
+fn choice(arguments: &mut Arguments<'_>, what: &str, words: [&str; 2]) -> Result<bool, DirectiveFault> {
     let token = arguments.need(&format!("{what} value"))?;
     match words.iter().position(|word| *word == token.text) {
         Some(index) => Ok(index == 1),
@@ -251,7 +262,7 @@ fn choice(arguments: &mut Arguments<'_>, what: &str, words: [&str; 2]) -> Result
 }
 
 /// `operation… program [arguments]`.
-pub(crate) fn operations(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn operations(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut operations = Vec::new();
     while let Some(operation) = OPERATIONS.into_iter().find(|name| arguments.peek() == Some(name)) {
         arguments.next();
@@ -261,18 +272,18 @@ pub(crate) fn operations(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -
         program(arguments, if operations.is_empty() { "fsxeq operation" } else { "fsxeq program" })?;
     if operations.is_empty() {
         let what = "fsxeq operation not specified".to_owned();
-        return Err(Fault::at(arguments.name, what, format!("allowed: {}", arguments.grammar)));
+        return Err(DirectiveFault::at(arguments.name, what, format!("allowed: {}", arguments.grammar)));
     }
-    let value = OperationProgram { operations, program };
+    let value = OperationCommand { operations, program };
     draft.effective.cluster.programs.push(Setting::new(value, arguments.origin()));
     Ok(())
 }
 
-pub(crate) fn tag(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn tag(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let token = arguments.need("tag")?;
     if token.text.chars().count() > CLUSTER_TAG_MAX {
         let what = format!("tag is > {CLUSTER_TAG_MAX} characters");
-        return Err(Fault::at(token, what, format!("allowed: 1 to {CLUSTER_TAG_MAX} characters")));
+        return Err(DirectiveFault::at(token, what, format!("allowed: 1 to {CLUSTER_TAG_MAX} characters")));
     }
     draft.finish(arguments);
     draft.effective.cluster.tag.set(Some(token.text.clone()), arguments.origin());
@@ -280,35 +291,38 @@ pub(crate) fn tag(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Resul
 }
 
 /// `{=id|<file|@library [parameters]}`.
-pub(crate) fn virtual_id(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn virtual_id(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     const FORM: &str = "allowed: =id, <file with the id";
     let token = arguments.need("vnid value")?;
     let id = match token.text.split_at_checked(1) {
         Some(("=", id)) => id.to_owned(),
         Some(("<", path)) => {
             let content = draft.source.read(path).map_err(|error| {
-                Fault::at(token, format!("vnid file {path} cannot be read: {error}"), FORM)
+                DirectiveFault::at(token, format!("vnid file {path} cannot be read: {error}"), FORM)
             })?;
             String::from_utf8_lossy(&content).lines().next().unwrap_or_default().trim().to_owned()
         }
         Some(("@", _)) => {
             let what = format!("unsupported library '{}'", token.text);
             let instead = "use =id or <file, or omit it to use an id kept in the admin directory";
-            return Err(Fault::at(token, what, instead).of(ProblemKind::ForeignLibrary));
+            return Err(DirectiveFault::at(token, what, instead).of(ProblemKind::ForeignLibrary));
         }
-        _ => return Err(Fault::at(token, format!("invalid vnid '{}'", token.text), FORM)),
+        _ => return Err(DirectiveFault::at(token, format!("invalid vnid '{}'", token.text), FORM)),
     };
     let odd = |c: char| c.is_whitespace() || c.is_control() || c == '&';
     if id.is_empty() || id.chars().count() > VIRTUAL_ID_MAX || id.contains(odd) {
         let allowed = format!("allowed: 1 to {VIRTUAL_ID_MAX} characters, no blank and no '&'");
-        return Err(Fault::at(token, format!("vnid '{id}' is invalid"), allowed));
+        return Err(DirectiveFault::at(token, format!("vnid '{id}' is invalid"), allowed));
     }
     draft.finish(arguments);
     draft.effective.cluster.virtual_id.set(Some(id), arguments.origin());
     Ok(())
 }
 
-pub(crate) fn supervisor_port(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn supervisor_port(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
     let token = arguments.need("tcp port")?;
     let port = match token.text.as_str() {
         "any" => Port::Any,
@@ -322,7 +336,7 @@ pub(crate) fn supervisor_port(arguments: &mut Arguments<'_>, draft: &mut Draft<'
     Ok(())
 }
 
-pub(crate) fn mode(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn mode(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let token = arguments.rest().first();
     if choice(arguments, "mode", ["r/w", "r/o"])?
         && let Some(token) = token
@@ -333,14 +347,14 @@ pub(crate) fn mode(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Resu
     Ok(())
 }
 
-pub(crate) fn cms_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn cms_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let value = trace(arguments, TRACE, draft)?;
     draft.effective.cluster.trace.set(value, arguments.origin());
     Ok(())
 }
 
 /// `ofs.forward [1way|2way|3way {local|host:port}] operation…|all|off`.
-pub(crate) fn forward(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn forward(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut way = ForwardWay::OneWay;
     let mut token = arguments.need("forward operation")?;
     match token.text.as_str() {

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use crate::directives::arguments::Arguments;
 use crate::directives::draft::Draft;
-use crate::directives::fault::Fault;
+use crate::directives::fault::DirectiveFault;
 use crate::directives::shared::{part_idle, part_without_effect, without_effect};
-use crate::effective::{Affinity, AffinityKind, AffinityPart, Cluster, Limit, Outside, Quorum, Wait};
+use crate::effective::{
+    AffinityKind, AffinityPart, ClusterConfig, Limit, OutsideAddress, Quorum, SchedulingAffinity, WaitTime,
+};
 use crate::language::Token;
 use crate::report::ProblemKind;
 use crate::setting::Origin;
@@ -18,7 +20,7 @@ use crate::values::{self, DAY, TIME_MAX, between};
 /// Minimum interval of pings in seconds. A shorter one is raised to it, as real daemons do.
 const PING_MIN: u64 = 3;
 
-pub(crate) fn delay(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn delay(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let origin = arguments.origin();
     let mut token = arguments.need("delay option")?;
     loop {
@@ -35,7 +37,7 @@ fn delay_option(
     arguments: &mut Arguments<'_>,
     draft: &mut Draft<'_>,
     origin: &Origin,
-) -> Result<(), Fault> {
+) -> Result<(), DirectiveFault> {
     let name = token.text.as_str();
     let what = format!("delay {name}");
     let origin = origin.clone();
@@ -97,7 +99,7 @@ fn spent(
     token: &Token,
     arguments: &mut Arguments<'_>,
     draft: &mut Draft<'_>,
-) -> Result<(), Fault> {
+) -> Result<(), DirectiveFault> {
     let what = format!("delay {name}");
     let why = match name {
         "discard" => {
@@ -118,7 +120,7 @@ fn spent(
 }
 
 /// Parses a number, or a percentage of the nodes that joined.
-fn quorum(token: &Token) -> Result<Quorum, Fault> {
+fn quorum(token: &Token) -> Result<Quorum, DirectiveFault> {
     if token.text.ends_with('%') {
         return values::percent(token, "delay servers").map(Quorum::Percent);
     }
@@ -126,15 +128,15 @@ fn quorum(token: &Token) -> Result<Quorum, Fault> {
 }
 
 /// Reads a time, or `*`.
-fn wait(arguments: &mut Arguments<'_>, what: &str) -> Result<Wait, Fault> {
+fn wait(arguments: &mut Arguments<'_>, what: &str) -> Result<WaitTime, DirectiveFault> {
     let token = arguments.need(&format!("{what} value"))?;
     match token.text.as_str() {
-        "*" => Ok(Wait::ByReports),
-        _ => values::time(token, what, between(1, TIME_MAX)).map(Wait::Time),
+        "*" => Ok(WaitTime::ByReports),
+        _ => values::time(token, what, between(1, TIME_MAX)).map(WaitTime::Time),
     }
 }
 
-pub(crate) fn sched(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn sched(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let origin = arguments.origin();
     let mut token = arguments.need("sched option")?;
     loop {
@@ -151,7 +153,7 @@ fn sched_option(
     arguments: &mut Arguments<'_>,
     draft: &mut Draft<'_>,
     origin: &Origin,
-) -> Result<(), Fault> {
+) -> Result<(), DirectiveFault> {
     let (name, target) = match token.text.split_once('@') {
         Some((name, target)) => (name, Some(target)),
         None => (token.text.as_str(), None),
@@ -222,26 +224,26 @@ fn weight(name: &str, value: u8, draft: &mut Draft<'_>, origin: Origin) {
     sched.weights.set(weights, origin);
 }
 
-fn percent(arguments: &mut Arguments<'_>, what: &str) -> Result<u8, Fault> {
+fn percent(arguments: &mut Arguments<'_>, what: &str) -> Result<u8, DirectiveFault> {
     values::percent(arguments.need(&format!("{what} value"))?, what)
 }
 
 /// `[default] {none|weak|strong|strict|randomized}`.
-fn affinity(arguments: &mut Arguments<'_>) -> Result<Affinity, Fault> {
+fn affinity(arguments: &mut Arguments<'_>) -> Result<SchedulingAffinity, DirectiveFault> {
     let by_client = arguments.take("default").is_some();
     let token = arguments.need("sched affinity value")?;
     let kinds = [AffinityKind::None, AffinityKind::Weak, AffinityKind::Strong, AffinityKind::Strict];
     if token.text == "randomized" {
-        return Ok(Affinity { kind: AffinityKind::Strong, by_client, randomized: true });
+        return Ok(SchedulingAffinity { kind: AffinityKind::Strong, by_client, randomized: true });
     }
     match kinds.into_iter().find(|kind| kind.name() == token.text) {
-        Some(kind) => Ok(Affinity { kind, by_client, randomized: false }),
+        Some(kind) => Ok(SchedulingAffinity { kind, by_client, randomized: false }),
         None => Err(arguments.invalid(token, "sched affinity")),
     }
 }
 
 /// `all`, `first n`, `last n`.
-fn affinity_part(arguments: &mut Arguments<'_>) -> Result<AffinityPart, Fault> {
+fn affinity_part(arguments: &mut Arguments<'_>) -> Result<AffinityPart, DirectiveFault> {
     let token = arguments.need("sched affpath value")?;
     match token.text.as_str() {
         "all" => Ok(AffinityPart::All),
@@ -252,18 +254,22 @@ fn affinity_part(arguments: &mut Arguments<'_>) -> Result<AffinityPart, Fault> {
 }
 
 /// Parses `host:port` after an `@`.
-fn outside(token: &Token, text: Option<&str>, draft: &Draft<'_>) -> Result<Option<Outside>, Fault> {
+fn outside(
+    token: &Token,
+    text: Option<&str>,
+    draft: &Draft<'_>,
+) -> Result<Option<OutsideAddress>, DirectiveFault> {
     let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
     let found = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
     let (host, port) = found.ok_or_else(|| {
-        Fault::at(token, format!("invalid sched redirect target '{text}'"), "allowed: host:port")
+        DirectiveFault::at(token, format!("invalid sched redirect target '{text}'"), "allowed: host:port")
     })?;
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    Ok(Some(Outside { host, port: values::port(token, port, 1, draft.source)? }))
+    Ok(Some(OutsideAddress { host, port: values::port(token, port, 1, draft.source)? }))
 }
 
 /// `time [log n] [usage n]`.
-pub(crate) fn ping(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn ping(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let token = arguments.need("ping value")?;
     let mut value = values::time(token, "ping", between(1, DAY))?;
     if value.as_secs() < PING_MIN {
@@ -289,7 +295,10 @@ pub(crate) fn ping(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Resu
 }
 
 /// `[noloc time] [time]`.
-pub(crate) fn location_hold(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn location_hold(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
     if arguments.peek().is_none() {
         arguments.need("fxhold value")?;
     }
@@ -305,7 +314,10 @@ pub(crate) fn location_hold(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>
     Ok(())
 }
 
-pub(crate) fn contact_wait(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+pub(crate) fn contact_wait(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
     let value = arguments.time("conwait", between(1, TIME_MAX))?;
     draft.finish(arguments);
     draft.effective.cluster.contact_wait.set(value, arguments.origin());
@@ -314,7 +326,7 @@ pub(crate) fn contact_wait(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>)
 
 /// Takes over the cluster values that apply as xrootd reads them; all others apply as cmsd reads
 /// them.
-pub(crate) fn read_by_xrootd(xrootd: &Cluster, cmsd: &mut Cluster) {
+pub(crate) fn read_by_xrootd(xrootd: &ClusterConfig, cmsd: &mut ClusterConfig) {
     cmsd.contact_wait = xrootd.contact_wait.clone();
     cmsd.forwarding = xrootd.forwarding.clone();
     for (list, other) in

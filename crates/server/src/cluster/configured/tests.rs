@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cluster::health::LoadMeasurement;
-use config::{Evaluation, Load, Memory, Strictness, load};
+use config::{ConfigInput, Evaluation, MemorySource, Strictness, load};
 use std::path::PathBuf;
 
 struct Node {
@@ -18,7 +18,7 @@ impl Drop for Node {
 
 fn node(name: &str, text: &str) -> Node {
     let admin = std::env::temp_dir().join(format!("scalla-configured-{name}-{}", std::process::id()));
-    let request = Load {
+    let request = ConfigInput {
         file: Some("f".to_owned()),
         evaluation: Evaluation {
             program: "xrootd".to_owned(),
@@ -27,10 +27,10 @@ fn node(name: &str, text: &str) -> Node {
             ..Evaluation::default()
         },
         strictness: Strictness::Strict,
-        ..Load::default()
+        ..ConfigInput::default()
     };
     let text = format!("all.adminpath {}\n{text}", admin.display());
-    let loaded = load(&request, &Memory::new().with("f", text));
+    let loaded = load(&request, &MemorySource::new().with("f", text));
     assert!(loaded.report.is_ok(), "{}", loaded.report);
     Node { effective: loaded.effective, admin }
 }

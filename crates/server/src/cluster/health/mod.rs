@@ -337,7 +337,7 @@ fn matters((told, was_full): (SpaceReport, bool), (now, full): (SpaceReport, boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use storage::faulty::{Call, Fault, Faulty, Gate, Rule};
+    use storage::faulty::{FaultRule, Faulty, FaultyCall, Gate, InjectedFault};
     use storage::posix::{Config, Posix};
 
     fn backend() -> Arc<dyn Backend> {
@@ -438,7 +438,7 @@ mod tests {
         controls.set_room(Some(61 << 20));
         assert_eq!(next(), (61, false));
         let gate = Gate::new();
-        controls.add(Rule::new(&[Call::Usage], Fault::Hang(gate.clone())));
+        controls.add(FaultRule::new(&[FaultyCall::Usage], InjectedFault::Hang(gate.clone())));
         assert_eq!(next(), (0, true));
         gate.open();
         assert_eq!(next(), (61, false));

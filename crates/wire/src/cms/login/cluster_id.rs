@@ -17,7 +17,7 @@ use std::io::Write as _;
 
 /// A configured manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ManagerAddress<'a> {
+pub struct ClusterIdManager<'a> {
     /// Host name, or the address in brackets if it has no name: `[::ffff:10.0.0.1]`.
     pub host: &'a [u8],
     /// Port of the manager.
@@ -28,14 +28,14 @@ pub struct ManagerAddress<'a> {
 /// the order of the configuration, is inserted before the first one whose port and host are not
 /// greater than its own.
 #[must_use]
-pub fn ordered<'a>(managers: impl IntoIterator<Item = ManagerAddress<'a>>) -> Vec<ManagerAddress<'a>> {
-    let mut ordered: Vec<ManagerAddress<'a>> = Vec::new();
+pub fn ordered<'a>(managers: impl IntoIterator<Item = ClusterIdManager<'a>>) -> Vec<ClusterIdManager<'a>> {
+    let mut ordered: Vec<ClusterIdManager<'a>> = Vec::new();
     for manager in managers {
         if ordered.contains(&manager) {
             continue;
         }
         let goes_before =
-            |other: &ManagerAddress<'_>| other.port <= manager.port && other.host <= manager.host;
+            |other: &ClusterIdManager<'_>| other.port <= manager.port && other.host <= manager.host;
         let at = ordered.iter().position(goes_before).unwrap_or(ordered.len());
         ordered.insert(at, manager);
     }
@@ -46,7 +46,7 @@ pub fn ordered<'a>(managers: impl IntoIterator<Item = ManagerAddress<'a>>) -> Ve
 pub fn encode<'a>(
     out: &mut Vec<u8>,
     tag: Option<&[u8]>,
-    managers: impl IntoIterator<Item = ManagerAddress<'a>>,
+    managers: impl IntoIterator<Item = ClusterIdManager<'a>>,
     instance: &[u8],
 ) {
     if let Some(tag) = tag {
@@ -83,7 +83,7 @@ mod tests {
     fn id_of(managers: &str) -> String {
         let managers = managers.split_whitespace().map(|manager| {
             let (host, port) = manager.rsplit_once(':').unwrap();
-            ManagerAddress { host: host.as_bytes(), port: port.parse().unwrap() }
+            ClusterIdManager { host: host.as_bytes(), port: port.parse().unwrap() }
         });
         let mut out = Vec::new();
         encode(&mut out, None, managers, b"srv@vm");
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn tags_duplicates_and_an_empty_list_are_handled() {
-        let manager = ManagerAddress { host: b"localhost", port: 22101 };
+        let manager = ClusterIdManager { host: b"localhost", port: 22101 };
         let mut out = Vec::new();
         encode(&mut out, Some(b"tag"), [manager, manager], b"srv@vm");
         assert_eq!(out, b"tag.22101localhost");

@@ -9,7 +9,7 @@
 use std::io::Write as _;
 
 use crate::cms::extensions::{self, Extensions};
-use crate::xroot::cgi::Cgi;
+use crate::xroot::cgi::CgiText;
 
 /// The key of [`Env::door`], sent after the extensions.
 const DOOR: &str = "door";
@@ -37,7 +37,7 @@ pub struct Env<'a> {
 impl<'a> Env<'a> {
     /// Parses the text and skips unknown keys.
     #[must_use]
-    pub fn parse(text: Cgi<'a>) -> Self {
+    pub fn parse(text: CgiText<'a>) -> Self {
         let extensions = Extensions::in_env(text);
         Self {
             host: text.get("myHN"),
@@ -92,15 +92,15 @@ mod tests {
             b"site=a&scalla=5&door=vm:1094",
         ];
         for text in texts {
-            let env = Env::parse(Cgi::new(text));
+            let env = Env::parse(CgiText::new(text));
             let mut out = Vec::new();
             env.encode(&mut out);
             assert_eq!(out, text);
         }
-        let env = Env::parse(Cgi::new(b"myHN=vm&future=1&scalla=5"));
+        let env = Env::parse(CgiText::new(b"myHN=vm&future=1&scalla=5"));
         assert_eq!(env.host, Some(&b"vm"[..]));
         assert_eq!(env.extensions, Extensions::NOT_HERE | Extensions::INVENTORY);
-        let stranger = Env::parse(Cgi::new(b"myHN=vm&door=vm:1094"));
+        let stranger = Env::parse(CgiText::new(b"myHN=vm&door=vm:1094"));
         assert_eq!(stranger.door, None, "only Scalla nodes send an entry point for clients");
     }
 }

@@ -12,7 +12,7 @@ use crate::error::WireError;
 
 /// A part of the name space that a node serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Export<'a> {
+pub struct ExportLine<'a> {
     /// The paths may be written; otherwise only read.
     pub writable: bool,
     /// Missing files can be staged.
@@ -23,13 +23,13 @@ pub struct Export<'a> {
 
 /// An iterator over the lines of the paths of a login.
 #[derive(Clone, Debug)]
-pub struct Exports<'a> {
+pub struct ExportLines<'a> {
     rest: Option<&'a [u8]>,
 }
 
 const EVERYTHING: &[u8] = b"r /";
 
-impl<'a> Exports<'a> {
+impl<'a> ExportLines<'a> {
     /// Creates the iterator for the text of a login.
     #[must_use]
     pub const fn parse(text: &'a [u8]) -> Self {
@@ -44,7 +44,7 @@ impl<'a> Exports<'a> {
     }
 
     /// Appends a line.
-    pub fn append(out: &mut Vec<u8>, export: Export<'_>) {
+    pub fn append(out: &mut Vec<u8>, export: ExportLine<'_>) {
         if !out.is_empty() {
             out.push(b'\n');
         }
@@ -54,10 +54,10 @@ impl<'a> Exports<'a> {
     }
 }
 
-impl<'a> Iterator for Exports<'a> {
+impl<'a> Iterator for ExportLines<'a> {
     /// An export, or [`WireError::BadText`] for an invalid line, after which the node must be
     /// refused.
-    type Item = Result<Export<'a>, WireError>;
+    type Item = Result<ExportLine<'a>, WireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut lines = self.rest.take()?.splitn(2, |&byte| byte == b'\n');
@@ -68,12 +68,12 @@ impl<'a> Iterator for Exports<'a> {
     }
 }
 
-fn parse_line(line: &[u8]) -> Option<Export<'_>> {
+fn parse_line(line: &[u8]) -> Option<ExportLine<'_>> {
     let blank = line.iter().position(|&byte| byte == b' ')?;
     let (flags, path) = line.split_at_checked(blank)?;
     let prefix = path.trim_ascii_start();
     let known = !flags.is_empty() && flags.iter().all(|flag| matches!(flag, b'r' | b'w' | b's'));
-    (known && prefix.starts_with(b"/")).then_some(Export {
+    (known && prefix.starts_with(b"/")).then_some(ExportLine {
         writable: flags.contains(&b'w'),
         stageable: flags.contains(&b's'),
         prefix,
@@ -87,8 +87,8 @@ mod tests {
     #[test]
     fn lines_parse_and_encode() {
         let text = b"w /\nrs /tape\nr /a b\nws /x\n";
-        let exports: Vec<_> = Exports::parse(text).collect::<Result<_, _>>().unwrap();
-        let export = |writable, stageable, prefix| Export { writable, stageable, prefix };
+        let exports: Vec<_> = ExportLines::parse(text).collect::<Result<_, _>>().unwrap();
+        let export = |writable, stageable, prefix| ExportLine { writable, stageable, prefix };
         assert_eq!(
             exports,
             [
@@ -99,29 +99,29 @@ mod tests {
             ]
         );
         let mut out = Vec::new();
-        exports.into_iter().for_each(|export| Exports::append(&mut out, export));
+        exports.into_iter().for_each(|export| ExportLines::append(&mut out, export));
         assert_eq!([&out[..], b"\n"].concat(), text);
     }
 
     #[test]
     fn an_empty_text_exports_everything_for_reading() {
-        let everything = Export { writable: false, stageable: false, prefix: b"/" };
-        assert_eq!(Exports::parse(b"").collect::<Vec<_>>(), [Ok(everything)]);
+        let everything = ExportLine { writable: false, stageable: false, prefix: b"/" };
+        assert_eq!(ExportLines::parse(b"").collect::<Vec<_>>(), [Ok(everything)]);
     }
 
     #[test]
     fn flags_are_accepted_in_any_order_and_others_refused() {
-        let swr = Exports::parse(b"swr /a").next();
-        assert_eq!(swr, Some(Ok(Export { writable: true, stageable: true, prefix: b"/a" })));
+        let swr = ExportLines::parse(b"swr /a").next();
+        assert_eq!(swr, Some(Ok(ExportLine { writable: true, stageable: true, prefix: b"/a" })));
         for bad in [&b"q /"[..], b" /", b"w", b"w ", b"w a", b"\nw /"] {
-            let first = Exports::parse(bad).next();
+            let first = ExportLines::parse(bad).next();
             assert_eq!(first, Some(Err(WireError::BadText { field: "paths" })), "{}", bad.escape_ascii());
         }
     }
 
     #[test]
     fn equal_paths_have_equal_ids() {
-        assert_eq!(Exports::configuration_id(b"w /"), crc32(b"w /"));
-        assert_ne!(Exports::configuration_id(b"w /"), Exports::configuration_id(b"r /"));
+        assert_eq!(ExportLines::configuration_id(b"w /"), crc32(b"w /"));
+        assert_ne!(ExportLines::configuration_id(b"w /"), ExportLines::configuration_id(b"r /"));
     }
 }

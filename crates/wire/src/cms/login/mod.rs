@@ -15,7 +15,7 @@
 //! | dPort    | u16  | port for clients             | 0                 | 0                      |
 //! | sPort    | u16  | port for its own children    | 0                 | 0                      |
 //! | SID      | text | [`SystemId`]                 | absent            | [`SystemId`] or absent |
-//! | paths    | text | [`Exports`]                  | absent            | absent                 |
+//! | paths    | text | [`ExportLines`]                  | absent            | absent                 |
 //! | ifList   | text | its addresses, or absent     | absent            | absent                 |
 //! | envCGI   | text | [`Env`]                      | [`Env`]           | [`Env`], or absent     |
 //!
@@ -33,11 +33,11 @@ mod role;
 mod system_id;
 
 pub use answer::LoginAnswer;
-pub use cluster_id::ManagerAddress;
+pub use cluster_id::ClusterIdManager;
 pub use env::Env;
-pub use exports::{Export, Exports};
+pub use exports::{ExportLine, ExportLines};
 pub use role::{Acceptor, Role};
-pub use system_id::{NodeKind, SystemId};
+pub use system_id::{SystemId, SystemIdKind};
 
 use super::PROTOCOL_VERSION;
 use super::error::EncodeError;
@@ -45,7 +45,7 @@ use super::extensions::Extensions;
 use super::flags::Mode;
 use super::pup::{Packer, Unpacker};
 use crate::error::WireError;
-use crate::xroot::cgi::Cgi;
+use crate::xroot::cgi::CgiText;
 
 /// Maximum of the fields in megabytes; larger values are sent as this value.
 const SPACE_MB_MAX: u32 = 0x7fff_ffff;
@@ -148,8 +148,8 @@ impl<'a> Login<'a> {
     /// Returns the exported paths; `r /` if none are given. The iterator returns an error for an
     /// invalid line.
     #[must_use]
-    pub fn exports(&self) -> Exports<'a> {
-        Exports::parse(self.paths.unwrap_or_default())
+    pub fn exports(&self) -> ExportLines<'a> {
+        ExportLines::parse(self.paths.unwrap_or_default())
     }
 
     /// Returns the addresses.
@@ -161,7 +161,7 @@ impl<'a> Login<'a> {
     /// Returns name, site and supported extensions.
     #[must_use]
     pub fn env(&self) -> Env<'a> {
-        Env::parse(Cgi::new(self.env.unwrap_or_default()))
+        Env::parse(CgiText::new(self.env.unwrap_or_default()))
     }
 
     /// Returns the role of the sender for `acceptor`; `None` if the login must be refused.
@@ -246,7 +246,7 @@ impl<'a> LoginReply<'a> {
     /// Returns the sender's site and supported extensions.
     #[must_use]
     pub fn env(&self) -> Env<'a> {
-        Env::parse(Cgi::new(self.env.unwrap_or_default()))
+        Env::parse(CgiText::new(self.env.unwrap_or_default()))
     }
 
     /// Returns the extensions of the connection if the login offered `offered`.

@@ -14,7 +14,7 @@ use crate::error::WireError;
 
 /// The kind of node in a system id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NodeKind {
+pub enum SystemIdKind {
     /// The root of a tree, or a meta manager.
     Manager,
     /// A leaf.
@@ -29,7 +29,7 @@ pub struct SystemId<'a> {
     /// The id identifies the node independently of its address.
     pub anywhere: bool,
     /// Kind of the node.
-    pub kind: NodeKind,
+    pub kind: SystemIdKind,
     /// The node is a proxy.
     pub proxy: bool,
     /// `name@host`, or an id that does not depend on the host.
@@ -55,9 +55,9 @@ impl<'a> SystemId<'a> {
         };
         let [letter, b'-', names @ ..] = text else { return None };
         let kind = match letter.to_ascii_lowercase() {
-            b'm' => NodeKind::Manager,
-            b's' => NodeKind::Server,
-            b'u' => NodeKind::Supervisor,
+            b'm' => SystemIdKind::Manager,
+            b's' => SystemIdKind::Server,
+            b'u' => SystemIdKind::Supervisor,
             _ => return None,
         };
         let blank = names.iter().rposition(|&byte| byte == b' ')?;
@@ -73,9 +73,9 @@ impl<'a> SystemId<'a> {
             out.push(b'*');
         }
         let letter = match self.kind {
-            NodeKind::Manager => b'm',
-            NodeKind::Server => b's',
-            NodeKind::Supervisor => b'u',
+            SystemIdKind::Manager => b'm',
+            SystemIdKind::Server => b's',
+            SystemIdKind::Supervisor => b'u',
         };
         out.push(if self.proxy { letter.to_ascii_uppercase() } else { letter });
         out.push(b'-');
@@ -102,10 +102,10 @@ mod tests {
         let id =
             |kind, instance, cluster| SystemId { anywhere: false, kind, proxy: false, instance, cluster };
         let cases = [
-            (&b"s-srv1@vm 22001localhost"[..], id(NodeKind::Server, b"srv1@vm", b"22001localhost")),
-            (b"m-man@vm 22000localhost", id(NodeKind::Manager, b"man@vm", b"22000localhost")),
-            (b"u-sup@vm 22003localhost", id(NodeKind::Supervisor, b"sup@vm", b"22003localhost")),
-            (b"m-meta@vm meta@vm", id(NodeKind::Manager, b"meta@vm", b"meta@vm")),
+            (&b"s-srv1@vm 22001localhost"[..], id(SystemIdKind::Server, b"srv1@vm", b"22001localhost")),
+            (b"m-man@vm 22000localhost", id(SystemIdKind::Manager, b"man@vm", b"22000localhost")),
+            (b"u-sup@vm 22003localhost", id(SystemIdKind::Supervisor, b"sup@vm", b"22003localhost")),
+            (b"m-meta@vm meta@vm", id(SystemIdKind::Manager, b"meta@vm", b"meta@vm")),
         ];
         for (text, id) in cases {
             assert_eq!(SystemId::parse(text), Ok(id));
@@ -121,7 +121,7 @@ mod tests {
         let text = b"*S-rack 7 box 3 tag.22001localhost";
         let id = SystemId::parse(text).unwrap();
         assert!(id.anywhere && id.proxy);
-        assert_eq!((id.kind, id.instance), (NodeKind::Server, &b"rack 7 box 3"[..]));
+        assert_eq!((id.kind, id.instance), (SystemIdKind::Server, &b"rack 7 box 3"[..]));
         assert_eq!(id.cluster, b"tag.22001localhost");
         let mut out = Vec::new();
         id.encode(&mut out);

@@ -17,7 +17,7 @@ use std::io::Write as _;
 use crate::cms::codes::Code;
 use crate::cms::error::EncodeError;
 use crate::cms::flags::TryModifier;
-use crate::cms::frames::Phase;
+use crate::cms::frames::FramePhase;
 use crate::cms::limits::TRY_TEXT_BYTES_MAX;
 use crate::cms::pup::{Packer, Unpacker};
 use crate::error::WireError;
@@ -132,14 +132,14 @@ impl TryList {
     /// Creates a list of the hosts to try in order, followed by the sender's own address. Hosts
     /// that do not fit are omitted, but never the sender's address.
     ///
-    /// `phase` is [`Phase::Login`] if the message replaces the login reply, which has a smaller
+    /// `phase` is [`FramePhase::Login`] if the message replaces the login reply, which has a smaller
     /// limit.
     ///
     /// # Errors
     /// [`EncodeError::Malformed`] if a host is empty or contains blanks, brackets or a NUL, or if a
     /// port is 0.
     pub fn new<'h>(
-        phase: Phase,
+        phase: FramePhase,
         hosts: impl IntoIterator<Item = TryHost<'h>>,
         own: TryHost<'h>,
     ) -> Result<Self, EncodeError> {
@@ -152,7 +152,7 @@ impl TryList {
     /// # Errors
     /// [`EncodeError::Malformed`] as for [`TryList::new`]; [`EncodeError::Missing`] without hosts.
     pub fn permanent<'h>(
-        phase: Phase,
+        phase: FramePhase,
         hosts: impl IntoIterator<Item = TryHost<'h>>,
     ) -> Result<Self, EncodeError> {
         let list = Self::build(TryModifier::PERMANENT, phase, hosts, None)?;
@@ -161,7 +161,7 @@ impl TryList {
 
     fn build<'h>(
         modifier: TryModifier,
-        phase: Phase,
+        phase: FramePhase,
         hosts: impl IntoIterator<Item = TryHost<'h>>,
         own: Option<TryHost<'h>>,
     ) -> Result<Self, EncodeError> {
@@ -237,7 +237,7 @@ mod tests {
     fn a_list_ends_with_the_own_address() {
         let own = TryHost::new(b"root", 1213);
         let supervisors = [TryHost::new(b"a", 1), TryHost::new(b"::1", 2), own, TryHost::new(b"a", 1)];
-        let list = TryList::new(Phase::Established, supervisors, own).unwrap();
+        let list = TryList::new(FramePhase::Established, supervisors, own).unwrap();
         assert_eq!(list.message(), Try { modifier: TryModifier::NONE, hosts: b"a:1 [::1]:2 root:1213" });
         assert_eq!(list.message().hosts().last(), Some(own));
         assert!(!list.message().is_permanent());
@@ -247,7 +247,7 @@ mod tests {
     fn a_long_list_is_cut_but_keeps_the_own_address() {
         let names: Vec<_> = (0..2000).map(|i| format!("supervisor-{i}.example.org").into_bytes()).collect();
         let own = TryHost::new(b"root.example.org", 1213);
-        for (phase, limit) in [(Phase::Login, 4093), (Phase::Established, 16_381)] {
+        for (phase, limit) in [(FramePhase::Login, 4093), (FramePhase::Established, 16_381)] {
             let list = TryList::new(phase, names.iter().map(|name| TryHost::new(name, 1213)), own).unwrap();
             assert!(list.hosts.len() <= limit && list.hosts.len() > limit - 100);
             assert_eq!(list.message().hosts().last(), Some(own));
@@ -258,10 +258,10 @@ mod tests {
     #[test]
     fn a_permanent_list_is_not_empty() {
         let vm = TryHost::new(b"vm", 22178);
-        let list = TryList::permanent(Phase::Login, [vm, vm]).unwrap();
+        let list = TryList::permanent(FramePhase::Login, [vm, vm]).unwrap();
         assert!(list.message().is_permanent());
         assert_eq!(list.message().hosts().collect::<Vec<_>>(), [vm]);
-        assert_eq!(TryList::permanent(Phase::Login, []), Err(EncodeError::Missing { field: "hosts" }));
+        assert_eq!(TryList::permanent(FramePhase::Login, []), Err(EncodeError::Missing { field: "hosts" }));
     }
 
     #[test]
@@ -269,9 +269,9 @@ mod tests {
         let own = TryHost::new(b"root", 1);
         for host in [&b""[..], b"a b", b"a\0", b"[::1]", b"a\tb"] {
             let refused = Err(EncodeError::Malformed { field: "host" });
-            assert_eq!(TryList::new(Phase::Login, [TryHost::new(host, 1)], own), refused);
-            assert_eq!(TryList::new(Phase::Login, [], TryHost::new(host, 1)), refused);
+            assert_eq!(TryList::new(FramePhase::Login, [TryHost::new(host, 1)], own), refused);
+            assert_eq!(TryList::new(FramePhase::Login, [], TryHost::new(host, 1)), refused);
         }
-        assert!(TryList::new(Phase::Login, [TryHost::new(b"a", 0)], own).is_err());
+        assert!(TryList::new(FramePhase::Login, [TryHost::new(b"a", 0)], own).is_err());
     }
 }

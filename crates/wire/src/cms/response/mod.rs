@@ -24,7 +24,7 @@ pub mod redirect;
 pub mod space_text;
 
 pub use message_id::MessageId;
-pub use redirect::{Redirect, Target};
+pub use redirect::{ParsedRedirect, Redirect};
 
 use super::codes::{Code, ErrorCode, ResponseCode};
 use super::error::EncodeError;
@@ -33,7 +33,7 @@ use super::header::{Header, StreamId};
 use super::limits::{DATA_PAYLOAD_BYTES_MAX, RESPONSE_PAYLOAD_BYTES_MAX};
 use super::message::Message;
 use super::pup::{Envelope, Packer, frame, until_nul};
-use crate::cursor::Reader;
+use crate::cursor::FieldReader;
 use crate::error::WireError;
 
 /// Size in bytes of the value at the start of a response.
@@ -72,12 +72,12 @@ pub struct Response<'a> {
     /// Marks the deferred answer to an earlier `waitresp`.
     pub modifier: ResponseModifier,
     /// The answer.
-    pub answer: Answer<'a>,
+    pub answer: ResponseAnswer<'a>,
 }
 
 /// The answer of a manager to a redirector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer<'a> {
+pub enum ResponseAnswer<'a> {
     /// Success, with a text if the request asks for one. An empty list of locations should be sent
     /// as an error instead, because clients treat it as an invalid answer.
     Data {
@@ -112,13 +112,13 @@ pub enum Answer<'a> {
 impl<'a> Response<'a> {
     /// Creates an immediate response.
     #[must_use]
-    pub const fn now(answer: Answer<'a>) -> Self {
+    pub const fn now(answer: ResponseAnswer<'a>) -> Self {
         Self { modifier: ResponseModifier::NONE, answer }
     }
 
     /// Creates the deferred answer to a `waitresp`; its streamid is [`MessageId::streamid`].
     #[must_use]
-    pub const fn later(answer: Answer<'a>) -> Self {
+    pub const fn later(answer: ResponseAnswer<'a>) -> Self {
         Self { modifier: ResponseModifier::ASYNC, answer }
     }
 
@@ -138,19 +138,19 @@ impl<'a> Response<'a> {
         let answer = match code {
             ResponseCode::DATA => {
                 let (value, text) = value()?;
-                Answer::Data { value, text }
+                ResponseAnswer::Data { value, text }
             }
             ResponseCode::ERROR => {
                 let (code, text) = value()?;
-                Answer::Error { code: ErrorCode(code), text: text.unwrap_or_default() }
+                ResponseAnswer::Error { code: ErrorCode(code), text: text.unwrap_or_default() }
             }
             ResponseCode::REDIRECT => {
                 let (port, target) = value()?;
-                Answer::Redirect(Redirect::decode(port, target.unwrap_or_default()))
+                ResponseAnswer::Redirect(Redirect::decode(port, target.unwrap_or_default()))
             }
-            ResponseCode::WAIT => Answer::Wait { seconds: value()?.0 },
-            ResponseCode::WAITRESP => Answer::Waitresp { id: value()?.0 },
-            code => Answer::Unknown(code),
+            ResponseCode::WAIT => ResponseAnswer::Wait { seconds: value()?.0 },
+            ResponseCode::WAITRESP => ResponseAnswer::Waitresp { id: value()?.0 },
+            code => ResponseAnswer::Unknown(code),
         };
         Ok(Self { modifier: ResponseModifier(header.modifier), answer })
     }
@@ -164,7 +164,7 @@ impl<'a> Response<'a> {
     pub fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let code = self.answer.code();
         if self.is_later() {
-            if matches!(self.answer, Answer::Waitresp { .. }) {
+            if matches!(self.answer, ResponseAnswer::Waitresp { .. }) {
                 return Err(EncodeError::Malformed { field: "waitresp" });
             }
             MessageId::of_streamid(streamid).ok_or(EncodeError::Malformed { field: "streamid" })?;
@@ -182,7 +182,7 @@ impl<'a> Response<'a> {
     }
 }
 
-impl Answer<'_> {
+impl ResponseAnswer<'_> {
     /// Returns the code of the response.
     #[must_use]
     pub const fn code(&self) -> ResponseCode {
@@ -226,7 +226,7 @@ impl Answer<'_> {
 
 /// Returns the value at the start of a response, and its text without NUL if bytes follow.
 pub(super) fn split_value(payload: &[u8]) -> Result<(u32, Option<&[u8]>), WireError> {
-    let mut reader = Reader::new(payload);
+    let mut reader = FieldReader::new(payload);
     let value = reader.u32("value")?;
     let bytes = reader.take_rest();
     Ok((value, (!bytes.is_empty()).then(|| until_nul(bytes))))
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_wait_of_0_seconds_is_not_sent() {
-        let wait = |seconds| encoded(Response::now(Answer::Wait { seconds }), [1; 4]);
+        let wait = |seconds| encoded(Response::now(ResponseAnswer::Wait { seconds }), [1; 4]);
         assert_eq!(wait(0), Err(EncodeError::Malformed { field: "seconds" }));
         assert_eq!(wait(u32::MAX), Err(EncodeError::Malformed { field: "seconds" }));
         assert_eq!(wait(5).unwrap(), [1, 1, 1, 1, 3, 0, 0, 4, 0, 0, 0, 5]);
@@ -266,24 +266,28 @@ mod tests {
 
     #[test]
     fn a_deferred_answer_has_a_number_that_is_equal_in_both_byte_orders() {
-        let waitresp = |id| encoded(Response::now(Answer::Waitresp { id }), [1; 4]);
+        let waitresp = |id| encoded(Response::now(ResponseAnswer::Waitresp { id }), [1; 4]);
         assert!(waitresp(0x0001_0100).is_ok());
         for id in [0, 1, 0x0001_0000, 0x0101_0000] {
             assert_eq!(waitresp(id), Err(EncodeError::Malformed { field: "message id" }), "{id:x}");
         }
-        let later = |streamid| encoded(Response::later(Answer::Wait { seconds: 1 }), streamid);
+        let later = |streamid| encoded(Response::later(ResponseAnswer::Wait { seconds: 1 }), streamid);
         assert!(later([0, 1, 1, 0]).is_ok());
         assert_eq!(later([0, 0, 1, 0]), Err(EncodeError::Malformed { field: "streamid" }));
-        let twice = encoded(Response::later(Answer::Waitresp { id: 0x0001_0100 }), [0, 1, 1, 0]);
+        let twice = encoded(Response::later(ResponseAnswer::Waitresp { id: 0x0001_0100 }), [0, 1, 1, 0]);
         assert_eq!(twice, Err(EncodeError::Malformed { field: "waitresp" }));
     }
 
     #[test]
     fn a_long_error_text_is_cut() {
         let text = [b'e'; 5000];
-        let bytes = encoded(Response::now(Answer::Error { code: ErrorCode::NO_ENTRY, text: &text }), [1; 4]);
+        let bytes =
+            encoded(Response::now(ResponseAnswer::Error { code: ErrorCode::NO_ENTRY, text: &text }), [1; 4]);
         assert_eq!(bytes.unwrap().len(), 8 + 2048);
-        let nul = encoded(Response::now(Answer::Error { code: ErrorCode::NO_ENTRY, text: b"a\0b" }), [1; 4]);
+        let nul = encoded(
+            Response::now(ResponseAnswer::Error { code: ErrorCode::NO_ENTRY, text: b"a\0b" }),
+            [1; 4],
+        );
         assert_eq!(nul, Err(EncodeError::Malformed { field: "error text" }));
     }
 
@@ -292,7 +296,7 @@ mod tests {
         let text = vec![b'd'; DATA_PAYLOAD_BYTES_MAX];
         let data = |bytes| {
             let text = text.get(..bytes);
-            encoded(Response::now(Answer::Data { value: 0, text }), [1; 4])
+            encoded(Response::now(ResponseAnswer::Data { value: 0, text }), [1; 4])
         };
         assert_eq!(data(65_530).unwrap().len(), 8 + 65_535);
         assert!(matches!(data(65_531), Err(EncodeError::TooLong { limit: 65_535, .. })));

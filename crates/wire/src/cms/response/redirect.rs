@@ -3,7 +3,7 @@
 //! The value is the port, and the text is the host without a port, with an optional `?cgi` behind
 //! it. Otherwise the value is -1 and the text is a whole URL. A host is a name, an IPv4 address, or
 //! an address in brackets (`[2001:db8::1]`, `[::10.0.0.1]`). [`Redirect`] keeps the encoded form,
-//! so that a redirector can pass it on unchanged; [`Target`] is the parsed form.
+//! so that a redirector can pass it on unchanged; [`PathArgument`] is the parsed form.
 //!
 //! Source: cms protocol version 3, sections 1.6, 5.8. Recorded: 03, 22.
 
@@ -21,7 +21,7 @@ pub struct Redirect<'a> {
 
 /// The parsed target of a [`Redirect`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Target<'a> {
+pub enum ParsedRedirect<'a> {
     /// A server.
     Host {
         /// Name or address; an IPv6 address in brackets.
@@ -55,15 +55,15 @@ impl<'a> Redirect<'a> {
 
     /// Returns the parsed target; `None` if it is invalid, which a redirector treats as an error.
     #[must_use]
-    pub fn target(&self) -> Option<Target<'a>> {
+    pub fn target(&self) -> Option<ParsedRedirect<'a>> {
         if self.port == -1 {
             let scheme = self.text.windows(3).position(|bytes| bytes == b"://");
-            return scheme.filter(|&at| at > 0).map(|_| Target::Url(self.text));
+            return scheme.filter(|&at| at > 0).map(|_| ParsedRedirect::Url(self.text));
         }
         let port = u16::try_from(self.port).ok().filter(|&port| port != 0)?;
         let mut parts = self.text.splitn(2, |&byte| byte == b'?');
         let host = parts.next().filter(|host| is_host(host))?;
-        Some(Target::Host { host, port, cgi: parts.next() })
+        Some(ParsedRedirect::Host { host, port, cgi: parts.next() })
     }
 
     pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
@@ -94,12 +94,12 @@ mod tests {
 
     #[test]
     fn hosts_and_urls_are_parsed() {
-        let host = |host, port, cgi| Some(Target::Host { host, port, cgi });
+        let host = |host, port, cgi| Some(ParsedRedirect::Host { host, port, cgi });
         assert_eq!(Redirect::host(b"127.0.0.1", 22021).target(), host(b"127.0.0.1", 22021, None));
         assert_eq!(Redirect::host(b"[::127.0.0.1]", 1).target(), host(b"[::127.0.0.1]", 1, None));
         assert_eq!(Redirect::host(b"vm?a=b?c", 1).target(), host(b"vm", 1, Some(b"a=b?c")));
         let url = b"root://vm:1094//f?x=1";
-        assert_eq!(Redirect::url(url).target(), Some(Target::Url(url)));
+        assert_eq!(Redirect::url(url).target(), Some(ParsedRedirect::Url(url)));
     }
 
     #[test]

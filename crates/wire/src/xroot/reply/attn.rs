@@ -13,7 +13,7 @@
 //! Source: xroot protocol 5.2.0, section 3.7. Recorded: `fs_query_checksum`, `tpc_copy`.
 
 use super::frame::FrameMark;
-use crate::cursor::{Reader, Writer};
+use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::codes::{AttnCode, Status};
 use crate::xroot::header::{ResponseHeader, StreamId};
@@ -22,7 +22,7 @@ use crate::xroot::limits::RESPONSE_HEADER_BYTES;
 /// Begins a deferred answer. Append exactly one complete response, then call [`AttnMark::finish`].
 pub fn begin(out: &mut Vec<u8>) -> AttnMark {
     let mark = FrameMark::reserve(out);
-    Writer::new(out).u32(AttnCode::ASYNRESP.0).u32(0);
+    FieldWriter::new(out).u32(AttnCode::ASYNRESP.0).u32(0);
     AttnMark { mark }
 }
 
@@ -70,7 +70,7 @@ impl<'a> Attn<'a> {
             }
             Self::Other { actnum, rest } => {
                 super::frame::header(out, StreamId::default(), Status::ATTN, rest.len() + 4);
-                Writer::new(out).u32(actnum.0).bytes(rest);
+                FieldWriter::new(out).u32(actnum.0).bytes(rest);
             }
         }
     }
@@ -81,7 +81,7 @@ impl<'a> Attn<'a> {
     /// [`WireError::Short`] if the body is truncated, [`WireError::BadLength`] if the length of the
     /// embedded body differs from its header.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(body);
+        let mut reader = FieldReader::new(body);
         let actnum = AttnCode(reader.u32("actnum")?);
         if actnum != AttnCode::ASYNRESP {
             return Ok(Self::Other { actnum, rest: reader.take_rest() });

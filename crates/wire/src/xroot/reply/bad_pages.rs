@@ -12,7 +12,7 @@
 //! Source: xroot protocol 5.2.0, section 2.14. Recorded: `api_pgwrite_bad`, `raw_write`.
 
 use crate::crc::crc32c;
-use crate::cursor::{Reader, Writer};
+use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 
 const FIXED_BYTES: usize = 8;
@@ -28,7 +28,7 @@ pub const fn encoded_bytes(pages: usize) -> usize {
 /// the page size.
 pub fn encode(out: &mut Vec<u8>, first_bytes: i16, last_bytes: i16, offsets: &[i64]) {
     let at = out.len();
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.u32(0).i16(first_bytes).i16(last_bytes);
     for offset in offsets {
         writer.i64(*offset);
@@ -56,7 +56,7 @@ impl<'a> BadPages<'a> {
     /// [`WireError::Short`] for a truncated list, [`WireError::BadChecksum`], and
     /// [`WireError::BadLength`] for an incomplete offset.
     pub fn decode(data: &'a [u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(data);
+        let mut reader = FieldReader::new(data);
         let sent = reader.u32("cseCRC")?;
         let computed = crc32c(reader.rest());
         if sent != computed {

@@ -10,7 +10,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 3.2. Recorded: `raw_errors`.
 
-use crate::cursor::{Reader, Writer};
+use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::codes::{ErrorCode, Status};
 use crate::xroot::header::StreamId;
@@ -34,7 +34,7 @@ impl<'a> ErrorReply<'a> {
     pub fn encode(&self, out: &mut Vec<u8>, streamid: StreamId) {
         let text = self.text.split(|&byte| byte == 0).next().unwrap_or_default();
         super::frame::header(out, streamid, Status::ERROR, text.len() + 5);
-        Writer::new(out).u32(self.code.0).bytes(text).u8(0);
+        FieldWriter::new(out).u32(self.code.0).bytes(text).u8(0);
     }
 
     /// Decodes the body; the final NUL is optional.
@@ -42,7 +42,7 @@ impl<'a> ErrorReply<'a> {
     /// # Errors
     /// [`WireError::Short`] if the body has fewer than four bytes.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(body);
+        let mut reader = FieldReader::new(body);
         let code = ErrorCode(reader.u32("errnum")?);
         let text = reader.take_rest().split(|&byte| byte == 0).next().unwrap_or_default();
         Ok(Self { code, text })

@@ -10,7 +10,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.8. Recorded: `api_fattr_path`, `api_fattr_handle`.
 
-use crate::cursor::{Reader, Writer};
+use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::codes::ErrorCode;
 use crate::xroot::header::wire_length;
@@ -39,7 +39,7 @@ pub struct ListedAttribute<'a> {
 pub fn encode_results(out: &mut Vec<u8>, results: &[AttributeResult<'_>]) {
     let errors = results.iter().filter(|result| result.error.is_some()).count();
     let count = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.u8(count(errors)).u8(count(results.len()));
     for result in results {
         let code = result.error.map_or(0, |code| u16::try_from(code.0).unwrap_or(u16::MAX));
@@ -50,7 +50,7 @@ pub fn encode_results(out: &mut Vec<u8>, results: &[AttributeResult<'_>]) {
 /// Appends the answer to get: at most 255 results.
 pub fn encode_values(out: &mut Vec<u8>, results: &[AttributeResult<'_>]) {
     encode_results(out, results);
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     for result in results {
         let value = if result.error.is_some() { &[] } else { result.value };
         writer.i32(wire_length(value.len())).bytes(value);
@@ -59,7 +59,7 @@ pub fn encode_values(out: &mut Vec<u8>, results: &[AttributeResult<'_>]) {
 
 /// Appends one attribute of a list; `value` if values were requested.
 pub fn encode_listed(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.bytes(name).u8(0);
     if let Some(value) = value {
         writer.i32(wire_length(value.len())).bytes(value);
@@ -73,7 +73,7 @@ pub fn encode_listed(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
 /// [`WireError::BadLength`] for a negative length, [`WireError::Trailing`] for bytes behind the
 /// last attribute.
 pub fn decode_results(body: &[u8], with_values: bool) -> Result<Vec<AttributeResult<'_>>, WireError> {
-    let mut reader = Reader::new(body);
+    let mut reader = FieldReader::new(body);
     let [_, count] = reader.array("fattr counts")?;
     let mut results = Vec::with_capacity(count.into());
     for _ in 0..count {
@@ -96,7 +96,7 @@ pub fn decode_results(body: &[u8], with_values: bool) -> Result<Vec<AttributeRes
 /// # Errors
 /// Those of [`decode_results`].
 pub fn decode_list(body: &[u8], with_values: bool) -> Result<Vec<ListedAttribute<'_>>, WireError> {
-    let mut reader = Reader::new(body);
+    let mut reader = FieldReader::new(body);
     let mut list = Vec::new();
     while !reader.is_empty() {
         let name = reader.until_nul("fattr name")?;
@@ -106,7 +106,7 @@ pub fn decode_list(body: &[u8], with_values: bool) -> Result<Vec<ListedAttribute
     Ok(list)
 }
 
-fn value<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
+fn value<'a>(reader: &mut FieldReader<'a>) -> Result<&'a [u8], WireError> {
     let length = reader.i32("vlen")?;
     let length =
         usize::try_from(length).map_err(|_| WireError::BadLength { field: "vlen", bytes: length.into() })?;

@@ -12,7 +12,7 @@
 //! Source: xroot protocol 5.2.0, section 2.12. Recorded: `raw_open_read`, `api_posc`.
 
 use super::stat_text::StatText;
-use crate::cursor::{Reader, Writer};
+use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::header::FileHandle;
 
@@ -39,7 +39,7 @@ pub enum OpenDetail<'a> {
 impl<'a> OpenReply<'a> {
     /// Appends the body.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let mut writer = Writer::new(out);
+        let mut writer = FieldWriter::new(out);
         writer.bytes(&self.fhandle.0);
         if self.detail != OpenDetail::None {
             writer.u64(0);
@@ -55,7 +55,7 @@ impl<'a> OpenReply<'a> {
     /// # Errors
     /// [`WireError::Short`] for a truncated body, [`WireError::BadText`] for an invalid stat text.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(body);
+        let mut reader = FieldReader::new(body);
         let fhandle = FileHandle(reader.array("fhandle")?);
         if reader.is_empty() {
             return Ok(Self { fhandle, detail: OpenDetail::None });

@@ -14,7 +14,7 @@
 //! Source: xroot protocol 5.2.0, section 1.7. Recorded: `fs_stat`, `auth_unix_sigver`,
 //! `raw_bindif`.
 
-use crate::cursor::{Reader, Writer};
+use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::codes::{RequestCode, SecurityLevel, SignRequirement};
 use crate::xroot::flags::{SecurityOptions, ServerFlags};
@@ -58,7 +58,7 @@ impl<'a> ProtocolReply<'a> {
     /// Appends the body. The bind interfaces are padded, and omitted if they are too long for their
     /// length field.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let mut writer = Writer::new(out);
+        let mut writer = FieldWriter::new(out);
         writer.i32(self.pval).u32(self.flags.0);
         if let Some(text) = self.bind_interfaces {
             let padded = (text.len() + 4).next_multiple_of(8) - 4;
@@ -84,7 +84,7 @@ impl<'a> ProtocolReply<'a> {
     /// # Errors
     /// [`WireError::Short`] for a truncated body.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(body);
+        let mut reader = FieldReader::new(body);
         let pval = reader.i32("pval")?;
         let flags = ServerFlags(reader.u32("flags")?);
         let mut reply = Self { pval, flags, bind_interfaces: None, security: None };

@@ -3,7 +3,7 @@
 //! | type   | text                                                   |
 //! |--------|--------------------------------------------------------|
 //! | cksum  | `type hex`, then NUL                                   |
-//! | space  | see [`SpaceText`]: six `oss.` elements, then NUL       |
+//! | space  | see [`SpaceUsageText`]: six `oss.` elements, then NUL       |
 //! | xattr  | see [`XattrText`]: `oss.` elements, `ofs.ap`, then NUL |
 //! | config | one line per key, `value LF`, no NUL                   |
 //!
@@ -20,18 +20,18 @@
 use std::io::Write as _;
 
 use crate::error::WireError;
-use crate::xroot::cgi::Cgi;
+use crate::xroot::cgi::CgiText;
 
 /// A checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Checksum<'a> {
+pub struct ChecksumText<'a> {
     /// Name of the algorithm, in lower case.
     pub kind: &'a [u8],
     /// The value in hexadecimal.
     pub value: &'a [u8],
 }
 
-impl<'a> Checksum<'a> {
+impl<'a> ChecksumText<'a> {
     /// Appends `type hex` and a NUL.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.kind);
@@ -56,7 +56,7 @@ impl<'a> Checksum<'a> {
 
 /// The answer to a query for space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SpaceText<'a> {
+pub struct SpaceUsageText<'a> {
     /// Name of the space.
     pub cgroup: &'a [u8],
     /// Total bytes.
@@ -71,7 +71,7 @@ pub struct SpaceText<'a> {
     pub quota: Option<u64>,
 }
 
-impl<'a> SpaceText<'a> {
+impl<'a> SpaceUsageText<'a> {
     /// Appends the text and a NUL.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let Self { space, free, largest_free, used, .. } = self;
@@ -90,7 +90,7 @@ impl<'a> SpaceText<'a> {
     /// # Errors
     /// [`WireError::BadText`] with the name of a number that is missing or malformed.
     pub fn parse(text: &'a [u8]) -> Result<Self, WireError> {
-        let cgi = Cgi::new(text.split(|&byte| byte == 0).next().unwrap_or_default());
+        let cgi = CgiText::new(text.split(|&byte| byte == 0).next().unwrap_or_default());
         let number = |key: &'static str| cgi.number::<u64>(key).ok_or(WireError::BadText { field: key });
         Ok(Self {
             cgroup: cgi.get("oss.cgroup").unwrap_or_default(),
@@ -146,18 +146,18 @@ mod tests {
 
     #[test]
     fn checksums_are_exactly_two_words() {
-        let checksum = Checksum::parse(b"adler32 cfbd70e6\0").unwrap();
+        let checksum = ChecksumText::parse(b"adler32 cfbd70e6\0").unwrap();
         let mut out = Vec::new();
         checksum.encode(&mut out);
         assert_eq!(out, b"adler32 cfbd70e6\0");
-        assert!(Checksum::parse(b"adler32").is_err());
-        assert!(Checksum::parse(b"adler32 a b").is_err());
+        assert!(ChecksumText::parse(b"adler32").is_err());
+        assert!(ChecksumText::parse(b"adler32 a b").is_err());
     }
 
     #[test]
     fn a_space_text_parses_and_encodes() {
         let text = b"oss.cgroup=public&oss.space=9&oss.free=5&oss.maxf=4&oss.used=3&oss.quota=-1\0";
-        let space = SpaceText::parse(text).unwrap();
+        let space = SpaceUsageText::parse(text).unwrap();
         assert_eq!(
             (space.space, space.free, space.largest_free, space.used, space.quota),
             (9, 5, 4, 3, None)

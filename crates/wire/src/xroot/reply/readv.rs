@@ -6,7 +6,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.18. Recorded: `api_readv`, `raw_large_readv`.
 
-use crate::cursor::Reader;
+use crate::cursor::FieldReader;
 use crate::error::WireError;
 use crate::xroot::limits::SEGMENT_BYTES;
 use crate::xroot::request::Segment;
@@ -14,7 +14,7 @@ use crate::xroot::request::Segment;
 /// An iterator over the elements of one frame.
 #[derive(Clone, Debug)]
 pub struct Elements<'a> {
-    reader: Reader<'a>,
+    reader: FieldReader<'a>,
     index: usize,
 }
 
@@ -22,7 +22,7 @@ impl<'a> Elements<'a> {
     /// Creates an iterator over the body of one frame.
     #[must_use]
     pub const fn new(body: &'a [u8]) -> Self {
-        Self { reader: Reader::new(body), index: 0 }
+        Self { reader: FieldReader::new(body), index: 0 }
     }
 }
 
@@ -37,7 +37,7 @@ impl<'a> Iterator for Elements<'a> {
         let element = element(&mut self.reader);
         if element.is_none() {
             // The start of the next element is unknown.
-            self.reader = Reader::new(&[]);
+            self.reader = FieldReader::new(&[]);
         }
         let index = self.index;
         self.index += 1;
@@ -45,7 +45,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-fn element<'a>(reader: &mut Reader<'a>) -> Option<(Segment, &'a [u8])> {
+fn element<'a>(reader: &mut FieldReader<'a>) -> Option<(Segment, &'a [u8])> {
     let segment = Segment::decode(&reader.array::<SEGMENT_BYTES>("element").ok()?);
     let data = reader.bytes(usize::try_from(segment.length).ok()?, "data").ok()?;
     Some((segment, data))

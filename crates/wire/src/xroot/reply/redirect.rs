@@ -11,7 +11,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 3.4. Recorded: `redirect_open`, `manager_open`.
 
-use crate::cursor::Reader;
+use crate::cursor::FieldReader;
 use crate::error::WireError;
 use crate::xroot::codes::Status;
 use crate::xroot::flags::ServerFlags;
@@ -77,7 +77,7 @@ impl<'a> Redirect<'a> {
     /// # Errors
     /// [`WireError::Short`] without a host.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(body);
+        let mut reader = FieldReader::new(body);
         let port = reader.i32("port")?;
         let host = reader.take_rest();
         if host.is_empty() {

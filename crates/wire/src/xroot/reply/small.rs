@@ -11,7 +11,7 @@
 //! Source: xroot protocol 5.2.0, sections 1.9, 2.6, 2.22. Recorded: `raw_bind`, `raw_write`,
 //! `raw_query`.
 
-use crate::cursor::{Reader, Writer};
+use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::flags::StatFlags;
 
@@ -20,7 +20,7 @@ use crate::xroot::flags::StatFlags;
 /// # Errors
 /// [`WireError::Short`] if it is missing.
 pub fn decode_bind(body: &[u8]) -> Result<u8, WireError> {
-    Reader::new(body).u8("pathid")
+    FieldReader::new(body).u8("pathid")
 }
 
 /// Limit and use of a checkpoint.
@@ -35,7 +35,7 @@ pub struct ChkpointSizes {
 impl ChkpointSizes {
     /// Appends the body.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        Writer::new(out).u32(self.max_bytes).u32(self.used_bytes);
+        FieldWriter::new(out).u32(self.max_bytes).u32(self.used_bytes);
     }
 
     /// Decodes the body.
@@ -43,7 +43,7 @@ impl ChkpointSizes {
     /// # Errors
     /// [`WireError::Short`] for a truncated body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(body);
+        let mut reader = FieldReader::new(body);
         Ok(Self { max_bytes: reader.u32("maxCkpSize")?, used_bytes: reader.u32("useCkpSize")? })
     }
 }

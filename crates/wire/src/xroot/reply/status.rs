@@ -17,7 +17,7 @@
 //! `api_pgwrite_bad`.
 
 use crate::crc::crc32c;
-use crate::cursor::Reader;
+use crate::cursor::FieldReader;
 use crate::error::WireError;
 use crate::xroot::codes::{RequestCode, ResponseType, Status};
 use crate::xroot::header::{ResponseHeader, StreamId};
@@ -77,7 +77,7 @@ impl StatusFrame {
     /// header; [`WireError::BadLength`] for a negative dlen; [`WireError::Short`] for a truncated
     /// body. The length of the data cannot be trusted then, so the connection must be closed.
     pub fn decode(header: &ResponseHeader, body: &[u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(body);
+        let mut reader = FieldReader::new(body);
         let sent = reader.u32("status crc32c")?;
         let computed = crc32c(reader.rest());
         if sent != computed {

@@ -11,7 +11,7 @@
 //! Source: xroot protocol 5.2.0, sections 3.5, 3.6. Recorded: `manager_upload`,
 //! `fs_query_checksum`.
 
-use crate::cursor::Reader;
+use crate::cursor::FieldReader;
 use crate::xroot::codes::Status;
 use crate::xroot::header::StreamId;
 
@@ -44,7 +44,7 @@ impl<'a> Wait<'a> {
     /// Decodes the body; an incomplete number means 0 seconds.
     #[must_use]
     pub fn decode(body: &'a [u8]) -> Self {
-        let mut reader = Reader::new(body);
+        let mut reader = FieldReader::new(body);
         match reader.i32("seconds") {
             Ok(seconds) => Self { seconds, text: reader.take_rest() },
             Err(_) => Self { seconds: 0, text: &[] },

@@ -21,7 +21,7 @@ use crate::xroot::header::{RequestHeader, StreamId};
 pub struct Chmod<'a> {
     /// Permission bits: 0x100 owner may read … 0x001 others may execute.
     pub mode: u16,
-    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    /// `path[?cgi]` as sent, see [`PathArgument`](crate::xroot::cgi::PathArgument).
     pub path: &'a [u8],
 }
 

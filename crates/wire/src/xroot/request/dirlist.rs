@@ -23,7 +23,7 @@ use crate::xroot::header::{RequestHeader, StreamId};
 pub struct Dirlist<'a> {
     /// Information to append to the names.
     pub options: DirlistOptions,
-    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    /// `path[?cgi]` as sent, see [`PathArgument`](crate::xroot::cgi::PathArgument).
     pub path: &'a [u8],
 }
 

@@ -20,7 +20,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.8. Recorded: `api_fattr_path`, `api_fattr_handle`.
 
-use crate::cursor::{Reader, Writer};
+use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::codes::{FattrSubcode, RequestCode};
 use crate::xroot::flags::FattrOptions;
@@ -68,7 +68,7 @@ impl<'a> Fattr<'a> {
     /// name or value that is truncated or has a negative length; [`WireError::Trailing`] for bytes
     /// behind the last one.
     pub fn arguments(&self) -> Result<FattrArguments<'a>, WireError> {
-        let mut reader = Reader::new(self.payload);
+        let mut reader = FieldReader::new(self.payload);
         let target = reader.until_nul("fattr target")?;
         let names = NameVector { rest: reader.rest() };
         for index in 0..usize::from(self.numattr) {
@@ -94,7 +94,7 @@ fn before<'a>(whole: &'a [u8], rest: &[u8]) -> &'a [u8] {
     whole.get(..whole.len() - rest.len()).unwrap_or_default()
 }
 
-fn take_value<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
+fn take_value<'a>(reader: &mut FieldReader<'a>) -> Option<&'a [u8]> {
     let length = usize::try_from(reader.i32("vlen").ok()?).ok()?;
     reader.bytes(length, "value").ok()
 }
@@ -120,7 +120,7 @@ impl<'a> Iterator for NameVector<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
-        let mut reader = Reader::new(self.rest);
+        let mut reader = FieldReader::new(self.rest);
         reader.array::<2>("rc").ok()?;
         let name = reader.until_nul("fattr name").ok()?;
         self.rest = reader.rest();
@@ -138,7 +138,7 @@ impl<'a> Iterator for ValueVector<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
-        let mut reader = Reader::new(self.rest);
+        let mut reader = FieldReader::new(self.rest);
         let value = take_value(&mut reader)?;
         self.rest = reader.rest();
         Some(value)
@@ -147,7 +147,7 @@ impl<'a> Iterator for ValueVector<'a> {
 
 /// Appends the payload of a client's request: target, names and values (`values` only for set).
 pub fn encode_arguments(out: &mut Vec<u8>, target: &[u8], names: &[&[u8]], values: &[&[u8]]) {
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.bytes(target).u8(0);
     for name in names {
         writer.u16(0).bytes(name).u8(0);

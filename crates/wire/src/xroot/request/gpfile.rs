@@ -25,7 +25,7 @@ pub struct Gpfile<'a> {
     pub options: i32,
     /// Undefined.
     pub buffsz: i32,
-    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    /// `path[?cgi]` as sent, see [`PathArgument`](crate::xroot::cgi::PathArgument).
     pub path: &'a [u8],
 }
 

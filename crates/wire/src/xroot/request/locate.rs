@@ -23,7 +23,7 @@ use crate::xroot::header::{RequestHeader, StreamId};
 pub struct Locate<'a> {
     /// Options of the search and of the answer.
     pub options: LocateOptions,
-    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    /// `path[?cgi]` as sent, see [`PathArgument`](crate::xroot::cgi::PathArgument).
     pub path: &'a [u8],
 }
 

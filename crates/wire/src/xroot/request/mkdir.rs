@@ -25,7 +25,7 @@ pub struct Mkdir<'a> {
     pub options: MkdirOptions,
     /// Permission bits.
     pub mode: u16,
-    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    /// `path[?cgi]` as sent, see [`PathArgument`](crate::xroot::cgi::PathArgument).
     pub path: &'a [u8],
 }
 

@@ -33,7 +33,7 @@ pub struct Open<'a> {
     pub optiont: OpenTemplateOptions,
     /// Handle of the template.
     pub fhtemplt: FileHandle,
-    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    /// `path[?cgi]` as sent, see [`PathArgument`](crate::xroot::cgi::PathArgument).
     pub target: &'a [u8],
 }
 

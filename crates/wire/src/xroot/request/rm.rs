@@ -18,7 +18,7 @@ use crate::xroot::header::{RequestHeader, StreamId};
 /// Removes a file or an empty directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rm<'a> {
-    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    /// `path[?cgi]` as sent, see [`PathArgument`](crate::xroot::cgi::PathArgument).
     pub path: &'a [u8],
 }
 

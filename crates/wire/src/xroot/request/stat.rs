@@ -29,7 +29,7 @@ pub struct Stat<'a> {
     pub wants: StatWants,
     /// The open file, if `path` is empty.
     pub fhandle: FileHandle,
-    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    /// `path[?cgi]` as sent, see [`PathArgument`](crate::xroot::cgi::PathArgument).
     pub path: &'a [u8],
 }
 

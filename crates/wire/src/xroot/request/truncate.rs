@@ -24,7 +24,7 @@ pub struct Truncate<'a> {
     pub fhandle: FileHandle,
     /// The new size as sent; may be negative.
     pub offset: i64,
-    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    /// `path[?cgi]` as sent, see [`PathArgument`](crate::xroot::cgi::PathArgument).
     pub path: &'a [u8],
 }
 
