@@ -1,7 +1,9 @@
 //! The configuration of a logical file system.
 //!
-//! It consists of plain values, so that this crate does not depend on the configuration language;
-//! the `server` crate fills them from the directives.
+//! It consists of plain values, so that tests need no directives; the `server` crate fills them
+//! from the directives.
+
+pub use ::config::{CheckpointFailure, ModeRange, PersistMode};
 
 use base::LogicalPath;
 use std::path::PathBuf;
@@ -33,22 +35,6 @@ impl Export {
     }
 }
 
-/// The permission bits that created files always get (`min`) and may get (`max`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ModeRange {
-    /// Bits that are always set.
-    pub min: u32,
-    /// Bits that may be set.
-    pub max: u32,
-}
-
-impl ModeRange {
-    /// Applies the range to a requested mode.
-    pub fn apply(self, mode: u32) -> u32 {
-        (mode | self.min) & self.max
-    }
-}
-
 /// Permission bits that clients may set; others never get write permission.
 pub(crate) const CLIENT_MODE_BITS: u32 = 0o775;
 
@@ -77,18 +63,6 @@ impl CreationModes {
     }
 }
 
-/// Selects the new files that persist only after a successful close (POSC).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum PersistMode {
-    /// All files.
-    Auto,
-    /// Files whose open requests it.
-    #[default]
-    Manual,
-    /// No file; the request is ignored.
-    Off,
-}
-
 /// Selects whether a file is synced before it counts as complete.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Durability {
@@ -112,16 +86,6 @@ pub struct Persist {
     pub sync: u32,
     /// Selects whether files are synced.
     pub durability: Durability,
-}
-
-/// Treatment of a file whose checkpoint cannot be restored.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum CheckpointFailure {
-    /// The file becomes read-only.
-    #[default]
-    MakeReadOnly,
-    /// The file can be neither read nor written.
-    StopIo,
 }
 
 /// The settings of checkpoints.

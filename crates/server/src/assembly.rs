@@ -171,16 +171,11 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
     let wanted = &effective.logical;
     let exports = effective.storage.exports.iter().filter_map(export).collect();
     let mut config = logical::Config::new(exports, effective.persist_folder());
-    let range = |range: config::ModeRange| logical::config::ModeRange { min: range.min, max: range.max };
-    config.file_mode = range(wanted.creation_modes.files);
-    config.directory_mode = range(wanted.creation_modes.directories);
+    config.file_mode = wanted.creation_modes.files;
+    config.directory_mode = wanted.creation_modes.directories;
     config.umask = umask();
     config.persist = logical::config::Persist {
-        mode: match wanted.persist.mode {
-            config::PersistMode::Auto => logical::config::PersistMode::Auto,
-            config::PersistMode::Manual => logical::config::PersistMode::Manual,
-            config::PersistMode::Off => logical::config::PersistMode::Off,
-        },
+        mode: wanted.persist.mode,
         hold: wanted.persist.hold,
         sync: wanted.persist.sync,
         durability: match wanted.persist.synced {
@@ -192,10 +187,7 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
     config.checkpoints = logical::config::Checkpoints {
         enabled: effective.checkpoint_folder().is_some(),
         bytes_max: u32::try_from(wanted.checkpoint.bytes_max).unwrap_or(u32::MAX),
-        on_failure: match wanted.checkpoint.on_failure {
-            config::CheckpointFailure::MakeReadOnly => logical::config::CheckpointFailure::MakeReadOnly,
-            config::CheckpointFailure::StopIo => logical::config::CheckpointFailure::StopIo,
-        },
+        on_failure: wanted.checkpoint.on_failure,
     };
     // Checkpoints of an earlier run must be found even if they are off now.
     config.checkpoint_folder = effective.checkpoint_path();

@@ -1,6 +1,6 @@
 //! Searches for unfinished files at and below a path, for an administrator.
 //!
-//! A tree may have any number of names and be on disks that hang. Therefore the walk is [`ScanWork`] of
+//! A tree may have any number of names and be on disks that hang. Therefore the walk is [`Work`] of
 //! a pool. Each step examines a bounded number of names, in the pool of the file system for which
 //! it waits. The walk ends when the list is no longer needed, and at limits that bound its memory.
 

@@ -1,4 +1,4 @@
-//! The ports of third-party copies: [`Fetcher`] transfers a file from another server, and [`FileNames`]
+//! The ports of third-party copies: [`Fetcher`] transfers a file from another server, and [`HostResolver`]
 //! resolves hosts.
 //!
 //! They are traits, because this crate contains neither a client nor a resolver; the `server` crate
