@@ -1,5 +1,5 @@
-//! What hostile clients do. Each campaign returns after its clients have gone; that the server cuts one off or refuses it is
-//! no failure.
+//! What hostile clients do. Each campaign returns after its clients have gone; that the server cuts
+//! one off or refuses it is no failure.
 
 use crate::raw::{
     CLONE, CREATING, DIRLIST, FATTR, PGREAD, PING, PREPARE, QUERY, READ, READING, READV, RawClient, STATX,

@@ -1,11 +1,12 @@
 //! Plays hostile clients against a server, campaign by campaign, beside a well-behaved client.
 //!
-//! After each campaign the server's memory, descriptors, threads, connections and files must return to their earlier values,
-//! within named bounds, and the latency of the well-behaved client must stay within three times that of a control run.
-//! The exit status is 1 where a bound is broken.
+//! After each campaign the server's memory, descriptors, threads, connections and files must return
+//! to their earlier values, within named bounds, and the latency of the well-behaved client must
+//! stay within three times that of a control run. The exit status is 1 where a bound is broken.
 //!
-//! Campaigns against a cluster follow: they have limits of their own (`cluster/campaigns.rs`). With `--quick`, in a build that is
-//! not optimised and on a machine with other work, those of bytes and counts stay, and those of time depend on the control run.
+//! Campaigns against a cluster follow: they have limits of their own (`cluster/campaigns.rs`). With
+//! `--quick`, in a build that is not optimised and on a machine with other work, those of bytes and
+//! counts stay, and those of time depend on the control run.
 
 mod campaigns;
 mod cluster;
@@ -26,8 +27,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Resident memory that a server may keep after a campaign: the buffers that its loops keep warm, and memory that the
-/// allocator does not return.
+/// Resident memory that a server may keep after a campaign: the buffers that its loops keep warm,
+/// and memory that the allocator does not return.
 const MEMORY_KEPT_MAX: u64 = 96 << 20;
 
 /// Descriptors that it may keep.
@@ -164,7 +165,8 @@ fn play(campaign: &Campaign, program: &Path) -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// Waits until the server's holdings are as before; returns the final holdings and the broken bounds.
+/// Waits until the server's holdings are as before; returns the final holdings and the broken
+/// bounds.
 fn settle(site: &Site, before: &ProcessUsage) -> Result<(ProcessUsage, Vec<String>)> {
     let until = Instant::now() + SETTLED_MAX;
     loop {

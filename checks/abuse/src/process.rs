@@ -55,7 +55,8 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts the program in a directory; returns when its port for clients, which is returned, is open.
+    /// Starts the program in a directory; returns when its port for clients, which is returned, is
+    /// open.
     pub(crate) fn start(
         program: &Path,
         scratch: &Scratch,

@@ -1,6 +1,5 @@
-//! A model of a real node (XRootD's cmsd): its pauses, its list of parents, its slots, and what ends it.
-//!
-//! Source: cms protocol 3, sections 3.2 to 3.6 and the traps of section 7. One manager is modelled, not several.
+//! A model of a real node (XRootD's cmsd): its pauses, its list of parents and its slots.
+//! Source: cms protocol 3, sections 3.2 to 3.6 and 7. The model has one manager, not several.
 
 use std::time::Duration;
 
@@ -15,17 +14,17 @@ use crate::hearsay::{Hearsay, RealChild};
 use crate::host::SimHost;
 use crate::talk::{ClientRequest, Deed, FileMessage, HostReply, RequestedAction};
 
-/// After a lost or refused membership, when the list names nobody else.
+/// The pause after a lost or refused membership if the list names no other parent.
 const PAUSE: Duration = Duration::from_secs(9);
-/// After a failed connection, when the list names somebody else.
+/// The pause after a failed connection if the list names another parent.
 const NEXT: Duration = Duration::from_secs(3);
-/// After a failed connection to the manager.
+/// The pause after a failed connection to the manager.
 const ROOT: Duration = Duration::from_secs(6);
-/// After the manager refused the node by name.
+/// The pause after the manager refused the node by name.
 const BANNED: Duration = Duration::from_secs(60);
-/// Its ping interval.
+/// The ping interval.
 const PING: Duration = Duration::from_secs(60);
-/// How long a connection may take.
+/// The timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
@@ -43,13 +42,13 @@ enum RealPhase {
     Attached,
 }
 
-/// A child of a real supervisor, or somebody who connected.
+/// A child of a real supervisor, or a peer that has not logged in.
 #[derive(Debug)]
 struct Guest {
     link: ConnectionId,
     peer: PeerAddress,
     slot: Option<cluster::Slot>,
-    /// Whether it says that it serves.
+    /// Set if the child reports that it serves.
     serves: bool,
     heard: Duration,
     pinged: Duration,
@@ -57,7 +56,7 @@ struct Guest {
 
 /// A real node.
 pub struct Legacy {
-    /// Its manager; none of one that is a manager itself.
+    /// The manager; `None` for a manager.
     root: Option<Address>,
     login: LoginMessage,
     target: Address,
@@ -72,13 +71,13 @@ pub struct Legacy {
     dead: bool,
     parent: Option<SlotTable>,
     guests: Vec<Guest>,
-    /// Whether the parent was told that this node serves.
+    /// Set if the parent has received that this node serves.
     said: bool,
     hearsay: Hearsay,
 }
 
 impl Legacy {
-    /// A node of this manager, or a manager itself; one that is a `parent` has children.
+    /// Creates a node of this manager, or a manager. A node that is a `parent` has children.
     pub fn new(managers: Vec<Address>, login: LoginMessage, parent: bool) -> Self {
         let root = managers.into_iter().next();
         Self {
@@ -101,34 +100,34 @@ impl Legacy {
         }
     }
 
-    /// Whether a message ended it, as it would a real one.
+    /// Reports whether a message has ended the process.
     pub fn is_dead(&self) -> bool {
         self.dead
     }
 
-    /// Whether it has a parent.
+    /// Reports whether the node has a parent.
     pub fn is_attached(&self) -> bool {
         self.phase == RealPhase::Attached
     }
 
-    /// The connection to its parent.
+    /// Returns the connection to the parent.
     pub fn parent_links(&self) -> Vec<ConnectionId> {
         self.link.filter(|_| self.is_attached()).into_iter().collect()
     }
 
-    /// Connections of its children.
+    /// Returns the connections of the children.
     pub fn child_links(&self) -> Vec<ConnectionId> {
         self.guests.iter().filter(|guest| guest.slot.is_some()).map(|guest| guest.link).collect()
     }
 
-    /// Begins to look for a parent.
+    /// Starts the search for a parent.
     pub fn start(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         if self.root.is_some() {
             self.connect(now, out);
         }
     }
 
-    /// When it has something to do next.
+    /// Returns the time of the next work.
     pub fn deadline(&self) -> Option<Duration> {
         let guests = self.guests.iter().map(|guest| guest.pinged.max(guest.heard) + PING).min();
         guests.into_iter().chain(self.root.as_ref().map(|_| self.due)).min()
@@ -143,7 +142,8 @@ impl Legacy {
         out.push(NodeAction::Connect { link, address: self.target.clone() });
     }
 
-    /// The entry at the pointer; at the end none, and the pointer is at the start again.
+    /// Returns the entry at the pointer. At the end it returns `None` and resets the pointer to the
+    /// start.
     fn advance(&mut self) -> Option<ListedParent> {
         let entry = self.list.get(self.next).cloned();
         self.next = if entry.is_some() { self.next + 1 } else { 0 };
@@ -179,7 +179,7 @@ impl Legacy {
                 continue;
             }
             if !self.list.is_empty() && self.next >= self.list.len() {
-                // Real nodes end here: segmentation fault.
+                // The modelled process ends here.
                 self.dead = true;
                 return;
             }
@@ -189,7 +189,7 @@ impl Legacy {
         }
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
         if now >= self.due && self.root.is_some() {
             match self.phase {
@@ -228,7 +228,7 @@ impl Legacy {
         out.extend(self.link.map(|link| NodeAction::Close { link }));
     }
 
-    /// Something happened.
+    /// Handles an event.
     pub fn handle(&mut self, event: NodeEvent, now: Duration, out: &mut Vec<NodeAction>) {
         match event {
             NodeEvent::Accepted { link, peer } => {
@@ -278,7 +278,7 @@ impl Legacy {
                 self.close(out);
                 self.leave(now, if refusal.banned { BANNED } else { PAUSE }, false, out);
             }
-            // Before the reply a real node takes nothing for a ping: it would end the connection.
+            // A ping before the reply would end the connection.
             NodeMessage::Ping if self.phase == RealPhase::Attached => {
                 out.extend(self.link.map(|link| NodeAction::Send { link, message: NodeMessage::Pong }));
             }
@@ -316,7 +316,7 @@ impl Legacy {
         }
     }
 
-    /// The parents' knowledge is void.
+    /// Reports to the parents that their knowledge is void.
     fn reset_parents(&self, out: &mut Vec<NodeAction>) {
         for link in self.parent_links() {
             let status = StatusMessage { reset: true, ..StatusMessage::default() };
@@ -324,9 +324,9 @@ impl Legacy {
         }
     }
 
-    /// Whether clients are served here: a leaf itself, an inner node by one child at least. (A real manager waits for 80 % of
-    /// the most children it has ever had, even when others have taken some of them: its administrator sets
-    /// `cms.delay servers 1` in a tree that changes.)
+    /// Reports whether the node serves clients: a leaf always, an inner node with at least one
+    /// child. (A real manager waits for 80 % of the largest number of children it has had; in a
+    /// tree that changes, its administrator sets `cms.delay servers 1`.)
     pub(crate) fn serves(&self) -> bool {
         self.parent.is_none() || self.guests.iter().any(|guest| guest.slot.is_some() && guest.serves)
     }
@@ -334,7 +334,7 @@ impl Legacy {
     fn guest_gone(&mut self, link: ConnectionId) {
         let Some(at) = self.guests.iter().position(|guest| guest.link == link) else { return };
         let guest = self.guests.swap_remove(at);
-        // A supervisor keeps no place.
+        // A supervisor keeps no slot for a lost child.
         if let (Some(cell), Some(slot)) = (&mut self.parent, guest.slot) {
             cell.take(slot);
         }
@@ -355,7 +355,7 @@ impl Legacy {
         let member = member(guest, login, id, role, now);
         let reply = ParentReply { id: self.login.id.clone(), hold_ms: 178, ..ParentReply::default() };
         out.push(NodeAction::Send { link, message: NodeMessage::Reply(reply) });
-        // It gives the place of one that was lost away at once.
+        // It reassigns the slot of a lost child at once.
         match cell.place(&member.identity, role, Duration::MAX) {
             SlotOffer::Free(slot) | SlotOffer::Return(slot) => self.seat(slot, member),
             SlotOffer::Displace(slot) => {
@@ -387,7 +387,7 @@ impl Legacy {
         }
     }
 
-    /// Names all supervisors of the cell, as real ones do, and ends the connection.
+    /// Names all supervisors of the cell, as real nodes do, and ends the connection.
     fn send_on(&mut self, link: ConnectionId, out: &mut Vec<NodeAction>) {
         let Some(cell) = &self.parent else { return };
         let parents = cell.iter().filter(|(_, member)| member.role.has_children());
@@ -409,7 +409,8 @@ impl Legacy {
         seated.filter_map(child).collect()
     }
 
-    /// After a change of the tree: parents learn whether this node serves, and that what they know of files is void.
+    /// Reports a change of the tree to the parents: whether this node serves, and that their
+    /// knowledge of files is void.
     pub(crate) fn follow(&mut self, out: &mut Vec<Deed>) {
         if self.parent.is_none() {
             return;
@@ -429,7 +430,7 @@ impl Legacy {
         out.extend(actions.into_iter().map(Deed::Tree));
     }
 
-    /// A message about files came.
+    /// Handles a message about files.
     pub(crate) fn files(
         &mut self,
         link: ConnectionId,
@@ -479,7 +480,7 @@ impl Legacy {
         }
     }
 
-    /// A client's request.
+    /// Handles the request of a client.
     pub(crate) fn serve(
         &mut self,
         request: &ClientRequest,
@@ -545,7 +546,7 @@ impl Legacy {
         }
     }
 
-    /// The disk got or lost a file without a client, and parents are told.
+    /// Reports to the parents that a file appeared or disappeared on the disk without a client.
     pub(crate) fn changed(&self, path: &crate::talk::Name, here: bool, out: &mut Vec<Deed>) {
         let path = path.clone();
         let message = if here {

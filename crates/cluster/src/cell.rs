@@ -359,8 +359,8 @@ impl Cell {
         self.listing.insert(slot);
     }
 
-    /// Records that the child in `slot`, whose inventory of files is complete, has reported all other
-    /// names, too.
+    /// Records that the child in `slot`, whose inventory of files is complete, has reported all
+    /// other names, too.
     pub fn list_completely(&mut self, slot: Slot) {
         let listed = self.listed.contains(slot) && self.listing.contains(slot);
         if listed && self.child(slot).is_some_and(|child| child.lists_all) {

@@ -9,16 +9,16 @@
 //! | `paths` | [`PathTable`]: the exports of the children |
 //! | `meters` | [`Meters`]: load, free space and number of choices of each child |
 //! | `cell` | [`Cell`]: the children as input of selection |
-//! | `request` | [`SelectOptions`], [`LocateFlags`], [`ClusterAnswer`]: requests of clients and their answers |
+//! | `request` | [`SelectOptions`], [`LocateFlags`], [`ClusterAnswer`]: requests and answers |
 //! | `tried_children` | [`TriedChildren`]: children that a client has tried |
 //! | `absent_lessees` | absent children that may hold leases |
 //! | `lease_number` | [`LeaseNumber`]: the order of the leases of one path |
 //! | `leases` | [`Leases`]: files that clients are about to create at this node |
-//! | `lookup_limiter` | [`LookupLimiter`]: rate limit of look-ups in a file system that all servers share |
-//! | `selection` | [`Chooser`]: the choice of one child for a client; [`Selection`] and its two kinds |
-//! | `order_permit` | [`OrderPermit`]: permissions for changes of names, by the peer that orders them |
-//! | [`work_queue`] | [`WorkQueue`]: work of other threads for the thread of a node, bounded and in classes |
-//! | `resolve` | [`LocationResolver`]: the answer to a request, from the cache or by queries; [`LocationReader`]: warm answers on any thread |
+//! | `lookup_limiter` | [`LookupLimiter`]: rate limit of look-ups in a shared file system |
+//! | `selection` | [`Chooser`]: the choice of a child; [`Selection`] and its two kinds |
+//! | `order_permit` | [`OrderPermit`]: permissions for changes of names, by peer |
+//! | [`work_queue`] | [`WorkQueue`]: work for the thread of a node, bounded and in classes |
+//! | `resolve` | [`LocationResolver`]: answers from the cache or by queries; [`LocationReader`] |
 //!
 //! There is no socket, clock or thread: inputs and the time since the start are arguments, actions
 //! are results. So a test simulates an hour within a microsecond, and ten thousand nodes form a

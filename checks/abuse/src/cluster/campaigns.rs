@@ -1,5 +1,6 @@
-//! Hostile clients and nodes of a cluster, and the figures of others beside them: the latency of first opens of another client,
-//! the time until a new file is found, the memory of a server. A control run without them takes each time first.
+//! Hostile clients and nodes of a cluster, and the figures of others beside them: the latency of
+//! first opens of another client, the time until a new file is found, the memory of a server. A
+//! control run without them takes each time first.
 
 use super::TestCluster;
 use super::noise::Noise;
@@ -15,7 +16,8 @@ use std::time::{Duration, Instant};
 /// Memory by which a server may grow under clients that open missing files.
 const GROWTH_BYTES_MAX: u64 = 8 << 20;
 
-/// The same in the quick run. Where the machine is busy, the requests of both clients wait: 8 MiB of each session at most.
+/// The same in the quick run. Where the machine is busy, the requests of both clients wait: 8 MiB
+/// of each session at most.
 const GROWTH_BYTES_LOOSE: u64 = 3 * GROWTH_BYTES_MAX;
 
 /// Time in which a file that was made at a server is found at its manager.
@@ -27,15 +29,16 @@ const FIRST_OPEN_MAX: Duration = Duration::from_millis(2);
 /// A file that is not found by then is lost.
 const FOUND_GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// The quick run allows at least these, because it shares the machine and its build is not optimised.
+/// The quick run allows at least these, because it shares the machine and its build is not
+/// optimised.
 const FOUND_LOOSE: Duration = Duration::from_secs(1);
 const FIRST_OPEN_LOOSE: Duration = Duration::from_millis(100);
 
 /// The same for the 99th percentile.
 const SLOWEST_LOOSE: Duration = Duration::from_secs(1);
 
-/// Latency beside hostile clients as a multiple of that in the control run, which the quick run allows, and which every run
-/// allows for the 99th percentile.
+/// Latency beside hostile clients as a multiple of that in the control run, which the quick run
+/// allows, and which every run allows for the 99th percentile.
 const SLOWER_MAX: u32 = 3;
 
 /// First opens of each run.
@@ -64,7 +67,8 @@ const RESETS_AT_ONCE: usize = 1024;
 /// Time of a flood of the cluster port before others are measured.
 const FLOOD_START: Duration = Duration::from_millis(500);
 
-/// The size of a campaign, and whether its limits of time are those of an optimised build on a machine without other work.
+/// The size of a campaign, and whether its limits of time are those of an optimised build on a
+/// machine without other work.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
     flood: Duration,
@@ -98,7 +102,8 @@ pub(crate) const ALL: [ClusterCampaign; 4] = [
 ];
 
 impl ClusterCampaign {
-    /// Plays the campaign against a cluster of its own and prints its figures; returns the broken limits.
+    /// Plays the campaign against a cluster of its own and prints its figures; returns the broken
+    /// limits.
     pub(crate) fn play(&self, program: &Path, scale: Scale) -> Result<Vec<String>> {
         let outcome = (self.run)(program, scale)?;
         let mark = if outcome.faults.is_empty() { "" } else { "  BROKEN" };
@@ -197,8 +202,8 @@ fn missing_opens(program: &Path, scale: Scale) -> Result<ClusterCampaignOutcome>
     Ok(outcome)
 }
 
-/// The time from the creation of a file at the server, of which the manager has reported that it is missing, until the manager
-/// sends a client there.
+/// The time from the creation of a file at the server, of which the manager has reported that it is
+/// missing, until the manager sends a client there.
 fn time_until_found(cluster: &mut TestCluster, path: &str) -> Result<Duration> {
     let mut reader = RawClient::login(cluster.port)?;
     anyhow::ensure!(!is_redirected(&mut reader, path)?, "{path} is found before it is made");
@@ -211,8 +216,8 @@ fn time_until_found(cluster: &mut TestCluster, path: &str) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// One server is lost, and connections have requests for missing names in flight, which the manager holds until the server is
-/// back or has been away for long.
+/// One server is lost, and connections have requests for missing names in flight, which the manager
+/// holds until the server is back or has been away for long.
 fn held_requests(program: &Path, scale: Scale) -> Result<ClusterCampaignOutcome> {
     let mut cluster = TestCluster::start(program, 2)?;
     let (control, paths) = (cluster.put_files(0, OPENS)?, cluster.put_files(0, OPENS)?);
@@ -224,7 +229,8 @@ fn held_requests(program: &Path, scale: Scale) -> Result<ClusterCampaignOutcome>
         let stat = |n| request(STAT, [0; 16], format!("/held/{number}/{n}").as_bytes());
         clients.push((client, (0..IN_FLIGHT).flat_map(stat).collect::<Vec<u8>>()));
     }
-    // From now on there is half a minute: then the server counts as gone, and the requests are answered.
+    // From now on there is half a minute: then the server counts as gone, and the requests are
+    // answered.
     cluster.server(1)?.kill();
     cluster.await_children("away", 1)?;
     let mut noise = Noise::default();
@@ -271,7 +277,8 @@ fn stats_flood(program: &Path, scale: Scale) -> Result<ClusterCampaignOutcome> {
     })
 }
 
-/// A node has the manager ask again for all that it knows of it, without a pause between the frames.
+/// A node has the manager ask again for all that it knows of it, without a pause between the
+/// frames.
 fn reset_flood(program: &Path, scale: Scale) -> Result<ClusterCampaignOutcome> {
     flood_cluster_port(program, scale, |port, noise| {
         let node = Visitor::node(port, NODES)?;

@@ -143,8 +143,8 @@ impl Cache {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Starts the window of `path` again, with its location or [`CachedLocation::UNKNOWN`], and changes
-    /// it.
+    /// Starts the window of `path` again, with its location or [`CachedLocation::UNKNOWN`], and
+    /// changes it.
     pub fn enter<R>(
         &self,
         path: &[u8],

@@ -109,7 +109,8 @@ pub enum ResolverAction {
         /// As in [`StateAsk`].
         via_meta: bool,
     },
-    /// Look up the path in the file system that all servers see: [`super::LocationResolver::lookup_finished`].
+    /// Look up the path in the file system that all servers see:
+    /// [`super::LocationResolver::lookup_finished`].
     Look {
         /// The path.
         path: Arc<[u8]>,
@@ -132,8 +133,8 @@ pub enum ResolverAction {
         /// The answer.
         answer: ClusterAnswer,
     },
-    /// Answer a waiting parent. A parent that gets [`ResolverAction::Announce`] instead, or no reply, gets
-    /// no such action, so its token must not own resources.
+    /// Answer a waiting parent. A parent that gets [`ResolverAction::Announce`] instead, or no
+    /// reply, gets no such action, so its token must not own resources.
     Reply {
         /// The query.
         token: RequestToken,

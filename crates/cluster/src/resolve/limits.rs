@@ -25,8 +25,9 @@ pub(super) const SEATED_WITHIN: Duration = Duration::from_secs(5);
 /// The default maximum time for which a request is held.
 pub const HOLD: Duration = Duration::from_secs(30);
 
-/// The maximum number of held requests that one [`super::LocationResolver::tick`] judges (batch). The next tick is
-/// due at once while there are more, so that other messages and requests are handled in between.
+/// The maximum number of held requests that one [`super::LocationResolver::tick`] judges (batch).
+/// The next tick is due at once while there are more, so that other messages and requests are
+/// handled in between.
 pub(super) const REVIEWS_AT_ONCE: usize = 64;
 
 /// The maximum number of requests waiting for one query that are judged in one batch.

@@ -19,8 +19,8 @@
 //! which count at once. A missing reply from such a child proves nothing, and the client is asked
 //! to retry. So among our own nodes a missing file costs one round trip.
 //!
-//! The resolver runs on one thread. Connections read its knowledge through [`LocationReader`], each on its
-//! own thread. Source: cms protocol 3, sections "state handling" to "locate".
+//! The resolver runs on one thread. Connections read its knowledge through [`LocationReader`], each
+//! on its own thread. Source: cms protocol 3, sections "state handling" to "locate".
 
 mod checked_path;
 mod child_messages;

@@ -16,8 +16,8 @@ use crate::tree::Address;
 
 impl LocationResolver {
     /// Answers a parent's query for a path. `None`: there is no answer now. Unless the query was
-    /// quiet, the answer follows as [`ResolverAction::Reply`] or [`ResolverAction::Announce`], or never if no child
-    /// replies.
+    /// quiet, the answer follows as [`ResolverAction::Reply`] or [`ResolverAction::Announce`], or
+    /// never if no child replies.
     pub fn state(
         &mut self,
         token: RequestToken,

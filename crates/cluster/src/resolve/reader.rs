@@ -1,8 +1,8 @@
 //! Warm look-ups on the loop of a connection, without the cluster's thread.
 //!
-//! A [`LocationReader`] belongs to one loop. It reads the cache, whose shards are locked for one look-up,
-//! and the last published snapshot of the cell; the check for a newer snapshot costs an atomic
-//! load. It answers only from complete knowledge. Other requests (unknown paths, outstanding
+//! A [`LocationReader`] belongs to one loop. It reads the cache, whose shards are locked for one
+//! look-up, and the last published snapshot of the cell; the check for a newer snapshot costs an
+//! atomic load. It answers only from complete knowledge. Other requests (unknown paths, outstanding
 //! replies, new files) go to the resolver.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -2,8 +2,8 @@
 //!
 //! The rules are pure functions: they send no query, mark nothing and count nothing, so that they
 //! can be tested by themselves and used by readers. Source: cms protocol 3, section "select". Where
-//! it lets real managers delay the client during a query, the verdict is [`SelectDecision::Await`] and the
-//! client gets its answer when the query has ended.
+//! it lets real managers delay the client during a query, the verdict is [`SelectDecision::Await`]
+//! and the client gets its answer when the query has ended.
 
 use base::Rng;
 

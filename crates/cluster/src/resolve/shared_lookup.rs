@@ -12,7 +12,8 @@ use crate::cache::CachedLocation;
 use crate::slots::SlotMask;
 
 impl LocationResolver {
-    /// Records the result of [`ResolverAction::Look`]. A result without waiting requests is ignored.
+    /// Records the result of [`ResolverAction::Look`]. A result without waiting requests is
+    /// ignored.
     pub fn lookup_finished(
         &mut self,
         path: &[u8],

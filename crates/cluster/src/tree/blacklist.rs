@@ -18,7 +18,7 @@ pub struct BlacklistRule {
 /// The list. An empty list bans no node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Blacklist {
-    /// Its lines.
+    /// The lines of the list.
     pub rules: Vec<BlacklistRule>,
     /// The list names the nodes that may join, not those that may not.
     pub inverted: bool,
@@ -27,11 +27,11 @@ pub struct Blacklist {
 /// The verdict of the list on a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BlacklistVerdict {
-    /// It may join.
+    /// The node may join.
     Fine,
-    /// It may not join.
+    /// The node may not join.
     Banned,
-    /// It is redirected to these managers.
+    /// The node is redirected to these managers.
     Elsewhere(Vec<Address>),
 }
 

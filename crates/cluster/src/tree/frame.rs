@@ -1,7 +1,7 @@
-//! Messages about the tree as bytes, and back.
-//!
-//! A driver decodes each frame with `wire`. What is about the tree goes to the node as a [`NodeMessage`]; what is about files
-//! goes elsewhere, and the node only learns that something was heard.
+//! Conversion between messages about the tree and frames of the cms protocol.
+//! A driver decodes each frame with `wire`. It passes messages about the tree to the node as a
+//! [`NodeMessage`]. Messages about files go to other drivers; the node only records that it
+//! received something, because any frame proves that the peer is alive.
 
 use std::net::IpAddr;
 use wire::cms::flags::{Mode, StatusModifier};
@@ -19,7 +19,8 @@ use super::limits::{CANDIDATES_MAX, INTERFACES_MAX};
 use super::member::{LoadReport, SpaceReport};
 use super::message::{CellReport, LoginMessage, LoginRefusal, NodeMessage, ParentReply, StatusMessage};
 
-/// What a frame says about the tree; `None`: it is about files, or nothing this version knows.
+/// Converts a frame into a message about the tree. Returns `None` if the frame is about files or
+/// unknown to this version.
 pub fn from_frame(message: &Wire<'_>) -> Option<NodeMessage> {
     Some(match message {
         Wire::Login(login) => NodeMessage::Login(Box::new(from_login(login))),
@@ -42,7 +43,8 @@ pub fn from_frame(message: &Wire<'_>) -> Option<NodeMessage> {
     })
 }
 
-/// The same of a frame that came before the node's login was answered.
+/// Converts the answer to the login of this node, or a frame that arrives before it. Returns `None`
+/// as [`from_frame`] does.
 pub fn from_answer(answer: &LoginAnswer<'_>) -> Option<NodeMessage> {
     Some(match answer {
         LoginAnswer::Accepted(reply) => NodeMessage::Reply(ParentReply {
@@ -58,17 +60,18 @@ pub fn from_answer(answer: &LoginAnswer<'_>) -> Option<NodeMessage> {
             text: text(Some(why)),
         }),
         LoginAnswer::Try(hosts) => from_try(hosts),
-        // A parent of our own says so that a login is held back.
+        // A parent of our own sends pings while it delays the answer to a login.
         LoginAnswer::Other(Code::PING) => NodeMessage::Ping,
         LoginAnswer::Other(Code::DISC) => NodeMessage::Disc,
         _ => return None,
     })
 }
 
-/// Appends a message for a peer that can do `peer` beyond the protocol: one frame, or several of a long report.
+/// Encodes a message for a peer with the protocol extensions `peer`: one frame, or several for a
+/// long report.
 ///
 /// # Errors
-/// [`EncodeError`] for what the peer would not survive or understand, and for fields that are too long.
+/// [`EncodeError`] if the peer does not support the message, or if a field is too long.
 pub fn encode(message: &NodeMessage, peer: Extensions, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let send = |message: Wire<'_>, out: &mut Vec<u8>| message.encode(StreamId::NONE, peer, out);
     match message {
@@ -128,7 +131,8 @@ fn from_login(login: &WireLogin<'_>) -> LoginMessage {
     }
 }
 
-/// An address as nodes list it: `[v6]`, IPv4 as `[::a.b.c.d]` or bare. Those that lead nowhere from elsewhere are left out.
+/// Parses an address in the list of a login: `[v6]`, IPv4 as `[::a.b.c.d]` or bare. Returns `None`
+/// for an address that other hosts cannot reach.
 fn interface(token: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(token).ok()?;
     let ip = base::written_ip(text)?;
@@ -204,7 +208,8 @@ fn from_try(hosts: &Try<'_>) -> NodeMessage {
 fn encode_try(hosts: &[Address], permanent: bool, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let entries: Vec<TryHost<'_>> =
         hosts.iter().map(|address| TryHost::new(address.host().as_bytes(), address.port())).collect();
-    // In the place of a reply the list must be shorter than later; ours are short always.
+    // In place of a reply the list must be shorter than later. The lists of this node are always
+    // short enough.
     let list = match entries.split_last() {
         None => return Wire::Try(Try::NOWHERE).encode(StreamId::NONE, Extensions::NONE, out),
         Some(_) if permanent => TryList::permanent(FramePhase::Login, entries)?,
@@ -215,7 +220,7 @@ fn encode_try(hosts: &[Address], permanent: bool, out: &mut Vec<u8>) -> Result<(
 
 fn from_status(status: &WireStatus) -> StatusMessage {
     let has = |bit| status.modifier.contains(bit);
-    // Suspension wins when a peer says both.
+    // If a peer sends both, the restriction takes precedence.
     let either = |yes, no| if has(no) { Some(false) } else { has(yes).then_some(true) };
     StatusMessage {
         serves: either(StatusModifier::RESUME, StatusModifier::SUSPEND),
@@ -252,7 +257,8 @@ fn to_load(load: &LoadReport, free_mb: u32) -> WireLoad {
     WireLoad { cpu, net, runq, mem, pag, dsk, free_mb }
 }
 
-/// A cell with addresses of both kinds is there twice, the one to be shown last.
+/// Converts the reports of cells. A cell with addresses of both families is listed twice, with the
+/// preferred address last.
 fn from_occupancy(cells: &Occupancy<'_>) -> Vec<CellReport> {
     let mut reports: Vec<CellReport> = Vec::new();
     for mut report in cells.cells().map_while(Result::ok).filter_map(|cell| from_cell(&cell)) {
@@ -269,7 +275,8 @@ fn from_occupancy(cells: &Occupancy<'_>) -> Vec<CellReport> {
     reports
 }
 
-/// `None` for a cell that is no cell: more places than there can be, or an address that is none.
+/// Converts one report. Returns `None` if it is malformed: more places than a cell has, or an
+/// invalid address.
 fn from_cell(cell: &CellPlaces<'_>) -> Option<CellReport> {
     let small = |number: u16| u8::try_from(number).ok().filter(|n| usize::from(*n) <= crate::CELL_SLOTS);
     let places =
@@ -306,7 +313,7 @@ fn encode_occupancy(reports: &[CellReport], peer: Extensions, out: &mut Vec<u8>)
         };
         let address = report.address.to_string();
         let other = report.address.other().filter(|_| named).map(|other| other.to_string());
-        // Both addresses stand in one frame.
+        // Both addresses must be in one frame.
         let push = |batch: &mut CellBatch| {
             if let Some(other) = &other
                 && !batch.push(&CellPlaces { cell: Some(other.as_bytes()), ..cell }, &[])?
@@ -356,10 +363,8 @@ mod tests {
         assert_eq!(read(&bytes, unanswered), std::slice::from_ref(message));
     }
 
-    #[test]
-    fn messages_travel() {
-        let hosts = vec![Address::new("sup1", 22003), Address::new("::1", 22004), Address::new("root", 1213)];
-        let login = LoginMessage {
+    fn login() -> LoginMessage {
+        LoginMessage {
             version: 3,
             mode: Mode::SERVER | Mode::BLREDIR | Mode::NOSTAGE,
             process: 17,
@@ -380,7 +385,12 @@ mod tests {
             software: Some("scalla v1.2.3".to_owned()),
             instance: Some("disk1".to_owned()),
             extensions: Extensions::ALL,
-        };
+        }
+    }
+
+    #[test]
+    fn messages_travel() {
+        let hosts = vec![Address::new("sup1", 22003), Address::new("::1", 22004), Address::new("root", 1213)];
         let status = |serves, data_port, stages| StatusMessage {
             serves,
             data_port,
@@ -388,7 +398,7 @@ mod tests {
             ..StatusMessage::default()
         };
         for message in [
-            NodeMessage::Login(Box::new(login)),
+            NodeMessage::Login(Box::new(login())),
             NodeMessage::Try { hosts: hosts.clone(), permanent: false },
             NodeMessage::Try { hosts: hosts.clone(), permanent: true },
             NodeMessage::Try { hosts: hosts[..1].to_vec(), permanent: false },

@@ -1,4 +1,4 @@
-//! A child as its parent knows it: who it is, where it listens, how it feels.
+//! The record that a parent keeps of a child: identity, addresses, condition, load and space.
 
 use std::time::Duration;
 
@@ -10,29 +10,29 @@ use wire::cms::Extensions;
 use wire::cms::login::Role;
 use wire::cms::message::SpaceSums;
 
-/// Space of a node, in MB of 2^20 bytes as on the wire.
+/// The space of a node, in MB of 2^20 bytes as on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceReport {
     /// Total space of all file systems.
     pub total_mb: u32,
-    /// Free space of the file system that has most of it.
+    /// Free space of the file system with the most free space.
     pub free_mb: u32,
-    /// Below this the node is not chosen for writing.
+    /// The free space below which the node is not chosen for writing.
     pub minimum_mb: u32,
-    /// Part that is used, in percent.
+    /// The used part, in percent.
     pub used_percent: u8,
-    /// How many file systems.
+    /// Number of file systems.
     pub file_systems: u16,
 }
 
 impl SpaceReport {
-    /// Whether the node has space for another file.
+    /// Reports whether the node has space for another file.
     pub const fn is_writable(self) -> bool {
         self.free_mb >= self.minimum_mb
     }
 }
 
-/// Load of a node, each part 0 to 100.
+/// The load of a node, each component 0 to 100.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LoadReport {
     /// Processors.
@@ -50,107 +50,109 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
-    /// The parts in the order of the wire.
+    /// Returns the components in the order of the wire.
     pub const fn parts(self) -> [u8; 6] {
         [self.cpu, self.net, self.run_queue, self.memory, self.paging, self.disk]
     }
 
-    /// Whether any part but the filling of disks, which is told with the space, is further away from `other` than `by`.
+    /// Reports whether a component differs from that of `other` by more than `by`. The filling of
+    /// disks does not count, because it is reported with the space.
     pub fn differs(self, other: Self, by: u8) -> bool {
         self.parts().into_iter().zip(other.parts()).take(5).any(|(one, two)| one.abs_diff(two) > by)
     }
 
-    /// The load of these parts, each cut to 100.
+    /// Creates a load from components in the order of the wire. A value above 100 counts as 100.
     pub fn from_parts(parts: [u8; 6]) -> Self {
         let [cpu, net, run_queue, memory, paging, disk] = parts.map(|part| part.min(100));
         Self { cpu, net, run_queue, memory, paging, disk }
     }
 }
 
-/// What a child has said and what was decided about it.
+/// The restrictions of a child, as reported by itself and as decided here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Condition {
-    /// It said that it cannot serve now.
+    /// The child reported that it cannot serve now.
     pub suspended: bool,
-    /// It cannot bring files online; normal for servers without staging.
+    /// The child cannot bring files online; normal for servers without staging.
     pub nostage: bool,
-    /// The administrator of this parent moves its clients away: nothing new is sent there.
+    /// The administrator of this parent is draining the child, so it gets no new clients.
     pub draining: bool,
-    /// The same by word of the node itself.
+    /// The child reported that it is being drained.
     pub drains_itself: bool,
 }
 
 impl Condition {
-    /// Whether its clients move away, by whosever order.
+    /// Reports whether the child is being drained, by order of either administrator.
     pub fn drains(self) -> bool {
         self.draining || self.drains_itself
     }
 }
 
-/// A child, connected or remembered.
+/// A child that is connected, or whose slot is kept.
 #[derive(Clone, Debug)]
 pub struct ClusterMember {
-    /// Who it is.
+    /// The identity of the child.
     pub identity: NodeIdentity,
-    /// What it is to this parent.
+    /// The role towards this parent.
     pub role: Role,
-    /// Where it takes connections of the cluster protocol: what a `try` names.
+    /// The address at which it accepts connections of the cluster protocol, as named in a `try`.
     pub address: Address,
-    /// Where clients find it. The port may change with each `resume`.
+    /// The address for clients. The port may change with each `resume`.
     pub data: Address,
-    /// Its paths as it sent them; empty stands for `r /`.
+    /// The exported paths as received; empty stands for `r /`.
     pub paths: String,
-    /// Name of its site, if it gave one.
+    /// Name of the site, if it was reported.
     pub site: Option<String>,
-    /// What it calls its host; empty when it did not say.
+    /// The host name that the child reports; empty if none.
     pub host: String,
-    /// Name and version of its program; only our own nodes say it.
+    /// Name and version of the program; only our own nodes report it.
     pub software: Option<String>,
-    /// Name of its instance; only our own nodes send it.
+    /// Name of the instance; only our own nodes report it.
     pub instance: Option<String>,
-    /// The version of the protocol it speaks.
+    /// The version of the protocol.
     pub version: u16,
-    /// What both ends can do beyond the protocol; nothing for a real node.
+    /// The protocol extensions that both ends support; none for a real node.
     pub extensions: Extensions,
-    /// How it feels.
+    /// The restrictions.
     pub condition: Condition,
-    /// Its space.
+    /// The space.
     pub space: SpaceReport,
-    /// Space of all nodes below it together, where it told.
+    /// The sum of the space of all nodes below, if it was reported.
     pub sums: Option<SpaceSums>,
-    /// The share of clients that it wants, in percent; 0: it did not say.
+    /// The share of clients that the child requests, in percent; 0 if none was reported.
     pub share: u8,
-    /// Its load.
+    /// The load.
     pub load: LoadReport,
-    /// Its connection; `None` while it is away.
+    /// The connection; `None` while the child is away.
     pub link: Option<ConnectionId>,
-    /// When it joined or returned, or was lost: since when `link` is what it is.
+    /// The time of the last change of `link`: the child joined, reconnected or was lost.
     pub since: Duration,
-    /// When a byte of it came last.
+    /// The time of the last byte received.
     pub heard: Duration,
-    /// When it was pinged last.
+    /// The time of the last ping.
     pub pinged: Duration,
-    /// How often it was pinged.
+    /// Number of pings sent.
     pub pings: u32,
-    /// How it has served so far.
+    /// The history of its service.
     pub service: Service,
 }
 
-/// Since when a child serves or does not, and for how long it did.
+/// The history of the service of a child, so that a child that served for long is missed for
+/// longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Service {
-    /// Whether it serves.
+    /// The child serves.
     pub active: bool,
-    /// Whether it ever did.
+    /// The child has served at some time.
     pub ever: bool,
-    /// When that changed last.
+    /// The time of the last change.
     pub since: Duration,
-    /// For how long it served before.
+    /// The total time of service in earlier periods.
     pub total: Duration,
 }
 
 impl Service {
-    /// It serves now, or does not.
+    /// Records whether the child serves now.
     pub fn note(&mut self, active: bool, now: Duration) {
         if self.active == active {
             return;
@@ -162,34 +164,36 @@ impl Service {
         self.ever |= active;
     }
 
-    /// Until when one that does not serve is missed: for as long as it did, and a while at least.
+    /// Returns the time until which a child that does not serve is missed. It is missed for as long
+    /// as it served, and for a minimum time.
     pub fn missed_until(&self) -> Option<Duration> {
         (!self.active && self.ever).then(|| self.since.saturating_add(self.total.max(MISSED)))
     }
 
-    /// Whether it served for so long that it counts for itself, however many its address has.
+    /// Reports whether the child served for long enough to be exempt from the limit of children per
+    /// address.
     pub fn is_proven(&self) -> bool {
         self.total >= PROVEN
     }
 }
 
 impl ClusterMember {
-    /// Whether it is a node of our own.
+    /// Reports whether the child is a node of our own.
     pub const fn is_own(&self) -> bool {
         self.extensions.is_own()
     }
 
-    /// Whether it is connected.
+    /// Reports whether the child is connected.
     pub const fn is_online(&self) -> bool {
         self.link.is_some()
     }
 
-    /// Whether it counts towards the minimum and may be chosen.
+    /// Reports whether the child counts towards the minimum and may be chosen.
     pub const fn is_active(&self) -> bool {
         self.link.is_some() && !self.condition.suspended
     }
 
-    /// Whether it may be displaced by a parent: it has no children.
+    /// Reports whether the child is a leaf, which a supervisor may displace.
     pub const fn is_leaf(&self) -> bool {
         !self.role.has_children()
     }

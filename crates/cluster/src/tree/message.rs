@@ -1,6 +1,7 @@
-//! What nodes of a tree say to each other, as the machine deals with it: owned, checked, and small.
-//!
-//! The bytes are the affair of `wire`; `frame` translates. Messages about files pass through the machine unseen.
+//! The messages between nodes of a tree, in the form that the state machine uses: owned, checked
+//! and small.
+//! `wire` defines their encoding, and `frame` converts. Messages about files do not pass through
+//! this state machine.
 
 use std::net::IpAddr;
 
@@ -15,20 +16,20 @@ use wire::cms::message::SpaceSums;
 /// A message about the tree.
 #[derive(Clone, PartialEq, Debug)]
 pub enum NodeMessage {
-    /// A node asks for a place.
+    /// A node requests a place.
     Login(Box<LoginMessage>),
-    /// It has one, or it is refused when the connection ends at once.
+    /// The node has a place, or is refused if the connection ends at once.
     Reply(ParentReply),
-    /// An error in the place of the reply.
+    /// An error in place of the reply.
     Refusal(LoginRefusal),
-    /// Other parents to ask, in the place of the reply or later.
+    /// Other parents to try, in place of the reply or later.
     Try {
-        /// Where they listen; port 0 stands for the receiver's own.
+        /// The addresses at which they listen; port 0 stands for the receiver's own.
         hosts: Vec<Address>,
-        /// Forget all managers, these are the new ones.
+        /// These replace all managers of the receiver.
         permanent: bool,
     },
-    /// How a node feels; see [`StatusMessage`].
+    /// A change of the restrictions of a node.
     Status(StatusMessage),
     /// Load and free space.
     Load {
@@ -41,22 +42,22 @@ pub enum NodeMessage {
     Avail {
         /// Free space in MB.
         free_mb: u32,
-        /// Part in use.
+        /// The used part, in percent.
         used_percent: u8,
-        /// All nodes below together; among our own nodes only.
+        /// The sums over all nodes below; among our own nodes only.
         sums: Option<SpaceSums>,
     },
-    /// Are you there?
+    /// A request for a sign of life.
     Ping,
-    /// Yes.
+    /// The answer to a ping.
     Pong,
-    /// How much load do you have?
+    /// A request for the load.
     Usage,
-    /// How much space do you have?
+    /// A request for the space.
     Space,
-    /// Do you serve? From a redirector.
+    /// A request for the status, from a redirector.
     Update,
-    /// I am leaving, or: leave.
+    /// The sender leaves, or orders the receiver to leave.
     Disc,
     /// Places in the cells below; among our own nodes only.
     Occupancy(Vec<CellReport>),
@@ -67,31 +68,31 @@ pub enum NodeMessage {
 pub struct LoginMessage {
     /// Version of the protocol: 3, or 0 from a redirector.
     pub version: u16,
-    /// What it is, and how it feels.
+    /// The role and the restrictions.
     pub mode: Mode,
-    /// Number of its process.
+    /// The process id.
     pub process: u32,
-    /// Its space.
+    /// The space.
     pub space: SpaceReport,
     /// Port for clients.
     pub data_port: u16,
     /// Port for other nodes.
     pub cluster_port: u16,
-    /// System id; empty when there is none.
+    /// System id; empty if there is none.
     pub id: String,
-    /// Its paths: lines of flags and prefix; empty stands for `r /`.
+    /// The exported paths: lines of flags and prefix; empty stands for `r /`.
     pub paths: String,
-    /// Its addresses, as far as it says: those by which clients may reach it beside the one it comes from.
+    /// Addresses at which clients may reach the node, beside the one of the connection.
     pub interfaces: Vec<IpAddr>,
-    /// Name of its host as it knows it.
+    /// The host name that the node reports.
     pub host: Option<String>,
-    /// Name of its site.
+    /// Name of the site.
     pub site: Option<String>,
-    /// Name and version of its program, for people; real nodes do not say it.
+    /// Name and version of the program, for display; real nodes do not report it.
     pub software: Option<String>,
-    /// Name of its instance, for people; real nodes do not send it.
+    /// Name of the instance, for display; real nodes do not report it.
     pub instance: Option<String>,
-    /// What it can do beyond the protocol.
+    /// The protocol extensions that it supports.
     pub extensions: Extensions,
 }
 
@@ -100,53 +101,53 @@ pub struct LoginMessage {
 pub struct ParentReply {
     /// The parent cannot serve now.
     pub suspended: bool,
-    /// How long it holds requests back, in milliseconds.
+    /// The time for which the parent holds requests, in milliseconds.
     pub hold_ms: u32,
-    /// Its system id; empty when it gave none.
+    /// The system id of the parent; empty if it sent none.
     pub id: String,
-    /// Name of its site.
+    /// Name of the site.
     pub site: Option<String>,
-    /// Where clients of the cluster begin; among our own nodes only.
+    /// The address at which clients enter the cluster; among our own nodes only.
     pub door: Option<Address>,
-    /// What both can do beyond the protocol.
+    /// The protocol extensions that both ends support.
     pub extensions: Extensions,
 }
 
-/// Why a login is refused, where the wire has words for it.
+/// The refusal of a login, as an error message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoginRefusal {
-    /// The node is not wanted (EPERM), as opposed to any other error.
+    /// The node is not admitted (EPERM), as opposed to any other error.
     pub banned: bool,
-    /// The reason in words.
+    /// The reason as text.
     pub text: String,
 }
 
-/// What changed about a node; each part is said on its own or not at all.
+/// A change of the restrictions of a node. Each field is optional and independent of the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatusMessage {
-    /// It serves (`Some(true)`) or does not.
+    /// The node serves (`Some(true)`) or does not.
     pub serves: Option<bool>,
     /// With `serves`: the port for clients from now on.
     pub data_port: Option<u16>,
-    /// It can bring files online (`Some(true)`) or cannot.
+    /// The node can bring files online (`Some(true)`) or cannot.
     pub stages: Option<bool>,
-    /// Its clients are to move elsewhere (`Some(true)`), while it still serves what nobody else has; among our own nodes
-    /// only.
+    /// The node is being drained (`Some(true)`): its clients are moved away, and it serves only
+    /// files that no other node has. Among our own nodes only.
     pub drains: Option<bool>,
-    /// What is known about the files below it is void. Alone.
+    /// All knowledge about the files below the node is void. No other field is set then.
     pub reset: bool,
 }
 
-/// What a supervisor tells about one cell.
+/// The report of a supervisor about one cell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CellReport {
     /// Digest of the supervisor's system id.
     pub id: u64,
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: Address,
     /// Levels below the sender: 0 for its own cell.
     pub depth: u8,
-    /// Its places; `None` when the cell is gone.
+    /// The places; `None` if the cell no longer exists.
     pub places: Option<FreeSlots>,
     /// Digests of the system ids of nodes that joined since the last report.
     pub joined: Vec<u64>,

@@ -6,7 +6,7 @@
 //! | `membership` | [`Membership`]: the child side of a node, towards its parents |
 //! | `members` | [`Members`]: the parent side of a node, towards its children |
 //! | `message`, `action`, `connection_id` | input, output, and the names of connections |
-//! | `slot_table`, `member`, `role`, `identity` | the children of one parent, their roles and identities |
+//! | `slot_table`, `member`, `role`, `identity` | the children of a parent, their roles and identities |
 //! | `cell_directory` | the cells below, so that a newcomer is redirected to its final cell |
 //! | `connection_table` | accepted connections and their limits for each host |
 //! | `parking` | logins that wait for a cell |

@@ -2,8 +2,8 @@
 //!
 //! A driver supplies the events of its sockets and the time, because the node itself does no I/O.
 //! The driver passes each event with its time, executes the actions in their order, and calls
-//! [`ClusterNode::tick`] no later than at [`ClusterNode::deadline`]. It reports the end of each connection,
-//! except those that an action ordered it to close.
+//! [`ClusterNode::tick`] no later than at [`ClusterNode::deadline`]. It reports the end of each
+//! connection, except those that an action ordered it to close.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What tests of the tree share.
+//! Fixtures of the tests of the tree.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::member::{ClusterMember, Condition, LoadReport, SpaceReport};
 use wire::cms::Extensions;
 use wire::cms::login::Role;
 
-/// A connected child of this name, without a connection's name.
+/// Returns a connected child with this name.
 pub(crate) fn member(name: &str, role: Role) -> ClusterMember {
     ClusterMember {
         identity: NodeIdentity {

@@ -1,5 +1,5 @@
-//! Names and addresses of hosts, for [`logical::Names`] and for the admission of hosts, so that both
-//! judge names in the same way.
+//! Names and addresses of hosts, for [`logical::Names`] and for the admission of hosts, so that
+//! both judge names in the same way.
 
 use std::net::IpAddr;
 

@@ -1,8 +1,8 @@
 //! State of one connection of the engine: its stage, the extensions of the peer, and the output
 //! queue.
 //!
-//! Outgoing frames are put into an [`ConnectionOutbox`], which a task of the connection empties. It is
-//! bounded, so that a peer that does not read loses its connection instead of exhausting the
+//! Outgoing frames are put into an [`ConnectionOutbox`], which a task of the connection empties. It
+//! is bounded, so that a peer that does not read loses its connection instead of exhausting the
 //! memory.
 
 use cluster::tree::{Address, ConnectionId, Extensions, Mode};

@@ -10,7 +10,7 @@
 //! | `operations` | operations on names that a parent forwards, performed here |
 //! | `settings` | [`Settings`] of the node |
 //! | `thread` | [`ClusterThread`]: the thread of the node, and its interface for other threads |
-//! | `front` | `ClusterFront`: answers client connections from the cache, or passes them to the thread |
+//! | `front` | `ClusterFront`: answers requests from the cache, or passes them on |
 //! | `engine` | [`ClusterEngine`]: passes each event to the driver it concerns |
 //! | `jobs` | jobs of other threads for the engine |
 //! | `tree_driver` | drives the tree machine over the connections |
@@ -19,7 +19,7 @@
 //! | `parent_messages` | messages to parents about files |
 //! | `connection`, `sockets` | connections: their stage and output queue; ports, bytes in and out |
 //! | `pending_requests` | pending requests of clients, redirectors and parents |
-//! | `server_files`, `pending_stats` | look-ups on the disks of this node, and the list of all files |
+//! | `server_files`, `pending_stats` | look-ups on the disks of this node, and its list of files |
 //! | `node_state` | [`NodeState`]: the states of a node and their words |
 //! | `mounts` | reports that the names here change because a disk was mounted |
 //! | `leases` | files that clients are expected to create here |

@@ -1,7 +1,7 @@
 //! The states of a node of a cluster, each with one word.
 //!
-//! Orders, `scalla cluster status`, `scalla cluster drain` and `scalla map` all show these words, so
-//! that a state has the same name wherever it appears. A status holds the word and not the enum,
+//! Orders, `scalla cluster status`, `scalla cluster drain` and `scalla map` all show these words,
+//! so that a state has the same name wherever it appears. A status holds the word and not the enum,
 //! because a node of another version may report a state that this one does not know.
 
 use std::fmt;

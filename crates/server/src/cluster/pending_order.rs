@@ -1,7 +1,8 @@
 //! Orders that wait for an answer of the location machine: the lease of a new name, or the server
 //! that prepares a file.
 //!
-//! An order waits in `pending_requests` like a request of a client, and is carried out with the answer.
+//! An order waits in `pending_requests` like a request of a client, and is carried out with the
+//! answer.
 
 use super::forward::Forward;
 use cluster::tree::ConnectionId;

@@ -1,7 +1,8 @@
 //! The sockets of the cluster's thread: the listening port, connections to parents, receiving and
 //! sending.
 //!
-//! The engine reaches them through the trait `BackgroundOperations`, so that it contains no system calls itself.
+//! The engine reaches them through the trait `BackgroundOperations`, so that it contains no system
+//! calls itself.
 
 use super::connection::ConnectionOutbox;
 use super::engine::{BackgroundOperations, ClusterEngine, Frames, SharedEngine};

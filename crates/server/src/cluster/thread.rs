@@ -353,18 +353,24 @@ async fn run(parts: ClusterParts) -> Result<(), String> {
             sockets::accept(engine.clone(), listener, admission),
         );
     }
+    serve(&engine, &inbox, &supervisor, clock).await;
+    Ok(())
+}
+
+/// Serves the work queue until the node is to end.
+async fn serve(engine: &SharedEngine, inbox: &Inbox, supervisor: &Supervisor, clock: Arc<dyn Clock>) {
     let mut turn = InboxBatch::default();
     // The values measured so far are sent with the first login.
     inbox.take(&mut turn);
-    if work_off(&engine, &mut turn) {
-        return Ok(());
+    if work_off(engine, &mut turn) {
+        return;
     }
     engine.borrow_mut().start();
-    spawn_essential(&supervisor, "the cluster timer", keep_time(engine.clone(), clock));
+    spawn_essential(supervisor, "the cluster timer", keep_time(engine.clone(), clock));
     loop {
         inbox.wait().await;
         inbox.take(&mut turn);
-        if work_off(&engine, &mut turn) {
+        if work_off(engine, &mut turn) {
             break;
         }
         // Lets the socket tasks run.
@@ -373,7 +379,6 @@ async fn run(parts: ClusterParts) -> Result<(), String> {
     engine.borrow_mut().leave();
     // Lets the last messages be sent.
     tokio::task::yield_now().await;
-    Ok(())
 }
 
 /// Logs the operations open to anyone at a cluster port that accepts all hosts.

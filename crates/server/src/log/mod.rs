@@ -72,8 +72,8 @@ impl ActiveLog {
         Self::start_supervised(settings, &Supervisor::default())
     }
 
-    /// Starts the log like [`ActiveLog::start`]. The writing thread reports to `supervisor` if it ends
-    /// before the log does.
+    /// Starts the log like [`ActiveLog::start`]. The writing thread reports to `supervisor` if it
+    /// ends before the log does.
     ///
     /// # Errors
     /// As [`ActiveLog::start`].

@@ -1,4 +1,4 @@
-//! Children that join, leave, go away and come back.
+//! Tests of children that join, leave, are lost and reconnect.
 
 use std::net::IpAddr;
 
@@ -54,14 +54,14 @@ fn a_real_supervisor_out_of_service_that_says_nothing_has_lost_what_it_had() {
     let mut stage = Stage::new(2).legacy(&[1]);
     stage.change(1, |child| child.kind = ChildKind::Inner);
     stage.learn("/f", &[1]);
-    // Its connection broke and is back; then its servers go elsewhere.
+    // Its connection breaks and is restored; then its servers move to another node.
     stage.machine.cell.invalidate(slot(1));
     stage.change(1, |child| child.state.suspended = true);
     assert_eq!(stage.read(1, "/f"), None);
     assert_eq!(stage.asked(), mask(&[1]));
     stage.pass(SILENCE.as_secs_f64());
     assert_eq!(code(&stage.answer()), 1, "nobody waits for ever");
-    // One that answers is waited for.
+    // The resolver waits for a child that answers.
     stage.machine.cell.invalidate(slot(1));
     assert_eq!(stage.read(2, "/f"), None);
     stage.have(1, "/f");
@@ -112,23 +112,24 @@ fn what_goes_below_a_supervisor_says_nothing_of_what_else_is_there() {
         stage.change(1, |child| child.kind = ChildKind::Inner);
         stage
     };
-    // Somebody joined below it and may have the file; then another one there says that it has it no more.
+    // A node joined below it and may have the file; then another node there reports that it no
+    // longer has it.
     let mut stage = tree();
     stage.learn("/f", &[]);
     stage.machine.bounce(slot(1));
     stage.gone(1, "/f");
     assert_eq!(stage.read(1, "/f"), None);
     assert_eq!(stage.asked(), mask(&[1]));
-    // While it is asked that is no answer.
+    // This is not an answer to an open query.
     stage.gone(1, "/f");
     assert_eq!(stage.answered(), []);
     stage.have(1, "/f");
     assert_eq!(sent_to(&stage.answer()), 1);
-    // The first that it heard of is gone; others it may have yet to hear.
+    // The first holder no longer has the file; replies of others may be outstanding.
     stage.gone(1, "/f");
     assert_eq!(stage.read(2, "/f"), None);
     assert_eq!(stage.asked(), mask(&[0, 1]));
-    // The silence of a real one would have to be listened to once more: it is taken at its word.
+    // A real node is not queried again, because that would take another query timeout.
     let mut stage = tree().legacy(&[1]);
     assert_eq!(stage.read(1, "/f"), None);
     stage.not_here(&[0], "/f");
@@ -243,7 +244,7 @@ fn a_child_as_the_tree_tells_of_it() {
     follow(&mut stage, ChildChange::Condition, Some(suspended));
     assert_eq!(stage.read(1, "/f"), Some(seconds(30)));
 
-    // Lost: for a while no file is said to be nowhere.
+    // It is lost: for a while no file is reported as missing.
     follow(&mut stage, ChildChange::Lost, Some(member(None)));
     assert_eq!(stage.read(1, "/f"), Some(seconds(15)));
     assert_eq!(stage.read(1, "/g"), Some(seconds(15)));
@@ -252,7 +253,7 @@ fn a_child_as_the_tree_tells_of_it() {
     assert_eq!(code(&stage.read(1, "/g").unwrap()), 1);
     assert_eq!(stage.machine.next_deadline(), None);
 
-    // Back: readers go where they went before, and it is asked what became of its files meanwhile.
+    // It has reconnected: readers are redirected as before, and its files are queried again.
     follow(&mut stage, ChildChange::Joined { fresh: false }, Some(member(Some(2))));
     assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 7);
     assert_eq!(stage.asked(), mask(&[7]));
@@ -264,7 +265,7 @@ fn a_child_as_the_tree_tells_of_it() {
     assert_eq!(sent_to(&stage.answer()), 7);
     follow(&mut stage, ChildChange::Reset, Some(member(Some(2))));
     assert_eq!(stage.read(1, "/f"), None);
-    // Sent away: it may be on its way to another cell.
+    // It was redirected, and may be on its way to another cell.
     follow(&mut stage, ChildChange::Freed, None);
     assert_eq!(stage.answer(), seconds(15));
     stage.pass(5.0);
@@ -305,7 +306,7 @@ fn one_that_never_answered_is_taken_at_its_word_again_when_it_is_back() {
     assert_eq!(code(&stage.answer()), 1);
 }
 
-/// It joins for a second and is lost for the next.
+/// The child joins for one second and is lost for the next (flapping).
 fn come_and_go(stage: &mut Stage, number: u64, kept: bool) {
     follow(stage, ChildChange::Joined { fresh: !kept }, Some(member(Some(number))));
     stage.pass(1.0);
@@ -325,10 +326,10 @@ fn one_that_comes_and_goes_holds_up_a_supervisor_as_if_it_was_lost_once() {
         let ask = StateAsk::default();
         stage.machine.state(RequestToken(1), b"/f", ask, stage.now, &mut stage.actions).is_some()
     };
-    // For 30 seconds from the first loss on it reports nothing as missing.
+    // For 30 s from the first loss no file is reported as missing.
     let said: Vec<bool> = (0..18).map(|number| says(&mut stage, number)).collect();
     assert_eq!(said, [[false; 15].as_slice(), &[true; 3]].concat());
-    // It stays for a while, and is missed anew.
+    // It stays for a while, so the next loss counts from its own time.
     follow(&mut stage, ChildChange::Joined { fresh: true }, Some(member(Some(99))));
     stage.pass(10.0);
     follow(&mut stage, ChildChange::Lost, None);
@@ -349,7 +350,7 @@ fn one_that_comes_and_goes_is_waited_for_as_if_it_was_lost_once() {
         stage.answered().len()
     };
     for _ in 0..2 {
-        // It was there for a while.
+        // It was connected for a while.
         stage.pass(10.0);
         let lost = stage.now;
         for number in 0..15 {

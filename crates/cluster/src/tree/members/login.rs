@@ -22,16 +22,16 @@ use super::super::peer_address::PeerAddress;
 use super::{ConnectionRole, Contest, Members, RootDistance};
 use crate::Slot;
 
-/// The port of a data server that did not say it. Source: cms protocol 3, login record.
+/// The port of a data server that did not report it. Source: cms protocol 3, login record.
 const DATA_PORT: u16 = 1094;
 
 impl Members {
-    /// What a node is to this one that logs in so; redirectors are none of the members' business.
+    /// Returns the role of a node from its login. Redirectors are handled elsewhere.
     pub fn role(&self, login: &LoginMessage) -> Result<Role, RoleError> {
         role(login.mode, self.settings.acceptor)
     }
 
-    /// A node asks for a place.
+    /// Handles the login of a node.
     pub fn login(
         &mut self,
         link: ConnectionId,
@@ -112,7 +112,7 @@ impl Members {
         }
     }
 
-    /// Known, contested, standing by, or to be seated.
+    /// Assigns a place: the former one, a contested one, that of an alternate, or a new one.
     fn receive(&mut self, member: Box<ClusterMember>, now: Duration, out: &mut Vec<NodeAction>) {
         let Some(link) = member.link else { return };
         match self.cell.place(&member.identity, member.role, now) {
@@ -130,8 +130,9 @@ impl Members {
         }
     }
 
-    /// Two connections of one identity: the older one must answer within a moment, else it is a corpse that the network
-    /// has not buried. Real managers refuse the newcomer for as long as the corpse lies, up to three pings.
+    /// Handles a second connection of one identity. The older one must answer a ping at once,
+    /// otherwise it is considered dead. Real managers refuse the newcomer until the dead connection
+    /// times out, after up to three pings.
     fn contest(&mut self, slot: Slot, member: Box<ClusterMember>, now: Duration, out: &mut Vec<NodeAction>) {
         let (Some(link), Some(older)) = (member.link, self.cell.get(slot).and_then(|member| member.link))
         else {
@@ -146,7 +147,7 @@ impl Members {
         self.contests.push(Contest { link, member, slot, due: now + CONTEST });
     }
 
-    /// The older connection is alive: the newcomer is a twin.
+    /// Refuses the newcomer, because the older connection is alive: the node id is a duplicate.
     pub(super) fn contest_lost(&mut self, slot: Slot, out: &mut Vec<NodeAction>) {
         while let Some(at) = self.contests.iter().position(|contest| contest.slot == slot) {
             let contest = self.contests.swap_remove(at);
@@ -157,7 +158,7 @@ impl Members {
         }
     }
 
-    /// The older connection is gone.
+    /// Accepts the newcomer, because the older connection has ended.
     pub(super) fn contest_won(&mut self, slot: Slot, now: Duration, out: &mut Vec<NodeAction>) {
         if let Some(at) = self.contests.iter().position(|contest| contest.slot == slot) {
             let contest = self.contests.swap_remove(at);
@@ -176,7 +177,7 @@ impl Members {
         }
     }
 
-    /// Gives a slot to a node; whoever is there has been dealt with.
+    /// Gives a slot to a node. A previous child has already been removed from it.
     pub(super) fn admit(
         &mut self,
         slot: Slot,
@@ -192,7 +193,7 @@ impl Members {
         member.condition.draining = self.drained.contains(member.identity.id.as_str());
         let node = member.identity.id.digest();
         if member.role == Role::Supervisor || member.role == Role::ProxyManager {
-            // One of our own reports in a moment; until then nobody is sent there.
+            // A node of our own reports its places soon; until then no node is redirected there.
             let places = if member.is_own() { FreeSlots::default() } else { FreeSlots::UNKNOWN };
             self.directory.report(node, &member.address, 1, slot, places, member.is_own());
         }
@@ -200,7 +201,8 @@ impl Members {
         self.elsewhere.remove(&slot);
         if let Some(before) = before.filter(|before| before.identity.same(&member.identity)) {
             member.service = before.service;
-            // A real one says only when it is asked how busy it is: until then it is as busy as it was, not idle.
+            // A real node reports its load only on request, so its last known load applies until
+            // then.
             if !member.is_own() {
                 member.load = before.load;
             }
@@ -221,9 +223,9 @@ impl Members {
         self.review(now, out);
     }
 
-    /// The reply to a login.
+    /// Returns the reply to a login.
     fn greet(&self, link: ConnectionId, version: u16, extensions: Extensions, out: &mut Vec<NodeAction>) {
-        // Older ones know no ids and no text at the end.
+        // Older nodes expect neither an id nor a text at the end.
         let modern = version >= PROTOCOL_VERSION;
         let reply = ParentReply {
             suspended: !self.serves,
@@ -236,7 +238,7 @@ impl Members {
         out.push(NodeAction::Send { link, message: NodeMessage::Reply(reply) });
     }
 
-    /// Refuses as real parents do: a reply, and the end.
+    /// Refuses a login as real parents do: with a reply and the end of the connection.
     fn turn_down(
         &mut self,
         link: ConnectionId,
@@ -249,7 +251,7 @@ impl Members {
         self.refuse(link, &peer.host, reason, out);
     }
 
-    /// No place here and none to name. Always safe: an empty list ends no real node.
+    /// Refuses a login without naming another parent. An empty list is safe with real nodes.
     pub(super) fn turn_away(
         &mut self,
         link: ConnectionId,
@@ -264,9 +266,9 @@ impl Members {
         self.refuse(link, host, reason, out);
     }
 
-    /// Names another parent, then ends the connection. The own address comes last: it cannot lead a real node astray, and
-    /// brings one back at once that found no place. Only a root may: a real node that came to an inner node may stand at
-    /// the end of its list, and ends when it is sent further.
+    /// Names another parent, then ends the connection. The own address comes last, so that a real
+    /// node that found no place returns at once. Only a root does this, because a real node that an
+    /// inner node redirects may have no entry left in its list.
     pub(super) fn redirect(
         &mut self,
         link: ConnectionId,
