@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use wire::xroot::limits::PAGE_BYTES;
 use wire::xroot::reply::{StatusFrame, Wait};
 
-use super::{Answer, Failed, LINE_BYTES, Lost, PagesAt, Received, Sink, Until};
+use super::exchange::{Answer, Failed, LINE_BYTES, Lost, PagesAt, Received, Sink, Until};
 use crate::blocks::Block;
 use crate::connection::{Event, Outcome};
 use crate::listing_memory::{Charge, ListingMemory};
@@ -333,7 +333,7 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::BodyLimit;
+    use super::super::exchange::BodyLimit;
     use super::*;
     use crate::blocks::Blocks;
     use wire::xroot::codes::ResponseType;

@@ -21,7 +21,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use wire::xroot::request::{Ping, Request};
 
 use super::book::Book;
-use super::{BodyLimit, Command, Lost, Patience, Shared, Sink, Until};
+use super::exchange::{BodyLimit, Command, Failed, Lost, Patience, Shared, Sink, Until};
 use crate::blocks::Blocks;
 use crate::connection::Connection;
 use crate::encoded::Encoded;
@@ -109,7 +109,7 @@ impl Driver {
             self.backlog.push_back(command);
         }
         for command in self.backlog.drain(..) {
-            let unsent = super::Failed::Lost { reason: reason.clone(), sent: false };
+            let unsent = Failed::Lost { reason: reason.clone(), sent: false };
             let _ = command.answer.map(|answer| answer.send(Err(unsent)));
         }
     }

@@ -9,8 +9,8 @@ use wire::xroot::limits::{ARGUMENT_BYTES_MAX, RESPONSE_HEADER_BYTES};
 use wire::xroot::reply::{Attn, Reply};
 use wire::xroot::{RequestCode, ResponseHeader, Status, StreamId};
 
+use super::event::{Event, Outcome};
 use super::requests::Requests;
-use super::{Event, Outcome};
 use crate::error::ConnectionError;
 use crate::outgoing::Outgoing;
 

@@ -11,21 +11,22 @@
 //! | file       | contents                                |
 //! |------------|-----------------------------------------|
 //! | `mod`      | [`Connection`]: login, requests, events |
+//! | `event`    | [`Event`], [`Outcome`]                |
 //! | `lane`     | one of its sockets: frame boundaries    |
 //! | `requests` | the requests in flight by stream id     |
 //!
 //! Source: xroot protocol 5.2.0, sections 1.2 to 1.7, 3.
 
+mod event;
 mod lane;
 mod requests;
 
 use bytes::Bytes;
 use std::io::IoSlice;
 use wire::WireError;
-use wire::xroot::codes::AttnCode;
 use wire::xroot::flags::{SecurityOptions, ServerFlags};
 use wire::xroot::header::HandshakeReply;
-use wire::xroot::reply::{ErrorReply, LoginReply, ProtocolReply, Redirect, Reply, StatusFrame, Wait};
+use wire::xroot::reply::{LoginReply, ProtocolReply, Reply};
 use wire::xroot::request::Request;
 use wire::xroot::{RequestCode, ResponseHeader, SessionId, StreamId};
 
@@ -35,6 +36,8 @@ use crate::login::Login;
 
 use self::lane::Lane;
 use self::requests::Requests;
+
+pub use self::event::{Event, Outcome};
 
 /// Maximum number of requests in flight on one connection: all stream ids but 0, which the login
 /// uses.
@@ -64,63 +67,6 @@ pub struct ServerInfo {
     pub flags: ServerFlags,
     /// Session id; very old servers send none.
     pub session: Option<SessionId>,
-}
-
-/// An event on a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event<'a> {
-    /// The login is complete; requests are accepted.
-    Ready,
-    /// Data of the reply to a request, in order. It continues the previous data of the same
-    /// `kXR_read`, `kXR_readv` or `kXR_dirlist`, or the last [`Event::Pages`].
-    Data {
-        /// Tag of the request.
-        tag: u64,
-        /// Part of the data.
-        bytes: &'a [u8],
-    },
-    /// `frame.dlen` bytes of data of a page request follow. Frames of one reply may arrive in any
-    /// order.
-    Pages {
-        /// Tag of the request.
-        tag: u64,
-        /// Position of the data.
-        frame: StatusFrame,
-    },
-    /// The reply is deferred and will arrive without another request.
-    Later {
-        /// Tag of the request.
-        tag: u64,
-        /// Maximum time until then, and the reason.
-        wait: Wait<'a>,
-    },
-    /// The request is answered; no more events follow for its tag.
-    Done {
-        /// Tag of the request.
-        tag: u64,
-        /// Result of the request.
-        outcome: Outcome<'a>,
-    },
-    /// A message of the server that belongs to no request.
-    Notice {
-        /// Kind of the message.
-        action: AttnCode,
-        /// The rest of the message.
-        rest: &'a [u8],
-    },
-}
-
-/// The result of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome<'a> {
-    /// Success, with the body, or with the part of it that was not delivered as [`Event::Data`].
-    Ok(&'a [u8]),
-    /// The request failed.
-    Error(ErrorReply<'a>),
-    /// The request has to be sent to another server.
-    Redirect(Redirect<'a>),
-    /// The request has to be repeated later.
-    Wait(Wait<'a>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
-use super::Source;
+use super::source::Source;
 use crate::failure::Error;
 
 /// A range that is read by the first caller that needs it.

@@ -2,16 +2,18 @@
 //!
 //! It is separate from the file because read-ahead and cache are chosen for each use of a file.
 //!
-//! | file    | contents                                     |
-//! |---------|----------------------------------------------|
-//! | `mod`   | [`Reader`], [`Caching`], [`CacheStatistics`] |
-//! | `ahead` | sequential read-ahead with a growing window  |
-//! | `lru`   | blocks of one size, with eviction            |
-//! | `fetch` | one read that several callers may wait for   |
+//! | file     | contents                                     |
+//! |----------|----------------------------------------------|
+//! | `mod`    | [`Reader`], [`Caching`], [`CacheStatistics`] |
+//! | `ahead`  | sequential read-ahead with a growing window  |
+//! | `lru`    | blocks of one size, with eviction            |
+//! | `fetch`  | one read that several callers may wait for   |
+//! | `source` | the file, and the number of bytes read       |
 
 mod ahead;
 mod fetch;
 mod lru;
+mod source;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,6 +26,7 @@ use tokio::sync::OnceCell;
 use self::ahead::Ahead;
 use self::fetch::Fetch;
 use self::lru::Lru;
+use self::source::Source;
 use crate::failure::Error;
 use crate::file::File;
 
@@ -94,32 +97,6 @@ pub struct CacheStatistics {
     pub bytes_wasted: u64,
     /// Current size of the window in bytes.
     pub window_bytes: u64,
-}
-
-/// The file that data is read from, and the number of bytes received.
-pub(crate) struct Source {
-    file: File,
-    /// Set to read with page checksums.
-    verified: bool,
-    fetched: AtomicU64,
-}
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.file, f)
-    }
-}
-
-impl Source {
-    async fn read(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
-        let data = if self.verified {
-            self.file.read_pages(offset, length).await?
-        } else {
-            self.file.read(offset, length).await?
-        };
-        self.fetched.fetch_add(data.len() as u64, Ordering::Relaxed);
-        Ok(data)
-    }
 }
 
 /// Ranges that were requested in advance.
@@ -194,7 +171,7 @@ impl Reader {
             Caching::Vector => Memory::Vector(BTreeMap::new()),
         };
         Self {
-            source: Arc::new(Source { file, verified, fetched: AtomicU64::new(0) }),
+            source: Source::new(file, verified),
             memory: Mutex::new(memory),
             algorithm: caching,
             reads: AtomicU64::new(0),

@@ -1,0 +1,61 @@
+//! The events of a connection.
+
+use wire::xroot::codes::AttnCode;
+use wire::xroot::reply::{ErrorReply, Redirect, StatusFrame, Wait};
+
+/// An event on a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event<'a> {
+    /// The login is complete; requests are accepted.
+    Ready,
+    /// Data of the reply to a request, in order. It continues the previous data of the same
+    /// `kXR_read`, `kXR_readv` or `kXR_dirlist`, or the last [`Event::Pages`].
+    Data {
+        /// Tag of the request.
+        tag: u64,
+        /// Part of the data.
+        bytes: &'a [u8],
+    },
+    /// `frame.dlen` bytes of data of a page request follow. Frames of one reply may arrive in any
+    /// order.
+    Pages {
+        /// Tag of the request.
+        tag: u64,
+        /// Position of the data.
+        frame: StatusFrame,
+    },
+    /// The reply is deferred and will arrive without another request.
+    Later {
+        /// Tag of the request.
+        tag: u64,
+        /// Maximum time until then, and the reason.
+        wait: Wait<'a>,
+    },
+    /// The request is answered; no more events follow for its tag.
+    Done {
+        /// Tag of the request.
+        tag: u64,
+        /// Result of the request.
+        outcome: Outcome<'a>,
+    },
+    /// A message of the server that belongs to no request.
+    Notice {
+        /// Kind of the message.
+        action: AttnCode,
+        /// The rest of the message.
+        rest: &'a [u8],
+    },
+}
+
+/// The result of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome<'a> {
+    /// Success, with the body, or with the part of it that was not delivered as [`Event::Data`].
+    Ok(&'a [u8]),
+    /// The request failed.
+    Error(ErrorReply<'a>),
+    /// The request has to be sent to another server.
+    Redirect(Redirect<'a>),
+    /// The request has to be repeated later.
+    Wait(Wait<'a>),
+}
