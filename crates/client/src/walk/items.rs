@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use base::bytes_of;
 
-use super::{Identity, Listed, Mark, UNKNOWN_MAX, Unknown, whole};
+use super::identity::{Identity, Mark};
 use crate::answers::{Entry, StatInfo};
 use crate::entries::{Entries, LOCAL_BYTES};
-use crate::failure::{Cause, Error};
 use crate::listing_memory::ListingMemory;
-use crate::path::{EntryName, Name, RelativePath};
-use crate::url::Url;
+use crate::path::Name;
 
 /// A known entry.
 #[derive(Clone, Debug)]
@@ -200,45 +198,4 @@ impl Known {
             number,
         }
     }
-}
-
-impl Listed {
-    /// Adds the entries listed by servers: the reliable ones as items, the others as unknown with
-    /// the reasons.
-    pub(super) fn take(&mut self, mut entries: Entries, url: &Url, path: &RelativePath) {
-        let mut refused = 0;
-        entries.retain(|entries, number| {
-            let Some((name, cause)) = refusal(entries, number) else { return true };
-            refused += 1;
-            if refused <= UNKNOWN_MAX {
-                let at = name.component().map_or_else(|_| url.clone(), |name| url.at(url.path.join(name)));
-                let (name, error) = (Some(name.to_string()), Error::new("list", at, cause));
-                self.unknown.push(Unknown { directory: path.clone(), name, error });
-            }
-            false
-        });
-        if refused > UNKNOWN_MAX {
-            let text = format!("{refused} entries of it cannot be relied on, more than {UNKNOWN_MAX}");
-            self.unknown.push(whole(path, Error::new("list", url, Cause::NotEntered(text))));
-        }
-        self.items = Items::all(entries);
-    }
-}
-
-/// Returns the reason why an entry is unreliable.
-fn refusal(entries: &Entries, number: u32) -> Option<(EntryName, Cause)> {
-    let name = || EntryName::from_bytes(entries.name(number));
-    if let Err(why) = Name::check(entries.name(number)) {
-        let shown = name().to_string();
-        return Some((name(), Cause::BadName { name: shown, why }));
-    }
-    let mut kinds = entries.at_servers(number).map(|(_, stat)| stat.as_ref().map(StatInfo::is_dir));
-    let first = kinds.next().flatten();
-    let is_same = kinds.all(|kind| kind == first);
-    let text = match (first, is_same) {
-        (Some(_), true) => return None,
-        (None, true) => "its server does not tell what it is",
-        (_, false) => "it is a directory at one server, and a file at another",
-    };
-    Some((name(), Cause::NotEntered(text.to_owned())))
 }

@@ -4,8 +4,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
+use super::identity::{Identity, Mark};
 use super::items::{Items, Known};
-use super::{Identity, Listed, Mark, Unknown, whole};
+use super::listed::Listed;
+use super::unknown::{Unknown, whole};
 use crate::failure::{Cause, Error};
 use crate::path::{EntryName, Name, RelativePath, shown_path};
 

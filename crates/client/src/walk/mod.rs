@@ -17,6 +17,8 @@
 //! | `order` | [`Walk`]: the order of directories; prefetched listings |
 //! | `items` | [`Items`]: the entries of a directory, in the form in which they were sent |
 //! | `listing`, `local` | directories at servers and here |
+//! | `listed` | the result of a listing: items, and [`Unknown`] entries (`unknown`) |
+//! | `identity` | detection of a directory that leads back to one above it |
 //! | `links` | detection of links to directories |
 //! | `removal` | [`Removal`]: a walk that removes |
 //!
@@ -24,17 +26,19 @@
 //! still to be entered on all levels. A third of it is the limit for prefetched listings. A
 //! directory whose listing exceeds the memory is unknown.
 
+mod identity;
 mod items;
 mod links;
+mod listed;
 mod listing;
 mod local;
 mod order;
 mod removal;
+mod unknown;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::answers::StatInfo;
 use crate::channel::BodyLimit;
 use crate::client::Client;
 use crate::copy::Place;
@@ -47,15 +51,19 @@ use crate::listing_memory::ListingMemory;
 use crate::path::RelativePath;
 use crate::url::Url;
 
+use identity::{Identity, Mark};
 use links::{Probed, probe};
+use listed::Listed;
 use listing::list_exactly;
 use local::read_local;
+use unknown::whole;
 
 pub use items::{Item, Items, ListedEntry};
 pub(crate) use links::is_own_directory;
 pub(crate) use order::Queue;
 pub use order::Walk;
 pub use removal::{Removal, Removed};
+pub use unknown::{UNKNOWN_MAX, Unknown};
 
 /// Maximum number of directories above a directory that is entered.
 pub const DEPTH_MAX: usize = 256;
@@ -63,53 +71,6 @@ pub const DEPTH_MAX: usize = 256;
 pub const PATH_BYTES_MAX: usize = 4096;
 /// Maximum number of directories that one walk enters.
 pub const DIRECTORIES_MAX: u64 = 100_000_000;
-/// Maximum number of entries of a directory that are reported as unknown one by one. If there are
-/// more, no absence in the directory can be relied on.
-pub const UNKNOWN_MAX: usize = 1000;
-
-/// The identity of a directory at one server or on this machine: the index of the server, and a
-/// mark.
-type Identity = (usize, Mark);
-
-/// A mark that distinguishes the directories of one machine.
-#[derive(Clone, Debug)]
-enum Mark {
-    /// The directory has no known identity.
-    Unknown,
-    /// Device and inode.
-    Local(u64, u64),
-    /// The status. Its number contains only 32 bits of the inode and is therefore not sufficient.
-    Remote(Arc<StatInfo>),
-}
-
-impl Mark {
-    fn of(stat: Option<&StatInfo>) -> Self {
-        stat.map_or(Self::Unknown, |stat| Self::Remote(Arc::new(stat.clone())))
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Local(device, inode), Self::Local(other_device, other_inode)) => {
-                (device, inode) == (other_device, other_inode)
-            }
-            (Self::Remote(one), Self::Remote(other)) => one.is_same_directory(other),
-            _ => false,
-        }
-    }
-}
-
-/// An entry or a directory that was seen, but is unreliable.
-#[derive(Clone, Debug)]
-pub struct Unknown {
-    /// The directory itself, or the one that contains the entry, relative to the root of the walk.
-    pub directory: RelativePath,
-    /// The text of its name; `None` for the directory itself, or for further entries that it may
-    /// have.
-    pub name: Option<String>,
-    /// The reason.
-    pub error: Error,
-}
-
 /// The ancestors of a directory, nearest first.
 #[derive(Debug)]
 struct Above {
@@ -561,19 +522,4 @@ impl Tree {
         }
         ids
     }
-}
-
-/// The result of listing a directory.
-#[derive(Default)]
-struct Listed {
-    items: Items,
-    unknown: Vec<Unknown>,
-    is_missing: bool,
-    at: Vec<usize>,
-    ids: Vec<Identity>,
-}
-
-/// Creates the record that a directory may have more entries than known.
-fn whole(directory: &RelativePath, error: Error) -> Unknown {
-    Unknown { directory: directory.clone(), name: None, error }
 }

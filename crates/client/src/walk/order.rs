@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::items::{Item, Items};
-use super::{Above, DIRECTORIES_MAX, Directory, Listed, Pending, Tree, Unknown, whole};
+use super::listed::Listed;
+use super::unknown::{Unknown, whole};
+use super::{Above, DIRECTORIES_MAX, Directory, Pending, Tree};
 use crate::abort_on_drop::AbortOnDrop;
 use crate::failure::{Cause, Error};
 use crate::listing_memory::ListingMemory;
