@@ -8,15 +8,13 @@ use tokio::time::Instant;
 
 use crate::blocks::Blocks;
 use crate::channel::{Channel, Until};
+use crate::checksum_timeout::PendingChecksums;
 use crate::connect::AddressFilter;
 use crate::failure::Error;
-use crate::file::{File, OpenWith};
-use crate::filesystem::FileSystem;
 use crate::listing_memory::ListingMemory;
 use crate::login::Login;
 use crate::pool::Pool;
 use crate::settings::Settings;
-use crate::summing::Summing;
 use crate::url::Url;
 use crate::waits::{WaitFor, Waits};
 
@@ -36,7 +34,7 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) pool: Pool,
     pub(crate) blocks: Blocks,
-    pub(crate) summing: Summing,
+    pub(crate) pending_checksums: PendingChecksums,
     pub(crate) waits: Waits,
 }
 
@@ -73,7 +71,13 @@ impl Client {
         login.info.clone_from(&settings.mon_info);
         let blocks = Blocks::default();
         let pool = Pool::new(login, filter, blocks.clone());
-        Self(Arc::new(Inner { settings, pool, blocks, summing: Summing::default(), waits: Waits::default() }))
+        Self(Arc::new(Inner {
+            settings,
+            pool,
+            blocks,
+            pending_checksums: PendingChecksums::default(),
+            waits: Waits::default(),
+        }))
     }
 
     /// Returns the settings of the client.
@@ -86,21 +90,6 @@ impl Client {
     #[must_use]
     pub fn blocks(&self) -> &Blocks {
         &self.0.blocks
-    }
-
-    /// Returns the file system of the server of `url`. Only scheme, user, host, port and cgi are
-    /// used.
-    #[must_use]
-    pub fn file_system(&self, url: &Url) -> FileSystem {
-        FileSystem::new(self.clone(), url.clone())
-    }
-
-    /// Opens a file.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn open(&self, url: &Url, with: &OpenWith) -> Result<File, Error> {
-        File::open(self, url, with).await
     }
 
     /// Returns the connection to the server of a URL and connects if there is none. It serves
@@ -127,8 +116,8 @@ impl Client {
         ListingMemory::new(usize::try_from(self.settings().listing_bytes).unwrap_or(usize::MAX))
     }
 
-    pub(crate) fn summing(&self) -> &Summing {
-        &self.0.summing
+    pub(crate) fn pending_checksums(&self) -> &PendingChecksums {
+        &self.0.pending_checksums
     }
 
     pub(crate) fn pool(&self) -> &Pool {

@@ -143,7 +143,7 @@ impl FileSystem {
             return Ok(vec![self.clone()]);
         }
         let options = LocateOptions::PREFNAME | LocateOptions::FOR_DIRLIST | LocateOptions::COMPRESS;
-        let here = Self::new(self.client().clone(), place);
+        let here = self.client().file_system(&place);
         let all = here.locate_deep(&format!("*{path}"), options).await?;
         Ok(all.iter().map(|location| self.beside(location)).collect())
     }

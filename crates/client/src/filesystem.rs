@@ -8,7 +8,7 @@ use wire::xroot::flags::{LocateOptions, PrepareOptions, PrepareOptionsX, StatOpt
 use wire::xroot::request::{Locate, Ping, Prepare, Query, Request, Set, Stat, Statx};
 use wire::xroot::{ErrorCode, FileHandle};
 
-use crate::answers::{self, Checksum, Entry, Location, SpaceInfo, StatInfo, VfsInfo, line};
+use crate::answers::{self, Entry, Location, SpaceInfo, StatInfo, VfsInfo, line};
 use crate::channel::{BodyLimit, Received};
 use crate::client::Client;
 use crate::connection::ServerInfo;
@@ -17,7 +17,6 @@ use crate::entries::Entries;
 use crate::failure::{Cause, Error};
 use crate::path::{NameError, RemotePath, RequestTarget};
 use crate::route::{Arrived, Ask, Repeat, Route};
-use crate::summing::AskedAt;
 use crate::url::Url;
 
 /// Maximum number of managers that a deep locate asks.
@@ -47,11 +46,16 @@ pub struct ListWith {
     pub online: bool,
 }
 
-impl FileSystem {
-    pub(crate) fn new(client: Client, url: Url) -> Self {
-        Self { client, url }
+impl Client {
+    /// Returns the file system of the server of `url`. Only scheme, user, host, port and cgi are
+    /// used.
+    #[must_use]
+    pub fn file_system(&self, url: &Url) -> FileSystem {
+        FileSystem { client: self.clone(), url: url.clone() }
     }
+}
 
+impl FileSystem {
     /// Returns the URL for which it was created.
     #[must_use]
     pub fn url(&self) -> &Url {
@@ -101,30 +105,6 @@ impl FileSystem {
         let ask = Ask { name, repeat, slow: false, limit: BodyLimit::ANSWER, request: &request };
         let url = self.url_of(name, path)?;
         Route::new(&self.client, &url, self.client.end()).ask(&self.client, &ask).await
-    }
-
-    /// Queries the checksum of a file, for which a server may have to read the file. `argument` is
-    /// the argument of the query.
-    async fn ask_checksum(
-        &self,
-        path: &str,
-        argument: impl Fn(&Url) -> RequestTarget + Sync,
-    ) -> Result<Arrived, Error> {
-        let at = AskedAt::default();
-        let request = |url: &Url, _: bool| {
-            at.note(url);
-            query(QueryType::CKSUM, &argument(url))
-        };
-        let url = self.url_of("checksum", path)?;
-        let mut route = Route::new(&self.client, &url, self.end_of_summing());
-        let ask = Ask {
-            name: "checksum",
-            repeat: Repeat::Anywhere,
-            slow: true,
-            limit: BodyLimit::ANSWER,
-            request: &request,
-        };
-        self.summed(path, &at, Box::pin(route.ask(&self.client, &ask))).await
     }
 
     /// Makes a request about a path and decodes the reply.
@@ -280,33 +260,6 @@ impl FileSystem {
         }
     }
 
-    /// Sends a query. `argument` has the form that the type of query requires, without NUL. Returns
-    /// the reply as sent by the server.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn query(&self, infotype: QueryType, argument: &str) -> Result<Vec<u8>, Error> {
-        let (path, _) = argument.split_once('?').unwrap_or((argument, ""));
-        let path = if path.starts_with('/') { path } else { "/" };
-        if infotype == QueryType::CKSUM {
-            return Ok(self.ask_checksum(path, |_| RequestTarget::new(argument)).await?.received.body);
-        }
-        let argument = RequestTarget::new(argument);
-        Ok(self.ask("query", path, true, |_, _| query(infotype, &argument)).await?.received.body)
-    }
-
-    /// Returns the checksum of a file, of this type or the server's first type. The server may
-    /// compute it, which takes long. The timeout depends on the size of the file, or is
-    /// `RequestTimeout` if that is set.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn checksum(&self, path: &str, kind: Option<&str>) -> Result<Checksum, Error> {
-        let asked = kind.map_or_else(|| self.clone(), |kind| self.with_cgi(&format!("cks.type={kind}")));
-        let arrived = asked.ask_checksum(path, Url::target).await?;
-        self.parsed("checksum", path, &arrived, Checksum::parse)
-    }
-
     /// Returns the space behind a path; cgi `oss.cgroup=NAME` selects one by name.
     ///
     /// # Errors
@@ -449,7 +402,7 @@ pub(crate) fn stat(target: &RequestTarget, options: StatOptions) -> Encoded {
     Encoded::new(&Request::Stat(Stat { options, wants, fhandle, path: target.as_bytes() }))
 }
 
-fn query(infotype: QueryType, argument: &RequestTarget) -> Encoded {
+pub(crate) fn query(infotype: QueryType, argument: &RequestTarget) -> Encoded {
     let args = [argument.as_bytes(), b"\0"].concat();
     Encoded::new(&Request::Query(Query { infotype, fhandle: FileHandle::default(), args: &args }))
 }

@@ -18,6 +18,7 @@
 //! | `client` | [`Client`]: settings, connections and memory that operations share |
 //! | `filesystem` | [`FileSystem`]: operations on paths |
 //! | `changes` | changes of the name space of a [`FileSystem`], and their lost replies |
+//! | `checksums` | checksums that servers compute |
 //! | `everywhere` | [`Merged`]: directories of all servers of a cluster as one; wildcards |
 //! | `attributes` | extended attributes of paths and files |
 //! | `file` | [`File`], [`OpenWith`]: an open file, which survives its connection and its server |
@@ -44,7 +45,7 @@
 //! | `pool` | connections shared by all operations for the same server and user |
 //! | `connect` | tries addresses of both families, uses the first that answers; login |
 //! | `channel` | [`Channel`]: a connection that one task drives for many callers |
-//! | `summing` | the timeout of checksums |
+//! | `checksum_timeout` | the timeout of checksums |
 //! | `blocks` | [`Blocks`]: reused memory for file data |
 //! | `connection` | [`Connection`]: a pure machine that turns requests and bytes into [`Event`]s |
 //! | `encoded`, `outgoing` | encoded requests, with payloads that are not copied |
@@ -69,6 +70,8 @@ pub mod blocking;
 mod blocks;
 mod changes;
 mod channel;
+mod checksum_timeout;
+mod checksums;
 mod client;
 mod connect;
 mod connection;
@@ -94,7 +97,6 @@ mod reader;
 mod route;
 mod session;
 mod settings;
-mod summing;
 mod sums;
 mod url;
 mod waits;

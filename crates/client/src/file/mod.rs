@@ -95,6 +95,16 @@ impl fmt::Debug for File {
     }
 }
 
+impl Client {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn open(&self, url: &Url, with: &OpenWith) -> Result<File, Error> {
+        File::open(self, url, with).await
+    }
+}
+
 impl File {
     pub(crate) async fn open(client: &Client, url: &Url, with: &OpenWith) -> Result<Self, Error> {
         let mut url = url.clone();
