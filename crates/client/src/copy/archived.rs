@@ -9,11 +9,11 @@ use bytes::Bytes;
 
 use super::Copier;
 use super::failure::CopyError;
+use super::opening::unless_stopped;
 use super::options::{CopyOptions, Watch};
 use super::overwrite::{create, refused};
 use super::place::Place;
 use super::source::Source;
-use super::target::unless_stopped;
 use crate::file::{File, OpenWith};
 use crate::url::Url;
 use crate::zip::append::{self, Appended};

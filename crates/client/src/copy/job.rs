@@ -11,17 +11,17 @@ use super::Copier;
 use super::attributes;
 use super::checks::Checks;
 use super::failure::CopyError;
-use super::local::{Kept, LocalTarget};
+use super::local::LocalTarget;
 use super::local_source::LocalId;
-use super::opening::remove_own;
+use super::metadata::Kept;
+use super::opening::{remove_own, unless_stopped};
 use super::options::{CopyDone, CopyJob, CopyOptions, Progress, ThirdParty, Watch};
 use super::place::Place;
 use super::pump::Pump;
 use super::repair::Repair;
 use super::source::{From, Source};
-use super::target::{Target, unless_stopped};
+use super::target::Target;
 use super::third::Refused;
-use crate::answers::Checksum;
 use crate::failure::{Cause, Error};
 use crate::url::Url;
 
@@ -220,7 +220,7 @@ impl Copier {
         };
         self.disk.run(write).await.unwrap_or(Err(CopyError::Cancelled))?;
         watch.advance(size, Some(size));
-        Ok(done(size, size))
+        Ok(CopyDone::of(size, size))
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -289,17 +289,6 @@ impl Copier {
                 return Err(error);
             }
         }
-        Ok((CopyDone { checksums, shares, ..done(size, copied) }, at))
-    }
-}
-
-pub(super) fn done(size: u64, copied: u64) -> CopyDone {
-    CopyDone {
-        size,
-        copied,
-        time: std::time::Duration::ZERO,
-        checksums: Vec::<(Place, Checksum)>::new(),
-        shares: Vec::new(),
-        third_party: false,
+        Ok((CopyDone { checksums, shares, ..CopyDone::of(size, copied) }, at))
     }
 }

@@ -16,6 +16,7 @@ use rustix::fs::OFlags;
 use super::failure::CopyError;
 use super::holes::next_run;
 use super::local_source::LocalId;
+use super::metadata::Kept;
 use super::note::{Note, Noted, boot, lock};
 use super::options::CopyOptions;
 use super::publish::{beside, rename, sync_file, sync_name};
@@ -23,15 +24,6 @@ use crate::path::shown_path;
 
 /// Bytes that are read back at a time.
 const SUM_BYTES: usize = 1024 * 1024;
-
-/// Times and permission bits that a copy preserves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Kept {
-    /// Seconds since the epoch, and nanoseconds if the source has them.
-    pub(super) modified: (i64, u32),
-    pub(super) accessed: (i64, u32),
-    pub(super) mode: Option<u32>,
-}
 
 /// A file that is being written.
 pub(super) struct LocalTarget {
@@ -520,7 +512,7 @@ mod tests {
 
     #[test]
     fn a_name_appears_after_the_bytes_are_on_the_disk() {
-        use crate::copy::publish::{Step, faults};
+        use crate::copy::publish::{PublishStep, faults};
         let folder = Folder::new("faults");
         let path = folder.0.join("file");
         let copy = |options: &CopyOptions| {
@@ -528,31 +520,34 @@ mod tests {
             target.write(0, b"whole")?;
             target.finish(5, None)
         };
-        for step in [Step::SyncFile, Step::Rename] {
+        for step in [PublishStep::SyncFile, PublishStep::Rename] {
             faults::fail_at(Some(step));
             assert!(copy(&options()).is_err());
             assert_eq!(folder.names(), [""; 0], "nothing has the name, and nothing is left: {step:?}");
         }
         fs::write(&path, b"before").unwrap();
         let forced = CopyOptions { force: true, ..options() };
-        for step in [Step::SyncFile, Step::Rename] {
+        for step in [PublishStep::SyncFile, PublishStep::Rename] {
             faults::fail_at(Some(step));
             assert!(copy(&forced).is_err());
             assert_eq!((fs::read(&path).unwrap(), folder.names().len()), (b"before".to_vec(), 1), "{step:?}");
         }
         // The name may be lost, so the copy fails although the file is complete.
-        faults::fail_at(Some(Step::SyncDirectory));
+        faults::fail_at(Some(PublishStep::SyncDirectory));
         assert!(copy(&forced).is_err());
         assert_eq!((fs::read(&path).unwrap(), folder.names().len()), (b"whole".to_vec(), 1));
         faults::fail_at(None);
         copy(&forced).unwrap();
-        assert_eq!(faults::reached(), [Step::SyncFile, Step::Rename, Step::SyncDirectory]);
+        assert_eq!(
+            faults::reached(),
+            [PublishStep::SyncFile, PublishStep::Rename, PublishStep::SyncDirectory]
+        );
         faults::fail_at(None);
         copy(&CopyOptions { sync: false, ..forced.clone() }).unwrap();
-        assert_eq!(faults::reached(), [Step::Rename]);
+        assert_eq!(faults::reached(), [PublishStep::Rename]);
         faults::fail_at(None);
         copy(&CopyOptions { in_place: true, ..forced }).unwrap();
-        assert_eq!(faults::reached(), [Step::SyncFile, Step::SyncDirectory]);
+        assert_eq!(faults::reached(), [PublishStep::SyncFile, PublishStep::SyncDirectory]);
     }
 
     #[test]

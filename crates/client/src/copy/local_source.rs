@@ -11,7 +11,7 @@ use bytes::Bytes;
 use rustix::fs::SeekFrom;
 
 use super::failure::CopyError;
-use super::local::Kept;
+use super::metadata::Kept;
 use crate::blocks::Blocks;
 use crate::path::shown_path;
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use digest::Algorithm;
 
 use super::failure::CopyError;
+use super::metadata::Kept;
 use super::options::CopyOptions;
 use super::source::{From, Source};
 use crate::zip::{ArchiveError, Directory, Inflater, Method, ReadAt, ZipError, crc_text};
@@ -46,7 +47,7 @@ impl Source {
         let mut known = if options.metalink_of_member { self.known.clone() } else { Vec::new() };
         known.push((Algorithm::Zcrc32, crc_text(member.crc32)));
         let (place, disk, blocks) = (self.place.clone(), self.disk.clone(), self.blocks.clone());
-        let kept = self.kept.map(|kept| super::local::Kept {
+        let kept = self.kept.map(|kept| Kept {
             mode: member.mode.map(|mode| mode & 0o777).filter(|mode| *mode != 0),
             ..kept
         });

@@ -24,16 +24,18 @@
 //! | `failure` | [`CopyError`] |
 //! | `source`, `target` | the two ends of a copy |
 //! | `overwrite` | opens of new and replaced files at servers; never of the source |
-//! | `opening` | cancellation while a target is opened |
+//! | `opening` | cancellation of an open, and removal of the new file |
 //! | `member`, `archived` | a member of a ZIP archive as source, and as target |
 //! | `mirrored` | a metalink as source |
 //! | `rate` | [`Rate`]: limits of the rate |
 //! | `attributes` | extended attributes that are copied |
 //! | `local_source`, `local` | files of this machine as sources and as targets |
 //! | `holes` | zeros that become holes |
+//! | `metadata` | times and permission bits that a copy preserves |
 //! | `publish` | naming of complete files and directories of this machine |
 //! | `removed` | syncs after removals on this machine |
-//! | `continued`, `note` | completion of an earlier copy, and the record about it |
+//! | `continued` | completion of an earlier copy |
+//! | `note`, `upload_note` | the record about a part, and about an upload |
 //! | `pump` | chunks in flight |
 //! | `sequence` | processing in the order of the file |
 //! | `many`, `shares` | several sources of one file, and their shares |
@@ -55,6 +57,7 @@ mod local;
 mod local_source;
 mod many;
 mod member;
+mod metadata;
 mod mirrored;
 mod nested;
 mod note;
@@ -76,6 +79,7 @@ mod sync;
 mod target;
 mod third;
 mod tree;
+mod upload_note;
 mod witness;
 
 use crate::client::Client;

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::failure::CopyError;
+use super::options::Watch;
 use crate::client::Client;
 use crate::failure::Error;
 use crate::file::{File, OpenWith};
@@ -14,6 +15,9 @@ use crate::url::Url;
 
 /// Maximum wait for the reply to an open after the copy was stopped.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// Maximum time for a server to remove a useless file.
+pub(super) const REMOVE_TIME: Duration = Duration::from_secs(5);
 
 /// The reason why there is no file to write to.
 pub(super) enum NotOpen {
@@ -60,5 +64,26 @@ pub(super) async fn remove_own(client: &Client, at: &Url, own: Option<&FileIdent
     if is_own {
         // A failure is ignored: the server may not answer.
         files.rm(&at.path).await.ok();
+    }
+}
+
+/// Closes and removes a file that a copy created. A file that is persisted on successful close
+/// (`posc`) is not closed, because it would be published.
+pub(super) async fn close_and_remove(client: &Client, file: &File, posc: bool) {
+    if !posc {
+        file.close().await.ok();
+    }
+    remove_own(client, &file.location(), file.identity().as_ref()).await;
+}
+
+/// Runs `work`, or fails with `Cancelled` if the copy is cancelled first.
+pub(super) async fn unless_stopped<T>(
+    watch: &Watch,
+    work: impl Future<Output = Result<T, CopyError>>,
+) -> Result<T, CopyError> {
+    tokio::select! {
+        biased;
+        () = watch.cancelled() => Err(CopyError::Cancelled),
+        done = work => done,
     }
 }

@@ -13,11 +13,10 @@ use wire::xroot::flags::OpenOptions;
 
 use super::Copier;
 use super::failure::CopyError;
-use super::opening::{NotOpen, open_unless};
-use super::options::{CopyOptions, Watch};
+use super::opening::{NotOpen, REMOVE_TIME, close_and_remove, open_unless, unless_stopped};
+use super::options::Watch;
 use super::place::Place;
 use super::source::Source;
-use super::target::{Remote, unless_stopped};
 use crate::failure::Error;
 use crate::file::{File, OpenWith};
 use crate::identity::FileIdentity;
@@ -106,7 +105,7 @@ async fn existing(
         Ok(()) => Ok(Existing::Empty(file)),
         Err(CopyError::Cancelled) => {
             // It may be empty already.
-            Remote::new_file(file, url).give_up(copier, 0, &CopyOptions::of(copier.client.settings())).await;
+            discard(copier, &file, false).await;
             Err(CopyError::Cancelled)
         }
         Err(error) => {
@@ -178,15 +177,17 @@ pub(super) async fn create(
         Err(NotOpen::Refused(error)) => Err(refused(url, error)),
         Err(NotOpen::Stopped(why, file)) => {
             if let Some(file) = file {
-                let anew = CopyOptions {
-                    persist_on_successful_close: with.options.intersects(OpenOptions::POSC),
-                    ..CopyOptions::of(copier.client.settings())
-                };
-                Remote::new_file(file, url).give_up(copier, 0, &anew).await;
+                discard(copier, &file, with.options.intersects(OpenOptions::POSC)).await;
             }
             Err(why)
         }
     }
+}
+
+/// Removes a file that this copy has created or emptied.
+async fn discard(copier: &Copier, file: &File, posc: bool) {
+    // An unresponsive server is abandoned.
+    tokio::time::timeout(REMOVE_TIME, close_and_remove(&copier.client, file, posc)).await.ok();
 }
 
 /// Returns the error of a target that cannot be created.

@@ -22,7 +22,7 @@ const NAME_BYTES_MAX: usize = 200;
 
 /// The steps, in their order. Tests make each of them fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(super) enum PublishStep {
     CreateDirectory,
     SyncFile,
     Rename,
@@ -30,7 +30,7 @@ pub(super) enum Step {
 }
 
 #[cfg(not(test))]
-const fn reach(_: Step) -> io::Result<()> {
+const fn reach(_: PublishStep) -> io::Result<()> {
     Ok(())
 }
 
@@ -39,7 +39,7 @@ pub(super) use faults::reach;
 
 /// Syncs the bytes of a file to stable storage.
 pub(super) fn sync_file(file: &File, path: &Path) -> Result<(), CopyError> {
-    let synced = reach(Step::SyncFile).and_then(|()| file.sync_all());
+    let synced = reach(PublishStep::SyncFile).and_then(|()| file.sync_all());
     synced.map_err(|error| CopyError::local("sync", path, &error))
 }
 
@@ -47,7 +47,7 @@ pub(super) fn sync_file(file: &File, path: &Path) -> Result<(), CopyError> {
 pub(super) fn rename(temporary: &Path, path: &Path, force: bool) -> Result<(), CopyError> {
     let fail = |error: io::Error| CopyError::local("rename", path, &error);
     let exists = || CopyError::Exists(shown_path(path).into_owned());
-    reach(Step::Rename).map_err(fail)?;
+    reach(PublishStep::Rename).map_err(fail)?;
     if !force {
         let (here, flags) = (rustix::fs::CWD, RenameFlags::NOREPLACE);
         match rustix::fs::renameat_with(here, temporary, here, path, flags) {
@@ -70,7 +70,7 @@ pub(super) fn sync_name(path: &Path) -> Result<(), CopyError> {
 /// Syncs the names in a directory to stable storage.
 pub(super) fn sync_directory(directory: &Path) -> Result<(), CopyError> {
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    let synced = reach(Step::SyncDirectory).and_then(|()| match File::open(directory) {
+    let synced = reach(PublishStep::SyncDirectory).and_then(|()| match File::open(directory) {
         Ok(directory) => rustix::fs::fsync(&directory).or_else(|error| match error {
             // The file system has nothing to sync there.
             Errno::INVAL | Errno::OPNOTSUPP => Ok(()),
@@ -88,7 +88,7 @@ pub(super) fn sync_directory(directory: &Path) -> Result<(), CopyError> {
 pub(super) fn create_directories(path: &Path, sync: bool) -> Result<(), CopyError> {
     let missing: Vec<&Path> = path.ancestors().take_while(|above| is_missing(above)).collect();
     for directory in missing.into_iter().rev() {
-        let created = reach(Step::CreateDirectory).and_then(|()| match fs::create_dir(directory) {
+        let created = reach(PublishStep::CreateDirectory).and_then(|()| match fs::create_dir(directory) {
             // Another copy has created it just now, and its name may not be on the disk yet.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
             created => created,
@@ -128,25 +128,25 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
 pub(super) mod faults {
     //! Steps that fail on this thread.
 
-    use super::Step;
+    use super::PublishStep;
     use std::cell::RefCell;
     use std::io;
 
     thread_local! {
-        static STATE: RefCell<(Option<Step>, Vec<Step>)> = const { RefCell::new((None, Vec::new())) };
+        static STATE: RefCell<(Option<PublishStep>, Vec<PublishStep>)> = const { RefCell::new((None, Vec::new())) };
     }
 
     /// Makes this step fail from now on, and clears the list of reached steps.
-    pub(in crate::copy) fn fail_at(step: Option<Step>) {
+    pub(in crate::copy) fn fail_at(step: Option<PublishStep>) {
         STATE.with_borrow_mut(|state| *state = (step, Vec::new()));
     }
 
     /// Returns the steps that were reached.
-    pub(in crate::copy) fn reached() -> Vec<Step> {
+    pub(in crate::copy) fn reached() -> Vec<PublishStep> {
         STATE.with_borrow(|state| state.1.clone())
     }
 
-    pub(in crate::copy) fn reach(step: Step) -> io::Result<()> {
+    pub(in crate::copy) fn reach(step: PublishStep) -> io::Result<()> {
         STATE.with_borrow_mut(|(failing, reached)| {
             reached.push(step);
             if *failing == Some(step) { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_name_of_a_directory_is_on_the_disk_before_anything_is_created_in_it() {
-        use Step::{CreateDirectory, SyncDirectory};
+        use PublishStep::{CreateDirectory, SyncDirectory};
         let root = std::env::temp_dir().join(format!("scalla-publish-{}", std::process::id()));
         fs::create_dir(&root).unwrap();
         let (above, path) = (root.join("a"), root.join("a/b/c"));

@@ -15,12 +15,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::archived;
-use super::continued::UploadNote;
 use super::failure::CopyError;
 use super::options::{CopyOptions, Watch};
 use super::rate::{Floor, Rate};
 use super::sequence::{Piece, Sequence};
 use super::source::{From, Source};
+use super::upload_note::UploadNote;
 use crate::file::File;
 
 /// Maximum distance of writes to a server from the first unacknowledged one, so that a partial file

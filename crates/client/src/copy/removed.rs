@@ -54,7 +54,7 @@ impl RemovedNames {
 
 #[cfg(test)]
 mod tests {
-    use super::super::publish::{Step, faults};
+    use super::super::publish::{PublishStep, faults};
     use super::*;
 
     #[test]
@@ -70,9 +70,9 @@ mod tests {
         assert_eq!(removed.directories.iter().collect::<Vec<_>>(), [&root, &root.join("kept")]);
         faults::fail_at(None);
         assert!(removed.take().sync().is_empty() && removed.is_empty());
-        assert_eq!(faults::reached(), [Step::SyncDirectory, Step::SyncDirectory]);
+        assert_eq!(faults::reached(), [PublishStep::SyncDirectory, PublishStep::SyncDirectory]);
         removed.add(root.join("kept/a"), false);
-        faults::fail_at(Some(Step::SyncDirectory));
+        faults::fail_at(Some(PublishStep::SyncDirectory));
         assert_eq!(removed.take().sync().len(), 1);
         faults::fail_at(None);
         std::fs::remove_dir_all(&root).unwrap();

@@ -2,23 +2,23 @@
 //! gives it up.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use wire::xroot::flags::OpenOptions;
 
 use super::Copier;
 use super::archived::{self, Adding};
-use super::continued::UploadNote;
 use super::failure::CopyError;
-use super::local::{Kept, Left, LocalTarget};
-use super::opening::remove_own;
+use super::local::{Left, LocalTarget};
+use super::metadata::Kept;
+use super::opening::{REMOVE_TIME, close_and_remove, unless_stopped};
 use super::options::{CopyOptions, Watch};
 use super::overwrite::{create, not_a_source, overwrite};
 use super::place::Place;
 use super::pump::{How, Into};
 use super::sequence::{Out, Sequence, Taker};
 use super::source::Source;
+use super::upload_note::UploadNote;
 use crate::client::Client;
 use crate::file::{File, OpenWith};
 use crate::identity::FileIdentity;
@@ -26,8 +26,6 @@ use crate::url::Url;
 
 /// Bytes that are read back from a server at a time.
 const SUM_BYTES: usize = 4 * 1024 * 1024;
-/// Maximum time for a server to remove a useless file.
-const REMOVE_TIME: Duration = Duration::from_secs(5);
 
 /// An open target.
 pub(super) enum Target {
@@ -205,7 +203,7 @@ async fn open_left(client: &Client, url: &Url) -> Result<Option<(File, u64)>, Co
 }
 
 /// A file at a server that is being written.
-pub(super) struct Remote {
+struct Remote {
     file: File,
     url: Url,
     is_new: bool,
@@ -273,12 +271,7 @@ impl Ending {
 }
 
 impl Remote {
-    /// A file that this copy has created or emptied.
-    pub(super) fn new_file(file: File, url: &Url) -> Self {
-        Self { file, url: url.clone(), is_new: true, adding: None, note: None }
-    }
-
-    pub(super) async fn give_up(self, copier: &Copier, whole_to: u64, options: &CopyOptions) {
+    async fn give_up(self, copier: &Copier, whole_to: u64, options: &CopyOptions) {
         if let Some(note) = &self.note {
             if options.resume { note.reach(whole_to) } else { note.remove() }
         }
@@ -290,10 +283,7 @@ impl Remote {
                     self.file.close().await.ok();
                 }
             } else if self.is_new {
-                if !options.persist_on_successful_close {
-                    self.file.close().await.ok();
-                }
-                remove_own(&copier.client, &self.file.location(), self.file.identity().as_ref()).await;
+                close_and_remove(&copier.client, &self.file, options.persist_on_successful_close).await;
             }
         };
         // An unresponsive server is abandoned.
@@ -428,17 +418,5 @@ impl Written {
             let anew = CopyOptions { resume: false, ..options.clone() };
             remote.give_up(copier, 0, &anew).await;
         }
-    }
-}
-
-/// Runs `work`, or fails with `Cancelled` if the copy is cancelled first.
-pub(super) async fn unless_stopped<T>(
-    watch: &Watch,
-    work: impl Future<Output = Result<T, CopyError>>,
-) -> Result<T, CopyError> {
-    tokio::select! {
-        biased;
-        () = watch.cancelled() => Err(CopyError::Cancelled),
-        done = work => done,
     }
 }

@@ -15,12 +15,10 @@ use wire::xroot::codes::QueryType;
 use super::Copier;
 use super::checks::Checks;
 use super::failure::{CopyError, Side};
-use super::job::done;
-use super::opening::{NotOpen, open_unless, remove_own};
+use super::opening::{NotOpen, open_unless, remove_own, unless_stopped};
 use super::options::{Against, CopyDone, CopyJob, CopyOptions, Watch};
 use super::overwrite::{not_the_source, refused};
 use super::place::Place;
-use super::target::unless_stopped;
 use crate::client::Client;
 use crate::failure::{Cause, Error};
 use crate::file::{File, OpenWith};
@@ -119,7 +117,7 @@ impl Copier {
         closed.map_err(Refused::Failed)?;
         let checksums =
             self.compared(job, options, &seen, &at, own.as_ref()).await.map_err(Refused::Failed)?;
-        Ok(CopyDone { third_party: true, checksums, ..done(seen.size, seen.size) })
+        Ok(CopyDone { third_party: true, checksums, ..CopyDone::of(seen.size, seen.size) })
     }
 
     /// Compares the checksums of both servers.
