@@ -19,7 +19,8 @@ use crate::encoded::Encoded;
 use crate::failure::Error;
 use crate::filesystem::{FileSystem, stat};
 use crate::path::{RemotePath, RequestTarget};
-use crate::route::{Ask, Repeat, Route};
+use crate::request_loop::Repeat;
+use crate::route::{Ask, Route};
 use crate::url::Url;
 
 /// Rounds of attempts to reach a server that did not answer.

@@ -16,7 +16,8 @@ use crate::checksum_timeout::{FILE_TIME, PendingBytes, PendingChecksums, Queried
 use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, query};
 use crate::path::RequestTarget;
-use crate::route::{Arrived, Ask, Repeat, Route};
+use crate::request_loop::Repeat;
+use crate::route::{Arrived, Ask, Route};
 use crate::url::Url;
 
 /// Time without a reply after which the status of the path is requested.

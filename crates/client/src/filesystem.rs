@@ -16,7 +16,8 @@ use crate::encoded::Encoded;
 use crate::entries::Entries;
 use crate::failure::{Cause, Error};
 use crate::path::{NameError, RemotePath, RequestTarget};
-use crate::route::{Arrived, Ask, Repeat, Route};
+use crate::request_loop::Repeat;
+use crate::route::{Arrived, Ask, Route};
 use crate::url::Url;
 
 /// Maximum number of managers that a deep locate asks.

@@ -41,7 +41,8 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `route` | the route of a request: redirects, waits, retries elsewhere |
+//! | `request_loop` | sends a request until it has a final reply: deadline, waits, retries |
+//! | `route` | the route of a request: redirects, balancers, other servers |
 //! | `pool` | connections shared by all operations for the same server and user |
 //! | `connect` | tries addresses of both families, uses the first that answers; login |
 //! | `channel` | [`Channel`]: a connection that one task drives for many callers |
@@ -94,6 +95,7 @@ mod path;
 mod poller;
 mod pool;
 mod reader;
+mod request_loop;
 mod route;
 mod session;
 mod settings;

@@ -14,7 +14,8 @@ use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, ListWith, stat};
 use crate::listing_memory::ListingMemory;
 use crate::path::{Name, RemotePath};
-use crate::route::{Ask, Repeat, Route};
+use crate::request_loop::Repeat;
+use crate::route::{Ask, Route};
 use crate::url::Url;
 
 /// Number of names whose status is requested before the replies are stored.

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -14,21 +13,18 @@ use wire::xroot::ErrorCode;
 use wire::xroot::flags::ServerFlags;
 use wire::xroot::reply::RedirectTarget;
 
-use crate::channel::{Answer, BodyLimit, Channel, Failed, Lost, Received, Sink, Until};
+use crate::channel::{Answer, BodyLimit, Channel, Received, Sink};
 use crate::client::Client;
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
+use crate::request_loop::{Attempts, Destination, Exchange, LOST_MAX, Loss, Repeat};
+use crate::settings::Settings;
 use crate::url::{Scheme, Url};
 use crate::waits::WaitFor;
 
-/// Maximum number of connections lost during one request.
-const LOST_MAX: u32 = 3;
 /// Maximum number of redirects to the same place with the same cgi. A second one can be a
 /// coincidence.
 const VISITS_MAX: u32 = 2;
-/// Number of waits of zero seconds that are obeyed immediately, before each one costs a short
-/// pause.
-const PROMPT_WAITS: u32 = 3;
 
 /// A request that can be made at any server.
 pub(crate) struct Ask<'a, F> {
@@ -43,24 +39,6 @@ pub(crate) struct Ask<'a, F> {
     /// Builds the request for a server, from the URL there and whether a server asked to wait
     /// before.
     pub(crate) request: &'a F,
-}
-
-/// Rule for a request whose reply is lost. The server may have carried it out, or may still do so.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Repeat {
-    /// It is repeated, here or elsewhere, because making it twice has the same effect as making it
-    /// once.
-    Anywhere,
-    /// It is repeated at the same server only, because its effects there would remain.
-    AtServer,
-    /// It is not repeated. The caller determines the outcome, otherwise the outcome is uncertain.
-    Never,
-}
-
-impl Repeat {
-    pub(crate) const fn if_harmless(is_harmless: bool) -> Self {
-        if is_harmless { Self::Anywhere } else { Self::Never }
-    }
 }
 
 /// A reply and the server from which it came.
@@ -86,10 +64,7 @@ pub(crate) struct Route {
     /// The remaining hosts of the URL.
     spare: Vec<Url>,
     visits: HashMap<String, u32>,
-    redirects: u64,
-    lost: u32,
     not_authorized: u64,
-    waits: u32,
     /// The error of an earlier server, which is reported if later ones have nothing better.
     said: Option<(Cause, String)>,
     uncertain: bool,
@@ -119,10 +94,7 @@ impl Route {
             since_balancer: Vec::new(),
             spare: places.collect(),
             visits: HashMap::new(),
-            redirects: 0,
-            lost: 0,
             not_authorized: 0,
-            waits: 0,
             said: None,
             uncertain: false,
             stays: false,
@@ -197,63 +169,16 @@ impl Route {
     where
         F: Fn(&Url, bool) -> Encoded + Sync,
     {
-        loop {
-            let waiting = client.waits().begin(&self.at, WaitFor::Connection);
-            let made = client.pool().channel(&self.at, client.settings(), self.rounds, self.end).await;
-            drop(waiting);
-            let channel = match made {
-                Ok(channel) => channel,
-                Err(cause) => {
-                    self.unreachable(ask.name, cause)?;
-                    continue;
-                }
-            };
-            let request = (ask.request)(&self.at, self.waits > 0);
-            let until =
-                if ask.slow { Until { answer: self.end, end: self.end } } else { client.until(self.end) };
-            let waiting = client.waits().begin(&self.at, WaitFor::Answer);
-            let answer = channel.call(request, Bytes::new(), Sink::Body(ask.limit.clone()), until).await;
-            drop(waiting);
-            match answer {
-                Ok(Answer::Ok(received)) => return Ok(Arrived { received, channel }),
-                Ok(Answer::Error { code, text }) => self.refused(client, ask, &channel, (code, text))?,
-                Ok(Answer::Redirect { port, host }) => {
-                    let result = self.redirected(client, ask.name, &channel, port, &host);
-                    result.map_err(|cause| self.redirect_error(ask.name, cause))?;
-                }
-                Ok(Answer::Wait { pause, text }) => self.wait(client, ask.name, pause, text).await?,
-                Err(failed) => {
-                    // A manager does not open files itself.
-                    let is_harmless = ask.name == "open" && channel.is_manager();
-                    let repeat = if is_harmless { Repeat::Anywhere } else { ask.repeat };
-                    self.failed(ask.name, repeat, failed)?;
-                }
-            }
-        }
+        let attempts = Attempts::new(client, ask.name, ask.repeat, self.end).slow(ask.slow);
+        let mut routed = Routed { route: self, ask, channel: None };
+        let received = attempts.run(&mut routed).await?;
+        let Some(channel) = routed.channel else { return Err(self.error(ask.name, Cause::Closed)) };
+        Ok(Arrived { received, channel })
     }
 
     /// Creates an error at the current server.
     pub(crate) fn error(&self, name: &'static str, cause: impl Into<Cause>) -> Error {
         Error::new(name, &self.origin, cause).at(self.at.authority(), &self.hops).uncertain(self.uncertain)
-    }
-
-    /// Handles a failure to connect to the server.
-    fn unreachable(&mut self, name: &'static str, cause: Cause) -> Result<(), Error> {
-        let final_word = matches!(cause, Cause::Unsupported(_));
-        if final_word || Instant::now() >= self.end {
-            return Err(self.error(name, cause));
-        }
-        if matches!(cause, Cause::NotAllowed(_)) {
-            // The balancer may not know another server. Then this is the reason to report, not its
-            // redirects.
-            self.said = Some((cause.clone(), self.at.authority()));
-        }
-        self.lost += 1;
-        let enough = self.lost > LOST_MAX + u32::try_from(self.spare.len()).unwrap_or(0);
-        if enough || !self.elsewhere() {
-            return Err(self.best_error(name, cause));
-        }
-        Ok(())
     }
 
     /// Goes to another server, if there is one.
@@ -285,125 +210,12 @@ impl Route {
         }
     }
 
-    /// Returns the error for redirects that lead nowhere. If this client may not go where they
-    /// lead, that is the reason.
-    fn redirect_error(&mut self, name: &'static str, cause: Cause) -> Error {
-        match self.said {
-            Some((Cause::NotAllowed(_), _)) => self.best_error(name, cause),
-            _ => self.error(name, cause),
-        }
-    }
-
-    /// Handles an error reply. Another server may have the file.
-    fn refused<F>(
-        &mut self,
-        client: &Client,
-        ask: &Ask<'_, F>,
-        channel: &Channel,
-        (code, text): (ErrorCode, String),
-    ) -> Result<(), Error> {
-        let name = ask.name;
-        let cause = Cause::Server { code, text };
-        if code == ErrorCode::NO_REPLICAS {
-            return Err(self.best_error(name, cause));
-        }
-        let meta = self.balancer.as_ref().is_some_and(|balancer| balancer.meta);
-        let open_recovery = crate::settings::Settings::is_on(&client.settings().open_recovery);
-        let worth = open_recovery && elsewhere_may_differ(code, meta);
-        if code == ErrorCode::NOT_AUTHORIZED {
-            self.not_authorized += 1;
-            if self.not_authorized > client.settings().not_authorized_retry_limit {
-                return Err(self.error(name, cause));
-            }
-        }
-        if !worth {
-            return Err(self.error(name, cause));
-        }
-        self.redirects += 1;
-        let error = self.error(name, cause.clone());
-        let limit = client.settings().redirect_limit;
-        // A request that must not be repeated is made at one host only.
-        let goes_on =
-            self.return_to_balancer(reason(code)) || (ask.repeat != Repeat::Never && self.next_host());
-        if self.redirects > limit || !goes_on {
-            return Err(error);
-        }
-        // The last error counts. It is reported if the balancer knows no other server.
-        self.said = Some((cause, channel.authority().to_owned()));
-        Ok(())
-    }
-
-    /// Handles a missing reply.
-    fn failed(&mut self, name: &'static str, repeat: Repeat, failed: Failed) -> Result<(), Error> {
-        let silent = matches!(failed, Failed::Lost { reason: Lost::Silent(_), .. });
-        let sent = matches!(failed, Failed::TimedOut(_) | Failed::Lost { sent: true, .. });
-        if sent && repeat != Repeat::Anywhere {
-            (self.uncertain, self.stays) = (true, true);
-        }
-        let cause = match failed {
-            Failed::Lost { reason: Lost::Protocol(error), .. } => return Err(self.error(name, error)),
-            Failed::Lost { reason, .. } => Cause::Lost(reason.to_string()),
-            Failed::TooLarge(limit) => return Err(self.error(name, Cause::too_large(&limit))),
-            Failed::TimedOut(seconds) => {
-                let error = self.error(name, Cause::TimedOut(seconds));
-                self.lost += 1;
-                let may_repeat = repeat == Repeat::Anywhere && self.lost <= LOST_MAX;
-                return if may_repeat && self.return_to_balancer("srverr") { Ok(()) } else { Err(error) };
-            }
-        };
-        // A timeout has taken long already, so the second one is final.
-        self.lost += if silent { 2 } else { 1 };
-        if (sent && repeat == Repeat::Never) || self.lost > LOST_MAX || Instant::now() >= self.end {
-            return Err(self.error(name, cause));
-        }
-        // Without a balancer, the same server is tried once more, because the connection may have
-        // been old.
-        if !self.return_to_balancer("srverr") && self.lost > 1 {
-            self.next_host();
-        }
-        Ok(())
-    }
-
-    async fn wait(
-        &mut self,
-        client: &Client,
-        name: &'static str,
-        pause: Duration,
-        text: String,
-    ) -> Result<(), Error> {
-        self.waits += 1;
-        let least = if self.waits > PROMPT_WAITS { Duration::from_millis(100) } else { Duration::ZERO };
-        let pause = pause.max(least);
-        if Instant::now() + pause > self.end {
-            return Err(self.error(name, Cause::Expired { seconds: pause.as_secs(), text }));
-        }
-        let at = self.at.authority();
-        tracing::debug!(operation = name, server = %at, seconds = pause.as_secs(), text, "asked to wait");
-        let until = Instant::now() + pause;
-        let _waiting = client.waits().begin(&self.at, WaitFor::Pause { until, text });
-        tokio::time::sleep_until(until).await;
-        Ok(())
-    }
-
-    fn redirected(
-        &mut self,
-        client: &Client,
-        name: &'static str,
-        channel: &Channel,
-        port: i32,
-        host: &[u8],
-    ) -> Result<(), Cause> {
-        self.redirects += 1;
-        let limit = client.settings().redirect_limit;
-        if self.redirects > limit {
-            return Err(Cause::RedirectLimit(limit));
-        }
-        let locate = name == "locate" && client.settings().preserve_locate_tried != 0;
-        let next = target(&self.at, port, host, locate)?;
+    /// Follows a redirect that a server of this role sent.
+    fn redirected(&mut self, flags: ServerFlags, next: Url) -> Result<(), Cause> {
         if self.stays && next.authority() != self.at.authority() {
             return Err(Cause::NotElsewhere(next.authority()));
         }
-        let meta = channel.server().flags.intersects(ServerFlags::ATTR_META);
+        let meta = flags.intersects(ServerFlags::ATTR_META);
         if self.balancer.as_ref().is_none_or(|balancer| meta && !balancer.meta) {
             self.balancer = Some(Balancer { url: self.at.clone(), meta });
             self.since_balancer.clear();
@@ -416,8 +228,118 @@ impl Route {
         if *visits > VISITS_MAX {
             return Err(Cause::RedirectLoop);
         }
-        tracing::debug!(operation = name, from = %self.at.authority(), to = %next.authority(), "sent on");
         self.at = next;
+        Ok(())
+    }
+}
+
+/// A request on its route.
+struct Routed<'a, F> {
+    route: &'a mut Route,
+    ask: &'a Ask<'a, F>,
+    /// The connection of the last attempt.
+    channel: Option<Arc<Channel>>,
+}
+
+impl<F: Fn(&Url, bool) -> Encoded + Sync> Destination for Routed<'_, F> {
+    async fn send(&mut self, attempts: &Attempts<'_>) -> Result<Exchange, Cause> {
+        let client = attempts.client;
+        let (at, rounds) = (&self.route.at, self.route.rounds);
+        let waiting = client.waits().begin(at, WaitFor::Connection);
+        let channel = client.pool().channel(at, client.settings(), rounds, attempts.end).await?;
+        drop(waiting);
+        let request = (self.ask.request)(at, attempts.has_waited());
+        let sink = Sink::Body(self.ask.limit.clone());
+        let _waiting = client.waits().begin(at, WaitFor::Answer);
+        let reply = channel.call(request, Bytes::new(), sink, attempts.until()).await;
+        let at_manager = channel.is_manager();
+        self.channel = Some(channel);
+        Ok(Exchange { reply, at_manager })
+    }
+
+    fn server(&self) -> Url {
+        self.route.at.clone()
+    }
+
+    fn error(&mut self, cause: Cause) -> Error {
+        match (&self.route.said, &cause) {
+            // If this client may not go where the redirects lead, that is the reason.
+            (
+                Some((Cause::NotAllowed(_), _)),
+                Cause::RedirectLimit(_)
+                | Cause::RedirectLoop
+                | Cause::BadRedirect(_)
+                | Cause::NotElsewhere(_),
+            ) => self.route.best_error(self.ask.name, cause),
+            _ => self.route.error(self.ask.name, cause),
+        }
+    }
+
+    fn pin(&mut self) {
+        (self.route.uncertain, self.route.stays) = (true, true);
+    }
+
+    fn unreachable(&mut self, attempts: &Attempts<'_>, cause: Cause) -> Result<(), Error> {
+        if matches!(cause, Cause::NotAllowed(_)) {
+            // The balancer may not know another server. Then this is the reason to report, not its
+            // redirects.
+            self.route.said = Some((cause.clone(), self.route.at.authority()));
+        }
+        let most = LOST_MAX + u32::try_from(self.route.spare.len()).unwrap_or(0);
+        if attempts.lost() > most || !self.route.elsewhere() {
+            return Err(self.route.best_error(self.ask.name, cause));
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self, attempts: &mut Attempts<'_>, code: ErrorCode, text: String) -> Result<(), Error> {
+        let (route, name) = (&mut *self.route, self.ask.name);
+        let settings = attempts.client.settings();
+        let cause = Cause::Server { code, text };
+        if code == ErrorCode::NO_REPLICAS {
+            return Err(route.best_error(name, cause));
+        }
+        let (at, error) = (route.at.authority(), route.error(name, cause.clone()));
+        let is_tried_enough = code == ErrorCode::NOT_AUTHORIZED && {
+            route.not_authorized += 1;
+            route.not_authorized > settings.not_authorized_retry_limit
+        };
+        let meta = route.balancer.as_ref().is_some_and(|balancer| balancer.meta);
+        if is_tried_enough || !Settings::is_on(&settings.open_recovery) || !elsewhere_may_differ(code, meta) {
+            return Err(error);
+        }
+        // A request that must not be repeated is made at one host only.
+        let goes_on =
+            route.return_to_balancer(reason(code)) || (!attempts.is_for_one_server() && route.next_host());
+        if attempts.count_redirect().is_err() || !goes_on {
+            return Err(error);
+        }
+        // The last error counts. It is reported if the balancer knows no other server.
+        route.said = Some((cause, at));
+        Ok(())
+    }
+
+    async fn redirected(&mut self, attempts: &Attempts<'_>, port: i32, host: Vec<u8>) -> Result<(), Error> {
+        let flags = self.channel.as_ref().map(|channel| channel.server().flags).unwrap_or_default();
+        let from = self.route.at.authority();
+        let only_tried = attempts.name == "locate" && attempts.client.settings().preserve_locate_tried != 0;
+        let next = target(&self.route.at, port, &host, only_tried);
+        let followed = next.and_then(|next| self.route.redirected(flags, next));
+        followed.map_err(|cause| self.error(cause))?;
+        tracing::debug!(operation = attempts.name, %from, to = %self.route.at.authority(), "sent on");
+        Ok(())
+    }
+
+    async fn lost(&mut self, attempts: &Attempts<'_>, loss: Loss) -> Result<(), Error> {
+        let returned = self.route.return_to_balancer("srverr");
+        if loss.elsewhere_only && !returned {
+            return Err(self.error(loss.cause));
+        }
+        // Without a balancer, the same server is tried once more, because the connection may have
+        // been old.
+        if !returned && attempts.lost() > 1 {
+            self.route.next_host();
+        }
         Ok(())
     }
 }

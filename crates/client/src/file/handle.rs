@@ -11,27 +11,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use wire::xroot::FileHandle;
 use wire::xroot::request::{Close, Request};
+use wire::xroot::{ErrorCode, FileHandle};
 
 use super::{File, Home, Opened, open};
-use crate::channel::{Answer, BodyLimit, Channel, Failed, Lost, Received, Sink};
+use crate::channel::{BodyLimit, Channel, Received, Sink};
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 use crate::identity::FileIdentity;
+use crate::request_loop::{Attempts, Destination, Exchange, Loss, Repeat};
 use crate::route::{Balancer, Route, target};
 use crate::settings::Settings;
 use crate::url::Url;
-use crate::waits::WaitFor;
 
-/// Maximum number of lost connections in one operation.
-const LOST_MAX: u32 = 4;
 /// Rounds of attempts to reconnect to a server: about eight seconds, enough for a restart.
 const ROUNDS_AGAIN: u64 = 6;
 /// Deadline for reopening a file.
 const AGAIN_TIME: Duration = Duration::from_secs(60);
-/// Number of waits of zero seconds that are repeated at once, before a backoff applies.
-const PROMPT_WAITS: u32 = 3;
 
 /// The open file at its current server.
 pub(super) struct Current {
@@ -41,9 +37,9 @@ pub(super) struct Current {
 }
 
 impl File {
-    pub(super) fn current(&self, name: &'static str) -> Result<Current, Error> {
+    pub(super) fn current(&self) -> Result<Current, Cause> {
         if self.0.closed.load(Ordering::Acquire) {
-            return Err(self.error(name, Cause::Closed));
+            return Err(Cause::Closed);
         }
         let opened = self.opened();
         Ok(Current {
@@ -73,59 +69,15 @@ impl File {
         request: impl Fn(FileHandle) -> Encoded,
         sink: impl Fn() -> Sink,
     ) -> Result<Received, Error> {
-        let end = self.0.client.end();
-        let mut lost = 0;
-        let mut waits = 0;
-        loop {
-            let current = self.current(name)?;
-            let until = self.0.client.until(end);
-            let asked = request(current.fhandle);
-            let mut to = None;
-            let (cause, sent) = match current.channel.call(asked, payload.clone(), sink(), until).await {
-                Ok(Answer::Ok(received)) => return Ok(received),
-                Ok(Answer::Error { code, text }) => {
-                    return Err(self.error(name, Cause::Server { code, text }));
-                }
-                Ok(Answer::Wait { pause, text }) => {
-                    waits += 1;
-                    let moment = Duration::from_millis(if waits > PROMPT_WAITS { 100 } else { 0 });
-                    let pause = pause.max(moment);
-                    if Instant::now() + pause > end {
-                        return Err(self.error(name, Cause::Expired { seconds: pause.as_secs(), text }));
-                    }
-                    let (until, at) = (Instant::now() + pause, self.opened().at.clone());
-                    let _waiting = self.0.client.waits().begin(&at, WaitFor::Pause { until, text });
-                    tokio::time::sleep_until(until).await;
-                    continue;
-                }
-                Ok(Answer::Redirect { port, host }) => {
-                    let at = self.opened().at.clone();
-                    let there = target(&at, port, &host, false).map_err(|cause| self.error(name, cause))?;
-                    let cause = Cause::BadRedirect(there.authority());
-                    to = Some(there);
-                    (cause, false)
-                }
-                Err(Failed::Lost { reason: Lost::Protocol(error), .. }) if !self.may_move() => {
-                    return Err(self.error(name, error));
-                }
-                Err(Failed::Lost { reason, sent }) => (Cause::Lost(reason.to_string()), sent),
-                Err(Failed::TimedOut(seconds)) => (Cause::TimedOut(seconds), true),
-                Err(Failed::TooLarge(limit)) => return Err(self.error(name, Cause::too_large(&limit))),
-            };
-            lost += 1;
-            let stays = match cause {
-                Cause::BadRedirect(_) => self.is_writable(),
-                Cause::TimedOut(_) => !self.may_move(),
-                _ => false,
-            };
-            let given_up = lost > LOST_MAX || stays || !self.may_recover() || Instant::now() >= end;
-            if given_up || (sent && !repeatable) {
-                return Err(self.error(name, cause).uncertain(sent && !repeatable && self.is_writable()));
-            }
-            tracing::debug!(operation = name, file = %self.0.origin, %cause, "opening again");
-            // Boxed because this rare case would enlarge the future of each request.
-            Box::pin(self.recover(name, current.generation, &cause, to, end)).await?;
-        }
+        let repeat = match repeatable {
+            true => Repeat::Anywhere,
+            false if self.is_writable() => Repeat::Never,
+            false => Repeat::Needless,
+        };
+        let client = &self.0.client;
+        let mut by_handle =
+            ByHandle { file: self, name, payload, request, sink, generation: 0, is_uncertain: false };
+        Attempts::new(client, name, repeat, client.end()).run(&mut by_handle).await
     }
 
     /// Reports whether the file may move to another server.
@@ -235,5 +187,72 @@ impl File {
         let written_to = self.0.written_to.load(Ordering::Acquire);
         let size = self.opened().stat.as_ref().map_or(before.size, |stat| stat.size);
         before.check_again(now, written_to, size).map_err(Cause::Changed)
+    }
+}
+
+/// A request by file handle. It is made at the server of the file, which is reopened when that
+/// server is lost.
+struct ByHandle<'a, F, S> {
+    file: &'a File,
+    name: &'static str,
+    payload: Bytes,
+    request: F,
+    sink: S,
+    /// The open that the last attempt used.
+    generation: u64,
+    is_uncertain: bool,
+}
+
+impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> Sink> Destination for ByHandle<'_, F, S> {
+    async fn send(&mut self, attempts: &Attempts<'_>) -> Result<Exchange, Cause> {
+        let current = self.file.current()?;
+        self.generation = current.generation;
+        let (request, payload) = ((self.request)(current.fhandle), self.payload.clone());
+        let reply = current.channel.call(request, payload, (self.sink)(), attempts.until()).await;
+        Ok(Exchange { reply, at_manager: false })
+    }
+
+    fn server(&self) -> Url {
+        self.file.opened().at.clone()
+    }
+
+    fn error(&mut self, cause: Cause) -> Error {
+        self.file.error(self.name, cause).uncertain(self.is_uncertain)
+    }
+
+    fn pin(&mut self) {
+        self.is_uncertain = true;
+    }
+
+    fn unreachable(&mut self, _: &Attempts<'_>, cause: Cause) -> Result<(), Error> {
+        Err(self.error(cause))
+    }
+
+    fn refused(&mut self, _: &mut Attempts<'_>, code: ErrorCode, text: String) -> Result<(), Error> {
+        Err(self.error(Cause::Server { code, text }))
+    }
+
+    async fn redirected(&mut self, attempts: &Attempts<'_>, port: i32, host: Vec<u8>) -> Result<(), Error> {
+        let to = target(&self.server(), port, &host, false).map_err(|cause| self.error(cause))?;
+        let cause = Cause::BadRedirect(to.authority());
+        if self.file.is_writable() || !self.file.may_recover() {
+            return Err(self.error(cause));
+        }
+        self.reopen(attempts, &cause, Some(to)).await
+    }
+
+    async fn lost(&mut self, attempts: &Attempts<'_>, loss: Loss) -> Result<(), Error> {
+        if !self.file.may_recover() || (loss.elsewhere_only && !self.file.may_move()) {
+            return Err(self.error(loss.cause));
+        }
+        self.reopen(attempts, &loss.cause, None).await
+    }
+}
+
+impl<F, S> ByHandle<'_, F, S> {
+    async fn reopen(&self, attempts: &Attempts<'_>, cause: &Cause, to: Option<Url>) -> Result<(), Error> {
+        tracing::debug!(operation = self.name, file = %self.file.0.origin, %cause, "opening again");
+        // Boxed because this rare case would enlarge the future of each request.
+        Box::pin(self.file.recover(self.name, self.generation, cause, to, attempts.end)).await
     }
 }

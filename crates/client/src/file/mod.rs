@@ -34,7 +34,8 @@ use crate::client::Client;
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 use crate::identity::FileIdentity;
-use crate::route::{Ask, Balancer, Repeat, Route};
+use crate::request_loop::Repeat;
+use crate::route::{Ask, Balancer, Route};
 use crate::url::Url;
 
 pub use open_with::OpenWith;

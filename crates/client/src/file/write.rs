@@ -139,7 +139,7 @@ impl File {
     pub async fn clone_ranges(&self, from: &Self, ranges: &[(u64, u64, u64)]) -> Result<(), Error> {
         self.place("clone", 0, 0)?;
         for some in ranges.chunks(CLONE_ITEMS_MAX) {
-            let source = from.current("clone")?;
+            let source = from.current().map_err(|cause| from.error("clone", cause))?;
             if !Arc::ptr_eq(&source.channel, &self.channel()) {
                 let text = "the files are not open on the same connection".to_owned();
                 return Err(self.error("clone", Cause::BadArgument(text)));
