@@ -7,7 +7,7 @@
 
 use crate::bare::{BareFile, ServedDirectory};
 use anyhow::Context;
-use client::{Interest, Poller, Readiness};
+use rawclient::{Interest, SocketPoller, SocketReadiness};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use slab::Slab;
@@ -54,12 +54,12 @@ pub(crate) fn serve(folder: Option<&Path>, polling: bool) -> anyhow::Result<()> 
     let tree = folder.map(ServedDirectory::open).transpose()?;
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
     listener.set_nonblocking(true)?;
-    let mut poller = Poller::new()?;
+    let mut poller = SocketPoller::new()?;
     poller.add(&listener, LISTENER, Interest::Read)?;
     println!("port {}", listener.local_addr()?.port());
     let mut connections: Slab<FloorConnection> = Slab::new();
     let mut buffer = vec![0; BUFFER_BYTES];
-    let mut ready: Vec<Readiness> = Vec::new();
+    let mut ready: Vec<SocketReadiness> = Vec::new();
     let mut last = Instant::now();
     loop {
         ready.clear();
@@ -223,7 +223,7 @@ impl FloorConnection {
     }
 
     /// Sends the output; returns `false` at the end of the connection.
-    fn flush(&mut self, poller: &Poller, token: u64) -> bool {
+    fn flush(&mut self, poller: &SocketPoller, token: u64) -> bool {
         // Replies behind the header of a range would be sent before the range. Such loads have only
         // one request in flight.
         let flags =
@@ -305,7 +305,7 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
         server.set_nonblocking(true).unwrap();
-        let poller = Poller::new().unwrap();
+        let poller = SocketPoller::new().unwrap();
         poller.add(&server, 0, Interest::Read).unwrap();
         let mut connection = FloorConnection::new(server);
         connection.greeted = true;

@@ -3,7 +3,7 @@
 //! [`crate::outcome`] repeats it in interleaved pairs.
 
 use anyhow::{Context, bail};
-use client::{Login, Session, SessionError};
+use rawclient::{BlockingSession, Login, SessionError};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -256,7 +256,7 @@ impl Measure<'_> {
 
 /// Measures the time until a file is reported as missing, including waits.
 fn missing(server: &Server) -> anyhow::Result<Figures> {
-    let mut session = Session::connect(&[server.address()], &Login::of_process("bench"), SLACK)?;
+    let mut session = BlockingSession::connect(&[server.address()], &Login::of_process("bench"), SLACK)?;
     // Only one query, because XRootD managers take seconds for each.
     let path = format!("/known/not-there-{:?}", Instant::now());
     let start = Instant::now();

@@ -5,7 +5,7 @@
 
 use anyhow::{Context, bail};
 use client::xroot::flags::OpenOptions;
-use client::{Login, Session, SessionError};
+use rawclient::{BlockingSession, Login, SessionError};
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
@@ -262,7 +262,8 @@ pub(crate) fn start_large(data: &Data) -> anyhow::Result<Server> {
     for number in 0.. {
         let folder = format!("hidden{number}");
         fill(data, LARGE, &folder, LARGE.servers)?;
-        let mut session = Session::connect(&[server.address()], &Login::of_process("bench"), FORMATION)?;
+        let mut session =
+            BlockingSession::connect(&[server.address()], &Login::of_process("bench"), FORMATION)?;
         let mut is_hidden = |file: usize| session.size(&format!("/{folder}/f{file}")).is_err_and(is_missing);
         if (0..LARGE.servers).all(&mut is_hidden) {
             return Ok(server);
@@ -292,7 +293,7 @@ pub(crate) fn restart(data: &Data) -> anyhow::Result<Figures> {
     let start = Instant::now();
     let _manager = plan.node(data, ServerSide::Ours, MANAGER)?;
     let address = SocketAddr::from(([127, 0, 0, 1], plan.port));
-    let mut session = Session::connect(&[address], &Login::of_process("bench"), FORMATION)?;
+    let mut session = BlockingSession::connect(&[address], &Login::of_process("bench"), FORMATION)?;
     match session.open("/known/f1", OpenOptions::READ, 0) {
         Err(SessionError::Redirected { .. }) => {
             Ok(Figures::from([(Figure::Wall, start.elapsed().as_secs_f64())]))

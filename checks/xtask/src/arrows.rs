@@ -17,7 +17,7 @@ const ANY: &str = "*";
 const ABOVE: [&str; 5] = ["server", "mount", "scalla", "preload", "python"];
 
 /// Each crate and its allowed dependencies. No crate may use `checks`.
-const ARROWS: [(&str, &[&str]); 23] = [
+const ARROWS: [(&str, &[&str]); 24] = [
     ("base", &[]),
     ("config", &["base"]),
     ("wire", &["base"]),
@@ -34,10 +34,11 @@ const ARROWS: [(&str, &[&str]); 23] = [
     ("monitor", &["base", "config", "wire"]),
     ("xroot", &["base", "config", "wire", "digest", "session", "vfs", "net", "monitor"]),
     ("http", &["base", "config", "net", "auth", "vfs", "monitor", "digest"]),
-    ("client", &["base", "config", "wire", "digest", "auth", "net"]),
+    ("rawclient", &["wire"]),
+    ("client", &["base", "config", "wire", "digest", "auth", "net", "rawclient"]),
     ("mount", &["base", "client"]),
     ("server", &[ANY]),
-    ("scalla", &["base", "config", "server", "client", "mount"]),
+    ("scalla", &["base", "config", "server", "client", "rawclient", "mount"]),
     ("preload", &["base", "client"]),
     ("python", &["base", "client"]),
     ("checks", &[ANY]),

@@ -25,7 +25,8 @@ const RULE: &str = "banned";
 
 /// Crates that may block on files. Storage does so by design, the others at start-up or on the
 /// pool, and the client serves no other clients.
-const FILE_ROOMS: [&str; 7] = ["storage", "config", "server", "logical", "client", "scalla", "checks"];
+const FILE_ROOMS: [&str; 8] =
+    ["storage", "config", "server", "logical", "client", "rawclient", "scalla", "checks"];
 /// Crates that read the input of peers and must not panic on it.
 const CALM_ROOMS: [&str; 3] = ["wire", "session", "net"];
 const PANICKING_METHODS: [&str; 4] = ["unwrap", "expect", "unwrap_err", "expect_err"];

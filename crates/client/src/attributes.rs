@@ -4,6 +4,7 @@
 //! one request can carry, several requests are sent. Source: xroot protocol 5.2.0, section 2.8.
 
 use bytes::Bytes;
+use rawclient::Encoded;
 use wire::xroot::FileHandle;
 use wire::xroot::codes::FattrSubcode;
 use wire::xroot::flags::FattrOptions;
@@ -13,7 +14,6 @@ use wire::xroot::request::fattr::encode_arguments;
 use wire::xroot::request::{Fattr, Request};
 
 use crate::answers::Attribute;
-use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 use crate::file::File;
 use crate::filesystem::FileSystem;

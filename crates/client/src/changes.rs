@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use rawclient::Encoded;
 use tokio::time::Instant;
 use wire::xroot::flags::{MkdirOptions, StatOptions};
 use wire::xroot::request::{Chmod, Mkdir, Mv, Request, Rm, Rmdir, Truncate};
@@ -15,7 +16,6 @@ use wire::xroot::{ErrorCode, FileHandle};
 use crate::answers::StatInfo;
 use crate::channel::BodyLimit;
 use crate::client::Client;
-use crate::encoded::Encoded;
 use crate::failure::Error;
 use crate::filesystem::{FileSystem, stat};
 use crate::path::{RemotePath, RequestTarget};

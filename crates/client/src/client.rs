@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rawclient::Login;
 use tokio::time::Instant;
 
 use crate::blocks::Blocks;
@@ -12,7 +13,6 @@ use crate::checksum_timeout::PendingChecksums;
 use crate::connect::AddressFilter;
 use crate::failure::Error;
 use crate::listing_memory::ListingMemory;
-use crate::login::Login;
 use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::url::Url;

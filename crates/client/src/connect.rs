@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::SplitMix64;
+use rawclient::{Connection, ConnectionError, ConnectionEvent, Login};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -21,10 +22,7 @@ use wire::xroot::limits::{PATH_ID_MAX, RESPONSE_HEADER_BYTES};
 use wire::xroot::reply::{Reply, small::decode_bind};
 use wire::xroot::{RequestCode, ResponseHeader, SessionId};
 
-use crate::connection::{Connection, Event};
-use crate::error::ConnectionError;
 use crate::failure::Cause;
-use crate::login::Login;
 use crate::settings::Settings;
 
 /// Delay before the next address is tried in parallel (RFC 8305, section 8).
@@ -311,7 +309,7 @@ async fn log_in(stream: &TcpStream, mut machine: Connection) -> Result<Connectio
         };
         let mut input = buffer.get(..count).unwrap_or_default();
         while let Some(event) = machine.next_event(&mut input)? {
-            if matches!(event, Event::Ready) {
+            if matches!(event, ConnectionEvent::Ready) {
                 if !input.is_empty() {
                     return Err(unasked(input).into());
                 }

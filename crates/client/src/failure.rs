@@ -1,13 +1,14 @@
 //! The error of an operation: the operation, its target, the servers on the way, the cause and a
 //! remedy.
 
+use rawclient::ConnectionError;
 use std::fmt;
 use wire::WireError;
 use wire::xroot::ErrorCode;
 
 use crate::channel::BodyLimit;
-use crate::error::{ConnectionError, UrlError};
 use crate::path::{EntryName, NameError};
+use crate::url_error::UrlError;
 
 /// The error of an operation. `Display` prints all of it on one line, without secrets.
 #[derive(Clone)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use base::bytes_of;
+use rawclient::{Encoded, ServerInfo};
 use wire::xroot::codes::QueryType;
 use wire::xroot::flags::{LocateOptions, PrepareOptions, PrepareOptionsX, StatOptions, StatWants};
 use wire::xroot::request::{Locate, Ping, Prepare, Query, Request, Set, Stat, Statx};
@@ -11,8 +12,6 @@ use wire::xroot::{ErrorCode, FileHandle};
 use crate::answers::{self, Entry, Location, SpaceInfo, StatInfo, VfsInfo, line};
 use crate::channel::{BodyLimit, Received};
 use crate::client::Client;
-use crate::connection::ServerInfo;
-use crate::encoded::Encoded;
 use crate::entries::Entries;
 use crate::failure::{Cause, Error};
 use crate::path::{NameError, RemotePath, RequestTarget};

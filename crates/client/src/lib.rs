@@ -48,16 +48,11 @@
 //! | `channel` | [`Channel`]: a connection that one task drives for many callers |
 //! | `checksum_timeout` | the timeout of checksums |
 //! | `blocks` | [`Blocks`]: reused memory for file data |
-//! | `connection` | [`Connection`]: a pure machine that turns requests and bytes into [`Event`]s |
-//! | `encoded`, `outgoing` | encoded requests, with payloads that are not copied |
-//! | `login` | [`Login`]: the description that a client sends when it connects |
 //! | `abort_on_drop` | `AbortOnDrop`: a task that ends with its owner |
-//! | `zone` | the time zone of this machine |
-//! | `error` | errors of a connection |
+//! | `url_error` | errors of URLs |
 //!
-//! There is also a small blocking client without redirects, for measurements and tests: `link`
-//! ([`Link`]: a connection on a non-blocking socket), `poller` ([`Poller`]: waits for many of
-//! them), `session` ([`Session`]: one request at a time).
+//! The machine of a connection, without I/O, is in the crate `rawclient`, with a blocking client for
+//! load generators and probes.
 //!
 //! Authentication and TLS are not implemented yet: a server that requires either is refused with
 //! [`ConnectionError::Demands`].
@@ -75,37 +70,29 @@ mod checksum_timeout;
 mod checksums;
 mod client;
 mod connect;
-mod connection;
 pub mod copy;
-mod encoded;
 mod entries;
-mod error;
 mod everywhere;
 mod failure;
 mod file;
 mod filesystem;
 mod identity;
-mod link;
 mod listing_memory;
 mod listings;
-mod login;
 pub mod metalink;
-mod outgoing;
 mod path;
-mod poller;
 mod pool;
 mod reader;
 mod request_loop;
 mod route;
-mod session;
 mod settings;
 mod sums;
 mod url;
+mod url_error;
 mod waits;
 pub mod walk;
 mod whole;
 pub mod zip;
-mod zone;
 
 pub use bytes::Bytes;
 /// Checksums.
@@ -114,8 +101,7 @@ pub use digest;
 pub use digest::pages;
 /// Types and values of checksums.
 pub use digest::{Algorithm, Checksum as Sum};
-/// The messages of the protocol: the requests that a [`Connection`] sends, and the bodies of
-/// replies.
+/// The messages of the protocol: flags and codes of requests, and the bodies of replies.
 pub use wire::xroot;
 
 pub use answers::{Attribute, Checksum, Entry, Location, SpaceInfo, StatInfo, StatMore, VfsInfo};
@@ -124,24 +110,18 @@ pub use blocks::{Block, Blocks};
 pub use channel::Channel;
 pub use client::Client;
 pub use connect::{AddressFilter, Resolver, Resolving};
-pub use connection::{Connection, Event, Outcome, REQUESTS_IN_FLIGHT_MAX, ServerInfo};
-pub use encoded::Encoded;
 pub use entries::Entries;
-pub use error::{ConnectionError, Demand, SessionError, SubmitError, UrlError};
 pub use everywhere::{Matches, Merged, list_merged, together};
 pub use failure::{Cause, Error, Failure};
 pub use file::{File, OpenWith, READ_BYTES_MAX, VectorLimits, WRITE_BYTES_MAX};
 pub use filesystem::{FileSystem, ListWith};
 pub use identity::FileIdentity;
-pub use link::{Link, Received};
-pub use login::Login;
 pub use path::{EntryName, Name, NameError, RelativePath, RemotePath, RequestTarget};
-pub use poller::{Interest, Poller, Readiness};
+pub use rawclient::{ConnectionError, Demand, ServerInfo, local_zone};
 pub use reader::{CacheStatistics, Caching, Reader};
-pub use session::Session;
 pub use settings::{SettingError, Settings, Source};
 pub use sums::PassingSums;
 pub use url::{Scheme, Url};
+pub use url_error::UrlError;
 pub use waits::{Wait, WaitFor, Waits};
 pub use whole::WholeRead;
-pub use zone::local_zone;

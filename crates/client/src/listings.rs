@@ -2,12 +2,12 @@
 //!
 //! They add the status of each entry where a server does not send it with the listing.
 
+use rawclient::Encoded;
 use wire::xroot::flags::{DirlistOptions, StatOptions};
 use wire::xroot::reply::{StatText, dirlist};
 use wire::xroot::request::{Dirlist, Request};
 
 use crate::channel::{BodyLimit, Received};
-use crate::encoded::Encoded;
 use crate::entries::Listing;
 use crate::everywhere::together;
 use crate::failure::{Cause, Error};

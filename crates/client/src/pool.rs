@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rawclient::{Connection, Encoded, Login};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use wire::xroot::SessionId;
@@ -18,10 +19,7 @@ use wire::xroot::request::{Endsess, Request};
 use crate::blocks::Blocks;
 use crate::channel::{Answer, BodyLimit, Channel, Patience, Sink, Until};
 use crate::connect::{AddressFilter, LoggedIn, bind, connect};
-use crate::connection::Connection;
-use crate::encoded::Encoded;
 use crate::failure::Cause;
-use crate::login::Login;
 use crate::settings::Settings;
 use crate::url::{Scheme, Url};
 

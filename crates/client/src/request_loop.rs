@@ -408,7 +408,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_another_server_helps_after_a_timeout_or_garbage() {
-        let garbage = crate::error::ConnectionError::UnknownStream(wire::xroot::StreamId([9, 9]));
+        let garbage = rawclient::ConnectionError::UnknownStream(wire::xroot::StreamId([9, 9]));
         let replies = [Err(Failed::TimedOut(60)), lost(Lost::Protocol(garbage), true), ok()];
         let mut scripted = script(replies);
         run(&mut scripted, "stat", Repeat::Anywhere).await.unwrap();

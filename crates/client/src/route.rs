@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rawclient::Encoded;
 use tokio::time::Instant;
 use wire::xroot::ErrorCode;
 use wire::xroot::flags::ServerFlags;
@@ -15,7 +16,6 @@ use wire::xroot::reply::RedirectTarget;
 
 use crate::channel::{Answer, BodyLimit, Channel, Received, Sink};
 use crate::client::Client;
-use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 use crate::request_loop::{Attempts, Destination, Exchange, LOST_MAX, Loss, Repeat};
 use crate::settings::Settings;

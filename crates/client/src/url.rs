@@ -11,8 +11,8 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use wire::xroot::limits::DEFAULT_PORT;
 
-use crate::error::UrlError;
 use crate::path::{RemotePath, RequestTarget, public};
+use crate::url_error::UrlError;
 
 /// The protocol by which a file is accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -3,7 +3,10 @@
 use anyhow::{Context, bail};
 use client::xroot::reply::{OpenDetail, OpenReply};
 use client::xroot::request::{self, Request};
-use client::{Connection, Event, Interest, Link, Login, Outcome, Poller, Readiness, Received, Session};
+use rawclient::{
+    BlockingSession, Connection, ConnectionEvent, Interest, Login, PolledConnection, RequestOutcome,
+    SocketPoller, SocketRead, SocketReadiness,
+};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -40,7 +43,7 @@ const CLOSE_TAG: u64 = u64::MAX - 1;
 
 /// A connection and its operations.
 struct Worker {
-    link: Option<Link>,
+    link: Option<PolledConnection>,
     state: State,
     file: OpenFile,
     operations: Vec<Operation>,
@@ -71,7 +74,7 @@ pub(super) struct Load<'p> {
     plan: &'p Plan,
     login: Login,
     address: SocketAddr,
-    poller: Poller,
+    poller: SocketPoller,
     workers: Vec<Worker>,
     material: Material,
     tally: Tally,
@@ -85,7 +88,7 @@ pub(super) struct Load<'p> {
     entries: Option<usize>,
     resources: Resources,
     buffer: Vec<u8>,
-    ready: Vec<Readiness>,
+    ready: Vec<SocketReadiness>,
 }
 
 /// The result of a load.
@@ -100,11 +103,11 @@ pub(super) struct Ran {
 
 /// Returns the address at which the server replies. Reports problems with a server before the load
 /// starts.
-pub(super) fn reach(plan: &Plan, login: &Login) -> anyhow::Result<(SocketAddr, Session)> {
+pub(super) fn reach(plan: &Plan, login: &Login) -> anyhow::Result<(SocketAddr, BlockingSession)> {
     let addresses = plan.url.addresses().with_context(|| format!("cannot find {}", plan.url.host))?;
     let mut last = None;
     for address in addresses {
-        match Session::connect(&[address], login, PATIENCE) {
+        match BlockingSession::connect(&[address], login, PATIENCE) {
             Ok(session) => return Ok((address, session)),
             Err(error) => last = Some(error),
         }
@@ -121,7 +124,7 @@ impl<'p> Load<'p> {
             plan,
             login,
             address,
-            poller: Poller::new()?,
+            poller: SocketPoller::new()?,
             workers: Vec::new(),
             material: Material::new(plan),
             tally: Tally::new()?,
@@ -199,7 +202,7 @@ impl<'p> Load<'p> {
         // The old connection is closed before the new one is opened, so that descriptors do not
         // accumulate.
         worker.link = None;
-        let mut link = Link::connect(self.address, Connection::new(self.login.clone()))?;
+        let mut link = PolledConnection::connect(self.address, Connection::new(self.login.clone()))?;
         // If the server is near, the connection is usually established by now. Otherwise the loop
         // waits for it, and reading returns the error.
         let sent = link.flush().unwrap_or(false);
@@ -324,7 +327,7 @@ impl<'p> Load<'p> {
     }
 
     /// Handles a ready socket.
-    fn serve(&mut self, ready: Readiness) {
+    fn serve(&mut self, ready: SocketReadiness) {
         let number = ready.token as usize;
         if ready.readable
             && let Err(why) = self.receive(number)
@@ -374,9 +377,9 @@ impl<'p> Load<'p> {
                 link.receive(&mut buffer[..most])
             };
             let count = match received {
-                Ok(Received::Bytes(count)) => count,
-                Ok(Received::Nothing) => return Ok(()),
-                Ok(Received::End) => return Err("the server closed the connection".to_owned()),
+                Ok(SocketRead::Bytes(count)) => count,
+                Ok(SocketRead::Nothing) => return Ok(()),
+                Ok(SocketRead::End) => return Err("the server closed the connection".to_owned()),
                 Err(error) => return Err(error.to_string()),
             };
             let now = Instant::now();
@@ -403,29 +406,29 @@ impl<'p> Load<'p> {
         let event = link.connection().next_event(input).map_err(|error| error.to_string())?;
         match event {
             None => return Ok(false),
-            Some(Event::Ready) => return self.logged_in(number, now),
-            Some(Event::Data { tag, bytes }) => {
+            Some(ConnectionEvent::Ready) => return self.logged_in(number, now),
+            Some(ConnectionEvent::Data { tag, bytes }) => {
                 if let Some(operation) = operations.get_mut(tag as usize) {
                     operation.data(plan, bytes);
                 }
             }
-            Some(Event::Pages { tag, frame }) => {
+            Some(ConnectionEvent::Pages { tag, frame }) => {
                 if let Some(operation) = operations.get_mut(tag as usize) {
                     operation.pages(plan, &frame);
                 }
             }
-            Some(Event::Later { .. } | Event::Notice { .. }) => {}
-            Some(Event::Done { tag: OPEN_TAG, outcome }) => {
+            Some(ConnectionEvent::Later { .. } | ConnectionEvent::Notice { .. }) => {}
+            Some(ConnectionEvent::Done { tag: OPEN_TAG, outcome }) => {
                 let opened = opened(&outcome)?;
                 self.file_is_open(number, opened);
             }
-            Some(Event::Done { tag: CLOSE_TAG, outcome }) => {
+            Some(ConnectionEvent::Done { tag: CLOSE_TAG, outcome }) => {
                 *state = State::Over;
-                if let Outcome::Error(error) = outcome {
+                if let RequestOutcome::Error(error) = outcome {
                     return Err(format!("close: {}: {}", error.code, String::from_utf8_lossy(error.text)));
                 }
             }
-            Some(Event::Done { tag, outcome }) => {
+            Some(ConnectionEvent::Done { tag, outcome }) => {
                 let index = tag as usize;
                 let Some(operation) = operations.get_mut(index) else { return Ok(true) };
                 let end = operation.end(plan, &outcome);
@@ -535,9 +538,9 @@ impl<'p> Load<'p> {
 }
 
 /// Returns the open file from the reply to an open request.
-fn opened(outcome: &Outcome<'_>) -> Result<OpenFile, String> {
+fn opened(outcome: &RequestOutcome<'_>) -> Result<OpenFile, String> {
     match outcome {
-        Outcome::Ok(body) => {
+        RequestOutcome::Ok(body) => {
             let reply =
                 OpenReply::decode(body).map_err(|error| format!("malformed answer to open: {error}"))?;
             let size = match reply.detail {
@@ -546,14 +549,16 @@ fn opened(outcome: &Outcome<'_>) -> Result<OpenFile, String> {
             };
             Ok(OpenFile { handle: reply.fhandle, size, ..OpenFile::default() })
         }
-        Outcome::Error(error) => {
+        RequestOutcome::Error(error) => {
             Err(format!("cannot open the file: {}: {}", error.code, String::from_utf8_lossy(error.text)))
         }
-        Outcome::Redirect(redirect) => Err(format!(
+        RequestOutcome::Redirect(redirect) => Err(format!(
             "the file is at {}:{}; use that server's URL",
             String::from_utf8_lossy(redirect.host),
             redirect.port
         )),
-        Outcome::Wait(wait) => Err(format!("the server wants us to wait {} s for the file", wait.seconds)),
+        RequestOutcome::Wait(wait) => {
+            Err(format!("the server wants us to wait {} s for the file", wait.seconds))
+        }
     }
 }

@@ -28,10 +28,10 @@ mod written;
 pub(crate) use options::Bench;
 
 use anyhow::Context;
-use client::Login;
 use load::Load;
 use options::LoadKind;
 use plan::Plan;
+use rawclient::Login;
 use report::Report;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};

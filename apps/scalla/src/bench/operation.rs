@@ -1,13 +1,14 @@
 //! A single operation: its request and the check of its reply.
 
 use bytes::Bytes;
+use client::pages;
 use client::xroot::flags::{DirlistOptions, OpenOptions, OpenTemplateOptions, StatOptions, StatWants};
 use client::xroot::limits::SEGMENT_BYTES;
 use client::xroot::reply::dirlist::Listing;
 use client::xroot::reply::{OpenReply, StatText, StatusFrame};
 use client::xroot::request::{self, Request, Segment, SegmentList};
 use client::xroot::{ErrorCode, FileHandle};
-use client::{Connection, Outcome, SubmitError, pages};
+use rawclient::{Connection, RequestOutcome, SubmitError};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -340,20 +341,20 @@ impl Operation {
     }
 
     /// Checks the complete reply.
-    pub(super) fn end(&mut self, plan: &Plan, outcome: &Outcome<'_>) -> End {
+    pub(super) fn end(&mut self, plan: &Plan, outcome: &RequestOutcome<'_>) -> End {
         let rest = match outcome {
-            Outcome::Ok(_) if plan.missing => return End::Wrong("the file exists".to_owned()),
-            Outcome::Ok(rest) => *rest,
-            Outcome::Error(error) if plan.missing && error.code == ErrorCode::NOT_FOUND => {
+            RequestOutcome::Ok(_) if plan.missing => return End::Wrong("the file exists".to_owned()),
+            RequestOutcome::Ok(rest) => *rest,
+            RequestOutcome::Error(error) if plan.missing && error.code == ErrorCode::NOT_FOUND => {
                 return End::Done(0);
             }
-            Outcome::Error(error) => {
+            RequestOutcome::Error(error) => {
                 return End::Wrong(format!("{}: {}", error.code, String::from_utf8_lossy(error.text)));
             }
-            Outcome::Wait(wait) => {
+            RequestOutcome::Wait(wait) => {
                 return End::Wait(Duration::from_secs(u64::try_from(wait.seconds).unwrap_or(0)));
             }
-            Outcome::Redirect(_) => return End::Redirected,
+            RequestOutcome::Redirect(_) => return End::Redirected,
         };
         match plan.kind {
             Kind::Open if !self.closing => match OpenReply::decode(rest) {

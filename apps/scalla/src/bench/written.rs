@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use client::xroot::request::{self, Request};
-use client::{Login, Session};
+use rawclient::{BlockingSession, Login};
 use std::time::Duration;
 
 use super::load::Ran;
@@ -21,8 +21,8 @@ pub(super) fn look_after(plan: &Plan, login: &Login, ran: &mut Ran) -> anyhow::R
     if !plan.kind.writes() || (plan.keep && !plan.verify) {
         return Ok(());
     }
-    let mut session =
-        Session::connect(&[ran.address], login, PATIENCE).context("cannot look at what was written")?;
+    let mut session = BlockingSession::connect(&[ran.address], login, PATIENCE)
+        .context("cannot look at what was written")?;
     for number in 0..ran.written.len() {
         let target = plan.url.target_of(&plan.path(number)).text().into_owned();
         if plan.verify {
@@ -40,7 +40,7 @@ pub(super) fn look_after(plan: &Plan, login: &Login, ran: &mut Ran) -> anyhow::R
 }
 
 /// Describes the first difference in the first `length` bytes of a file.
-fn compare(session: &mut Session, target: &str, length: u64) -> anyhow::Result<Option<String>> {
+fn compare(session: &mut BlockingSession, target: &str, length: u64) -> anyhow::Result<Option<String>> {
     let handle = session.open(target, OPEN_TO_READ, NEW_FILE_MODE)?;
     let mut at = 0;
     let mut wrong = None;

@@ -5,7 +5,7 @@ use client::xroot::FileHandle;
 use client::xroot::codes::QueryType;
 use client::xroot::flags::LocateOptions;
 use client::xroot::request::{Locate, Query, Request};
-use client::{Login, Session};
+use rawclient::{BlockingSession, Login};
 use server::cluster::{Activity, AskClientPort, DoorStatus};
 use std::io;
 use std::net::ToSocketAddrs;
@@ -56,12 +56,12 @@ fn figures(statistics: &str) -> Option<Activity> {
     Some(Activity { open_files, open_for_writing, clients: figure("link", "num")?.saturating_sub(1) })
 }
 
-fn connect(address: &str) -> io::Result<Session> {
+fn connect(address: &str) -> io::Result<BlockingSession> {
     let addresses: Vec<_> = address.to_socket_addrs()?.collect();
-    Session::connect(&addresses, &Login::of_process("scalla"), PATIENCE).map_err(io::Error::other)
+    BlockingSession::connect(&addresses, &Login::of_process("scalla"), PATIENCE).map_err(io::Error::other)
 }
 
-fn query(session: &mut Session, infotype: QueryType, args: &[u8]) -> io::Result<String> {
+fn query(session: &mut BlockingSession, infotype: QueryType, args: &[u8]) -> io::Result<String> {
     let query = Query { infotype, fhandle: FileHandle::default(), args };
     let text = session.call(&Request::Query(query)).map_err(io::Error::other)?;
     Ok(String::from_utf8_lossy(&text).into_owned())

@@ -2,6 +2,7 @@
 //!
 //! It is separate from the driver so that deadlines and size limits are tested without a socket.
 
+use rawclient::{ConnectionEvent, RequestOutcome};
 use slab::Slab;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +13,6 @@ use wire::xroot::reply::{StatusFrame, Wait};
 
 use super::exchange::{Answer, Failed, LINE_BYTES, Lost, PagesAt, Received, Sink, Until};
 use crate::blocks::Block;
-use crate::connection::{Event, Outcome};
 use crate::listing_memory::{Charge, ListingMemory};
 
 /// Maximum number of bytes of an abandoned or oversized body that are received and dropped. Beyond
@@ -162,24 +162,24 @@ impl Book {
     ///
     /// # Errors
     /// The server sends more than was requested: the connection cannot be used any longer.
-    pub(super) fn take(&mut self, event: Event<'_>, now: Instant) -> Result<(), Lost> {
+    pub(super) fn take(&mut self, event: ConnectionEvent<'_>, now: Instant) -> Result<(), Lost> {
         match event {
-            Event::Data { tag, bytes } => {
+            ConnectionEvent::Data { tag, bytes } => {
                 self.entry(tag).map_or(Ok(()), |entry| {
                     entry.heard = Some(now);
                     entry.take(bytes)
                 })?;
             }
-            Event::Pages { tag, frame } => {
+            ConnectionEvent::Pages { tag, frame } => {
                 self.entry(tag).map_or(Ok(()), |entry| entry.pages(frame))?;
             }
-            Event::Later { tag, wait } => self.extend(tag, &wait, now),
-            Event::Done { tag, outcome } => {
+            ConnectionEvent::Later { tag, wait } => self.extend(tag, &wait, now),
+            ConnectionEvent::Done { tag, outcome } => {
                 if let Some(entry) = self.remove(tag) {
                     entry.finish(outcome)?;
                 }
             }
-            Event::Ready | Event::Notice { .. } => {}
+            ConnectionEvent::Ready | ConnectionEvent::Notice { .. } => {}
         }
         Ok(())
     }
@@ -301,10 +301,10 @@ impl Entry {
         Ok(())
     }
 
-    fn finish(mut self, outcome: Outcome<'_>) -> Result<(), Lost> {
+    fn finish(mut self, outcome: RequestOutcome<'_>) -> Result<(), Lost> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let answer = match outcome {
-            Outcome::Ok(bytes) => {
+            RequestOutcome::Ok(bytes) => {
                 if let Err(reason) = self.take(bytes) {
                     self.give_up(Failed::Lost { reason: reason.clone(), sent: true });
                     return Err(reason);
@@ -315,11 +315,11 @@ impl Entry {
                 };
                 Answer::Ok(Received { body: self.body, block, pages: self.pages, charge: self.charge })
             }
-            Outcome::Error(error) => Answer::Error { code: error.code, text: text(error.text) },
-            Outcome::Redirect(redirect) => {
+            RequestOutcome::Error(error) => Answer::Error { code: error.code, text: text(error.text) },
+            RequestOutcome::Redirect(redirect) => {
                 Answer::Redirect { port: redirect.port, host: redirect.host.to_vec() }
             }
-            Outcome::Wait(wait) => {
+            RequestOutcome::Wait(wait) => {
                 let seconds = u64::try_from(wait.seconds).unwrap_or(0);
                 Answer::Wait { pause: Duration::from_secs(seconds), text: text(wait.text) }
             }
@@ -356,7 +356,7 @@ mod tests {
 
     impl Caller {
         fn data(&mut self, bytes: &[u8]) -> Result<(), Lost> {
-            self.0.take(Event::Data { tag: self.1, bytes }, Instant::now())
+            self.0.take(ConnectionEvent::Data { tag: self.1, bytes }, Instant::now())
         }
 
         /// Returns the number of bytes of memory that its reply takes.
@@ -382,7 +382,10 @@ mod tests {
             assert_eq!(caller.kept(), 0);
             caller
                 .0
-                .take(Event::Done { tag: caller.1, outcome: Outcome::Ok(b"end") }, Instant::now())
+                .take(
+                    ConnectionEvent::Done { tag: caller.1, outcome: RequestOutcome::Ok(b"end") },
+                    Instant::now(),
+                )
                 .unwrap();
             assert!(caller.0.is_empty());
         }
@@ -424,10 +427,10 @@ mod tests {
         let mut caller = caller(Sink::Block(Blocks::default().take(64), pages * PAGE_BYTES));
         let most = pages + SPARE_FRAMES_MAX;
         for _ in 0..most {
-            caller.0.take(Event::Pages { tag: caller.1, frame: frame(0) }, Instant::now()).unwrap();
+            caller.0.take(ConnectionEvent::Pages { tag: caller.1, frame: frame(0) }, Instant::now()).unwrap();
         }
         assert_eq!(caller.kept(), 0);
-        let more = caller.0.take(Event::Pages { tag: caller.1, frame: frame(0) }, Instant::now());
+        let more = caller.0.take(ConnectionEvent::Pages { tag: caller.1, frame: frame(0) }, Instant::now());
         assert_eq!(more, Err(Lost::TooMuch));
     }
 }

@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
+use rawclient::{Connection, Encoded, SubmitError};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -23,9 +24,6 @@ use wire::xroot::request::{Ping, Request};
 use super::book::Book;
 use super::exchange::{BodyLimit, Command, Failed, Lost, Patience, Shared, Sink, Until};
 use crate::blocks::Blocks;
-use crate::connection::Connection;
-use crate::encoded::Encoded;
-use crate::error::SubmitError;
 
 /// Size of one receive of bytes that are not file data.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -161,7 +159,7 @@ impl Driver {
     }
 
     fn make(&mut self, command: Command, now: Instant) {
-        if self.machine.in_flight() >= crate::connection::REQUESTS_IN_FLIGHT_MAX {
+        if self.machine.in_flight() >= rawclient::REQUESTS_IN_FLIGHT_MAX {
             self.backlog.push_front(command);
             return;
         }
@@ -246,7 +244,7 @@ impl Driver {
                 Err(error) => return Err(socket(error)),
             }
         }
-        while self.machine.in_flight() < crate::connection::REQUESTS_IN_FLIGHT_MAX {
+        while self.machine.in_flight() < rawclient::REQUESTS_IN_FLIGHT_MAX {
             let Some(command) = self.backlog.pop_front() else { break };
             self.make(command, Instant::now());
         }

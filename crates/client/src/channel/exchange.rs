@@ -1,6 +1,7 @@
 //! A request and its reply as they pass between the callers of a channel and its task.
 
 use bytes::Bytes;
+use rawclient::{ConnectionError, Encoded, ServerInfo};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
@@ -10,9 +11,6 @@ use wire::xroot::ErrorCode;
 use wire::xroot::reply::{Redirect, StatusFrame};
 
 use crate::blocks::Block;
-use crate::connection::ServerInfo;
-use crate::encoded::Encoded;
-use crate::error::ConnectionError;
 use crate::listing_memory::{Charge, ListingMemory};
 
 /// State shared by the task and the callers.

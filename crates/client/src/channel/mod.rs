@@ -15,6 +15,7 @@ mod driver;
 mod exchange;
 
 use bytes::Bytes;
+use rawclient::{Connection, Encoded, ServerInfo};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,8 +26,6 @@ use wire::xroot::flags::ServerFlags;
 
 use self::exchange::{Command, Shared};
 use crate::blocks::Blocks;
-use crate::connection::{Connection, ServerInfo};
-use crate::encoded::Encoded;
 
 pub(crate) use self::exchange::{Answer, BodyLimit, Failed, Lost, PagesAt, Patience, Received, Sink, Until};
 

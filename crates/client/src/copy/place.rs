@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::error::UrlError;
 use crate::path::{Name, NameError, RelativePath, shown_path};
 use crate::url::{Scheme, Url};
+use crate::url_error::UrlError;
 
 /// A file, a directory, or a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]

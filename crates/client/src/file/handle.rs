@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rawclient::Encoded;
 use tokio::time::Instant;
 use wire::xroot::request::{Close, Request};
 use wire::xroot::{ErrorCode, FileHandle};
 
 use super::{File, Home, Opened, open};
 use crate::channel::{BodyLimit, Channel, Received, Sink};
-use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 use crate::identity::FileIdentity;
 use crate::request_loop::{Attempts, Destination, Exchange, Loss, Repeat};

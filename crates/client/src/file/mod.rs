@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use rawclient::Encoded;
 use wire::xroot::codes::{ChkpointOpcode, QueryType};
 use wire::xroot::flags::{OpenOptions, StatOptions, StatWants};
 use wire::xroot::reply::{ChkpointSizes, OpenDetail, OpenReply};
@@ -31,7 +32,6 @@ use crate::answers::{StatInfo, line};
 use crate::changes::{ROUNDS_AGAIN, look_at, not_asked};
 use crate::channel::{BodyLimit, Channel, Hold};
 use crate::client::Client;
-use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 use crate::identity::FileIdentity;
 use crate::request_loop::Repeat;

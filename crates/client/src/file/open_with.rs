@@ -1,10 +1,10 @@
 //! Options for opening a file.
 
+use rawclient::Encoded;
 use wire::xroot::FileHandle;
 use wire::xroot::flags::{OpenOptions, OpenTemplateOptions};
 use wire::xroot::request::{Open, Request};
 
-use crate::encoded::Encoded;
 use crate::path::RequestTarget;
 
 /// Default permission bits of created files.

@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use digest::pages::{self, CHECKSUM_BYTES, Page};
+use rawclient::Encoded;
 use wire::xroot::FileHandle;
 use wire::xroot::flags::PageFlags;
 use wire::xroot::request::read::ReadArgument;
@@ -14,7 +15,6 @@ use wire::xroot::request::{Pgread, Read, Request, SegmentList};
 use super::File;
 use crate::blocks::Block;
 use crate::channel::{PagesAt, Received, Sink};
-use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 
 /// Maximum size of one read.

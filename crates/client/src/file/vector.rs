@@ -5,6 +5,7 @@
 //! for split ranges. Source: xroot protocol 5.2.0, section 2.18.
 
 use bytes::{Bytes, BytesMut};
+use rawclient::Encoded;
 use wire::xroot::FileHandle;
 use wire::xroot::limits::{READV_SEGMENT_BYTES_MAX, READV_SEGMENTS_MAX, SEGMENT_BYTES};
 use wire::xroot::request::{Readv, Request, Segment, SegmentList};
@@ -12,7 +13,6 @@ use wire::xroot::request::{Readv, Request, Segment, SegmentList};
 use super::File;
 use crate::blocks::Block;
 use crate::channel::Sink;
-use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 
 /// Maximum number of bytes requested at once, because whole replies are kept in memory.

@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 use digest::pages::{self, CHECKSUM_BYTES};
+use rawclient::Encoded;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::xroot::codes::ChkpointOpcode;
@@ -22,7 +23,6 @@ use wire::xroot::request::{
 use wire::xroot::{FileHandle, RequestHeader, StreamId};
 
 use super::File;
-use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 
 /// Maximum size of one write.

@@ -4,14 +4,14 @@
 //! has the file. Its result is therefore the one that a redirected client would get.
 
 use base::LogicalPath;
-use client::xroot::flags::{StatFlags, StatOptions, StatWants};
-use client::xroot::reply::StatText;
-use client::xroot::request::{Request, Stat};
-use client::{Login, Session, SessionError};
 use cluster::tree::Address;
+use rawclient::{BlockingSession, Login, SessionError};
 use std::io;
 use std::net::ToSocketAddrs;
 use std::time::Duration;
+use wire::xroot::flags::{StatFlags, StatOptions, StatWants};
+use wire::xroot::reply::StatText;
+use wire::xroot::request::{Request, Stat};
 
 /// The mark of this server's own searches in their cgi. A search that returns to this server has
 /// found no other copy.
@@ -109,7 +109,7 @@ fn size_at(at: &(String, u16), target: &str) -> Result<Option<u64>, SessionError
     if addresses.is_empty() {
         return Err(SessionError::Io(io::ErrorKind::NotFound.into()));
     }
-    let mut session = Session::connect(&addresses, &Login::of_process("scalla-mover"), PATIENCE)?;
+    let mut session = BlockingSession::connect(&addresses, &Login::of_process("scalla-mover"), PATIENCE)?;
     let stat = Stat {
         options: StatOptions::NONE,
         wants: StatWants::NONE,

@@ -3,11 +3,11 @@
 
 use client::xroot::flags::{LocateOptions, OpenOptions};
 use client::xroot::request::{Locate, Request};
-use client::{Login, Session, SessionError};
 use cluster::tree::{
     Address, ChildSettings, Extensions, LoginMessage as NodeLogin, Mode, NodeId, ParentSettings,
 };
 use config::{DirectorySetting, Effective, Port, Setting};
+use rawclient::{BlockingSession, Login, SessionError};
 use server::RunningServer;
 use server::cluster::{ClusterEngine, NodeRole, Settings};
 use std::net::SocketAddr;
@@ -259,16 +259,16 @@ impl Client {
         Self { first: port, at: port, hops: 0 }
     }
 
-    fn session(port: u16) -> Session {
+    fn session(port: u16) -> BlockingSession {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        Session::connect(&[address], &Login::of_process("test"), PATIENCE).unwrap()
+        BlockingSession::connect(&[address], &Login::of_process("test"), PATIENCE).unwrap()
     }
 
     /// Makes a request and follows redirects.
     pub fn run<T>(
         &mut self,
-        call: impl Fn(&mut Session) -> Result<T, SessionError>,
-    ) -> Result<(Session, T), Refusal> {
+        call: impl Fn(&mut BlockingSession) -> Result<T, SessionError>,
+    ) -> Result<(BlockingSession, T), Refusal> {
         (self.at, self.hops) = (self.first, 0);
         loop {
             let mut session = Self::session(self.at);

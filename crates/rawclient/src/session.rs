@@ -11,25 +11,25 @@ use wire::xroot::flags::{OpenOptions, OpenTemplateOptions, StatOptions, StatWant
 use wire::xroot::reply::{OpenReply, Redirect, RedirectTarget, StatText};
 use wire::xroot::request::{self, Request};
 
-use crate::connection::{Connection, Event, Outcome, ServerInfo};
+use crate::connection::{Connection, ConnectionEvent, RequestOutcome, ServerInfo};
 use crate::error::SessionError;
-use crate::link::{Link, Received};
 use crate::login::Login;
-use crate::poller::{Interest, Poller};
+use crate::polled::{PolledConnection, SocketRead};
+use crate::poller::{Interest, SocketPoller};
 
 /// Size of the receive buffer.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// A logged-in connection for one request at a time.
 #[derive(Debug)]
-pub struct Session {
-    link: Link,
-    poller: Poller,
+pub struct BlockingSession {
+    link: PolledConnection,
+    poller: SocketPoller,
     patience: Duration,
     buffer: Vec<u8>,
 }
 
-impl Session {
+impl BlockingSession {
     /// Connects to the first of `addresses` that answers and logs in. No wait lasts longer than
     /// `patience`.
     ///
@@ -51,10 +51,11 @@ impl Session {
     }
 
     fn connect_to(address: SocketAddr, login: Login, patience: Duration) -> Result<Self, SessionError> {
-        let link = Link::connect(address, Connection::new(login))?;
-        let mut session = Self { link, poller: Poller::new()?, patience, buffer: vec![0; BUFFER_BYTES] };
+        let link = PolledConnection::connect(address, Connection::new(login))?;
+        let mut session =
+            Self { link, poller: SocketPoller::new()?, patience, buffer: vec![0; BUFFER_BYTES] };
         session.poller.add(&session.link, 0, Interest::ReadAndWrite)?;
-        session.run(|event| Ok(matches!(event, Event::Ready).then_some(())))?;
+        session.run(|event| Ok(matches!(event, ConnectionEvent::Ready).then_some(())))?;
         Ok(session)
     }
 
@@ -88,23 +89,30 @@ impl Session {
             submitted.map_err(|error| SessionError::Io(std::io::Error::other(error)))?;
             let mut answer = Vec::new();
             let wait = self.run(|event| match event {
-                Event::Data { bytes, .. } => {
+                ConnectionEvent::Data { bytes, .. } => {
                     answer.extend_from_slice(bytes);
                     Ok(None)
                 }
-                Event::Done { outcome: Outcome::Ok(bytes), .. } => {
+                ConnectionEvent::Done { outcome: RequestOutcome::Ok(bytes), .. } => {
                     answer.extend_from_slice(bytes);
                     Ok(Some(None))
                 }
-                Event::Done { outcome: Outcome::Wait(wait), .. } => {
+                ConnectionEvent::Done { outcome: RequestOutcome::Wait(wait), .. } => {
                     Ok(Some(Some(Duration::from_secs(u64::try_from(wait.seconds).unwrap_or(0)))))
                 }
-                Event::Done { outcome: Outcome::Error(error), .. } => Err(SessionError::Failed {
-                    code: error.code,
-                    text: String::from_utf8_lossy(error.text).into_owned(),
-                }),
-                Event::Done { outcome: Outcome::Redirect(redirect), .. } => Err(redirected(&redirect)?),
-                Event::Ready | Event::Pages { .. } | Event::Later { .. } | Event::Notice { .. } => Ok(None),
+                ConnectionEvent::Done { outcome: RequestOutcome::Error(error), .. } => {
+                    Err(SessionError::Failed {
+                        code: error.code,
+                        text: String::from_utf8_lossy(error.text).into_owned(),
+                    })
+                }
+                ConnectionEvent::Done { outcome: RequestOutcome::Redirect(redirect), .. } => {
+                    Err(redirected(&redirect)?)
+                }
+                ConnectionEvent::Ready
+                | ConnectionEvent::Pages { .. }
+                | ConnectionEvent::Later { .. }
+                | ConnectionEvent::Notice { .. } => Ok(None),
             })?;
             match wait {
                 None => return Ok(answer),
@@ -167,7 +175,7 @@ impl Session {
     /// Sends the queued bytes and passes events to `take` until it returns a result.
     fn run<T>(
         &mut self,
-        mut take: impl FnMut(Event<'_>) -> Result<Option<T>, SessionError>,
+        mut take: impl FnMut(ConnectionEvent<'_>) -> Result<Option<T>, SessionError>,
     ) -> Result<T, SessionError> {
         let until = Instant::now() + self.patience;
         loop {
@@ -181,9 +189,9 @@ impl Session {
                 continue;
             }
             let mut input = match self.link.receive(&mut self.buffer)? {
-                Received::Bytes(count) => self.buffer.get(..count).unwrap_or_default(),
-                Received::Nothing => continue,
-                Received::End => return Err(SessionError::Closed),
+                SocketRead::Bytes(count) => self.buffer.get(..count).unwrap_or_default(),
+                SocketRead::Nothing => continue,
+                SocketRead::End => return Err(SessionError::Closed),
             };
             while let Some(event) = self.link.connection().next_event(&mut input)? {
                 // Only one request is in flight, so the events behind the result are not needed.

@@ -9,7 +9,7 @@ use wire::xroot::limits::{ARGUMENT_BYTES_MAX, RESPONSE_HEADER_BYTES};
 use wire::xroot::reply::{Attn, Reply};
 use wire::xroot::{RequestCode, ResponseHeader, Status, StreamId};
 
-use super::event::{Event, Outcome};
+use super::event::{ConnectionEvent, RequestOutcome};
 use super::requests::Requests;
 use crate::error::ConnectionError;
 use crate::outgoing::Outgoing;
@@ -73,7 +73,7 @@ impl Lane {
         &'a mut self,
         input: &mut &'input [u8],
         requests: &mut Requests,
-    ) -> Result<Option<Event<'a>>, ConnectionError> {
+    ) -> Result<Option<ConnectionEvent<'a>>, ConnectionError> {
         if std::mem::take(&mut self.kept_used) {
             self.kept.clear();
         }
@@ -83,13 +83,16 @@ impl Lane {
                     let (bytes, rest) = input.split_at(body.left.min(input.len()));
                     *input = rest;
                     body.left -= bytes.len();
-                    return Ok((!bytes.is_empty()).then_some(Event::Data { tag: body.tag, bytes }));
+                    return Ok((!bytes.is_empty()).then_some(ConnectionEvent::Data { tag: body.tag, bytes }));
                 }
                 let body = *body;
                 self.body = None;
                 if body.last {
                     requests.release(body.streamid);
-                    return Ok(Some(Event::Done { tag: body.tag, outcome: Outcome::Ok(&[]) }));
+                    return Ok(Some(ConnectionEvent::Done {
+                        tag: body.tag,
+                        outcome: RequestOutcome::Ok(&[]),
+                    }));
                 }
             }
             let Some(unit) = self.unit(input, Some(requests))? else { return Ok(None) };
@@ -114,7 +117,7 @@ impl Lane {
         requests: Option<&Requests>,
     ) -> Result<Option<Unit<'a>>, ConnectionError> {
         if self.kept.is_empty()
-            && let Wanted::Whole(bytes) = wanted(input, requests)?
+            && let FrameSize::Whole(bytes) = wanted(input, requests)?
             && let Some((unit, rest)) = input.split_at_checked(bytes)
         {
             *input = rest;
@@ -122,7 +125,7 @@ impl Lane {
         }
         loop {
             let wanted = wanted(&self.kept, requests)?;
-            let (Wanted::More(bytes) | Wanted::Whole(bytes)) = wanted;
+            let (FrameSize::More(bytes) | FrameSize::Whole(bytes)) = wanted;
             let missing = bytes.saturating_sub(self.kept.len());
             let (piece, rest) = input.split_at(missing.min(input.len()));
             self.kept.extend_from_slice(piece);
@@ -130,7 +133,7 @@ impl Lane {
             if piece.len() < missing {
                 return Ok(None);
             }
-            if matches!(wanted, Wanted::Whole(_)) {
+            if matches!(wanted, FrameSize::Whole(_)) {
                 return Ok(Some(Unit::Kept));
             }
         }
@@ -156,21 +159,21 @@ impl Lane {
 }
 
 /// Returns how many of the bytes that begin with `bytes` have to be complete.
-fn wanted(bytes: &[u8], requests: Option<&Requests>) -> Result<Wanted, ConnectionError> {
+fn wanted(bytes: &[u8], requests: Option<&Requests>) -> Result<FrameSize, ConnectionError> {
     let Some((header, body)) = bytes.split_first_chunk() else {
-        return Ok(Wanted::More(RESPONSE_HEADER_BYTES));
+        return Ok(FrameSize::More(RESPONSE_HEADER_BYTES));
     };
     let header = ResponseHeader::decode(header);
     let length = header.body_bytes()?;
     let whole = length.saturating_add(RESPONSE_HEADER_BYTES);
     if is_streamed(&header, requests)? && (header.status == Status::OKSOFAR || body.len() < length) {
-        return Ok(Wanted::Whole(RESPONSE_HEADER_BYTES));
+        return Ok(FrameSize::Whole(RESPONSE_HEADER_BYTES));
     }
     if whole > WHOLE_FRAME_BYTES_MAX && !is_streamed(&header, requests)? {
         let error = WireError::TooLong { field: "frame", limit: WHOLE_FRAME_BYTES_MAX, bytes: whole };
         return Err(error.into());
     }
-    Ok(Wanted::Whole(whole))
+    Ok(FrameSize::Whole(whole))
 }
 
 /// Reports whether the body of this frame may be delivered in pieces.
@@ -183,7 +186,7 @@ fn is_streamed(header: &ResponseHeader, requests: Option<&Requests>) -> Result<b
 }
 
 /// The number of bytes that have to be complete.
-enum Wanted {
+enum FrameSize {
     /// At least this number, to determine the length.
     More(usize),
     /// Exactly this number.
@@ -195,13 +198,13 @@ fn event<'a>(
     frame: &'a [u8],
     requests: &mut Requests,
     streamed: &mut Option<Body>,
-) -> Result<Event<'a>, ConnectionError> {
+) -> Result<ConnectionEvent<'a>, ConnectionError> {
     let short = WireError::Short { field: "header", need: RESPONSE_HEADER_BYTES, have: frame.len() };
     let (header, body) = frame.split_first_chunk().ok_or(short)?;
     let header = ResponseHeader::decode(header);
     let reply = Reply::decode(&header, body)?;
     match reply {
-        Reply::Attn(Attn::Other { actnum, rest }) => Ok(Event::Notice { action: actnum, rest }),
+        Reply::Attn(Attn::Other { actnum, rest }) => Ok(ConnectionEvent::Notice { action: actnum, rest }),
         Reply::Attn(Attn::Response { header, body }) => {
             answer(&header, Reply::decode(&header, body)?, requests, streamed)
         }
@@ -215,27 +218,27 @@ fn answer<'a>(
     reply: Reply<'a>,
     requests: &mut Requests,
     streamed: &mut Option<Body>,
-) -> Result<Event<'a>, ConnectionError> {
+) -> Result<ConnectionEvent<'a>, ConnectionError> {
     let (tag, request) = requests.get(header.streamid)?;
     let unexpected = ConnectionError::Unexpected { request, status: header.status };
     let outcome = match reply {
-        Reply::Ok(body) => Outcome::Ok(body),
-        Reply::Error(error) => Outcome::Error(error),
-        Reply::Redirect(redirect) => Outcome::Redirect(redirect),
-        Reply::Wait(wait) => Outcome::Wait(wait),
-        Reply::Oksofar(bytes) => return Ok(Event::Data { tag, bytes }),
-        Reply::Waitresp(wait) => return Ok(Event::Later { tag, wait }),
+        Reply::Ok(body) => RequestOutcome::Ok(body),
+        Reply::Error(error) => RequestOutcome::Error(error),
+        Reply::Redirect(redirect) => RequestOutcome::Redirect(redirect),
+        Reply::Wait(wait) => RequestOutcome::Wait(wait),
+        Reply::Oksofar(bytes) => return Ok(ConnectionEvent::Data { tag, bytes }),
+        Reply::Waitresp(wait) => return Ok(ConnectionEvent::Later { tag, wait }),
         Reply::Status(frame) => {
             let pages = matches!(request, RequestCode::PGREAD | RequestCode::PGWRITE);
             let left = usize::try_from(frame.dlen).ok().filter(|_| pages && frame.request == request);
             let left = left.ok_or(unexpected)?;
             let last = frame.resptype == ResponseType::FINAL;
             *streamed = Some(Body { streamid: header.streamid, tag, left, last });
-            return Ok(Event::Pages { tag, frame });
+            return Ok(ConnectionEvent::Pages { tag, frame });
         }
         // No authentication is in progress, and replies do not nest.
         Reply::Authmore(_) | Reply::Attn(_) | Reply::Unknown { .. } => return Err(unexpected),
     };
     requests.release(header.streamid);
-    Ok(Event::Done { tag, outcome })
+    Ok(ConnectionEvent::Done { tag, outcome })
 }

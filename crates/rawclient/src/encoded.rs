@@ -39,12 +39,12 @@ impl Encoded {
     }
 
     /// Reports whether its data may use a data stream.
-    pub(crate) fn has_path(&self) -> bool {
+    pub fn has_path(&self) -> bool {
         self.path_at().is_some()
     }
 
     /// Appends the bytes with stream id and path id, also in the header of a nested request.
-    pub(crate) fn append(&self, streamid: StreamId, path: u8, out: &mut Vec<u8>) {
+    pub fn append(&self, streamid: StreamId, path: u8, out: &mut Vec<u8>) {
         let at = out.len();
         out.extend_from_slice(&self.bytes);
         let mut put = |at: usize| {

@@ -63,12 +63,12 @@ impl Login {
     }
 
     /// Appends the first 44 bytes of a connection: handshake and `kXR_protocol`.
-    pub(crate) fn encode_greeting(out: &mut Vec<u8>) {
+    pub fn encode_greeting(out: &mut Vec<u8>) {
         Self::encode_handshake(Expect::LOGIN, out);
     }
 
     /// Appends all setup requests of a data stream: handshake, `kXR_protocol`, `kXR_bind`.
-    pub(crate) fn encode_binding(sessid: SessionId, out: &mut Vec<u8>) {
+    pub fn encode_binding(sessid: SessionId, out: &mut Vec<u8>) {
         Self::encode_handshake(Expect::BIND, out);
         Request::Bind(request::Bind { sessid }).encode(StreamId::default(), out);
     }
@@ -81,7 +81,7 @@ impl Login {
     }
 
     /// Appends `kXR_login`.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut Vec<u8>) {
         let mut username = [0; USERNAME_BYTES];
         username.iter_mut().zip(self.user.bytes()).for_each(|(place, byte)| *place = byte);
         let mut cgi = Vec::new();

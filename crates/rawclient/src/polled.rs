@@ -15,7 +15,7 @@ const SLICES: usize = 16;
 
 /// The result of a read from the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Received {
+pub enum SocketRead {
     /// Number of received bytes, at least one.
     Bytes(usize),
     /// No bytes are available yet.
@@ -26,20 +26,20 @@ pub enum Received {
 
 /// A connection and its socket.
 #[derive(Debug)]
-pub struct Link {
+pub struct PolledConnection {
     socket: OwnedFd,
     connection: Connection,
 }
 
-impl AsFd for Link {
+impl AsFd for PolledConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Link {
-    /// Begins to connect. The caller waits until it is writable and calls [`Link::flush`]; a
-    /// refusal is returned as an error of [`Link::receive`].
+impl PolledConnection {
+    /// Begins to connect. The caller waits until it is writable and calls [`PolledConnection::flush`]; a
+    /// refusal is returned as an error of [`PolledConnection::receive`].
     ///
     /// # Errors
     /// Immediate errors of the kernel.
@@ -89,7 +89,7 @@ impl Link {
     ///
     /// # Errors
     /// The connection is lost, or could not be established.
-    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<SocketRead> {
         self.read(buffer, RecvFlags::empty())
     }
 
@@ -99,21 +99,21 @@ impl Link {
     ///
     /// # Errors
     /// The connection is lost.
-    pub fn discard(&mut self, room: &mut [u8]) -> io::Result<Received> {
+    pub fn discard(&mut self, room: &mut [u8]) -> io::Result<SocketRead> {
         let most = self.connection.discardable().map_or(0, |(_, bytes)| bytes).min(room.len());
         let received = self.read(room.get_mut(..most).unwrap_or_default(), RecvFlags::TRUNC)?;
-        if let Received::Bytes(count) = received {
+        if let SocketRead::Bytes(count) = received {
             self.connection.discarded(count);
         }
         Ok(received)
     }
 
-    fn read(&self, buffer: &mut [u8], flags: RecvFlags) -> io::Result<Received> {
+    fn read(&self, buffer: &mut [u8], flags: RecvFlags) -> io::Result<SocketRead> {
         loop {
             return match net::recv(&self.socket, &mut *buffer, flags) {
-                Ok((0, _)) => Ok(Received::End),
-                Ok((count, _)) => Ok(Received::Bytes(count)),
-                Err(Errno::AGAIN) => Ok(Received::Nothing),
+                Ok((0, _)) => Ok(SocketRead::End),
+                Ok((count, _)) => Ok(SocketRead::Bytes(count)),
+                Err(Errno::AGAIN) => Ok(SocketRead::Nothing),
                 Err(Errno::INTR) => continue,
                 Err(error) => Err(error.into()),
             };

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
-use client::{Connection, ConnectionError, Demand, Event, Login, Outcome, SubmitError};
+use rawclient::{Connection, ConnectionError, ConnectionEvent, Demand, Login, RequestOutcome, SubmitError};
 use std::io::IoSlice;
 use wire::xroot::codes::ResponseType;
 use wire::xroot::flags::ServerFlags;
@@ -27,18 +27,18 @@ enum Seen {
     Notice,
 }
 
-fn see(event: Event<'_>) -> Seen {
+fn see(event: ConnectionEvent<'_>) -> Seen {
     match event {
-        Event::Ready => Seen::Ready,
-        Event::Data { tag, bytes } => Seen::Data(tag, bytes.to_vec()),
-        Event::Pages { tag, frame } => Seen::Pages(tag, frame.offset, frame.dlen),
-        Event::Later { tag, wait } => Seen::Later(tag, wait.seconds),
-        Event::Notice { .. } => Seen::Notice,
-        Event::Done { tag, outcome } => match outcome {
-            Outcome::Ok(bytes) => Seen::Ok(tag, bytes.to_vec()),
-            Outcome::Error(error) => Seen::Error(tag, error.code),
-            Outcome::Redirect(redirect) => Seen::Redirect(tag, redirect.host.to_vec()),
-            Outcome::Wait(wait) => Seen::Wait(tag, wait.seconds),
+        ConnectionEvent::Ready => Seen::Ready,
+        ConnectionEvent::Data { tag, bytes } => Seen::Data(tag, bytes.to_vec()),
+        ConnectionEvent::Pages { tag, frame } => Seen::Pages(tag, frame.offset, frame.dlen),
+        ConnectionEvent::Later { tag, wait } => Seen::Later(tag, wait.seconds),
+        ConnectionEvent::Notice { .. } => Seen::Notice,
+        ConnectionEvent::Done { tag, outcome } => match outcome {
+            RequestOutcome::Ok(bytes) => Seen::Ok(tag, bytes.to_vec()),
+            RequestOutcome::Error(error) => Seen::Error(tag, error.code),
+            RequestOutcome::Redirect(redirect) => Seen::Redirect(tag, redirect.host.to_vec()),
+            RequestOutcome::Wait(wait) => Seen::Wait(tag, wait.seconds),
         },
     }
 }
@@ -305,7 +305,7 @@ fn invalid_bytes_end_the_connection() {
 #[test]
 fn stream_ids_are_limited_and_reused() {
     let mut connection = ready();
-    for tag in 0..client::REQUESTS_IN_FLIGHT_MAX as u64 {
+    for tag in 0..rawclient::REQUESTS_IN_FLIGHT_MAX as u64 {
         connection.submit(&stat(), 100 + tag).unwrap();
     }
     assert_eq!(connection.submit(&stat(), 1), Err(SubmitError::Full));

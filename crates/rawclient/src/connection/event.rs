@@ -5,11 +5,11 @@ use wire::xroot::reply::{ErrorReply, Redirect, StatusFrame, Wait};
 
 /// An event on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event<'a> {
+pub enum ConnectionEvent<'a> {
     /// The login is complete; requests are accepted.
     Ready,
     /// Data of the reply to a request, in order. It continues the previous data of the same
-    /// `kXR_read`, `kXR_readv` or `kXR_dirlist`, or the last [`Event::Pages`].
+    /// `kXR_read`, `kXR_readv` or `kXR_dirlist`, or the last [`ConnectionEvent::Pages`].
     Data {
         /// Tag of the request.
         tag: u64,
@@ -36,7 +36,7 @@ pub enum Event<'a> {
         /// Tag of the request.
         tag: u64,
         /// Result of the request.
-        outcome: Outcome<'a>,
+        outcome: RequestOutcome<'a>,
     },
     /// A message of the server that belongs to no request.
     Notice {
@@ -49,8 +49,8 @@ pub enum Event<'a> {
 
 /// The result of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome<'a> {
-    /// Success, with the body, or with the part of it that was not delivered as [`Event::Data`].
+pub enum RequestOutcome<'a> {
+    /// Success, with the body, or with the part of it that was not delivered as [`ConnectionEvent::Data`].
     Ok(&'a [u8]),
     /// The request failed.
     Error(ErrorReply<'a>),

@@ -1,50 +1,9 @@
-//! Errors between a client and its server, apart from error replies to requests.
-//!
-//! They occur below the level of operations, whose errors are in `failure`.
+//! Errors of a connection, apart from error replies to requests.
 
 use std::fmt;
 use std::io;
 use wire::WireError;
 use wire::xroot::{ErrorCode, RequestCode, Status, StreamId};
-
-use crate::path::NameError;
-
-/// The reason why a text is not a URL.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum UrlError {
-    /// The text is empty.
-    Empty,
-    /// The scheme in front of `://` is not supported.
-    UnknownScheme(String),
-    /// The host is missing.
-    NoHost,
-    /// The text in brackets is not an IPv6 address, or the bracket is not closed.
-    BadAddress(String),
-    /// The text behind the colon of a host is not a port (0 to 65535).
-    BadPort(String),
-    /// The path contains bytes that no request can carry.
-    BadPath(String, NameError),
-}
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => write!(f, "the URL is empty"),
-            Self::UnknownScheme(scheme) => {
-                write!(
-                    f,
-                    "`{scheme}` is no protocol for files (root, roots, xroot, xroots, http, https, file)"
-                )
-            }
-            Self::NoHost => write!(f, "the URL has no host (root://HOST[:PORT]//PATH)"),
-            Self::BadAddress(text) => write!(f, "`{text}` is no IPv6 address in brackets"),
-            Self::BadPort(text) => write!(f, "`{text}` is no port (0 to 65535)"),
-            Self::BadPath(text, why) => write!(f, "{text:?} cannot be asked for: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for UrlError {}
 
 /// A requirement of a server that this client cannot meet.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -138,7 +97,7 @@ impl fmt::Display for SubmitError {
 
 impl std::error::Error for SubmitError {}
 
-/// The reason why a [`Session`](crate::Session) returns no reply.
+/// The reason why a [`BlockingSession`](crate::BlockingSession) returns no reply.
 #[derive(Debug)]
 pub enum SessionError {
     /// The socket failed.

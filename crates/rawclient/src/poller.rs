@@ -1,6 +1,6 @@
 //! Waits for many sockets at once.
 //!
-//! It exists for programs that run their own event loop over [`Link`](crate::Link)s.
+//! It exists for programs that run their own event loop over [`PolledConnection`](crate::PolledConnection)s.
 
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -19,7 +19,7 @@ pub enum Interest {
 
 /// The events of a ready socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Readiness {
+pub struct SocketReadiness {
     /// Token with which the socket was added.
     pub token: u64,
     /// Set for bytes to read, the end, or an error that a read returns.
@@ -32,18 +32,18 @@ pub struct Readiness {
 const BATCH: usize = 256;
 
 /// An epoll instance. A closed socket is removed automatically.
-pub struct Poller {
+pub struct SocketPoller {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
 }
 
-impl fmt::Debug for Poller {
+impl fmt::Debug for SocketPoller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Poller").field("epoll", &self.epoll).finish_non_exhaustive()
+        f.debug_struct("SocketPoller").field("epoll", &self.epoll).finish_non_exhaustive()
     }
 }
 
-impl Poller {
+impl SocketPoller {
     /// Creates a poller without sockets.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Poller {
     pub fn wait(
         &mut self,
         timeout: Option<Duration>,
-    ) -> io::Result<impl ExactSizeIterator<Item = Readiness> + '_> {
+    ) -> io::Result<impl ExactSizeIterator<Item = SocketReadiness> + '_> {
         self.events.clear();
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
@@ -90,7 +90,7 @@ impl Poller {
         Ok(self.events.iter().map(|event| {
             // Fields of a packed struct are copied because references to them are invalid.
             let (data, flags) = (event.data, event.flags);
-            Readiness {
+            SocketReadiness {
                 token: data.u64(),
                 readable: flags.intersects(
                     epoll::EventFlags::IN

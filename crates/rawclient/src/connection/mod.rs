@@ -11,7 +11,7 @@
 //! | file       | contents                                |
 //! |------------|-----------------------------------------|
 //! | `mod`      | [`Connection`]: login, requests, events |
-//! | `event`    | [`Event`], [`Outcome`]                |
+//! | `event`    | [`ConnectionEvent`], [`RequestOutcome`]                |
 //! | `lane`     | one of its sockets: frame boundaries    |
 //! | `requests` | the requests in flight by stream id     |
 //!
@@ -37,7 +37,7 @@ use crate::login::Login;
 use self::lane::Lane;
 use self::requests::Requests;
 
-pub use self::event::{Event, Outcome};
+pub use self::event::{ConnectionEvent, RequestOutcome};
 
 /// Maximum number of requests in flight on one connection: all stream ids but 0, which the login
 /// uses.
@@ -46,7 +46,7 @@ pub const REQUESTS_IN_FLIGHT_MAX: usize = u16::MAX as usize;
 /// One connection to a server.
 #[derive(Debug)]
 pub struct Connection {
-    phase: Phase,
+    phase: LoginPhase,
     login: Login,
     server: ServerInfo,
     /// The lane of its own socket.
@@ -70,7 +70,7 @@ pub struct ServerInfo {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum LoginPhase {
     Handshake,
     Protocol,
     Login,
@@ -84,7 +84,7 @@ impl Connection {
         let mut control = Lane::default();
         Login::encode_greeting(control.outgoing.buffer());
         Self {
-            phase: Phase::Handshake,
+            phase: LoginPhase::Handshake,
             login,
             server: ServerInfo::default(),
             control,
@@ -103,7 +103,7 @@ impl Connection {
     /// Reports whether the login is complete.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.phase == Phase::Ready
+        self.phase == LoginPhase::Ready
     }
 
     /// Returns the number of requests without a complete reply.
@@ -131,7 +131,7 @@ impl Connection {
         payload: Bytes,
         tag: u64,
     ) -> Result<(), SubmitError> {
-        if self.phase != Phase::Ready {
+        if self.phase != LoginPhase::Ready {
             return Err(SubmitError::NotReady);
         }
         let streamid = self.requests.take(tag, request.code()).ok_or(SubmitError::Full)?;
@@ -142,14 +142,14 @@ impl Connection {
 
     /// Adds a data stream that is bound to the session under this path id. Returns the number of
     /// its lane, from 1.
-    pub(crate) fn bind(&mut self, path: u8) -> usize {
+    pub fn bind(&mut self, path: u8) -> usize {
         self.bound.push(Lane::default());
         self.paths.push(path);
         self.bound.len()
     }
 
     /// Returns the number of lanes; lane 0 is its own socket.
-    pub(crate) const fn lanes(&self) -> usize {
+    pub const fn lanes(&self) -> usize {
         1 + self.bound.len()
     }
 
@@ -168,14 +168,14 @@ impl Connection {
     }
 
     /// Queues an encoded request. Its data uses this lane, in either direction.
-    pub(crate) fn submit_encoded(
+    pub fn submit_encoded(
         &mut self,
         request: &Encoded,
         payload: Bytes,
         lane: usize,
         tag: u64,
     ) -> Result<(), SubmitError> {
-        if self.phase != Phase::Ready {
+        if self.phase != LoginPhase::Ready {
             return Err(SubmitError::NotReady);
         }
         let streamid = self.requests.take(tag, request.code()).ok_or(SubmitError::Full)?;
@@ -188,40 +188,40 @@ impl Connection {
     }
 
     /// Implements [`Connection::is_sent`] for one lane.
-    pub(crate) fn is_sent_on(&self, lane: usize) -> bool {
+    pub fn is_sent_on(&self, lane: usize) -> bool {
         self.lane_ref(lane).is_none_or(|lane| lane.outgoing.is_empty())
     }
 
     /// Implements [`Connection::outgoing`] for one lane.
-    pub(crate) fn outgoing_on<'a>(&'a self, lane: usize, slices: &mut [IoSlice<'a>]) -> usize {
+    pub fn outgoing_on<'a>(&'a self, lane: usize, slices: &mut [IoSlice<'a>]) -> usize {
         self.lane_ref(lane).map_or(0, |lane| lane.outgoing.slices(slices))
     }
 
     /// Implements [`Connection::sent`] for one lane.
-    pub(crate) fn sent_on(&mut self, lane: usize, count: usize) {
+    pub fn sent_on(&mut self, lane: usize, count: usize) {
         if let Some(lane) = self.lane(lane) {
             lane.outgoing.sent(count);
         }
     }
 
     /// Implements [`Connection::discardable`] for one lane.
-    pub(crate) fn discardable_on(&self, lane: usize) -> Option<(u64, usize)> {
+    pub fn discardable_on(&self, lane: usize) -> Option<(u64, usize)> {
         self.lane_ref(lane)?.discardable()
     }
 
     /// Implements [`Connection::discarded`] for one lane.
-    pub(crate) fn discarded_on(&mut self, lane: usize, count: usize) {
+    pub fn discarded_on(&mut self, lane: usize, count: usize) {
         if let Some(lane) = self.lane(lane) {
             lane.discarded(count);
         }
     }
 
     /// Implements [`Connection::next_event`] for one lane, after the login.
-    pub(crate) fn next_event_on<'a, 'input: 'a>(
+    pub fn next_event_on<'a, 'input: 'a>(
         &'a mut self,
         lane: usize,
         input: &mut &'input [u8],
-    ) -> Result<Option<Event<'a>>, ConnectionError> {
+    ) -> Result<Option<ConnectionEvent<'a>>, ConnectionError> {
         let Self { control, bound, requests, .. } = self;
         let lane = match lane.checked_sub(1) {
             None => Some(control),
@@ -267,11 +267,11 @@ impl Connection {
     pub fn next_event<'a, 'input: 'a>(
         &'a mut self,
         input: &mut &'input [u8],
-    ) -> Result<Option<Event<'a>>, ConnectionError> {
-        while self.phase != Phase::Ready {
+    ) -> Result<Option<ConnectionEvent<'a>>, ConnectionError> {
+        while self.phase != LoginPhase::Ready {
             let Some(frame) = self.control.whole(input)? else { return Ok(None) };
             if self.greet(&frame)? {
-                return Ok(Some(Event::Ready));
+                return Ok(Some(ConnectionEvent::Ready));
             }
         }
         self.control.next_event(input, &mut self.requests)
@@ -284,8 +284,8 @@ impl Connection {
         let header = ResponseHeader::decode(header);
         let request = match self.phase {
             // The handshake has no request code of its own.
-            Phase::Handshake | Phase::Protocol => RequestCode::PROTOCOL,
-            Phase::Login | Phase::Ready => RequestCode::LOGIN,
+            LoginPhase::Handshake | LoginPhase::Protocol => RequestCode::PROTOCOL,
+            LoginPhase::Login | LoginPhase::Ready => RequestCode::LOGIN,
         };
         match Reply::decode(&header, body)? {
             _ if header.streamid != StreamId::default() => {
@@ -299,20 +299,20 @@ impl Connection {
             _ => return Err(ConnectionError::Unexpected { request, status: header.status }),
         }
         match self.phase {
-            Phase::Handshake => {
+            LoginPhase::Handshake => {
                 let bytes = frame.first_chunk().ok_or(WireError::BadLength {
                     field: "handshake reply",
                     bytes: i64::from(header.dlen),
                 })?;
                 self.server.protocol_version = HandshakeReply::decode(bytes)?.protover;
-                self.phase = Phase::Protocol;
+                self.phase = LoginPhase::Protocol;
             }
-            Phase::Protocol => {
+            LoginPhase::Protocol => {
                 self.take_protocol(&ProtocolReply::decode(body)?)?;
                 self.login.encode(self.control.outgoing.buffer());
-                self.phase = Phase::Login;
+                self.phase = LoginPhase::Login;
             }
-            Phase::Login | Phase::Ready => {
+            LoginPhase::Login | LoginPhase::Ready => {
                 let reply = LoginReply::decode(body)?;
                 if !reply.security.is_empty() {
                     let names: Vec<_> =
@@ -320,10 +320,10 @@ impl Connection {
                     return Err(ConnectionError::Demands(Demand::Authentication(names.join(", "))));
                 }
                 self.server.session = reply.sessid;
-                self.phase = Phase::Ready;
+                self.phase = LoginPhase::Ready;
             }
         }
-        Ok(self.phase == Phase::Ready)
+        Ok(self.phase == LoginPhase::Ready)
     }
 
     fn take_protocol(&mut self, reply: &ProtocolReply<'_>) -> Result<(), ConnectionError> {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use client::{Login, Session, SessionError};
+use rawclient::{BlockingSession, Login, SessionError};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
@@ -57,8 +57,8 @@ fn request(stream: &mut TcpStream) -> Option<(RequestHeader, Vec<u8>)> {
     Some((header, payload))
 }
 
-fn connect(address: SocketAddr) -> Result<Session, SessionError> {
-    Session::connect(&[address], &Login::of_process("test"), PATIENCE)
+fn connect(address: SocketAddr) -> Result<BlockingSession, SessionError> {
+    BlockingSession::connect(&[address], &Login::of_process("test"), PATIENCE)
 }
 
 #[test]
@@ -115,5 +115,8 @@ fn a_refused_connection_is_reported() {
     drop(listener);
     let Err(SessionError::Io(error)) = connect(address) else { panic!("connected") };
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
-    assert!(matches!(Session::connect(&[], &Login::of_process("test"), PATIENCE), Err(SessionError::Closed)));
+    assert!(matches!(
+        BlockingSession::connect(&[], &Login::of_process("test"), PATIENCE),
+        Err(SessionError::Closed)
+    ));
 }

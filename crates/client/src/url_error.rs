@@ -1,0 +1,42 @@
+//! Errors of URLs.
+
+use std::fmt;
+
+use crate::path::NameError;
+
+/// The reason why a text is not a URL.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum UrlError {
+    /// The text is empty.
+    Empty,
+    /// The scheme in front of `://` is not supported.
+    UnknownScheme(String),
+    /// The host is missing.
+    NoHost,
+    /// The text in brackets is not an IPv6 address, or the bracket is not closed.
+    BadAddress(String),
+    /// The text behind the colon of a host is not a port (0 to 65535).
+    BadPort(String),
+    /// The path contains bytes that no request can carry.
+    BadPath(String, NameError),
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "the URL is empty"),
+            Self::UnknownScheme(scheme) => {
+                write!(
+                    f,
+                    "`{scheme}` is no protocol for files (root, roots, xroot, xroots, http, https, file)"
+                )
+            }
+            Self::NoHost => write!(f, "the URL has no host (root://HOST[:PORT]//PATH)"),
+            Self::BadAddress(text) => write!(f, "`{text}` is no IPv6 address in brackets"),
+            Self::BadPort(text) => write!(f, "`{text}` is no port (0 to 65535)"),
+            Self::BadPath(text, why) => write!(f, "{text:?} cannot be asked for: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for UrlError {}
