@@ -10,9 +10,9 @@
 
 mod campaigns;
 mod cluster;
-mod good;
 mod process;
 mod raw;
+mod reference_client;
 mod site;
 
 use anyhow::{Context, Result, bail};
@@ -122,13 +122,13 @@ fn raise_descriptors() {
 fn play(campaign: &Campaign, program: &Path) -> Result<Vec<String>> {
     let mut site = Site::start(program)?;
     let mut client = RawClient::login(site.port)?;
-    let mut control = good::work_for(&mut client, CONTROL)?;
+    let mut control = reference_client::work_for(&mut client, CONTROL)?;
     let before = site.holdings()?;
     site.process.reset_peak();
     let over = AtomicBool::new(false);
     let begun = Instant::now();
     let (played, worked) = std::thread::scope(|scope| {
-        let working = scope.spawn(|| good::work(&mut client, &over));
+        let working = scope.spawn(|| reference_client::work(&mut client, &over));
         let played = (campaign.run)(site.port);
         std::thread::sleep(AFTERMATH);
         over.store(true, Ordering::Relaxed);

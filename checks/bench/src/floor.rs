@@ -5,7 +5,7 @@
 //! is answered, so that the same generator can be used. All requests received by one call are
 //! answered by one send. With a directory it is the bare server ([`crate::bare`]).
 
-use crate::bare::{BareFile, ServedDirectory};
+use crate::bare_server::{BareFile, ServedDirectory};
 use anyhow::Context;
 use rawclient::{Interest, SocketPoller, SocketReadiness};
 use rustix::io::Errno;

@@ -14,7 +14,7 @@
 //! | `slow`     | our server on a slow or rate-limited storage      |
 //! | `relay`    | a network that limits the rate of each connection |
 //! | `clients`  | loads that compare clients                        |
-//! | `crowd`    | a client with thousands of open files             |
+//! | `many_open_files` | a client with thousands of open files      |
 //! | `data`     | the exported files                                |
 //! | `measure`  | one load on one server                            |
 //! | `children` | child processes with a deadline                   |
@@ -26,15 +26,15 @@
 //! | `page`     | the page in `docs`                                |
 
 mod agents;
-mod bare;
+mod bare_server;
 mod children;
 mod clients;
 mod cold;
-mod crowd;
 mod data;
 mod figures;
 mod floor;
 mod machine;
+mod many_open_files;
 mod measure;
 mod outcome;
 mod page;
@@ -52,7 +52,7 @@ use clap::Parser;
 use data::Data;
 use machine::TestMachine;
 use measure::Measure;
-use report::Results;
+use report::BenchResults;
 use rows::Row;
 use servers::Fleet;
 use std::path::{Path, PathBuf};
@@ -171,7 +171,7 @@ fn work() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some([base, count]) = options.crowd.as_deref() {
-        crowd::read(base, count.parse()?)?;
+        many_open_files::read(base, count.parse()?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if options.write_docs {
@@ -208,7 +208,7 @@ fn program(options: &Options) -> anyhow::Result<PathBuf> {
     })
 }
 
-fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<Results> {
+fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<BenchResults> {
     let program = program(options)?;
     if !Path::new(servers::XROOTD).exists() {
         bail!("{} is missing: run `make peers`", servers::XROOTD);
@@ -223,7 +223,7 @@ fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<Results> {
     let mut fleet = Fleet::new(&data, &options.ours);
     let measure =
         Measure { program: data.program(), data: &data, time: options.time(), quick: options.quick };
-    let mut results = Results {
+    let mut results = BenchResults {
         machine,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pairs: options.pairs(),

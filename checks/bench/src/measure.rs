@@ -19,7 +19,7 @@ use crate::cold::Evictor;
 use crate::data::Data;
 use crate::figures::{Figure, Figures};
 use crate::process::Usage;
-use crate::rows::{Beside, Row, RowLoad, RowMethod};
+use crate::rows::{ConcurrentLoads, Row, RowLoad, RowMethod};
 use crate::servers::{Server, ServerSide};
 use crate::site::{self, OpenedFiles};
 
@@ -159,7 +159,7 @@ impl Measure<'_> {
     }
 
     /// Measures one load alone, and then with another one.
-    fn beside(&self, both: &Beside, server: &Server) -> anyhow::Result<Figures> {
+    fn beside(&self, both: &ConcurrentLoads, server: &Server) -> anyhow::Result<Figures> {
         let alone = figures(&self.timed(&both.watched, server)?.finish()?)?;
         let _evictor = match both.how {
             RowMethod::Cold => Some(Evictor::start(&self.data.cold())?),

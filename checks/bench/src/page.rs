@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use std::fs;
 use std::path::Path;
 
-use crate::report::{Results, markdown};
+use crate::report::{BenchResults, markdown};
 
 /// The lines around the part that this program writes.
 const BEGIN: &str =
@@ -12,7 +12,7 @@ const BEGIN: &str =
 const END: &str = "<!-- End of what was measured. -->";
 
 /// Writes the results into the page.
-pub(crate) fn write(page: &Path, results: &Results) -> anyhow::Result<()> {
+pub(crate) fn write(page: &Path, results: &BenchResults) -> anyhow::Result<()> {
     let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
     let text = filled(&text, &markdown(results)).with_context(|| page.display().to_string())?;
     fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))

@@ -1,4 +1,4 @@
-//! Reports of results: human-readable tables and JSON, both derived from [`Results`].
+//! Reports of results: human-readable tables and JSON, both derived from [`BenchResults`].
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use crate::servers::ServerSide;
 
 /// All results and the parameters of the measurement.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Results {
+pub(crate) struct BenchResults {
     pub(crate) machine: TestMachine,
     pub(crate) version: String,
     pub(crate) pairs: u32,
@@ -142,7 +142,7 @@ fn table(outcomes: &[LoadOutcome]) -> Vec<Vec<String>> {
 const JSON: &str = "performance.json";
 
 /// Writes the results so far: `performance.json` for programs and `performance.md` for humans.
-pub(crate) fn write(folder: &Path, results: &Results) -> anyhow::Result<()> {
+pub(crate) fn write(folder: &Path, results: &BenchResults) -> anyhow::Result<()> {
     let context = || format!("cannot write to {}", folder.display());
     fs::create_dir_all(folder).with_context(context)?;
     let json = json(results)?;
@@ -152,7 +152,7 @@ pub(crate) fn write(folder: &Path, results: &Results) -> anyhow::Result<()> {
 }
 
 /// Reads the results of [`write`].
-pub(crate) fn read(folder: &Path) -> anyhow::Result<Results> {
+pub(crate) fn read(folder: &Path) -> anyhow::Result<BenchResults> {
     let path = folder.join(JSON);
     let context = || format!("no results in {}: run `make bench` first", path.display());
     let text = fs::read_to_string(&path).with_context(context)?;
@@ -160,7 +160,7 @@ pub(crate) fn read(folder: &Path) -> anyhow::Result<Results> {
 }
 
 /// Returns the results as JSON, with derived values so that readers need not compute them.
-fn json(results: &Results) -> anyhow::Result<Value> {
+fn json(results: &BenchResults) -> anyhow::Result<Value> {
     let mut json = serde_json::to_value(results)?;
     let loads = json.get_mut("loads").and_then(Value::as_array_mut);
     for (load, outcome) in loads.into_iter().flatten().zip(&results.loads) {
@@ -181,7 +181,7 @@ fn json(results: &Results) -> anyhow::Result<Value> {
 }
 
 /// Returns the results as Markdown, without a main heading.
-pub(crate) fn markdown(results: &Results) -> String {
+pub(crate) fn markdown(results: &BenchResults) -> String {
     let mut out = String::new();
     for (name, value) in results.machine.rows() {
         writeln!(out, "* {name}: {value}").ok();
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
     use crate::figures::Figures;
 
-    fn results() -> Results {
+    fn results() -> BenchResults {
         let runs = |cpu: f64| vec![Figures::from([(Figure::Cpu, cpu), (Figure::Throughput, 1e6 / cpu)])];
         let outcome = |name: &str, ours, error: Option<&str>| LoadOutcome {
             name: name.to_owned(),
@@ -314,7 +314,7 @@ mod tests {
             bare: if name == "bad" { runs(3.2) } else { Vec::new() },
             error: error.map(str::to_owned),
         };
-        Results {
+        BenchResults {
             machine: TestMachine::look(Path::new("/")),
             version: "1.2.3".to_owned(),
             pairs: 5,

@@ -36,12 +36,12 @@ pub(crate) struct RowSetting {
     pub(crate) tmpfs: bool,
     /// New servers are started for each run, because memory is measured.
     pub(crate) fresh: bool,
-    pub(crate) cast: Cast,
+    pub(crate) cast: MeasuredServers,
 }
 
 /// The servers that run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Cast {
+pub(crate) enum MeasuredServers {
     /// One server of each kind.
     #[default]
     Servers,
@@ -76,7 +76,7 @@ pub(crate) enum RowLoad {
     /// Many busy connections, after 64 of them.
     Busy,
     /// One load alone, and then with another one.
-    Beside(Beside),
+    Beside(ConcurrentLoads),
     /// Opens that a manager redirects.
     Located(OpenedFiles),
     /// A query of a manager for a missing file.
@@ -97,7 +97,7 @@ pub(crate) enum RowLoad {
 
 /// Two loads as arguments of `scalla bench`.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct ConcurrentLoads {
     pub(crate) watched: Vec<String>,
     pub(crate) other: Vec<String>,
     pub(crate) how: RowMethod,
@@ -230,19 +230,31 @@ fn clients() -> Vec<Row> {
     ] {
         let kind = way.trim_end_matches("-s4");
         let title = |whose| format!("{kind} of {title}, tmpfs to tmpfs, {whose} server");
-        rows.push(client(&format!("cp-{way}"), &title("our"), errand, Cast::Clients, &copy));
-        rows.push(client(&format!("cp-{way}-theirs"), &title("their"), errand, Cast::TheirClients, &copy));
+        rows.push(client(&format!("cp-{way}"), &title("our"), errand, MeasuredServers::Clients, &copy));
+        rows.push(client(
+            &format!("cp-{way}-theirs"),
+            &title("their"),
+            errand,
+            MeasuredServers::TheirClients,
+            &copy,
+        ));
     }
     let fifth = [Goal::at_most(Figure::Wall, 0.2)];
     let title = |whose| format!("10,000 files of 10 KiB recursively, {whose} server");
-    rows.push(client("cp-files", &title("our"), ClientTask::Folder, Cast::Clients, &fifth));
-    rows.push(client("cp-files-theirs", &title("their"), ClientTask::Folder, Cast::TheirClients, &fifth));
+    rows.push(client("cp-files", &title("our"), ClientTask::Folder, MeasuredServers::Clients, &fifth));
+    rows.push(client(
+        "cp-files-theirs",
+        &title("their"),
+        ClientTask::Folder,
+        MeasuredServers::TheirClients,
+        &fifth,
+    ));
     let half = [Goal::at_most(Figure::Wall, 0.5)];
     rows.push(client(
         "ls-start",
         "a listing of a few names by a new process",
         ClientTask::List,
-        Cast::Clients,
+        MeasuredServers::Clients,
         &half,
     ));
     for (name, files, mebibytes) in [("open-1000", 1000, 100.0), ("open-10000", 10_000, 300.0)] {
@@ -251,7 +263,7 @@ fn clients() -> Vec<Row> {
             Goal::at_most(Figure::Threads, 8.0).of_ours(),
         ];
         let title = format!("{files} files open and read at once in one client");
-        let row = client(name, &title, ClientTask::List, Cast::Clients, &goals);
+        let row = client(name, &title, ClientTask::List, MeasuredServers::Clients, &goals);
         rows.push(Row { load: RowLoad::Crowd(files), ..row });
     }
     rows
@@ -266,7 +278,7 @@ fn sources() -> Vec<Row> {
         let goals = [Goal::at_least(Figure::OfSum, 0.9).of_ours()];
         Row {
             load: RowLoad::Gather(SourceServers { servers, streams }),
-            setting: RowSetting { tmpfs: true, cast: Cast::Limited, ..RowSetting::default() },
+            setting: RowSetting { tmpfs: true, cast: MeasuredServers::Limited, ..RowSetting::default() },
             ..bench(&name, &title, "", "", "", &goals)
         }
     };
@@ -510,7 +522,7 @@ fn crowds() -> Vec<Row> {
 fn neighbours() -> Vec<Row> {
     const CACHED: &str = "read /big -s 2k -c 64";
     let row = |name, title, watched: &str, other: &str, how, times| {
-        let load = RowLoad::Beside(Beside { watched: words(watched), other: words(other), how });
+        let load = RowLoad::Beside(ConcurrentLoads { watched: words(watched), other: words(other), how });
         let goals = [Goal::at_most(Figure::Rise, times).of_ours()];
         Row { load, ..bench(name, title, "", "", "", &goals) }
     };
@@ -524,7 +536,7 @@ fn neighbours() -> Vec<Row> {
     );
     let cold = |name, title, other| row(name, title, CACHED, other, RowMethod::Cold, 2.0);
     vec![
-        Row { setting: RowSetting { cast: Cast::Slow, ..RowSetting::default() }, ..slow },
+        Row { setting: RowSetting { cast: MeasuredServers::Slow, ..RowSetting::default() }, ..slow },
         cold(
             "slow-disk",
             "the same beside 64 that read 4k of an uncached file on disk",

@@ -12,7 +12,7 @@ use std::process::Command;
 use crate::children::{ChildServer, SERVER_CPU, pinned};
 use crate::clients;
 use crate::data::Data;
-use crate::rows::{Cast, RowSetting};
+use crate::rows::{MeasuredServers, RowSetting};
 use crate::site;
 
 /// Path of the server of the Debian package.
@@ -100,28 +100,28 @@ impl<'d> Fleet<'d> {
         if !self.running.as_ref().is_some_and(same) {
             self.running = None;
             let servers = match setting.cast {
-                Cast::Root => vec![self.root()?],
-                Cast::Large => vec![site::start_large(self.data)?],
-                Cast::Slow => vec![self.slow(setting)?],
-                Cast::Clients => {
+                MeasuredServers::Root => vec![self.root()?],
+                MeasuredServers::Large => vec![site::start_large(self.data)?],
+                MeasuredServers::Slow => vec![self.slow(setting)?],
+                MeasuredServers::Clients => {
                     vec![self.ours(setting, "ours")?, self.ours(setting, "ours-too")?.on(ServerSide::Theirs)]
                 }
-                Cast::TheirClients => {
+                MeasuredServers::TheirClients => {
                     vec![
                         self.theirs(setting, "theirs")?.on(ServerSide::Ours),
                         self.theirs(setting, "theirs-too")?,
                     ]
                 }
-                Cast::Limited => vec![self.limited(setting)?],
-                Cast::Clusters => vec![
+                MeasuredServers::Limited => vec![self.limited(setting)?],
+                MeasuredServers::Clusters => vec![
                     site::start(self.data, ServerSide::Ours, ServerSide::Ours)?,
                     site::start(self.data, ServerSide::Theirs, ServerSide::Theirs)?,
                 ],
-                Cast::Managers => vec![
+                MeasuredServers::Managers => vec![
                     site::start(self.data, ServerSide::Ours, ServerSide::Theirs)?,
                     site::start(self.data, ServerSide::Theirs, ServerSide::Theirs)?,
                 ],
-                Cast::Servers => {
+                MeasuredServers::Servers => {
                     vec![
                         self.ours(setting, "ours")?,
                         self.theirs(setting, "theirs")?,

@@ -18,7 +18,7 @@ use wire::xroot::ErrorCode;
 use crate::children::{ChildServer, SERVER_CPU, pinned, run};
 use crate::data::Data;
 use crate::figures::{Figure, Figures, Goal};
-use crate::rows::{CPU, Cast, Row, RowLoad, RowSetting, THROUGHPUT, bench};
+use crate::rows::{CPU, MeasuredServers, Row, RowLoad, RowSetting, THROUGHPUT, bench};
 use crate::servers::{Server, ServerSide, XROOTD, free_port};
 
 const CMSD: &str = "/usr/bin/cmsd";
@@ -82,14 +82,14 @@ const FIRST: [Goal; 1] = [Goal::at_most(Figure::P50, 0.5)];
 
 /// Returns the loads that measure a manager.
 pub(crate) fn rows() -> Vec<Row> {
-    let setting = RowSetting { cast: Cast::Clusters, ..RowSetting::default() };
+    let setting = RowSetting { cast: MeasuredServers::Clusters, ..RowSetting::default() };
     let row = |name, title, load, goals: &[Goal]| Row {
         load,
         setting: setting.clone(),
         ..bench(name, title, "", "", "", goals)
     };
     let mixed = |name, title, load, goals: &[Goal]| Row {
-        setting: RowSetting { cast: Cast::Managers, ..RowSetting::default() },
+        setting: RowSetting { cast: MeasuredServers::Managers, ..RowSetting::default() },
         ..row(name, title, load, goals)
     };
     vec![
@@ -131,7 +131,7 @@ pub(crate) fn rows() -> Vec<Row> {
         ),
         misses(),
         Row {
-            setting: RowSetting { cast: Cast::Root, ..RowSetting::default() },
+            setting: RowSetting { cast: MeasuredServers::Root, ..RowSetting::default() },
             ..row(
                 "restart",
                 "our manager of four servers killed and started again, until it sends a client on",
@@ -140,7 +140,7 @@ pub(crate) fn rows() -> Vec<Row> {
             )
         },
         Row {
-            setting: RowSetting { cast: Cast::Root, fresh: true, ..RowSetting::default() },
+            setting: RowSetting { cast: MeasuredServers::Root, fresh: true, ..RowSetting::default() },
             ..row(
                 "formation-1000",
                 "1,000 nodes started at once find their places, servers first",
@@ -158,7 +158,7 @@ fn misses() -> Row {
                  latencies are of first opens by another connection beside them";
     Row {
         load: RowLoad::Misses,
-        setting: RowSetting { cast: Cast::Large, ..RowSetting::default() },
+        setting: RowSetting { cast: MeasuredServers::Large, ..RowSetting::default() },
         ..bench("misses-of-64", title, "", "", "", &goals)
     }
 }

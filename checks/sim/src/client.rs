@@ -10,8 +10,8 @@ use std::time::Duration;
 use cluster::RetryReason;
 
 use crate::host::SimHost;
-use crate::lot::Lot;
-use crate::talk::{ClientRequest, HostReply, Name, RequestedAction};
+use crate::messages::{ClientRequest, HostReply, Name, RequestedAction};
+use crate::sim_rng::SimRng;
 
 /// The number of redirects after which a client reports a loop, equal to that of real clients.
 pub const REDIRECTS_MAX: u32 = 16;
@@ -181,7 +181,7 @@ impl ClientOperation {
     }
 
     /// Returns the step after this answer.
-    pub fn told(&mut self, told: HostReply, now: Duration, lot: &mut Lot) -> ClientStep {
+    pub fn told(&mut self, told: HostReply, now: Duration, rng: &mut SimRng) -> ClientStep {
         if now >= self.until {
             return ClientStep::End(ClientResult::Failed(format!(
                 "gave up, last told {told:?} by {}",
@@ -201,7 +201,7 @@ impl ClientOperation {
             HostReply::Wait(time) => {
                 // Real clients count from the first request; a wait is not part of a loop.
                 self.waited += time;
-                self.send(self.at, time + lot.time(Duration::from_millis(50)))
+                self.send(self.at, time + rng.time(Duration::from_millis(50)))
             }
             HostReply::Later => ClientStep::Stay { patience: PATIENCE_LATER },
             HostReply::Done | HostReply::Listed(_) => ClientStep::End(ClientResult::Done),
@@ -209,7 +209,7 @@ impl ClientOperation {
                 self.root += 1;
                 (self.redirects, self.returns) = (0, 0);
                 self.tried.clear();
-                self.send(self.manager(), PAUSE + lot.time(PAUSE))
+                self.send(self.manager(), PAUSE + rng.time(PAUSE))
             }
             HostReply::Lost => self.go_back(RetryReason::Server),
             HostReply::Missing if !self.at_root() => self.go_back(RetryReason::Missing),

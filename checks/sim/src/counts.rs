@@ -1,6 +1,6 @@
 //! Counts of a world: its cost, and the faults that occurred.
 //!
-//! The tables of `main` and the checks of `occurred` use them.
+//! The tables of `main` and the checks of `fault_counts` use them.
 
 /// The counts so far.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,11 +1,11 @@
 //! The disk of a host: its files and the stored state of its processes, which outlast crashes.
 //!
-//! It belongs to the host and not to `own`, because a process loses its memory in a crash.
+//! It belongs to the host and not to `own_process`, because a process loses its memory in a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::talk::Name;
+use crate::messages::Name;
 
 /// A file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::client_load::ClientLoad;
 use crate::counts::Counts;
-use crate::errands::Errands;
+use crate::fault_counts::FaultCounts;
 use crate::formation::{Formation, StartOrder};
 use crate::host::HostKind;
-use crate::lot::Lot;
-use crate::occurred::Occurred;
-use crate::own::Sabotage;
+use crate::host_faults::HostFaults;
+use crate::own_process::Sabotage;
 use crate::shape::Shape;
-use crate::troubles::HostFaults;
-use crate::world::{Weather, World};
+use crate::sim_rng::SimRng;
+use crate::world::{NetworkConditions, World};
 
 /// The duration of the faults.
 const BAD: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ pub struct FaultOutcome {
     /// The formation.
     pub formation: Formation,
     /// The faults that occurred.
-    pub occurred: Occurred,
+    pub occurred: FaultCounts,
     /// The time from the end of the faults until all nodes were back.
     pub healed: Duration,
     /// The final tree.
@@ -54,26 +54,26 @@ pub struct FaultOutcome {
 }
 
 /// Draws the parameters of one seed.
-fn draw(lot: &mut Lot) -> Formation {
-    let servers = 20 + lot.below(300) as usize;
+fn draw(rng: &mut SimRng) -> Formation {
+    let servers = 20 + rng.below(300) as usize;
     let needed = if servers > 55 { servers.div_ceil(60) } else { 0 };
-    let mut formation = Formation::new(servers, needed + lot.below(4) as usize);
-    formation.managers = 1 + lot.below(2) as usize;
-    formation.within = lot.time(Duration::from_secs(20)) + Duration::from_millis(100);
-    formation.order = if lot.happens(500_000) { StartOrder::Random } else { StartOrder::SupervisorsLast };
-    formation.weather = Weather {
-        jitter: lot.time(Duration::from_millis(20)),
-        faulty_per_million: lot.below(100_000),
+    let mut formation = Formation::new(servers, needed + rng.below(4) as usize);
+    formation.managers = 1 + rng.below(2) as usize;
+    formation.within = rng.time(Duration::from_secs(20)) + Duration::from_millis(100);
+    formation.order = if rng.happens(500_000) { StartOrder::Random } else { StartOrder::SupervisorsLast };
+    formation.conditions = NetworkConditions {
+        jitter: rng.time(Duration::from_millis(20)),
+        faulty_per_million: rng.below(100_000),
         fault_within: Duration::from_secs(30),
-        drift_per_million: lot.below(10_000),
-        ..Weather::default()
+        drift_per_million: rng.below(10_000),
+        ..NetworkConditions::default()
     };
-    if lot.happens(250_000) {
+    if rng.happens(250_000) {
         // The model of real nodes knows one manager.
         formation.managers = 1;
-        formation.real_manager = lot.happens(300_000);
-        formation.real_servers_percent = lot.below(101);
-        formation.real_supervisors_percent = lot.below(101);
+        formation.real_manager = rng.happens(300_000);
+        formation.real_servers_percent = rng.below(101);
+        formation.real_supervisors_percent = rng.below(101);
     }
     formation
 }
@@ -83,10 +83,10 @@ fn draw(lot: &mut Lot) -> Formation {
 /// # Errors
 /// A violated invariant, with the seed.
 pub fn run(seed: u64) -> Result<FaultOutcome, String> {
-    let mut lot = Lot::new(seed ^ 0x5eed);
-    let formation = draw(&mut lot);
+    let mut rng = SimRng::new(seed ^ 0x5eed);
+    let formation = draw(&mut rng);
     let failed = |error| format!("seed {seed}: {error} ({formation:?})");
-    Minute::new(seed, formation, lot).run().map_err(failed)
+    FaultRun::new(seed, formation, rng).run().map_err(failed)
 }
 
 /// Returns the seeds of `SIM_SEEDS` (`17,18`); empty without it.
@@ -97,18 +97,18 @@ pub fn chosen() -> Vec<u64> {
 
 /// The results of the minutes of many seeds.
 #[derive(Clone, Debug, Default)]
-pub struct Minutes {
+pub struct FaultResults {
     /// The errors of failed minutes.
     pub failed: Vec<String>,
     /// The faults of the other minutes together; `None` if all failed.
-    pub occurred: Option<Occurred>,
+    pub occurred: Option<FaultCounts>,
     /// The slowest healing.
     pub slowest: Duration,
 }
 
 /// Runs the minutes of these seeds on all processors; `tell` is called with the result of each.
-pub fn run_all(seeds: &[u64], tell: impl Fn(&Result<FaultOutcome, String>) + Sync) -> Minutes {
-    let (next, minutes) = (AtomicUsize::new(0), Mutex::new(Minutes::default()));
+pub fn run_all(seeds: &[u64], tell: impl Fn(&Result<FaultOutcome, String>) + Sync) -> FaultResults {
+    let (next, minutes) = (AtomicUsize::new(0), Mutex::new(FaultResults::default()));
     let work = || {
         while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
             let end = catch_unwind(|| run(*seed)).unwrap_or_else(|_| Err(format!("seed {seed}: panic")));
@@ -141,14 +141,14 @@ pub fn run_all(seeds: &[u64], tell: impl Fn(&Result<FaultOutcome, String>) + Syn
 ///
 /// A violated invariant.
 pub fn spoiled(seed: u64, sabotage: Sabotage, kind: HostKind, which: usize) -> Result<FaultOutcome, String> {
-    let mut lot = Lot::new(seed ^ 0x5eed);
+    let mut rng = SimRng::new(seed ^ 0x5eed);
     let formation = Formation {
         real_manager: false,
         real_servers_percent: 0,
         real_supervisors_percent: 0,
-        ..draw(&mut lot)
+        ..draw(&mut rng)
     };
-    let mut minute = Minute::new(seed, formation, lot);
+    let mut minute = FaultRun::new(seed, formation, rng);
     for host in 0..minute.world.len() {
         if minute.world.kind(host) == kind && host % which == 0 {
             minute.world.hosts[host].sabotage = Some(sabotage);
@@ -158,14 +158,14 @@ pub fn spoiled(seed: u64, sabotage: Sabotage, kind: HostKind, which: usize) -> R
 }
 
 /// A bad minute while it lasts.
-struct Minute {
+struct FaultRun {
     seed: u64,
     formation: Formation,
     world: World,
-    lot: Lot,
-    errands: Errands,
+    rng: SimRng,
+    client_load: ClientLoad,
     flood: Option<usize>,
-    troubles: Option<HostFaults>,
+    host_faults: Option<HostFaults>,
     /// The restarts, with their times.
     returns: Vec<(Duration, usize)>,
     /// The time at which the split of the network ends.
@@ -175,24 +175,24 @@ struct Minute {
     cut_off: u64,
 }
 
-impl Minute {
-    fn new(seed: u64, formation: Formation, mut lot: Lot) -> Self {
+impl FaultRun {
+    fn new(seed: u64, formation: Formation, mut rng: SimRng) -> Self {
         let mut world = formation.world(seed);
-        let mut errands = Errands::prepare(&mut world, &formation, &mut lot);
-        let flood = lot.happens(60_000).then(|| {
+        let mut client_load = ClientLoad::prepare(&mut world, &formation, &mut rng);
+        let flood = rng.happens(60_000).then(|| {
             let managers: Vec<usize> = (0..formation.managers).collect();
-            world.add(HostKind::Flood, &managers, lot.time(BAD))
+            world.add(HostKind::Flood, &managers, rng.time(BAD))
         });
-        errands.begin(&mut world, &mut lot, BAD);
+        client_load.begin(&mut world, &mut rng, BAD);
         let returns = Vec::new();
         Self {
             seed,
             formation,
             world,
-            lot,
-            errands,
+            rng,
+            client_load,
             flood,
-            troubles: HostFaults::draw(seed),
+            host_faults: HostFaults::draw(seed),
             returns,
             heals: None,
             splits: 0,
@@ -203,13 +203,13 @@ impl Minute {
 
     fn run(mut self) -> Result<FaultOutcome, String> {
         self.bad_weather()?;
-        let occurred = Occurred::of(&self.world, self.splits, self.flaps, self.cut_off);
+        let occurred = FaultCounts::of(&self.world, self.splits, self.flaps, self.cut_off);
         let world = &mut self.world;
-        if let Some(troubles) = &mut self.troubles {
-            troubles.pass(world, Duration::MAX);
+        if let Some(host_faults) = &mut self.host_faults {
+            host_faults.pass(world, Duration::MAX);
         }
         world.heal();
-        world.weather.faulty_per_million = 0;
+        world.conditions.faulty_per_million = 0;
         for host in 0..world.len() {
             world.start(host);
         }
@@ -219,7 +219,7 @@ impl Minute {
         let cleared = world.now;
         let shape = self.heal()?;
         let healed = self.world.now - cleared;
-        self.errands.verify(&mut self.world)?;
+        self.client_load.verify(&mut self.world)?;
         self.judge()?;
         let Self { seed, formation, world, .. } = self;
         Ok(FaultOutcome { seed, formation, occurred, healed, shape, counts: world.counts })
@@ -262,17 +262,17 @@ impl Minute {
 
     fn bad_weather(&mut self) -> Result<(), String> {
         while self.world.now < BAD {
-            let next = self.world.now + self.lot.time(Duration::from_secs(4));
+            let next = self.world.now + self.rng.time(Duration::from_secs(4));
             self.world.run(next.min(BAD), |_| false);
-            self.errands.within_bounds(&self.world)?;
+            self.client_load.within_bounds(&self.world)?;
             self.bring_back();
-            self.errands.change(&mut self.world, &mut self.lot);
-            if let Some(troubles) = &mut self.troubles {
-                troubles.befall(&mut self.world, BAD);
+            self.client_load.change(&mut self.world, &mut self.rng);
+            if let Some(host_faults) = &mut self.host_faults {
+                host_faults.befall(&mut self.world, BAD);
             }
-            match self.lot.below(12) {
+            match self.rng.below(12) {
                 0..5 => {
-                    let host = self.lot.below(self.world.len() as u64) as usize;
+                    let host = self.rng.below(self.world.len() as u64) as usize;
                     self.crash(host, Duration::from_secs(20));
                 }
                 5 => {
@@ -283,10 +283,10 @@ impl Minute {
                 }
                 6 => self.crash(0, Duration::from_secs(10)),
                 7 if self.heals.is_none() => {
-                    let (salt, groups) = (self.lot.draw(), 2 + self.lot.below(2));
-                    self.world.split(|host| (Lot::new(salt ^ host as u64).draw() % groups) as u8);
+                    let (salt, groups) = (self.rng.draw(), 2 + self.rng.below(2));
+                    self.world.split(|host| (SimRng::new(salt ^ host as u64).draw() % groups) as u8);
                     self.splits += 1;
-                    self.heals = Some(self.world.now + self.lot.time(Duration::from_secs(20)));
+                    self.heals = Some(self.world.now + self.rng.time(Duration::from_secs(20)));
                 }
                 8 => self.flap(),
                 _ => {}
@@ -313,22 +313,22 @@ impl Minute {
         let world = &self.world;
         let supervisors: Vec<usize> =
             (0..world.len()).filter(|host| world.kind(*host).is_supervisor()).collect();
-        supervisors.get(self.lot.below(supervisors.len() as u64) as usize).copied()
+        supervisors.get(self.rng.below(supervisors.len() as u64) as usize).copied()
     }
 
     fn crash(&mut self, host: usize, longest: Duration) {
-        self.world.crash(host, self.lot.happens(300_000));
-        self.returns.push((self.world.now + self.lot.time(longest), host));
+        self.world.crash(host, self.rng.happens(300_000));
+        self.returns.push((self.world.now + self.rng.time(longest), host));
     }
 
     /// Lets a node flap: its process, or its connections to all others.
     fn flap(&mut self) {
-        let any = self.lot.below(self.world.len() as u64) as usize;
-        let host = if self.lot.happens(500_000) { self.supervisor().unwrap_or(any) } else { any };
-        let process = self.lot.happens(500_000);
-        for _ in 0..3 + self.lot.below(5) {
+        let any = self.rng.below(self.world.len() as u64) as usize;
+        let host = if self.rng.happens(500_000) { self.supervisor().unwrap_or(any) } else { any };
+        let process = self.rng.happens(500_000);
+        for _ in 0..3 + self.rng.below(5) {
             if process {
-                self.world.crash(host, self.lot.happens(300_000));
+                self.world.crash(host, self.rng.happens(300_000));
                 self.flaps += 1;
             } else {
                 self.world.cut_off(host, true);
@@ -345,7 +345,7 @@ impl Minute {
     }
 
     fn pause(&mut self) {
-        let next = self.world.now + self.lot.time(Duration::from_millis(1500));
+        let next = self.world.now + self.rng.time(Duration::from_millis(1500));
         self.world.run(next, |_| false);
     }
 }

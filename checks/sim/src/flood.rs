@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cluster::tree::{Address, ConnectionId, LoginMessage, Mode, NodeAction, NodeEvent, NodeMessage};
 
-use crate::lot::Lot;
+use crate::sim_rng::SimRng;
 
 /// The time between two connections.
 const EVERY: Duration = Duration::from_millis(40);
@@ -16,15 +16,15 @@ const EVERY: Duration = Duration::from_millis(40);
 pub struct Flood {
     managers: Vec<Address>,
     login: LoginMessage,
-    lot: Lot,
+    rng: SimRng,
     links: u64,
     due: Duration,
 }
 
 impl Flood {
     /// Creates a program that floods these managers.
-    pub fn new(managers: Vec<Address>, login: LoginMessage, lot: Lot) -> Self {
-        Self { managers, login, lot, links: 0, due: Duration::ZERO }
+    pub fn new(managers: Vec<Address>, login: LoginMessage, rng: SimRng) -> Self {
+        Self { managers, login, rng, links: 0, due: Duration::ZERO }
     }
 
     /// Returns the time of the next connection.
@@ -39,7 +39,7 @@ impl Flood {
         }
         self.due = now + EVERY;
         self.links += 1;
-        let at = self.lot.below(self.managers.len() as u64) as usize;
+        let at = self.rng.below(self.managers.len() as u64) as usize;
         if let Some(address) = self.managers.get(at).cloned() {
             out.push(NodeAction::Connect { link: ConnectionId::outward(self.links), address });
         }
@@ -48,12 +48,12 @@ impl Flood {
     /// Sends an invalid message on a new connection.
     pub fn handle(&mut self, event: &NodeEvent, _now: Duration, out: &mut Vec<NodeAction>) {
         let NodeEvent::Connected { link } = *event else { return };
-        let say = match self.lot.below(6) {
+        let say = match self.rng.below(6) {
             0 => return,
             1 => NodeMessage::Login(Box::new(LoginMessage { id: String::new(), ..self.login.clone() })),
             2 => {
                 // The id of another node, from another address.
-                let host = self.lot.below(64);
+                let host = self.rng.below(64);
                 let id = format!("s-anon@n{host} 1213n0");
                 NodeMessage::Login(Box::new(LoginMessage { id, ..self.login.clone() }))
             }
@@ -62,7 +62,7 @@ impl Flood {
             _ => NodeMessage::Pong,
         };
         out.push(NodeAction::Send { link, message: say });
-        if self.lot.happens(500_000) {
+        if self.rng.happens(500_000) {
             out.push(NodeAction::Close { link });
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::counts::Counts;
 use crate::host::HostKind;
 use crate::shape::{Shape, least_height};
-use crate::world::{Weather, World};
+use crate::world::{NetworkConditions, World};
 
 /// The order in which nodes start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +39,7 @@ pub struct Formation {
     /// The percentage of supervisors that are real nodes.
     pub real_supervisors_percent: u64,
     /// The network.
-    pub weather: Weather,
+    pub conditions: NetworkConditions,
 }
 
 impl Formation {
@@ -55,7 +55,7 @@ impl Formation {
             real_manager: false,
             real_servers_percent: 0,
             real_supervisors_percent: 0,
-            weather: Weather::default(),
+            conditions: NetworkConditions::default(),
         }
     }
 
@@ -72,25 +72,25 @@ impl Formation {
 
     /// Returns a world in which it begins.
     pub fn world(&self, seed: u64) -> World {
-        let mut world = World::new(seed, self.weather);
+        let mut world = World::new(seed, self.conditions);
         let managers: Vec<usize> = (0..self.managers).collect();
         for _ in 0..self.managers {
             let kind = if self.real_manager { HostKind::RealManager } else { HostKind::Manager };
             world.add(kind, &managers, Duration::ZERO);
         }
         let count = self.servers + self.supervisors;
-        let mut times: Vec<Duration> = (0..count).map(|_| world.lot.time(self.within)).collect();
+        let mut times: Vec<Duration> = (0..count).map(|_| world.rng.time(self.within)).collect();
         if self.order == StartOrder::SupervisorsLast {
             times.sort();
         }
         for (number, at) in times.into_iter().enumerate() {
             let kind = if number < self.servers {
-                if world.lot.below(100) < self.real_servers_percent {
+                if world.rng.below(100) < self.real_servers_percent {
                     HostKind::RealServer
                 } else {
                     HostKind::Server
                 }
-            } else if world.lot.below(100) < self.real_supervisors_percent {
+            } else if world.rng.below(100) < self.real_supervisors_percent {
                 HostKind::RealSupervisor
             } else {
                 HostKind::Supervisor

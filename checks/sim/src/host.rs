@@ -11,14 +11,14 @@ use cluster::tree::{
 };
 use cluster::{CacheSettings, NameChangeSet, WINDOW};
 
-use crate::desk::LOCATIONS_MAX;
 use crate::disk::{HostDisk, LeaseState};
 use crate::flood::Flood;
-use crate::legacy::Legacy;
-use crate::lot::Lot;
-use crate::own::{Manner, OwnProcess, Sabotage, WorkTurns};
+use crate::location_service::LOCATIONS_MAX;
+use crate::messages::{ChangeOrder, ClientRequest, FileMessage, ProcessAction};
+use crate::own_process::{OwnProcess, QueryBehaviour, Sabotage, WorkTurns};
+use crate::real_node::RealNode;
+use crate::sim_rng::SimRng;
 use crate::stranger::Stranger;
-use crate::talk::{ChangeOrder, ClientRequest, Deed, FileMessage};
 
 /// The port of every node.
 pub const PORT: u16 = 1213;
@@ -69,7 +69,7 @@ pub enum HostProcess {
     /// One of our own nodes.
     Own(Box<OwnProcess>),
     /// A model of a real one.
-    Real(Box<Legacy>),
+    Real(Box<RealNode>),
     /// A hostile program.
     Flood(Box<Flood>),
     /// A peer that orders changes of names.
@@ -77,7 +77,7 @@ pub enum HostProcess {
 }
 
 impl HostProcess {
-    pub(crate) fn start(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
+    pub(crate) fn start(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
         match self {
             Self::Own(own) => own.start(disk, now, out),
             Self::Real(node) => plain(out, |out| node.start(now, out)),
@@ -86,7 +86,13 @@ impl HostProcess {
         }
     }
 
-    pub(crate) fn handle(&mut self, event: NodeEvent, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
+    pub(crate) fn handle(
+        &mut self,
+        event: NodeEvent,
+        disk: &HostDisk,
+        now: Duration,
+        out: &mut Vec<ProcessAction>,
+    ) {
         match self {
             Self::Own(own) => own.handle(event, disk, now, out),
             Self::Real(node) => {
@@ -104,7 +110,7 @@ impl HostProcess {
         message: FileMessage,
         disk: &mut HostDisk,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) {
         match self {
             Self::Own(own) => own.files(link, message, disk, now, out),
@@ -118,7 +124,7 @@ impl HostProcess {
         request: &ClientRequest,
         disk: &mut HostDisk,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) {
         match self {
             Self::Own(own) => own.serve(request, disk, now, out),
@@ -127,7 +133,7 @@ impl HostProcess {
         }
     }
 
-    pub(crate) fn tick(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
+    pub(crate) fn tick(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
         match self {
             Self::Own(own) => own.tick(disk, now, out),
             Self::Real(node) => {
@@ -141,10 +147,10 @@ impl HostProcess {
 }
 
 /// Keeps the actions about the tree.
-fn plain(out: &mut Vec<Deed>, act: impl FnOnce(&mut Vec<NodeAction>)) {
+fn plain(out: &mut Vec<ProcessAction>, act: impl FnOnce(&mut Vec<NodeAction>)) {
     let mut actions = Vec::new();
     act(&mut actions);
-    out.extend(actions.into_iter().map(Deed::Tree));
+    out.extend(actions.into_iter().map(ProcessAction::Tree));
 }
 
 /// One host.
@@ -173,7 +179,7 @@ pub struct SimHost {
     /// The time since which it has no place, if it has had one.
     pub(crate) missed: Option<Duration>,
     /// Its behaviour on queries.
-    pub manner: Manner,
+    pub behaviour: QueryBehaviour,
     /// A fault that a check must detect.
     pub(crate) sabotage: Option<Sabotage>,
     /// It sends its inventory at each login.
@@ -218,7 +224,7 @@ impl SimHost {
             seated: Duration::ZERO,
             seat: None,
             missed: None,
-            manner: Manner::Honest,
+            behaviour: QueryBehaviour::Honest,
             sabotage: None,
             inventory: false,
             pace: None,
@@ -406,20 +412,21 @@ impl SimHost {
     }
 
     /// Creates the process that runs here from now on.
-    pub(crate) fn machine(&self, lot: &mut Lot, now: Duration) -> HostProcess {
+    pub(crate) fn machine(&self, rng: &mut SimRng, now: Duration) -> HostProcess {
         let now = self.local(now);
         let managers: Vec<Address> = self.managers.iter().map(|index| Self::address(*index)).collect();
         if self.kind == HostKind::Flood {
-            return HostProcess::Flood(Box::new(Flood::new(managers, self.login(), Lot::new(lot.draw()))));
+            return HostProcess::Flood(Box::new(Flood::new(managers, self.login(), SimRng::new(rng.draw()))));
         }
         if self.kind == HostKind::Stranger {
-            let stranger = Stranger::new(managers, self.login(), self.errand.clone(), Lot::new(lot.draw()));
+            let stranger =
+                Stranger::new(managers, self.login(), self.errand.clone(), SimRng::new(rng.draw()));
             return HostProcess::Stranger(Box::new(stranger));
         }
         if !self.kind.is_own() {
             let parent = self.kind.is_supervisor() || self.kind.is_manager();
             let managers = if self.kind.is_manager() { Vec::new() } else { managers };
-            return HostProcess::Real(Box::new(Legacy::new(managers, self.login(), parent)));
+            return HostProcess::Real(Box::new(RealNode::new(managers, self.login(), parent)));
         }
         let parent = |acceptor| {
             let mut settings = ParentSettings::new(acceptor, self.id(), Self::address(self.index));
@@ -439,18 +446,18 @@ impl SimHost {
             }
         };
         let (inner, has_parents) = (parent.is_some(), !children.is_empty());
-        let node = ClusterNode::new(parent, children, lot, now);
+        let node = ClusterNode::new(parent, children, rng, now);
         let own = SocketAddr::new(Self::ip(self.index), DATA_PORT);
         let cache = match self.sabotage {
             Some(Sabotage::Hoards) => CacheSettings { window: WINDOW, nowhere: None, ..self.cache.clone() },
             _ => self.cache.clone(),
         };
-        let own = OwnProcess::new(node, inner.then_some(has_parents), own, &cache, lot);
+        let own = OwnProcess::new(node, inner.then_some(has_parents), own, &cache, rng);
         let record = LeaseState {
             leases: self.record.leases.map(|until| until.saturating_sub(now)).filter(|time| !time.is_zero()),
             lessees: self.record.lessees.clone(),
         };
-        let mut own = own.with(self.manner, self.inventory, self.sabotage).after(&record, now);
+        let mut own = own.with(self.behaviour, self.inventory, self.sabotage).after(&record, now);
         own.forwarded = self.forwarded;
         own.turns = self.pace.map(|pace| Box::new(WorkTurns::new(pace)));
         HostProcess::Own(Box::new(own))

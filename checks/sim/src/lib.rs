@@ -8,49 +8,49 @@
 //! |---|---|
 //! | `world` | events in their order |
 //! | `network` | connections and their faults |
-//! | `counts`, `occurred` | counts of events, and of the faults that occurred in the worlds of many seeds |
+//! | `counts`, `fault_counts` | counts of events, and of the faults in the worlds of many seeds |
 //! | `host` | the process, the clock and the stored state of a host |
-//! | `own` | a process of ours: the node and the resolver, connected as in the server |
-//! | `desk` | the location service of a parent of ours |
-//! | `legacy`, `hearsay` | a model of real nodes: their pauses, their ends, and their look-ups |
+//! | `own_process` | a process of ours: the node and the resolver, connected as in the server |
+//! | `location_service` | the location service of a parent of ours |
+//! | `real_node`, `real_locations` | a model of real nodes: their pauses and their look-ups |
 //! | `flood` | a hostile program |
-//! | `stranger`, `orders` | redirectors and others that order changes of names: without permission no name changes |
-//! | `talk`, `disk` | messages about files, and files |
+//! | `stranger`, `orders` | redirectors and others that order changes of names without permission |
+//! | `messages`, `disk` | messages about files, and files |
 //! | `client`, `service` | clients, and checks of their answers |
 //! | `shape` | the resulting tree, and checks that it is one |
-//! | `troubles` | faults of one host: it stalls, its disk hangs, it is separated from another one, orders |
-//! | `faults`, `errands` | a bad minute, its clients, and checks that all nodes and files are found afterwards |
+//! | `host_faults` | faults of one host: stalls, hung disks, separation from another one, orders |
+//! | `faults`, `client_load` | a minute of faults, its clients, and checks of nodes and files afterwards |
 //! | `formation`, `location` | the time in which a tree forms and finds files, and the cost |
-//! | `placement` | creators and readers of new files at several managers: no file is ever created twice |
+//! | `placement` | creators and readers of new files at several managers |
 //! | `windows` | locations that expire or are evicted while files are created and removed |
-//! | `crowds` | thousands of waiting requests: no event looks at more than a fixed number of them |
-//! | `queues` | work queues in front of the state machines: bounded, fair, and correct after an overflow |
-//! | `lot` | random numbers that can be reproduced |
+//! | `request_crowds` | thousands of waiting requests: the work of an event is limited |
+//! | `queues` | work queues in front of the state machines, under overload |
+//! | `sim_rng` | random numbers that can be reproduced |
 
 pub mod client;
+pub mod client_load;
 pub mod counts;
-pub mod crowds;
-mod desk;
 pub mod disk;
-pub mod errands;
+pub mod fault_counts;
 pub mod faults;
 pub mod flood;
 pub mod formation;
-mod hearsay;
 pub mod host;
-pub mod legacy;
+pub mod host_faults;
 pub mod location;
-pub mod lot;
+mod location_service;
+pub mod messages;
 mod network;
-pub mod occurred;
 pub mod orders;
-pub mod own;
+pub mod own_process;
 pub mod placement;
 pub mod queues;
+mod real_locations;
+pub mod real_node;
+pub mod request_crowds;
 pub mod service;
 pub mod shape;
+pub mod sim_rng;
 mod stranger;
-pub mod talk;
-pub mod troubles;
 pub mod windows;
 pub mod world;

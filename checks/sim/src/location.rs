@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::client::ClientResult;
 use crate::formation::Formation;
 use crate::host::HostKind;
-use crate::talk::{Name, RequestedAction};
-use crate::world::{Weather, World};
+use crate::messages::{Name, RequestedAction};
+use crate::world::{NetworkConditions, World};
 
 /// Files that are looked for.
 const FILES: usize = 8;
@@ -24,14 +24,14 @@ pub const LATENCY: Duration = Duration::from_millis(1);
 /// Returns a tree without faults of connections and without late messages, so that round trips can
 /// be counted.
 fn still(formation: Formation) -> Formation {
-    let weather = Weather {
+    let conditions = NetworkConditions {
         latency: LATENCY,
         jitter: Duration::ZERO,
         faulty_per_million: 0,
         drift_per_million: 0,
-        ..Weather::default()
+        ..NetworkConditions::default()
     };
-    Formation { weather, ..formation }
+    Formation { conditions, ..formation }
 }
 
 /// The cost of consecutive operations.
@@ -159,7 +159,7 @@ fn most(
 fn scatter(world: &mut World, fit: impl Fn(HostKind) -> bool) {
     let servers: Vec<usize> = (0..world.len()).filter(|host| fit(world.kind(*host))).collect();
     for number in 0..FILES {
-        let at = world.lot.below(servers.len() as u64) as usize;
+        let at = world.rng.below(servers.len() as u64) as usize;
         if let Some(host) = servers.get(at) {
             world.change(*host, &name("file", number), true, false);
         }

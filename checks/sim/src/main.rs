@@ -11,13 +11,13 @@ use std::fmt::Debug;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sim::crowds;
 use sim::faults;
 use sim::formation::{self, Formation};
 use sim::location;
 use sim::orders;
 use sim::placement::{self, PlacementFault, PlacementOutcome};
 use sim::queues;
+use sim::request_crowds;
 use sim::windows;
 
 /// The numbers of servers and supervisors: the required supervisors and about a tenth more.
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         left_out("placements") || placements(&seeds),
         left_out("windows") || histories("locations that end", &seeds, windows::run_all),
         left_out("orders") || histories("orders of strangers", &seeds, orders::run_all),
-        left_out("crowds") || histories("crowds", &seeds, crowds::run_all),
+        left_out("crowds") || histories("crowds", &seeds, request_crowds::run_all),
         left_out("queues") || histories("queues", &seeds, queues::run_all),
         left_out("minutes") || minutes(&seeds),
     ];

@@ -8,8 +8,8 @@ use std::time::Duration;
 use cluster::tree::{ConnectionId, NodeEvent, NodeMessage, PeerAddress};
 
 use crate::host::{HostProcess, SimHost};
-use crate::talk::{FileMessage, Talk};
-use crate::world::{What, World};
+use crate::messages::{FileMessage, SimMessage};
+use crate::world::{World, WorldEvent};
 
 /// The longest stall of a connection: some ends treat it as dead meanwhile, others do not.
 const STALL: Duration = Duration::from_secs(10);
@@ -47,25 +47,25 @@ impl SimConnection {
 }
 
 /// Returns the connection that an event belongs to and waits for.
-const fn held_up_with(what: &What) -> Option<u32> {
+const fn held_up_with(what: &WorldEvent) -> Option<u32> {
     match what {
-        What::Arrive { link }
-        | What::Made { link }
-        | What::Message { link, .. }
-        | What::Ended { link, .. } => Some(*link),
+        WorldEvent::Arrive { link }
+        | WorldEvent::Made { link }
+        | WorldEvent::Message { link, .. }
+        | WorldEvent::Ended { link, .. } => Some(*link),
         _ => None,
     }
 }
 
 impl World {
     /// Postpones an event whose connection or host is stalled; returns any other.
-    pub(crate) fn hold_up(&mut self, what: What) -> Option<What> {
+    pub(crate) fn hold_up(&mut self, what: WorldEvent) -> Option<WorldEvent> {
         let link = held_up_with(&what).and_then(|link| self.links.get(link as usize));
         let stalled = link.map(|link| link.stall.1).filter(|until| self.now < *until);
         let host = self.host_of(&what).and_then(|host| self.hosts.get_mut(host as usize));
         let still = host.and_then(|host| {
             let until = host.still_until(self.now)?;
-            if matches!(what, What::Timer { .. }) && host.timer == Some(self.now) {
+            if matches!(what, WorldEvent::Timer { .. }) && host.timer == Some(self.now) {
                 host.timer = Some(until);
             }
             Some(until)
@@ -80,13 +80,13 @@ impl World {
     }
 
     /// Returns the host at which an event happens.
-    fn host_of(&self, what: &What) -> Option<u32> {
+    fn host_of(&self, what: &WorldEvent) -> Option<u32> {
         let end = |link: u32, side: usize| Some(self.links.get(link as usize)?.ends.get(side)?.host);
         match *what {
-            What::Timer { host, .. } | What::Ask { host, .. } => Some(host),
-            What::Arrive { link } => end(link, 1),
-            What::Made { link } => end(link, 0),
-            What::Message { link, to, .. } | What::Ended { link, to } => end(link, to),
+            WorldEvent::Timer { host, .. } | WorldEvent::Ask { host, .. } => Some(host),
+            WorldEvent::Arrive { link } => end(link, 1),
+            WorldEvent::Made { link } => end(link, 0),
+            WorldEvent::Message { link, to, .. } | WorldEvent::Ended { link, to } => end(link, to),
             _ => None,
         }
     }
@@ -100,11 +100,11 @@ impl World {
     pub fn keep_apart(&mut self, a: usize, b: usize, until: Duration) {
         let pair = (a as u32, b as u32);
         self.apart.push(pair);
-        self.schedule(until, What::Together { pair });
+        self.schedule(until, WorldEvent::Together { pair });
         for link in 0..self.links.len() {
             let ends = self.links[link].ends.map(|end| end.host);
             if ends == [pair.0, pair.1] || ends == [pair.1, pair.0] {
-                self.fault(&What::Break { link: link as u32 });
+                self.fault(&WorldEvent::Break { link: link as u32 });
             }
         }
     }
@@ -117,10 +117,10 @@ impl World {
     }
 
     /// Applies a fault to a connection.
-    pub(crate) fn fault(&mut self, what: &What) {
+    pub(crate) fn fault(&mut self, what: &WorldEvent) {
         self.counts.faults += 1;
         match *what {
-            What::Break { link } => {
+            WorldEvent::Break { link } => {
                 self.counts.broken += 1;
                 if self.links[link as usize].silent {
                     return;
@@ -130,18 +130,18 @@ impl World {
                 for to in [0, 1] {
                     let host = self.links[link as usize].ends[to].host as usize;
                     match self.hosts[host].still_until(self.now) {
-                        Some(until) => self.schedule(until, What::Ended { link, to }),
+                        Some(until) => self.schedule(until, WorldEvent::Ended { link, to }),
                         None => self.end(link, to),
                     }
                 }
             }
-            What::Silence { link } => {
+            WorldEvent::Silence { link } => {
                 self.counts.silent += 1;
                 self.links[link as usize].silent = true;
             }
-            What::Stall { link } => {
+            WorldEvent::Stall { link } => {
                 self.counts.stalled += 1;
-                let until = self.now + self.lot.time(STALL);
+                let until = self.now + self.rng.time(STALL);
                 self.links[link as usize].stall = (self.now, until);
             }
             _ => {}
@@ -161,8 +161,8 @@ impl World {
         let epoch = host.epoch;
         let end = &mut self.links[link as usize].ends[1];
         (end.epoch, end.open) = (epoch, true);
-        let at = self.now + self.weather.latency;
-        self.schedule(at, What::Made { link });
+        let at = self.now + self.conditions.latency;
+        self.schedule(at, WorldEvent::Made { link });
         let peer =
             PeerAddress { ip: SimHost::ip(from.host as usize), host: SimHost::name(from.host as usize) };
         self.deliver(link, 1, |end| NodeEvent::Accepted { link: end.link, peer });
@@ -197,9 +197,9 @@ impl World {
     }
 
     /// Delivers a message that was sent at that time.
-    pub(crate) fn receive(&mut self, link: u32, to: usize, sent: Duration, message: Talk) {
+    pub(crate) fn receive(&mut self, link: u32, to: usize, sent: Duration, message: SimMessage) {
         let host = self.links[link as usize].ends[to].host as usize;
-        self.counts.late += u64::from(self.now - sent > self.weather.latency * LATE);
+        self.counts.late += u64::from(self.now - sent > self.conditions.latency * LATE);
         let (newest, of) = self.hosts[host].newest;
         if sent > newest {
             self.hosts[host].newest = (sent, link);
@@ -207,10 +207,10 @@ impl World {
             self.counts.overtaken += 1;
         }
         match message {
-            Talk::Tree(message) => {
+            SimMessage::Tree(message) => {
                 self.deliver(link, to, |end| NodeEvent::Message { link: end.link, message });
             }
-            Talk::Files(message) => self.deliver_files(link, to, message),
+            SimMessage::Files(message) => self.deliver_files(link, to, message),
         }
     }
 
@@ -238,7 +238,7 @@ impl World {
     }
 
     fn arrival(&mut self, link: u32, to: usize) -> Duration {
-        let mut at = self.now + self.weather.latency + self.lot.time(self.weather.jitter);
+        let mut at = self.now + self.conditions.latency + self.rng.time(self.conditions.jitter);
         let SimConnection { ends, stall, .. } = &mut self.links[link as usize];
         if self.now < stall.1 {
             // It follows all messages that were in transit at the beginning of the stall.
@@ -253,7 +253,7 @@ impl World {
         let at = self.arrival(link, to);
         let SimConnection { ends, silent, .. } = &self.links[link as usize];
         if !silent && !self.cut(ends[0].host, ends[1].host) {
-            self.schedule(at, What::Ended { link, to });
+            self.schedule(at, WorldEvent::Ended { link, to });
         }
     }
 
@@ -271,14 +271,14 @@ impl World {
         let far = end(target.unwrap_or(index) as u32, 0, ConnectionId::accepted(u64::from(number)), false);
         let stall = (Duration::MAX, Duration::ZERO);
         self.links.push(SimConnection { ends: [near, far], silent: target.is_none(), stall });
-        let at = self.now + self.weather.latency + self.lot.time(self.weather.jitter);
-        self.schedule(at, What::Arrive { link: number });
-        if self.lot.happens(self.weather.faulty_per_million) {
-            let at = self.now + self.lot.time(self.weather.fault_within);
-            let what = match self.lot.below(3) {
-                0 => What::Break { link: number },
-                1 => What::Silence { link: number },
-                _ => What::Stall { link: number },
+        let at = self.now + self.conditions.latency + self.rng.time(self.conditions.jitter);
+        self.schedule(at, WorldEvent::Arrive { link: number });
+        if self.rng.happens(self.conditions.faulty_per_million) {
+            let at = self.now + self.rng.time(self.conditions.fault_within);
+            let what = match self.rng.below(3) {
+                0 => WorldEvent::Break { link: number },
+                1 => WorldEvent::Silence { link: number },
+                _ => WorldEvent::Stall { link: number },
             };
             self.schedule(at, what);
         }
@@ -292,25 +292,26 @@ impl World {
         (end.open && end.host as usize == index && end.link == link).then_some((number, side))
     }
 
-    pub(crate) fn send(&mut self, index: usize, link: ConnectionId, message: Talk) {
+    pub(crate) fn send(&mut self, index: usize, link: ConnectionId, message: SimMessage) {
         let Some((number, side)) = self.find(index, link) else { return };
         self.trace_message(index, number, side, &message);
         match &message {
-            Talk::Files(_) => self.counts.files += 1,
-            Talk::Tree(NodeMessage::Ping | NodeMessage::Pong) => self.counts.pings += 1,
-            Talk::Tree(_) => self.counts.messages += 1,
+            SimMessage::Files(_) => self.counts.files += 1,
+            SimMessage::Tree(NodeMessage::Ping | NodeMessage::Pong) => self.counts.pings += 1,
+            SimMessage::Tree(_) => self.counts.messages += 1,
         }
         match &message {
-            Talk::Tree(NodeMessage::Login(_)) => self.counts.logins += 1,
-            Talk::Tree(NodeMessage::Try { .. }) => {
+            SimMessage::Tree(NodeMessage::Login(_)) => self.counts.logins += 1,
+            SimMessage::Tree(NodeMessage::Try { .. }) => {
                 self.counts.tries += 1;
                 self.counts.full += u64::from(self.is_full(index));
             }
-            Talk::Tree(NodeMessage::Occupancy(_)) => self.counts.reports += 1,
+            SimMessage::Tree(NodeMessage::Occupancy(_)) => self.counts.reports += 1,
             _ => {}
         }
         let at = self.arrival(number, 1 - side);
-        let what = What::Message { link: number, to: 1 - side, sent: self.now, message: Box::new(message) };
+        let what =
+            WorldEvent::Message { link: number, to: 1 - side, sent: self.now, message: Box::new(message) };
         self.schedule(at, what);
     }
 
@@ -320,17 +321,17 @@ impl World {
         own.node.members().is_some_and(|members| members.used().len() == cluster::CELL_SLOTS)
     }
 
-    fn trace_message(&self, index: usize, number: u32, side: usize, message: &Talk) {
+    fn trace_message(&self, index: usize, number: u32, side: usize, message: &SimMessage) {
         let Some(path) = &self.trace else { return };
         match message {
-            Talk::Files(files) if files.concerns(path) => {
+            SimMessage::Files(files) if files.concerns(path) => {
                 let link = &self.links[number as usize];
                 let [near, far] = link.ends.map(|end| end.host);
                 let to = if side == 0 { far } else { near };
                 let lost = if link.silent { " LOST" } else { "" };
                 println!("{:?} {index} to {to}: {files:?}{lost}", self.now);
             }
-            Talk::Tree(NodeMessage::Status(status)) if status.reset => {
+            SimMessage::Tree(NodeMessage::Status(status)) if status.reset => {
                 println!("{:?} {index} resets", self.now);
             }
             _ => {}

@@ -13,11 +13,11 @@ use cluster::{NameChange, NameChangeSet};
 use crate::client::ClientResult;
 use crate::formation::Formation;
 use crate::host::{HostKind, HostProcess};
-use crate::lot::Lot;
-use crate::own::Sabotage;
-use crate::stranger::Guise;
-use crate::talk::{ChangeOrder, Deed, FileMessage, Name, RequestedAction};
-use crate::world::{Weather, World};
+use crate::messages::{ChangeOrder, FileMessage, Name, ProcessAction, RequestedAction};
+use crate::own_process::Sabotage;
+use crate::sim_rng::SimRng;
+use crate::stranger::StrangerLogin;
+use crate::world::{NetworkConditions, World};
 
 /// Orders of one history, each for a name of its own.
 const ORDERS: usize = 24;
@@ -60,15 +60,16 @@ fn name(kind: &str, number: usize) -> Name {
 
 /// Returns a small tree with files, and the orders for it.
 fn formed(seed: u64, sabotage: Option<Sabotage>) -> (World, NameChangeSet, Vec<ChangeOrder>) {
-    let mut lot = Lot::new(seed ^ 0x0bde5);
-    let weather = Weather { faulty_per_million: 0, drift_per_million: 0, ..Weather::default() };
-    let (servers, supervisors) = (1 + lot.below(4) as usize, lot.below(3) as usize);
-    let managers = 1 + lot.below(2) as usize;
+    let mut rng = SimRng::new(seed ^ 0x0bde5);
+    let conditions =
+        NetworkConditions { faulty_per_million: 0, drift_per_million: 0, ..NetworkConditions::default() };
+    let (servers, supervisors) = (1 + rng.below(4) as usize, rng.below(3) as usize);
+    let managers = 1 + rng.below(2) as usize;
     let within = Duration::from_secs(2);
-    let formation = Formation { managers, within, weather, ..Formation::new(servers, supervisors) };
+    let formation = Formation { managers, within, conditions, ..Formation::new(servers, supervisors) };
     let mut world = formation.world(seed);
-    for number in 0..lot.below(4) as usize {
-        let at = world.lot.time(within);
+    for number in 0..rng.below(4) as usize {
+        let at = world.rng.time(within);
         if supervisors > 0 {
             let inner: Vec<usize> =
                 (0..world.len()).filter(|host| world.kind(*host) == HostKind::Supervisor).collect();
@@ -79,27 +80,27 @@ fn formed(seed: u64, sabotage: Option<Sabotage>) -> (World, NameChangeSet, Vec<C
             );
         }
     }
-    let forwarded = NameChange::ALL.into_iter().filter(|_| lot.happens(400_000)).collect();
+    let forwarded = NameChange::ALL.into_iter().filter(|_| rng.happens(400_000)).collect();
     for host in &mut world.hosts {
         host.forwarded = if host.kind == HostKind::Manager { forwarded } else { NameChangeSet::NONE };
         host.sabotage = sabotage.filter(|_| host.kind == HostKind::Manager);
     }
     let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == HostKind::Server).collect();
     for number in 0..ORDERS {
-        for _ in 0..=lot.below(2) {
-            let server = servers.get(lot.below(servers.len() as u64) as usize).copied().unwrap_or_default();
+        for _ in 0..=rng.below(2) {
+            let server = servers.get(rng.below(servers.len() as u64) as usize).copied().unwrap_or_default();
             world.change(server, &name("f", number), true, false);
         }
     }
     let inner: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) != HostKind::Server).collect();
-    let mut chance = Lot::new(seed ^ 0xc41d);
+    let mut chance = SimRng::new(seed ^ 0xc41d);
     let orders = (0..ORDERS).map(|number| {
-        let change = NameChange::ALL[lot.below(NameChange::ALL.len() as u64) as usize];
+        let change = NameChange::ALL[rng.below(NameChange::ALL.len() as u64) as usize];
         ChangeOrder {
             change,
             path: name(if change == NameChange::Mkdir { "d" } else { "f" }, number),
             to: (change == NameChange::Mv).then(|| name("to", number)),
-            relays_left: if lot.happens(150_000) { 0 } else { RELAYS },
+            relays_left: if rng.happens(150_000) { 0 } else { RELAYS },
         }
     });
     let (errand, of_children): (Vec<ChangeOrder>, Vec<ChangeOrder>) =
@@ -113,18 +114,20 @@ fn formed(seed: u64, sabotage: Option<Sabotage>) -> (World, NameChangeSet, Vec<C
 }
 
 /// Sends orders of children that only parents may send.
-fn order_upward(world: &mut World, orders: &[ChangeOrder]) -> Vec<(Guise, ChangeOrder)> {
+fn order_upward(world: &mut World, orders: &[ChangeOrder]) -> Vec<(StrangerLogin, ChangeOrder)> {
     let mut sent = Vec::new();
     for order in orders {
         let children: Vec<usize> =
             (0..world.len()).filter(|host| !world.hosts[*host].parent_links().is_empty()).collect();
-        let at = world.lot.below(children.len() as u64) as usize;
+        let at = world.rng.below(children.len() as u64) as usize;
         let Some(child) = children.get(at).copied() else { continue };
         let links = world.hosts[child].parent_links();
         world.with(child, |_, _, _, out| {
-            out.extend(links.into_iter().map(|link| Deed::Files(link, FileMessage::Order(order.clone()))));
+            out.extend(
+                links.into_iter().map(|link| ProcessAction::Files(link, FileMessage::Order(order.clone()))),
+            );
         });
-        sent.push((Guise::Child, order.clone()));
+        sent.push((StrangerLogin::Child, order.clone()));
     }
     sent
 }
@@ -207,7 +210,7 @@ fn judge(
     world: &mut World,
     before: &[(usize, Vec<Name>)],
     forwarded: NameChangeSet,
-    guise: Guise,
+    guise: StrangerLogin,
     order: &ChangeOrder,
     outcome: &mut StrangerOutcome,
 ) -> Result<(), String> {
@@ -217,7 +220,7 @@ fn judge(
     let has = |world: &World, path: &Name| -> Vec<usize> {
         (0..world.len()).filter(|host| world.hosts[*host].disk.has(path)).collect()
     };
-    let is_permitted = guise == Guise::Redirector && forwarded.contains(order.change);
+    let is_permitted = guise == StrangerLogin::Redirector && forwarded.contains(order.change);
     let is_done = is_permitted && order.relays_left > 0;
     let changes = matches!(order.change, NameChange::Rm | NameChange::Mv | NameChange::Mkdir);
     let (old, new) =
@@ -234,7 +237,7 @@ fn judge(
         outcome.done += 1;
         return Ok(());
     }
-    let only_forgets = guise == Guise::Redirector && order.relays_left == 0;
+    let only_forgets = guise == StrangerLogin::Redirector && order.relays_left == 0;
     if only_forgets {
         outcome.forgotten += 1;
     } else if messages > 0 {
@@ -250,6 +253,6 @@ fn judge(
 /// # Errors
 /// The errors of the first few failed seeds.
 pub fn run_all(seeds: &[u64]) -> Result<StrangerOutcome, String> {
-    let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
+    let outcomes = crate::sim_rng::on_all_processors(seeds, |seed| run(seed, None))?;
     Ok(outcomes.into_iter().fold(StrangerOutcome::default(), StrangerOutcome::plus))
 }

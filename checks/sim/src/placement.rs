@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::client::ClientResult;
 use crate::formation::Formation;
 use crate::host::HostKind;
-use crate::lot::Lot;
-use crate::own::Sabotage;
-use crate::talk::{Name, RequestedAction};
-use crate::world::{Weather, World};
+use crate::messages::{Name, RequestedAction};
+use crate::own_process::Sabotage;
+use crate::sim_rng::SimRng;
+use crate::world::{NetworkConditions, World};
 
 /// The number of histories in one world, each of one file.
 pub const FILES_PER_WORLD: usize = 10;
@@ -92,8 +92,8 @@ impl PlacementFault {
 
 /// Returns a small tree of random shape.
 fn formed(seed: u64, trouble: PlacementFault, sabotage: Option<Sabotage>) -> World {
-    let mut lot = Lot::new(seed);
-    let mut between = |least: usize, most: usize| least + lot.below((most - least + 1) as u64) as usize;
+    let mut rng = SimRng::new(seed);
+    let mut between = |least: usize, most: usize| least + rng.below((most - least + 1) as u64) as usize;
     let (managers, servers, supervisors) = match trouble {
         PlacementFault::Suspensions | PlacementFault::Outages => {
             (between(1, 3), between(2, 5), between(0, 3))
@@ -111,13 +111,14 @@ fn formed(seed: u64, trouble: PlacementFault, sabotage: Option<Sabotage>) -> Wor
     };
     let lower = below.iter().filter(|below| **below).count();
     let supervisors = if lower > 0 { supervisors.max(1) } else { supervisors };
-    let weather = Weather { faulty_per_million: 0, ..Weather::default() };
+    let conditions = NetworkConditions { faulty_per_million: 0, ..NetworkConditions::default() };
     let within = Duration::from_secs(2);
-    let formation = Formation { managers, within, weather, ..Formation::new(servers - lower, supervisors) };
+    let formation =
+        Formation { managers, within, conditions, ..Formation::new(servers - lower, supervisors) };
     let mut world = formation.world(seed);
     for _ in 0..lower {
         let supervisor = managers + servers - lower + between(0, supervisors - 1);
-        let at = world.lot.time(within);
+        let at = world.rng.time(within);
         world.add(HostKind::Server, &[supervisor], at);
     }
     for host in &mut world.hosts {
@@ -147,17 +148,17 @@ fn clients(world: &mut World, trouble: PlacementFault, path: &Name) {
     let is_flat = trouble == PlacementFault::Outages || managers.len() == 1;
     let distance = if is_flat { Duration::ZERO } else { DISTANCE };
     let began = world.now;
-    let creators = 1 + world.lot.below(3);
-    for number in 0..creators + world.lot.below(8) {
+    let creators = 1 + world.rng.below(3);
+    for number in 0..creators + world.rng.below(8) {
         let wish = if number < creators { RequestedAction::Create } else { RequestedAction::Read };
         let mut order = managers.clone();
-        world.lot.shuffle(&mut order);
-        let slow = if wish == RequestedAction::Create && world.lot.below(3) > 0 {
-            world.lot.time(ARRIVAL_MAX)
+        world.rng.shuffle(&mut order);
+        let slow = if wish == RequestedAction::Create && world.rng.below(3) > 0 {
+            world.rng.time(ARRIVAL_MAX)
         } else {
             Duration::ZERO
         };
-        let at = began + world.lot.time(WITHIN);
+        let at = began + world.rng.time(WITHIN);
         world.begin_slow(wish, path, order, at, PATIENCE, slow);
         if let Some(operation) = world.operations.last_mut() {
             operation.distance = distance;
@@ -168,15 +169,15 @@ fn clients(world: &mut World, trouble: PlacementFault, path: &Name) {
 /// Adds servers while clients create files. Each reaches some managers later than others.
 fn grow(world: &mut World, sabotage: Option<Sabotage>) {
     let managers = of_kind(world, HostKind::Manager);
-    for _ in 0..2 + world.lot.below(5) {
-        let at = world.now + world.lot.time(WITHIN);
+    for _ in 0..2 + world.rng.below(5) {
+        let at = world.now + world.rng.time(WITHIN);
         let server = world.add(HostKind::Server, &managers, at);
         if let Some(host) = world.hosts.get_mut(server) {
             host.sabotage = sabotage;
         }
         for manager in &managers {
-            if world.lot.below(2) > 0 {
-                let until = at + world.lot.time(PARTIAL_CUT_MAX);
+            if world.rng.below(2) > 0 {
+                let until = at + world.rng.time(PARTIAL_CUT_MAX);
                 world.keep_apart(server, *manager, until);
             }
         }
@@ -187,12 +188,12 @@ fn grow(world: &mut World, sabotage: Option<Sabotage>) {
 fn suspensions(world: &mut World, servers: &[usize]) {
     let end = world.now + WITHIN + ARRIVAL_MAX;
     while world.now < end {
-        let at = world.now + world.lot.time(Duration::from_secs(8));
+        let at = world.now + world.rng.time(Duration::from_secs(8));
         world.run(at, |_| false);
-        let chosen = world.lot.below(servers.len() as u64) as usize;
+        let chosen = world.rng.below(servers.len() as u64) as usize;
         let Some(server) = servers.get(chosen) else { return };
         world.suspend(*server, true);
-        let at = world.now + world.lot.time(Duration::from_secs(8));
+        let at = world.now + world.rng.time(Duration::from_secs(8));
         world.run(at, |_| false);
         world.suspend(*server, false);
     }
@@ -202,17 +203,17 @@ fn suspensions(world: &mut World, servers: &[usize]) {
 fn outages(world: &mut World, servers: &[usize]) {
     let end = world.now + WITHIN + ARRIVAL_MAX;
     while world.now < end {
-        let at = world.now + world.lot.time(Duration::from_secs(8));
+        let at = world.now + world.rng.time(Duration::from_secs(8));
         world.run(at, |_| false);
-        let Some(server) = servers.get(world.lot.below(servers.len() as u64) as usize).copied() else {
+        let Some(server) = servers.get(world.rng.below(servers.len() as u64) as usize).copied() else {
             return;
         };
         if world.hosts.get(server).is_some_and(|host| host.seated + STAYED > world.now) {
             continue;
         }
         let parents = world.parents_of(server, world.now);
-        let parent = parents.get(world.lot.below(parents.len().max(1) as u64) as usize).copied();
-        match world.lot.below(4) {
+        let parent = parents.get(world.rng.below(parents.len().max(1) as u64) as usize).copied();
+        match world.rng.below(4) {
             0 => restart(world, server),
             1 => {
                 // The parent returns without the server.
@@ -229,7 +230,7 @@ fn outages(world: &mut World, servers: &[usize]) {
 
 /// Cuts a node off from these parents for a while. Clients reach all of them.
 fn cut(world: &mut World, node: usize, parents: &[usize], longest: Duration) {
-    let until = world.now + world.lot.time(longest);
+    let until = world.now + world.rng.time(longest);
     for parent in parents {
         world.keep_apart(node, *parent, until);
     }
@@ -238,7 +239,7 @@ fn cut(world: &mut World, node: usize, parents: &[usize], longest: Duration) {
 /// Ends a process, which restarts soon.
 fn restart(world: &mut World, host: usize) {
     world.crash(host, false);
-    let at = world.now + world.lot.time(DOWN_MAX);
+    let at = world.now + world.rng.time(DOWN_MAX);
     world.begin_again(host, at);
 }
 

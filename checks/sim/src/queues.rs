@@ -15,10 +15,10 @@ use cluster::{WorkBatch, WorkQueue};
 use crate::client::ClientResult;
 use crate::formation::Formation;
 use crate::host::{HostKind, HostProcess};
-use crate::lot::Lot;
-use crate::own::Sabotage;
-use crate::talk::{Name, RequestedAction};
-use crate::world::{Weather, World};
+use crate::messages::{Name, RequestedAction};
+use crate::own_process::Sabotage;
+use crate::sim_rng::SimRng;
+use crate::world::{NetworkConditions, World};
 
 /// The maximum number of requests of one greedy client.
 const GREEDY: u64 = 1500;
@@ -68,16 +68,17 @@ impl QueueOutcome {
     }
 }
 
-fn formed(seed: u64, lot: &mut Lot, sabotage: Option<Sabotage>) -> World {
-    let weather = Weather { faulty_per_million: 0, drift_per_million: 0, ..Weather::default() };
+fn formed(seed: u64, rng: &mut SimRng, sabotage: Option<Sabotage>) -> World {
+    let conditions =
+        NetworkConditions { faulty_per_million: 0, drift_per_million: 0, ..NetworkConditions::default() };
     let formation = Formation {
         within: Duration::from_secs(1),
-        weather,
-        ..Formation::new(1 + lot.below(3) as usize, lot.below(2) as usize)
+        conditions,
+        ..Formation::new(1 + rng.below(3) as usize, rng.below(2) as usize)
     };
     let mut world = formation.world(seed);
     for host in &mut world.hosts {
-        host.pace = Some(Duration::from_micros(200) + lot.time(Duration::from_millis(4)));
+        host.pace = Some(Duration::from_micros(200) + rng.time(Duration::from_millis(4)));
         host.sabotage = sabotage;
     }
     world.known_within = Some(KNOWN_WITHIN);
@@ -86,24 +87,24 @@ fn formed(seed: u64, lot: &mut Lot, sabotage: Option<Sabotage>) -> World {
 }
 
 /// Starts greedy clients, and polite ones with one request each.
-fn clients(world: &mut World, lot: &mut Lot) {
+fn clients(world: &mut World, rng: &mut SimRng) {
     let mut number = 0;
-    let mut ask = |world: &mut World, lot: &mut Lot, client: Option<usize>| {
+    let mut ask = |world: &mut World, rng: &mut SimRng, client: Option<usize>| {
         number += 1;
         let path: Name = format!("/sought/{number}").into_bytes().into();
-        let at = world.now + lot.time(WITHIN);
+        let at = world.now + rng.time(WITHIN);
         world.begin(RequestedAction::Read, &path, &[0], at, PATIENCE);
         if let (Some(client), Some(operation)) = (client, world.operations.last_mut()) {
             operation.client = client;
         }
     };
-    for greedy in 0..1 + lot.below(3) {
-        for _ in 0..100 + lot.below(GREEDY) {
-            ask(world, lot, Some(usize::MAX - greedy as usize));
+    for greedy in 0..1 + rng.below(3) {
+        for _ in 0..100 + rng.below(GREEDY) {
+            ask(world, rng, Some(usize::MAX - greedy as usize));
         }
     }
-    for _ in 0..5 + lot.below(30) {
-        ask(world, lot, None);
+    for _ in 0..5 + rng.below(30) {
+        ask(world, rng, None);
     }
 }
 
@@ -114,11 +115,11 @@ fn name(number: usize) -> Name {
 
 /// Changes more names of a server than its queue holds; some of them were known to managers before.
 /// Returns these.
-fn storm(world: &mut World, lot: &mut Lot, server: usize) -> Vec<Name> {
-    let count = CHANGES_MAX.1 / NAME_BYTES + 1 + lot.below(500) as usize;
-    let sample: Vec<Name> = (0..10).map(|_| name(lot.below(count as u64) as usize)).collect();
+fn storm(world: &mut World, rng: &mut SimRng, server: usize) -> Vec<Name> {
+    let count = CHANGES_MAX.1 / NAME_BYTES + 1 + rng.below(500) as usize;
+    let sample: Vec<Name> = (0..10).map(|_| name(rng.below(count as u64) as usize)).collect();
     for path in &sample {
-        if lot.happens(500_000) {
+        if rng.happens(500_000) {
             world.change(server, path, true, true);
         }
     }
@@ -142,17 +143,17 @@ fn storm(world: &mut World, lot: &mut Lot, server: usize) -> Vec<Name> {
 /// # Errors
 /// A violation of an invariant.
 pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<QueueOutcome, String> {
-    let mut lot = Lot::new(seed ^ 0x9e0e5);
-    let refused = bare(&mut lot, false).map_err(|error| format!("seed {seed}: {error}"))?;
-    let mut world = formed(seed, &mut lot, sabotage);
+    let mut rng = SimRng::new(seed ^ 0x9e0e5);
+    let refused = bare(&mut rng, false).map_err(|error| format!("seed {seed}: {error}"))?;
+    let mut world = formed(seed, &mut rng, sabotage);
     let mut outcome = QueueOutcome { refused, ..QueueOutcome::default() };
-    clients(&mut world, &mut lot);
+    clients(&mut world, &mut rng);
     let mut sample = Vec::new();
     let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == HostKind::Server).collect();
-    if lot.happens(250_000) {
+    if rng.happens(250_000) {
         outcome.storms = 1;
-        let server = servers.get(lot.below(servers.len() as u64) as usize).copied().unwrap_or_default();
-        sample = storm(&mut world, &mut lot, server);
+        let server = servers.get(rng.below(servers.len() as u64) as usize).copied().unwrap_or_default();
+        sample = storm(&mut world, &mut rng, server);
     }
     let known = world.now + 2 * KNOWN_WITHIN;
     world.run(known, |_| false);
@@ -192,14 +193,14 @@ fn judge(world: &World, outcome: &mut QueueOutcome) -> Result<(), String> {
 /// # Errors
 ///
 /// The exceeded limit.
-pub fn bare(lot: &mut Lot, keeps: bool) -> Result<usize, String> {
+pub fn bare(rng: &mut SimRng, keeps: bool) -> Result<usize, String> {
     let mut queue: WorkQueue<(), (), usize> = WorkQueue::default();
-    let (clients, bytes_most) = (1 + lot.below(40), 1 + lot.below(4096));
+    let (clients, bytes_most) = (1 + rng.below(40), 1 + rng.below(4096));
     let (mut kept, mut kept_bytes, mut refused) = (0, 0, 0);
-    for _ in 0..if lot.happens(100_000) { MANY_PUSHES } else { PUSHES } {
+    for _ in 0..if rng.happens(100_000) { MANY_PUSHES } else { PUSHES } {
         // The first client sends half of all requests.
-        let client = if lot.happens(500_000) { 0 } else { lot.below(clients) as usize };
-        let bytes = (bytes_most / 2 + lot.below(bytes_most)) as usize;
+        let client = if rng.happens(500_000) { 0 } else { rng.below(clients) as usize };
+        let bytes = (bytes_most / 2 + rng.below(bytes_most)) as usize;
         if queue.add_request(client, bytes, client).is_err() {
             refused += 1;
             if keeps {
@@ -207,7 +208,7 @@ pub fn bare(lot: &mut Lot, keeps: bool) -> Result<usize, String> {
                 kept_bytes += bytes;
             }
         }
-        if lot.happens(5_000) {
+        if rng.happens(5_000) {
             let mut turn = WorkBatch::default();
             queue.take(&mut turn);
         }
@@ -224,6 +225,6 @@ pub fn bare(lot: &mut Lot, keeps: bool) -> Result<usize, String> {
 /// # Errors
 /// The errors of the first few failed seeds.
 pub fn run_all(seeds: &[u64]) -> Result<QueueOutcome, String> {
-    let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
+    let outcomes = crate::sim_rng::on_all_processors(seeds, |seed| run(seed, None))?;
     Ok(outcomes.into_iter().fold(QueueOutcome::default(), QueueOutcome::plus))
 }

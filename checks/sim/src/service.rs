@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::client::{ClientOperation, ClientStep};
 use crate::host::{HostKind, HostProcess};
-use crate::own::Manner;
-use crate::talk::{HostReply, Name, RequestedAction};
-use crate::world::{What, World};
+use crate::messages::{HostReply, Name, RequestedAction};
+use crate::own_process::QueryBehaviour;
+use crate::world::{World, WorldEvent};
 
 /// The time after which a file is known to all nodes concerned, if it stays in place and the tree
 /// does not change. Before it messages are in transit: replies to queries, and reports of a node
@@ -56,14 +56,14 @@ impl World {
         slow: Duration,
     ) -> u32 {
         let number = self.operations.len() as u32;
-        let near = self.lot.below(self.hosts.len() as u64) as usize;
+        let near = self.rng.below(self.hosts.len() as u64) as usize;
         let mut operation = ClientOperation::new(number, wish, path.clone(), managers, near);
         (operation.began, operation.until, operation.slow) = (at, at.saturating_add(patience), slow);
         let ClientStep::Send { to, patience, .. } = operation.first() else { return number };
         operation.patience = at + patience;
-        self.schedule(operation.patience, What::Patience { operation: number, attempt: 0 });
+        self.schedule(operation.patience, WorldEvent::Patience { operation: number, attempt: 0 });
         self.operations.push(operation);
-        self.schedule(at, What::Send { operation: number, attempt: 0, host: to as u32 });
+        self.schedule(at, WorldEvent::Send { operation: number, attempt: 0, host: to as u32 });
         number
     }
 
@@ -93,22 +93,25 @@ impl World {
         operation.requests += 1;
         self.counts.requests += 1;
         self.trace_client(number, &format!("asks {host}"));
-        let latency = self.weather.latency + self.lot.time(self.weather.jitter);
+        let latency = self.conditions.latency + self.rng.time(self.conditions.jitter);
         let mut lost = false;
-        if self.lot.happens(self.weather.faulty_per_million) {
+        if self.rng.happens(self.conditions.faulty_per_million) {
             self.counts.unanswered += 1;
-            match self.lot.below(3) {
+            match self.rng.below(3) {
                 // The client's own timeout ends it.
                 0 => return,
                 1 => {
                     let told = HostReply::Lost;
                     return self
-                        .schedule(self.now + latency, What::Told { operation: number, attempt, told });
+                        .schedule(self.now + latency, WorldEvent::Told { operation: number, attempt, told });
                 }
                 _ => lost = true,
             }
         }
-        self.schedule(self.now + latency, What::Ask { operation: number, attempt, host: host as u32, lost });
+        self.schedule(
+            self.now + latency,
+            WorldEvent::Ask { operation: number, attempt, host: host as u32, lost },
+        );
     }
 
     /// Delivers a client's request to a host. `lost`: the answer is lost, and only the end of the
@@ -124,8 +127,8 @@ impl World {
             self.with(host, |machine, disk, now, out| machine.serve(&request, disk, now, out));
         }
         if lost || !up {
-            let at = self.now + self.weather.latency;
-            self.schedule(at, What::Told { operation: number, attempt, told: HostReply::Lost });
+            let at = self.now + self.conditions.latency;
+            self.schedule(at, WorldEvent::Told { operation: number, attempt, told: HostReply::Lost });
         }
     }
 
@@ -140,32 +143,32 @@ impl World {
         let Some(operation) = self.operation(number, attempt) else { return };
         let near = operation.near;
         if !self.cut(near as u32, host as u32) {
-            let at = self.now + self.weather.latency + self.lot.time(self.weather.jitter);
-            self.schedule(at, What::Told { operation: number, attempt, told });
+            let at = self.now + self.conditions.latency + self.rng.time(self.conditions.jitter);
+            self.schedule(at, WorldEvent::Told { operation: number, attempt, told });
         }
     }
 
     /// Delivers an answer to a client.
     pub(crate) fn told(&mut self, number: u32, attempt: u32, told: HostReply) {
         let now = self.now;
-        let mut lot = self.lot.clone();
+        let mut rng = self.rng.clone();
         let Some(operation) = self.operation(number, attempt) else { return };
         if operation.at_root() && matches!(told, HostReply::Redirect(_)) {
             operation.decided = now;
         }
-        let step = operation.told(told, now, &mut lot);
+        let step = operation.told(told, now, &mut rng);
         match step {
             ClientStep::Send { to, after, patience } => {
                 operation.attempt += 1;
                 operation.patience = now + after + patience;
                 let (attempt, until) = (operation.attempt, operation.patience);
-                self.schedule(now + after, What::Send { operation: number, attempt, host: to as u32 });
-                self.schedule(until, What::Patience { operation: number, attempt });
+                self.schedule(now + after, WorldEvent::Send { operation: number, attempt, host: to as u32 });
+                self.schedule(until, WorldEvent::Patience { operation: number, attempt });
             }
             ClientStep::Stay { patience } => operation.patience = now + patience,
             ClientStep::End(end) => operation.end = Some((now, end)),
         }
-        self.lot = lot;
+        self.rng = rng;
     }
 
     /// Checks whether a client's timeout at a host has passed.
@@ -174,19 +177,19 @@ impl World {
         let Some(operation) = self.operation(number, attempt) else { return };
         if now < operation.patience {
             let until = operation.patience;
-            return self.schedule(until, What::Patience { operation: number, attempt });
+            return self.schedule(until, WorldEvent::Patience { operation: number, attempt });
         }
         self.told(number, attempt, HostReply::Lost);
     }
 
     /// Disconnects the clients at a host that crashed.
     pub(crate) fn clients_lose(&mut self, host: usize) {
-        let at = self.now + self.weather.latency;
+        let at = self.now + self.conditions.latency;
         let waiting =
             self.operations.iter().filter(|operation| operation.end.is_none() && operation.at == host);
         let lost: Vec<(u32, u32)> = waiting.map(|operation| (operation.number, operation.attempt)).collect();
         for (operation, attempt) in lost {
-            self.schedule(at, What::Told { operation, attempt, told: HostReply::Lost });
+            self.schedule(at, WorldEvent::Told { operation, attempt, told: HostReply::Lost });
         }
     }
 
@@ -264,7 +267,10 @@ impl World {
     /// a while at that time.
     pub(crate) fn belongs(&self, index: usize, manager: usize, at: Duration) -> bool {
         let host = &self.hosts[index];
-        if host.machine.is_none() || host.manner != Manner::Honest || host.seated + KNOWN_AFTER > at {
+        if host.machine.is_none()
+            || host.behaviour != QueryBehaviour::Honest
+            || host.seated + KNOWN_AFTER > at
+        {
             return false;
         }
         self.parents_of(index, at).into_iter().any(|parent| {
@@ -311,7 +317,7 @@ impl World {
 
     /// Reports whether all nodes are our own and without deliberate faults.
     pub(crate) fn honest(&self) -> bool {
-        self.hosts.iter().all(|host| host.kind.is_own() && host.manner == Manner::Honest)
+        self.hosts.iter().all(|host| host.kind.is_own() && host.behaviour == QueryBehaviour::Honest)
     }
 
     /// Adds or removes a file on a disk without a client. Parents are notified if `told` is set.

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use cluster::tree::{Address, ConnectionId, LoginMessage, Mode, NodeAction, NodeEvent, NodeMessage};
 
-use crate::lot::Lot;
-use crate::talk::{ChangeOrder, Deed, FileMessage};
+use crate::messages::{ChangeOrder, FileMessage, ProcessAction};
+use crate::sim_rng::SimRng;
 
 /// The time between two connections.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// The login of one connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Guise {
+pub(crate) enum StrangerLogin {
     /// No login.
     Visitor,
     /// That of a redirector.
@@ -27,20 +27,25 @@ pub struct Stranger {
     nodes: Vec<Address>,
     login: LoginMessage,
     orders: Vec<ChangeOrder>,
-    lot: Lot,
+    rng: SimRng,
     links: u64,
     due: Option<Duration>,
     /// The order of each connection.
     given: Vec<(ConnectionId, ChangeOrder)>,
     /// The sent orders, with their logins.
-    pub(crate) sent: Vec<(Guise, ChangeOrder)>,
+    pub(crate) sent: Vec<(StrangerLogin, ChangeOrder)>,
 }
 
 impl Stranger {
     /// Creates a peer with these orders for these nodes.
-    pub(crate) fn new(nodes: Vec<Address>, login: LoginMessage, orders: Vec<ChangeOrder>, lot: Lot) -> Self {
+    pub(crate) fn new(
+        nodes: Vec<Address>,
+        login: LoginMessage,
+        orders: Vec<ChangeOrder>,
+        rng: SimRng,
+    ) -> Self {
         let (given, sent) = (Vec::new(), Vec::new());
-        Self { nodes, login, orders, lot, links: 0, due: Some(Duration::ZERO), given, sent }
+        Self { nodes, login, orders, rng, links: 0, due: Some(Duration::ZERO), given, sent }
     }
 
     /// Returns the time of the next connection.
@@ -53,7 +58,7 @@ impl Stranger {
         if self.due.is_none_or(|due| now < due) {
             return;
         }
-        let at = self.lot.below(self.nodes.len() as u64) as usize;
+        let at = self.rng.below(self.nodes.len() as u64) as usize;
         let (Some(order), Some(address)) = (self.orders.pop(), self.nodes.get(at).cloned()) else {
             self.due = None;
             return;
@@ -66,17 +71,18 @@ impl Stranger {
     }
 
     /// Logs in and sends the order on a new connection, without waiting for the reply.
-    pub(crate) fn handle(&mut self, event: &NodeEvent, out: &mut Vec<Deed>) {
+    pub(crate) fn handle(&mut self, event: &NodeEvent, out: &mut Vec<ProcessAction>) {
         let NodeEvent::Connected { link } = *event else { return };
         let Some(at) = self.given.iter().position(|(given, _)| *given == link) else { return };
         let (_, order) = self.given.swap_remove(at);
-        let guise = if self.lot.happens(300_000) { Guise::Visitor } else { Guise::Redirector };
-        if guise == Guise::Redirector {
+        let guise =
+            if self.rng.happens(300_000) { StrangerLogin::Visitor } else { StrangerLogin::Redirector };
+        if guise == StrangerLogin::Redirector {
             let login = LoginMessage { mode: Mode::DIRECTOR, version: 0, ..self.login.clone() };
             let message = NodeMessage::Login(Box::new(login));
-            out.push(Deed::Tree(NodeAction::Send { link, message }));
+            out.push(ProcessAction::Tree(NodeAction::Send { link, message }));
         }
-        out.push(Deed::Files(link, FileMessage::Order(order.clone())));
+        out.push(ProcessAction::Files(link, FileMessage::Order(order.clone())));
         self.sent.push((guise, order));
     }
 }

@@ -17,10 +17,10 @@ use cluster::{CacheSettings, WINDOW_TICKS};
 use crate::client::ClientResult;
 use crate::formation::Formation;
 use crate::host::{HostKind, HostProcess};
-use crate::lot::Lot;
-use crate::own::Sabotage;
-use crate::talk::{HostReply, Name, RequestedAction};
-use crate::world::{Weather, World};
+use crate::messages::{HostReply, Name, RequestedAction};
+use crate::own_process::Sabotage;
+use crate::sim_rng::SimRng;
+use crate::world::{NetworkConditions, World};
 
 /// The time for reports to reach the top, with the queries that they cause: at most four round
 /// trips of 2 to 6 ms.
@@ -77,35 +77,37 @@ impl WindowOutcome {
 }
 
 /// Draws the settings of one cache.
-fn cache(lot: &mut Lot, scale: u32) -> CacheSettings {
-    let seconds = |lot: &mut Lot, least, most| Duration::from_secs(least + lot.below(most - least)) * scale;
+fn cache(rng: &mut SimRng, scale: u32) -> CacheSettings {
+    let seconds =
+        |rng: &mut SimRng, least, most| Duration::from_secs(least + rng.below(most - least)) * scale;
     CacheSettings {
-        window: seconds(lot, 8, 120),
-        nowhere: lot.happens(500_000).then(|| seconds(lot, 2, 30)),
-        locations_max: if lot.happens(500_000) { 100 + lot.below(300) as usize } else { 8192 },
+        window: seconds(rng, 8, 120),
+        nowhere: rng.happens(500_000).then(|| seconds(rng, 2, 30)),
+        locations_max: if rng.happens(500_000) { 100 + rng.below(300) as usize } else { 8192 },
     }
 }
 
 /// Returns a small tree of random shape.
 fn formed(seed: u64, scale: u32, sabotage: Option<Sabotage>) -> World {
-    let mut lot = Lot::new(seed ^ 0x77_1d05);
-    let (managers, supervisors) = (1 + lot.below(2) as usize, lot.below(3) as usize);
-    let (upper, lower) = (lot.below(3) as usize, if supervisors > 0 { 1 + lot.below(4) as usize } else { 0 });
+    let mut rng = SimRng::new(seed ^ 0x77_1d05);
+    let (managers, supervisors) = (1 + rng.below(2) as usize, rng.below(3) as usize);
+    let (upper, lower) = (rng.below(3) as usize, if supervisors > 0 { 1 + rng.below(4) as usize } else { 0 });
     let upper = if lower == 0 { 1 + upper } else { upper };
-    let weather = Weather { faulty_per_million: 0, drift_per_million: 0, ..Weather::default() };
+    let conditions =
+        NetworkConditions { faulty_per_million: 0, drift_per_million: 0, ..NetworkConditions::default() };
     let within = Duration::from_secs(2);
-    let formation = Formation { managers, within, weather, ..Formation::new(upper, supervisors) };
+    let formation = Formation { managers, within, conditions, ..Formation::new(upper, supervisors) };
     let mut world = formation.world(seed);
     let inner: Vec<usize> =
         (0..world.len()).filter(|host| world.kind(*host) == HostKind::Supervisor).collect();
     for number in 0..lower {
-        let at = world.lot.time(within);
+        let at = world.rng.time(within);
         let supervisor = inner.get(number % inner.len().max(1)).copied().unwrap_or_default();
         world.add(HostKind::Server, &[supervisor], at);
     }
     for host in &mut world.hosts {
-        host.cache = cache(&mut lot, scale);
-        host.inventory = lot.happens(300_000);
+        host.cache = cache(&mut rng, scale);
+        host.inventory = rng.happens(300_000);
         let is_inner = host.kind != HostKind::Server;
         host.sabotage = sabotage.filter(|_| is_inner);
     }
@@ -117,7 +119,7 @@ fn formed(seed: u64, scale: u32, sabotage: Option<Sabotage>) -> World {
 /// One history while it lasts.
 struct WindowHistory {
     world: World,
-    lot: Lot,
+    rng: SimRng,
     scale: u32,
     managers: Vec<usize>,
     servers: Vec<usize>,
@@ -127,16 +129,16 @@ struct WindowHistory {
 
 impl WindowHistory {
     fn path(&mut self) -> Name {
-        format!("/store/{}", self.lot.below(PATHS)).into_bytes().into()
+        format!("/store/{}", self.rng.below(PATHS)).into_bytes().into()
     }
 
     fn server(&mut self) -> usize {
-        self.servers.get(self.lot.below(self.servers.len() as u64) as usize).copied().unwrap_or_default()
+        self.servers.get(self.rng.below(self.servers.len() as u64) as usize).copied().unwrap_or_default()
     }
 
     fn client(&mut self, wish: RequestedAction, path: &Name, after: Duration) {
         let mut managers = self.managers.clone();
-        self.lot.shuffle(&mut managers);
+        self.rng.shuffle(&mut managers);
         let at = self.world.now + after;
         self.world.begin_slow(wish, path, managers, at, PATIENCE, Duration::ZERO);
     }
@@ -163,9 +165,9 @@ impl WindowHistory {
     }
 
     fn outage(&mut self) {
-        let host = self.lot.below(self.world.len() as u64) as usize;
-        let length = self.lot.time(OUTAGE_MAX);
-        if self.lot.happens(500_000) {
+        let host = self.rng.below(self.world.len() as u64) as usize;
+        let length = self.rng.time(OUTAGE_MAX);
+        if self.rng.happens(500_000) {
             self.world.crash(host, false);
             let at = self.world.now + length;
             return self.world.begin_again(host, at);
@@ -177,14 +179,14 @@ impl WindowHistory {
     }
 
     fn step(&mut self) {
-        match self.lot.below(20) {
+        match self.rng.below(20) {
             0..4 => self.change(true, true),
             4..8 => self.change(false, true),
             8..10 => self.change(true, false),
             10 => self.change(false, false),
             11 => {
                 let path = self.path();
-                let wish = if self.lot.happens(500_000) {
+                let wish = if self.rng.happens(500_000) {
                     RequestedAction::Remove
                 } else {
                     RequestedAction::Rename(self.path())
@@ -194,10 +196,10 @@ impl WindowHistory {
             12 if self.has_outages => self.outage(),
             12..15 => {
                 // Look-ups of missing paths evict other locations.
-                for _ in 0..5 + self.lot.below(40) {
+                for _ in 0..5 + self.rng.below(40) {
                     self.fillers += 1;
                     let path: Name = format!("/nowhere/{}", self.fillers).into_bytes().into();
-                    let after = self.lot.time(FILLERS_WITHIN);
+                    let after = self.rng.time(FILLERS_WITHIN);
                     self.client(RequestedAction::Read, &path, after);
                 }
             }
@@ -205,7 +207,7 @@ impl WindowHistory {
         }
         let path = self.path();
         self.client(RequestedAction::Read, &path, Duration::ZERO);
-        let next = self.world.now + self.lot.time(PAUSE * self.scale);
+        let next = self.world.now + self.rng.time(PAUSE * self.scale);
         self.world.run(next, |world| !world.wrong.is_empty());
     }
 
@@ -246,8 +248,8 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<WindowOutcome, Strin
     let of = |kind| (0..world.len()).filter(|host| world.kind(*host) == kind).collect();
     let (managers, servers) = (of(HostKind::Manager), of(HostKind::Server));
     let has_outages = sabotage.is_none() && seed.is_multiple_of(3);
-    let lot = Lot::new(seed ^ 0x0dd);
-    let mut history = WindowHistory { world, lot, scale, managers, servers, has_outages, fillers: 0 };
+    let rng = SimRng::new(seed ^ 0x0dd);
+    let mut history = WindowHistory { world, rng, scale, managers, servers, has_outages, fillers: 0 };
     for _ in 0..STEPS {
         history.step();
     }
@@ -261,7 +263,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<WindowOutcome, Strin
 /// # Errors
 /// The errors of the first few failed seeds.
 pub fn run_all(seeds: &[u64]) -> Result<WindowOutcome, String> {
-    let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
+    let outcomes = crate::sim_rng::on_all_processors(seeds, |seed| run(seed, None))?;
     Ok(outcomes.into_iter().fold(WindowOutcome::default(), WindowOutcome::plus))
 }
 

@@ -12,13 +12,13 @@ use crate::client::ClientOperation;
 use crate::counts::Counts;
 use crate::disk::HostDisk;
 use crate::host::{HostKind, HostProcess, SimHost};
-use crate::lot::Lot;
+use crate::messages::{HostReply, ProcessAction, SimMessage};
 use crate::network::SimConnection;
-use crate::talk::{Deed, HostReply, Talk};
+use crate::sim_rng::SimRng;
 
 /// The properties of the network.
 #[derive(Clone, Copy, Debug)]
-pub struct Weather {
+pub struct NetworkConditions {
     /// The one-way latency of a connection.
     pub latency: Duration,
     /// The maximum additional latency of a message; messages of one connection keep their order.
@@ -32,7 +32,7 @@ pub struct Weather {
     pub drift_per_million: u64,
 }
 
-impl Default for Weather {
+impl Default for NetworkConditions {
     fn default() -> Self {
         Self {
             latency: Duration::from_millis(1),
@@ -44,7 +44,7 @@ impl Default for Weather {
     }
 }
 
-pub(crate) enum What {
+pub(crate) enum WorldEvent {
     Start(u32),
     Arrive {
         link: u32,
@@ -56,7 +56,7 @@ pub(crate) enum What {
         link: u32,
         to: usize,
         sent: Duration,
-        message: Box<Talk>,
+        message: Box<SimMessage>,
     },
     Ended {
         link: u32,
@@ -108,7 +108,7 @@ pub(crate) enum What {
 struct Scheduled {
     at: Duration,
     order: u64,
-    what: What,
+    what: WorldEvent,
 }
 
 impl PartialEq for Scheduled {
@@ -135,9 +135,9 @@ pub struct World {
     /// Counts of events.
     pub counts: Counts,
     /// The random generator.
-    pub lot: Lot,
+    pub rng: SimRng,
     /// The current properties of the network.
-    pub weather: Weather,
+    pub conditions: NetworkConditions,
     pub(crate) hosts: Vec<SimHost>,
     pub(crate) links: Vec<SimConnection>,
     queue: BinaryHeap<Reverse<Scheduled>>,
@@ -146,7 +146,7 @@ pub struct World {
     pub(crate) split: Vec<u8>,
     /// Pairs of hosts that are separated from each other only.
     pub(crate) apart: Vec<(u32, u32)>,
-    deeds: Vec<Deed>,
+    actions: Vec<ProcessAction>,
     /// The operations of clients.
     pub operations: Vec<ClientOperation>,
     /// A path whose messages are printed on the standard output.
@@ -166,19 +166,19 @@ pub struct World {
 
 impl World {
     /// Creates an empty world.
-    pub fn new(seed: u64, weather: Weather) -> Self {
+    pub fn new(seed: u64, conditions: NetworkConditions) -> Self {
         Self {
             now: Duration::ZERO,
             counts: Counts::default(),
-            lot: Lot::new(seed),
-            weather,
+            rng: SimRng::new(seed),
+            conditions,
             hosts: Vec::new(),
             links: Vec::new(),
             queue: BinaryHeap::new(),
             scheduled: 0,
             split: Vec::new(),
             apart: Vec::new(),
-            deeds: Vec::new(),
+            actions: Vec::new(),
             operations: Vec::new(),
             trace: std::env::var("SIM_TRACE").ok(),
             known_within: None,
@@ -192,11 +192,11 @@ impl World {
     /// Adds a host that starts at `at`, and returns its number.
     pub fn add(&mut self, kind: HostKind, managers: &[usize], at: Duration) -> usize {
         let index = self.hosts.len();
-        let drift = self.weather.drift_per_million;
-        let rate = 1.0 + (self.lot.below(2 * drift + 1) as f64 - drift as f64) / 1e6;
+        let drift = self.conditions.drift_per_million;
+        let rate = 1.0 + (self.rng.below(2 * drift + 1) as f64 - drift as f64) / 1e6;
         self.hosts.push(SimHost::new(index, kind, managers.to_vec(), rate));
         self.split.push(0);
-        self.schedule(at, What::Start(index as u32));
+        self.schedule(at, WorldEvent::Start(index as u32));
         index
     }
 
@@ -227,26 +227,32 @@ impl World {
         self.now = self.now.max(end);
     }
 
-    pub(crate) fn schedule(&mut self, at: Duration, what: What) {
+    pub(crate) fn schedule(&mut self, at: Duration, what: WorldEvent) {
         self.scheduled += 1;
         self.queue.push(Reverse(Scheduled { at, order: self.scheduled, what }));
     }
 
-    fn happen(&mut self, what: What) {
+    fn happen(&mut self, what: WorldEvent) {
         let Some(what) = self.hold_up(what) else { return };
         match what {
-            What::Start(host) => self.start(host as usize),
-            What::Arrive { link } => self.arrive(link),
-            What::Made { link } => self.deliver(link, 0, |end| NodeEvent::Connected { link: end.link }),
-            What::Message { link, to, sent, message } => self.receive(link, to, sent, *message),
-            What::Ended { link, to } => self.end(link, to),
-            What::Break { .. } | What::Silence { .. } | What::Stall { .. } => self.fault(&what),
-            What::Together { pair } => self.bring_together(pair),
-            What::Timer { host, epoch } => self.timer(host as usize, epoch),
-            What::Ask { operation, attempt, host, lost } => self.ask(operation, attempt, host as usize, lost),
-            What::Told { operation, attempt, told } => self.told(operation, attempt, told),
-            What::Patience { operation, attempt } => self.patience(operation, attempt),
-            What::Send { operation, attempt, host } => self.send_request(operation, attempt, host as usize),
+            WorldEvent::Start(host) => self.start(host as usize),
+            WorldEvent::Arrive { link } => self.arrive(link),
+            WorldEvent::Made { link } => self.deliver(link, 0, |end| NodeEvent::Connected { link: end.link }),
+            WorldEvent::Message { link, to, sent, message } => self.receive(link, to, sent, *message),
+            WorldEvent::Ended { link, to } => self.end(link, to),
+            WorldEvent::Break { .. } | WorldEvent::Silence { .. } | WorldEvent::Stall { .. } => {
+                self.fault(&what)
+            }
+            WorldEvent::Together { pair } => self.bring_together(pair),
+            WorldEvent::Timer { host, epoch } => self.timer(host as usize, epoch),
+            WorldEvent::Ask { operation, attempt, host, lost } => {
+                self.ask(operation, attempt, host as usize, lost)
+            }
+            WorldEvent::Told { operation, attempt, told } => self.told(operation, attempt, told),
+            WorldEvent::Patience { operation, attempt } => self.patience(operation, attempt),
+            WorldEvent::Send { operation, attempt, host } => {
+                self.send_request(operation, attempt, host as usize)
+            }
         }
     }
 
@@ -258,7 +264,7 @@ impl World {
         if self.hosts[index].epoch > 0 {
             self.counts.returned += 1;
         }
-        let machine = self.hosts[index].machine(&mut self.lot, self.now);
+        let machine = self.hosts[index].machine(&mut self.rng, self.now);
         self.hosts[index].machine = Some(machine);
         self.with(index, |machine, disk, now, out| machine.start(disk, now, out));
         if self.hosts[index].suspended {
@@ -271,7 +277,7 @@ impl World {
 
     /// Restarts a host at that time.
     pub fn begin_again(&mut self, index: usize, at: Duration) {
-        self.schedule(at, What::Start(index as u32));
+        self.schedule(at, WorldEvent::Start(index as u32));
     }
 
     /// Ends a host's process. `quietly`: its machine is down too, so its connections do not end.
@@ -351,27 +357,29 @@ impl World {
     pub(crate) fn with(
         &mut self,
         index: usize,
-        act: impl FnOnce(&mut HostProcess, &mut HostDisk, Duration, &mut Vec<Deed>),
+        act: impl FnOnce(&mut HostProcess, &mut HostDisk, Duration, &mut Vec<ProcessAction>),
     ) {
         let host = &mut self.hosts[index];
         let local = host.local(self.now);
         let Some(machine) = &mut host.machine else { return };
         let before = host.placed;
         let mut is_noted = matches!(host.kind, HostKind::Server | HostKind::Supervisor);
-        let mut deeds = std::mem::take(&mut self.deeds);
-        act(machine, &mut host.disk, local, &mut deeds);
-        for deed in deeds.drain(..) {
-            match deed {
-                Deed::Tree(action) => {
+        let mut actions = std::mem::take(&mut self.actions);
+        act(machine, &mut host.disk, local, &mut actions);
+        for action in actions.drain(..) {
+            match action {
+                ProcessAction::Tree(action) => {
                     is_noted |= matches!(action, NodeAction::Child { .. } | NodeAction::JoinedBelow { .. });
                     self.act(index, action);
                 }
-                Deed::Files(link, message) => self.send(index, link, Talk::Files(message)),
-                Deed::Tell { operation, attempt, told } => self.tell(index, operation, attempt, told),
-                Deed::Made(path) => self.made(index, &path),
+                ProcessAction::Files(link, message) => self.send(index, link, SimMessage::Files(message)),
+                ProcessAction::Tell { operation, attempt, told } => {
+                    self.tell(index, operation, attempt, told)
+                }
+                ProcessAction::Made(path) => self.made(index, &path),
             }
         }
-        self.deeds = deeds;
+        self.actions = actions;
         self.judge_work(index);
         let host = &mut self.hosts[index];
         host.check_places();
@@ -395,14 +403,14 @@ impl World {
         if host.timer.is_none_or(|before| at < before) {
             host.timer = Some(at);
             let epoch = host.epoch;
-            self.schedule(at, What::Timer { host: index as u32, epoch });
+            self.schedule(at, WorldEvent::Timer { host: index as u32, epoch });
         }
     }
 
     fn act(&mut self, index: usize, action: NodeAction) {
         match action {
             NodeAction::Connect { link, address } => self.connect(index, link, address.host()),
-            NodeAction::Send { link, message } => self.send(index, link, Talk::Tree(message)),
+            NodeAction::Send { link, message } => self.send(index, link, SimMessage::Tree(message)),
             NodeAction::Close { link } => self.close(index, link),
             NodeAction::Remember { cell } => self.hosts[index].remembered = cell,
             NodeAction::Child { slot, change: ChildChange::Joined { .. } } => self.seated(index, slot),

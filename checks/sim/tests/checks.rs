@@ -5,7 +5,7 @@
 
 use sim::faults;
 use sim::host::HostKind;
-use sim::own::Sabotage;
+use sim::own_process::Sabotage;
 
 /// The number of seeds in which the fault may show.
 const SEEDS: u64 = 12;

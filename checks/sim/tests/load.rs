@@ -1,9 +1,9 @@
 //! Crowds and greedy clients: the cost of an event and the queues are bounded, and the checks
 //! detect nodes that break the rules.
 
-use sim::lot::Lot;
-use sim::own::Sabotage;
-use sim::{crowds, queues};
+use sim::own_process::Sabotage;
+use sim::sim_rng::SimRng;
+use sim::{queues, request_crowds};
 
 /// The number of seeds of an ordinary run; `make sim` runs more.
 const SEEDS: u64 = 60;
@@ -19,7 +19,7 @@ fn seeds() -> (bool, Vec<u64>) {
 #[test]
 fn no_event_costs_more_because_a_crowd_waits() {
     let (is_whole, seeds) = seeds();
-    let outcome = crowds::run_all(&seeds).unwrap();
+    let outcome = request_crowds::run_all(&seeds).unwrap();
     println!("{outcome:?}");
     assert!(!is_whole || outcome.waiting_most as u64 > 2 * cluster::STEPS_MAX, "{outcome:?}");
 }
@@ -35,7 +35,8 @@ fn queues_are_bounded_and_fair_and_an_overflow_of_names_is_one_reset() {
 #[test]
 fn a_manager_that_looks_at_all_requests_with_each_event_is_noticed() {
     let is_noticed = |seed| {
-        crowds::run(seed, Some(Sabotage::Rescans)).is_err_and(|error| error.contains("steps for one event"))
+        request_crowds::run(seed, Some(Sabotage::Rescans))
+            .is_err_and(|error| error.contains("steps for one event"))
     };
     assert!((1..=SPOILED_SEEDS).any(is_noticed), "it went unnoticed");
 }
@@ -59,6 +60,6 @@ fn a_server_that_loses_track_of_names_and_does_not_report_it_is_noticed() {
 
 #[test]
 fn a_queue_that_keeps_what_has_no_room_is_noticed() {
-    let is_noticed = |seed| queues::bare(&mut Lot::new(seed), true).is_err();
+    let is_noticed = |seed| queues::bare(&mut SimRng::new(seed), true).is_err();
     assert!((1..=SPOILED_SEEDS).any(is_noticed));
 }

@@ -2,7 +2,7 @@
 //! that break the rules.
 
 use sim::orders;
-use sim::own::Sabotage;
+use sim::own_process::Sabotage;
 
 /// The number of seeds of an ordinary run; `make sim` runs more.
 const SEEDS: u64 = 200;

@@ -1,7 +1,7 @@
 //! No file is ever created at two servers, and the checks detect nodes that break the rules for
 //! that.
 
-use sim::own::Sabotage;
+use sim::own_process::Sabotage;
 use sim::placement::{self, PlacementFault};
 
 /// The number of seeds, each with ten histories.

@@ -4,15 +4,15 @@
 use std::time::Duration;
 
 use sim::formation::{Formation, FormationReport};
-use sim::world::Weather;
+use sim::world::NetworkConditions;
 
 /// A pause of 9 s and its consequences; a connection that falls silent costs a real node three
 /// pings of 60 s.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn form(formation: Formation) -> FormationReport {
-    let weather = Weather { faulty_per_million: 0, ..formation.weather };
-    let report = Formation { weather, ..formation }.run(1, PATIENCE).expect("a complete tree");
+    let conditions = NetworkConditions { faulty_per_million: 0, ..formation.conditions };
+    let report = Formation { conditions, ..formation }.run(1, PATIENCE).expect("a complete tree");
     println!("{report}");
     assert_eq!(report.killed, 0, "no message of ours ends a real node");
     report

@@ -1,7 +1,7 @@
 //! Locations that expire or are evicted mislead readers no longer than documented, and the checks
 //! detect nodes that break the rules.
 
-use sim::own::Sabotage;
+use sim::own_process::Sabotage;
 use sim::windows;
 
 /// The number of seeds of an ordinary run; `make sim` runs more.

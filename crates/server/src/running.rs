@@ -156,7 +156,7 @@ impl RunningServer {
             (Some(logical), None) => match &cluster {
                 Some(cluster) => {
                     let leased = LeasedCreation::before(logical.clone(), cluster.leases().clone());
-                    ReaderRedirectFileSystem::before(leased, cluster.moving().clone())
+                    ReaderRedirectFileSystem::before(leased, cluster.reader_redirect().clone())
                 }
                 None => logical.clone(),
             },

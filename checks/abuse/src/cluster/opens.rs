@@ -1,7 +1,7 @@
 //! First opens: a client asks a manager for existing files that no client has asked for.
 
-use crate::good::Latencies;
 use crate::raw::{READING, RawClient, open};
+use crate::reference_client::Latencies;
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 

@@ -22,7 +22,7 @@ use logical::{Journal, JournalFolder, Journals, Logical, LogicalParts, NumberedU
 /// Checks a journal of one of the two kinds.
 pub fn target(data: &[u8]) {
     let Some((kind, content)) = data.split_first() else { return };
-    let (pending, checkpoints) = (Shelf::default(), Shelf::default());
+    let (pending, checkpoints) = (MemoryJournals::default(), MemoryJournals::default());
     if kind % 2 == 0 {
         pending.put("pending", content.to_vec());
     } else {
@@ -51,11 +51,11 @@ fn sealed(mut content: &[u8]) -> Vec<u8> {
 }
 
 /// Starts a logical file system and returns whether it succeeded.
-fn start(pending: &Shelf, checkpoints: &Shelf) -> bool {
+fn start(pending: &MemoryJournals, checkpoints: &MemoryJournals) -> bool {
     let parts = LogicalParts {
         config: Config::new(vec![Export::new(LogicalPath::root())], PathBuf::from("/nowhere")),
         backend: Arc::new(storage::OneFile),
-        clock: Arc::new(Still),
+        clock: Arc::new(FixedClock),
         users: Arc::new(NumberedUsers),
         locator: None,
         journals: Journals { persist: Arc::new(pending.clone()), checkpoints: Arc::new(checkpoints.clone()) },
@@ -63,9 +63,9 @@ fn start(pending: &Shelf, checkpoints: &Shelf) -> bool {
     Logical::new(parts).is_ok()
 }
 
-struct Still;
+struct FixedClock;
 
-impl Clock for Still {
+impl Clock for FixedClock {
     fn now(&self) -> Duration {
         Duration::from_secs(1000)
     }
@@ -77,9 +77,9 @@ impl Clock for Still {
 
 /// A directory of journals in memory.
 #[derive(Clone, Default)]
-struct Shelf(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
+struct MemoryJournals(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
 
-impl Shelf {
+impl MemoryJournals {
     fn papers(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,7 +93,7 @@ impl Shelf {
     }
 }
 
-impl JournalFolder for Shelf {
+impl JournalFolder for MemoryJournals {
     fn names(&self) -> io::Result<Vec<String>> {
         Ok(self.papers().keys().cloned().collect())
     }
@@ -108,7 +108,7 @@ impl JournalFolder for Shelf {
 
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<Box<dyn Journal>> {
         self.put(name, content.to_vec());
-        Ok(Box::new(Paper(self.clone(), name.to_owned())))
+        Ok(Box::new(MemoryJournal(self.clone(), name.to_owned())))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -117,9 +117,9 @@ impl JournalFolder for Shelf {
     }
 }
 
-struct Paper(Shelf, String);
+struct MemoryJournal(MemoryJournals, String);
 
-impl Journal for Paper {
+impl Journal for MemoryJournal {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.0.papers().entry(self.1.clone()).or_default().extend_from_slice(bytes);
         Ok(())

@@ -50,9 +50,9 @@ struct ExpectedData {
     missing: usize,
 }
 
-struct More;
+struct NextListing;
 
-impl ListingPosition for More {
+impl ListingPosition for NextListing {
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
         self
     }
@@ -290,7 +290,7 @@ impl FuzzDriver {
         let entries =
             (0..usize::from(how >> 6)).map(|index| entry(&[b'a' + u8::try_from(index).unwrap_or(0)]));
         let rest: Option<Box<dyn ListingPosition>> = match how & 8 {
-            8 if !self.pages.is_multiple_of(PAGES_MAX) => Some(Box::new(More)),
+            8 if !self.pages.is_multiple_of(PAGES_MAX) => Some(Box::new(NextListing)),
             _ => None,
         };
         Value::Listing { entries: entries.collect::<Vec<_>>().into(), rest }

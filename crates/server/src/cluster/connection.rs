@@ -71,9 +71,9 @@ pub(super) struct NodeConnection {
     pub(super) ip: Option<IpAddr>,
     /// For a child, its other addresses, reported by it or found by its name. For a connection to a
     /// parent, the addresses of this node that face the parent.
-    pub(super) others: Vec<IpAddr>,
+    pub(super) other_addresses: Vec<IpAddr>,
     /// The parent to which this node connected.
-    pub(super) goal: Option<Address>,
+    pub(super) parent_address: Option<Address>,
     /// The reason why the connection did not result in a login, if known.
     pub(super) failure: Option<String>,
     /// The protocol extensions that both ends support.
@@ -89,8 +89,8 @@ impl NodeConnection {
         Self {
             stage,
             ip,
-            others: Vec::new(),
-            goal: None,
+            other_addresses: Vec::new(),
+            parent_address: None,
             failure: None,
             extensions: Extensions::NONE,
             outbox: Rc::default(),
@@ -101,7 +101,7 @@ impl NodeConnection {
 
     /// Creates a connection to a parent.
     pub(super) fn to_parent(goal: Address) -> Self {
-        Self { goal: Some(goal), ..Self::new(ConnectionStage::Asking, None) }
+        Self { parent_address: Some(goal), ..Self::new(ConnectionStage::Asking, None) }
     }
 
     /// Reports whether the connection is established.
@@ -164,7 +164,7 @@ impl Promises {
 #[derive(Default)]
 pub(super) struct ConnectionOutbox {
     content: RefCell<OutboxContent>,
-    bell: Notify,
+    wake: Notify,
     end: Notify,
 }
 
@@ -186,7 +186,7 @@ impl ConnectionOutbox {
         write(&mut content.bytes)?;
         let waiting = content.bytes.len() + content.under_way;
         drop(content);
-        self.bell.notify_one();
+        self.wake.notify_one();
         Ok(waiting)
     }
 
@@ -202,7 +202,7 @@ impl ConnectionOutbox {
 
     fn close(&self) {
         self.content.borrow_mut().closed = true;
-        self.bell.notify_one();
+        self.wake.notify_one();
         self.end.notify_one();
     }
 
@@ -227,7 +227,7 @@ impl ConnectionOutbox {
                     return false;
                 }
             }
-            self.bell.notified().await;
+            self.wake.notified().await;
         }
     }
 }

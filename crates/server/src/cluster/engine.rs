@@ -75,9 +75,9 @@ pub struct ClusterEngine {
     pub(super) location: Option<LocationDriver>,
     /// Set for a server.
     pub(super) server: Option<ServerDriver>,
-    outside: Box<dyn BackgroundOperations>,
+    background: Box<dyn BackgroundOperations>,
     /// Shared with the code that opens files: reports whether clients are redirected elsewhere.
-    moving: Arc<ReaderRedirect>,
+    reader_redirect: Arc<ReaderRedirect>,
     /// Set if the administrator has suspended this node, so that it accepts no clients.
     pub(super) suspended: bool,
     /// Set if the administrator is draining this node, so that it accepts no new clients.
@@ -102,7 +102,7 @@ impl ClusterEngine {
     pub(super) fn new(
         settings: Rc<Settings>,
         drivers: Drivers,
-        moving: Arc<ReaderRedirect>,
+        reader_redirect: Arc<ReaderRedirect>,
         outside: impl FnOnce(Weak<RefCell<Self>>) -> Box<dyn BackgroundOperations>,
     ) -> SharedEngine {
         let Drivers { tree, location, server } = drivers;
@@ -113,8 +113,8 @@ impl ClusterEngine {
                 tree,
                 location,
                 server,
-                outside: outside(me.clone()),
-                moving,
+                background: outside(me.clone()),
+                reader_redirect,
                 suspended: false,
                 draining: false,
                 drained: false,
@@ -169,8 +169,8 @@ impl ClusterEngine {
 
     fn take_effect(&mut self, effect: TreeEffect) {
         match effect {
-            TreeEffect::Connect(link, address) => self.outside.connect(link, address),
-            TreeEffect::LookUp(link, host) => self.outside.look_up(link, host),
+            TreeEffect::Connect(link, address) => self.background.connect(link, address),
+            TreeEffect::LookUp(link, host) => self.background.look_up(link, host),
             TreeEffect::Child(slot, change) => {
                 if let Some(location) = &mut self.location {
                     location.follow(&mut self.tree, slot, change);
@@ -233,7 +233,7 @@ impl ClusterEngine {
         if let Some(server) = &self.server {
             server.set_parents(&self.tree);
         }
-        self.moving.set(self.drained, self.suspended, door);
+        self.reader_redirect.set(self.drained, self.suspended, door);
     }
 
     fn next_deadline(&self) -> Option<Duration> {
@@ -310,8 +310,8 @@ impl ClusterEngine {
         self.route();
     }
 
-    pub(super) fn line(&mut self, link: ConnectionId) -> Option<&mut NodeConnection> {
-        self.tree.line(link)
+    pub(super) fn connection(&mut self, link: ConnectionId) -> Option<&mut NodeConnection> {
+        self.tree.connection(link)
     }
 
     pub(super) fn stage(&self, link: ConnectionId) -> Option<ConnectionStage> {
@@ -425,7 +425,7 @@ impl ClusterEngine {
     /// Handles a request of a redirector.
     fn redirector_asks(&mut self, link: ConnectionId, frame: &Frame<'_>, message: &Wire<'_>) {
         let streamid = frame.header.streamid;
-        let (path, wish) = match message {
+        let (path, query) = match message {
             Wire::Select(select) => {
                 let tried = select.avoid.unwrap_or_default().into();
                 (select.path, LocationQuery::Select { options: SelectOptions::from(select.options), tried })
@@ -453,8 +453,8 @@ impl ClusterEngine {
             _ => true,
         };
         if let Some(location) = &mut self.location {
-            let asker = RequestOrigin::Redirector { link, streamid, promised: None, takes_later };
-            location.ask(&mut self.tree, path, &wish, asker);
+            let origin = RequestOrigin::Redirector { link, streamid, promised: None, takes_later };
+            location.ask(&mut self.tree, path, &query, origin);
         }
     }
 

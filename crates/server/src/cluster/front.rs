@@ -104,10 +104,10 @@ impl ClusterFront {
         &self,
         caller: &Arc<Caller>,
         path: &[u8],
-        wish: LocationQuery,
+        query: LocationQuery,
         tell: AnswerCallback,
     ) -> Option<ClusterAnswer> {
-        let question = InboxRequest::Ask { path: path.into(), wish, caller: caller.clone(), tell };
+        let question = InboxRequest::Ask { path: path.into(), query, caller: caller.clone(), tell };
         // If the thread has ended with the process, the request is dropped, which answers it.
         if let Err(InboxRequest::Ask { tell, .. }) = self.inbox.request(caller, question) {
             tell(ClusterAnswer::Wait(self.busy));

@@ -21,7 +21,7 @@ pub(super) enum InboxRequest {
         /// The path.
         path: Box<[u8]>,
         /// The kind of the query.
-        wish: LocationQuery,
+        query: LocationQuery,
         /// The client.
         caller: Arc<Caller>,
         /// Receives the answer.
@@ -34,7 +34,7 @@ pub(super) enum InboxRequest {
 impl InboxRequest {
     fn bytes(&self) -> usize {
         match self {
-            Self::Ask { path, wish: LocationQuery::Select { tried, .. }, .. } => path.len() + tried.len(),
+            Self::Ask { path, query: LocationQuery::Select { tried, .. }, .. } => path.len() + tried.len(),
             Self::Ask { path, .. } => path.len(),
             Self::Order(_) => 0,
         }
@@ -53,7 +53,7 @@ pub(super) struct InboxBatch {
 #[derive(Default)]
 pub(super) struct Inbox {
     content: Mutex<InboxContent>,
-    bell: Notify,
+    wake: Notify,
 }
 
 #[derive(Default)]
@@ -74,7 +74,7 @@ impl Inbox {
         let mut content = self.content();
         let refused = if content.is_closed { Some(job) } else { content.work.add_job(job).err() };
         drop(content);
-        self.bell.notify_one();
+        self.wake.notify_one();
         refused.is_none()
     }
 
@@ -91,7 +91,7 @@ impl Inbox {
         }
         content.work.add_request(client, bytes, request)?;
         drop(content);
-        self.bell.notify_one();
+        self.wake.notify_one();
         Ok(())
     }
 
@@ -116,7 +116,7 @@ impl Inbox {
             change(&mut content);
         }
         drop(content);
-        self.bell.notify_one();
+        self.wake.notify_one();
     }
 
     /// Takes the next work of all classes.
@@ -130,7 +130,7 @@ impl Inbox {
     pub(super) async fn wait(&self) {
         let is_idle = |content: MutexGuard<'_, InboxContent>| content.work.is_empty() && !content.is_stopped;
         while is_idle(self.content()) {
-            self.bell.notified().await;
+            self.wake.notified().await;
         }
     }
 

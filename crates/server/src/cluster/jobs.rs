@@ -18,9 +18,9 @@ use vfs::Target;
 
 impl ClusterEngine {
     /// Handles the query of a client for a node or for the locations of a file.
-    pub(super) fn ask(&mut self, path: &[u8], wish: &LocationQuery, asker: RequestOrigin) {
+    pub(super) fn ask(&mut self, path: &[u8], query: &LocationQuery, origin: RequestOrigin) {
         if let Some(location) = &mut self.location {
-            location.ask(&mut self.tree, path, wish, asker);
+            location.ask(&mut self.tree, path, query, origin);
         }
         self.route();
     }

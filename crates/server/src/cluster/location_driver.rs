@@ -38,7 +38,7 @@ const CHECKED_AT_ONCE: usize = 4096;
 pub(super) struct LocationDriver {
     resolver: LocationResolver,
     settings: Rc<Settings>,
-    askers: PendingRequests,
+    pending_requests: PendingRequests,
     /// The files that all servers share; set for a redirector that looks them up itself.
     shared_files: Option<ServerFiles>,
     /// Paths that the machine wants looked up in the shared files. The request is recorded before
@@ -60,7 +60,7 @@ impl LocationDriver {
         Self {
             resolver,
             settings,
-            askers: PendingRequests::default(),
+            pending_requests: PendingRequests::default(),
             shared_files,
             wanted_looks: VecDeque::new(),
             answered_orders: VecDeque::new(),
@@ -87,7 +87,7 @@ impl LocationDriver {
     /// Returns the time at which [`Self::tick`] has work.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         let looks = self.shared_files.as_ref().and_then(ServerFiles::next_deadline);
-        [self.resolver.next_deadline(), looks, self.askers.deadline()].into_iter().flatten().min()
+        [self.resolver.next_deadline(), looks, self.pending_requests.deadline()].into_iter().flatten().min()
     }
 
     /// Does the work that is due. With `sweeps`, expired locations are removed, too. Returns
@@ -95,13 +95,13 @@ impl LocationDriver {
     pub(super) fn tick(&mut self, tree: &mut TreeDriver, sweeps: bool) -> bool {
         let now = tree.now();
         if sweeps {
-            let gone = self.askers.take_gone(CHECKED_AT_ONCE);
+            let gone = self.pending_requests.take_gone(CHECKED_AT_ONCE);
             self.resolver.abandon(gone);
         }
         if sweeps || self.is_due(now) {
             // A file is not placed for a client that has disconnected.
-            let askers = &self.askers;
-            self.resolver.tick_for(now, &|token| askers.is_gone(token), &mut self.actions);
+            let pending_requests = &self.pending_requests;
+            self.resolver.tick_for(now, &|token| pending_requests.is_gone(token), &mut self.actions);
             self.perform(tree);
         }
         if let Some(files) = &mut self.shared_files {
@@ -109,7 +109,7 @@ impl LocationDriver {
             self.take_findings(tree);
         }
         self.submit_looks(tree);
-        self.askers.expire(now);
+        self.pending_requests.expire(now);
         self.answer_overdue(tree);
         self.is_due(tree.now())
     }
@@ -120,7 +120,7 @@ impl LocationDriver {
 
     /// Drops the requests of a connection that has ended.
     pub(super) fn link_ended(&mut self, link: ConnectionId) {
-        let asked = self.askers.forget(link);
+        let asked = self.pending_requests.forget(link);
         self.resolver.abandon(asked);
     }
 
@@ -205,12 +205,12 @@ impl LocationDriver {
             }
             ResolverAction::Lease { slot, path, time, number } => send_lease(tree, slot, &path, time, number),
             ResolverAction::Answer { token, answer } => {
-                if let Some(asker) = self.askers.take(token) {
-                    self.deliver(tree, asker, answer);
+                if let Some(origin) = self.pending_requests.take(token) {
+                    self.deliver(tree, origin, answer);
                 }
             }
             ResolverAction::Reply { token, reply, path: _ } => {
-                if let Some(parent) = self.askers.take_above(token) {
+                if let Some(parent) = self.pending_requests.take_above(token) {
                     self.answer_parent(tree, &parent, reply);
                 }
             }
@@ -227,15 +227,15 @@ impl LocationDriver {
         &mut self,
         tree: &mut TreeDriver,
         path: &[u8],
-        wish: &LocationQuery,
-        asker: RequestOrigin,
+        query: &LocationQuery,
+        origin: RequestOrigin,
     ) {
         if self.suspended {
             let wait = self.settings.policy.waits.service;
-            return self.deliver(tree, asker, ClusterAnswer::Wait(wait));
+            return self.deliver(tree, origin, ClusterAnswer::Wait(wait));
         }
-        let token = self.askers.token();
-        let answer = self.resolve(tree, |resolver, now, out| match wish {
+        let token = self.pending_requests.token();
+        let answer = self.resolve(tree, |resolver, now, out| match query {
             LocationQuery::Select { options, tried } => {
                 resolver.select(token, path, *options, tried, now, out)
             }
@@ -243,13 +243,13 @@ impl LocationDriver {
             LocationQuery::Reserve(holder) => resolver.reserve(token, path, *holder, now, out),
         });
         if let Some(answer) = answer {
-            return self.deliver(tree, asker, answer);
+            return self.deliver(tree, origin, answer);
         }
-        let gone = match &asker {
+        let gone = match &origin {
             RequestOrigin::Redirector { .. } => {
-                self.askers.wait_with_deadline(token, asker, tree.now() + ANSWER_OVERDUE)
+                self.pending_requests.wait_with_deadline(token, origin, tree.now() + ANSWER_OVERDUE)
             }
-            _ => self.askers.wait(token, asker),
+            _ => self.pending_requests.wait(token, origin),
         };
         self.resolver.abandon(gone);
     }
@@ -258,18 +258,19 @@ impl LocationDriver {
     /// asked to retry.
     fn answer_overdue(&mut self, tree: &mut TreeDriver) {
         let now = tree.now();
-        while let Some((token, asker)) = self.askers.next_overdue(now) {
-            let RequestOrigin::Redirector { link, streamid, takes_later, .. } = asker else { continue };
-            let id = match tree.line(link) {
-                Some(line) if takes_later && !streamid.is_none() => line.promises.one_more(),
+        while let Some((token, origin)) = self.pending_requests.next_overdue(now) {
+            let RequestOrigin::Redirector { link, streamid, takes_later, .. } = origin else { continue };
+            let id = match tree.connection(link) {
+                Some(connection) if takes_later && !streamid.is_none() => connection.promises.one_more(),
                 _ => None,
             };
             match cluster::late_answer(id, self.settings.policy.waits.lookup) {
                 LateAnswer::Promise(id) => {
                     let promise = Response::now(WireAnswer::Waitresp { id: id.value() });
                     tree.put(link, |_, out| promise.encode(streamid, out));
-                    let asker = RequestOrigin::Redirector { link, streamid, takes_later, promised: Some(id) };
-                    let gone = self.askers.wait(token, asker);
+                    let origin =
+                        RequestOrigin::Redirector { link, streamid, takes_later, promised: Some(id) };
+                    let gone = self.pending_requests.wait(token, origin);
                     self.resolver.abandon(gone);
                 }
                 LateAnswer::Wait(time) => {
@@ -281,8 +282,8 @@ impl LocationDriver {
     }
 
     /// Delivers an answer to its requester.
-    fn deliver(&mut self, tree: &mut TreeDriver, asker: RequestOrigin, answer: ClusterAnswer) {
-        match asker {
+    fn deliver(&mut self, tree: &mut TreeDriver, origin: RequestOrigin, answer: ClusterAnswer) {
+        match origin {
             RequestOrigin::Client(_, tell) => tell(answer),
             RequestOrigin::Order(order) => self.answered_orders.push_back((*order, answer)),
             RequestOrigin::Redirector { link, streamid, promised, .. } => {
@@ -365,11 +366,11 @@ impl LocationDriver {
             // The parents of a manager are meta managers.
             via_meta: modifier.contains(StateModifier::META) || self.settings.role == NodeRole::Manager,
         };
-        let token = self.askers.token();
+        let token = self.pending_requests.token();
         match self.resolve(tree, |resolver, now, out| resolver.state(token, &parent.path, ask, now, out)) {
             Some(reply) => self.answer_parent(tree, &parent, reply),
             None if quiet => {}
-            None => self.askers.wait_above(token, parent, tree.now()),
+            None => self.pending_requests.wait_above(token, parent, tree.now()),
         }
     }
 
@@ -434,11 +435,11 @@ impl LocationDriver {
     /// waits for it.
     fn pass_on_inventory(&self, tree: &mut TreeDriver, frame: &Frame<'_>) {
         for link in tree.parents() {
-            let room = |line: &mut NodeConnection| {
-                line.extensions.contains(Extensions::INVENTORY)
-                    && line.outbox.waiting() < self.settings.outbox_bytes_max / 2
+            let room = |connection: &mut NodeConnection| {
+                connection.extensions.contains(Extensions::INVENTORY)
+                    && connection.outbox.waiting() < self.settings.outbox_bytes_max / 2
             };
-            if tree.line(link).is_some_and(room) {
+            if tree.connection(link).is_some_and(room) {
                 tree.put(link, |_, out| {
                     frame.relay(frame.header, out);
                     Ok(())
@@ -502,9 +503,9 @@ pub(super) fn respond(
     answer: &ClusterAnswer,
 ) {
     if promised.is_some()
-        && let Some(line) = tree.line(link)
+        && let Some(connection) = tree.connection(link)
     {
-        line.promises.kept();
+        connection.promises.kept();
     }
     let text;
     let answer = match answer {

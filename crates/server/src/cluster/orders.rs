@@ -42,13 +42,13 @@ fn ask(
     check: NameCheck,
 ) {
     let first = || LocationQuery::Locate(LocateFlags { asap: true, ..LocateFlags::default() });
-    let (path, wish) = match check {
+    let (path, query) = match check {
         NameCheck::Holder => (forward.path.clone(), first()),
         NameCheck::Lease(holder) => (forward.must_be_free.clone(), LocationQuery::Reserve(holder)),
         NameCheck::Free => (forward.must_be_free.clone(), first()),
     };
-    let asker = RequestOrigin::Order(Box::new(PendingOrder::Names { forward, client, check }));
-    location.ask(tree, &path.unwrap_or_default(), &wish, asker);
+    let origin = RequestOrigin::Order(Box::new(PendingOrder::Names { forward, client, check }));
+    location.ask(tree, &path.unwrap_or_default(), &query, origin);
 }
 
 /// Continues an order whose location query is answered.

@@ -97,11 +97,11 @@ impl PendingRequests {
     }
 
     /// Adds a request. Returns the removed requests of clients that have disconnected.
-    pub(super) fn wait(&mut self, token: RequestToken, asker: RequestOrigin) -> Vec<RequestToken> {
-        if let RequestOrigin::Redirector { link, .. } = &asker {
+    pub(super) fn wait(&mut self, token: RequestToken, origin: RequestOrigin) -> Vec<RequestToken> {
+        if let RequestOrigin::Redirector { link, .. } = &origin {
             self.by_link.entry(*link).or_default().insert(token.0);
         }
-        self.clients.insert(token.0, asker);
+        self.clients.insert(token.0, origin);
         self.take_gone(CHECKED_PER_REQUEST)
     }
 
@@ -110,18 +110,18 @@ impl PendingRequests {
     pub(super) fn wait_with_deadline(
         &mut self,
         token: RequestToken,
-        asker: RequestOrigin,
+        origin: RequestOrigin,
         until: Duration,
     ) -> Vec<RequestToken> {
         self.unanswered_redirectors.insert(token.0, until);
-        self.wait(token, asker)
+        self.wait(token, origin)
     }
 
     /// Removes a redirector's request whose deadline has passed.
     pub(super) fn next_overdue(&mut self, now: Duration) -> Option<(RequestToken, RequestOrigin)> {
         let (token, _) = self.unanswered_redirectors.first_key_value().filter(|(_, until)| **until <= now)?;
         let token = RequestToken(*token);
-        self.take(token).map(|asker| (token, asker))
+        self.take(token).map(|origin| (token, origin))
     }
 
     /// Returns the earliest deadline of a redirector's request.
@@ -136,11 +136,11 @@ impl PendingRequests {
 
     pub(super) fn take(&mut self, token: RequestToken) -> Option<RequestOrigin> {
         self.unanswered_redirectors.remove(&token.0);
-        let asker = self.clients.remove(&token.0)?;
-        if let RequestOrigin::Redirector { link, .. } = &asker {
+        let origin = self.clients.remove(&token.0)?;
+        if let RequestOrigin::Redirector { link, .. } = &origin {
             self.unlink(*link, token);
         }
-        Some(asker)
+        Some(origin)
     }
 
     pub(super) fn take_above(&mut self, token: RequestToken) -> Option<ParentQuery> {
@@ -186,10 +186,10 @@ impl PendingRequests {
         let next = self.clients.range(checked.saturating_add(1)..).take(most);
         let mut gone = Vec::new();
         let mut count = 0;
-        for (token, asker) in next {
+        for (token, origin) in next {
             checked = *token;
             count += 1;
-            if matches!(asker, RequestOrigin::Client(caller, _) if caller.has_left()) {
+            if matches!(origin, RequestOrigin::Client(caller, _) if caller.has_left()) {
                 gone.push(RequestToken(*token));
             }
         }
@@ -229,44 +229,44 @@ mod tests {
 
     #[test]
     fn requests_of_clients_that_left_do_not_pile_up() {
-        let mut askers = PendingRequests::default();
+        let mut pending_requests = PendingRequests::default();
         let stays = caller();
         let mut gone = 0;
         for number in 0..1000 {
-            let token = askers.token();
-            gone += askers.wait(token, client(&stays)).len();
+            let token = pending_requests.token();
+            gone += pending_requests.wait(token, client(&stays)).len();
             // Clients send a request and disconnect, one after the other.
             for _ in 0..10 {
                 let leaves = caller();
-                let token = askers.token();
-                gone += askers.wait(token, client(&leaves)).len();
+                let token = pending_requests.token();
+                gone += pending_requests.wait(token, client(&leaves)).len();
                 leaves.leave();
-                assert!(askers.is_gone(token));
+                assert!(pending_requests.is_gone(token));
             }
-            let (here, all) = (number + 1, askers.clients.len());
+            let (here, all) = (number + 1, pending_requests.clients.len());
             assert!(all <= 2 * here + 100, "{all} requests of {here} clients are kept");
         }
-        while askers.clients.len() > 1000 {
-            gone += askers.take_gone(100).len();
+        while pending_requests.clients.len() > 1000 {
+            gone += pending_requests.take_gone(100).len();
         }
         assert_eq!(gone, 10_000);
     }
 
     #[test]
     fn a_closed_connection_removes_only_its_own_requests() {
-        let mut askers = PendingRequests::default();
+        let mut pending_requests = PendingRequests::default();
         let (one, other) = (ConnectionId::accepted(1), ConnectionId::accepted(2));
-        let tokens: Vec<RequestToken> = (0..4).map(|_| askers.token()).collect();
+        let tokens: Vec<RequestToken> = (0..4).map(|_| pending_requests.token()).collect();
         for (token, link) in tokens.iter().zip([one, other, one, other]) {
-            askers.wait_with_deadline(*token, redirector(link), Duration::from_secs(1));
+            pending_requests.wait_with_deadline(*token, redirector(link), Duration::from_secs(1));
         }
-        assert!(askers.take(tokens[0]).is_some());
-        assert_eq!(askers.forget(one), [tokens[2]]);
-        assert_eq!(askers.forget(one), []);
-        assert_eq!(askers.next_overdue(Duration::ZERO).map(|(token, _)| token), None);
-        let overdue = std::iter::from_fn(|| askers.next_overdue(Duration::from_secs(1)));
+        assert!(pending_requests.take(tokens[0]).is_some());
+        assert_eq!(pending_requests.forget(one), [tokens[2]]);
+        assert_eq!(pending_requests.forget(one), []);
+        assert_eq!(pending_requests.next_overdue(Duration::ZERO).map(|(token, _)| token), None);
+        let overdue = std::iter::from_fn(|| pending_requests.next_overdue(Duration::from_secs(1)));
         assert_eq!(overdue.map(|(token, _)| token).collect::<Vec<_>>(), [tokens[1], tokens[3]]);
-        assert_eq!(askers.deadline(), None);
-        assert!(askers.by_link.is_empty());
+        assert_eq!(pending_requests.deadline(), None);
+        assert!(pending_requests.by_link.is_empty());
     }
 }

@@ -130,20 +130,25 @@ mod tests {
     #[test]
     fn looks_at_a_disk_that_hangs_are_bounded_by_number_and_by_bytes() {
         for name_bytes in [8, 3000] {
-            let mut looking = PendingStats::default();
+            let mut pending_stats = PendingStats::default();
             let path =
                 |number: usize| LogicalPath::parse(format!("/{number:0name_bytes$}").as_bytes()).unwrap();
             let mut count = 0;
-            while looking.has_room() {
-                looking.insert(path(count), PendingStat { number: Some(1), wanted: vec![StatReason::News] });
+            while pending_stats.has_room() {
+                pending_stats
+                    .insert(path(count), PendingStat { number: Some(1), wanted: vec![StatReason::News] });
                 count += 1;
             }
-            assert!(count <= LOOKING_MAX && looking.bytes < LOOKING_BYTES_MAX + 3001);
-            looking.insert(path(0), PendingStat { number: None, wanted: Vec::new() });
-            assert!(looking.remove(&path(1)).is_some() && looking.remove(&path(1)).is_none());
-            assert_eq!(looking.take_begun().len(), count - 2);
-            assert_eq!(looking.bytes, name_bytes + 1);
-            assert!(looking.remove(&path(0)).is_some() && looking.bytes == 0 && looking.has_room());
+            assert!(count <= LOOKING_MAX && pending_stats.bytes < LOOKING_BYTES_MAX + 3001);
+            pending_stats.insert(path(0), PendingStat { number: None, wanted: Vec::new() });
+            assert!(pending_stats.remove(&path(1)).is_some() && pending_stats.remove(&path(1)).is_none());
+            assert_eq!(pending_stats.take_begun().len(), count - 2);
+            assert_eq!(pending_stats.bytes, name_bytes + 1);
+            assert!(
+                pending_stats.remove(&path(0)).is_some()
+                    && pending_stats.bytes == 0
+                    && pending_stats.has_room()
+            );
         }
     }
 }

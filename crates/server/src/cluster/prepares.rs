@@ -87,11 +87,11 @@ pub(super) fn prepare(
     let write = message.modifier.contains(PrepaddModifier::WRITE);
     let intent = if write { cluster::Intent::Update } else { cluster::Intent::Read };
     let options = SelectOptions { intent, ..SelectOptions::default() };
-    let wish = LocationQuery::Select { options, tried: Box::default() };
+    let query = LocationQuery::Select { options, tried: Box::default() };
     location.ask(
         tree,
         message.path,
-        &wish,
+        &query,
         RequestOrigin::Order(Box::new(PendingOrder::Prepare(preparation))),
     );
 }

@@ -98,7 +98,7 @@ impl<K: std::hash::Hash + Eq> Repeats<K> {
 impl ProblemLog {
     /// Handles a closed connection: records the reason why a manager did not keep this node.
     pub(super) fn parted(&mut self, node: &ClusterNode, line: &mut NodeConnection, by_peer: bool) {
-        let Some(manager) = line.goal.take() else { return };
+        let Some(manager) = line.parent_address.take() else { return };
         let roots = node.memberships().iter().flat_map(Membership::managers);
         if !roots.into_iter().any(|root| *root == manager) {
             return;

@@ -27,7 +27,7 @@ const LIST_PAUSE: Duration = Duration::from_secs(10);
 /// parents' orders.
 pub(super) struct ServerDriver {
     /// `None`: the node is a member that has no files.
-    holdings: Option<ServerFiles>,
+    server_files: Option<ServerFiles>,
     executor: Option<Executor>,
     /// Files that clients are expected to create here.
     leases: Arc<SharedLeases>,
@@ -41,18 +41,18 @@ pub(super) struct ServerDriver {
 
 impl ServerDriver {
     pub(super) fn new(
-        holdings: Option<ServerFiles>,
+        server_files: Option<ServerFiles>,
         executor: Option<Executor>,
         leases: Arc<SharedLeases>,
         settings: &Settings,
     ) -> Self {
         let (inventory_max, complete) = (settings.inventory_max, settings.complete_inventory);
-        Self { holdings, executor, leases, inventory_max, complete, list_at: None }
+        Self { server_files, executor, leases, inventory_max, complete, list_at: None }
     }
 
     /// Returns the time at which [`Self::tick`] has work.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
-        let looks = self.holdings.as_ref().and_then(ServerFiles::next_deadline);
+        let looks = self.server_files.as_ref().and_then(ServerFiles::next_deadline);
         [looks, self.leases.next_deadline(), self.list_at].into_iter().flatten().min()
     }
 
@@ -62,8 +62,8 @@ impl ServerDriver {
         if self.leases.next_deadline().is_some_and(|due| due <= now) {
             self.end_leases(tree);
         }
-        if let Some(holdings) = &mut self.holdings {
-            holdings.look_in_turn(now);
+        if let Some(server_files) = &mut self.server_files {
+            server_files.look_in_turn(now);
             self.take_findings(tree);
         }
         if self.list_at.take_if(|at| *at <= now).is_some() {
@@ -74,8 +74,8 @@ impl ServerDriver {
 
     /// Starts the disk look-ups that are due.
     pub(super) fn submit_looks(&mut self) {
-        if let Some(holdings) = &mut self.holdings {
-            holdings.submit();
+        if let Some(server_files) = &mut self.server_files {
+            server_files.submit();
         }
     }
 
@@ -89,8 +89,8 @@ impl ServerDriver {
         let parsed = LogicalPath::parse(&parent.path);
         // A question that asks for no reply gets none.
         if modifier.contains(StateModifier::NO_REPLY) {
-            if let (Some(holdings), Ok(path)) = (&self.holdings, &parsed) {
-                holdings.renew(path);
+            if let (Some(server_files), Ok(path)) = (&self.server_files, &parsed) {
+                server_files.renew(path);
             }
             return;
         }
@@ -111,8 +111,8 @@ impl ServerDriver {
     }
 
     fn look_at(&mut self, tree: &mut TreeDriver, path: LogicalPath, wanted: StatReason) {
-        if let Some(holdings) = &mut self.holdings {
-            holdings.look_at(path, wanted, tree.now());
+        if let Some(server_files) = &mut self.server_files {
+            server_files.look_at(path, wanted, tree.now());
             self.take_findings(tree);
         }
     }
@@ -125,14 +125,14 @@ impl ServerDriver {
         number: u64,
         presence: PathPresence,
     ) {
-        if let Some(holdings) = &mut self.holdings {
-            holdings.stat_finished(path, number, presence, tree.now());
+        if let Some(server_files) = &mut self.server_files {
+            server_files.stat_finished(path, number, presence, tree.now());
             self.take_findings(tree);
         }
     }
 
     fn take_findings(&mut self, tree: &mut TreeDriver) {
-        while let Some(finding) = self.holdings.as_mut().and_then(ServerFiles::next_finding) {
+        while let Some(finding) = self.server_files.as_mut().and_then(ServerFiles::next_finding) {
             self.report(tree, &finding);
         }
     }
@@ -151,8 +151,8 @@ impl ServerDriver {
             (StatReason::Answer(parent), Some(PathPresence::NotHere)) => self.answer_not_here(tree, parent),
             (StatReason::News, Some(PathPresence::Here { pending })) => {
                 self.leases.exists(path);
-                if let Some(holdings) = &mut self.holdings {
-                    holdings.appeared(path);
+                if let Some(server_files) = &mut self.server_files {
+                    server_files.appeared(path);
                 }
                 let here = self.here(path, pending);
                 parent_messages::announce(tree, path, here);
@@ -218,12 +218,12 @@ impl ServerDriver {
 
     /// Handles a name that appeared, disappeared or was looked up without success.
     pub(super) fn name_changed(&mut self, tree: &mut TreeDriver, path: &LogicalPath) {
-        let Some(holdings) = &mut self.holdings else { return };
+        let Some(server_files) = &mut self.server_files else { return };
         let path = path.without_slash();
         if tree.parents().is_empty() {
-            return holdings.forget(&path);
+            return server_files.forget(&path);
         }
-        holdings.changed(&path, tree.now());
+        server_files.changed(&path, tree.now());
         self.take_findings(tree);
     }
 
@@ -231,8 +231,8 @@ impl ServerDriver {
     /// parents' knowledge of this server is void, and look-ups in progress may predate the change.
     pub(super) fn names_lost(&mut self, tree: &mut TreeDriver) {
         self.reset(tree);
-        if let Some(holdings) = &mut self.holdings {
-            holdings.begin_anew(tree.now());
+        if let Some(server_files) = &mut self.server_files {
+            server_files.begin_anew(tree.now());
             self.take_findings(tree);
         }
     }
@@ -240,8 +240,8 @@ impl ServerDriver {
     /// Declares the parents' knowledge of this server void.
     fn reset(&mut self, tree: &mut TreeDriver) {
         tree.drive(|node, now, out| node.reset(now, out));
-        if let (Some(holdings), true) = (&self.holdings, self.complete) {
-            holdings.void_lists();
+        if let (Some(server_files), true) = (&self.server_files, self.complete) {
+            server_files.void_lists();
             self.list_at.get_or_insert(tree.now() + LIST_PAUSE);
         }
     }
@@ -250,13 +250,18 @@ impl ServerDriver {
     /// supports that.
     pub(super) fn tell_all(&self, tree: &mut TreeDriver, link: ConnectionId) {
         parent_messages::report_leases(tree, link, &self.leases.running());
-        let (Some(holdings), true) = (&self.holdings, self.inventory_max > 0) else { return };
-        if let Some(line) = tree.line(link)
-            && line.extensions.contains(Extensions::INVENTORY)
+        let (Some(server_files), true) = (&self.server_files, self.inventory_max > 0) else { return };
+        if let Some(connection) = tree.connection(link)
+            && connection.extensions.contains(Extensions::INVENTORY)
         {
             // Until the next list, names that could not be looked up may be unreported.
             let complete = self.complete && self.list_at.is_none();
-            holdings.tell_all(line.outbox.clone(), line.extensions, self.inventory_max, complete);
+            server_files.tell_all(
+                connection.outbox.clone(),
+                connection.extensions,
+                self.inventory_max,
+                complete,
+            );
         }
     }
 

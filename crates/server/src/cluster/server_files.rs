@@ -48,7 +48,7 @@ pub(super) struct PathState {
 pub(super) struct ServerFiles {
     logical: Arc<Logical>,
     results: StatCallback,
-    looking: PendingStats,
+    pending_stats: PendingStats,
     /// Rate limit of stats, and the names known to be absent.
     looks: LookupLimiter,
     findings: VecDeque<PathState>,
@@ -65,7 +65,7 @@ impl ServerFiles {
         Self {
             logical,
             results,
-            looking: PendingStats::default(),
+            pending_stats: PendingStats::default(),
             looks: LookupLimiter::new(rules),
             findings: VecDeque::new(),
             last: 0,
@@ -96,7 +96,7 @@ impl ServerFiles {
 
     /// Stats a path, now or later. A result in memory is a finding immediately.
     pub(super) fn look_at(&mut self, path: LogicalPath, wanted: StatReason, now: Duration) {
-        if let Some(waiting) = self.looking.get_mut(&path) {
+        if let Some(waiting) = self.pending_stats.get_mut(&path) {
             return waiting.add(wanted);
         }
         let look = match wanted {
@@ -106,7 +106,7 @@ impl ServerFiles {
         match look {
             LookupDecision::Now => self.begin(path, vec![wanted], now),
             LookupDecision::Later => {
-                self.looking.insert(path, PendingStat { number: None, wanted: vec![wanted] })
+                self.pending_stats.insert(path, PendingStat { number: None, wanted: vec![wanted] })
             }
             LookupDecision::Missing => self.found(path, Some(PathPresence::NotHere), wanted),
             LookupDecision::Refused => {
@@ -120,13 +120,13 @@ impl ServerFiles {
         if let Some(presence) = self.logical.look_now(&path) {
             return wanted.into_iter().for_each(|wanted| self.apply_stat(&path, presence, wanted, now));
         }
-        if !self.looking.has_room() {
+        if !self.pending_stats.has_room() {
             tracing::debug!("{} is not looked up: too many looks wait for a disk", path.shown());
             return wanted.into_iter().for_each(|wanted| self.found(path.clone(), None, wanted));
         }
         self.last += 1;
         self.later.push((path.clone(), self.last));
-        self.looking.insert(path, PendingStat { number: Some(self.last), wanted });
+        self.pending_stats.insert(path, PendingStat { number: Some(self.last), wanted });
     }
 
     /// Starts the queued stats that the rate limit permits.
@@ -134,8 +134,8 @@ impl ServerFiles {
         while let Some(path) = self.looks.due(now) {
             let Ok(path) = LogicalPath::parse(&path) else { continue };
             // A stat may have run meanwhile because the file was created or removed.
-            if self.looking.get(&path).is_some_and(|waiting| waiting.number.is_none()) {
-                let waiting = self.looking.remove(&path);
+            if self.pending_stats.get(&path).is_some_and(|waiting| waiting.number.is_none()) {
+                let waiting = self.pending_stats.remove(&path);
                 self.begin(path, waiting.map(|waiting| waiting.wanted).unwrap_or_default(), now);
             }
         }
@@ -152,7 +152,7 @@ impl ServerFiles {
     /// Handles a changed name. Stats in progress may have run before the change, so the next stat
     /// answers their requests.
     pub(super) fn changed(&mut self, path: &LogicalPath, now: Duration) {
-        let waiting = self.looking.remove(path);
+        let waiting = self.pending_stats.remove(path);
         self.look_at(path.clone(), StatReason::News, now);
         for wanted in waiting.map(|waiting| waiting.wanted).unwrap_or_default() {
             self.look_at(path.clone(), wanted, now);
@@ -162,12 +162,12 @@ impl ServerFiles {
     /// Forgets the stats in progress at a path: they may have run before a change that needs no
     /// report.
     pub(super) fn forget(&mut self, path: &LogicalPath) {
-        self.looking.remove(path);
+        self.pending_stats.remove(path);
     }
 
     /// Restarts all stats: those in progress may have run before a change of many names.
     pub(super) fn begin_anew(&mut self, now: Duration) {
-        for (path, waiting) in self.looking.take_begun() {
+        for (path, waiting) in self.pending_stats.take_begun() {
             self.begin(path, waiting.wanted, now);
         }
     }
@@ -181,10 +181,10 @@ impl ServerFiles {
         now: Duration,
     ) {
         // The result of an earlier stat than the expected one is stale.
-        if self.looking.get(path).is_none_or(|waiting| waiting.number != Some(number)) {
+        if self.pending_stats.get(path).is_none_or(|waiting| waiting.number != Some(number)) {
             return;
         }
-        let waiting = self.looking.remove(path).map(|waiting| waiting.wanted);
+        let waiting = self.pending_stats.remove(path).map(|waiting| waiting.wanted);
         for wanted in waiting.unwrap_or_default() {
             self.apply_stat(path, presence, wanted, now);
         }

@@ -116,8 +116,8 @@ impl BackgroundOperations for Dialer {
 async fn connect(engine: SharedEngine, link: ConnectionId, address: Address) {
     match dial(&address).await {
         Ok((stream, own)) => {
-            if let Some(line) = engine.borrow_mut().line(link) {
-                line.others = own;
+            if let Some(connection) = engine.borrow_mut().connection(link) {
+                connection.other_addresses = own;
             }
             if attach(&engine, link, stream) {
                 engine.borrow_mut().connected(link);
@@ -182,10 +182,10 @@ fn attach(engine: &SharedEngine, link: ConnectionId, stream: TcpStream) -> bool 
     }
     let (from, to) = stream.into_split();
     let mut borrowed = engine.borrow_mut();
-    let Some(line) = borrowed.line(link) else { return false };
-    spawn_local(send(Rc::downgrade(engine), link, line.outbox.clone(), to));
+    let Some(connection) = borrowed.connection(link) else { return false };
+    spawn_local(send(Rc::downgrade(engine), link, connection.outbox.clone(), to));
     let receiving = spawn_local(receive(engine.clone(), link, from));
-    line.keep(receiving.abort_handle());
+    connection.keep(receiving.abort_handle());
     drop(borrowed);
     let engine = engine.clone();
     spawn_local(async move {

@@ -50,7 +50,7 @@ pub struct ClusterThread {
     address: Option<SocketAddr>,
     front: Option<Arc<ClusterFront>>,
     suspended: Arc<AtomicBool>,
-    moving: Arc<ReaderRedirect>,
+    reader_redirect: Arc<ReaderRedirect>,
     leases: Arc<SharedLeases>,
     thread: Option<std::thread::JoinHandle<()>>,
     /// Dropped after the thread that it reports to.
@@ -64,7 +64,7 @@ struct ClusterParts {
     listener: Option<std::net::TcpListener>,
     resolver: Option<LocationResolver>,
     logical: Option<Arc<Logical>>,
-    moving: Arc<ReaderRedirect>,
+    reader_redirect: Arc<ReaderRedirect>,
     leases: Arc<SharedLeases>,
     inbox: Arc<Inbox>,
     supervisor: Supervisor,
@@ -108,14 +108,14 @@ impl ClusterThread {
             Arc::new(ClusterFront::new(shared, clock.clone(), inbox.clone(), suspended.clone(), busy))
         });
         let health = Self::measure(&mut settings, logical.as_ref(), &inbox, supervisor)?;
-        let moving = Arc::<ReaderRedirect>::default();
+        let reader_redirect = Arc::<ReaderRedirect>::default();
         let jobs = inbox.clone();
         let end_leases = move || {
             // If the queue refuses this job, the next deadline does the work.
             jobs.job(Box::new(ClusterEngine::end_leases));
         };
         let leases = SharedLeases::new(clock.clone(), Box::new(end_leases), settings.place_file.as_deref());
-        let moves = moving.clone();
+        let moves = reader_redirect.clone();
         let watched = supervisor.clone();
         let parts = ClusterParts {
             settings,
@@ -123,7 +123,7 @@ impl ClusterThread {
             listener,
             resolver,
             logical,
-            moving: moves,
+            reader_redirect: moves,
             leases: leases.clone(),
             inbox: inbox.clone(),
             supervisor: watched,
@@ -142,7 +142,16 @@ impl ClusterThread {
                 runtime.shutdown_background();
             })
             .map_err(system("the cluster's thread"))?;
-        Ok(Self { inbox, address, front, suspended, moving, leases, thread: Some(thread), _health: health })
+        Ok(Self {
+            inbox,
+            address,
+            front,
+            suspended,
+            reader_redirect,
+            leases,
+            thread: Some(thread),
+            _health: health,
+        })
     }
 
     /// Starts to measure the load and space of this node. The first values are available when this
@@ -202,8 +211,8 @@ impl ClusterThread {
 
     /// Returns the flag that the code that opens files checks: whether clients are redirected
     /// elsewhere.
-    pub(crate) fn moving(&self) -> &Arc<ReaderRedirect> {
-        &self.moving
+    pub(crate) fn reader_redirect(&self) -> &Arc<ReaderRedirect> {
+        &self.reader_redirect
     }
 
     /// Returns the files that clients are expected to create here.
@@ -304,8 +313,17 @@ fn recovered(mut resolver: LocationResolver, settings: &Settings, clock: &dyn Cl
 
 /// Runs the thread.
 async fn run(parts: ClusterParts) -> Result<(), String> {
-    let ClusterParts { mut settings, clock, listener, resolver, logical, moving, leases, inbox, supervisor } =
-        parts;
+    let ClusterParts {
+        mut settings,
+        clock,
+        listener,
+        resolver,
+        logical,
+        reader_redirect,
+        leases,
+        inbox,
+        supervisor,
+    } = parts;
     let _receiver = Receiver(inbox.clone());
     let admission = settings.admission.take();
     let children = std::mem::take(&mut settings.children);
@@ -325,22 +343,22 @@ async fn run(parts: ClusterParts) -> Result<(), String> {
         settings.complete_inventory = settings.complete_inventory && watch_mounts(&inbox, &supervisor);
     }
     let results = inbox.clone();
-    let holdings = logical.map(|logical| {
+    let server_files = logical.map(|logical| {
         ServerFiles::new(logical, Arc::new(move |found| results.add_stats(found)), settings.looks)
     });
     let settings = Rc::new(settings);
     let tree = TreeDriver::new(node, settings.clone(), clock.clone());
     let drivers = match resolver {
         Some(resolver) => {
-            let location = Some(LocationDriver::new(resolver, holdings, settings.clone()));
+            let location = Some(LocationDriver::new(resolver, server_files, settings.clone()));
             Drivers { tree, location, server: None }
         }
         None => {
-            let server = Some(ServerDriver::new(holdings, executor, leases, &settings));
+            let server = Some(ServerDriver::new(server_files, executor, leases, &settings));
             Drivers { tree, location: None, server }
         }
     };
-    let engine = ClusterEngine::new(settings, drivers, moving, |engine| Box::new(Dialer(engine)));
+    let engine = ClusterEngine::new(settings, drivers, reader_redirect, |engine| Box::new(Dialer(engine)));
     if let Some(listener) = listener {
         if admission.is_none() {
             warn_unrestricted(engine.borrow().settings());
@@ -458,8 +476,8 @@ fn work_off(engine: &SharedEngine, turn: &mut InboxBatch) -> bool {
     }
     for request in work.requests.drain(..) {
         guarded("a request", || match request {
-            InboxRequest::Ask { path, wish, caller, tell } => {
-                engine.ask(&path, &wish, RequestOrigin::Client(caller, tell));
+            InboxRequest::Ask { path, query, caller, tell } => {
+                engine.ask(&path, &query, RequestOrigin::Client(caller, tell));
             }
             InboxRequest::Order(order) => engine.run(order),
         });

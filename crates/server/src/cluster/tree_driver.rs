@@ -45,8 +45,8 @@ pub(super) struct TreeDriver {
     settings: Rc<Settings>,
     own_host: OwnHost,
     clock: Arc<dyn Clock>,
-    lines: HashMap<ConnectionId, NodeConnection>,
-    troubles: ProblemLog,
+    connections: HashMap<ConnectionId, NodeConnection>,
+    problem_log: ProblemLog,
     /// State kept on disk for the next start.
     records: NodeStateFiles,
     accepted: u64,
@@ -70,8 +70,8 @@ impl TreeDriver {
             settings,
             own_host,
             clock,
-            lines: HashMap::new(),
-            troubles: ProblemLog::default(),
+            connections: HashMap::new(),
+            problem_log: ProblemLog::default(),
             records,
             accepted: 0,
             broken: Vec::new(),
@@ -92,7 +92,7 @@ impl TreeDriver {
 
     /// Returns the time at which [`Self::tick`] has work.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
-        self.node.deadline().into_iter().chain(self.troubles.next_deadline()).min()
+        self.node.deadline().into_iter().chain(self.problem_log.next_deadline()).min()
     }
 
     /// Runs the work of the machine that is due.
@@ -146,7 +146,7 @@ impl TreeDriver {
             return false;
         }
         let now = self.now();
-        self.troubles.complain(&self.node, now);
+        self.problem_log.complain(&self.node, now);
         true
     }
 
@@ -175,7 +175,7 @@ impl TreeDriver {
     pub(super) fn accepted(&mut self, ip: IpAddr) -> ConnectionId {
         let link = ConnectionId::accepted(self.accepted);
         self.accepted += 1;
-        self.lines.insert(link, NodeConnection::new(ConnectionStage::first(link), Some(ip)));
+        self.connections.insert(link, NodeConnection::new(ConnectionStage::first(link), Some(ip)));
         let host = self.own_host.peer_name(ip);
         self.event(NodeEvent::Accepted { link, peer: PeerAddress { ip, host } });
         link
@@ -196,8 +196,8 @@ impl TreeDriver {
 
     /// Records the reason why a connection to a parent did not result in a login.
     pub(super) fn fails(&mut self, link: ConnectionId, why: impl FnOnce() -> String) {
-        if let Some(line) = self.line(link) {
-            line.failure.get_or_insert_with(why);
+        if let Some(connection) = self.connection(link) {
+            connection.failure.get_or_insert_with(why);
         }
     }
 
@@ -210,9 +210,9 @@ impl TreeDriver {
 
     /// Ends a connection that still exists. `by_peer` is set if the peer closed it.
     fn drop_line(&mut self, link: ConnectionId, by_peer: bool) -> bool {
-        let Some(mut line) = self.lines.remove(&link) else { return false };
-        self.troubles.parted(&self.node, &mut line, by_peer);
-        line.close();
+        let Some(mut connection) = self.connections.remove(&link) else { return false };
+        self.problem_log.parted(&self.node, &mut connection, by_peer);
+        connection.close();
         self.effects.push_back(TreeEffect::Ended(link));
         true
     }
@@ -223,8 +223,8 @@ impl TreeDriver {
             self.put(link, |peer, out| tree::encode(&NodeMessage::Disc, peer, out));
         }
         let now = self.now();
-        for (link, line) in std::mem::take(&mut self.lines) {
-            line.close();
+        for (link, connection) in std::mem::take(&mut self.connections) {
+            connection.close();
             self.node.handle(NodeEvent::Closed { link }, now, &mut Vec::new());
         }
     }
@@ -244,9 +244,9 @@ impl TreeDriver {
             NodeMessage::Reply(reply) => Some(reply.extensions),
             _ => None,
         };
-        if let (Some(extensions), Some(line)) = (accepted, self.lines.get_mut(&link)) {
-            line.stage = ConnectionStage::Node;
-            line.extensions = extensions;
+        if let (Some(extensions), Some(connection)) = (accepted, self.connections.get_mut(&link)) {
+            connection.stage = ConnectionStage::Node;
+            connection.extensions = extensions;
         }
         self.event(NodeEvent::Message { link, message });
         if accepted.is_some() {
@@ -271,15 +271,15 @@ impl TreeDriver {
     /// Handles a message about the tree.
     pub(super) fn message(&mut self, link: ConnectionId, stage: ConnectionStage, message: NodeMessage) {
         if let (ConnectionStage::Anonymous, NodeMessage::Login(login)) = (stage, &message)
-            && let Some(line) = self.lines.get_mut(&link)
+            && let Some(connection) = self.connections.get_mut(&link)
         {
-            line.logged_in(login.mode);
-            line.others.clone_from(&login.interfaces);
-            let elsewhere = line.ip.is_some_and(|ip| !ip.is_loopback());
+            connection.logged_in(login.mode);
+            connection.other_addresses.clone_from(&login.interfaces);
+            let elsewhere = connection.ip.is_some_and(|ip| !ip.is_loopback());
             if let Some(host) = &login.host
                 && elsewhere
                 && login.interfaces.is_empty()
-                && line.stage == ConnectionStage::Node
+                && connection.stage == ConnectionStage::Node
             {
                 self.effects.push_back(TreeEffect::LookUp(link, host.clone()));
             }
@@ -290,11 +290,11 @@ impl TreeDriver {
     /// Handles the addresses found for the name of a child. If the name is the name of that child,
     /// they are recorded as its addresses.
     pub(super) fn named(&mut self, link: ConnectionId, found: &[IpAddr]) {
-        let Some(line) = self.lines.get_mut(&link) else { return };
-        if !line.ip.is_some_and(|ip| found.contains(&ip)) || !line.others.is_empty() {
+        let Some(connection) = self.connections.get_mut(&link) else { return };
+        if !connection.ip.is_some_and(|ip| found.contains(&ip)) || !connection.other_addresses.is_empty() {
             return;
         }
-        line.others = found.to_vec();
+        connection.other_addresses = found.to_vec();
         if let Some(slot) = self.node.slot(link) {
             self.effects.push_back(TreeEffect::Child(slot, ChildChange::Condition));
         }
@@ -302,22 +302,23 @@ impl TreeDriver {
 
     /// Returns the addresses of a child to which clients are redirected.
     pub(super) fn interfaces(&self, member: &ClusterMember) -> Vec<Interface> {
-        let others = member.link.and_then(|link| Some(self.lines.get(&link)?.others.as_slice()));
+        let others =
+            member.link.and_then(|link| Some(self.connections.get(&link)?.other_addresses.as_slice()));
         self.own_host.interfaces(member, others.unwrap_or_default())
     }
 
-    pub(super) fn line(&mut self, link: ConnectionId) -> Option<&mut NodeConnection> {
-        self.lines.get_mut(&link)
+    pub(super) fn connection(&mut self, link: ConnectionId) -> Option<&mut NodeConnection> {
+        self.connections.get_mut(&link)
     }
 
     /// Returns the stage of a connection; `None` if the connection no longer exists.
     pub(super) fn stage(&self, link: ConnectionId) -> Option<ConnectionStage> {
-        self.lines.get(&link).map(|line| line.stage)
+        self.connections.get(&link).map(|connection| connection.stage)
     }
 
     /// Returns the protocol extensions that both ends of a connection support.
     pub(super) fn extensions(&self, link: ConnectionId) -> Extensions {
-        self.lines.get(&link).map(|line| line.extensions).unwrap_or_default()
+        self.connections.get(&link).map(|connection| connection.extensions).unwrap_or_default()
     }
 
     /// Returns the connection of the child in a slot; `None` if the slot is empty or the child is
@@ -339,7 +340,7 @@ impl TreeDriver {
 
     /// Returns the managers that this node tries to join, each with the obstacle.
     pub(super) fn sought(&self) -> Vec<String> {
-        self.troubles.sought(&self.node)
+        self.problem_log.sought(&self.node)
     }
 
     /// Puts frames into the outbox of a connection. The connection is ended if its outbox does not
@@ -349,9 +350,9 @@ impl TreeDriver {
         link: ConnectionId,
         write: impl FnOnce(Extensions, &mut Vec<u8>) -> Result<(), EncodeError>,
     ) {
-        let Some(line) = self.lines.get(&link) else { return };
-        let extensions = line.extensions;
-        match line.outbox.put(|out| write(extensions, out)) {
+        let Some(connection) = self.connections.get(&link) else { return };
+        let extensions = connection.extensions;
+        match connection.outbox.put(|out| write(extensions, out)) {
             Ok(waiting) if waiting > self.settings.outbox_bytes_max => {
                 tracing::warn!("{} does not take what it is sent: closed", self.name_of(link));
                 self.broken.push(link);
@@ -378,8 +379,12 @@ impl TreeDriver {
     /// Returns the name of a peer for the log.
     pub(super) fn name_of(&self, link: ConnectionId) -> String {
         let child = self.node.slot(link).and_then(|slot| self.member(slot));
-        let line = self.lines.get(&link);
-        match (child, line.and_then(|line| line.ip), line.and_then(|line| line.goal.as_ref())) {
+        let connection = self.connections.get(&link);
+        match (
+            child,
+            connection.and_then(|connection| connection.ip),
+            connection.and_then(|connection| connection.parent_address.as_ref()),
+        ) {
             (Some(child), ..) => format!("{} {}", child.role, child.data),
             (None, Some(ip), _) => ip.to_string(),
             (None, None, Some(parent)) => format!("the parent {parent}"),
@@ -395,8 +400,8 @@ impl TreeDriver {
         path: &[u8],
         ident: &[u8],
     ) {
-        let (now, ip) = (self.now(), self.line(link).and_then(|line| line.ip));
-        if self.troubles.is_refused_order_due(ip, name, now) {
+        let (now, ip) = (self.now(), self.connection(link).and_then(|connection| connection.ip));
+        if self.problem_log.is_refused_order_due(ip, name, now) {
             let (path, ident) = (base::shown(path), base::shown(ident));
             tracing::warn!(
                 "cluster: {} orders {name} {path} for {ident}: refused, because ofs.forward does not allow it here",
@@ -418,13 +423,15 @@ impl TreeDriver {
     fn perform(&mut self, action: NodeAction, now: Duration) {
         match action {
             NodeAction::Connect { link, address } => {
-                self.lines.insert(link, NodeConnection::to_parent(address.clone()));
+                self.connections.insert(link, NodeConnection::to_parent(address.clone()));
                 self.effects.push_back(TreeEffect::Connect(link, address));
             }
             NodeAction::Send { link, mut message } => {
-                match (&mut message, self.lines.get_mut(&link)) {
-                    (NodeMessage::Reply(reply), Some(line)) => line.extensions = reply.extensions,
-                    (NodeMessage::Login(login), Some(line)) => login.interfaces.clone_from(&line.others),
+                match (&mut message, self.connections.get_mut(&link)) {
+                    (NodeMessage::Reply(reply), Some(connection)) => connection.extensions = reply.extensions,
+                    (NodeMessage::Login(login), Some(connection)) => {
+                        login.interfaces.clone_from(&connection.other_addresses)
+                    }
                     _ => {}
                 }
                 self.put(link, |peer, out| tree::encode(&message, peer, out));
@@ -443,7 +450,7 @@ impl TreeDriver {
                     if serves { "enough nodes are here: serving" } else { "not enough nodes are here" };
                 tracing::info!("cluster: {what}");
             }
-            NodeAction::Attached { attached } => self.troubles.attached(attached, now),
+            NodeAction::Attached { attached } => self.problem_log.attached(attached, now),
             NodeAction::Drain { draining, door: _ } => {
                 let what = match draining {
                     true => {
@@ -462,12 +469,12 @@ impl TreeDriver {
     fn log(&mut self, notice: &Notice, now: Duration) {
         match notice {
             // These notices are logged less often than they occur.
-            Notice::Refused { host, reason } => self.troubles.log_refusal(host, *reason, now),
+            Notice::Refused { host, reason } => self.problem_log.log_refusal(host, *reason, now),
             Notice::Replaced { link, by } => {
                 let name = self.name_of(*link);
-                self.troubles.log_replaced(&name, by, now);
+                self.problem_log.log_replaced(&name, by, now);
             }
-            Notice::Twins { id, host } => self.troubles.log_duplicate_id(id, host, now),
+            Notice::Twins { id, host } => self.problem_log.log_duplicate_id(id, host, now),
             Notice::Silent { address } => {
                 tracing::warn!("cluster: {address} was silent for too long: closed");
             }

@@ -219,17 +219,20 @@ impl ReaderRedirectState {
 /// A file system whose readers can be redirected.
 pub(crate) struct ReaderRedirectFileSystem {
     behind: Arc<dyn FileSystem>,
-    moving: Arc<ReaderRedirect>,
+    reader_redirect: Arc<ReaderRedirect>,
 }
 
 impl ReaderRedirectFileSystem {
-    pub(crate) fn before(behind: Arc<dyn FileSystem>, moving: Arc<ReaderRedirect>) -> Arc<dyn FileSystem> {
-        Arc::new(Self { behind, moving })
+    pub(crate) fn before(
+        behind: Arc<dyn FileSystem>,
+        reader_redirect: Arc<ReaderRedirect>,
+    ) -> Arc<dyn FileSystem> {
+        Arc::new(Self { behind, reader_redirect })
     }
 
     /// Reports whether this is a search of this server that has returned to it.
     fn is_own_question(&self, cgi: &Cgi) -> bool {
-        cgi.get(MARK) == Some(self.moving.mark.as_bytes())
+        cgi.get(MARK) == Some(self.reader_redirect.mark.as_bytes())
     }
 }
 
@@ -242,15 +245,17 @@ fn is_for_copy(cgi: &Cgi) -> bool {
 impl FileSystem for ReaderRedirectFileSystem {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         match &operation {
-            Operation::Open(target, request) if self.moving.opening.load(Ordering::Relaxed) => {
+            Operation::Open(target, request) if self.reader_redirect.opening.load(Ordering::Relaxed) => {
                 if !(request.write || request.new || request.delete || is_for_copy(&target.cgi))
-                    && let Some(redirect) = self.moving.away(&caller.identity, &target.path.without_slash())
+                    && let Some(redirect) =
+                        self.reader_redirect.away(&caller.identity, &target.path.without_slash())
                 {
                     return Started::Done(Answer::Redirect(redirect));
                 }
             }
             Operation::Stat(target)
-                if self.moving.reading.load(Ordering::Relaxed) && self.is_own_question(&target.cgi) =>
+                if self.reader_redirect.reading.load(Ordering::Relaxed)
+                    && self.is_own_question(&target.cgi) =>
             {
                 let text = "only the server that asks has it";
                 return Started::Done(Answer::error(ErrorKind::NotFound, text));
@@ -261,10 +266,10 @@ impl FileSystem for ReaderRedirectFileSystem {
     }
 
     fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
-        if !self.moving.reading.load(Ordering::Relaxed) || file.is_writable() || file.stays_here() {
+        if !self.reader_redirect.reading.load(Ordering::Relaxed) || file.is_writable() || file.stays_here() {
             return None;
         }
-        self.moving.elsewhere(&caller.identity, file.path(), file.size_now()?)
+        self.reader_redirect.elsewhere(&caller.identity, file.path(), file.size_now()?)
     }
 }
 
@@ -275,7 +280,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// The test supplies the results of searches.
-    fn moving() -> (Arc<ReaderRedirect>, Receiver<String>, Sender<Option<FoundCopy>>) {
+    fn reader_redirect() -> (Arc<ReaderRedirect>, Receiver<String>, Sender<Option<FoundCopy>>) {
         let ((say, asked), (answer, answers)) = (channel(), channel());
         let (say, answers) = (Mutex::new(say), Mutex::new(answers));
         let ask = move |door: &Address, path: &LogicalPath, _: &str| {
@@ -294,17 +299,17 @@ mod tests {
     }
 
     /// Waits until the queue of searches is empty.
-    fn settled(moving: &ReaderRedirect) {
-        while moving.state().asking {
+    fn settled(reader_redirect: &ReaderRedirect) {
+        while reader_redirect.state().asking {
             std::thread::yield_now();
         }
     }
 
     #[test]
     fn readers_move_when_another_copy_of_the_same_size_is_known() {
-        let (moving, asked, answer) = moving();
+        let (reader_redirect, asked, answer) = reader_redirect();
         let door = Address::new("::1", 1094);
-        moving.set(true, false, Some(door.clone()));
+        reader_redirect.set(true, false, Some(door.clone()));
         let found = |size, direct| Some(FoundCopy { size, at: ("there".to_owned(), 7), direct });
         let files = [
             (path("/both"), found(10, false)),
@@ -313,45 +318,50 @@ mod tests {
             (path("/far"), found(10, true)),
         ];
         for (file, found) in &files {
-            assert_eq!(moving.elsewhere(&who(1), file, 10), None, "it is not known yet");
+            assert_eq!(reader_redirect.elsewhere(&who(1), file, 10), None, "it is not known yet");
             assert_eq!(asked.recv().unwrap(), format!("{door} {}", file.text()));
-            assert_eq!(moving.elsewhere(&who(1), file, 10), None, "it is asked once");
+            assert_eq!(reader_redirect.elsewhere(&who(1), file, 10), None, "it is asked once");
             answer.send(found.clone()).unwrap();
-            settled(&moving);
+            settled(&reader_redirect);
         }
         let to = RedirectAnswer { host: "[::1]".into(), port: 1094, cgi: String::new() };
-        assert_eq!(moving.elsewhere(&who(1), &files[0].0, 10), Some(to));
-        assert_eq!(moving.elsewhere(&who(1), &files[1].0, 10), None, "another size is another file");
-        assert_eq!(moving.elsewhere(&who(1), &files[2].0, 10), None);
-        let to = moving.elsewhere(&who(1), &files[3].0, 10).map(|to| (to.host, to.port));
+        assert_eq!(reader_redirect.elsewhere(&who(1), &files[0].0, 10), Some(to));
+        assert_eq!(reader_redirect.elsewhere(&who(1), &files[1].0, 10), None, "another size is another file");
+        assert_eq!(reader_redirect.elsewhere(&who(1), &files[2].0, 10), None);
+        let to = reader_redirect.elsewhere(&who(1), &files[3].0, 10).map(|to| (to.host, to.port));
         assert_eq!(to, Some(("there".to_owned(), 7)));
         assert!(asked.try_recv().is_err());
-        moving.set(false, false, Some(door));
-        assert!(moving.state().files.is_empty());
+        reader_redirect.set(false, false, Some(door));
+        assert!(reader_redirect.state().files.is_empty());
     }
 
     #[test]
     fn a_client_that_is_redirected_here_again_stays() {
-        let (moving, _asked, answer) = moving();
-        moving.set(false, true, Some(Address::new("m", 1094)));
+        let (reader_redirect, _asked, answer) = reader_redirect();
+        reader_redirect.set(false, true, Some(Address::new("m", 1094)));
         let file = path("/f");
-        moving.elsewhere(&who(1), &file, 10);
+        reader_redirect.elsewhere(&who(1), &file, 10);
         answer.send(Some(FoundCopy { size: 10, at: ("there".to_owned(), 7), direct: false })).unwrap();
-        settled(&moving);
-        let sent = |moving: &Arc<ReaderRedirect>| moving.elsewhere(&who(1), &file, 10).map(|to| to.host);
-        assert_eq!(sent(&moving).as_deref(), Some("m"));
-        assert_eq!(moving.away(&who(1), &file), None, "it is back: the door leads here, too");
-        assert_eq!(sent(&moving).as_deref(), Some("there"), "so it goes to that server itself");
-        assert_eq!(moving.away(&who(1), &file), None, "it is back again");
-        assert_eq!(moving.elsewhere(&who(1), &file, 10), None, "and stays");
-        assert_eq!(moving.elsewhere(&who(2), &file, 10), None, "as would others");
+        settled(&reader_redirect);
+        let sent = |reader_redirect: &Arc<ReaderRedirect>| {
+            reader_redirect.elsewhere(&who(1), &file, 10).map(|to| to.host)
+        };
+        assert_eq!(sent(&reader_redirect).as_deref(), Some("m"));
+        assert_eq!(reader_redirect.away(&who(1), &file), None, "it is back: the door leads here, too");
+        assert_eq!(sent(&reader_redirect).as_deref(), Some("there"), "so it goes to that server itself");
+        assert_eq!(reader_redirect.away(&who(1), &file), None, "it is back again");
+        assert_eq!(reader_redirect.elsewhere(&who(1), &file, 10), None, "and stays");
+        assert_eq!(reader_redirect.elsewhere(&who(2), &file, 10), None, "as would others");
     }
 
     #[test]
     fn without_a_door_no_client_is_redirected() {
-        let (moving, asked, _answer) = moving();
-        moving.set(true, true, None);
-        assert!(!moving.opening.load(Ordering::Relaxed) && !moving.reading.load(Ordering::Relaxed));
+        let (reader_redirect, asked, _answer) = reader_redirect();
+        reader_redirect.set(true, true, None);
+        assert!(
+            !reader_redirect.opening.load(Ordering::Relaxed)
+                && !reader_redirect.reading.load(Ordering::Relaxed)
+        );
         assert!(asked.try_recv().is_err());
     }
 }

@@ -13,8 +13,8 @@ use cluster::{
 };
 
 use crate::host::SimHost;
-use crate::lot::Lot;
-use crate::talk::{ClientRequest, HostReply, RequestedAction};
+use crate::messages::{ClientRequest, HostReply, RequestedAction};
+use crate::sim_rng::SimRng;
 
 /// The default number of locations of a host: few, so that evictions occur.
 pub(crate) const LOCATIONS_MAX: usize = 8192;
@@ -23,27 +23,27 @@ pub(crate) const LOCATIONS_MAX: usize = 8192;
 const CLOCK_ERROR_MAX: Duration = Duration::from_secs(5);
 
 /// The location service of one parent.
-pub(crate) struct Desk {
+pub(crate) struct LocationService {
     pub(crate) resolver: LocationResolver,
     reader: LocationReader,
-    lot: Lot,
+    rng: SimRng,
     pub(crate) waiting: BTreeSet<RequestToken>,
 }
 
-impl Desk {
+impl LocationService {
     /// Creates the service of a parent that clients reach at `own`.
-    pub(crate) fn new(has_parents: bool, own: SocketAddr, cache: &CacheSettings, lot: &mut Lot) -> Self {
-        let mut lot = Lot::new(lot.draw());
-        let cache = Cache::new(cache, &mut lot);
+    pub(crate) fn new(has_parents: bool, own: SocketAddr, cache: &CacheSettings, rng: &mut SimRng) -> Self {
+        let mut rng = SimRng::new(rng.draw());
+        let cache = Cache::new(cache, &mut rng);
         let chooser = Chooser::new(Policy::default());
         // No clock is exact.
-        let started = lot.time(CLOCK_ERROR_MAX);
+        let started = rng.time(CLOCK_ERROR_MAX);
         let settings =
             ResolveSettings { has_parents, supervises: has_parents, started, ..ResolveSettings::default() };
-        let dice = Box::new(Lot::new(lot.draw()));
+        let dice = Box::new(SimRng::new(rng.draw()));
         let resolver = LocationResolver::new(Cell::new(&[own]), cache, chooser, settings, dice);
         let reader = resolver.shared().reader();
-        Self { resolver, reader, lot, waiting: BTreeSet::new() }
+        Self { resolver, reader, rng, waiting: BTreeSet::new() }
     }
 
     /// Returns the answer of the loop of the client's connection, if it has one.
@@ -51,7 +51,7 @@ impl Desk {
         match request.wish {
             RequestedAction::Locate => self.reader.locate(&request.path, LocateFlags::default(), now),
             _ if request.tried.is_empty() => {
-                self.reader.select(&request.path, options(request), now, &mut self.lot)
+                self.reader.select(&request.path, options(request), now, &mut self.rng)
             }
             _ => None,
         }

@@ -10,10 +10,10 @@ use cluster::STEPS_MAX;
 
 use crate::formation::Formation;
 use crate::host::{HostKind, HostProcess};
-use crate::lot::Lot;
-use crate::own::Sabotage;
-use crate::talk::{Name, RequestedAction};
-use crate::world::{Weather, World};
+use crate::messages::{Name, RequestedAction};
+use crate::own_process::Sabotage;
+use crate::sim_rng::SimRng;
+use crate::world::{NetworkConditions, World};
 
 /// The power of two of the largest crowd.
 const DOUBLINGS: u64 = 12;
@@ -65,16 +65,16 @@ impl World {
 }
 
 /// Causes an event of a server that concerns all its queries.
-fn happen(world: &mut World, lot: &mut Lot, server: usize, paths: u64) {
-    let path: Name = format!("/crowd/{}", lot.below(paths)).into_bytes().into();
-    match lot.below(8) {
+fn happen(world: &mut World, rng: &mut SimRng, server: usize, paths: u64) {
+    let path: Name = format!("/crowd/{}", rng.below(paths)).into_bytes().into();
+    match rng.below(8) {
         0 | 1 if world.hosts[server].machine.is_some() => {
             let is_here = !world.hosts[server].disk.has(&path);
             world.change(server, &path, is_here, true);
         }
         2 | 3 => {
             world.crash(server, false);
-            let at = world.now + lot.time(Duration::from_secs(5));
+            let at = world.now + rng.time(Duration::from_secs(5));
             world.begin_again(server, at);
         }
         4 => {
@@ -93,13 +93,13 @@ fn happen(world: &mut World, lot: &mut Lot, server: usize, paths: u64) {
 /// # Errors
 /// A violation of an invariant.
 pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<CrowdOutcome, String> {
-    let mut lot = Lot::new(seed ^ 0xc20d5);
-    let weather = Weather { faulty_per_million: 0, ..Weather::default() };
-    let servers = if lot.happens(50_000) { 60 } else { 1 + lot.below(6) as usize };
+    let mut rng = SimRng::new(seed ^ 0xc20d5);
+    let conditions = NetworkConditions { faulty_per_million: 0, ..NetworkConditions::default() };
+    let servers = if rng.happens(50_000) { 60 } else { 1 + rng.below(6) as usize };
     let formation = Formation {
         within: Duration::from_secs(1),
-        weather,
-        ..Formation::new(servers, lot.below(2) as usize)
+        conditions,
+        ..Formation::new(servers, rng.below(2) as usize)
     };
     let mut world = formation.world(seed);
     if let Some(manager) = world.hosts.first_mut() {
@@ -108,24 +108,24 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<CrowdOutcome, String
     world.run(Duration::from_secs(40), |_| false);
     let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == HostKind::Server).collect();
     let any =
-        |lot: &mut Lot| servers.get(lot.below(servers.len() as u64) as usize).copied().unwrap_or_default();
-    world.hang(any(&mut lot), true);
-    let crowd = 1 << lot.below(DOUBLINGS + 1);
-    let paths = if lot.happens(500_000) { 1 } else { 1 + lot.below(crowd) };
-    let creators = lot.below(3) * 500_000;
+        |rng: &mut SimRng| servers.get(rng.below(servers.len() as u64) as usize).copied().unwrap_or_default();
+    world.hang(any(&mut rng), true);
+    let crowd = 1 << rng.below(DOUBLINGS + 1);
+    let paths = if rng.happens(500_000) { 1 } else { 1 + rng.below(crowd) };
+    let creators = rng.below(3) * 500_000;
     for _ in 0..crowd {
-        let wish = if lot.happens(creators) { RequestedAction::Create } else { RequestedAction::Read };
-        let path: Name = format!("/crowd/{}", lot.below(paths)).into_bytes().into();
-        let at = world.now + lot.time(WITHIN);
+        let wish = if rng.happens(creators) { RequestedAction::Create } else { RequestedAction::Read };
+        let path: Name = format!("/crowd/{}", rng.below(paths)).into_bytes().into();
+        let at = world.now + rng.time(WITHIN);
         world.begin(wish, &path, &[0], at, PATIENCE);
     }
     let mut outcome = CrowdOutcome { requests: crowd as usize, ..CrowdOutcome::default() };
     for _ in 0..EVENTS {
-        let next = world.now + lot.time(PAUSE);
+        let next = world.now + rng.time(PAUSE);
         world.run(next, |_| false);
         outcome = outcome.plus(observed(&world));
-        let server = any(&mut lot);
-        happen(&mut world, &mut lot, server, paths);
+        let server = any(&mut rng);
+        happen(&mut world, &mut rng, server, paths);
     }
     for server in &servers {
         world.hang(*server, false);
@@ -160,6 +160,6 @@ fn observed(world: &World) -> CrowdOutcome {
 /// # Errors
 /// The errors of the first few failed seeds.
 pub fn run_all(seeds: &[u64]) -> Result<CrowdOutcome, String> {
-    let outcomes = crate::lot::on_all_processors(seeds, |seed| run(seed, None))?;
+    let outcomes = crate::sim_rng::on_all_processors(seeds, |seed| run(seed, None))?;
     Ok(outcomes.into_iter().fold(CrowdOutcome::default(), CrowdOutcome::plus))
 }

@@ -12,7 +12,7 @@ pub type Name = Arc<[u8]>;
 
 /// A message between two nodes.
 #[derive(Clone, Debug)]
-pub enum Talk {
+pub enum SimMessage {
     /// About the tree.
     Tree(NodeMessage),
     /// About files.
@@ -182,7 +182,7 @@ pub enum HostReply {
 
 /// One action of a process; the world executes actions in their order.
 #[derive(Debug)]
-pub enum Deed {
+pub enum ProcessAction {
     /// About the tree.
     Tree(NodeAction),
     /// A message about files over this connection.

@@ -11,7 +11,7 @@ use cluster::{WorkBatch, WorkQueue};
 
 use super::{OwnProcess, Sabotage};
 use crate::disk::HostDisk;
-use crate::talk::{ClientRequest, Deed, HostReply, Name};
+use crate::messages::{ClientRequest, HostReply, Name, ProcessAction};
 
 /// The delay before a client retries that was refused by a full queue.
 const BUSY: Duration = Duration::from_secs(5);
@@ -138,7 +138,7 @@ impl OwnProcess {
     }
 
     /// Takes a batch of work if it is due.
-    pub(super) fn take_turn(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
+    pub(super) fn take_turn(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
         let Some(turns) = self.turns.as_mut().filter(|turns| turns.at.is_some_and(|at| at <= now)) else {
             return;
         };

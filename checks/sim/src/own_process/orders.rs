@@ -8,7 +8,7 @@ use cluster::{LoginClass, NameChange, OrderPermit, PeerOrder};
 
 use super::{OwnProcess, Sabotage, here};
 use crate::disk::HostDisk;
-use crate::talk::{ChangeOrder, Deed, FileMessage};
+use crate::messages::{ChangeOrder, FileMessage, ProcessAction};
 
 impl OwnProcess {
     /// Handles an order to change names.
@@ -18,7 +18,7 @@ impl OwnProcess {
         order: ChangeOrder,
         disk: &mut HostDisk,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) {
         if self.does(Sabotage::Heeds) {
             self.forget(&order);
@@ -32,7 +32,7 @@ impl OwnProcess {
             _ => AcceptorRole::Server,
         };
         let Some(permit) = OrderPermit::for_peer(class, own, self.forwarded, &peer_order) else { return };
-        if self.desk.is_some() {
+        if self.location_service.is_some() {
             self.pass_on(permit, order, out);
         } else {
             self.carry_out(permit, &order, disk, now, out);
@@ -52,22 +52,24 @@ impl OwnProcess {
     }
 
     fn forget(&mut self, order: &ChangeOrder) {
-        if let Some(desk) = &mut self.desk {
+        if let Some(location_service) = &mut self.location_service {
             match &order.to {
-                Some(to) => desk.resolver.rename(&order.path, to),
-                None => desk.resolver.forget(&order.path),
+                Some(to) => location_service.resolver.rename(&order.path, to),
+                None => location_service.resolver.forget(&order.path),
             }
         }
     }
 
-    fn pass_on(&mut self, _permit: OrderPermit, order: ChangeOrder, out: &mut Vec<Deed>) {
+    fn pass_on(&mut self, _permit: OrderPermit, order: ChangeOrder, out: &mut Vec<ProcessAction>) {
         self.forget(&order);
-        let (Some(desk), Some(members)) = (&self.desk, self.node.members()) else { return };
+        let (Some(location_service), Some(members)) = (&self.location_service, self.node.members()) else {
+            return;
+        };
         let Some(relays_left) = order.relays_left.checked_sub(1) else { return };
-        let slots = desk.resolver.order_receivers(Some(&order.path));
+        let slots = location_service.resolver.order_receivers(Some(&order.path));
         let links = slots.iter().filter_map(|slot| members.member(slot)?.link);
         let order = ChangeOrder { relays_left, ..order };
-        out.extend(links.map(|link| Deed::Files(link, FileMessage::Order(order.clone()))));
+        out.extend(links.map(|link| ProcessAction::Files(link, FileMessage::Order(order.clone()))));
     }
 
     fn carry_out(
@@ -76,7 +78,7 @@ impl OwnProcess {
         order: &ChangeOrder,
         disk: &mut HostDisk,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) {
         let path = &order.path;
         let was_here = disk.has(path);

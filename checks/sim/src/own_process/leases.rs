@@ -6,11 +6,11 @@ use cluster::tree::{ConnectionId, Extensions};
 use cluster::{EXPECTED_FOR, LeaseNumber};
 
 use super::{OwnProcess, Sabotage};
-use crate::talk::{Deed, FileMessage, Name};
+use crate::messages::{FileMessage, Name, ProcessAction};
 
 impl OwnProcess {
     /// Reports the running leases to new parents.
-    pub(super) fn report_leases(&mut self, now: Duration, out: &mut Vec<Deed>) {
+    pub(super) fn report_leases(&mut self, now: Duration, out: &mut Vec<ProcessAction>) {
         let parents: Vec<(ConnectionId, Extensions)> = self.parents().collect();
         self.informed.retain(|link| parents.iter().any(|(parent, _)| parent == link));
         for (link, extensions) in parents {
@@ -18,11 +18,13 @@ impl OwnProcess {
                 && extensions.contains(Extensions::LEASES)
                 && !self.does(Sabotage::Conceals)
             {
-                let leases: Vec<(Name, LeaseNumber)> = match &self.desk {
-                    Some(desk) => desk.resolver.running_leases(now),
+                let leases: Vec<(Name, LeaseNumber)> = match &self.location_service {
+                    Some(location_service) => location_service.resolver.running_leases(now),
                     None => self.leases.running(now).map(|(path, number)| (path.clone(), number)).collect(),
                 };
-                out.extend(leases.iter().map(|(path, number)| Deed::Files(link, leased(path, *number))));
+                out.extend(
+                    leases.iter().map(|(path, number)| ProcessAction::Files(link, leased(path, *number))),
+                );
             }
         }
     }
@@ -30,8 +32,8 @@ impl OwnProcess {
     /// Returns the number of the lease of a path that a client is about to create here or below.
     pub(super) fn lease_number(&mut self, path: &[u8], now: Duration) -> Option<LeaseNumber> {
         let conceals = self.does(Sabotage::Conceals);
-        match &mut self.desk {
-            Some(desk) => desk.resolver.lease_number(path, now),
+        match &mut self.location_service {
+            Some(location_service) => location_service.resolver.lease_number(path, now),
             None => self.leases.number(path, now).filter(|_| !conceals),
         }
     }
@@ -45,7 +47,7 @@ impl OwnProcess {
         time: Duration,
         number: LeaseNumber,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) {
         if self.does(Sabotage::Clings) && time.is_zero() {
             return;
@@ -53,11 +55,13 @@ impl OwnProcess {
         if !time.is_zero() {
             self.granted = self.granted.max(Some(now + EXPECTED_FOR));
         }
-        if self.desk.is_some() {
-            self.desk(now, out, |desk, orders| desk.resolver.lease(path, time, number, now, orders));
+        if self.location_service.is_some() {
+            self.location_service(now, out, |location_service, orders| {
+                location_service.resolver.lease(path, time, number, now, orders)
+            });
         } else {
             let stays = self.leases.order(path, time, number, now);
-            out.extend(stays.map(|number| Deed::Files(link, leased(path, number))));
+            out.extend(stays.map(|number| ProcessAction::Files(link, leased(path, number))));
         }
         if self.does(Sabotage::Conceals) || time.is_zero() {
             return;
@@ -65,7 +69,9 @@ impl OwnProcess {
         // The report confirms the arrival of the lease to the parent that granted it.
         let knows = |(_, extensions): &(ConnectionId, Extensions)| extensions.contains(Extensions::LEASES);
         let message = leased(path, number);
-        out.extend(self.parents().filter(knows).map(|(parent, _)| Deed::Files(parent, message.clone())));
+        out.extend(
+            self.parents().filter(knows).map(|(parent, _)| ProcessAction::Files(parent, message.clone())),
+        );
     }
 }
 

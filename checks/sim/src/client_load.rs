@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::client::{ClientOperation, ClientResult};
 use crate::formation::Formation;
 use crate::host::{HostKind, HostProcess, SimHost};
-use crate::lot::Lot;
-use crate::own::Manner;
-use crate::talk::{Name, RequestedAction};
+use crate::messages::{Name, RequestedAction};
+use crate::own_process::QueryBehaviour;
+use crate::sim_rng::SimRng;
 use crate::world::World;
 use cluster::tree::limits;
 
@@ -57,7 +57,7 @@ const ATTEMPTS_MAX: usize = 60;
 
 /// The files of a world and their clients.
 #[derive(Debug)]
-pub struct Errands {
+pub struct ClientLoad {
     managers: Vec<usize>,
     servers: Vec<usize>,
     paths: Vec<Name>,
@@ -68,13 +68,13 @@ pub struct Errands {
     silence: bool,
 }
 
-impl Errands {
+impl ClientLoad {
     /// Places files on servers, and sets the behaviour of nodes, before the world runs.
-    pub fn prepare(world: &mut World, formation: &Formation, lot: &mut Lot) -> Self {
+    pub fn prepare(world: &mut World, formation: &Formation, rng: &mut SimRng) -> Self {
         let managers: Vec<usize> = (0..formation.managers).collect();
         let leaf = |host: &usize| matches!(world.kind(*host), HostKind::Server | HostKind::RealServer);
         let mut servers: Vec<usize> = (0..world.len()).filter(leaf).collect();
-        let mut errands = Self {
+        let mut client_load = Self {
             managers,
             servers: Vec::new(),
             paths: Vec::new(),
@@ -82,37 +82,38 @@ impl Errands {
             hostile: 0,
             silence: formation.mixed(),
         };
-        if lot.happens(150_000) && servers.len() > 10 {
-            for _ in 0..=lot.below(2) {
-                let host = servers.swap_remove(lot.below(servers.len() as u64) as usize);
-                world.hosts[host].manner = if lot.happens(500_000) { Manner::Claims } else { Manner::Mute };
-                errands.hostile += 1;
-                errands.silence = true;
+        if rng.happens(150_000) && servers.len() > 10 {
+            for _ in 0..=rng.below(2) {
+                let host = servers.swap_remove(rng.below(servers.len() as u64) as usize);
+                world.hosts[host].behaviour =
+                    if rng.happens(500_000) { QueryBehaviour::Claims } else { QueryBehaviour::Mute };
+                client_load.hostile += 1;
+                client_load.silence = true;
             }
         }
         for host in 0..world.len() {
-            world.hosts[host].inventory = lot.happens(500_000);
+            world.hosts[host].inventory = rng.happens(500_000);
         }
-        errands.servers = servers;
+        client_load.servers = servers;
         for number in 0..40 {
             let path: Name = format!("/data/{}/f{number}", number % 7).into_bytes().into();
-            for _ in 0..=lot.below(3) {
-                let host = errands.server(lot);
+            for _ in 0..=rng.below(3) {
+                let host = client_load.server(rng);
                 world.change(host, &path, true, false);
             }
-            errands.paths.push(path);
+            client_load.paths.push(path);
         }
-        errands
+        client_load
     }
 
-    fn server(&self, lot: &mut Lot) -> usize {
-        self.servers.get(lot.below(self.servers.len() as u64) as usize).copied().unwrap_or_default()
+    fn server(&self, rng: &mut SimRng) -> usize {
+        self.servers.get(rng.below(self.servers.len() as u64) as usize).copied().unwrap_or_default()
     }
 
-    fn path(&self, lot: &mut Lot) -> Name {
-        match self.paths.get(lot.below(self.paths.len() as u64 + 4) as usize) {
+    fn path(&self, rng: &mut SimRng) -> Name {
+        match self.paths.get(rng.below(self.paths.len() as u64 + 4) as usize) {
             Some(path) => path.clone(),
-            None => format!("/data/nowhere{}", lot.below(NOWHERE)).into_bytes().into(),
+            None => format!("/data/nowhere{}", rng.below(NOWHERE)).into_bytes().into(),
         }
     }
 
@@ -123,23 +124,23 @@ impl Errands {
     }
 
     /// Starts operations of clients at random times until `end`.
-    pub fn begin(&mut self, world: &mut World, lot: &mut Lot, end: Duration) {
+    pub fn begin(&mut self, world: &mut World, rng: &mut SimRng, end: Duration) {
         for _ in 0..OPERATIONS {
-            let at = lot.time(end);
-            let (wish, path) = match lot.below(20) {
-                0..11 => (RequestedAction::Read, self.path(lot)),
-                11..13 => (RequestedAction::Locate, self.path(lot)),
+            let at = rng.time(end);
+            let (wish, path) = match rng.below(20) {
+                0..11 => (RequestedAction::Read, self.path(rng)),
+                11..13 => (RequestedAction::Locate, self.path(rng)),
                 13..17 => {
                     let path = self.fresh();
                     self.paths.push(path.clone());
                     (RequestedAction::Create, path)
                 }
-                17 => (RequestedAction::Create, self.path(lot)),
-                18 => (RequestedAction::Remove, self.path(lot)),
+                17 => (RequestedAction::Create, self.path(rng)),
+                18 => (RequestedAction::Remove, self.path(rng)),
                 _ => {
                     let to = self.fresh();
                     self.paths.push(to.clone());
-                    (RequestedAction::Rename(to), self.path(lot))
+                    (RequestedAction::Rename(to), self.path(rng))
                 }
             };
             world.begin(wish, &path, &self.managers, at, PATIENCE);
@@ -148,16 +149,16 @@ impl Errands {
 
     /// Adds a file to a server or removes one: added with a report, or lost with a disk, without a
     /// report.
-    pub fn change(&self, world: &mut World, lot: &mut Lot) {
-        let (host, path) = (self.server(lot), self.path(lot));
+    pub fn change(&self, world: &mut World, rng: &mut SimRng) {
+        let (host, path) = (self.server(rng), self.path(rng));
         let at = &world.hosts[host];
         if at.machine.is_none() || at.still_until(world.now).is_some() {
             return;
         }
-        if lot.happens(500_000) {
+        if rng.happens(500_000) {
             world.change(host, &path, true, true);
         } else {
-            world.change(host, &path, false, lot.happens(500_000));
+            world.change(host, &path, false, rng.happens(500_000));
         }
     }
 
@@ -215,12 +216,14 @@ impl Errands {
         let first = world.operations.len();
         let managers: Vec<usize> = self.managers.clone();
         let mut expected = Vec::new();
-        let claims = world.hosts.iter().any(|host| host.manner == Manner::Claims);
+        let claims = world.hosts.iter().any(|host| host.behaviour == QueryBehaviour::Claims);
         for path in self.paths.clone() {
             let name = path.clone();
             let holds = |honest| {
                 let path = name.clone();
-                move |host: &SimHost| (host.manner == Manner::Honest) == honest && host.disk.has(&path)
+                move |host: &SimHost| {
+                    (host.behaviour == QueryBehaviour::Honest) == honest && host.disk.has(&path)
+                }
             };
             let ends = match (world.hosts.iter().any(holds(true)), world.hosts.iter().any(holds(false))) {
                 (true, _) => vec![ClientResult::Done],
@@ -280,7 +283,7 @@ impl Errands {
         let heard = world.now + Duration::from_secs(65);
         world.run(heard, |_| false);
         let managers = self.managers.clone();
-        let claims = world.hosts.iter().any(|host| host.manner == Manner::Claims);
+        let claims = world.hosts.iter().any(|host| host.behaviour == QueryBehaviour::Claims);
         for _ in 0..2 {
             let path = self.fresh();
             world.begin(RequestedAction::Create, &path, &managers, world.now, PATIENCE);
@@ -425,7 +428,7 @@ mod tests {
     fn too_much_in_hand_is_noticed() {
         let formation = Formation { within: Duration::from_secs(1), ..Formation::new(30, 0) };
         let mut world = formation.world(1);
-        let mut errands = Errands::prepare(&mut world, &formation, &mut Lot::new(1));
+        let mut client_load = ClientLoad::prepare(&mut world, &formation, &mut SimRng::new(1));
         world.run(Duration::from_secs(10), |_| false);
         // All queries are sent at once and take 2 ms.
         for number in 0..30 {
@@ -434,13 +437,15 @@ mod tests {
         }
         let asked = world.now + Duration::from_millis(2);
         world.run(asked, |_| false);
-        assert_eq!(errands.within_bounds(&world), Ok(()), "thirty are fewer than there are paths");
-        errands.paths.clear();
-        assert!(errands.within_bounds(&world).is_err_and(|error| error.contains("queries: ")));
+        assert_eq!(client_load.within_bounds(&world), Ok(()), "thirty are fewer than there are paths");
+        client_load.paths.clear();
+        assert!(client_load.within_bounds(&world).is_err_and(|error| error.contains("queries: ")));
         let answered = world.now + Duration::from_secs(1);
         world.run(answered, |_| false);
-        assert_eq!(errands.within_bounds(&world), Ok(()));
+        assert_eq!(client_load.within_bounds(&world), Ok(()));
         world.hosts[5].outward.extend((0..LINKS_MAX as u64).map(|n| (ConnectionId::outward(100 + n), 0)));
-        assert!(errands.within_bounds(&world).is_err_and(|error| error.contains("connections of its own")));
+        assert!(
+            client_load.within_bounds(&world).is_err_and(|error| error.contains("connections of its own"))
+        );
     }
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::host::{HostKind, HostProcess};
-use crate::lot::Lot;
+use crate::sim_rng::SimRng;
 use crate::world::World;
 
 /// The longest stall of a host: its connections may be treated as dead meanwhile, or not.
@@ -34,7 +34,7 @@ enum HostFault {
 /// The faults of a bad minute.
 #[derive(Debug)]
 pub struct HostFaults {
-    lot: Lot,
+    rng: SimRng,
     /// The end and the host of each fault.
     over: Vec<(Duration, HostFault, usize)>,
     /// Disks that have hung. They do not hang again, because the server would count as
@@ -45,53 +45,53 @@ pub struct HostFaults {
 impl HostFaults {
     /// Returns the faults of a seed, if it has any.
     pub fn draw(seed: u64) -> Option<Self> {
-        let mut lot = Lot::new(seed ^ 0x7_0b1e);
-        lot.happens(500_000).then(|| Self { lot, over: Vec::new(), hung: Vec::new() })
+        let mut rng = SimRng::new(seed ^ 0x7_0b1e);
+        rng.happens(500_000).then(|| Self { rng, over: Vec::new(), hung: Vec::new() })
     }
 
     /// Starts one fault, or none; the bad minute ends at `end`.
     pub fn befall(&mut self, world: &mut World, end: Duration) {
         self.pass(world, world.now);
-        let host = self.lot.below(world.len() as u64) as usize;
+        let host = self.rng.below(world.len() as u64) as usize;
         let kind = world.kind(host);
-        match self.lot.below(10) {
+        match self.rng.below(10) {
             0 | 1 if kind != HostKind::Flood => {
-                let until = (world.now + self.lot.time(STILL)).min(end);
-                world.stand_still(host, until, self.lot.happens(500_000));
+                let until = (world.now + self.rng.time(STILL)).min(end);
+                world.stand_still(host, until, self.rng.happens(500_000));
             }
             2 | 3 if kind == HostKind::Server && !self.hung.contains(&host) => {
                 world.hang(host, true);
                 self.hung.push(host);
-                self.over.push((world.now + self.lot.time(HANGS), HostFault::Disk, host));
+                self.over.push((world.now + self.rng.time(HANGS), HostFault::Disk, host));
             }
             4 | 5 => {
                 let inner: Vec<usize> =
                     (0..world.len()).filter(|host| world.kind(*host) == HostKind::Supervisor).collect();
-                let inner = inner.get(self.lot.below(inner.len() as u64) as usize).copied();
-                let chosen = if self.lot.happens(500_000) { inner } else { Some(host) };
+                let inner = inner.get(self.rng.below(inner.len() as u64) as usize).copied();
+                let chosen = if self.rng.happens(500_000) { inner } else { Some(host) };
                 let chosen = chosen
                     .filter(|host| matches!(world.kind(*host), HostKind::Supervisor | HostKind::Server));
                 if let Some(host) = chosen {
                     world.suspend(host, true);
-                    self.over.push((world.now + self.lot.time(ORDERED), HostFault::Order, host));
+                    self.over.push((world.now + self.rng.time(ORDERED), HostFault::Order, host));
                 }
             }
             8 if kind == HostKind::Server => {
                 world.drain(host, true);
-                self.over.push((world.now + self.lot.time(ORDERED), HostFault::Drain, host));
+                self.over.push((world.now + self.rng.time(ORDERED), HostFault::Drain, host));
             }
             9 => {
                 // A node that is separated from an inner one, while the manager reaches both.
                 let inner: Vec<usize> = (0..world.len())
                     .filter(|other| *other != host && world.kind(*other).is_supervisor())
                     .collect();
-                if let Some(other) = inner.get(self.lot.below(inner.len() as u64) as usize) {
+                if let Some(other) = inner.get(self.rng.below(inner.len() as u64) as usize) {
                     world.set_apart(host, *other, true);
-                    self.over.push((world.now + self.lot.time(APART), HostFault::Apart(*other), host));
+                    self.over.push((world.now + self.rng.time(APART), HostFault::Apart(*other), host));
                 }
             }
             6 | 7 if world.has_waiting(0) => {
-                world.crash(0, self.lot.happens(300_000));
+                world.crash(0, self.rng.happens(300_000));
                 world.start(0);
             }
             _ => {}

@@ -21,11 +21,11 @@ use cluster::{
     StateReply,
 };
 
-use crate::desk::{Desk, told};
 use crate::disk::{HostDisk, LeaseState};
 use crate::host::DATA_PORT;
-use crate::lot::Lot;
-use crate::talk::{Deed, FileMessage, Name};
+use crate::location_service::{LocationService, told};
+use crate::messages::{FileMessage, Name, ProcessAction};
+use crate::sim_rng::SimRng;
 
 pub(crate) use turns::WorkTurns;
 
@@ -34,7 +34,7 @@ const PATHS_PER_MESSAGE: usize = 500;
 
 /// The behaviour of a node on queries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Manner {
+pub enum QueryBehaviour {
     /// Correct behaviour.
     #[default]
     Honest,
@@ -99,8 +99,8 @@ const fn client_token(operation: u32, attempt: u32) -> RequestToken {
 pub struct OwnProcess {
     /// Its node in the tree.
     pub node: ClusterNode,
-    desk: Option<Box<Desk>>,
-    manner: Manner,
+    location_service: Option<Box<LocationService>>,
+    behaviour: QueryBehaviour,
     sabotage: Option<Sabotage>,
     /// Parents get the inventory at login.
     inventory: bool,
@@ -134,13 +134,14 @@ impl OwnProcess {
         above: Option<bool>,
         own: SocketAddr,
         cache: &CacheSettings,
-        lot: &mut Lot,
+        rng: &mut SimRng,
     ) -> Self {
-        let desk = above.map(|has_parents| Box::new(Desk::new(has_parents, own, cache, lot)));
+        let location_service =
+            above.map(|has_parents| Box::new(LocationService::new(has_parents, own, cache, rng)));
         Self {
             node,
-            desk,
-            manner: Manner::Honest,
+            location_service,
+            behaviour: QueryBehaviour::Honest,
             sabotage: None,
             inventory: false,
             greeted: BTreeSet::new(),
@@ -159,8 +160,8 @@ impl OwnProcess {
 
     /// Sets the behaviour, and whether the node sends its inventory at each login.
     #[must_use]
-    pub fn with(mut self, manner: Manner, inventory: bool, sabotage: Option<Sabotage>) -> Self {
-        (self.manner, self.inventory, self.sabotage) = (manner, inventory, sabotage);
+    pub fn with(mut self, behaviour: QueryBehaviour, inventory: bool, sabotage: Option<Sabotage>) -> Self {
+        (self.behaviour, self.inventory, self.sabotage) = (behaviour, inventory, sabotage);
         self
     }
 
@@ -175,11 +176,11 @@ impl OwnProcess {
         if self.does(Sabotage::Forgets) {
             return self;
         }
-        if let Some(desk) = &mut self.desk {
-            desk.resolver.await_lessees(record.lessees.iter().copied(), now);
+        if let Some(location_service) = &mut self.location_service {
+            location_service.resolver.await_lessees(record.lessees.iter().copied(), now);
         }
-        match (record.leases, &mut self.desk) {
-            (Some(time), Some(desk)) => desk.resolver.recover_leases(time, now),
+        match (record.leases, &mut self.location_service) {
+            (Some(time), Some(location_service)) => location_service.resolver.recover_leases(time, now),
             (Some(time), None) => self.leases.recover(time, now),
             (None, _) => {}
         }
@@ -188,19 +189,23 @@ impl OwnProcess {
 
     /// Returns the state for the next run.
     pub fn record(&self) -> LeaseState {
-        let lessees = self.desk.as_ref().map(|desk| desk.resolver.lessees()).unwrap_or_default();
+        let lessees = self
+            .location_service
+            .as_ref()
+            .map(|location_service| location_service.resolver.lessees())
+            .unwrap_or_default();
         LeaseState { lessees, leases: self.granted }
     }
 
     /// Returns the counts of a parent.
     pub fn stats(&self) -> Option<ResolveStats> {
-        self.desk.as_ref().map(|desk| desk.resolver.stats())
+        self.location_service.as_ref().map(|location_service| location_service.resolver.stats())
     }
 
     /// Describes the cell of a parent for an error message.
     pub fn cell(&self) -> String {
-        self.desk.as_ref().map_or_else(String::new, |desk| {
-            let cell = desk.resolver.cell();
+        self.location_service.as_ref().map_or_else(String::new, |location_service| {
+            let cell = location_service.resolver.cell();
             let (connected, expected) = (cell.connected(), cell.expected());
             format!("connected {connected:?}, expected {expected:?}, quorum {}", cell.quorum())
         })
@@ -208,7 +213,7 @@ impl OwnProcess {
 
     /// Returns the number of unanswered requests.
     pub fn waiting(&self) -> usize {
-        self.desk.as_ref().map_or(0, |desk| desk.waiting.len())
+        self.location_service.as_ref().map_or(0, |location_service| location_service.waiting.len())
     }
 
     /// Returns the time of the next work of [`Self::tick`].
@@ -216,31 +221,39 @@ impl OwnProcess {
         if self.does(Sabotage::Stays) {
             return None;
         }
-        let desk = self.desk.as_ref().and_then(|desk| desk.resolver.next_deadline());
+        let location_service = self
+            .location_service
+            .as_ref()
+            .and_then(|location_service| location_service.resolver.next_deadline());
         let turn = self.turns.as_ref().and_then(|turns| turns.deadline());
-        [self.node.deadline(), desk, self.leases.next_deadline(), turn].into_iter().flatten().min()
+        [self.node.deadline(), location_service, self.leases.next_deadline(), turn]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Starts the process.
-    pub fn start(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn start(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
         self.tree(disk, now, out, |node, now, actions| node.start(now, actions));
     }
 
     /// Handles an event of the tree.
-    pub fn handle(&mut self, event: NodeEvent, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn handle(&mut self, event: NodeEvent, disk: &HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
         self.tree(disk, now, out, |node, now, actions| node.handle(event, now, actions));
     }
 
     /// Does the work that is due.
-    pub fn tick(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn tick(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
         self.tree(disk, now, out, ClusterNode::tick);
         if self.does(Sabotage::Reports) {
             let status =
                 |(link, _)| NodeAction::Send { link, message: NodeMessage::Status(StatusMessage::default()) };
             let reports: Vec<NodeAction> = self.parents().map(status).collect();
-            (0..30).for_each(|_| out.extend(reports.iter().cloned().map(Deed::Tree)));
+            (0..30).for_each(|_| out.extend(reports.iter().cloned().map(ProcessAction::Tree)));
         }
-        self.desk(now, out, |desk, orders| desk.resolver.tick(now, orders));
+        self.location_service(now, out, |location_service, orders| {
+            location_service.resolver.tick(now, orders)
+        });
         for path in self.leases.take_ended(now) {
             self.report(&path, disk, out);
         }
@@ -252,7 +265,7 @@ impl OwnProcess {
         &mut self,
         disk: &HostDisk,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
         act: impl FnOnce(&mut ClusterNode, Duration, &mut Vec<NodeAction>),
     ) {
         if self.does(Sabotage::Stays) {
@@ -265,41 +278,44 @@ impl OwnProcess {
                 let member = self.node.members().and_then(|members| members.member(slot)).cloned();
                 let interface_list = |member: &ClusterMember| OwnHost::default().interfaces(member, &[]);
                 let interfaces = member.as_ref().map(interface_list).unwrap_or_default();
-                self.desk(now, out, |desk, orders| {
-                    desk.resolver.follow(slot, change, member.as_ref(), interfaces, now, orders);
+                self.location_service(now, out, |location_service, orders| {
+                    location_service.resolver.follow(slot, change, member.as_ref(), interfaces, now, orders);
                 });
                 let wants = member.filter(|member| inventory::is_wanted(member, change));
                 let link = wants.and_then(|member| member.link);
-                out.extend(link.map(|link| Deed::Files(link, FileMessage::InventoryWanted)));
+                out.extend(link.map(|link| ProcessAction::Files(link, FileMessage::InventoryWanted)));
             }
             if let NodeAction::JoinedBelow { nodes } = &action {
-                self.desk(now, out, |desk, _| {
-                    desk.resolver.found_below(nodes);
+                self.location_service(now, out, |location_service, _| {
+                    location_service.resolver.found_below(nodes);
                 });
             }
-            out.push(Deed::Tree(action));
+            out.push(ProcessAction::Tree(action));
         }
         self.actions = actions;
-        if self.desk.is_none() {
+        if self.location_service.is_none() {
             self.greet(disk, out);
         }
         self.report_leases(now, out);
     }
 
     /// Calls the desk, and executes its actions.
-    fn desk(
+    fn location_service(
         &mut self,
         now: Duration,
-        out: &mut Vec<Deed>,
-        act: impl FnOnce(&mut Desk, &mut Vec<cluster::ResolverAction>),
+        out: &mut Vec<ProcessAction>,
+        act: impl FnOnce(&mut LocationService, &mut Vec<cluster::ResolverAction>),
     ) {
-        let (Some(desk), Some(members)) = (&mut self.desk, self.node.members()) else { return };
-        desk.resolver.set_quorum(members.serves() && members.is_settled(now));
-        desk.resolver.set_door(members.settings().door.as_ref());
+        let (Some(location_service), Some(members)) = (&mut self.location_service, self.node.members())
+        else {
+            return;
+        };
+        location_service.resolver.set_quorum(members.serves() && members.is_settled(now));
+        location_service.resolver.set_door(members.settings().door.as_ref());
         let mut orders = std::mem::take(&mut self.orders);
-        let before = desk.resolver.steps();
-        act(desk, &mut orders);
-        let steps = desk.resolver.steps() - before;
+        let before = location_service.resolver.steps();
+        act(location_service, &mut orders);
+        let steps = location_service.resolver.steps() - before;
         self.count_steps(steps, now);
         for order in orders.drain(..) {
             self.obey(order, now, out);
@@ -324,34 +340,44 @@ impl OwnProcess {
 
     /// Reports whether only draining nodes below have a path.
     fn drains(&self, path: &[u8], now: Duration) -> bool {
-        self.desk.as_ref().is_some_and(|desk| desk.resolver.is_draining(path, now))
+        self.location_service
+            .as_ref()
+            .is_some_and(|location_service| location_service.resolver.is_draining(path, now))
     }
 
-    fn obey(&mut self, order: cluster::ResolverAction, now: Duration, out: &mut Vec<Deed>) {
+    fn obey(&mut self, order: cluster::ResolverAction, now: Duration, out: &mut Vec<ProcessAction>) {
         match order {
             cluster::ResolverAction::Ask { to, path, refresh, via_meta } => {
                 let Some(members) = self.node.members() else { return };
                 let ask = StateAsk { refresh, quiet: false, via_meta };
                 let links = to.iter().filter_map(|slot| members.member(slot)?.link);
                 out.extend(
-                    links.map(|link| Deed::Files(link, FileMessage::State { path: path.clone(), ask })),
+                    links.map(|link| {
+                        ProcessAction::Files(link, FileMessage::State { path: path.clone(), ask })
+                    }),
                 );
             }
             cluster::ResolverAction::Lease { slot, path, time, number } => {
                 let link = self.node.members().and_then(|members| members.member(slot)?.link);
-                out.extend(link.map(|link| Deed::Files(link, FileMessage::Lease { path, time, number })));
+                out.extend(
+                    link.map(|link| ProcessAction::Files(link, FileMessage::Lease { path, time, number })),
+                );
             }
             // Nodes here do not see the shared file system of their servers.
             cluster::ResolverAction::Look { path: _ } => {}
             cluster::ResolverAction::Answer { token, answer } => {
                 let keeps = self.does(Sabotage::Keeps);
                 let swallows = self.does(Sabotage::Swallows);
-                let waits = |desk: &mut Box<Desk>| {
-                    if keeps { desk.waiting.contains(&token) } else { desk.waiting.remove(&token) }
+                let waits = |location_service: &mut Box<LocationService>| {
+                    if keeps {
+                        location_service.waiting.contains(&token)
+                    } else {
+                        location_service.waiting.remove(&token)
+                    }
                 };
-                if self.desk.as_mut().is_some_and(waits) && !swallows {
+                if self.location_service.as_mut().is_some_and(waits) && !swallows {
                     let (operation, attempt) = ((token.0 >> 32) as u32, token.0 as u32);
-                    out.push(Deed::Tell { operation, attempt, told: told(answer) });
+                    out.push(ProcessAction::Tell { operation, attempt, told: told(answer) });
                 }
             }
             cluster::ResolverAction::Reply { token, path, reply } => {
@@ -372,13 +398,13 @@ impl OwnProcess {
         self.node.memberships().iter().flat_map(|membership| membership.parents())
     }
 
-    fn tell_parents(&self, message: &FileMessage, out: &mut Vec<Deed>) {
+    fn tell_parents(&self, message: &FileMessage, out: &mut Vec<ProcessAction>) {
         let for_peer = |(link, extensions): (ConnectionId, Extensions)| {
             let mut message = message.clone();
             if let FileMessage::Have { leased, .. } = &mut message {
                 leased.take_if(|_| !extensions.contains(Extensions::LEASES));
             }
-            Deed::Files(link, message)
+            ProcessAction::Files(link, message)
         };
         out.extend(self.parents().map(for_peer));
     }
@@ -389,7 +415,7 @@ impl OwnProcess {
         path: Name,
         reply: StateReply,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) {
         let Some((_, extensions)) = self.parents().find(|(parent, _)| *parent == link) else { return };
         match reply {
@@ -397,25 +423,25 @@ impl OwnProcess {
                 let draining = extensions.is_own() && self.drains(&path, now);
                 let tells = pending && extensions.contains(Extensions::LEASES);
                 let leased = if tells { self.lease_number(&path, now) } else { None };
-                out.push(Deed::Files(link, FileMessage::Have { path, pending, draining, leased }));
+                out.push(ProcessAction::Files(link, FileMessage::Have { path, pending, draining, leased }));
             }
             // A real parent has no such reply; a missing one means absence.
             StateReply::NotHere if extensions.contains(Extensions::NOT_HERE) => {
-                let ended = match &mut self.desk {
-                    Some(desk) => desk.resolver.has_lease_ended(&path, now),
+                let ended = match &mut self.location_service {
+                    Some(location_service) => location_service.resolver.has_lease_ended(&path, now),
                     None => self.leases.has_ended(&path, now),
                 };
                 if ended {
-                    out.push(Deed::Files(link, FileMessage::Gone { path: path.clone() }));
+                    out.push(ProcessAction::Files(link, FileMessage::Gone { path: path.clone() }));
                 }
-                out.push(Deed::Files(link, FileMessage::NotHere { path }));
+                out.push(ProcessAction::Files(link, FileMessage::NotHere { path }));
             }
             StateReply::NotHere => {}
         }
     }
 
     /// Suspends the node by order of the administrator, or resumes it.
-    pub fn suspend(&mut self, suspended: bool, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn suspend(&mut self, suspended: bool, disk: &HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
         self.tree(disk, now, out, |node, now, actions| {
             if node.members().is_some() {
                 node.suspend(suspended, now, actions);
@@ -423,16 +449,18 @@ impl OwnProcess {
                 node.set_condition(!suspended, false, DATA_PORT, actions);
             }
         });
-        self.desk(now, out, |desk, orders| desk.resolver.tick(now, orders));
+        self.location_service(now, out, |location_service, orders| {
+            location_service.resolver.tick(now, orders)
+        });
     }
 
     /// Drains this server by order of the administrator, or ends that.
-    pub fn drain(&mut self, draining: bool, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn drain(&mut self, draining: bool, disk: &HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
         self.tree(disk, now, out, |node, _, actions| node.set_draining(draining, actions));
     }
 
     /// Answers the queries of parents after a disk hung. Clients have gone elsewhere.
-    pub fn revived(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn revived(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
         for (link, path) in std::mem::take(&mut self.unanswered) {
             self.look(link, path, disk, now, out);
         }
@@ -440,7 +468,7 @@ impl OwnProcess {
     }
 
     /// Sends the inventory to new parents of our own.
-    fn greet(&mut self, disk: &HostDisk, out: &mut Vec<Deed>) {
+    fn greet(&mut self, disk: &HostDisk, out: &mut Vec<ProcessAction>) {
         if !self.inventory || disk.hangs {
             return;
         }
@@ -455,11 +483,12 @@ impl OwnProcess {
 
     /// Handles a parent's request for the inventory: a server sends its own, an inner node asks its
     /// children.
-    fn inventory_wanted(&self, link: ConnectionId, disk: &HostDisk, out: &mut Vec<Deed>) {
+    fn inventory_wanted(&self, link: ConnectionId, disk: &HostDisk, out: &mut Vec<ProcessAction>) {
         match self.node.members() {
             Some(members) => {
                 out.extend(
-                    inventory::sources(members).map(|link| Deed::Files(link, FileMessage::InventoryWanted)),
+                    inventory::sources(members)
+                        .map(|link| ProcessAction::Files(link, FileMessage::InventoryWanted)),
                 );
             }
             None if self.inventory && !disk.hangs => list(link, disk, out),
@@ -468,14 +497,16 @@ impl OwnProcess {
     }
 
     /// Forwards the inventory of a child to the parents that accept it.
-    fn pass_on_inventory(&self, link: ConnectionId, message: &FileMessage, out: &mut Vec<Deed>) {
+    fn pass_on_inventory(&self, link: ConnectionId, message: &FileMessage, out: &mut Vec<ProcessAction>) {
         let FileMessage::Inventory { .. } = message else { return };
         let members = self.node.members();
         let child = members.and_then(|members| members.member(self.node.slot(link)?));
         if child.is_some_and(inventory::is_passed_on) {
             let able =
                 |(_, extensions): &(ConnectionId, Extensions)| extensions.contains(Extensions::INVENTORY);
-            out.extend(self.parents().filter(able).map(|(parent, _)| Deed::Files(parent, message.clone())));
+            out.extend(
+                self.parents().filter(able).map(|(parent, _)| ProcessAction::Files(parent, message.clone())),
+            );
         }
     }
 
@@ -486,7 +517,7 @@ impl OwnProcess {
         message: FileMessage,
         disk: &mut HostDisk,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) {
         let state = matches!(message, FileMessage::State { .. });
         self.handle(NodeEvent::Heard { link, state }, disk, now, out);
@@ -507,25 +538,27 @@ impl OwnProcess {
         self.pass_on_inventory(link, &message, out);
         if let FileMessage::Inventory { paths, last } = message {
             for path in paths {
-                self.desk(now, out, |desk, orders| {
-                    desk.resolver.inventory(slot, &path, false, now, orders);
+                self.location_service(now, out, |location_service, orders| {
+                    location_service.resolver.inventory(slot, &path, false, now, orders);
                 });
             }
             if last {
-                self.desk(now, out, |desk, _| desk.resolver.listed(slot));
+                self.location_service(now, out, |location_service, _| location_service.resolver.listed(slot));
             }
             return;
         }
-        self.desk(now, out, |desk, orders| match message {
+        self.location_service(now, out, |location_service, orders| match message {
             FileMessage::Have { path, leased: Some(number), .. } => {
-                desk.resolver.have_leased(slot, &path, number, now, orders);
+                location_service.resolver.have_leased(slot, &path, number, now, orders);
             }
             FileMessage::Have { path, draining: true, .. } => {
-                desk.resolver.have_draining(slot, &path, now, orders)
+                location_service.resolver.have_draining(slot, &path, now, orders)
             }
-            FileMessage::Have { path, pending, .. } => desk.resolver.have(slot, &path, pending, now, orders),
-            FileMessage::Gone { path } => desk.resolver.gone(slot, &path, now, orders),
-            FileMessage::NotHere { path } => desk.resolver.not_here(slot, &path, now, orders),
+            FileMessage::Have { path, pending, .. } => {
+                location_service.resolver.have(slot, &path, pending, now, orders)
+            }
+            FileMessage::Gone { path } => location_service.resolver.gone(slot, &path, now, orders),
+            FileMessage::NotHere { path } => location_service.resolver.not_here(slot, &path, now, orders),
             FileMessage::Inventory { .. }
             | FileMessage::State { .. }
             | FileMessage::Lease { .. }
@@ -542,9 +575,9 @@ impl OwnProcess {
         ask: StateAsk,
         disk: &HostDisk,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) {
-        if self.desk.is_none() {
+        if self.location_service.is_none() {
             if disk.hangs {
                 self.unanswered.push((link, path));
             } else {
@@ -553,8 +586,8 @@ impl OwnProcess {
             return;
         }
         let mut reply = None;
-        self.desk(now, out, |desk, orders| {
-            reply = desk.resolver.state(RequestToken(link.0), &path, ask, now, orders);
+        self.location_service(now, out, |location_service, orders| {
+            reply = location_service.resolver.state(RequestToken(link.0), &path, ask, now, orders);
         });
         if let Some(reply) = reply {
             self.reply(link, path, reply, now, out);
@@ -562,12 +595,19 @@ impl OwnProcess {
     }
 
     /// Answers a parent's query at a server.
-    fn look(&mut self, link: ConnectionId, path: Name, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
+    fn look(
+        &mut self,
+        link: ConnectionId,
+        path: Name,
+        disk: &HostDisk,
+        now: Duration,
+        out: &mut Vec<ProcessAction>,
+    ) {
         let has = disk.has(&path) && !self.does(Sabotage::Denies);
-        let here = self.manner == Manner::Claims || has;
+        let here = self.behaviour == QueryBehaviour::Claims || has;
         let pending = !here && self.lease_number(&path, now).is_some();
         let reply = if here || pending { StateReply::Have { pending } } else { StateReply::NotHere };
-        if self.manner != Manner::Mute {
+        if self.behaviour != QueryBehaviour::Mute {
             let times = if self.does(Sabotage::Chatters) { 20 } else { 1 };
             (0..times).for_each(|_| self.reply(link, path.clone(), reply, now, out));
         }
@@ -580,10 +620,10 @@ fn here(path: &Name) -> FileMessage {
 }
 
 /// Sends the inventory to a parent.
-fn list(link: ConnectionId, disk: &HostDisk, out: &mut Vec<Deed>) {
+fn list(link: ConnectionId, disk: &HostDisk, out: &mut Vec<ProcessAction>) {
     let paths: Vec<Name> = disk.files.keys().cloned().collect();
     let parts = paths.chunks(PATHS_PER_MESSAGE).map(<[Name]>::to_vec);
-    let say = |paths, last| Deed::Files(link, FileMessage::Inventory { paths, last });
+    let say = |paths, last| ProcessAction::Files(link, FileMessage::Inventory { paths, last });
     out.extend(parts.map(|paths| say(paths, false)));
     out.push(say(Vec::new(), true));
 }

@@ -11,9 +11,9 @@ use base::{Rng, SplitMix64};
 
 /// A random generator.
 #[derive(Clone, Debug)]
-pub struct Lot(SplitMix64);
+pub struct SimRng(SplitMix64);
 
-impl Lot {
+impl SimRng {
     /// Creates the sequence of this seed.
     pub fn new(seed: u64) -> Self {
         Self(SplitMix64::new(seed))
@@ -85,7 +85,7 @@ pub fn on_all_processors<T: Send>(
     Err(format!("{} of {} seeds: {shown}", errors.len(), seeds.len()))
 }
 
-impl Rng for Lot {
+impl Rng for SimRng {
     fn fill(&mut self, into: &mut [u8]) {
         self.0.fill(into);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use cluster::StateAsk;
 use cluster::tree::ConnectionId;
 
-use crate::talk::{ClientRequest, Deed, FileMessage, HostReply, Name, RequestedAction};
+use crate::messages::{ClientRequest, FileMessage, HostReply, Name, ProcessAction, RequestedAction};
 
 /// The query timeout, and the wait of clients for it.
 const LOOKUP: Duration = Duration::from_secs(5);
@@ -41,12 +41,12 @@ struct KnownLocation {
 
 /// The location cache of a real parent.
 #[derive(Default, Debug)]
-pub(crate) struct Hearsay {
+pub(crate) struct RealLocations {
     known: BTreeMap<Name, KnownLocation>,
     children: BTreeSet<ConnectionId>,
 }
 
-impl Hearsay {
+impl RealLocations {
     /// Sets the current children. Reports whether any of them is new, so that the knowledge of
     /// parents is stale.
     pub(crate) fn follow(&mut self, children: &[RealChild]) -> bool {
@@ -71,7 +71,7 @@ impl Hearsay {
     }
 
     /// Queries the children without a query yet. Reports whether any child has the path.
-    fn ask(&mut self, path: &Name, ask: StateAsk, now: Duration, out: &mut Vec<Deed>) -> bool {
+    fn ask(&mut self, path: &Name, ask: StateAsk, now: Duration, out: &mut Vec<ProcessAction>) -> bool {
         let known = self.known.entry(path.clone()).or_default();
         if ask.refresh {
             *known = KnownLocation::default();
@@ -79,14 +79,20 @@ impl Hearsay {
         for link in &self.children {
             if known.asked.insert(*link) {
                 known.until = now + LOOKUP;
-                out.push(Deed::Files(*link, FileMessage::State { path: path.clone(), ask }));
+                out.push(ProcessAction::Files(*link, FileMessage::State { path: path.clone(), ask }));
             }
         }
         !known.have.is_empty()
     }
 
     /// Handles a query of a parent. Reports whether to answer that the file is here.
-    pub(crate) fn state(&mut self, path: &Name, ask: StateAsk, now: Duration, out: &mut Vec<Deed>) -> bool {
+    pub(crate) fn state(
+        &mut self,
+        path: &Name,
+        ask: StateAsk,
+        now: Duration,
+        out: &mut Vec<ProcessAction>,
+    ) -> bool {
         self.ask(path, ask, now, out)
     }
 
@@ -111,7 +117,7 @@ impl Hearsay {
         request: &ClientRequest,
         children: &[RealChild],
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) -> HostReply {
         if !children.iter().any(|child| child.serves) {
             return HostReply::Wait(SERVICE);
@@ -172,18 +178,18 @@ mod tests {
         let (empty, serving) = (ConnectionId::accepted(1), ConnectionId::accepted(2));
         let idle = RealChild { link: empty, host: 1, serves: false };
         let busy = RealChild { link: serving, host: 2, serves: true };
-        let mut hearsay = Hearsay::default();
+        let mut locations = RealLocations::default();
         let mut out = Vec::new();
-        let mut ask = |hearsay: &mut Hearsay, children: &[RealChild], tried: &str, seconds| {
-            hearsay.follow(children);
-            hearsay.serve(&create(tried), children, Duration::from_secs(seconds), &mut out)
+        let mut ask = |locations: &mut RealLocations, children: &[RealChild], tried: &str, seconds| {
+            locations.follow(children);
+            locations.serve(&create(tried), children, Duration::from_secs(seconds), &mut out)
         };
-        assert_eq!(ask(&mut hearsay, &[idle], "", 0), HostReply::Wait(SERVICE));
-        assert_eq!(ask(&mut hearsay, &[idle, busy], "", 0), HostReply::Wait(LOOKUP));
-        assert_eq!(ask(&mut hearsay, &[idle, busy], "n2", 6), HostReply::Wait(SUSPENDED));
-        assert_eq!(ask(&mut hearsay, &[idle, busy], "", 6), HostReply::Redirect(2));
+        assert_eq!(ask(&mut locations, &[idle], "", 0), HostReply::Wait(SERVICE));
+        assert_eq!(ask(&mut locations, &[idle, busy], "", 0), HostReply::Wait(LOOKUP));
+        assert_eq!(ask(&mut locations, &[idle, busy], "n2", 6), HostReply::Wait(SUSPENDED));
+        assert_eq!(ask(&mut locations, &[idle, busy], "", 6), HostReply::Redirect(2));
         assert_eq!(
-            ask(&mut hearsay, &[idle, busy], "n2", 6),
+            ask(&mut locations, &[idle, busy], "n2", 6),
             HostReply::Exists,
             "what it was chosen for it has"
         );

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::counts::Counts;
 use crate::host::{HostKind, SimHost};
-use crate::own::Manner;
+use crate::own_process::QueryBehaviour;
 use crate::world::World;
 
 /// The error of a clock's speed above which it counts as drifting.
@@ -13,9 +13,9 @@ const DRIFT: f64 = 0.001;
 
 /// The kinds of faults, with the number of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Occurred([(&'static str, u64); 30]);
+pub struct FaultCounts([(&'static str, u64); 30]);
 
-impl Occurred {
+impl FaultCounts {
     /// Returns the faults of this world; `splits`, `flaps` and `cut_off` are counted by its caller.
     pub(crate) fn of(world: &World, splits: u64, flaps: u64, cut_off: u64) -> Self {
         let Counts { lost, late, overtaken, broken, silent, stalled, cut, full, .. } = world.counts;
@@ -23,7 +23,7 @@ impl Occurred {
         let Counts { drained, apart, parked, .. } = world.counts;
         let hosts =
             |fits: &dyn Fn(&SimHost) -> bool| world.hosts.iter().filter(|host| fits(host)).count() as u64;
-        let manner = |manner| hosts(&move |host: &SimHost| host.manner == manner);
+        let behaviour = |behaviour| hosts(&move |host: &SimHost| host.behaviour == behaviour);
         let [managers, supervisors, servers, real] = crashed;
         Self([
             ("messages lost", lost),
@@ -45,8 +45,8 @@ impl Occurred {
             ("crashes without a word", quietly),
             ("nodes returned", returned),
             ("nodes that found a cell full", full),
-            ("servers that claim every file", manner(Manner::Claims)),
-            ("servers that never answer", manner(Manner::Mute)),
+            ("servers that claim every file", behaviour(QueryBehaviour::Claims)),
+            ("servers that never answer", behaviour(QueryBehaviour::Mute)),
             ("hosts that stood still", still[0]),
             ("hosts that stood still with their clocks", still[1]),
             ("disks that hung", hung),
@@ -72,7 +72,7 @@ impl Occurred {
     }
 }
 
-impl fmt::Display for Occurred {
+impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (kind, count) in &self.0 {
             writeln!(f, "{count:>12} {kind}")?;

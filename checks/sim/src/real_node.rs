@@ -10,9 +10,9 @@ use cluster::tree::{
 };
 
 use crate::disk::HostDisk;
-use crate::hearsay::{Hearsay, RealChild};
 use crate::host::SimHost;
-use crate::talk::{ClientRequest, Deed, FileMessage, HostReply, RequestedAction};
+use crate::messages::{ClientRequest, FileMessage, HostReply, ProcessAction, RequestedAction};
+use crate::real_locations::{RealChild, RealLocations};
 
 /// The pause after a lost or refused membership if the list names no other parent.
 const PAUSE: Duration = Duration::from_secs(9);
@@ -44,7 +44,7 @@ enum RealPhase {
 
 /// A child of a real supervisor, or a peer that has not logged in.
 #[derive(Debug)]
-struct Guest {
+struct RealNodeChild {
     link: ConnectionId,
     peer: PeerAddress,
     slot: Option<cluster::Slot>,
@@ -55,7 +55,7 @@ struct Guest {
 }
 
 /// A real node.
-pub struct Legacy {
+pub struct RealNode {
     /// The manager; `None` for a manager.
     root: Option<Address>,
     login: LoginMessage,
@@ -70,13 +70,13 @@ pub struct Legacy {
     heard: Duration,
     dead: bool,
     parent: Option<SlotTable>,
-    guests: Vec<Guest>,
+    guests: Vec<RealNodeChild>,
     /// Set if the parent has received that this node serves.
     said: bool,
-    hearsay: Hearsay,
+    locations: RealLocations,
 }
 
-impl Legacy {
+impl RealNode {
     /// Creates a node of this manager, or a manager. A node that is a `parent` has children.
     pub fn new(managers: Vec<Address>, login: LoginMessage, parent: bool) -> Self {
         let root = managers.into_iter().next();
@@ -96,7 +96,7 @@ impl Legacy {
             parent: parent.then(SlotTable::default),
             guests: Vec::new(),
             said: false,
-            hearsay: Hearsay::default(),
+            locations: RealLocations::default(),
         }
     }
 
@@ -232,7 +232,14 @@ impl Legacy {
     pub fn handle(&mut self, event: NodeEvent, now: Duration, out: &mut Vec<NodeAction>) {
         match event {
             NodeEvent::Accepted { link, peer } => {
-                self.guests.push(Guest { link, peer, slot: None, serves: true, heard: now, pinged: now });
+                self.guests.push(RealNodeChild {
+                    link,
+                    peer,
+                    slot: None,
+                    serves: true,
+                    heard: now,
+                    pinged: now,
+                });
             }
             NodeEvent::Connected { link } if self.link == Some(link) => {
                 self.phase = RealPhase::Asking;
@@ -307,7 +314,7 @@ impl Legacy {
             NodeMessage::Status(status) => {
                 guest.serves = status.serves.unwrap_or(guest.serves);
                 if status.reset {
-                    self.hearsay.reset(link);
+                    self.locations.reset(link);
                     self.reset_parents(out);
                 }
             }
@@ -399,7 +406,7 @@ impl Legacy {
 
     fn children(&self) -> Vec<RealChild> {
         let seated = self.guests.iter().filter(|guest| guest.slot.is_some());
-        let child = |guest: &Guest| {
+        let child = |guest: &RealNodeChild| {
             Some(RealChild {
                 link: guest.link,
                 host: SimHost::index(&guest.peer.host)?,
@@ -411,7 +418,7 @@ impl Legacy {
 
     /// Reports a change of the tree to the parents: whether this node serves, and that their
     /// knowledge of files is void.
-    pub(crate) fn follow(&mut self, out: &mut Vec<Deed>) {
+    pub(crate) fn follow(&mut self, out: &mut Vec<ProcessAction>) {
         if self.parent.is_none() {
             return;
         }
@@ -424,10 +431,10 @@ impl Legacy {
             let message = NodeMessage::Status(status);
             actions.extend(self.link.map(|link| NodeAction::Send { link, message }));
         }
-        if self.hearsay.follow(&self.children()) {
+        if self.locations.follow(&self.children()) {
             self.reset_parents(&mut actions);
         }
-        out.extend(actions.into_iter().map(Deed::Tree));
+        out.extend(actions.into_iter().map(ProcessAction::Tree));
     }
 
     /// Handles a message about files.
@@ -437,7 +444,7 @@ impl Legacy {
         message: FileMessage,
         disk: &HostDisk,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) {
         if self.link == Some(link) {
             self.heard = now;
@@ -448,12 +455,12 @@ impl Legacy {
         let news = match message {
             FileMessage::State { path, ask } => {
                 let here = if self.parent.is_some() {
-                    self.hearsay.state(&path, ask, now, out)
+                    self.locations.state(&path, ask, now, out)
                 } else {
                     disk.has(&path)
                 };
                 if here {
-                    out.push(Deed::Files(
+                    out.push(ProcessAction::Files(
                         link,
                         FileMessage::Have { path, pending: false, draining: false, leased: None },
                     ));
@@ -461,11 +468,11 @@ impl Legacy {
                 return;
             }
             FileMessage::Have { path, pending, .. } => self
-                .hearsay
+                .locations
                 .have(link, &path)
                 .then_some(FileMessage::Have { path, pending, draining: false, leased: None }),
             FileMessage::Gone { path } => {
-                self.hearsay.gone(link, &path).then_some(FileMessage::Gone { path })
+                self.locations.gone(link, &path).then_some(FileMessage::Gone { path })
             }
             FileMessage::NotHere { .. }
             | FileMessage::InventoryWanted
@@ -476,7 +483,7 @@ impl Legacy {
             }
         };
         if let Some(news) = news {
-            out.extend(parents.into_iter().map(|link| Deed::Files(link, news.clone())));
+            out.extend(parents.into_iter().map(|link| ProcessAction::Files(link, news.clone())));
         }
     }
 
@@ -486,15 +493,15 @@ impl Legacy {
         request: &ClientRequest,
         disk: &mut HostDisk,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) {
         let ClientRequest { operation, attempt, .. } = *request;
         let told = if self.parent.is_some() {
-            self.hearsay.serve(request, &self.children(), now, out)
+            self.locations.serve(request, &self.children(), now, out)
         } else {
             self.perform(request, disk, now, out)
         };
-        out.push(Deed::Tell { operation, attempt, told });
+        out.push(ProcessAction::Tell { operation, attempt, told });
     }
 
     fn perform(
@@ -502,18 +509,18 @@ impl Legacy {
         request: &ClientRequest,
         disk: &mut HostDisk,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) -> HostReply {
         let path = &request.path;
         let parents = self.parent_links();
-        let tell = |message: FileMessage, out: &mut Vec<Deed>| {
-            out.extend(parents.iter().map(|link| Deed::Files(*link, message.clone())));
+        let tell = |message: FileMessage, out: &mut Vec<ProcessAction>| {
+            out.extend(parents.iter().map(|link| ProcessAction::Files(*link, message.clone())));
         };
         let file = disk.files.get(path).copied();
         match (&request.wish, file) {
             (RequestedAction::Create, None) => {
                 disk.put(path, Some(request.operation), now);
-                out.push(Deed::Made(path.clone()));
+                out.push(ProcessAction::Made(path.clone()));
                 tell(
                     FileMessage::Have { path: path.clone(), pending: false, draining: false, leased: None },
                     out,
@@ -547,18 +554,24 @@ impl Legacy {
     }
 
     /// Reports to the parents that a file appeared or disappeared on the disk without a client.
-    pub(crate) fn changed(&self, path: &crate::talk::Name, here: bool, out: &mut Vec<Deed>) {
+    pub(crate) fn changed(&self, path: &crate::messages::Name, here: bool, out: &mut Vec<ProcessAction>) {
         let path = path.clone();
         let message = if here {
             FileMessage::Have { path, pending: false, draining: false, leased: None }
         } else {
             FileMessage::Gone { path }
         };
-        out.extend(self.parent_links().into_iter().map(|link| Deed::Files(link, message.clone())));
+        out.extend(self.parent_links().into_iter().map(|link| ProcessAction::Files(link, message.clone())));
     }
 }
 
-fn member(guest: &Guest, login: &LoginMessage, id: NodeId, role: Role, now: Duration) -> ClusterMember {
+fn member(
+    guest: &RealNodeChild,
+    login: &LoginMessage,
+    id: NodeId,
+    role: Role,
+    now: Duration,
+) -> ClusterMember {
     ClusterMember {
         identity: NodeIdentity { id, ip: guest.peer.ip, data_port: login.data_port },
         role,

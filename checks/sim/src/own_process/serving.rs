@@ -7,10 +7,10 @@ use std::time::Duration;
 use cluster::{CreationOutcome, ErrorCode, OVERTAKEN, Permit};
 
 use super::{OwnProcess, Sabotage, client_token, here};
-use crate::desk::told;
 use crate::disk::HostDisk;
 use crate::host::SimHost;
-use crate::talk::{ClientRequest, Deed, FileMessage, HostReply, Name, RequestedAction};
+use crate::location_service::told;
+use crate::messages::{ClientRequest, FileMessage, HostReply, Name, ProcessAction, RequestedAction};
 
 impl OwnProcess {
     /// Handles a client's request.
@@ -19,42 +19,42 @@ impl OwnProcess {
         request: &ClientRequest,
         disk: &mut HostDisk,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) {
         let ClientRequest { operation, attempt, .. } = *request;
-        if self.desk.is_none() {
+        if self.location_service.is_none() {
             if disk.hangs {
                 return;
             }
             let told = self.perform(request, disk, now, out);
-            out.push(Deed::Tell { operation, attempt, told });
+            out.push(ProcessAction::Tell { operation, attempt, told });
             return;
         }
         let mut answer = None;
-        self.desk(now, out, |desk, _| answer = desk.warm(request, now));
+        self.location_service(now, out, |location_service, _| answer = location_service.warm(request, now));
         let told = match answer {
             Some(answer) => told(answer),
             None if self.turns.is_some() => self.enqueue(request, now),
             None => return self.ask(request, now, out),
         };
-        out.push(Deed::Tell { operation, attempt, told });
+        out.push(ProcessAction::Tell { operation, attempt, told });
     }
 
     /// Passes a client's request to the resolver.
-    pub(super) fn ask(&mut self, request: &ClientRequest, now: Duration, out: &mut Vec<Deed>) {
+    pub(super) fn ask(&mut self, request: &ClientRequest, now: Duration, out: &mut Vec<ProcessAction>) {
         let ClientRequest { operation, attempt, .. } = *request;
         let mut answer = None;
-        self.desk(now, out, |desk, orders| {
+        self.location_service(now, out, |location_service, orders| {
             let token = client_token(operation, attempt);
-            desk.waiting.insert(token);
-            answer = desk.cold(request, token, now, orders);
+            location_service.waiting.insert(token);
+            answer = location_service.cold(request, token, now, orders);
             if answer.is_some() {
-                desk.waiting.remove(&token);
+                location_service.waiting.remove(&token);
             }
         });
         // A request that was answered meanwhile no longer waits: its answer is among the actions.
         let told = answer.map_or(HostReply::Later, told);
-        out.push(Deed::Tell { operation, attempt, told });
+        out.push(ProcessAction::Tell { operation, attempt, told });
     }
 
     /// Executes a request at the server itself.
@@ -63,7 +63,7 @@ impl OwnProcess {
         request: &ClientRequest,
         disk: &mut HostDisk,
         now: Duration,
-        out: &mut Vec<Deed>,
+        out: &mut Vec<ProcessAction>,
     ) -> HostReply {
         if self.does(Sabotage::Circles) {
             return HostReply::Redirect(0);
@@ -84,7 +84,7 @@ impl OwnProcess {
                     self.leases.end(path, CreationOutcome::Created, now);
                 }
                 disk.put(path, Some(request.operation), now);
-                out.push(Deed::Made(path.clone()));
+                out.push(ProcessAction::Made(path.clone()));
                 self.name_changed(path, disk, now, out);
                 return HostReply::Done;
             }
@@ -118,7 +118,7 @@ impl OwnProcess {
     }
 
     /// Records a change of the disk without a client, and notifies parents.
-    pub fn changed(&mut self, path: &Name, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
+    pub fn changed(&mut self, path: &Name, disk: &HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
         if disk.has(path) {
             self.leases.exists(path);
         }
@@ -126,7 +126,13 @@ impl OwnProcess {
     }
 
     /// Records that a name was created or removed. Parents are notified at once or by the thread.
-    pub(super) fn name_changed(&mut self, path: &Name, disk: &HostDisk, now: Duration, out: &mut Vec<Deed>) {
+    pub(super) fn name_changed(
+        &mut self,
+        path: &Name,
+        disk: &HostDisk,
+        now: Duration,
+        out: &mut Vec<ProcessAction>,
+    ) {
         match &mut self.turns {
             Some(turns) => turns.name_changed(path, now),
             None => self.report(path, disk, out),
@@ -134,7 +140,7 @@ impl OwnProcess {
     }
 
     /// Reports the state of a path to parents.
-    pub(super) fn report(&self, path: &Name, disk: &HostDisk, out: &mut Vec<Deed>) {
+    pub(super) fn report(&self, path: &Name, disk: &HostDisk, out: &mut Vec<ProcessAction>) {
         let message = if disk.has(path) { here(path) } else { FileMessage::Gone { path: path.clone() } };
         self.tell_parents(&message, out);
     }
